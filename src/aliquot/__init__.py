@@ -1,0 +1,3 @@
+"""Aliquot shares GPUs fairly between teams."""
+
+__version__ = "0.1.0"

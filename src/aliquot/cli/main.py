@@ -1,0 +1,52 @@
+"""The three programs: `aliquot`, `runai` (the same tree under the name people know) and `runai-adm`.
+
+The tree is a table, so that `--help` imports click and nothing else; a command's module loads when it runs.
+"""
+
+from __future__ import annotations
+
+from aliquot.cli.program import Entry, Program
+
+_HERE = "aliquot.cli"
+
+
+def _entry(place: str, help: str, hidden: bool = False) -> Entry:
+    module, _, attribute = place.partition(":")
+    return Entry(f"{_HERE}.{module}", attribute, help, hidden)
+
+
+COMMANDS = {
+    "up": _entry("server:up", "Serve on this machine, in the foreground."),
+    "down": _entry("server:down", "Stop the server of this machine."),
+    "status": _entry("status:status", "Say how the server is."),
+    "apply": _entry("apply:apply", "Create or change objects from files."),
+    "get": _entry("get:get", "List objects, or show some by name."),
+    "list": _entry("get:list_", "List objects: the same as get.", hidden=True),
+    "describe": _entry("describe:describe", "Show everything about one object."),
+    "edit": _entry("edit:edit", "Change an object in your editor."),
+    "delete": _entry("objects:delete", "Delete objects by name."),
+    "label": _entry("objects:label", "Set and remove labels."),
+    "project": _entry("queues:project", "Projects: create, update, delete, list, set the default."),
+    "department": _entry("queues:department", "Departments: create, update, delete, list."),
+    "token": _entry("tokens:token", "Access tokens: create, list, delete."),
+    "whoami": _entry("about:whoami", "Say who the server takes you for."),
+    "completion": _entry("about:completion", "Print the completion script for your shell."),
+    "version": _entry("about:version", "Print the version."),
+}
+
+ADMIN_COMMANDS = {
+    "set": _entry("nodes:set_", "Give nodes a role."),
+    "remove": _entry("nodes:remove", "Take a role from nodes."),
+    "version": _entry("about:version", "Print the version."),
+    "completion": _entry("about:completion", "Print the completion script for your shell."),
+}
+
+_ABOUT = "Share GPUs fairly between teams."
+
+aliquot = Program("aliquot", COMMANDS, help=f"{_ABOUT}\n\nStart here: `aliquot up`, then `aliquot project create NAME --gpu N`.")
+runai = Program("runai", COMMANDS, help=_ABOUT)
+runai_adm = Program("runai-adm", ADMIN_COMMANDS, help="Administer the machines that teams share.")
+
+
+if __name__ == "__main__":
+    aliquot()

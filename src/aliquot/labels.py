@@ -1,0 +1,43 @@
+"""Every label, annotation, resource and namespace name that we read or write, in one place.
+
+Ours start with `aliquot.dev/` and are the only ones we write for our own use. Names of other systems are read
+as aliases for ever; the few we also write are what users of those systems rely on (marked `written`).
+"""
+
+from __future__ import annotations
+
+GROUP = "aliquot.dev"
+API_VERSION = f"{GROUP}/v1"
+
+# --- namespaces
+SYSTEM_NAMESPACE = "runai"  # templates, policies and secrets that hold for every project
+RESERVATION_NAMESPACE = "runai-reservation"
+PROJECT_NAMESPACE_PREFIX = "runai-"
+PROJECT = "aliquot.dev/project"  # on a namespace: whose it is
+QUEUE_ALIASES = ("runai/queue", "kai.scheduler/queue")  # the same, as other systems spell it
+
+# --- on nodes
+NODE_POOL = "aliquot.dev/node-pool"
+NODE_TYPE = "run.ai/type"  # written: what administrators type (`kubectl label node ... run.ai/type=dgx-2`)
+DEVICES = "aliquot.dev/devices"  # annotation. node: its GPUs; pod: the GPUs it was given (JSON, see types.machine)
+SIMULATED = "aliquot.dev/simulated"  # "true" on nodes whose GPUs do not exist
+
+# --- on pods
+WORKLOAD = "aliquot.dev/workload"
+POD_INDEX = "aliquot.dev/pod-index"
+
+# --- extended resources
+GPU_RESOURCE = "nvidia.com/gpu"
+MIG_RESOURCE_PREFIX = "nvidia.com/mig-"
+
+# --- what GPU feature discovery writes on nodes
+GPU_PRODUCT = "nvidia.com/gpu.product"
+GPU_COUNT = "nvidia.com/gpu.count"
+GPU_MEMORY = "nvidia.com/gpu.memory"
+
+SCHEDULER_NAMES = ("aliquot", "runai-scheduler")
+
+
+def namespace_of(project: str) -> str:
+    """The namespace a project gets unless its spec names another one."""
+    return PROJECT_NAMESPACE_PREFIX + project

@@ -1,0 +1,182 @@
+"""The SQLite file: its layout, its migrations, and the checks before anything touches it.
+
+All SQL of the store is in this module. A file that is damaged, foreign or newer than this program is refused before it
+is opened for writing, so that it stays byte for byte what it was.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import struct
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from aliquot.errors import Invalid, OutOfSpace, PlatformError, Unavailable
+from aliquot.store.base import ChangeType, Document
+from aliquot.store.selectors import Marks
+from aliquot.store.shelf import Entry, key_of
+
+APPLICATION_ID = 0x416C6971  # "Aliq": tells our files from other programs' databases
+MAGIC = b"SQLite format 3\0"
+
+# Each brings the file from version i to i + 1. Never edited once released: add another.
+MIGRATIONS = (
+    """
+    CREATE TABLE objects (
+        kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, document BLOB NOT NULL,
+        PRIMARY KEY (kind, namespace, name)
+    );
+    CREATE TABLE log (
+        revision INTEGER PRIMARY KEY, kind TEXT NOT NULL, type TEXT NOT NULL, document BLOB NOT NULL, was TEXT
+    );
+    CREATE INDEX log_by_kind ON log (kind, revision);
+    """,
+)
+
+
+def inspect(path: Path) -> None:
+    """Refuse a file that we must not touch, without touching it."""
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    with path.open("rb") as file:
+        header = file.read(100)
+    if len(header) < 100 or not header.startswith(MAGIC):
+        raise _refused(path, "is not a database of ours, or its beginning is damaged")
+    (application,) = struct.unpack(">I", header[68:72])
+    if application != APPLICATION_ID:
+        raise _refused(path, "belongs to another program")
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.DatabaseError as exc:
+        raise _refused(path, f"is damaged ({exc})") from exc
+    if version > len(MIGRATIONS):
+        raise Invalid(
+            f"{path} was written by a newer Aliquot (format {version}; this one knows {len(MIGRATIONS)})",
+            hint="start the newer version, or choose another --data-dir; the file was not changed",
+        )
+    if verdict != "ok":
+        raise _refused(path, f"is damaged ({verdict})")
+
+
+def _refused(path: Path, why: str) -> Invalid:
+    return Invalid(f"{path} {why}", hint="restore it from a backup or choose another --data-dir; it was not changed")
+
+
+def open_writer(path: Path, synchronous: str = "FULL") -> sqlite3.Connection:
+    """The one connection that writes. FULL: a commit is on the disk when it returns."""
+    db = _connect(path)
+    db.execute(f"PRAGMA synchronous = {synchronous}")
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version == 0:
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute("PRAGMA journal_mode = WAL")
+    for number in range(version, len(MIGRATIONS)):
+        db.executescript(f"BEGIN IMMEDIATE; {MIGRATIONS[number]} PRAGMA user_version = {number + 1}; COMMIT;")
+    return db
+
+
+def open_reader(path: Path) -> sqlite3.Connection:
+    db = _connect(path)
+    db.execute("PRAGMA query_only = 1")
+    return db
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    # Transactions are ours to begin and end; each connection stays on one thread at a time.
+    return sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
+
+
+class Tables:
+    """The shelf of one connection. Writes happen inside a transaction that the caller begins and ends."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self.db = db
+        self.revision = revision(db)
+        self.entries: list[Entry] = []
+
+    def find(self, kind: str, namespace: str, name: str) -> Document | None:
+        return find(self.db, kind, namespace, name)
+
+    def next_revision(self) -> int:
+        return self.revision + 1
+
+    def keep(self, entry: Entry) -> None:
+        self.revision = entry.revision
+        key = key_of(entry)
+        if entry.type == "DELETED":
+            self.db.execute("DELETE FROM objects WHERE kind = ? AND namespace = ? AND name = ?", key)
+        else:
+            self.db.execute(
+                "INSERT INTO objects VALUES (?, ?, ?, ?)"
+                " ON CONFLICT (kind, namespace, name) DO UPDATE SET document = excluded.document",
+                (*key, entry.document.raw),
+            )
+        was = None if entry.was is None else json.dumps([entry.was.labels, entry.was.fields])
+        self.db.execute(
+            "INSERT INTO log VALUES (?, ?, ?, ?, ?)",
+            (entry.revision, entry.kind, entry.type, entry.document.raw, was),
+        )
+        self.entries.append(entry)
+
+    def trim(self, length: int) -> None:
+        self.db.execute("DELETE FROM log WHERE revision <= ?", (self.revision - length,))
+
+
+def revision(db: sqlite3.Connection) -> int:
+    """The newest change. The log always holds it, so it needs no row of its own."""
+    (newest,) = db.execute("SELECT max(revision) FROM log").fetchone()
+    return newest or 0
+
+
+def oldest(db: sqlite3.Connection) -> int:
+    """A watch may start here or later."""
+    (first,) = db.execute("SELECT min(revision) FROM log").fetchone()
+    return first - 1 if first else 0
+
+
+def find(db: sqlite3.Connection, kind: str, namespace: str, name: str) -> Document | None:
+    row = db.execute(
+        "SELECT document FROM objects WHERE kind = ? AND namespace = ? AND name = ?", (kind, namespace, name)
+    ).fetchone()
+    return Document(raw=row[0]) if row else None
+
+
+def listed(db: sqlite3.Connection, kind: str, namespace: str | None) -> Iterator[Document]:
+    where, values = ("kind = ?", [kind]) if namespace is None else ("kind = ? AND namespace = ?", [kind, namespace])
+    rows = db.execute(f"SELECT document FROM objects WHERE {where} ORDER BY namespace, name", values)  # noqa: S608  # fixed texts
+    return (Document(raw=raw) for (raw,) in rows)
+
+
+def logged(db: sqlite3.Connection, kind: str, after: int, upto: int) -> list[Entry]:
+    rows = db.execute(
+        "SELECT revision, type, document, was FROM log WHERE kind = ? AND revision > ? AND revision <= ?"
+        " ORDER BY revision",
+        (kind, after, upto),
+    )
+    return [_entry(kind, *row) for row in rows]
+
+
+def newest(db: sqlite3.Connection, after: int) -> list[Entry]:
+    """All changes after a revision, of every kind, in order."""
+    rows = db.execute("SELECT kind, revision, type, document, was FROM log WHERE revision > ? ORDER BY revision", (after,))
+    return [_entry(*row) for row in rows]
+
+
+def _entry(kind: str, number: int, type_: ChangeType, raw: bytes, was: str | None) -> Entry:
+    return Entry(number, kind, type_, Document(raw=raw), Marks(*json.loads(was)) if was else None)
+
+
+def translated(exc: sqlite3.Error, path: Path) -> PlatformError:
+    """SQLite's errors in our words."""
+    code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_FULL:
+        return OutOfSpace(f"the disk of {path.parent} is full; nothing was changed", hint="free some space and repeat")
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return Unavailable(f"{path} is damaged ({exc})", hint="stop the server and restore the file from a backup")
+    if code == sqlite3.SQLITE_READONLY:
+        return Unavailable(f"{path} cannot be written ({exc})", hint="check the owner and mode of the data folder")
+    return Unavailable(f"{path} cannot be read or written now ({exc})", hint="check the disk, then repeat")

@@ -1,0 +1,125 @@
+"""The writes of the embedded bodies, over whatever they keep objects on.
+
+A `Shelf` finds and keeps documents; memory has one of dictionaries, SQLite one of tables. The functions here are the
+whole behaviour of a write: look, apply the rules, put. Each puts at most once, last, so a refusal leaves nothing half.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Protocol
+
+from aliquot.errors import Conflict, Denied, Exists, NotFound
+from aliquot.store import rules
+from aliquot.store.base import AnyKind, ChangeType, Document
+from aliquot.store.selectors import Marks, marks_of
+from aliquot.types.base import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One change in the log: the document after it (before it, for a removal) and the marks it had until then."""
+
+    revision: int
+    kind: str
+    type: ChangeType
+    document: Document
+    was: Marks | None
+
+
+class Shelf(Protocol):
+    def find(self, kind: str, namespace: str, name: str) -> Document | None: ...
+
+    def next_revision(self) -> int: ...
+
+    def keep(self, entry: Entry) -> None:
+        """Store what the entry says and remember the entry itself."""
+
+
+def require(shelf: Shelf, kind: AnyKind, name: str, namespace: str) -> Document:
+    found = shelf.find(kind.name, namespace if kind.namespaced else "", name)
+    if found is None:
+        raise not_found(kind, name, namespace)
+    return found
+
+
+def not_found(kind: AnyKind, name: str, namespace: str) -> NotFound:
+    place = f" in namespace {namespace!r}" if kind.namespaced else ""
+    return NotFound(f"{kind.word} {name!r} not found{place}")
+
+
+def create(shelf: Shelf, kind: AnyKind, document: Document, now: float) -> Document:
+    data = rules.created(kind, document.data, uid=str(uuid.uuid4()), now=now)
+    name, namespace = data["metadata"]["name"], data["metadata"].get("namespace", "")
+    if kind.namespaced:
+        _check_namespace(shelf, kind, name, namespace)
+    if shelf.find(kind.name, namespace, name) is not None:
+        raise Exists(f"{kind.word} {name!r} already exists", hint="choose another name, or change the one there is")
+    return _put(shelf, kind, "ADDED", data, None)
+
+
+def update(shelf: Shelf, kind: AnyKind, document: Document, *, status: bool) -> Document:
+    rules.check_place(kind, document.data.get("metadata") or {})
+    old = require(shelf, kind, document.name, document.namespace)
+    return _apply(shelf, kind, old, rules.changed(kind, old.data, document.data, status=status))
+
+
+def patch(
+    shelf: Shelf, kind: AnyKind, name: str, namespace: str, change: Json, *, version: str, status: bool
+) -> Document:
+    old = require(shelf, kind, name, namespace)
+    if version and version != old.version:
+        raise Conflict(f"{kind.word} {name!r} has changed since version {version}", hint="read it again")
+    new = rules.merged(old.data, change)
+    asked = (change.get("metadata") or {}).get("resourceVersion")
+    new["metadata"] = {**(new.get("metadata") or {}), "resourceVersion": asked or old.version}
+    return _apply(shelf, kind, old, rules.changed(kind, old.data, new, status=status))
+
+
+def delete(
+    shelf: Shelf,
+    kind: AnyKind,
+    name: str,
+    namespace: str,
+    *,
+    version: str,
+    uid: str,
+    grace_seconds: int | None,
+    now: float,
+) -> bool:
+    old = require(shelf, kind, name, namespace)
+    if (version and version != old.version) or (uid and uid != old.uid):
+        raise Conflict(f"{kind.word} {name!r} is not the one that was to be deleted", hint="read it again")
+    outcome = rules.deleted(kind, old.data, grace_seconds=grace_seconds, now=now)
+    _apply(shelf, kind, old, outcome)
+    return outcome is rules.GONE
+
+
+def _apply(shelf: Shelf, kind: AnyKind, old: Document, outcome: rules.Outcome) -> Document:
+    if outcome is None:
+        return old
+    if outcome is rules.GONE:
+        return _put(shelf, kind, "DELETED", old.data, marks_of(kind, old.data))
+    return _put(shelf, kind, "MODIFIED", outcome, marks_of(kind, old.data))
+
+
+def _put(shelf: Shelf, kind: AnyKind, type_: ChangeType, data: Json, was: Marks | None) -> Document:
+    revision = shelf.next_revision()
+    document = rules.versioned(kind, data, str(revision))
+    shelf.keep(Entry(revision, kind.name, type_, document, was))
+    return document
+
+
+def _check_namespace(shelf: Shelf, kind: AnyKind, name: str, namespace: str) -> None:
+    found = shelf.find("Namespace", "", namespace)
+    if found is None:
+        raise NotFound(f"namespace {namespace!r} not found", hint="create its project first")
+    if found.metadata.get("deletionTimestamp"):
+        raise Denied(f"{kind.word} {name!r} cannot be created: namespace {namespace!r} is being deleted")
+
+
+def key_of(entry: Entry) -> tuple[str, str, str]:
+    return entry.kind, entry.document.namespace, entry.document.name
+
+

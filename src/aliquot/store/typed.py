@@ -1,0 +1,93 @@
+"""The store as loops see it: objects in, objects out.
+
+`Store` puts types over a body's documents. A change is sent as what differs between the object that was read and the
+one that is wanted, tied to the version that was read. So fields we do not know (another program's, a newer version's)
+survive our writes, and a write decided from old facts is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from aliquot.store import rules
+from aliquot.store.base import AnyKind, Body, ChangeType, Document
+from aliquot.types import KINDS, Metadata, decode, encode, to_json
+
+
+class Object(Protocol):
+    @property
+    def metadata(self) -> Metadata: ...
+
+
+T = TypeVar("T", bound=Object)
+
+
+@dataclass(frozen=True, slots=True)
+class Items(Generic[T]):
+    items: list[T]
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class TypedChange(Generic[T]):
+    type: ChangeType
+    version: str
+    object: T | None = None
+
+
+class Store:
+    """Typed access to one body."""
+
+    def __init__(self, body: Body) -> None:
+        self.body = body
+
+    async def get(self, cls: type[T], name: str, namespace: str = "") -> T:
+        return decode(cls, (await self.body.get(KINDS.of(cls), name, namespace)).data)
+
+    async def list(
+        self, cls: type[T], namespace: str | None = None, *, labels: str = "", fields: str = ""
+    ) -> Items[T]:
+        listing = await self.body.list(KINDS.of(cls), namespace, labels=labels, fields=fields)
+        return Items([decode(cls, document.data) for document in listing.items], listing.version)
+
+    async def create(self, wanted: T) -> T:
+        cls = type(wanted)
+        return decode(cls, (await self.body.create(KINDS.of(cls), Document(to_json(wanted)))).data)
+
+    async def update(self, wanted: T, *, seen: T) -> T:
+        """Change all but the status from what was seen to what is wanted."""
+        return await self._change(wanted, seen, status=False)
+
+    async def update_status(self, wanted: T, *, seen: T) -> T:
+        return await self._change(wanted, seen, status=True)
+
+    async def delete(self, seen: T, *, grace_seconds: int | None = None) -> bool:
+        """Delete this very object, not another of the same name."""
+        place = seen.metadata
+        return await self.body.delete(
+            KINDS.of(type(seen)), place.name, place.namespace, uid=place.uid, grace_seconds=grace_seconds
+        )
+
+    async def watch(
+        self, cls: type[T], namespace: str | None = None, *, version: str, labels: str = "", fields: str = ""
+    ) -> AsyncIterator[TypedChange[T]]:
+        kind: AnyKind = KINDS.of(cls)
+        async for change in self.body.watch(kind, namespace, version=version, labels=labels, fields=fields):
+            found = None if change.document is None else decode(cls, change.document.data)
+            yield TypedChange(change.type, change.version, found)
+
+    async def _change(self, wanted: T, seen: T, *, status: bool) -> T:
+        cls, place = type(wanted), seen.metadata
+        patch = rules.difference(encode(seen), encode(wanted))
+        if status:
+            patch = {"status": patch["status"]} if "status" in patch else {}
+        else:
+            patch.pop("status", None)
+        if not patch:
+            return seen
+        document = await self.body.patch(
+            KINDS.of(cls), place.name, place.namespace, patch, version=place.version, status=status
+        )
+        return decode(cls, document.data)
