@@ -94,6 +94,8 @@ class OverLimit(PlatformError):
 
 class Unavailable(PlatformError):
     status, reason, retry = 503, "ServiceUnavailable", True
+    # False: the request surely did nothing, because it never arrived or was turned away unread.
+    sent = True
 
 
 class OutOfSpace(PlatformError):

@@ -6,6 +6,8 @@ as aliases for ever; the few we also write are what users of those systems rely 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 GROUP = "aliquot.dev"
 API_VERSION = f"{GROUP}/v1"
 
@@ -21,6 +23,9 @@ NODE_POOL = "aliquot.dev/node-pool"
 NODE_TYPE = "run.ai/type"  # written: what administrators type (`kubectl label node ... run.ai/type=dgx-2`)
 DEVICES = "aliquot.dev/devices"  # annotation. node: its GPUs; pod: the GPUs it was given (JSON, see types.machine)
 SIMULATED = "aliquot.dev/simulated"  # "true" on nodes whose GPUs do not exist
+
+# --- on our custom resource definitions
+INSTALLED_BY = "aliquot.dev/version"  # annotation: the version of Aliquot that wrote it
 
 # --- on pods
 WORKLOAD = "aliquot.dev/workload"
@@ -41,3 +46,8 @@ SCHEDULER_NAMES = ("aliquot", "runai-scheduler")
 def namespace_of(project: str) -> str:
     """The namespace a project gets unless its spec names another one."""
     return PROJECT_NAMESPACE_PREFIX + project
+
+
+def project_of(labels: Mapping[str, str]) -> str:
+    """The project a namespace belongs to, by its labels; empty when to none."""
+    return next((labels[key] for key in (PROJECT, *QUEUE_ALIASES) if labels.get(key)), "")

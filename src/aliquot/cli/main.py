@@ -43,7 +43,9 @@ ADMIN_COMMANDS = {
 
 _ABOUT = "Share GPUs fairly between teams."
 
-aliquot = Program("aliquot", COMMANDS, help=f"{_ABOUT}\n\nStart here: `aliquot up`, then `aliquot project create NAME --gpu N`.")
+aliquot = Program(
+    "aliquot", COMMANDS, help=f"{_ABOUT}\n\nStart here: `aliquot up`, then `aliquot project create NAME --gpu N`."
+)
 runai = Program("runai", COMMANDS, help=_ABOUT)
 runai_adm = Program("runai-adm", ADMIN_COMMANDS, help="Administer the machines that teams share.")
 

@@ -52,6 +52,15 @@ def age_of(moment: object, now: float) -> str:
         return EMPTY
 
 
+def when(moment: object, now: float) -> str:
+    """A time that may lie ahead: 5m when it is past, `in 3d` when it is to come."""
+    try:
+        left = timestamp(moment) - now if moment else 0
+    except ValueError:
+        return EMPTY
+    return f"in {age(left)}" if left > 0 else age_of(moment, now)
+
+
 def local_time(moment: object, zone: Any = None) -> str:
     """An RFC 3339 time in the user's zone: 2026-01-31 13:00:00 CET."""
     try:

@@ -52,7 +52,7 @@ def global_options(hidden: bool) -> list[click.Option]:
         option("--data-dir", metavar="DIR", help="Data folder of the server on this machine; else ALIQUOT_DATA_DIR."),
         option("--config-path", metavar="DIR", help="Folder of your settings; else RUNAI_CLI_CONFIG_PATH."),
         option("--config-file", metavar="NAME", help="File of your settings; else RUNAI_CLI_CONFIG_FILE."),
-        option("-q", "--quiet", is_flag=True, help="No progress and no hints."),
+        option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
         option("-d", "--debug", is_flag=True, help="Show the traceback of an error."),
     ]
 

@@ -1,7 +1,7 @@
 """One run of a command: which server it talks to, and on whose behalf.
 
 Commands are plain functions; those that talk to the server hand a piece of async work to `Session.run`. The seam for
-tests is `opener`: anything that opens a `Body` will do, and no command can tell the difference.
+tests is `opener`: anything that opens a `Server` will do, and no command can tell the difference.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any, TypeVar
 import click
 
 from aliquot.cli.program import GLOBALS
-from aliquot.client import connect
+from aliquot.client import Server, connect
 from aliquot.client.connection import Asked, Connection, data_folder, find
 from aliquot.client.settings import Settings, load, save, settings_file
 from aliquot.errors import Invalid
 from aliquot.labels import namespace_of
-from aliquot.store.base import AnyKind, Body
+from aliquot.store.base import AnyKind
 
 T = TypeVar("T")
-Opener = Callable[[Connection], AbstractAsyncContextManager[Body]]
+Opener = Callable[[Connection], AbstractAsyncContextManager[Server]]
 
 
 @dataclass
@@ -47,12 +47,12 @@ class Session:
     def data_dir(self) -> Path:
         return data_folder(self.asked.data_dir)
 
-    def run(self, work: Callable[[Body], Awaitable[T]]) -> T:
+    def run(self, work: Callable[[Server], Awaitable[T]]) -> T:
         """Do some work against the server."""
 
         async def go() -> T:
-            async with self.opener(self.connection) as body:
-                return await work(body)
+            async with self.opener(self.connection) as server:
+                return await work(server)
 
         return asyncio.run(go())
 
@@ -66,9 +66,9 @@ class Session:
         self.__dict__.pop("settings", None)
 
 
-def session() -> Session:
+def session(ctx: click.Context | None = None) -> Session:
     """The session of the command that is running."""
-    ctx = click.get_current_context()
+    ctx = ctx or click.get_current_context()
     if isinstance(ctx.obj, Session):
         return ctx.obj
     given: dict[str, Any] = ctx.meta.get(GLOBALS, {})
@@ -109,6 +109,11 @@ class Place:
         """The namespace to list; None for every one."""
         if self.everywhere or not kind.namespaced:
             return None
+        if not (self.namespace or self.project or default_project):
+            raise Invalid(
+                f"{kind.plural} live in projects: which one?",
+                hint="give -p PROJECT, -A for all, or set a default with `aliquot project set PROJECT`",
+            )
         return self.one(kind, default_project)
 
 

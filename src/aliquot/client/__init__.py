@@ -3,8 +3,8 @@
     from aliquot.client import connect
     from aliquot.client.connection import Connection
 
-    async with connect(Connection("http://127.0.0.1:7520", token)) as body:
-        listing = await body.list(KINDS.of(Project))
+    async with connect(Connection("http://127.0.0.1:7520", token)) as server:
+        listing = await server.list(KINDS.of(Project))
 
 What `connect` opens is one more body of the store, so whatever runs against a store also runs against a server.
 """
@@ -13,22 +13,28 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from aliquot.client.connection import Connection
+from aliquot.store.base import Body
+from aliquot.types.base import Json
 
-if TYPE_CHECKING:
-    from aliquot.store.rest import RestBody
+# How long reads are tried again. A restarting server is back within it, and people wait no longer for an answer.
+PATIENCE_S = 3.0
+
+
+class Server(Body, Protocol):
+    """A body of the store that also knows who is asking."""
+
+    async def whoami(self) -> Json:
+        """{"user", "subject", "roles"}"""
 
 
 @asynccontextmanager
-async def connect(connection: Connection) -> AsyncIterator[RestBody]:
+async def connect(connection: Connection, *, patience_s: float = PATIENCE_S) -> AsyncIterator[Server]:
     """The server's objects, for as long as the block lasts."""
     # Imported late: the HTTP client costs a tenth of a second, and finding a server needs none.
-    from aliquot.store.rest import RestBody
+    from aliquot.client.remote import open_server
 
-    body = RestBody(connection.url, connection.token)
-    try:
-        yield body
-    finally:
-        await body.close()
+    async with open_server(connection, patience_s) as server:
+        yield server

@@ -120,6 +120,9 @@ class Body(Protocol):
     ) -> Listing:
         """All objects of a kind, or those of one namespace; `None` means every namespace."""
 
+    async def count(self, kind: AnyKind) -> int:
+        """How many objects of a kind there are, without reading them."""
+
     async def create(self, kind: AnyKind, document: Document) -> Document: ...
 
     async def update(self, kind: AnyKind, document: Document) -> Document: ...

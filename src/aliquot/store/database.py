@@ -151,6 +151,11 @@ def listed(db: sqlite3.Connection, kind: str, namespace: str | None) -> Iterator
     return (Document(raw=raw) for (raw,) in rows)
 
 
+def count(db: sqlite3.Connection, kind: str) -> int:
+    (number,) = db.execute("SELECT count(*) FROM objects WHERE kind = ?", (kind,)).fetchone()
+    return int(number)
+
+
 def logged(db: sqlite3.Connection, kind: str, after: int, upto: int) -> list[Entry]:
     rows = db.execute(
         "SELECT revision, type, document, was FROM log WHERE kind = ? AND revision > ? AND revision <= ?"

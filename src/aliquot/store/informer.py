@@ -3,6 +3,8 @@
 List, then watch from the list's version. When the watch says it fell behind, list again and *compare*: what is new,
 what changed, what is gone. Nothing is guessed, so nothing is missed; and whoever listens hears about each difference
 exactly as if it had been watched. A connection that breaks is taken up where it was, with growing, jittered pauses.
+
+What is kept of an object is up to the reader: the typed object, or only the few fields it needs.
 """
 
 from __future__ import annotations
@@ -15,38 +17,38 @@ from typing import Generic, TypeVar
 import structlog
 
 from aliquot.errors import Expired, Invalid, PlatformError
-from aliquot.store.base import Body, Change, Document
-from aliquot.store.typed import Object
+from aliquot.store.base import AnyKind, Body, Change, Document
 from aliquot.types import KINDS, decode
 
-T = TypeVar("T", bound=Object)
+T = TypeVar("T")
 Key = tuple[str, str]  # namespace, name
 # Called with what was and what is; None where there is nothing.
-Listener = Callable[[T | None, T | None], None]
+Listener = Callable[[Key, T | None, T | None], None]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
 log = structlog.get_logger()
 
 
 class Informer(Generic[T]):
-    """The objects of one kind, by namespace and name. Run it in a task; read it at any time after `synced`."""
+    """What `read` makes of each object of a kind. Run it in a task; look at any time after `synced`."""
 
     def __init__(
-        self, body: Body, cls: type[T], namespace: str | None = None, *, labels: str = "", fields: str = ""
+        self, body: Body, kind: AnyKind, read: Callable[[Document], T], *, labels: str = "", fields: str = ""
     ) -> None:
         self.synced = asyncio.Event()
         self._body = body
-        self._type = cls
-        self._kind = KINDS.of(cls)
-        self._scope = {"namespace": namespace, "labels": labels, "fields": fields}
+        self._kind = kind
+        self._read = read
+        self._labels, self._fields = labels, fields
         self._objects: dict[Key, T] = {}
+        self._versions: dict[Key, str] = {}
         self._listeners: list[Listener[T]] = []
 
     def listen(self, listener: Listener[T]) -> None:
         """Hear of every change from now on, and of what is already there."""
         self._listeners.append(listener)
-        for found in self._objects.values():
-            listener(None, found)
+        for key, found in self._objects.items():
+            listener(key, None, found)
 
     def get(self, name: str, namespace: str = "") -> T | None:
         return self._objects.get((namespace, name))
@@ -65,7 +67,8 @@ class Informer(Generic[T]):
                 if not version:
                     version = await self._relist()
                     self.synced.set()
-                async for change in self._body.watch(self._kind, version=version, **self._scope):  # type: ignore[arg-type]  # one dict for three arguments
+                watch = self._body.watch(self._kind, version=version, labels=self._labels, fields=self._fields)
+                async for change in watch:
                     self._apply(change)
                     version, pause = change.version, _FIRST_PAUSE
             except Expired:
@@ -78,16 +81,12 @@ class Informer(Generic[T]):
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _relist(self) -> str:
-        scope = self._scope
-        listing = await self._body.list(
-            self._kind, scope["namespace"], labels=scope["labels"] or "", fields=scope["fields"] or ""
-        )
+        listing = await self._body.list(self._kind, labels=self._labels, fields=self._fields)
         found = {(document.namespace, document.name): document for document in listing.items}
         for key in [key for key in self._objects if key not in found]:
-            self._set(key, None)
+            self._set(key, None, "")
         for key, document in found.items():
-            known = self._objects.get(key)
-            if known is None or known.metadata.version != document.version:
+            if self._versions.get(key) != document.version:
                 self._take(key, document)
         return listing.version
 
@@ -96,25 +95,29 @@ class Informer(Generic[T]):
             return
         key = (change.document.namespace, change.document.name)
         if change.type == "DELETED":
-            self._set(key, None)
+            self._set(key, None, "")
         else:
             self._take(key, change.document)
 
     def _take(self, key: Key, document: Document) -> None:
         try:
-            self._set(key, decode(self._type, document.data))
+            self._set(key, self._read(document), document.version)
         except Invalid as exc:
             # Somebody wrote it past our checks. Others must not suffer: it is as if it were not there.
             log.error("object cannot be read", kind=self._kind.plural, name=key[1], namespace=key[0], error=str(exc))
-            self._set(key, None)
+            self._set(key, None, "")
 
-    def _set(self, key: Key, new: T | None) -> None:
-        old = self._objects.get(key)
+    def _set(self, key: Key, new: T | None, version: str) -> None:
+        old = self._objects.pop(key, None)
+        self._versions.pop(key, None)
+        if new is not None:
+            self._objects[key], self._versions[key] = new, version
         if old is None and new is None:
             return
-        if new is None:
-            del self._objects[key]
-        else:
-            self._objects[key] = new
         for listener in self._listeners:
-            listener(old, new)
+            listener(key, old, new)
+
+
+def typed(body: Body, cls: type[T], *, labels: str = "", fields: str = "") -> Informer[T]:
+    """An informer that keeps the objects themselves."""
+    return Informer(body, KINDS.of(cls), lambda document: decode(cls, document.data), labels=labels, fields=fields)

@@ -65,6 +65,9 @@ class MemoryBody:
         ]
         return Listing(items, str(self._log.revision))
 
+    async def count(self, kind: AnyKind) -> int:
+        return len(self._objects[kind.name])
+
     async def create(self, kind: AnyKind, document: Document) -> Document:
         return shelf.create(self, kind, document, self._clock())
 

@@ -110,6 +110,9 @@ class SqliteBody:
 
         return await self._read(snapshot)
 
+    async def count(self, kind: AnyKind) -> int:
+        return await self._read(lambda db: database.count(db, kind.name))
+
     def watch(
         self, kind: AnyKind, namespace: str | None = None, *, version: str, labels: str = "", fields: str = ""
     ) -> AsyncIterator[Change]:

@@ -18,9 +18,8 @@ since stores are changed by merge patch (see store.base).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from functools import cache
-from typing import Annotated, Any, TypeVar, dataclass_transform, get_type_hints
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Protocol, TypeVar, dataclass_transform, get_type_hints, runtime_checkable
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError, WithJsonSchema
 from pydantic.alias_generators import to_camel
@@ -42,10 +41,15 @@ _METADATA_NAMES = {
 }
 
 
+def wire_form(names: Callable[[str], str]) -> ConfigDict:
+    # JSON has neither NaN nor infinity, so neither may get in.
+    return ConfigDict(alias_generator=names, extra="ignore", allow_inf_nan=False)
+
+
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,))
 def record(cls: type[T]) -> type[T]:
     """A frozen, slotted dataclass with a camelCase wire form."""
-    cls.__pydantic_config__ = ConfigDict(alias_generator=wire_name, extra="ignore", ser_json_inf_nan="null")  # type: ignore[attr-defined]  # read by pydantic
+    cls.__pydantic_config__ = wire_form(wire_name)  # type: ignore[attr-defined]  # read by pydantic
     return dataclasses.dataclass(frozen=True, slots=True, kw_only=True)(cls)
 
 
@@ -73,12 +77,14 @@ def _as_time(value: object) -> float:
     return units.timestamp(value)
 
 
+# `x-crd` is what only the custom resources' schemas say (see schema.py).
+
 # A number of GPUs or cores; thousandths inside.
 Milli = Annotated[
     int,
     BeforeValidator(_as_milli),
     PlainSerializer(units.whole_units, return_type=int | float),
-    WithJsonSchema({"type": "number", "minimum": 0}),
+    WithJsonSchema({"type": "number", "minimum": 0, "x-crd": {"multipleOf": 0.001}}),
 ]
 # An amount of memory; bytes inside.
 Bytes = Annotated[
@@ -89,6 +95,7 @@ Bytes = Annotated[
         {
             "x-kubernetes-int-or-string": True,
             "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "minimum": 0,
             "pattern": r"^([0-9]+(\.[0-9]+)?|\.[0-9]+)([kKMGTPE]i?)?B?$",
         }
     ),
@@ -101,6 +108,7 @@ Duration = Annotated[
         {
             "x-kubernetes-int-or-string": True,
             "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "minimum": 0,
             "pattern": r"^[0-9]+[smhd]?$",
         }
     ),
@@ -112,7 +120,10 @@ Time = Annotated[
     PlainSerializer(units.timestamp_text, return_type=str),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
-Count = Annotated[int, Field(ge=0)]
+_INT64 = 2**63 - 1  # what Go, SQLite and most readers of JSON stop at
+Count = Annotated[int, Field(ge=0, le=_INT64)]
+Int32 = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, Field(ge=-_INT64, le=_INT64)]
 # RFC 1123 label, as names of pods, projects and services must be.
 Label = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
 Text = Annotated[str, Field(max_length=4096)]
@@ -151,13 +162,13 @@ class Metadata:
     """Given by the store; differs after delete and create."""
     version: str = ""
     """Given by the store on every change. Opaque: compare for equality only."""
-    generation: int = 0
+    generation: Int64 = 0
     """Counts changes of the spec."""
     created: Time | None = None
     """When the object was created."""
     deleted: Time | None = None
     """When the object is due to be gone; set by a delete that has to wait for finalizers or grace."""
-    grace_seconds: int | None = None
+    grace_seconds: Int64 | None = None
     """How long the object may take to stop."""
     labels: Labels = dataclasses.field(default_factory=nothing)
     """Short marks to select by."""
@@ -169,27 +180,56 @@ class Metadata:
     """Objects this one goes with."""
 
 
-Metadata.__pydantic_config__ = ConfigDict(alias_generator=_metadata_name, extra="ignore")  # type: ignore[attr-defined]  # read by pydantic
+Metadata.__pydantic_config__ = wire_form(_metadata_name)  # type: ignore[attr-defined]  # read by pydantic
 
 
-@cache
+_ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
+
+
 def adapter(cls: type[T]) -> TypeAdapter[T]:
     """The validator of one type. Built on first use: it costs milliseconds, and `--help` needs none."""
-    return TypeAdapter(cls)
+    found = _ADAPTERS.get(cls)
+    if found is None:
+        found = _ADAPTERS[cls] = TypeAdapter(cls)
+    return found
 
 
 def decode(cls: type[T], data: Mapping[str, Any], *, strict: bool = False, what: str = "") -> T:
-    """The object that JSON describes; `Invalid` with every fault otherwise. `strict` refuses unknown fields."""
+    """The object that JSON describes; `Invalid` with every fault otherwise.
+
+    `strict` also refuses unknown fields, and asks the type's method `faults`, where it has one, for rules that span
+    fields. From a store neither is asked: a rule that is added later must not make stored objects unreadable.
+    """
     body = {key: value for key, value in data.items() if key not in ("apiVersion", "kind")}
     try:
-        return adapter(cls).validate_python(body, extra="forbid" if strict else "ignore")
+        made = adapter(cls).validate_python(body, extra="forbid" if strict else "ignore")
     except ValidationError as exc:
         raise Invalid.because(what or cls.__name__.lower(), faults_of(exc)) from None
+    faults = tuple(made.faults()) if strict and isinstance(made, Ruled) else ()
+    if faults:
+        raise Invalid.because(what or cls.__name__.lower(), faults)
+    return made
+
+
+@runtime_checkable
+class Ruled(Protocol):
+    """A type with rules that span fields."""
+
+    def faults(self) -> Iterable[Fault]: ...
 
 
 def encode(obj: Any) -> Json:
-    """Sparse JSON of an object, without `apiVersion` and `kind`."""
+    """Sparse JSON of an object, without `apiVersion` and `kind`.
+
+    Paths in the type's `ALWAYS` are written even when they have their default, because people select by them.
+    """
     out: Json = adapter(type(obj)).dump_python(obj, mode="json", by_alias=True, exclude_defaults=True)
+    for path in getattr(type(obj), "ALWAYS", ()):
+        part, value = out, obj
+        *above, last = path.split(".")
+        for name in above:
+            part, value = part.setdefault(name, {}), getattr(value, name)
+        part.setdefault(last, getattr(value, last))
     return out
 
 
@@ -249,6 +289,12 @@ def _wording(error: Any) -> str:
             return f"must be true or false{shown}"
         case "string_type":
             return f"must be text{shown}"
+        case "string_unicode":
+            return "must be text without half characters (lone surrogates)"
+        case "finite_number":
+            return f"must be a finite number{shown}"
+        case "greater_than":
+            return f"must be more than {context['gt']:g}{shown}"
         case _:
             return str(error["msg"]).lower()
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, WithJsonSchema
 
-from aliquot.types.base import Bytes, Labels, Milli, Text, Time, nothing, record
+from aliquot import units
+from aliquot.types.base import Bytes, Int64, Milli, Time, record
 
 
 @record
@@ -56,6 +56,24 @@ def _weights(value: Any) -> Any:
 # Written as an object; a single number is read too.
 WeightsOrNumber = Annotated[Weights, BeforeValidator(_weights)]
 
+
+def _as_grace(value: object) -> int:
+    return -1 if value in (-1, "-1", "never") else units.duration(value)
+
+
+# A duration, or -1 for "never": the spelling that scenario files and the platforms before us have.
+Grace = Annotated[
+    int,
+    BeforeValidator(_as_grace),
+    WithJsonSchema(
+        {
+            "x-kubernetes-int-or-string": True,
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "minimum": -1,
+            "pattern": r"^(-1|never|[0-9]+[smhd]?)$",
+        }
+    ),
+]
 Placing = Literal["binpack", "spread"]
 
 
@@ -85,7 +103,7 @@ class Condition:
     """A sentence for people."""
     last_transition_time: Time | None = None
     """When the status last changed."""
-    observed_generation: int | None = None
+    observed_generation: Int64 | None = None
     """The generation of the spec that this was said about."""
 
 
@@ -106,21 +124,10 @@ class Toleration:
 
 
 @record
-class Selector:
-    """Objects whose labels have these values."""
-
-    labels: Labels = field(default_factory=nothing)
-    """Label values that must all be there."""
-
-
-@record
-class Item:
+class KeyRef:
     """The name of something in the same namespace, and a key in it."""
 
     name: str
     """Name of the object."""
     key: str = ""
     """Key inside the object."""
-
-
-Note = Annotated[Text, "free text"]

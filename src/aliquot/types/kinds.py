@@ -6,6 +6,7 @@ them is one piece of code over this table and a new kind is one more row.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -31,7 +32,7 @@ class Kind(Generic[T]):
     type: type[T]
     plural: str  # "workloads", as in URLs
     singular: str = ""  # what people type; the lower-case name unless given
-    aliases: tuple[str, ...] = ()  # other words people type; the first ones are kubectl's short names
+    aliases: tuple[str, ...] = ()  # other words people type; the first is kubectl's short name
     group: str = GROUP  # "" = Kubernetes' own
     namespaced: bool = False
     # True: spec and status are written apart, and neither write touches the other part.
@@ -47,6 +48,9 @@ class Kind(Generic[T]):
     rules: tuple[tuple[str, str, str], ...] = field(default=())
     # True: names must also be those of PRJ-26: a letter first, then letters, digits and hyphens.
     letter_first: bool = False
+    # True: names must be RFC 1123 labels (no dots), because namespaces, pods or labels are made from them.
+    label_names: bool = False
+    name_length: int = 253
 
     @property
     def api_version(self) -> str:
@@ -55,6 +59,11 @@ class Kind(Generic[T]):
     @property
     def word(self) -> str:
         return self.singular or self.name.lower()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Everything people may type for it."""
+        return (self.name, self.plural, self.word, *self.aliases)
 
     @property
     def ours(self) -> bool:
@@ -67,11 +76,9 @@ class Kinds:
     def __init__(self, *kinds: Kind[Any]) -> None:
         self._kinds = kinds
         self._by_type = {kind.type: kind for kind in kinds}
-        self._by_word = {
-            word.lower(): kind for kind in kinds for word in (kind.name, kind.plural, kind.word, *kind.aliases)
-        }
+        self._by_word = {word.lower(): kind for kind in kinds for word in kind.words}
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Kind[Any]]:
         return iter(self._kinds)
 
     def of(self, cls: type[T]) -> Kind[T]:

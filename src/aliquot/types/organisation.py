@@ -1,4 +1,4 @@
-"""Who shares the machines: departments, projects and their quotas, node pools, and the scheduler's policy.
+"""Who shares the machines: departments and projects with their quotas.
 
 A quota is per node pool. The bare fields of a department or project (`quota`, `limit`, ...) are those of pool
 `default`; other pools stand under `pools`. `terms` gives the ones that hold in a pool, wherever they were written.
@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, Field
 
-from aliquot import units
-from aliquot.types.base import Count, Duration, Label, Metadata, Milli, Strings, Text, nothing, record
-from aliquot.types.common import Amounts, Condition, Placement, Quota, WeightsOrNumber
+from aliquot.types.base import Count, Duration, Int32, Int64, Json, Label, Metadata, Strings, Text, nothing, record
+from aliquot.types.common import Amounts, Condition, Quota, WeightsOrNumber
 
 DEFAULT_POOL = "default"
 
@@ -31,17 +30,24 @@ class Terms:
     """Whether idle resources of others may be used beyond the quota."""
     over_quota_weight: WeightsOrNumber | None = None
     """Share of idle resources against other queues, where the scheduling policy splits by weight."""
-    priority: int | None = None
+    priority: Int32 | None = None
     """Queues with a higher number are served first when idle resources are given out; 100 unless given."""
+
+
+_DEFAULT_TWICE = "must not name pool default: the quota beside pools is the one of pool default"
 
 
 def _no_default_pool(pools: Mapping[str, Terms]) -> Mapping[str, Terms]:
     if DEFAULT_POOL in pools:
-        raise ValueError("must not name pool default: the quota beside pools is the one of pool default")
+        raise ValueError(_DEFAULT_TWICE)
     return pools
 
 
-Pools = Annotated[Mapping[Label, Terms], AfterValidator(_no_default_pool)]
+def _say_so_on_kubernetes(schema: Json) -> None:
+    schema["x-crd"] = {"x-kubernetes-validations": [{"rule": "!('default' in self)", "message": _DEFAULT_TWICE}]}
+
+
+Pools = Annotated[Mapping[str, Terms], AfterValidator(_no_default_pool), Field(json_schema_extra=_say_so_on_kubernetes)]
 
 
 @record
@@ -88,7 +94,7 @@ class DepartmentSpec:
     """Whether its projects together may go beyond the department's quota."""
     over_quota_weight: WeightsOrNumber | None = None
     """Share of idle resources against other departments, where the scheduling policy splits by weight."""
-    priority: int | None = None
+    priority: Int32 | None = None
     """Departments with a higher number are served first when idle resources are given out; 100 unless given."""
     pools: Pools = field(default_factory=nothing)
     """The same per node pool, for pools other than default."""
@@ -135,7 +141,7 @@ class DepartmentStatus:
     """Held by its workloads in all pools."""
     pools: Mapping[str, PoolUse] = field(default_factory=nothing)
     """The same per node pool."""
-    observed_generation: int | None = None
+    observed_generation: Int64 | None = None
     """The generation of the spec this status is about."""
     conditions: tuple[Condition, ...] = ()
     """What is true about it."""
@@ -146,6 +152,7 @@ class Department:
     """A part of the organisation that holds projects, with a quota over all of them."""
 
     metadata: Metadata
+    """Name and marks."""
     spec: DepartmentSpec = DepartmentSpec()
     """What the department is due."""
     status: DepartmentStatus = DepartmentStatus()
@@ -166,7 +173,7 @@ class ProjectSpec:
     """Whether idle resources of others may be used beyond the quota."""
     over_quota_weight: WeightsOrNumber | None = None
     """Share of idle resources against other projects, where the scheduling policy splits by weight."""
-    priority: int | None = None
+    priority: Int32 | None = None
     """Projects with a higher number are served first when idle resources are given out; 100 unless given."""
     pools: Pools = field(default_factory=nothing)
     """The same per node pool, for pools other than default."""
@@ -202,7 +209,7 @@ class ProjectStatus:
     """Asked for by its workloads in all pools."""
     pools: Mapping[str, PoolUse] = field(default_factory=nothing)
     """The same per node pool."""
-    observed_generation: int | None = None
+    observed_generation: Int64 | None = None
     """The generation of the spec this status is about."""
     conditions: tuple[Condition, ...] = ()
     """What is true about it."""
@@ -213,10 +220,14 @@ class Project:
     """A team or an activity, with its guaranteed GPUs. Every workload belongs to one."""
 
     metadata: Metadata
+    """Name and marks."""
     spec: ProjectSpec = ProjectSpec()
     """What the project is due."""
     status: ProjectStatus = ProjectStatus()
     """How the project stands; written by the platform."""
+
+
+_UNNAMED = Terms()
 
 
 def terms(spec: DepartmentSpec | ProjectSpec, pool: str = DEFAULT_POOL) -> Terms:
@@ -230,83 +241,3 @@ def terms(spec: DepartmentSpec | ProjectSpec, pool: str = DEFAULT_POOL) -> Terms
         over_quota_weight=spec.over_quota_weight,
         priority=spec.priority,
     )
-
-
-_UNNAMED = Terms()
-
-
-@record
-class NodePoolSpec:
-    """Which nodes are in the pool, and how they are used."""
-
-    label_key: str = ""
-    """Nodes with this label belong to the pool."""
-    label_value: str = ""
-    """The value the label must have."""
-    placement: Placement = Placement()
-    """Whether pods are packed or spread here; wins over the scheduling policy."""
-    topology: Strings = ()
-    """Node labels that say how near nodes are to each other, outermost first."""
-    workloads_per_gpu: Annotated[int, Field(ge=2, le=5)] | None = None
-    """How many bursting workloads may share a GPU when the node spreads them; off unless given."""
-    description: Text = ""
-    """For people."""
-
-
-@record
-class NodePoolStatus:
-    """How a pool stands."""
-
-    phase: QueuePhase | None = None
-    """Whether it is ready for use."""
-    message: str = ""
-    """Why it is not, when it is not."""
-    nodes: Strings = ()
-    """Names of its nodes."""
-    total: Amounts = Amounts()
-    """What its nodes have."""
-    allocated: Amounts = Amounts()
-    """What is held by workloads."""
-    observed_generation: int | None = None
-    """The generation of the spec this status is about."""
-    conditions: tuple[Condition, ...] = ()
-    """What is true about it."""
-
-
-@record
-class NodePool:
-    """A set of nodes with a fair share of its own. Nodes that no other pool selects are in pool `default`."""
-
-    metadata: Metadata
-    spec: NodePoolSpec = NodePoolSpec()
-    """Which nodes are in the pool."""
-    status: NodePoolStatus = NodePoolStatus()
-    """How the pool stands; written by the platform."""
-
-
-def _as_grace(value: object) -> int:
-    return -1 if value in (-1, "-1", "never") else units.duration(value)
-
-
-# A duration, or -1 for "never".
-Grace = Annotated[
-    int,
-    BeforeValidator(_as_grace),
-    WithJsonSchema(
-        {
-            "x-kubernetes-int-or-string": True,
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "minimum": -1,
-            "pattern": r"^(-1|never|[0-9]+[smhd]?)$",
-        }
-    ),
-]
-Step = Literal["allocate", "consolidate", "reclaim", "preempt", "stale-gang"]
-
-
-def _as_bound(value: object) -> int:
-    return -1 if value in (-1, "-1") else units.milli(value)
-
-
-def _bound_number(value: int) -> int | float:
-    return -1 if value == -1 else units.whole_units(value)

@@ -1,0 +1,62 @@
+"""`version`, `whoami` and `completion`: words about the program itself and its user."""
+
+from __future__ import annotations
+
+import platform
+
+import click
+
+from aliquot import __version__
+from aliquot.cli.program import Verb
+from aliquot.errors import Invalid
+
+_SHELLS = ("bash", "zsh", "fish", "powershell")
+_INSTALL = {
+    "bash": "# Add to ~/.bashrc:  eval \"$({program} completion bash)\"",
+    "zsh": "# Add to ~/.zshrc:  eval \"$({program} completion zsh)\"",
+    "fish": "# Write to ~/.config/fish/completions/{program}.fish",
+    "powershell": "# Add to $PROFILE:  {program} completion powershell | Out-String | Invoke-Expression",
+}  # fmt: skip
+
+
+@click.command(cls=Verb)
+@click.option("--wide", is_flag=True, help="Also Python and the system.")
+def version(wide: bool) -> None:
+    """Print the version."""
+    click.echo(f"aliquot {__version__}")
+    if wide:
+        click.echo(f"python {platform.python_version()}")
+        click.echo(f"system {platform.system()} {platform.release()} {platform.machine()}")
+
+
+@click.command(cls=Verb)
+@click.option("--json", "as_json", is_flag=True, help="All the server says, as JSON.")
+def whoami(as_json: bool) -> None:
+    """Say who the server takes you for."""
+    from aliquot.cli import output
+    from aliquot.cli.session import session
+
+    answer = session().run(lambda server: server.whoami())
+    if as_json:
+        click.echo(output.as_json(answer))
+        return
+    for name in ("user", "subject", "roles"):
+        if answer.get(name):
+            click.echo(f"{name.title() + ':':<9}{output.cell(answer[name])}")
+
+
+@click.command(cls=Verb)
+@click.argument("shell", type=click.Choice(_SHELLS))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the completion script for your shell; its first line says where it goes."""
+    from click.shell_completion import get_completion_class
+
+    root = ctx.find_root()
+    program = root.info_name or "aliquot"
+    found = get_completion_class(shell)
+    if found is None:
+        raise Invalid(f"no completion for {shell}")
+    variable = f"_{program}_COMPLETE".replace("-", "_").upper()
+    click.echo(_INSTALL[shell].format(program=program))
+    click.echo(found(root.command, {}, program, variable).source())

@@ -1,0 +1,89 @@
+"""`apply`: make the store hold what files say.
+
+Everything is checked before anything is sent, so a broken file changes nothing. An object that is there is changed by
+merge patch: fields that the file does not mention keep their value, and `null` removes one.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import click
+
+from aliquot.cli import output
+from aliquot.cli.manifests import Checked, check, read, sources
+from aliquot.cli.program import Verb
+from aliquot.cli.session import Place, place_options, session
+from aliquot.errors import Exists, Invalid, NotFound, PlatformError
+from aliquot.labels import namespace_of
+from aliquot.store.base import Body
+from aliquot.store.rules import merged
+from aliquot.types.base import Json
+
+Outcome = Literal["created", "configured", "unchanged"]
+
+
+@click.command(cls=Verb)
+@click.option("-f", "--filename", "paths", multiple=True, required=True, metavar="FILE|DIR|-", help="What to apply.")
+@click.option("--dry-run", is_flag=True, help="Check and compare, but change nothing.")
+@place_options()
+def apply(paths: tuple[str, ...], dry_run: bool, place: Place) -> int:
+    """Create or change objects from files: JSON, YAML, several documents, or a List."""
+    here = session()
+    manifests = [manifest for source in sources(paths) for manifest in read(source)]
+    if not manifests:
+        raise Invalid("no objects in " + ", ".join(paths))
+    default = place.project or here.settings.project
+    try:
+        objects = check(manifests, place.namespace or (namespace_of(default) if default else ""))
+    except Invalid as exc:
+        for fault in exc.faults[:-1]:
+            output.fail(Invalid(str(fault)))
+        raise Invalid(str(exc.faults[-1]), hint=exc.hint) from None
+    failed = False
+
+    async def work(body: Body) -> None:
+        nonlocal failed
+        for wanted in objects:
+            label = f"{wanted.kind.word}/{wanted.document.name}"
+            try:
+                outcome = await apply_one(body, wanted, dry_run=dry_run)
+            except PlatformError as exc:
+                # One refusal does not hold up the others: they were all found valid.
+                failed = True
+                output.fail(type(exc)(f"{label}: {exc.message}", hint=exc.hint))
+                continue
+            click.echo(f"{label} {outcome}" + (" (dry run)" if dry_run else ""))
+
+    here.run(work)
+    return 1 if failed else 0
+
+
+async def apply_one(body: Body, wanted: Checked, *, dry_run: bool = False) -> Outcome:
+    """Create the object, or change it where it differs."""
+    kind, document = wanted.kind, wanted.document
+    try:
+        current = await body.get(kind, document.name, document.namespace)
+    except NotFound:
+        if not dry_run:
+            try:
+                await body.create(kind, document)
+            except Exists:
+                return await apply_one(body, wanted)  # somebody else made it just now
+        return "created"
+    patch = as_patch(document.data, has_status=kind.has_status)
+    if merged(current.data, patch) == current.data:
+        return "unchanged"
+    if dry_run:
+        return "configured"
+    after = await body.patch(kind, document.name, document.namespace, patch)
+    return "unchanged" if after.version == current.version else "configured"
+
+
+def as_patch(data: Json, *, has_status: bool) -> Json:
+    """A manifest as a merge patch: without what names the object, and without the status."""
+    patch = {key: value for key, value in data.items() if key not in ("apiVersion", "kind", "metadata")}
+    if has_status:
+        patch.pop("status", None)
+    marks = {key: value for key, value in data["metadata"].items() if key not in ("name", "namespace")}
+    return {**patch, "metadata": marks} if marks else patch

@@ -1,0 +1,164 @@
+"""`describe`: everything about one object, for people: names, labels, spec, status, conditions and events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from aliquot.cli import output
+from aliquot.cli.program import Verb
+from aliquot.cli.session import Place, place_options, session
+from aliquot.cli.targets import Target, object_arguments, only, targets
+from aliquot.errors import PlatformError
+from aliquot.store.base import Body, Document
+from aliquot.types import KINDS
+from aliquot.types.base import Json
+
+_SHOWN_APART = ("apiVersion", "kind", "metadata")
+_MOST_EVENTS = 50
+_SHORT = ("gpu", "cpu", "id", "uid", "ip", "url")
+_TIME_NAMES = ("Timestamp", "Time", "time")
+_TIMES = ("lastUsed", "lastLogin", "expires", "started", "finished", "created", "deleted")
+
+
+@click.command(cls=Verb)
+@object_arguments()
+@click.option("-o", "--output", "form", type=click.Choice(["text", "json", "yaml"]), default="text", help="How.")
+@click.option("--json", "form", flag_value="json", help="The same as -o json.")
+@click.option("--yaml", "form", flag_value="yaml", help="The same as -o yaml.")
+@place_options()
+def describe(kind: str, names: tuple[str, ...], form: str, place: Place) -> int:
+    """Show everything about one object. Times are in your zone."""
+    here = session()
+    target = only(targets(kind, names))
+    namespace = place.one(target.kind, here.settings.project if target.kind.namespaced else "")
+
+    async def read(body: Body) -> tuple[Document, list[Json]]:
+        document = await body.get(target.kind, target.name, namespace)
+        return document, (await events_of(body, document) if form == "text" else [])
+
+    document, events = here.run(read)
+    text = "\n".join(described(target, document.data, events, time.time()))
+    click.echo(text if form == "text" else output.shown_as(document.data, form))
+    return 0
+
+
+async def events_of(body: Body, document: Document) -> list[Json]:
+    """What happened to an object, oldest first; nothing where events cannot be read."""
+    try:
+        kind = KINDS.named("events")
+        listing = await body.list(kind, document.namespace or None, fields=f"involvedObject.uid={document.uid}")
+    except PlatformError:
+        return []  # a description without events is better than none
+    return sorted((each.data for each in listing.items), key=lambda event: str(_moment(event)))[-_MOST_EVENTS:]
+
+
+def described(target: Target, data: Json, events: Sequence[Json], now: float) -> Iterator[str]:
+    metadata = data["metadata"]
+    pairs = [("Name", metadata["name"]), ("Kind", target.kind.name)]
+    if metadata.get("namespace"):
+        pairs.append(("Namespace", metadata["namespace"]))
+    pairs += [
+        ("Labels", output.cell(metadata.get("labels"))),
+        ("Annotations", output.cell(metadata.get("annotations"))),
+    ]
+    pairs.append(("Created", _time(metadata.get("creationTimestamp"), now)))
+    if metadata.get("deletionTimestamp"):
+        pairs.append(("Deleting", _time(metadata["deletionTimestamp"], now)))
+        pairs.append(("Waits for", output.cell(metadata.get("finalizers"))))
+    size = max(len(name) for name, _ in pairs) + 1
+    yield from (f"{name + ':':<{size}}  {output.clean(str(value))}" for name, value in pairs)
+    for name, part in data.items():
+        if name not in _SHOWN_APART and part not in (None, {}, []):
+            yield f"{title(name)}:"
+            yield from tree(part, now, 1)
+    yield from _events(events, now)
+
+
+def tree(value: Any, now: float, depth: int, name: str = "") -> Iterator[str]:
+    """Nested JSON as indented lines."""
+    pad = "  " * depth
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from _branch(key, each, now, depth)
+    elif isinstance(value, list):
+        if value and all(isinstance(each, dict) and "type" in each and "status" in each for each in value):
+            yield from (pad + text for text in _conditions(value, now).splitlines())
+            return
+        for each in value:
+            inner = list(tree(each, now, depth + 1))
+            yield f"{pad}- {inner[0].strip()}" if inner else f"{pad}-"
+            yield from inner[1:]
+    else:
+        yield pad + _leaf(name, value, now)
+
+
+def _branch(key: str, value: Any, now: float, depth: int) -> Iterator[str]:
+    pad = "  " * depth
+    if isinstance(value, list) and value and not any(isinstance(each, (dict, list)) for each in value):
+        yield f"{pad}{title(key)}: {output.cell(value)}"
+    elif isinstance(value, (dict, list)):
+        yield f"{pad}{title(key)}:" + ("" if value else f" {output.EMPTY}")
+        yield from tree(value, now, depth + 1)
+    elif isinstance(value, str) and "\n" in value:
+        yield f"{pad}{title(key)}:"
+        yield from (f"{pad}  {output.clean(text)}" for text in value.splitlines())
+    else:
+        yield f"{pad}{title(key)}: {_leaf(key, value, now)}"
+
+
+def title(name: str) -> str:
+    """overQuotaWeight -> Over quota weight; keys that are no field names stay as they are."""
+    if not name.isidentifier():
+        return name
+    words = "".join(f" {char.lower()}" if char.isupper() else char for char in name).split()
+    text = " ".join(word.upper() if word in _SHORT else word for word in words)
+    return text[:1].upper() + text[1:]
+
+
+def _leaf(name: str, value: Any, now: float) -> str:
+    if isinstance(value, str) and (name.endswith(_TIME_NAMES) or name in _TIMES):
+        return _time(value, now)
+    return output.cell(value)
+
+
+def _time(moment: Any, now: float) -> str:
+    if not moment:
+        return output.EMPTY
+    told = output.when(moment, now)
+    return f"{output.local_time(moment)} ({told if told.startswith('in ') else told + ' ago'})"
+
+
+def _conditions(conditions: Sequence[Json], now: float) -> str:
+    rows = [
+        [output.cell(each.get(key)) for key in ("type", "status", "reason")]
+        + [output.age_of(each.get("lastTransitionTime"), now), output.cell(each.get("message"))]
+        for each in conditions
+    ]
+    return output.table(["TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"], rows)
+
+
+def _events(events: Sequence[Json], now: float) -> Iterator[str]:
+    if not events:
+        yield "Events: none"
+        return
+    yield "Events:"
+    rows = [
+        [
+            output.cell(event.get("type")),
+            output.cell(event.get("reason")),
+            output.age_of(_moment(event), now),
+            output.cell(event.get("message")),
+        ]
+        for event in events
+    ]
+    table = output.table(["TYPE", "REASON", "AGE", "MESSAGE"], rows)
+    yield from ("  " + text for text in table.splitlines())
+
+
+def _moment(event: Json) -> Any:
+    names = ("lastTimestamp", "eventTime", "firstTimestamp")
+    return next((event[name] for name in names if event.get(name)), event["metadata"].get("creationTimestamp"))

@@ -1,0 +1,132 @@
+"""`up` and `down`: the server on this machine, in the foreground, and its end.
+
+`up` leaves word in the data folder (server.json); `down` reads it, and signals the process only if it is still the one
+that wrote it: process numbers are used again.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from aliquot.cli.program import Verb
+from aliquot.cli.session import Session, session
+from aliquot.client.connection import Running, running_server
+from aliquot.errors import Denied, PlatformError, Unavailable
+
+PORT = 7520
+_POLL_S = 0.05
+_QUIET_S = 2.0
+
+
+@click.command(cls=Verb, shown=("--data-dir",))
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
+@click.option(
+    "--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 takes a free one."
+)
+@click.option("--listen-anywhere", is_flag=True, help="Allow an address that other machines reach, without TLS.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Serve this Kubernetes cluster.")
+@click.option("--context", metavar="NAME", help="Which context of the kubeconfig; its current one.")
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to log."
+)
+@click.option(
+    "--log-level",
+    "--loglevel",
+    type=click.Choice(["debug", "info", "warn", "error"]),
+    default="info",
+    show_default=True,
+    help="How much to log.",
+)
+def up(
+    host: str,
+    port: int,
+    listen_anywhere: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    log_format: str,
+    log_level: str,
+) -> None:
+    """Serve on this machine, in the foreground, until Ctrl-C."""
+    if context and not kubeconfig:
+        raise click.UsageError("--context needs --kubeconfig")
+    check_host(host, listen_anywhere)
+    from aliquot.serve import Options, serve
+
+    options = Options(
+        data_dir=session().data_dir,
+        host=host,
+        port=port,
+        kubeconfig=kubeconfig,
+        context=context,
+        log_format=log_format,
+        log_level=log_level,
+    )
+    sys.exit(serve(options))
+
+
+def check_host(host: str, consent: bool) -> None:
+    """Only this machine may connect, unless the user said otherwise: tokens would travel unencrypted."""
+    if consent or _is_loopback(host):
+        return
+    raise Denied(
+        f"{host} can be reached from other machines, and there is no TLS",
+        hint="keep 127.0.0.1 behind a proxy with TLS, or add --listen-anywhere if the network is yours alone",
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+@click.command(cls=Verb, shown=("--data-dir",))
+@click.option("--timeout", default=30, show_default=True, type=click.IntRange(1), help="Seconds to wait for the end.")
+def down(timeout: int) -> int:
+    """Stop the server of this machine, and wait until it has ended."""
+    here = session()
+    server = running_server(here.data_dir)
+    if server is None or not server.alive:
+        click.echo(f"no server is running for {here.data_dir}")
+        return 0
+    stop(here, server, timeout)
+    click.echo(f"server stopped (pid {server.pid}, {server.url})")
+    return 0
+
+
+def stop(here: Session, server: Running, timeout: float) -> None:
+    try:
+        os.kill(server.pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return  # it ended by itself just now
+    except PermissionError as exc:
+        raise Denied(f"process {server.pid} is not yours to stop", hint="ask its owner, or use sudo") from exc
+    except OSError as exc:
+        raise PlatformError(f"cannot stop process {server.pid}: {exc.strerror}") from exc
+    since, said = time.monotonic(), False
+    while server.alive and not _is_zombie(server.pid):
+        waited = time.monotonic() - since
+        if waited > timeout:
+            raise Unavailable(f"server {server.pid} has not ended after {timeout:g} s", hint="see its log")
+        if waited > _QUIET_S and not said:
+            said = True
+            here.note(f"waiting for server {server.pid} to end")
+        time.sleep(_POLL_S)
+
+
+def _is_zombie(pid: int) -> bool:
+    """Ended, but its parent has not looked yet: nothing of it runs any more."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True

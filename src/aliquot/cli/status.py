@@ -1,0 +1,75 @@
+"""`status`: where the server is, how it is, and how much it holds."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from aliquot.cli import output
+from aliquot.cli.program import Verb
+from aliquot.cli.session import Session, session
+from aliquot.client.connection import Running, running_server
+from aliquot.errors import Denied, NotFound, PlatformError, Unavailable
+from aliquot.store.base import Body
+from aliquot.types import KINDS
+
+
+@click.command(cls=Verb, shown=("--data-dir",))
+@click.option("--json", "form", flag_value="json", help="As JSON.")
+@click.option("--yaml", "form", flag_value="yaml", help="As YAML.")
+def status(form: str | None) -> int:
+    """Say how the server is; exit status 1 when there is none, or it is not ready."""
+    here = session()
+    report = gather(here)
+    click.echo(output.shown_as(report, form) if form else "\n".join(lines(report, time.time())))
+    return 0 if report["ready"] else 1
+
+
+def gather(here: Session) -> dict[str, Any]:
+    """What is known about the server; raises when there is none to ask."""
+    connection = here.connection
+    local = running_server(here.data_dir)
+    same = local if local and local.alive and local.url.rstrip("/") == connection.url.rstrip("/") else None
+    return {"url": connection.url, **_from_file(same), **here.run(_ask)}
+
+
+def _from_file(server: Running | None) -> dict[str, Any]:
+    """What only the server's own machine knows."""
+    if server is None:
+        return {}
+    known = {"version": server.version, "pid": server.pid, "body": server.body, "started": server.started}
+    return {name: value for name, value in known.items() if value}
+
+
+async def _ask(body: Body) -> dict[str, Any]:
+    try:
+        await body.check()
+    except Unavailable as exc:
+        if not exc.sent:
+            raise  # nobody is there at all
+        return {"ready": False, "reason": exc.message, "counts": {}}
+    counts: dict[str, int] = {}
+    for kind in KINDS:
+        try:
+            counts[kind.plural] = len((await body.list(kind)).items)
+        except (Denied, NotFound):
+            continue  # not ours to count, or not served here
+        except PlatformError as exc:
+            return {"ready": False, "reason": exc.message, "counts": counts}
+    return {"ready": True, "counts": counts}
+
+
+def lines(report: dict[str, Any], now: float) -> list[str]:
+    told = [("Server", report["url"])]
+    told += [(title, str(report[name])) for name, title in _TITLES.items() if name in report]
+    if "started" in report:
+        told.append(("Up since", f"{output.local_time(report['started'])} ({output.age_of(report['started'], now)})"))
+    told.append(("Ready", "yes" if report["ready"] else f"no: {report['reason']}"))
+    held = [f"{count} {plural}" for plural, count in report["counts"].items() if count]
+    told.append(("Holds", ", ".join(held) or "nothing yet"))
+    return [f"{name + ':':<10} {output.clean(text)}" for name, text in told]
+
+
+_TITLES = {"version": "Version", "pid": "Process", "body": "Store"}

@@ -1,0 +1,128 @@
+"""The data folder of an embedded platform: who holds it, where its server is, and the administrator's token.
+
+    aliquot.db     the store                         server.json   where the running server is
+    admin.token    the administrator's token, 0600   lock          held by the one process that serves the folder
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from aliquot import __version__, units
+from aliquot.errors import Conflict, Invalid, OutOfSpace, PlatformError
+
+
+class Folder:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.database = path / "aliquot.db"
+        self.token = path / "admin.token"
+        self.server = path / "server.json"
+
+    def prepare(self) -> None:
+        """Make the folder, for its owner only."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except FileExistsError:
+            raise Invalid(f"--data-dir: {self.path} is a file", hint="name a folder") from None
+        except NotADirectoryError:
+            raise Invalid(f"--data-dir: a part of {self.path} is a file", hint="name a folder") from None
+        except OSError as exc:
+            raise unusable(self.path, exc) from exc
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder; `Conflict` says who does already. The kernel lets go when we end, however we end."""
+        try:
+            lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as exc:
+            raise unusable(self.path, exc) from exc
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise self._taken() from None
+            yield
+        finally:
+            os.close(lock)
+
+    def _taken(self) -> Conflict:
+        found = self.running()
+        where = f" by process {found['pid']} at {found['url']}" if found else " by another process that is starting"
+        return Conflict(f"{self.path} is already served{where}", hint="use that one, `aliquot down` it, or choose another --data-dir")
+
+    def running(self) -> dict[str, Any] | None:
+        """What `server.json` says; it may be of a process that was killed."""
+        try:
+            found = json.loads(self.server.read_text())
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) and {"url", "pid"} <= found.keys() else None
+
+    def announce(self, url: str, flavour: str, now: float) -> None:
+        pid = os.getpid()
+        facts = {
+            "url": url,
+            "pid": pid,
+            # A pid alone may be another process by now; with its start time it is not.
+            "startTime": start_time(pid),
+            "version": __version__,
+            "flavour": flavour,
+            "started": units.timestamp_text(int(now)),
+        }
+        self._write(self.server, json.dumps(facts, indent=2) + "\n", 0o644)
+
+    def retract(self) -> None:
+        self.server.unlink(missing_ok=True)
+
+    def read_token(self) -> str | None:
+        try:
+            return self.token.read_text().strip() or None
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            raise unusable(self.token, exc) from exc
+
+    def write_token(self, text: str) -> None:
+        self._write(self.token, text + "\n", 0o600)
+
+    def _write(self, path: Path, text: str, mode: int) -> None:
+        """Whole or not at all, and on the disk when it returns."""
+        try:
+            handle, name = tempfile.mkstemp(dir=self.path, prefix=f".{path.name}.")  # 0600 from the start
+            try:
+                with os.fdopen(handle, "w") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fchmod(file.fileno(), mode)
+                    os.fsync(file.fileno())
+                os.rename(name, path)
+            except BaseException:
+                Path(name).unlink(missing_ok=True)
+                raise
+        except OSError as exc:
+            raise unusable(path, exc) from exc
+
+
+def start_time(pid: int) -> str:
+    """Field 22 of /proc/PID/stat; empty where there is no such process or no /proc."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    return text.rpartition(")")[2].split()[19]
+
+
+def unusable(path: Path, exc: OSError) -> PlatformError:
+    import errno
+
+    if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+        return OutOfSpace(f"the disk of {path} is full", hint="free some space and start again")
+    return Invalid(f"{path} cannot be used: {(exc.strerror or str(exc)).lower()}", hint="check its owner and mode, or choose another --data-dir")

@@ -1,0 +1,157 @@
+"""`aliquot up`: store, loops and server wired into one process.
+
+The only module that knows which body it runs on. Everything in the process hangs from one task group, in the
+foreground; SIGINT and SIGTERM end it cleanly, and a kill at any moment costs nothing that was acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+import uvicorn
+
+from aliquot.control.bootstrap import bootstrap
+from aliquot.control.garbage import Garbage
+from aliquot.control.projects import Projects
+from aliquot.errors import Invalid, PlatformError
+from aliquot.folder import Folder
+from aliquot.server.app import Service, application
+from aliquot.store.base import Body
+from aliquot.store.informer import typed
+from aliquot.store.sqlite import SqliteBody
+from aliquot.store.typed import Store
+from aliquot.telemetry import logs
+from aliquot.types import Namespace, Project
+
+log = structlog.get_logger()
+_STOP_SECONDS = 5  # for answers under way; watches end at once
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    data_dir: Path
+    host: str = "127.0.0.1"
+    port: int = 7520
+    kubeconfig: Path | None = None
+    context: str | None = None
+    log_format: str = "text"
+    log_level: str = "info"
+
+
+def serve(options: Options) -> int:
+    """Serve until told to stop. The exit status; errors in the set-up are one line on stderr."""
+    logs.configure(options.log_format, options.log_level)
+    folder = Folder(options.data_dir)
+    try:
+        folder.prepare()
+        with folder.held(), _listening(options.host, options.port) as listener:
+            return asyncio.run(_run(options, folder, listener))
+    except PlatformError as exc:
+        print(f"error: {exc}", file=sys.stderr)  # noqa: T201  # the command's own message, not an event
+        return 1
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """The port is taken before anything else happens, so that a port in use changes nothing."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError as exc:
+        raise Invalid(
+            f"--port: cannot listen on {host}:{port}: {(exc.strerror or str(exc)).lower()}",
+            hint="choose another --port, or 0 for any free one",
+        ) from exc
+    except OverflowError:
+        raise Invalid(f"--port: {port} is not a port", hint="choose one from 0 to 65535") from None
+    return listener
+
+
+async def _run(options: Options, folder: Folder, listener: socket.socket) -> int:
+    async with _body(options, folder) as (body, flavour):
+        await bootstrap(Store(body), folder)
+        service = Service(body, flavour=flavour)
+        server = _Server(uvicorn.Config(application(service), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=_STOP_SECONDS))
+        stop = service.stopping
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        host, port = listener.getsockname()[:2]
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        async with asyncio.TaskGroup() as group:
+            background = [group.create_task(work) for work in _loops(body, service)]
+            serving = group.create_task(server.serve(sockets=[listener]))
+            group.create_task(_announce(service, server, folder, url, flavour))
+            done, _ = await asyncio.wait(
+                (serving, group.create_task(stop.wait())), return_when=asyncio.FIRST_COMPLETED
+            )
+            stop.set()
+            server.should_exit = True
+            await serving
+            folder.retract()
+            for task in background:
+                task.cancel()
+        log.info("stopped")
+    return 0
+
+
+def _loops(body: Body, service: Service) -> list[Coroutine[Any, Any, None]]:
+    """Everything that runs beside the server."""
+    store = Store(body)
+    projects, namespaces = typed(body, Project), typed(body, Namespace)
+    runs = [informer.run() for informer in (*service.access.informers, projects, namespaces)]
+    runs.append(Projects(store, projects, namespaces).loop.run())
+    if not body.collects_orphans:
+        garbage = Garbage(body)
+        runs += [informer.run() for informer in garbage.informers.values()]
+        runs += [garbage.loop.run(), garbage.sweep()]
+    return runs
+
+
+async def _announce(service: Service, server: uvicorn.Server, folder: Folder, url: str, flavour: str) -> None:
+    """Say where we are once requests are answered, not before."""
+    for informer in service.access.informers:
+        await informer.synced.wait()
+    while not server.started and not service.stopping.is_set():
+        await asyncio.sleep(0.01)
+    if not service.stopping.is_set():
+        folder.announce(url, flavour, time.time())
+        log.info("serving", url=url, data=str(folder.path), flavour=flavour)
+
+
+@asynccontextmanager
+async def _body(options: Options, folder: Folder) -> AsyncIterator[tuple[Body, str]]:
+    if options.kubeconfig is None:
+        body: Body = SqliteBody(folder.database)
+        flavour = "embedded"
+    else:
+        from aliquot.store.kubernetes import connect  # its HTTP client is not needed otherwise
+
+        body = await connect(options.kubeconfig, options.context)
+        flavour = "kubernetes"
+    try:
+        yield body, flavour
+    finally:
+        await body.close()
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn without its own signal handling: this process has one owner of signals."""
+
+    def install_signal_handlers(self) -> None:
+        return
+
+    def capture_signals(self) -> Any:
+        from contextlib import nullcontext
+
+        return nullcontext()

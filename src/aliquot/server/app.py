@@ -1,0 +1,185 @@
+"""The application: routes, and what every request passes on its way (errors in our form, metrics, the log)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from functools import cache
+
+import structlog
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from aliquot import __version__
+from aliquot.errors import NotFound, PlatformError, Unavailable
+from aliquot.server.access import Access
+from aliquot.server.answers import error_response, json_response
+from aliquot.server.objects import PREFIX, Objects
+from aliquot.store.base import Body
+from aliquot.telemetry.metrics import Metrics
+from aliquot.types import KINDS
+
+log = structlog.get_logger()
+
+
+class Service:
+    """Everything a running server has: its store, its access tables, its figures, and the wish to stop."""
+
+    def __init__(self, body: Body, *, flavour: str = "embedded") -> None:
+        self.body = body
+        self.flavour = flavour
+        self.access = Access(body)
+        self.metrics = Metrics()
+        self.stopping = asyncio.Event()
+
+    @property
+    def ready(self) -> bool:
+        return not self.stopping.is_set() and all(informer.synced.is_set() for informer in self.access.informers)
+
+
+def application(service: Service) -> ASGIApp:
+    """The ASGI application. The caller runs `service.access.informers`."""
+    routes = [
+        Route("/healthz", _healthz),
+        Route("/livez", _healthz),
+        Route("/readyz", _Readiness(service)),
+        Route("/metrics", _Figures(service)),
+        Route("/openapi.json", _openapi),
+        Route(f"{PREFIX}/whoami", _Whoami(service)),
+        *Objects(service.body, service.access, service.stopping).routes(),
+    ]
+    handlers = {HTTPException: _http_error, PlatformError: _refusal, Exception: _failure}
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    return _Envelope(app, service.metrics)
+
+
+class _Envelope:
+    """Around every request: errors become answers, answers are counted."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, code = time.monotonic(), 0
+
+        async def count(message: Message) -> None:
+            nonlocal code
+            if message["type"] == "http.response.start":
+                code = message["status"]
+            await send(message)
+
+        watching = b"watch=true" in scope["query_string"] or b"watch=1" in scope["query_string"]
+        self._metrics.watching(int(watching))
+        try:
+            await self._app(scope, receive, count)
+        except Exception:  # the outermost loop: the answer was sent by _failure, the reason is for us
+            log.exception("request failed", method=scope["method"], path=scope["path"])
+        finally:
+            self._metrics.watching(-int(watching))
+            verb = "WATCH" if watching else scope["method"]
+            self._metrics.answered(verb, _resource(scope), code, time.monotonic() - began)
+
+
+def _resource(scope: Scope) -> str:
+    """A label with few values: the kind, or the page."""
+    path = scope["path"]
+    parts = path.removeprefix(f"{PREFIX}/").split("/")
+    plural = parts[2] if len(parts) > 2 and parts[0] == "namespaces" else parts[0]
+    return plural if plural in _plurals() else "other"
+
+
+@cache
+def _plurals() -> frozenset[str]:
+    return frozenset(kind.plural for kind in KINDS)
+
+
+async def _refusal(request: Request, exc: Exception) -> Response:
+    assert isinstance(exc, PlatformError)
+    return error_response(exc)
+
+
+async def _failure(request: Request, exc: Exception) -> Response:
+    """A fault of ours: the client learns that, and nothing of our insides."""
+    return error_response(PlatformError("the server failed on this request", hint="its log has the details"))
+
+
+async def _http_error(request: Request, exc: Exception) -> Response:
+    assert isinstance(exc, HTTPException)
+    error = PlatformError(f"{request.method} is not possible on {request.url.path}")
+    if exc.status_code == 404:
+        error = NotFound(f"nothing is served at {request.url.path}", hint=f"objects are under {PREFIX}; see /openapi.json")
+    error.status = exc.status_code
+    error.reason = {404: "NotFound", 405: "MethodNotAllowed"}.get(exc.status_code, "BadRequest")
+    return error_response(error)
+
+
+async def _healthz(request: Request) -> Response:
+    return PlainTextResponse("ok")
+
+
+async def _openapi(request: Request) -> Response:
+    return json_response(_openapi_bytes())
+
+
+@cache
+def _openapi_bytes() -> bytes:
+    from aliquot.server import openapi  # reads every type's source; most servers are never asked
+
+    return json.dumps(openapi.document()).encode()
+
+
+class _Readiness:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if not self._service.ready:
+                raise Unavailable("starting or stopping")
+            await self._service.body.check()
+            response: Response = PlainTextResponse("ok")
+        except PlatformError as exc:
+            response = PlainTextResponse(f"not ready: {exc.message}", 503)
+        await response(scope, receive, send)
+
+
+class _Figures:
+    """Metrics need a token like everything that tells of the inside."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        service, request = self._service, Request(scope)
+        await service.access.authenticate(request.headers.get("authorization"))
+        counts = {kind.name: await service.body.count(kind) for kind in KINDS}
+        response = Response(service.metrics.text(counts), media_type="text/plain; version=0.0.4")
+        await response(scope, receive, send)
+
+
+class _Whoami:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        caller = await self._service.access.authenticate(Request(scope).headers.get("authorization"))
+        roles = [
+            {"role": grant.role, "scope": grant.scope, **({"name": grant.name} if grant.name else {})}
+            for grant in caller.grants
+        ]
+        answer = {
+            "subject": caller.subject,
+            "user": caller.subject,
+            "roles": roles,
+            "server": {"version": __version__, "flavour": self._service.flavour},
+        }
+        await json_response(answer)(scope, receive, send)

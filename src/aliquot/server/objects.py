@@ -1,0 +1,277 @@
+"""Every kind's routes: list, watch, create, read, replace, patch, delete, and the same for its status.
+
+One handler per verb over the table of kinds. Addresses, parameters and answers are those of the Kubernetes API, under
+`/apis/aliquot.dev/v1` for all kinds, so any client of that shape can talk to us. Each handler has the same movements:
+who calls, may they, is it valid, do it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from aliquot.errors import Conflict, Denied, Expired, Fault, Invalid, PlatformError
+from aliquot.server import admission, secrets
+from aliquot.server.access import Access, Caller
+from aliquot.server.answers import json_response, read_json, status_of
+from aliquot.store import rules
+from aliquot.store.base import AnyKind, Body, Change, Document
+from aliquot.types import KINDS
+from aliquot.types.base import Json
+
+PREFIX = "/apis/aliquot.dev/v1"
+# A patch without a version is decided from what was read a moment ago; this many times somebody else may be faster.
+_PATCH_TRIES = 8
+Handler = Callable[[Request, AnyKind], Awaitable[Response]]
+
+
+class Objects:
+    """The handlers, over one body."""
+
+    def __init__(self, body: Body, access: Access, stopping: asyncio.Event) -> None:
+        self._body = body
+        self._access = access
+        self._stopping = stopping
+
+    def routes(self) -> list[Route]:
+        routes = []
+        for kind in KINDS:
+            many = [f"{PREFIX}/{kind.plural}"]
+            if kind.namespaced:
+                many.append(f"{PREFIX}/namespaces/{{namespace}}/{kind.plural}")
+            one = f"{many[-1]}/{{name}}"
+            routes += [self._route(path, "GET", self.list, kind) for path in many]
+            routes += [
+                self._route(many[-1], "POST", self.create, kind),
+                self._route(one, "GET", self.get, kind),
+                self._route(one, "PUT", self.replace, kind),
+                self._route(one, "PATCH", self.patch, kind),
+                self._route(one, "DELETE", self.delete, kind),
+            ]
+            if kind.has_status:
+                routes += [
+                    self._route(f"{one}/status", "GET", self.get, kind),
+                    self._route(f"{one}/status", "PUT", self.replace, kind),
+                    self._route(f"{one}/status", "PATCH", self.patch, kind),
+                ]
+        return routes
+
+    def _route(self, path: str, method: str, handler: Handler, kind: AnyKind) -> Route:
+        return Route(path, partial(handler, kind=kind), methods=[method], name=f"{handler.__name__} {kind.plural}")
+
+    # --- reads
+
+    async def list(self, request: Request, kind: AnyKind) -> Response:
+        caller = await self._caller(request)
+        namespace = request.path_params.get("namespace")
+        selection = _selection(request)
+        if namespace is not None:
+            self._access.require(caller, "view", kind, namespace)
+        elif not caller.grants:
+            raise Denied(f"{caller.subject!r} has no access rule", hint="ask an administrator for one")
+        if request.query_params.get("watch", "").lower() in ("true", "1"):
+            return self._watch(request, caller, kind, namespace, selection)
+        listing = await self._body.list(kind, namespace, **selection)
+        everything = namespace is not None or self._access.sees_all(caller, kind)
+        items = [
+            secrets.shown(kind, document).raw
+            for document in listing.items
+            if everything or self._access.sees(caller, kind, document)
+        ]
+        head = {"apiVersion": kind.api_version, "kind": f"{kind.name}List", "metadata": {"resourceVersion": listing.version}}
+        # Documents are joined as they rest: nothing is parsed to be written again.
+        return json_response(json.dumps(head).encode()[:-1] + b', "items": [' + b",".join(items) + b"]}")
+
+    async def get(self, request: Request, kind: AnyKind) -> Response:
+        caller = await self._caller(request)
+        name, namespace = _place(request)
+        self._access.require(caller, "view", kind, namespace, name)
+        return self._answer(kind, await self._body.get(kind, name, namespace))
+
+    # --- writes
+
+    async def create(self, request: Request, kind: AnyKind) -> Response:
+        caller = await self._caller(request)
+        namespace = request.path_params.get("namespace", "")
+        data = await read_json(request)
+        name = str((data.get("metadata") or {}).get("name") or "") if isinstance(data.get("metadata"), dict) else ""
+        if kind.name == "Token":
+            return await self._create_token(caller, kind, data)
+        self._access.require(caller, "create", kind, namespace, name)
+        document = admission.admitted(kind, data, namespace=namespace, fresh=True)
+        await admission.check_references(self._body, kind, document.data)
+        return self._answer(kind, await self._body.create(kind, document), 201)
+
+    async def replace(self, request: Request, kind: AnyKind) -> Response:
+        caller = await self._caller(request)
+        name, namespace = _place(request)
+        self._access.require(caller, "edit", kind, namespace, name)
+        document = admission.admitted(kind, await read_json(request), name=name, namespace=namespace, fresh=False)
+        document = await secrets.kept(self._body, kind, document)
+        if _wants_status(request):
+            return self._answer(kind, await self._body.update_status(kind, document))
+        await admission.check_references(self._body, kind, document.data)
+        return self._answer(kind, await self._body.update(kind, document))
+
+    async def patch(self, request: Request, kind: AnyKind) -> Response:
+        """RFC 7386. The result is checked as a whole, so a patch cannot make an object that a create could not."""
+        caller = await self._caller(request)
+        name, namespace = _place(request)
+        self._access.require(caller, "edit", kind, namespace, name)
+        change = await read_json(request)
+        version = (change.get("metadata") or {}).get("resourceVersion") if isinstance(change.get("metadata"), dict) else None
+        status = _wants_status(request)
+        for attempt in range(_PATCH_TRIES):
+            try:
+                return self._answer(kind, await self._patch_once(kind, name, namespace, change, status))
+            except Conflict:
+                if version or attempt == _PATCH_TRIES - 1:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _patch_once(self, kind: AnyKind, name: str, namespace: str, change: Json, status: bool) -> Document:
+        old = await self._body.get(kind, name, namespace)
+        merged = rules.merged(old.data, change)
+        new = admission.admitted(kind, merged, name=name, namespace=namespace, fresh=False)
+        await admission.check_references(self._body, kind, new.data)
+        # What differs after checking, not what was sent: the stored form is canonical.
+        difference = rules.difference(old.data, new.data)
+        version = str((merged.get("metadata") or {}).get("resourceVersion") or old.version)
+        (difference.get("metadata") or {}).pop("resourceVersion", None)
+        return await self._body.patch(kind, name, namespace, difference, version=version, status=status)
+
+    async def delete(self, request: Request, kind: AnyKind) -> Response:
+        caller = await self._caller(request)
+        name, namespace = _place(request)
+        if not await self._owns_token(caller, kind, name):
+            self._access.require(caller, "delete", kind, namespace, name)
+        options = await read_json(request) if int(request.headers.get("content-length") or 0) else {}
+        preconditions = options.get("preconditions") or {}
+        await admission.check_unreferenced(self._body, kind, name)
+        gone = await self._body.delete(
+            kind,
+            name,
+            namespace,
+            version=str(preconditions.get("resourceVersion") or ""),
+            uid=str(preconditions.get("uid") or ""),
+            grace_seconds=_grace(request, options),
+        )
+        if not gone:
+            return self._answer(kind, await self._body.get(kind, name, namespace), 202)
+        return json_response({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 200})
+
+    async def _create_token(self, caller: Caller, kind: AnyKind, data: Json) -> Response:
+        """The one object whose answer has more than what is stored: the token itself, this once."""
+        document, text = secrets.new_token(kind, data, caller.subject)
+        if document.data["spec"]["user"] != caller.subject:
+            self._access.require(caller, "create", kind, "", document.name)
+        await admission.check_references(self._body, kind, document.data)
+        created = await self._body.create(kind, document)
+        return json_response({**secrets.shown(kind, created).data, "token": text.reveal()}, 201)
+
+    async def _owns_token(self, caller: Caller, kind: AnyKind, name: str) -> bool:
+        if kind.name != "Token" or self._access.may(caller, "delete", kind, "", name):
+            return False
+        found = await self._body.get(kind, name)
+        return bool(found.data.get("spec", {}).get("user") == caller.subject)
+
+    # --- watch
+
+    def _watch(
+        self, request: Request, caller: Caller, kind: AnyKind, namespace: str | None, selection: dict[str, str]
+    ) -> Response:
+        version = request.query_params.get("resourceVersion", "")
+        if not version:
+            raise Invalid.because("watch", [Fault("resourceVersion", "is required")], hint="list first, watch from there")
+        changes = self._body.watch(kind, namespace, version=version, **selection)
+        seconds = _number(request, "timeoutSeconds")
+        return StreamingResponse(self._lines(caller, kind, namespace, changes, seconds), media_type="application/json")
+
+    async def _lines(
+        self, caller: Caller, kind: AnyKind, namespace: str | None, changes: AsyncIterator[Change], seconds: int | None
+    ) -> AsyncIterator[bytes]:
+        """One JSON line a change, until the reader goes, the time is up or the server stops."""
+        everything = namespace is not None or self._access.sees_all(caller, kind)
+        deadline = None if seconds is None else time.monotonic() + seconds
+        source = aiter(changes)
+        stop = asyncio.ensure_future(self._stopping.wait())
+        step: asyncio.Future[Change] | None = None
+        try:
+            while True:
+                step = step or asyncio.ensure_future(anext(source))  # type: ignore[arg-type]  # anext is awaitable
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                done, _ = await asyncio.wait((step, stop), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                if step not in done:
+                    return
+                change, step = step.result(), None
+                if change.document is None or everything or self._access.sees(caller, kind, change.document):
+                    yield _line(kind, change)
+        except StopAsyncIteration:
+            return
+        except Expired as exc:
+            yield _event(b"ERROR", json.dumps(status_of(exc)).encode())
+        except PlatformError as exc:
+            yield _event(b"ERROR", json.dumps(status_of(exc)).encode())
+        finally:
+            stop.cancel()
+            if step is not None:
+                step.cancel()
+                await asyncio.gather(step, return_exceptions=True)
+            await source.aclose()  # type: ignore[attr-defined]  # every body's watch is a generator
+
+    # --- shared
+
+    async def _caller(self, request: Request) -> Caller:
+        return await self._access.authenticate(request.headers.get("authorization"))
+
+    def _answer(self, kind: AnyKind, document: Document, status: int = 200) -> Response:
+        return json_response(secrets.shown(kind, document).raw, status)
+
+
+def _line(kind: AnyKind, change: Change) -> bytes:
+    if change.document is None:
+        head = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"resourceVersion": change.version}}
+        return _event(b"BOOKMARK", json.dumps(head).encode())
+    return _event(change.type.encode(), secrets.shown(kind, change.document).raw)
+
+
+def _event(type_: bytes, raw: bytes) -> bytes:
+    return b'{"type":"' + type_ + b'","object":' + raw + b"}\n"
+
+
+def _place(request: Request) -> tuple[str, str]:
+    return request.path_params["name"], request.path_params.get("namespace", "")
+
+
+def _selection(request: Request) -> dict[str, str]:
+    query = request.query_params
+    return {"labels": query.get("labelSelector", ""), "fields": query.get("fieldSelector", "")}
+
+
+def _wants_status(request: Request) -> bool:
+    return request.url.path.endswith("/status")
+
+
+def _grace(request: Request, options: Json) -> int | None:
+    given = options.get("gracePeriodSeconds")
+    if given is None:
+        return _number(request, "gracePeriodSeconds")
+    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
+        raise Invalid.because("delete", [Fault("gracePeriodSeconds", f"must be a whole number of seconds, not {given!r}")])
+    return given
+
+
+def _number(request: Request, name: str) -> int | None:
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if not text.isdigit():
+        raise Invalid.because("request", [Fault(name, f"must be a whole number of seconds, not {text!r}")])
+    return int(text)

@@ -1,0 +1,189 @@
+"""The store on Kubernetes: our kinds are custom resources, pods, nodes and the like are Kubernetes' own.
+
+What differs from the API in general, and so is done here: where kinds live, how a pod gets its node (a spec cannot be
+changed; the `binding` subresource can), the moment in which a new namespace has no service account yet, and how our
+custom resources get there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import aliquot
+from aliquot.errors import Conflict, Denied, Exists, Fault, Invalid, NotFound, Unavailable
+from aliquot.labels import INSTALLED_BY
+from aliquot.store.base import AnyKind, Document
+from aliquot.store.rest import PAGE, RestBody
+from aliquot.store.transport import Endpoint, Patience
+from aliquot.types.base import Json
+from aliquot.types.kinds import Kind
+
+IDLE_SECONDS = 60.0  # the API server keeps an unused connection for 90
+# A controller makes each namespace's default service account, usually within a tenth of this.
+ACCOUNT_SECONDS = 10.0
+ESTABLISH_SECONDS = 30.0
+GLANCE_SECONDS = 0.1
+
+DEFINITION: Kind[dict[str, Any]] = Kind(
+    name="CustomResourceDefinition", type=dict, plural="customresourcedefinitions", group="apiextensions.k8s.io"
+)
+
+
+def path_of(kind: AnyKind) -> str:
+    return f"/apis/{kind.group}/v1" if kind.group else "/api/v1"
+
+
+class KubernetesBody(RestBody):
+    def __init__(self, endpoint: Endpoint, *, patience: Patience | None = None, page: int = PAGE) -> None:
+        super().__init__(endpoint, path_of, patience=patience or Patience(idle=IDLE_SECONDS), page=page)
+
+    async def create(self, kind: AnyKind, document: Document) -> Document:
+        until = time.monotonic() + ACCOUNT_SECONDS
+        while True:
+            try:
+                return await super().create(kind, document)
+            except Denied as exc:
+                early = kind.name == "Pod" and "looking up service account" in exc.message
+                if not early or time.monotonic() > until:
+                    raise
+            await asyncio.sleep(GLANCE_SECONDS)
+
+    async def update(self, kind: AnyKind, document: Document) -> Document:
+        try:
+            return await super().update(kind, document)
+        except Invalid:
+            binds = kind.name == "Pod" and (document.data.get("spec") or {}).get("nodeName") and document.version
+            patch = await self._patch_if_binding(kind, document) if binds else None
+            if patch is None:
+                raise
+            return await self._bind(document.name, document.namespace, patch, document.version)
+
+    async def patch(
+        self, kind: AnyKind, name: str, namespace: str, patch: Json, *, version: str = "", status: bool = False
+    ) -> Document:
+        if kind.name == "Pod" and not status and (patch.get("spec") or {}).get("nodeName"):
+            return await self._bind(name, namespace, patch, version)
+        return await super().patch(kind, name, namespace, patch, version=version, status=status)
+
+    async def _patch_if_binding(self, kind: AnyKind, document: Document) -> Json | None:
+        """The patch a pod's update amounts to, if all it does is give the pod its node and annotations."""
+        there = await self.get(kind, document.name, document.namespace)
+        before, after = there.data["spec"], document.data["spec"]
+        if there.version != document.version:
+            raise Conflict(f"pod {document.name!r} has changed since version {document.version}")
+        if before.get("nodeName") or {**before, "nodeName": after["nodeName"]} != after:
+            return None
+        marks = document.metadata.get("annotations") or {}
+        return {"spec": {"nodeName": after["nodeName"]}, "metadata": {"annotations": marks}}
+
+    async def _bind(self, name: str, namespace: str, patch: Json, version: str) -> Document:
+        """One write that gives a pod its node and annotations; `Conflict` when it has a node or has changed."""
+        metadata = patch.get("metadata") or {}
+        _check_binding(patch, metadata)
+        conditions = {"uid": metadata.get("uid"), "resourceVersion": version or metadata.get("resourceVersion")}
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "annotations": metadata.get("annotations") or {},
+                **{key: value for key, value in conditions.items() if value},
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": patch["spec"]["nodeName"]},
+        }
+        path = self._one(_POD, name, namespace)
+        await self._transport.write("POST", f"{path}/binding", binding)
+        # The answer to a binding is only "done"; the caller wants to know the pod's new version.
+        return await self.get(_POD, name, namespace)
+
+
+_POD: Kind[dict[str, Any]] = Kind(name="Pod", type=dict, plural="pods", group="", namespaced=True, graceful=True)
+
+
+def _check_binding(patch: Json, metadata: Json) -> None:
+    """A binding has room for the node and for annotations that are added; dropping the rest would be a lie."""
+    beside = [f"spec.{key}" for key in patch["spec"] if key != "nodeName"]
+    beside += [f"metadata.{key}" for key in metadata if key not in ("annotations", "uid", "resourceVersion")]
+    beside += [key for key in patch if key not in ("spec", "metadata", "apiVersion", "kind")]
+    removed = [key for key, value in (metadata.get("annotations") or {}).items() if value is None]
+    beside += [f"metadata.annotations[{key!r}]" for key in removed]
+    if beside:
+        faults = [Fault(path, "cannot change in the write that sets the node") for path in beside]
+        raise Invalid.because("pod", faults, hint="bind with annotations only, and change the rest before or after")
+
+
+async def install(body: KubernetesBody, definitions: Iterable[Json] | None = None) -> None:
+    """Makes our kinds known to the cluster, and returns when it serves them. What a newer Aliquot installed stays."""
+    if definitions is None:
+        from aliquot.types.schema import crds  # built from every type: only who installs pays for it
+
+        definitions = crds()
+    wanted = list(definitions)
+    for definition in wanted:
+        await _apply(body, definition)
+    for definition in wanted:  # they become ready side by side, so the first wait is nearly the only one
+        await _served(body, definition)
+
+
+async def _apply(body: KubernetesBody, definition: Json) -> None:
+    metadata = definition["metadata"]
+    stamp = {**metadata.get("annotations", {}), INSTALLED_BY: aliquot.__version__}
+    while True:
+        try:
+            try:
+                there = await body.get(DEFINITION, metadata["name"])
+            except NotFound:
+                await body.create(DEFINITION, Document({**definition, "metadata": {**metadata, "annotations": stamp}}))
+                return
+            if not _is_newer(there.data, definition):
+                marks = {**there.metadata, "annotations": {**there.metadata.get("annotations", {}), **stamp}}
+                await body.update(DEFINITION, Document({**there.data, "metadata": marks, "spec": definition["spec"]}))
+            return
+        except (Exists, Conflict):
+            continue  # another replica installs too: look again
+
+
+def _is_newer(there: Json, ours: Json) -> bool:
+    """Whether a later Aliquot wrote it, or it has versions that we do not know: objects may be stored in them."""
+    names = [{version["name"] for version in definition["spec"]["versions"]} for definition in (there, ours)]
+    installed = (there["metadata"].get("annotations") or {}).get(INSTALLED_BY, "0")
+    return bool(names[0] - names[1]) or _release(installed) > _release(aliquot.__version__)
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Numbers to compare; what follows the first part that is not one does not count."""
+    numbers: list[int] = []
+    for part in version.split("."):
+        if not part.isdigit():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)
+
+
+async def _served(body: KubernetesBody, definition: Json) -> None:
+    name, spec = definition["metadata"]["name"], definition["spec"]
+    path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
+    until = time.monotonic() + ESTABLISH_SECONDS
+    while True:
+        there = await body.get(DEFINITION, name)
+        states = {state["type"]: state for state in (there.data.get("status") or {}).get("conditions", ())}
+        refused = states.get("NamesAccepted", {})
+        if refused.get("status") == "False":
+            raise Invalid(f"the cluster does not take {name}: {refused.get('message', 'its names are taken')}")
+        if states.get("Established", {}).get("status") == "True" and await _answers(body, path):
+            return
+        if time.monotonic() > until:
+            raise Unavailable(f"the cluster does not serve {name} after {ESTABLISH_SECONDS:.0f} s")
+        await asyncio.sleep(GLANCE_SECONDS)
+
+
+async def _answers(body: KubernetesBody, path: str) -> bool:
+    try:
+        await body._transport.read(path, {"limit": "1"})
+    except NotFound:
+        return False  # established, but not yet in the part that serves
+    return True

@@ -1,0 +1,179 @@
+"""What fills in and bounds workloads: templates and policies.
+
+A template gives values for fields that a submission leaves out. A policy also says which values are allowed. Both
+are written against the JSON of a workload's spec, so that every field of a workload, present and future, can be
+named. Those in namespace `runai` hold for everyone; those in a project's namespace for that project.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import field
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+from aliquot import units
+from aliquot.errors import Fault
+from aliquot.types.base import Int64, Metadata, Strings, Text, nothing, record
+from aliquot.types.common import Condition
+from aliquot.types.workload import WorkloadSpec, WorkloadType
+
+
+@record
+class TemplateSpec:
+    """Values for workloads that name the template."""
+
+    values: WorkloadSpec = WorkloadSpec()
+    """Fields of a workload's spec; those that a submission gives itself win."""
+    default: bool = False
+    """Whether it is applied to every submission that names no other."""
+    types: tuple[WorkloadType, ...] = ()
+    """Types of workload it is for; all when empty."""
+    description: Text = ""
+    """For people."""
+    created_by: str = ""
+    """Who made it."""
+
+
+@record
+class TemplateStatus:
+    """Whether the template can be used."""
+
+    conditions: tuple[Condition, ...] = ()
+    """What is true about it."""
+
+
+@record
+class Template:
+    """Named values that shorten a submission."""
+
+    metadata: Metadata
+    """Name and marks."""
+    spec: TemplateSpec = TemplateSpec()
+    """Values for workloads that name it."""
+    status: TemplateStatus = TemplateStatus()
+    """Whether it can be used; written by the platform."""
+
+    def faults(self) -> Iterator[Fault]:
+        return self.spec.values.compute.faults("spec.values.compute")
+
+
+def _as_bound(value: object) -> int | str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    text = str(value).strip()
+    try:
+        units.quantity(text.removeprefix("-"))
+    except ValueError:
+        raise ValueError(f"must be a number or an amount such as 512Mi, not {value!r}") from None
+    return text
+
+
+# A number or an amount. A fraction is written as text, because custom resources have integers or text here.
+Bound = Annotated[
+    int | str,
+    BeforeValidator(_as_bound),
+    WithJsonSchema(
+        {
+            "x-kubernetes-int-or-string": True,
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "pattern": r"^-?([0-9]+(\.[0-9]+)?|\.[0-9]+)([kKMGTPE]i?)?B?$",
+        }
+    ),
+]
+
+
+@record
+class DefaultFrom:
+    """A default that is computed from another field."""
+
+    field: str
+    """Path of the other field, such as compute.cpu."""
+    factor: float = 1
+    """What it is multiplied by."""
+
+
+@record
+class Option:
+    """One value that a field may have."""
+
+    value: str
+    """The value."""
+    displayed: str = ""
+    """How forms show it."""
+
+
+@record
+class FieldRule:
+    """What must hold for one field of a workload."""
+
+    required: bool | None = None
+    """Whether it must be given."""
+    can_edit: bool | None = None
+    """Whether a submission may give another value than the default."""
+    can_add: bool | None = None
+    """Whether a submission may add items to a list."""
+    locked: Strings = ()
+    """Names of items that may neither be changed nor left out."""
+    min: Bound | None = None
+    """Least value."""
+    max: Bound | None = None
+    """Greatest value."""
+    step: Bound | None = None
+    """Values are the least plus a multiple of this."""
+    options: tuple[Option, ...] = ()
+    """The only values allowed."""
+    default_from: DefaultFrom | None = None
+    """Default computed from another field."""
+
+
+@record
+class PolicySpec:
+    """Defaults and rules for workloads."""
+
+    types: tuple[WorkloadType, ...] = ()
+    """Types of workload it is for; all when empty."""
+    department: str | None = None
+    """Only for projects of this department, for a policy in namespace runai."""
+    distributed: bool | None = None
+    """Only for distributed training (true), or for all but that (false)."""
+    defaults: Mapping[str, Any] = field(default_factory=nothing)
+    """Values for fields that a submission leaves out, in the shape of a workload's spec."""
+    rules: Mapping[str, FieldRule] = field(default_factory=nothing)
+    """Path of a field, such as compute.gpu, and what must hold for it."""
+    imposed: Mapping[str, Any] = field(default_factory=nothing)
+    """Values that every workload gets, whatever the submission says, in the shape of a workload's spec."""
+    description: Text = ""
+    """For people."""
+    created_by: str = ""
+    """Who made it."""
+
+
+PolicyPhase = Literal["Creating", "Updating", "Deleting", "Ready", "Failed"]
+
+
+@record
+class PolicyStatus:
+    """Whether the policy is in force."""
+
+    phase: PolicyPhase | None = None
+    """Whether it is in force."""
+    message: str = ""
+    """Why it is not, when it is not."""
+    observed_generation: Int64 | None = None
+    """The generation of the spec that is in force."""
+    conditions: tuple[Condition, ...] = ()
+    """What is true about it."""
+
+
+@record
+class Policy:
+    """What workloads get and may ask for."""
+
+    metadata: Metadata
+    """Name and marks."""
+    spec: PolicySpec = PolicySpec()
+    """Defaults and rules."""
+    status: PolicyStatus = PolicyStatus()
+    """Whether it is in force; written by the platform."""

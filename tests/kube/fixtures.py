@@ -1,0 +1,69 @@
+"""What tests get of the cluster: one per session (and per worker of xdist), and a namespace of their own in it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from kube.cluster import Cluster, programs, programs_ready
+from kube.gadgets import GADGET_DEFINITION
+
+from aliquot.store import kubeconfig
+from aliquot.store.kubernetes import KubernetesBody, install
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A running control plane. Where its programs are missing: skipped on a user's machine, built with CI=true."""
+    if os.environ.get("CI") != "true":
+        if shutil.which("openssl") is None:
+            pytest.skip("install openssl to run the tests on a real Kubernetes API server")
+        if not programs_ready():
+            pytest.skip("run `make kube` (needs Go 1.26) or set KUBEBUILDER_ASSETS to test on a real API server")
+    running = Cluster(programs()).start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster_with_kinds(cluster: Cluster) -> Cluster:
+    """The cluster, with our custom resources installed."""
+    apart(_install(cluster))
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def cluster_with_gadgets(cluster: Cluster) -> Cluster:
+    """The cluster, with the one custom resource that tests of the client use."""
+    apart(_install(cluster, [GADGET_DEFINITION]))
+    return cluster
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> str:
+    """The name of a fresh namespace."""
+    return cluster.create_namespace()
+
+
+@pytest_asyncio.fixture
+async def kube(cluster_with_gadgets: Cluster) -> AsyncIterator[KubernetesBody]:
+    """A body on the cluster, as its administrator."""
+    async with KubernetesBody(kubeconfig.load([cluster_with_gadgets.kubeconfig])) as body:
+        yield body
+
+
+async def _install(cluster: Cluster, definitions: list[dict[str, Any]] | None = None) -> None:
+    async with KubernetesBody(kubeconfig.load([cluster.kubeconfig])) as body:
+        await install(body, definitions)
+
+
+def apart(work: Coroutine[Any, Any, None]) -> None:
+    """Runs on a loop of its own in a thread of its own, so that no test's loop notices."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, work).result()

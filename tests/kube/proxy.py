@@ -1,0 +1,78 @@
+"""A network that misbehaves on request: a proxy on loopback that cuts, stalls and chops what passes through it."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+
+class Proxy:
+    """Forwards bytes to a port on loopback. Give its `port` to the client instead."""
+
+    def __init__(self, target: int, *, piece: int = 65536) -> None:
+        self._target = target
+        # The most bytes that go to the client at a time.
+        self._piece = piece
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.port = 0
+        self.connections = 0
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.refuse()
+        self.cut()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def cut(self) -> None:
+        """Resets every connection; new ones are taken."""
+        for writer in self._writers:
+            writer.transport.abort()
+
+    def stall(self) -> None:
+        """Connections stay open, and nothing comes through any more."""
+        self._flowing.clear()
+
+    def flow(self) -> None:
+        self._flowing.set()
+
+    async def refuse(self) -> None:
+        """New connections are refused; `accept` takes them again."""
+        if self._server is not None:
+            self._server.close()
+
+    async def accept(self) -> None:
+        await self.__aenter__()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        self._writers |= {writer, back}
+        for source, sink, piece in ((reader, back, 65536), (there, writer, self._piece)):
+            task = asyncio.create_task(self._pump(source, sink, piece))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, piece: int) -> None:
+        try:
+            while data := await source.read(piece):
+                await self._flowing.wait()
+                sink.write(data)
+                await sink.drain()
+        except OSError:
+            pass  # one side was cut: so is the other
+        finally:
+            sink.close()
+            self._writers.discard(sink)
