@@ -1,7 +1,7 @@
 """The data folder of an embedded platform: who holds it, where its server is, and the administrator's token.
 
-    aliquot.db     the store                         server.json   where the running server is
-    admin.token    the administrator's token, 0600   lock          held by the one process that serves the folder
+aliquot.db     the store                         server.json   where the running server is
+admin.token    the administrator's token, 0600   lock          held by the one process that serves the folder
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ class Folder:
     def _taken(self) -> Conflict:
         found = self.running()
         where = f" by process {found['pid']} at {found['url']}" if found else " by another process that is starting"
-        return Conflict(f"{self.path} is already served{where}", hint="use that one, `aliquot down` it, or choose another --data-dir")
+        return Conflict(
+            f"{self.path} is already served{where}",
+            hint="use that one, `aliquot down` it, or choose another --data-dir",
+        )
 
     def running(self) -> dict[str, Any] | None:
         """What `server.json` says; it may be of a process that was killed."""
@@ -125,4 +128,7 @@ def unusable(path: Path, exc: OSError) -> PlatformError:
 
     if exc.errno in (errno.ENOSPC, errno.EDQUOT):
         return OutOfSpace(f"the disk of {path} is full", hint="free some space and start again")
-    return Invalid(f"{path} cannot be used: {(exc.strerror or str(exc)).lower()}", hint="check its owner and mode, or choose another --data-dir")
+    return Invalid(
+        f"{path} cannot be used: {(exc.strerror or str(exc)).lower()}",
+        hint="check its owner and mode, or choose another --data-dir",
+    )

@@ -18,6 +18,9 @@ PROJECT_NAMESPACE_PREFIX = "runai-"
 PROJECT = "aliquot.dev/project"  # on a namespace: whose it is
 QUEUE_ALIASES = ("runai/queue", "kai.scheduler/queue")  # the same, as other systems spell it
 
+# --- objects that are always there
+DEFAULT_DEPARTMENT = "default"  # of every project that names no other
+
 # --- on nodes
 NODE_POOL = "aliquot.dev/node-pool"
 NODE_TYPE = "run.ai/type"  # written: what administrators type (`kubectl label node ... run.ai/type=dgx-2`)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-import sys
 import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -23,7 +22,7 @@ import uvicorn
 from aliquot.control.bootstrap import bootstrap
 from aliquot.control.garbage import Garbage
 from aliquot.control.projects import Projects
-from aliquot.errors import Invalid, PlatformError
+from aliquot.errors import Invalid
 from aliquot.folder import Folder
 from aliquot.server.app import Service, application
 from aliquot.store.base import Body
@@ -48,17 +47,13 @@ class Options:
     log_level: str = "info"
 
 
-def serve(options: Options) -> int:
-    """Serve until told to stop. The exit status; errors in the set-up are one line on stderr."""
+def serve(options: Options) -> None:
+    """Serve until told to stop. `PlatformError` says why it could not."""
     logs.configure(options.log_format, options.log_level)
     folder = Folder(options.data_dir)
-    try:
-        folder.prepare()
-        with folder.held(), _listening(options.host, options.port) as listener:
-            return asyncio.run(_run(options, folder, listener))
-    except PlatformError as exc:
-        print(f"error: {exc}", file=sys.stderr)  # noqa: T201  # the command's own message, not an event
-        return 1
+    folder.prepare()
+    with folder.held(), _listening(options.host, options.port) as listener:
+        asyncio.run(_run(options, folder, listener))
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -78,11 +73,19 @@ def _listening(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def _run(options: Options, folder: Folder, listener: socket.socket) -> int:
+async def _run(options: Options, folder: Folder, listener: socket.socket) -> None:
     async with _body(options, folder) as (body, flavour):
         await bootstrap(Store(body), folder)
         service = Service(body, flavour=flavour)
-        server = _Server(uvicorn.Config(application(service), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=_STOP_SECONDS))
+        server = _Server(
+            uvicorn.Config(
+                application(service),
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                timeout_graceful_shutdown=_STOP_SECONDS,
+            )
+        )
         stop = service.stopping
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -92,9 +95,7 @@ async def _run(options: Options, folder: Folder, listener: socket.socket) -> int
             background = [group.create_task(work) for work in _loops(body, service)]
             serving = group.create_task(server.serve(sockets=[listener]))
             group.create_task(_announce(service, server, folder, url, flavour))
-            done, _ = await asyncio.wait(
-                (serving, group.create_task(stop.wait())), return_when=asyncio.FIRST_COMPLETED
-            )
+            done, _ = await asyncio.wait((serving, group.create_task(stop.wait())), return_when=asyncio.FIRST_COMPLETED)
             stop.set()
             server.should_exit = True
             await serving
@@ -102,7 +103,6 @@ async def _run(options: Options, folder: Folder, listener: socket.socket) -> int
             for task in background:
                 task.cancel()
         log.info("stopped")
-    return 0
 
 
 def _loops(body: Body, service: Service) -> list[Coroutine[Any, Any, None]]:
@@ -122,7 +122,7 @@ async def _announce(service: Service, server: uvicorn.Server, folder: Folder, ur
     """Say where we are once requests are answered, not before."""
     for informer in service.access.informers:
         await informer.synced.wait()
-    while not server.started and not service.stopping.is_set():
+    while not server.started and not service.stopping.is_set():  # noqa: ASYNC110  # uvicorn has no event for it
         await asyncio.sleep(0.01)
     if not service.stopping.is_set():
         folder.announce(url, flavour, time.time())
@@ -135,9 +135,12 @@ async def _body(options: Options, folder: Folder) -> AsyncIterator[tuple[Body, s
         body: Body = SqliteBody(folder.database)
         flavour = "embedded"
     else:
-        from aliquot.store.kubernetes import connect  # its HTTP client is not needed otherwise
+        # Imported here: its HTTP client is not needed otherwise.
+        from aliquot.store import kubeconfig
+        from aliquot.store.kubernetes import KubernetesBody, install
 
-        body = await connect(options.kubeconfig, options.context)
+        body = KubernetesBody(kubeconfig.load([options.kubeconfig], options.context or ""))
+        await install(body)
         flavour = "kubernetes"
     try:
         yield body, flavour

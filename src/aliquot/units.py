@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import NewType
 
 Milli = NewType("Milli", int)
@@ -24,8 +24,10 @@ _SUFFIXES = {
     "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60,
 }  # fmt: skip
 _QUANTITY = re.compile(r"^([0-9]+(?:\.[0-9]+)?|\.[0-9]+)([kKMGTPE]i?)?B?$")
-_DURATION = re.compile(r"^([0-9]+)(s|m|h|d)$")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+# Decimal alone would also take 1_0, full-width digits and exponents that fill the memory.
+_NUMBER = re.compile(r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?$", re.ASCII)
+_DURATION = re.compile(r"^([0-9]{1,18})(s|m|h|d)?$", re.ASCII)
+_SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def milli(value: object) -> Milli:
@@ -34,13 +36,15 @@ def milli(value: object) -> Milli:
     Raises ValueError for anything else, and for more than three decimals: a share that cannot be
     counted exactly is an error, not a rounding.
     """
+    if type(value) is int and 0 <= value <= 1 << 40:  # nearly always
+        return Milli(value * 1000)
     text = str(value).strip()
     scale = 1000
     if text.endswith("m"):
         text, scale = text[:-1], 1
     number = _decimal(text, "a number such as 4 or 0.5", value) * scale
     if number != number.to_integral_value():
-        raise ValueError(f"must have at most three decimals, not {value}")
+        raise ValueError(f"must have at most three decimals, not {_shown(value)}")
     return Milli(_whole(number, value))
 
 
@@ -71,51 +75,52 @@ def quantity_text(count: int) -> str:
 
 def duration(value: object) -> int:
     """Seconds from "5s", "2m", "3h", "4d" or a plain number of seconds."""
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
-    text = str(value).strip()
-    found = _DURATION.match(text)
-    if found:
-        return int(found[1]) * _SECONDS[found[2]]
-    if text.isdigit() and not isinstance(value, bool):
-        return int(text)
-    raise ValueError(f"must be a duration such as 30s, 5m, 2h or 1d, not {_shown(value)}")
+    found = None if isinstance(value, (bool, float)) else _DURATION.match(str(value).strip())
+    if found is None:
+        raise ValueError(f"must be a duration such as 30s, 5m, 2h or 1d, not {_shown(value)}")
+    return _whole(Decimal(found[1]) * _SECONDS[found[2]], value)
+
+
+# What RFC 3339 can say: the years 1 to 9999.
+_EARLIEST, _LATEST = -62_135_596_800.0, 253_402_300_799.0
 
 
 def timestamp(value: object) -> float:
-    """Seconds since 1970 from RFC 3339 text."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
+    """Seconds since 1970 from RFC 3339 text, or from that number."""
     try:
-        moment = datetime.fromisoformat(str(value).replace("Z", "+00:00"))
+        seconds = _seconds(value)
     except ValueError:
-        raise ValueError(f"must be a time such as 2026-01-31T12:00:00Z, not {_shown(value)}") from None
+        seconds = None
+    if seconds is None or not _EARLIEST <= seconds <= _LATEST:
+        raise ValueError(f"must be a time such as 2026-01-31T12:00:00Z, not {_shown(value)}")
+    return seconds
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(min(value, _LATEST + 1))  # an int may be more than a float can hold
+    moment = datetime.fromisoformat(str(value).upper().replace("Z", "+00:00"))
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def timestamp_text(seconds: float) -> str:
     """RFC 3339 in UTC; microseconds only when there are any."""
-    moment = datetime.fromtimestamp(seconds, UTC)
-    style = "%Y-%m-%dT%H:%M:%S.%fZ" if moment.microsecond else "%Y-%m-%dT%H:%M:%SZ"
-    return moment.strftime(style)
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
 def _decimal(text: str, wanted: str, value: object) -> Decimal:
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
-        number = None
-    if number is None or not number.is_finite() or isinstance(value, bool):
+    if isinstance(value, bool) or not _NUMBER.match(text):
         raise ValueError(f"must be {wanted}, not {_shown(value)}")
+    number = Decimal(text)
     if number < 0:
-        raise ValueError(f"must not be negative, not {value}")
+        raise ValueError(f"must not be negative, not {_shown(value)}")
     return number
 
 
 def _whole(number: Decimal, value: object) -> int:
     # SQLite, JSON readers and Go all stop at 64 bits; nothing real comes near.
     if number >= 2**63:
-        raise ValueError(f"is too large: {value}")
+        raise ValueError(f"is too large: {_shown(value)}")
     return int(number)
 
 

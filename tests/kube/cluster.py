@@ -29,6 +29,15 @@ from kube.pki import write_pki
 GET_PROGRAMS = Path(__file__).resolve().parents[2] / "tools" / "kube" / "get.py"
 PATIENCE = 90.0  # seconds until a start counts as failed; 2-3 are usual, a busy machine takes far longer
 TOKEN = "admin-token"
+# Those whose work tests look at. The others would slow the start down, and some would spoil tests: pods here are bound
+# to nodes that do not exist, and one of them removes such pods.
+CONTROLLERS = (
+    "garbage-collector-controller",
+    "namespace-controller",
+    "root-ca-certificate-publisher-controller",
+    "serviceaccount-controller",
+    "serviceaccount-token-controller",
+)
 
 # $0 is the folder. Reads until the pipe closes, then ends what still has a pid file.
 GUARD = 'cat >/dev/null; for f in "$0"/*.pid; do [ -f "$f" ] && kill -9 "$(cat "$f")" 2>/dev/null; done; rm -rf "$0"'
@@ -85,8 +94,12 @@ class Cluster:
         self._ports = {name: free_port() for name in ("etcd", "peer", "api", "controllers")}
 
     @property
+    def port(self) -> int:
+        return self._ports["api"]
+
+    @property
     def server(self) -> str:
-        return f"https://127.0.0.1:{self._ports['api']}"
+        return f"https://127.0.0.1:{self.port}"
 
     @property
     def kubeconfig(self) -> Path:
@@ -175,8 +188,7 @@ class Cluster:
             f"--service-account-private-key-file={pki}/sa.key",
             f"--root-ca-file={pki}/ca.crt",
             "--use-service-account-credentials=true",
-            "--node-monitor-grace-period=12h",  # nodes here have no kubelet that could report
-            "--controllers=*,-node-ipam-controller,-node-route-controller,-service-lb-controller,-cloud-node-lifecycle-controller",
+            f"--controllers={','.join(CONTROLLERS)}",
         )
 
     # --- what tests ask for
@@ -284,4 +296,3 @@ def _open(request: urllib.request.Request, trust: ssl.SSLContext | None = None) 
         handlers.append(urllib.request.HTTPSHandler(context=trust))
     with urllib.request.build_opener(*handlers).open(request, timeout=5) as answer:
         return bytes(answer.read())
-

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from kube.cluster import Cluster, programs, programs_ready
-from kube.gadgets import GADGET_DEFINITION
 
 from aliquot.store import kubeconfig
 from aliquot.store.kubernetes import KubernetesBody, install
+from kube.cluster import Cluster, programs, programs_ready
+from kube.gadgets import GADGET_DEFINITION
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Certificates of a test cluster, made with the openssl command. Elliptic curves, because RSA keys take a second each."""
+"""Certificates of a test cluster, made with openssl. Elliptic curves, because RSA keys take a second each."""
 
 from __future__ import annotations
 

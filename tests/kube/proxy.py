@@ -19,8 +19,10 @@ class Proxy:
         self._flowing.set()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._swallowing = False
         self.port = 0
         self.connections = 0
+        self.connected = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
@@ -31,10 +33,11 @@ class Proxy:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.refuse()
-        self.cut()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.cut()
+        await asyncio.sleep(0)  # the loop closes aborted sockets on its next turn
 
     def cut(self) -> None:
         """Resets every connection; new ones are taken."""
@@ -45,8 +48,9 @@ class Proxy:
         """Connections stay open, and nothing comes through any more."""
         self._flowing.clear()
 
-    def flow(self) -> None:
-        self._flowing.set()
+    def swallow(self) -> None:
+        """Requests still arrive; instead of the answers the client gets a reset."""
+        self._swallowing = True
 
     async def refuse(self) -> None:
         """New connections are refused; `accept` takes them again."""
@@ -58,21 +62,24 @@ class Proxy:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.connected.set()
         there, back = await asyncio.open_connection("127.0.0.1", self._target)
         self._writers |= {writer, back}
-        for source, sink, piece in ((reader, back, 65536), (there, writer, self._piece)):
-            task = asyncio.create_task(self._pump(source, sink, piece))
+        for source, sink in ((reader, back), (there, writer)):
+            task = asyncio.create_task(self._pump(source, sink, answers=sink is writer))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, piece: int) -> None:
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, answers: bool) -> None:
         try:
-            while data := await source.read(piece):
+            while data := await source.read(self._piece if answers else 65536):
                 await self._flowing.wait()
+                if answers and self._swallowing:
+                    sink.transport.abort()
+                    return
                 sink.write(data)
                 await sink.drain()
         except OSError:
             pass  # one side was cut: so is the other
         finally:
             sink.close()
-            self._writers.discard(sink)

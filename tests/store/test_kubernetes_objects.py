@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from kube.gadgets import CONFIG, GADGET, NAMESPACE, POD, gadget, pod
 
 from aliquot.errors import Conflict, Exists, Invalid, NotFound, TooLarge
 from aliquot.store.base import Document
 from aliquot.store.kubernetes import KubernetesBody
+from kube.gadgets import CONFIG, GADGET, NAMESPACE, POD, gadget, pod
 
 pytestmark = pytest.mark.kube
 

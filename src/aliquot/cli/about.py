@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -40,9 +42,21 @@ def whoami(as_json: bool) -> None:
     if as_json:
         click.echo(output.as_json(answer))
         return
-    for name in ("user", "subject", "roles"):
-        if answer.get(name):
-            click.echo(f"{name.title() + ':':<9}{output.cell(answer[name])}")
+    told = {
+        "User": answer.get("user"),
+        "Subject": answer.get("subject"),
+        "Roles": roles_text(answer.get("roles") or []),
+    }
+    for title, text in told.items():
+        if text:
+            click.echo(f"{title + ':':<9}{output.clean(str(text))}")
+
+
+def roles_text(roles: Sequence[Any]) -> str:
+    """`viewer (project team-a), editor (cluster)`; a role may also be a bare word."""
+    return ", ".join(
+        f"{role.get('role')} ({role.get('scope')})" if isinstance(role, dict) else str(role) for role in roles
+    )
 
 
 @click.command(cls=Verb)

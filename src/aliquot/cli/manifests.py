@@ -49,10 +49,12 @@ class Manifest:
     source: str
     index: int  # counts from 1
     data: Any
+    item: int = 0  # its place in a List, from 1; 0 when it stands alone
 
     @property
     def place(self) -> str:
-        return f"{self.source}: document {self.index}"
+        item = f", item {self.item}" if self.item else ""
+        return f"{self.source}: document {self.index}{item}"
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # the C one where it is built
@@ -123,7 +125,10 @@ def read(source: Source) -> list[Manifest]:
         if data is None:
             continue
         items = data.get("items") if isinstance(data, dict) and str(data.get("kind", "")).endswith("List") else None
-        found += [Manifest(source.name, index, each) for each in (items if isinstance(items, list) else [data])]
+        if isinstance(items, list):
+            found += [Manifest(source.name, index, each, item) for item, each in enumerate(items, start=1)]
+        else:
+            found.append(Manifest(source.name, index, data))
     return found
 
 

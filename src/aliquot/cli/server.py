@@ -9,7 +9,6 @@ from __future__ import annotations
 import ipaddress
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -68,7 +67,7 @@ def up(
         log_format=log_format,
         log_level=log_level,
     )
-    sys.exit(serve(options))
+    serve(options)
 
 
 def check_host(host: str, consent: bool) -> None:

@@ -18,9 +18,9 @@ import click
 
 from aliquot.cli.program import GLOBALS
 from aliquot.client import Server, connect
-from aliquot.client.connection import Asked, Connection, data_folder, find
+from aliquot.client.connection import START_HINT, TOKEN_HINT, Asked, Connection, data_folder, find
 from aliquot.client.settings import Settings, load, save, settings_file
-from aliquot.errors import Invalid
+from aliquot.errors import Invalid, Unauthenticated, Unavailable
 from aliquot.labels import namespace_of
 from aliquot.store.base import AnyKind
 
@@ -50,11 +50,17 @@ class Session:
     def run(self, work: Callable[[Server], Awaitable[T]]) -> T:
         """Do some work against the server."""
 
+        connection = self.connection
+
         async def go() -> T:
-            async with self.opener(self.connection) as server:
+            async with self.opener(connection) as server:
                 return await work(server)
 
-        return asyncio.run(go())
+        try:
+            return asyncio.run(go())
+        except (Unavailable, Unauthenticated) as exc:
+            _add_hint(exc)
+            raise
 
     def note(self, text: str) -> None:
         """Say something that is not data."""
@@ -64,6 +70,14 @@ class Session:
     def remember_project(self, project: str) -> None:
         save(self.settings_path, project=project)
         self.__dict__.pop("settings", None)
+
+
+def _add_hint(error: Unavailable | Unauthenticated) -> None:
+    """What helps on a command line, where the server said nothing better."""
+    if isinstance(error, Unauthenticated):
+        error.hint = error.hint or TOKEN_HINT
+    elif not error.sent:
+        error.hint = error.hint or START_HINT
 
 
 def session(ctx: click.Context | None = None) -> Session:

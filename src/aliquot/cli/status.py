@@ -39,7 +39,7 @@ def _from_file(server: Running | None) -> dict[str, Any]:
     """What only the server's own machine knows."""
     if server is None:
         return {}
-    known = {"version": server.version, "pid": server.pid, "body": server.body, "started": server.started}
+    known = {"version": server.version, "pid": server.pid, "flavour": server.flavour, "started": server.started}
     return {name: value for name, value in known.items() if value}
 
 
@@ -53,7 +53,7 @@ async def _ask(body: Body) -> dict[str, Any]:
     counts: dict[str, int] = {}
     for kind in KINDS:
         try:
-            counts[kind.plural] = len((await body.list(kind)).items)
+            counts[kind.plural] = await body.count(kind)
         except (Denied, NotFound):
             continue  # not ours to count, or not served here
         except PlatformError as exc:
@@ -67,9 +67,13 @@ def lines(report: dict[str, Any], now: float) -> list[str]:
     if "started" in report:
         told.append(("Up since", f"{output.local_time(report['started'])} ({output.age_of(report['started'], now)})"))
     told.append(("Ready", "yes" if report["ready"] else f"no: {report['reason']}"))
-    held = [f"{count} {plural}" for plural, count in report["counts"].items() if count]
+    held = [f"{count} {_counted(plural, count)}" for plural, count in report["counts"].items() if count]
     told.append(("Holds", ", ".join(held) or "nothing yet"))
     return [f"{name + ':':<10} {output.clean(text)}" for name, text in told]
 
 
-_TITLES = {"version": "Version", "pid": "Process", "body": "Store"}
+_TITLES = {"version": "Version", "pid": "Process", "flavour": "Store"}
+
+
+def _counted(plural: str, count: int) -> str:
+    return KINDS.named(plural).word if count == 1 else plural

@@ -25,6 +25,7 @@ from aliquot.errors import Invalid, Unauthenticated, Unavailable
 
 SERVER_FILE = "server.json"
 TOKEN_FILE = "admin.token"  # noqa: S105  # a file name
+TOKEN_HINT = "give a token in ALIQUOT_TOKEN or a readable file with --token-file"  # noqa: S105  # a sentence
 START_HINT = "start one with `aliquot up`, or name one with --url or ALIQUOT_URL"
 
 
@@ -55,7 +56,7 @@ class Running:
     started: str = ""
     # Field 22 of /proc/PID/stat: tells this process from a later one with the same number.
     start_time: str = ""
-    body: str = ""
+    flavour: str = ""  # embedded or kubernetes
 
     @property
     def alive(self) -> bool:
@@ -92,7 +93,7 @@ def running_server(folder: Path) -> Running | None:
             version=str(data.get("version", "")),
             started=str(data.get("started", "")),
             start_time=str(data.get("startTime", "")),
-            body=str(data.get("body", "")),
+            flavour=str(data.get("flavour", "")),
         )
     except (KeyError, TypeError, ValueError):
         return None
@@ -136,7 +137,7 @@ def _read_token(path: Path) -> str:
         reason = exc.strerror if isinstance(exc, OSError) else "not text"
         raise Unauthenticated(
             f"cannot read the token in {path}: {reason}",
-            hint="give a token in ALIQUOT_TOKEN or a readable file with --token-file",
+            hint=TOKEN_HINT,
         ) from exc
     if not token.isascii() or not token.isprintable() or " " in token:
         raise Unauthenticated(f"{path} holds no token", hint="it must hold one line of printable characters")

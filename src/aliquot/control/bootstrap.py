@@ -12,13 +12,23 @@ from typing import Any, Protocol
 from aliquot.auth import tokens
 from aliquot.auth.tokens import Secret
 from aliquot.errors import Exists, NotFound, Unauthenticated
-from aliquot.labels import SYSTEM_NAMESPACE
+from aliquot.labels import DEFAULT_DEPARTMENT, SYSTEM_NAMESPACE
 from aliquot.store.typed import Store
-from aliquot.types import DEFAULT_POOL, AccessRule, Department, Metadata, Namespace, NodePool, Scope, Subject, Token, User
+from aliquot.types import (
+    DEFAULT_POOL,
+    AccessRule,
+    Department,
+    Metadata,
+    Namespace,
+    NodePool,
+    Scope,
+    Subject,
+    Token,
+    User,
+)
 from aliquot.types.access import AccessRuleSpec, TokenSpec
 
 ADMINISTRATOR = "admin"
-DEFAULT_DEPARTMENT = "default"
 
 
 class TokenFile(Protocol):
@@ -37,7 +47,9 @@ async def bootstrap(store: Store, file: TokenFile) -> None:
         AccessRule(
             metadata=Metadata(name=ADMINISTRATOR),
             spec=AccessRuleSpec(
-                subject=Subject(kind="user", name=ADMINISTRATOR), role="system-administrator", scope=Scope(kind="cluster")
+                subject=Subject(kind="user", name=ADMINISTRATOR),
+                role="system-administrator",
+                scope=Scope(kind="cluster"),
             ),
         ),
     ]

@@ -55,7 +55,7 @@ class Loop:
             self._later(key, exc)
             if not exc.retry:
                 log.warning("reconcile failed", loop=self.name, key="/".join(key), error=str(exc))
-        except Exception as exc:  # noqa: BLE001  # one bad object must not stop the loop for the others
+        except Exception as exc:  # one bad object must not stop the loop for the others
             log.exception("reconcile failed", loop=self.name, key="/".join(key))
             self._later(key, exc)
 

@@ -72,7 +72,7 @@ class Projects:
             await self._create(decision.create_namespace, project.metadata.name)
         status = replace(
             project.status,
-            phase="Ready" if decision.ready else "NotReady",
+            phase="Ready" if decision.ready else "Failed",
             message=decision.message,
             namespace=wanted_namespace(project) if decision.ready else "",
             observed_generation=project.metadata.generation,

@@ -15,14 +15,16 @@ from aliquot.auth import tokens
 from aliquot.auth.roles import VIEW, Grant, Place, allowed, everywhere
 from aliquot.auth.tokens import Secret
 from aliquot.errors import Denied, NotFound, Unauthenticated
-from aliquot.labels import SYSTEM_NAMESPACE, project_of
+from aliquot.labels import DEFAULT_DEPARTMENT, SYSTEM_NAMESPACE, project_of
 from aliquot.store.base import AnyKind, Body, Document
 from aliquot.store.informer import Informer, typed
 from aliquot.types import KINDS, AccessRule, Namespace, Project, Token, User, decode
 
 # In the system namespace these hold for every project, so everybody who may see them anywhere sees them there.
 _FOR_EVERYONE = ("Template", "Policy")
-_NO_TOKEN_HINT = "send `Authorization: Bearer <token>`; `aliquot up` writes the administrator's to <data folder>/admin.token"
+_HOW_TO_SEND = (
+    "send `Authorization: Bearer <token>`; `aliquot up` writes the administrator's to <data folder>/admin.token"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +56,13 @@ class Access:
     async def authenticate(self, header: str | None) -> Caller:
         scheme, _, text = (header or "").partition(" ")
         if scheme.lower() != "bearer" or not text.strip():
-            raise Unauthenticated("no token was sent", hint=_NO_TOKEN_HINT)
+            raise Unauthenticated("no token was sent", hint=_HOW_TO_SEND)
         name, secret = tokens.split(Secret(text.strip()))
         token = self._tokens.get(name) or await self._look_up(name)
         if token is None or not tokens.matches(secret, token.spec.hash):
-            raise Unauthenticated("the token is not known", hint="it may have been deleted; ask an administrator for another")
+            raise Unauthenticated(
+                "the token is not known", hint="it may have been deleted; ask an administrator for another"
+            )
         if token.spec.expires is not None and token.spec.expires <= self._clock():
             raise Unauthenticated("the token has expired", hint="create another with `aliquot token create`")
         user = self._users.get(token.spec.user)
@@ -88,7 +92,8 @@ class Access:
         if not self.may(caller, action, kind, namespace, name):
             where = f" in namespace {namespace!r}" if namespace else ""
             raise Denied(
-                f"{caller.subject!r} may not {action} {kind.plural}{where}", hint="ask an administrator for an access rule"
+                f"{caller.subject!r} may not {action} {kind.plural}{where}",
+                hint="ask an administrator for an access rule",
             )
 
     def may(self, caller: Caller, action: str, kind: AnyKind, namespace: str = "", name: str = "") -> bool:
@@ -112,7 +117,7 @@ class Access:
         if not project:
             return Place()
         found = self._projects.get(project)
-        return Place(project, found.spec.department if found else "")
+        return Place(project, (found.spec.department or DEFAULT_DEPARTMENT) if found else "")
 
     def _project_of(self, namespace: str) -> str:
         """Whose a namespace is. Its label decides, which only the platform and administrators write;

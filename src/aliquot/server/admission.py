@@ -24,7 +24,10 @@ _REFERENCES = (
 )
 # References that must exist when they are made. Pools may come later than the quota that speaks of them.
 _MUST_EXIST = (("Project", ("spec", "department"), "Department"), ("Token", ("spec", "user"), "User"))
-_KEPT = {("NodePool", "default"): "every node without another pool is in it"}
+_KEPT = {
+    ("NodePool", "default"): "every node without another pool is in it",
+    ("Department", "default"): "every project without another department is in it",
+}
 _SHOWN = 5  # names in an error message
 
 

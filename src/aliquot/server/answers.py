@@ -24,7 +24,9 @@ def json_response(content: bytes | Json, status: int = 200) -> Response:
 def status_of(error: PlatformError) -> Json:
     """A `Status` object: what clients of Kubernetes-shaped APIs expect of a refusal."""
     details: Json = {
-        "causes": [{"field": fault.path, "message": fault.text, "reason": "FieldValueInvalid"} for fault in error.faults]
+        "causes": [
+            {"field": fault.path, "message": fault.text, "reason": "FieldValueInvalid"} for fault in error.faults
+        ]
     }
     if error.hint:
         details["hint"] = error.hint

@@ -116,7 +116,9 @@ async def _http_error(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, HTTPException)
     error = PlatformError(f"{request.method} is not possible on {request.url.path}")
     if exc.status_code == 404:
-        error = NotFound(f"nothing is served at {request.url.path}", hint=f"objects are under {PREFIX}; see /openapi.json")
+        error = NotFound(
+            f"nothing is served at {request.url.path}", hint=f"objects are under {PREFIX}; see /openapi.json"
+        )
     error.status = exc.status_code
     error.reason = {404: "NotFound", 405: "MethodNotAllowed"}.get(exc.status_code, "BadRequest")
     return error_response(error)

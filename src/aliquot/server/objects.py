@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Coroutine
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -29,7 +28,7 @@ from aliquot.types.base import Json
 PREFIX = "/apis/aliquot.dev/v1"
 # A patch without a version is decided from what was read a moment ago; this many times somebody else may be faster.
 _PATCH_TRIES = 8
-Handler = Callable[[Request, AnyKind], Awaitable[Response]]
+Handler = Callable[[Request, AnyKind], Coroutine[None, None, Response]]
 
 
 class Objects:
@@ -64,7 +63,10 @@ class Objects:
         return routes
 
     def _route(self, path: str, method: str, handler: Handler, kind: AnyKind) -> Route:
-        return Route(path, partial(handler, kind=kind), methods=[method], name=f"{handler.__name__} {kind.plural}")
+        async def handle(request: Request) -> Response:
+            return await handler(request, kind)
+
+        return Route(path, handle, methods=[method])
 
     # --- reads
 
@@ -85,7 +87,11 @@ class Objects:
             for document in listing.items
             if everything or self._access.sees(caller, kind, document)
         ]
-        head = {"apiVersion": kind.api_version, "kind": f"{kind.name}List", "metadata": {"resourceVersion": listing.version}}
+        head = {
+            "apiVersion": kind.api_version,
+            "kind": f"{kind.name}List",
+            "metadata": {"resourceVersion": listing.version},
+        }
         # Documents are joined as they rest: nothing is parsed to be written again.
         return json_response(json.dumps(head).encode()[:-1] + b', "items": [' + b",".join(items) + b"]}")
 
@@ -126,7 +132,9 @@ class Objects:
         name, namespace = _place(request)
         self._access.require(caller, "edit", kind, namespace, name)
         change = await read_json(request)
-        version = (change.get("metadata") or {}).get("resourceVersion") if isinstance(change.get("metadata"), dict) else None
+        version = (
+            (change.get("metadata") or {}).get("resourceVersion") if isinstance(change.get("metadata"), dict) else None
+        )
         status = _wants_status(request)
         for attempt in range(_PATCH_TRIES):
             try:
@@ -189,7 +197,9 @@ class Objects:
     ) -> Response:
         version = request.query_params.get("resourceVersion", "")
         if not version:
-            raise Invalid.because("watch", [Fault("resourceVersion", "is required")], hint="list first, watch from there")
+            raise Invalid.because(
+                "watch", [Fault("resourceVersion", "is required")], hint="list first, watch from there"
+            )
         changes = self._body.watch(kind, namespace, version=version, **selection)
         seconds = _number(request, "timeoutSeconds")
         return StreamingResponse(self._lines(caller, kind, namespace, changes, seconds), media_type="application/json")
@@ -205,7 +215,7 @@ class Objects:
         step: asyncio.Future[Change] | None = None
         try:
             while True:
-                step = step or asyncio.ensure_future(anext(source))  # type: ignore[arg-type]  # anext is awaitable
+                step = step or asyncio.ensure_future(anext(source))
                 left = None if deadline is None else max(0.0, deadline - time.monotonic())
                 done, _ = await asyncio.wait((step, stop), timeout=left, return_when=asyncio.FIRST_COMPLETED)
                 if step not in done:
@@ -264,7 +274,9 @@ def _grace(request: Request, options: Json) -> int | None:
     if given is None:
         return _number(request, "gracePeriodSeconds")
     if not isinstance(given, int) or isinstance(given, bool) or given < 0:
-        raise Invalid.because("delete", [Fault("gracePeriodSeconds", f"must be a whole number of seconds, not {given!r}")])
+        raise Invalid.because(
+            "delete", [Fault("gracePeriodSeconds", f"must be a whole number of seconds, not {given!r}")]
+        )
     return given
 
 

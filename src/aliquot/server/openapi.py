@@ -36,7 +36,9 @@ def document() -> Json:
             status = _one(kind, place, "Status")
             del status["delete"]
             paths[f"{one}/status"] = status
-    paths[f"{PREFIX}/whoami"] = {"get": _operation("whoami", "Who you are and what you were granted", {"type": "object"})}
+    paths[f"{PREFIX}/whoami"] = {
+        "get": _operation("whoami", "Who you are and what you were granted", {"type": "object"})
+    }
     return {
         "openapi": "3.1.0",
         "info": {

@@ -29,6 +29,8 @@ from aliquot.types.base import Json
 LONGEST_MESSAGE = 1000  # characters; a stack trace of a server says nothing more after that
 # What an API server written in Go says of a path it does not serve.
 NO_SUCH_PATH = "404 page not found"
+# A cause that is none: with a broken schema, rules are not looked at.
+UNCHECKED = "some validation rules were not checked"
 KIND_HINT = "the server does not know this kind; are our custom resources installed there?"
 
 _BY_STATUS: dict[int, type[PlatformError]] = {
@@ -98,11 +100,14 @@ def _class_of(status: int, reason: str, message: str) -> type[PlatformError]:
 def _faults(said: Json) -> list[Fault]:
     details = said.get("details")
     causes = details.get("causes") if isinstance(details, dict) else None
-    return [
-        Fault(str(cause.get("field") or "").removeprefix("<nil>"), one_line(cause.get("message")))
-        for cause in (causes if isinstance(causes, list) else ())
-        if isinstance(cause, dict) and cause.get("message")
-    ]
+    found = [cause for cause in (causes if isinstance(causes, list) else ()) if isinstance(cause, dict)]
+    faults = [Fault(_path(cause.get("field")), one_line(cause.get("message"))) for cause in found]
+    return [fault for fault in faults if fault.text and UNCHECKED not in fault.text]
+
+
+def _path(field: object) -> str:
+    """Kubernetes calls the whole object "<nil>"."""
+    return "" if field in (None, "<nil>") else str(field)
 
 
 def _status_object(payload: bytes) -> Json:

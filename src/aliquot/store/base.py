@@ -47,7 +47,7 @@ class Document:
     def data(self) -> Json:
         if self._data is None:
             self._data = json.loads(self._raw or b"null")
-        return self._data  # type: ignore[return-value]  # set just above
+        return self._data
 
     @property
     def raw(self) -> bytes:
@@ -115,9 +115,7 @@ class Body(Protocol):
 
     async def get(self, kind: AnyKind, name: str, namespace: str = "") -> Document: ...
 
-    async def list(
-        self, kind: AnyKind, namespace: str | None = None, *, labels: str = "", fields: str = ""
-    ) -> Listing:
+    async def list(self, kind: AnyKind, namespace: str | None = None, *, labels: str = "", fields: str = "") -> Listing:
         """All objects of a kind, or those of one namespace; `None` means every namespace."""
 
     async def count(self, kind: AnyKind) -> int:

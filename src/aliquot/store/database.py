@@ -167,7 +167,9 @@ def logged(db: sqlite3.Connection, kind: str, after: int, upto: int) -> list[Ent
 
 def newest(db: sqlite3.Connection, after: int) -> list[Entry]:
     """All changes after a revision, of every kind, in order."""
-    rows = db.execute("SELECT kind, revision, type, document, was FROM log WHERE revision > ? ORDER BY revision", (after,))
+    rows = db.execute(
+        "SELECT kind, revision, type, document, was FROM log WHERE revision > ? ORDER BY revision", (after,)
+    )
     return [_entry(*row) for row in rows]
 
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 from typing import Any
 
 import aliquot
-from aliquot.errors import Conflict, Denied, Exists, Fault, Invalid, NotFound, Unavailable
+from aliquot.errors import Conflict, Denied, Exists, Expired, Fault, Invalid, NotFound, Unavailable
 from aliquot.labels import INSTALLED_BY
-from aliquot.store.base import AnyKind, Document
+from aliquot.store.base import AnyKind, Change, Document
 from aliquot.store.rest import PAGE, RestBody
-from aliquot.store.transport import Endpoint, Patience
+from aliquot.store.transport import Endpoint, Patience, Query
 from aliquot.types.base import Json
 from aliquot.types.kinds import Kind
 
@@ -67,6 +68,17 @@ class KubernetesBody(RestBody):
         if kind.name == "Pod" and not status and (patch.get("spec") or {}).get("nodeName"):
             return await self._bind(name, namespace, patch, version)
         return await super().patch(kind, name, namespace, patch, version=version, status=status)
+
+    async def _follow(self, path: str, query: Query, version: str) -> AsyncGenerator[Change, None]:
+        if not version.isdigit():
+            # The API server would answer 500, or for an empty one begin somewhere.
+            raise Invalid(f"{version!r} is not a version of this store", hint="use the one a list gave")
+        if int(version) == 0:
+            # To the API server this means "from any time": what was deleted in between would be missed.
+            raise Expired(f"version {version} is too old to watch from", hint="list again and watch from there")
+        async with aclosing(super()._follow(path, query, version)) as changes:
+            async for change in changes:
+                yield change
 
     async def _patch_if_binding(self, kind: AnyKind, document: Document) -> Json | None:
         """The patch a pod's update amounts to, if all it does is give the pod its node and annotations."""
@@ -170,7 +182,8 @@ async def _served(body: KubernetesBody, definition: Json) -> None:
     until = time.monotonic() + ESTABLISH_SECONDS
     while True:
         there = await body.get(DEFINITION, name)
-        states = {state["type"]: state for state in (there.data.get("status") or {}).get("conditions", ())}
+        conditions = (there.data.get("status") or {}).get("conditions") or ()  # null in the first moment
+        states = {state["type"]: state for state in conditions}
         refused = states.get("NamesAccepted", {})
         if refused.get("status") == "False":
             raise Invalid(f"the cluster does not take {name}: {refused.get('message', 'its names are taken')}")

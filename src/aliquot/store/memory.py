@@ -53,9 +53,7 @@ class MemoryBody:
     async def get(self, kind: AnyKind, name: str, namespace: str = "") -> Document:
         return shelf.require(self, kind, name, namespace)
 
-    async def list(
-        self, kind: AnyKind, namespace: str | None = None, *, labels: str = "", fields: str = ""
-    ) -> Listing:
+    async def list(self, kind: AnyKind, namespace: str | None = None, *, labels: str = "", fields: str = "") -> Listing:
         selector = selectors.parse(kind, labels, fields)
         items = [
             document

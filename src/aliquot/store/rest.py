@@ -96,6 +96,10 @@ class RestBody:
                 return Listing(items, str(metadata.get("resourceVersion") or ""))
             query = {**query, "continue": metadata["continue"]}
 
+    async def count(self, kind: AnyKind) -> int:
+        page = await self._transport.read(self._all(kind, None), {"limit": "1"})
+        return len(page.get("items") or ()) + int((page.get("metadata") or {}).get("remainingItemCount") or 0)
+
     # --- writing
 
     async def create(self, kind: AnyKind, document: Document) -> Document:

@@ -169,11 +169,14 @@ def _check_current(kind: Kind[Any], before: Json, given: Json) -> None:
     version = given.get("resourceVersion")
     if not version:
         raise Invalid.because(
-            kind.word, [Fault("metadata.resourceVersion", "is required")], hint="read the object, change it, write it back"
+            kind.word,
+            [Fault("metadata.resourceVersion", "is required")],
+            hint="read the object, change it, write it back",
         )
     if version != before["resourceVersion"] or (given.get("uid") or before["uid"]) != before["uid"]:
         raise Conflict(
-            f"{kind.word} {before['name']!r} has changed since version {version}", hint="read it again and repeat the change"
+            f"{kind.word} {before['name']!r} has changed since version {version}",
+            hint="read it again and repeat the change",
         )
 
 
@@ -194,9 +197,11 @@ def _check_marks(metadata: Json) -> None:
     annotations = metadata.get("annotations")
     if isinstance(annotations, dict) and sum(len(k) + len(str(v)) for k, v in annotations.items()) > _ANNOTATIONS_LIMIT:
         faults.append(Fault("metadata.annotations", f"must not exceed {_ANNOTATIONS_LIMIT} bytes in all"))
-    for finalizer in metadata.get("finalizers") or ():
-        if not isinstance(finalizer, str) or not _is_qualified(finalizer):
-            faults.append(Fault("metadata.finalizers", f"{finalizer!r} is not a valid name"))
+    faults += [
+        Fault("metadata.finalizers", f"{finalizer!r} is not a valid name")
+        for finalizer in metadata.get("finalizers") or ()
+        if not _is_qualified(finalizer)
+    ]
     faults += _owner_faults(metadata.get("ownerReferences") or ())
     if faults:
         raise Invalid.because("metadata", faults)

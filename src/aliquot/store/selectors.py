@@ -90,7 +90,9 @@ def _label_term(part: str) -> Term:
     elif found := _THERE.match(part):
         return Term(found["key"], None, negated=bool(found["none"]))
     raise Invalid.because(
-        "label selector", [Fault("labelSelector", f"cannot read {part!r}")], hint="write app=web, app!=web or app in (a, b)"
+        "label selector",
+        [Fault("labelSelector", f"cannot read {part!r}")],
+        hint="write app=web, app!=web or app in (a, b)",
     )
 
 

@@ -10,7 +10,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Protocol
 
-from aliquot.errors import Conflict, Denied, Exists, NotFound
+from aliquot.errors import Conflict, Denied, Exists, Fault, Invalid, NotFound
 from aliquot.store import rules
 from aliquot.store.base import AnyKind, ChangeType, Document
 from aliquot.store.selectors import Marks, marks_of
@@ -72,6 +72,9 @@ def patch(
     if version and version != old.version:
         raise Conflict(f"{kind.word} {name!r} has changed since version {version}", hint="read it again")
     new = rules.merged(old.data, change)
+    given = new.get("metadata") or {}
+    if (given.get("name"), given.get("namespace") or "") != (old.name, old.namespace):
+        raise Invalid.because(kind.word, [Fault("metadata", "name and namespace cannot be changed")])
     asked = (change.get("metadata") or {}).get("resourceVersion")
     new["metadata"] = {**(new.get("metadata") or {}), "resourceVersion": asked or old.version}
     return _apply(shelf, kind, old, rules.changed(kind, old.data, new, status=status))
@@ -121,5 +124,3 @@ def _check_namespace(shelf: Shelf, kind: AnyKind, name: str, namespace: str) -> 
 
 def key_of(entry: Entry) -> tuple[str, str, str]:
     return entry.kind, entry.document.namespace, entry.document.name
-
-

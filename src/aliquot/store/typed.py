@@ -46,9 +46,7 @@ class Store:
     async def get(self, cls: type[T], name: str, namespace: str = "") -> T:
         return decode(cls, (await self.body.get(KINDS.of(cls), name, namespace)).data)
 
-    async def list(
-        self, cls: type[T], namespace: str | None = None, *, labels: str = "", fields: str = ""
-    ) -> Items[T]:
+    async def list(self, cls: type[T], namespace: str | None = None, *, labels: str = "", fields: str = "") -> Items[T]:
         listing = await self.body.list(KINDS.of(cls), namespace, labels=labels, fields=fields)
         return Items([decode(cls, document.data) for document in listing.items], listing.version)
 

@@ -18,10 +18,20 @@ since stores are changed by merge patch (see store.base).
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Protocol, TypeVar, dataclass_transform, get_type_hints, runtime_checkable
 
-from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+)
 from pydantic.alias_generators import to_camel
 
 from aliquot import units
@@ -77,14 +87,17 @@ def _as_time(value: object) -> float:
     return units.timestamp(value)
 
 
-# `x-crd` is what only the custom resources' schemas say (see schema.py).
+# `x-crd` is what only the custom resources' schemas say (see schema.py). Kubernetes' own `multipleOf` refuses 4.004
+# and 0, so the rule is spelled out, with room for binary fractions.
+_OFF = "self * 1000.0 - double(int(self * 1000.0 + 0.5))"
+THREE_DECIMALS = {"rule": f"{_OFF} < 0.00001 && {_OFF} > -0.00001", "message": "must have at most three decimals"}
 
 # A number of GPUs or cores; thousandths inside.
 Milli = Annotated[
     int,
     BeforeValidator(_as_milli),
     PlainSerializer(units.whole_units, return_type=int | float),
-    WithJsonSchema({"type": "number", "minimum": 0, "x-crd": {"multipleOf": 0.001}}),
+    WithJsonSchema({"type": "number", "minimum": 0, "x-crd": {"x-kubernetes-validations": [THREE_DECIMALS]}}),
 ]
 # An amount of memory; bytes inside.
 Bytes = Annotated[
@@ -122,28 +135,45 @@ Time = Annotated[
 ]
 _INT64 = 2**63 - 1  # what Go, SQLite and most readers of JSON stop at
 Count = Annotated[int, Field(ge=0, le=_INT64)]
+Positive = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Int32 = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, Field(ge=-_INT64, le=_INT64)]
 # RFC 1123 label, as names of pods, projects and services must be.
 Label = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
 Text = Annotated[str, Field(max_length=4096)]
-Strings = tuple[str, ...]
-Labels = Mapping[str, str]
+# Text that many objects have in common (a namespace, an image, a reason): kept in memory once.
+Word = Annotated[str, AfterValidator(sys.intern)]
+Strings = tuple[Word, ...]
+Labels = Mapping[Word, str]
 
-_NOTHING: dict[str, Any] = {}
+
+class _Nothing(dict[str, Any]):
+    """An empty mapping that stays empty. It has a hash, because pydantic copies defaults that have none."""
+
+    def __hash__(self) -> int:  # type: ignore[override]  # dict has none
+        return 0
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        raise TypeError("shared by all records: make a new mapping")
+
+    def __reduce__(self) -> Any:
+        return _nothing, ()
 
 
-def nothing() -> Any:
-    """One shared empty mapping for every field that has none: never changed, because records are frozen."""
-    return _NOTHING
+# One shared empty mapping for every field that has none: an object costs what it says, not what it could say.
+NOTHING: Any = _Nothing()
+
+
+def _nothing() -> Any:
+    return NOTHING
 
 
 @record
 class Owner:
     """The object this one belongs to, and goes with."""
 
-    api_version: str
-    kind: str
+    api_version: Word
+    kind: Word
     name: str
     uid: str
     controller: bool | None = None
@@ -156,7 +186,7 @@ class Metadata:
 
     name: str
     """Unique within the namespace for its kind."""
-    namespace: str = ""
+    namespace: Word = ""
     """Where the object lives; empty for kinds that span the cluster. A project's is `runai-<project>`."""
     uid: str = ""
     """Given by the store; differs after delete and create."""
@@ -170,9 +200,9 @@ class Metadata:
     """When the object is due to be gone; set by a delete that has to wait for finalizers or grace."""
     grace_seconds: Int64 | None = None
     """How long the object may take to stop."""
-    labels: Labels = dataclasses.field(default_factory=nothing)
+    labels: Labels = NOTHING
     """Short marks to select by."""
-    annotations: Labels = dataclasses.field(default_factory=nothing)
+    annotations: Labels = NOTHING
     """Free notes of people and programs."""
     finalizers: Strings = ()
     """Who must finish before the object may go."""
@@ -200,6 +230,8 @@ def decode(cls: type[T], data: Mapping[str, Any], *, strict: bool = False, what:
     `strict` also refuses unknown fields, and asks the type's method `faults`, where it has one, for rules that span
     fields. From a store neither is asked: a rule that is added later must not make stored objects unreadable.
     """
+    if not isinstance(data, Mapping):
+        raise Invalid.because(what or cls.__name__.lower(), [Fault("", "must be an object")])
     body = {key: value for key, value in data.items() if key not in ("apiVersion", "kind")}
     try:
         made = adapter(cls).validate_python(body, extra="forbid" if strict else "ignore")

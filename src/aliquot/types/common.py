@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, WithJsonSchema
 
 from aliquot import units
-from aliquot.types.base import Bytes, Int64, Milli, Time, record
+from aliquot.types.base import Bytes, Int64, Milli, Time, Word, record
 
 
 @record
@@ -93,11 +93,11 @@ class Placement:
 class Condition:
     """One thing that is true or not about an object, since when, and why."""
 
-    type: str
+    type: Word
     """What the condition is about, such as Ready."""
-    status: str
+    status: Word
     """True, False or Unknown."""
-    reason: str = ""
+    reason: Word = ""
     """One word for programs."""
     message: str = ""
     """A sentence for people."""

@@ -20,7 +20,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from aliquot import units
 from aliquot.errors import Fault
-from aliquot.types.base import Bytes, Milli, record
+from aliquot.types.base import THREE_DECIMALS, Bytes, Milli, Positive, record
 
 
 def _as_gpu(value: object) -> int:
@@ -47,12 +47,12 @@ Gpu = Annotated[
             "type": "number",
             "minimum": 0,
             "x-crd": {
-                "multipleOf": 0.001,
                 "x-kubernetes-validations": [
+                    THREE_DECIMALS,
                     {
                         "rule": "self <= 1.0 || self == double(int(self))",
                         "message": "must be a whole number of GPUs, or a fraction of one below 1",
-                    }
+                    },
                 ],
             },
         }
@@ -62,7 +62,9 @@ Portion = Annotated[
     int,
     BeforeValidator(_as_portion),
     PlainSerializer(units.whole_units, return_type=int | float),
-    WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1, "x-crd": {"multipleOf": 0.001}}),
+    WithJsonSchema(
+        {"type": "number", "minimum": 0, "maximum": 1, "x-crd": {"x-kubernetes-validations": [THREE_DECIMALS]}}
+    ),
 ]
 
 
@@ -90,7 +92,7 @@ class Compute:
     """GPU memory on each device, such as 4G; instead of gpu."""
     gpu_memory_limit: Bytes | None = None
     """GPU memory it may grow to while the rest is idle; at least gpuMemory."""
-    gpu_devices: Annotated[int, Field(ge=1)] | None = None
+    gpu_devices: Positive | None = None
     """On how many GPUs of one node the part or the memory is wanted; 1 unless given."""
     mig_profile: Annotated[str, Field(pattern=r"^[1-7]g\.[0-9]+gb$")] | None = None
     """A MIG slice such as 1g.5gb; instead of gpu."""

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import field
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import AfterValidator, ValidationError
 
 from aliquot import labels, units
 from aliquot.errors import Fault, Invalid
-from aliquot.types.base import Count, adapter, faults_of, nothing, record
+from aliquot.types.base import NOTHING, Count, adapter, faults_of, record
 from aliquot.types.machine import Node
 from aliquot.types.pod import Pod
 
@@ -27,7 +26,7 @@ T = TypeVar("T")
 class Mig:
     """How a GPU is partitioned."""
 
-    profiles: Mapping[str, Count] = field(default_factory=nothing)
+    profiles: Mapping[str, Count] = NOTHING
     """Slices that exist, such as {"1g.5gb": 2}."""
     dynamic: bool = False
     """Whether the platform may partition it anew."""
@@ -65,12 +64,25 @@ class DeviceShare:
     """Its own name, where it is known."""
 
 
+def _each_once(items: tuple[T, ...]) -> tuple[T, ...]:
+    indices = [getattr(item, "index", None) for item in items]
+    for position, index in enumerate(indices):
+        if index in indices[:position]:
+            raise ValueError(f"has GPU {index} twice")
+    return items
+
+
+_Devices = Annotated[tuple[Device, ...], AfterValidator(_each_once)]
+_Shares = Annotated[tuple[DeviceShare, ...], AfterValidator(_each_once)]
+
+
 def devices_of(node: Node) -> tuple[Device, ...]:
-    """The GPUs of a node, by index; `Invalid` when its annotation cannot be read."""
+    """The GPUs of a node, as listed; `Invalid` when its annotation cannot be read."""
     text = node.metadata.annotations.get(labels.DEVICES)
     if text is None:
         return _counted(node)
-    return _read(f"node {node.metadata.name}", text, tuple[Device, ...])
+    found: tuple[Device, ...] = _read(f"node {node.metadata.name}", text, _Devices)
+    return found
 
 
 def shares_of(pod: Pod) -> tuple[DeviceShare, ...]:
@@ -78,22 +90,26 @@ def shares_of(pod: Pod) -> tuple[DeviceShare, ...]:
     text = pod.metadata.annotations.get(labels.DEVICES)
     if text is None:
         return ()
-    return _read(f"pod {pod.metadata.namespace}/{pod.metadata.name}", text, tuple[DeviceShare, ...])
+    found: tuple[DeviceShare, ...] = _read(f"pod {pod.metadata.namespace}/{pod.metadata.name}", text, _Shares)
+    return found
 
 
 def devices_text(devices: Iterable[Device]) -> str:
     """The annotation for a node."""
-    return _written(tuple(devices), tuple[Device, ...])
+    return _written(tuple(devices), _Devices)
 
 
 def shares_text(shares: Iterable[DeviceShare]) -> str:
     """The annotation for a pod."""
-    return _written(tuple(shares), tuple[DeviceShare, ...])
+    return _written(tuple(shares), _Shares)
+
+
+_MOST = 1024  # no machine has as many; a wrong number must not fill our memory
 
 
 def _counted(node: Node) -> tuple[Device, ...]:
     marks = node.metadata.labels
-    count = _whole(node.status.capacity.get(labels.GPU_RESOURCE))
+    count = min(_whole(node.status.capacity.get(labels.GPU_RESOURCE)), _MOST)
     model, memory = marks.get(labels.GPU_PRODUCT, ""), _whole(marks.get(labels.GPU_MEMORY))
     usable = _whole(node.status.allocatable.get(labels.GPU_RESOURCE, str(count)))
     # The device plugin says how many are well, not which; any choice of indices is as good.
@@ -108,23 +124,18 @@ def _whole(text: str | None) -> int:
         return 0
 
 
-def _read(owner: str, text: str, shape: type[T]) -> T:
+def _read(owner: str, text: str, shape: Any) -> Any:
     path = f"metadata.annotations[{labels.DEVICES!r}]"
     try:
         return adapter(shape).validate_python(json.loads(text))
-    except json.JSONDecodeError as exc:
-        faults = [Fault(path, f"must be JSON: {exc.msg} at line {exc.lineno} column {exc.colno}")]
-    except RecursionError:
-        faults = [Fault(path, "must be JSON of little depth")]
     except ValidationError as exc:
-        faults = [Fault(_below(path, fault.path), fault.text) for fault in faults_of(exc)]
+        # Paths in it begin with an index: the whole is a list.
+        faults = [Fault(path + fault.path, fault.text) for fault in faults_of(exc)]
+    except (ValueError, RecursionError) as exc:
+        faults = [Fault(path, f"must be JSON: {exc}")]
     raise Invalid.because(owner, faults)
 
 
-def _below(path: str, rest: str) -> str:
-    return f"{path}{rest}" if rest.startswith("[") or not rest else f"{path}.{rest}"
-
-
-def _written(items: Any, shape: type[Any]) -> str:
+def _written(items: Any, shape: Any) -> str:
     data = adapter(shape).dump_python(items, mode="json", by_alias=True, exclude_defaults=True)
     return json.dumps(data, separators=(",", ":"), ensure_ascii=False)

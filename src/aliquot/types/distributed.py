@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from aliquot.errors import Fault
-from aliquot.types.base import Labels, Strings, nothing, record
+from aliquot.types.base import NOTHING, Labels, Positive, Strings, record
 from aliquot.types.compute import Compute
 from aliquot.types.placement import NamedToleration
 from aliquot.types.security import Security
@@ -32,13 +29,13 @@ class Master:
     """What it asks for."""
     no_pvcs: bool | None = None
     """Whether it goes without the workers' volume claims."""
-    labels: Labels = field(default_factory=nothing)
+    labels: Labels = NOTHING
     """Labels of its pod."""
-    annotations: Labels = field(default_factory=nothing)
+    annotations: Labels = NOTHING
     """Annotations of its pod."""
     node_type: str | None = None
     """Node group it runs on."""
-    node_selector: Labels = field(default_factory=nothing)
+    node_selector: Labels = NOTHING
     """Node labels it needs."""
     tolerations: tuple[NamedToleration, ...] = ()
     """Taints it bears."""
@@ -52,13 +49,13 @@ class Distributed:
 
     framework: Literal["mpi", "pytorch", "tensorflow", "xgboost"]
     """Which framework connects the pods."""
-    workers: Annotated[int, Field(ge=1)] | None = None
+    workers: Positive | None = None
     """How many workers there are."""
-    min_replicas: Annotated[int, Field(ge=1)] | None = None
+    min_replicas: Positive | None = None
     """Fewest workers it goes on with (PyTorch)."""
-    max_replicas: Annotated[int, Field(ge=1)] | None = None
+    max_replicas: Positive | None = None
     """Most workers it grows to (PyTorch)."""
-    slots_per_worker: Annotated[int, Field(ge=1)] | None = None
+    slots_per_worker: Positive | None = None
     """Processes per worker (MPI); one per GPU unless given."""
     no_master: bool | None = None
     """Whether there is no pod besides the workers (PyTorch, TensorFlow)."""

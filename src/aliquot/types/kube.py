@@ -46,7 +46,7 @@ def _as_time(value: object) -> float:
 
 
 def _micro_text(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 # Kubernetes reads these times only with exactly six decimals.

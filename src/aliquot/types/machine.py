@@ -7,13 +7,24 @@ left alone, because stores change objects by merge patch. Pods are in pod.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from aliquot.types.base import Labels, Metadata, Strings, Time, nothing, record
+from pydantic import BeforeValidator
+
+from aliquot.types.base import NOTHING, Labels, Metadata, Strings, Time, Word, record
 from aliquot.types.kube import MicroTime, kube_record
 
 Free = Mapping[str, Any]
+
+
+def _int_or_text(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise ValueError("must be a number or a name")
+    return value
+
+
+# A union of two checks would report both; this one says what it wants.
+IntOrText = Annotated[int | str, BeforeValidator(_int_or_text)]
 
 
 @record
@@ -78,7 +89,7 @@ class NodeCondition:
     """What it is about, such as Ready."""
     status: str
     """True, False or Unknown."""
-    reason: str = ""
+    reason: Word = ""
     """One word for programs."""
     message: str = ""
     """A sentence for people."""
@@ -128,9 +139,9 @@ class NodeInfo:
 class NodeStatus:
     """What a node has and how it is."""
 
-    capacity: Labels = field(default_factory=nothing)
+    capacity: Labels = NOTHING
     """All it has, as quantities."""
-    allocatable: Labels = field(default_factory=nothing)
+    allocatable: Labels = NOTHING
     """What pods may use of it."""
     conditions: tuple[NodeCondition, ...] = ()
     """What is true about it."""
@@ -162,7 +173,7 @@ class ServicePort:
     """What it is called."""
     protocol: str = "TCP"
     """TCP or UDP."""
-    target_port: int | str | None = None
+    target_port: IntOrText | None = None
     """Port of the pods, or its name."""
     node_port: int | None = None
     """Port on every node."""
@@ -174,7 +185,7 @@ class ServiceSpec:
 
     type: str = "ClusterIP"
     """ClusterIP, NodePort, LoadBalancer or ExternalName."""
-    selector: Labels = field(default_factory=nothing)
+    selector: Labels = NOTHING
     """Labels of the pods behind it."""
     ports: tuple[ServicePort, ...] = ()
     """Its ports."""
@@ -188,7 +199,7 @@ class ServiceSpec:
 class ServiceStatus:
     """How it is reached from outside."""
 
-    load_balancer: Free = field(default_factory=nothing)
+    load_balancer: Free = NOTHING
     """What the load balancer says."""
 
 
@@ -208,9 +219,9 @@ class Service:
 class ClaimResources:
     """How much is wanted."""
 
-    requests: Labels = field(default_factory=nothing)
+    requests: Labels = NOTHING
     """`storage`: at least this much."""
-    limits: Labels = field(default_factory=nothing)
+    limits: Labels = NOTHING
     """`storage`: at most this much."""
 
 
@@ -236,7 +247,7 @@ class ClaimStatus:
 
     phase: str = ""
     """Pending, Bound or Lost."""
-    capacity: Labels = field(default_factory=nothing)
+    capacity: Labels = NOTHING
     """How much there is."""
     access_modes: Strings = ()
     """Who may mount it at once."""
@@ -258,13 +269,13 @@ class Claim:
 class ObjectReference:
     """The object that an event is about."""
 
-    api_version: str = ""
+    api_version: Word = ""
     """Group and version of its kind."""
-    kind: str = ""
+    kind: Word = ""
     """Its kind."""
     name: str = ""
     """Its name."""
-    namespace: str = ""
+    namespace: Word = ""
     """Its namespace."""
     uid: str = ""
     """Its uid."""
@@ -278,7 +289,7 @@ class ObjectReference:
 class EventSource:
     """Who said so."""
 
-    component: str = ""
+    component: Word = ""
     """Program."""
     host: str = ""
     """Machine."""
@@ -292,11 +303,11 @@ class Event:
     """Name and marks."""
     involved_object: ObjectReference = ObjectReference()
     """What it happened to."""
-    reason: str = ""
+    reason: Word = ""
     """One word for programs."""
     message: str = ""
     """A sentence for people."""
-    type: str = ""
+    type: Word = ""
     """Normal or Warning."""
     count: int = 0
     """How often it happened."""
@@ -310,7 +321,7 @@ class Event:
     """Who said so."""
     action: str = ""
     """What was done."""
-    reporting_component: str = ""
+    reporting_component: Word = ""
     """Program that said so."""
     reporting_instance: str = ""
     """Which copy of the program."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from aliquot.types.base import Duration, Strings, record
+from aliquot.types.base import Duration, Positive, Strings, record
 
 PortNumber = Annotated[int, Field(ge=1, le=65535)]
 # The classic words and those of later versions.
@@ -85,9 +85,9 @@ class Probe:
     """How long between questions."""
     timeout_seconds: Duration | None = None
     """How long to wait for an answer."""
-    success_threshold: Annotated[int, Field(ge=1)] | None = None
+    success_threshold: Positive | None = None
     """Good answers in a row before it counts as well."""
-    failure_threshold: Annotated[int, Field(ge=1)] | None = None
+    failure_threshold: Positive | None = None
     """Bad answers in a row before it counts as not well."""
 
 

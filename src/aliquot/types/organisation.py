@@ -7,12 +7,11 @@ A quota is per node pool. The bare fields of a department or project (`quota`, `
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from aliquot.types.base import Count, Duration, Int32, Int64, Json, Label, Metadata, Strings, Text, nothing, record
+from aliquot.types.base import NOTHING, Count, Duration, Int32, Int64, Json, Label, Metadata, Strings, Text, record
 from aliquot.types.common import Amounts, Condition, Quota, WeightsOrNumber
 
 DEFAULT_POOL = "default"
@@ -47,7 +46,13 @@ def _say_so_on_kubernetes(schema: Json) -> None:
     schema["x-crd"] = {"x-kubernetes-validations": [{"rule": "!('default' in self)", "message": _DEFAULT_TWICE}]}
 
 
-Pools = Annotated[Mapping[str, Terms], AfterValidator(_no_default_pool), Field(json_schema_extra=_say_so_on_kubernetes)]
+# More pools than this is a mistake; and Kubernetes wants a bound where it runs rules for each.
+_MOST_POOLS = 64
+Pools = Annotated[
+    Mapping[str, Terms],
+    Field(max_length=_MOST_POOLS, json_schema_extra=_say_so_on_kubernetes),
+    AfterValidator(_no_default_pool),
+]
 
 
 @record
@@ -96,7 +101,7 @@ class DepartmentSpec:
     """Share of idle resources against other departments, where the scheduling policy splits by weight."""
     priority: Int32 | None = None
     """Departments with a higher number are served first when idle resources are given out; 100 unless given."""
-    pools: Pools = field(default_factory=nothing)
+    pools: Pools = NOTHING
     """The same per node pool, for pools other than default."""
     default_pools: Strings = ()
     """Node pools that workloads try, in this order, where neither they nor their project say."""
@@ -139,7 +144,7 @@ class DepartmentStatus:
     """How many projects it has."""
     allocated: Amounts = Amounts()
     """Held by its workloads in all pools."""
-    pools: Mapping[str, PoolUse] = field(default_factory=nothing)
+    pools: Mapping[str, PoolUse] = NOTHING
     """The same per node pool."""
     observed_generation: Int64 | None = None
     """The generation of the spec this status is about."""
@@ -175,7 +180,7 @@ class ProjectSpec:
     """Share of idle resources against other projects, where the scheduling policy splits by weight."""
     priority: Int32 | None = None
     """Projects with a higher number are served first when idle resources are given out; 100 unless given."""
-    pools: Pools = field(default_factory=nothing)
+    pools: Pools = NOTHING
     """The same per node pool, for pools other than default."""
     default_pools: Strings = ()
     """Node pools that its workloads try, in this order, where they name none."""
@@ -207,7 +212,7 @@ class ProjectStatus:
     """Held by its workloads in all pools."""
     requested: Amounts = Amounts()
     """Asked for by its workloads in all pools."""
-    pools: Mapping[str, PoolUse] = field(default_factory=nothing)
+    pools: Mapping[str, PoolUse] = NOTHING
     """The same per node pool."""
     observed_generation: Int64 | None = None
     """The generation of the spec this status is about."""

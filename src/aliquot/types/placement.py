@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from aliquot.types.base import Count, Labels, nothing, record
+from aliquot.types.base import NOTHING, Count, Labels, Positive, record
 from aliquot.types.common import Toleration
 
 
@@ -37,7 +36,7 @@ class Topology:
 class PodRule:
     """Runs pods only where there are, or are no, pods with some labels."""
 
-    labels: Labels = field(default_factory=nothing)
+    labels: Labels = NOTHING
     """Labels of the other pods."""
     topology_key: str = ""
     """Node label whose value tells which nodes count as the same place."""
@@ -53,9 +52,9 @@ class Subgroup:
     """Name of the group."""
     parent: str | None = None
     """Group it is a part of."""
-    min_available: Annotated[int, Field(ge=1)] | None = None
+    min_available: Positive | None = None
     """Fewest pods it runs with; all unless given."""
-    min_subgroups: Annotated[int, Field(ge=1)] | None = None
+    min_subgroups: Positive | None = None
     """Fewest of the groups inside it that must have their minimum; all unless given."""
     topology: Topology | None = None
     """Keeps its pods near each other."""

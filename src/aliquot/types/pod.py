@@ -6,21 +6,21 @@ Parts that we only pass on (probes, volumes' sources, affinity) stay free JSON.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any
 
-from aliquot.types.base import Int32, Int64, Labels, Metadata, Strings, Time, nothing, record
+from aliquot.types.base import NOTHING, Int32, Int64, Labels, Metadata, Strings, Time, Word, record
 from aliquot.types.common import Toleration
 from aliquot.types.kube import kube_record
 
 Free = Mapping[str, Any]
+Quantities = Mapping[Word, Word]
 
 
 @record
 class EnvVar:
     """One environment variable."""
 
-    name: str
+    name: Word
     """Its name."""
     value: str = ""
     """Its value."""
@@ -32,9 +32,9 @@ class EnvVar:
 class Resources:
     """What a container asks for, as quantities."""
 
-    requests: Labels = field(default_factory=nothing)
+    requests: Quantities = NOTHING
     """Guaranteed."""
-    limits: Labels = field(default_factory=nothing)
+    limits: Quantities = NOTHING
     """At most."""
 
 
@@ -46,11 +46,11 @@ class ContainerPort:
     """Number of the port."""
     name: str = ""
     """What it is called."""
-    protocol: str = "TCP"
+    protocol: Word = "TCP"
     """TCP or UDP."""
     host_port: int | None = None
     """Port of the node."""
-    host_ip: str = ""
+    host_ip: Word = ""
     """Address of the node."""
 
 
@@ -58,9 +58,9 @@ class ContainerPort:
 class VolumeMount:
     """Where a container sees a volume."""
 
-    name: str
+    name: Word
     """Which volume."""
-    mount_path: str
+    mount_path: Word
     """Where."""
     read_only: bool = False
     """Whether it may only be read."""
@@ -78,17 +78,17 @@ class VolumeMount:
 class Container:
     """One container of a pod."""
 
-    name: str
+    name: Word
     """Unique within the pod."""
-    image: str = ""
+    image: Word = ""
     """What it is made from."""
-    image_pull_policy: str | None = None
+    image_pull_policy: Word | None = None
     """When the image is fetched."""
     command: Strings = ()
     """Program instead of the image's."""
     args: Strings = ()
     """Arguments."""
-    working_dir: str = ""
+    working_dir: Word = ""
     """Folder it starts in."""
     env: tuple[EnvVar, ...] = ()
     """Environment variables."""
@@ -106,7 +106,7 @@ class Container:
     """Whether standard input closes after the first client."""
     tty: bool = False
     """Whether it gets a terminal."""
-    restart_policy: str | None = None
+    restart_policy: Word | None = None
     """Always makes an init container run beside the others."""
     security_context: Free | None = None
     """As whom it runs."""
@@ -118,9 +118,9 @@ class Container:
     """Whether it has started."""
     lifecycle: Free | None = None
     """What to do after the start and before the stop."""
-    termination_message_path: str | None = None
+    termination_message_path: Word | None = None
     """File with its last words."""
-    termination_message_policy: str | None = None
+    termination_message_policy: Word | None = None
     """Where its last words are read from."""
 
 
@@ -150,9 +150,9 @@ class PodSpec:
     """Containers that run one after the other before them."""
     volumes: tuple[Free, ...] = ()
     """What containers may mount."""
-    node_name: str = ""
+    node_name: Word = ""
     """Node it runs on; empty until it is placed."""
-    node_selector: Labels = field(default_factory=nothing)
+    node_selector: Labels = NOTHING
     """Node labels it needs."""
     affinity: Free | None = None
     """Nodes and pods it must, or would like to, be near to."""
@@ -160,17 +160,17 @@ class PodSpec:
     """Taints it bears."""
     topology_spread_constraints: tuple[Free, ...] = ()
     """How its like are spread."""
-    priority_class_name: str = ""
+    priority_class_name: Word = ""
     """How important it is, by name."""
     priority: Int32 | None = None
     """The same as a number."""
-    preemption_policy: str | None = None
+    preemption_policy: Word | None = None
     """Whether others may be stopped for it."""
-    scheduler_name: str = ""
+    scheduler_name: Word = ""
     """Who places it."""
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     """What holds it back."""
-    restart_policy: str | None = None
+    restart_policy: Word | None = None
     """Always, OnFailure or Never."""
     termination_grace_period_seconds: int | None = None
     """How long it may take to stop."""
@@ -186,7 +186,7 @@ class PodSpec:
     """Its name for itself."""
     subdomain: str = ""
     """Its domain within the namespace."""
-    service_account_name: str = ""
+    service_account_name: Word = ""
     """As whom it talks to the API."""
     automount_service_account_token: bool | None = None
     """Whether it gets a token for the API."""
@@ -198,11 +198,11 @@ class PodSpec:
     """How its containers are run."""
     enable_service_links: bool | None = None
     """Whether services show up as variables."""
-    dns_policy: str | None = None
+    dns_policy: Word | None = None
     """Whom it asks for names."""
     resource_claims: tuple[Free, ...] = ()
     """Devices it asks for by claim."""
-    overhead: Labels = field(default_factory=nothing)
+    overhead: Quantities = NOTHING
     """What it takes besides its containers."""
 
 
@@ -210,11 +210,11 @@ class PodSpec:
 class PodCondition:
     """One thing that is true or not about a pod."""
 
-    type: str
+    type: Word
     """What it is about, such as PodScheduled."""
-    status: str
+    status: Word
     """True, False or Unknown."""
-    reason: str = ""
+    reason: Word = ""
     """One word for programs."""
     message: str = ""
     """A sentence for people."""
@@ -230,7 +230,7 @@ class PodCondition:
 class Waiting:
     """Why a container does not run yet."""
 
-    reason: str = ""
+    reason: Word = ""
     """One word for programs."""
     message: str = ""
     """A sentence for people."""
@@ -252,7 +252,7 @@ class Terminated:
     """Exit status of its program."""
     signal: int | None = None
     """Signal that ended it."""
-    reason: str = ""
+    reason: Word = ""
     """One word for programs."""
     message: str = ""
     """Its last words."""
@@ -280,7 +280,7 @@ class ContainerState:
 class ContainerStatus:
     """How a container is."""
 
-    name: str
+    name: Word
     """Which container."""
     ready: bool = False
     """Whether it may get requests."""
@@ -288,9 +288,9 @@ class ContainerStatus:
     """Whether it has started."""
     restart_count: int = 0
     """How often it was started again."""
-    image: str = ""
+    image: Word = ""
     """What it was made from."""
-    image_id: str = ""
+    image_id: Word = ""
     """The same, exactly."""
     container_id: str = ""
     """What the runtime calls it."""
@@ -304,9 +304,9 @@ class ContainerStatus:
 class PodStatus:
     """How a pod is."""
 
-    phase: str = ""
+    phase: Word = ""
     """Pending, Running, Succeeded, Failed or Unknown."""
-    reason: str = ""
+    reason: Word = ""
     """One word for programs."""
     message: str = ""
     """A sentence for people."""
@@ -318,13 +318,13 @@ class PodStatus:
     """How its init containers are."""
     nominated_node_name: str = ""
     """Node that is being freed for it."""
-    host_ip: str = ""
+    host_ip: Word = ""
     """Address of its node."""
     pod_ip: str = ""
     """Its address."""
     start_time: Time | None = None
     """When its node took it on."""
-    qos_class: str = ""
+    qos_class: Word = ""
     """How its node ranks it when memory runs out."""
     observed_generation: Int64 | None = None
     """The generation of the spec this status is about."""

@@ -8,14 +8,13 @@ named. Those in namespace `runai` hold for everyone; those in a project's namesp
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, WithJsonSchema
 
 from aliquot import units
 from aliquot.errors import Fault
-from aliquot.types.base import Int64, Metadata, Strings, Text, nothing, record
+from aliquot.types.base import NOTHING, Int64, Metadata, Strings, Text, record
 from aliquot.types.common import Condition
 from aliquot.types.workload import WorkloadSpec, WorkloadType
 
@@ -138,11 +137,11 @@ class PolicySpec:
     """Only for projects of this department, for a policy in namespace runai."""
     distributed: bool | None = None
     """Only for distributed training (true), or for all but that (false)."""
-    defaults: Mapping[str, Any] = field(default_factory=nothing)
+    defaults: Mapping[str, Any] = NOTHING
     """Values for fields that a submission leaves out, in the shape of a workload's spec."""
-    rules: Mapping[str, FieldRule] = field(default_factory=nothing)
+    rules: Mapping[str, FieldRule] = NOTHING
     """Path of a field, such as compute.gpu, and what must hold for it."""
-    imposed: Mapping[str, Any] = field(default_factory=nothing)
+    imposed: Mapping[str, Any] = NOTHING
     """Values that every workload gets, whatever the submission says, in the shape of a workload's spec."""
     description: Text = ""
     """For people."""

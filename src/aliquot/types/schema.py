@@ -4,7 +4,7 @@ The types are the only source. Pydantic gives the shape; the words come from the
 fields, which are read from the source code here, when schemas are made, so that no running program carries them.
 
 Two readers, two dialects. OpenAPI 3.1 takes JSON Schema (draft 2020-12) with references. Kubernetes wants a schema
-without references in which every value has exactly one type; what only it can say (CEL rules, `multipleOf`) stands
+without references in which every value has exactly one type; what only it can say (CEL rules) stands
 under `x-crd` in a type's schema, and is left out for everyone else.
 """
 
@@ -29,6 +29,8 @@ from aliquot.types.kinds import Column, Kind
 from aliquot.types.names import name_pattern
 from aliquot.types.registry import KINDS
 
+# Lists that cannot hold the same key twice.
+_LIST_KEYS = {"conditions": "type", "environment": "name", "subgroups": "name"}
 _COMPONENTS = "#/components/schemas/"
 
 
@@ -149,10 +151,19 @@ def structural(kind: Kind[Any]) -> Json:
     out["required"] = [part for part in out.get("required", ()) if part != "metadata"]
     if not out["required"]:
         del out["required"]
+    # Only we write the status; rules there would cost every write of ours and help nobody.
+    _drop_rules(out["properties"].get("status", {}))
     _add_defaults(kind, out)
     for path, rule, message in kind.rules:
         _at(out, path).setdefault("x-kubernetes-validations", []).append({"rule": rule, "message": message})
     return out
+
+
+def _drop_rules(schema: Any) -> None:
+    if isinstance(schema, dict):
+        schema.pop("x-kubernetes-validations", None)
+        for part in schema.values():
+            _drop_rules(part)
 
 
 def _add_defaults(kind: Kind[Any], schema: Json) -> None:
@@ -198,7 +209,7 @@ def _translated(schema: Json, found: Json) -> Json:
             case "title" | "default" | "x-crd" | "propertyNames":
                 continue
             case "properties":
-                out[key] = {name: _inlined(part, found) for name, part in value.items()}
+                out[key] = {name: _keyed(name, _inlined(part, found)) for name, part in value.items()}
             case "items":
                 out[key] = _inlined(value, found)
             case "additionalProperties" if isinstance(value, dict):
@@ -214,6 +225,14 @@ def _translated(schema: Json, found: Json) -> Json:
     if out.get("type") == "integer":
         out = {"format": "int64", **{key: value for key, value in out.items() if abs(_number(value)) < 2**63 - 1}}
     return {**out, **schema.get("x-crd", {})}
+
+
+def _keyed(name: str, schema: Json) -> Json:
+    """Lists whose items have names of their own are merged item by item by `kubectl apply`."""
+    key = _LIST_KEYS.get(name)
+    if key is None or key not in schema.get("items", {}).get("required", ()):
+        return schema
+    return {**schema, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
 def _number(value: object) -> int:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from aliquot.errors import Fault
-from aliquot.types.base import Count, Duration, Strings, record
+from aliquot.types.base import Count, Duration, Positive, Strings, record
 from aliquot.types.network import PortNumber
 
 
@@ -36,7 +36,7 @@ class Autoscaling:
 
     min_replicas: Count | None = None
     """Fewest replicas; 0 lets it go to sleep, with throughput and concurrency only."""
-    max_replicas: Annotated[int, Field(ge=1)] | None = None
+    max_replicas: Positive | None = None
     """Most replicas."""
     metric: Literal["concurrency", "throughput", "latency"] | None = None
     """What is watched."""
@@ -46,7 +46,7 @@ class Autoscaling:
     """More replicas above this: requests at once, requests per second, or milliseconds."""
     metric_threshold_percentage: Annotated[float, Field(gt=0, le=100)] | None = None
     """Percentage of the threshold that is aimed at."""
-    activation_replicas: Annotated[int, Field(ge=1)] | None = None
+    activation_replicas: Positive | None = None
     """How many replicas the first request after sleep starts."""
     concurrency_hard_limit: Count | None = None
     """Most requests that one replica gets at once; 0 = no limit."""

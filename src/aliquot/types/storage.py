@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from aliquot.errors import Fault
-from aliquot.types.base import Bytes, Strings, record
+from aliquot.types.base import Bytes, Strings, Word, record
 from aliquot.types.common import KeyRef
 
 # Colons and control characters would break the short forms on the command line.
@@ -55,7 +55,7 @@ class ClaimMount:
 
     path: MountPath
     """Where the container sees it."""
-    claim_name: str = ""
+    claim_name: Word = ""
     """Name of the claim; made up for a new one unless given."""
     name: str = ""
     """What templates and policies call it."""

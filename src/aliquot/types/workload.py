@@ -2,18 +2,50 @@
 
 Everything a user may leave out is None or empty, so that templates and policies can tell what was given.
 `active: false` stops a workload and keeps its definition.
+
+Words of the command line and of the Run:ai-shaped APIs that have another name here (compute.py has those of compute):
+
+    --interactive, --inference         type
+    --job-name-prefix, --name-prefix   namePrefix
+    baseWorkload                       template
+    username, userId                   user (claimed), subject (authenticated)
+    --runs                             completions
+    --ttl-after-finish                 autoDeletionTimeAfterCompletionSeconds
+    --custom-url                       ingressUrl
+    --address                          addresses
+    podAffinity, podAffinitySchedulingRule, podAffinityTopology, --required-/--preferred-pod-topology-key
+                                       topology.required, topology.preferred
+    --prevent-privilege-escalation     security.allowPrivilegeEscalation: false
+    nonPreemptible                     preemptible: false
+    jobType, mpiJob, pyTorchJob        distributed.framework
+    runPolicy                          distributed.cleanPodPolicy, backoffLimit
+    minScale, maxScale, target         serving.autoscaling.minReplicas, maxReplicas, metricThreshold
+    isPrivateServiceUrl                serving.port.private
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from aliquot.errors import Fault
-from aliquot.types.base import Count, Duration, Int32, Int64, Labels, Metadata, Strings, Text, Time, nothing, record
+from aliquot.types.base import (
+    NOTHING,
+    Count,
+    Duration,
+    Int32,
+    Int64,
+    Labels,
+    Metadata,
+    Positive,
+    Strings,
+    Text,
+    Time,
+    Word,
+    record,
+)
 from aliquot.types.common import Amounts, Condition, Grace
 from aliquot.types.compute import Compute
 from aliquot.types.distributed import Distributed
@@ -26,7 +58,6 @@ from aliquot.types.storage import Storage, Variable
 WorkloadType = Literal["training", "interactive", "inference"]
 PullPolicy = Literal["Always", "IfNotPresent", "Never"]
 PriorityClass = Literal["train", "build", "build-preemptible", "interactive-preemptible", "inference"]
-Positive = Annotated[int, Field(ge=1)]
 
 
 @record
@@ -37,9 +68,9 @@ class WorkloadSpec:
     """training runs to its end, interactive is worked in, inference answers requests."""
     active: bool = True
     """false stops it and keeps its definition; true starts it again."""
-    user: str = ""
+    user: Word = ""
     """Name that the submitting client gave; shown in listings."""
-    subject: str = ""
+    subject: Word = ""
     """User who was authenticated at submission; decides what is allowed."""
     template: str | None = None
     """Template that filled in what was not given."""
@@ -48,7 +79,7 @@ class WorkloadSpec:
     description: Text = ""
     """For people."""
 
-    image: str | None = None
+    image: Word | None = None
     """Container image."""
     image_pull_policy: PullPolicy | None = None
     """When the image is fetched; Always unless given."""
@@ -58,7 +89,7 @@ class WorkloadSpec:
     """Program to run instead of the image's."""
     args: Strings = ()
     """Arguments of the program."""
-    working_dir: str | None = None
+    working_dir: Word | None = None
     """Folder the program starts in; the image's unless given."""
     environment: tuple[Variable, ...] = ()
     """Environment variables."""
@@ -68,9 +99,9 @@ class WorkloadSpec:
     """Whether it gets a terminal."""
     create_home_dir: bool | None = None
     """Whether it gets a home folder for as long as it runs."""
-    labels: Labels = field(default_factory=nothing)
+    labels: Labels = NOTHING
     """Labels of its pods."""
-    annotations: Labels = field(default_factory=nothing)
+    annotations: Labels = NOTHING
     """Annotations of its pods."""
     probes: Probes | None = None
     """How the platform finds out that it is well."""
@@ -106,7 +137,7 @@ class WorkloadSpec:
     """Node group (value of the node label run.ai/type) it runs on."""
     node_pools: Strings = ()
     """Node pools to try, in this order; the project's unless given."""
-    node_selector: Labels = field(default_factory=nothing)
+    node_selector: Labels = NOTHING
     """Node labels it needs."""
     tolerations: tuple[NamedToleration, ...] = ()
     """Taints it bears."""
@@ -220,15 +251,15 @@ class PodCounts:
 class Refusal:
     """Why the scheduler did not start it in one step of its last cycle."""
 
-    step: str
+    step: Word
     """Step of the cycle, such as allocate or reclaim."""
-    code: str
+    code: Word
     """One word for programs, such as over-fair-share."""
     text: str = ""
     """A sentence for people."""
     missing: Amounts = Amounts()
     """How much more it would have needed."""
-    pool: str = ""
+    pool: Word = ""
     """Node pool that was tried."""
     nodes: Count = 0
     """How many nodes said so."""
@@ -242,7 +273,7 @@ class Interruption:
 
     at: Time
     """When."""
-    reason: str = ""
+    reason: Word = ""
     """One word for programs, such as reclaimed, preempted, moved or node-lost."""
     by: str = ""
     """For whom, as project/workload."""
@@ -270,7 +301,7 @@ class WorkloadStatus:
 
     phase: Phase | None = None
     """Where it is in its life."""
-    reason: str = ""
+    reason: Word = ""
     """One word that says more about the phase, such as TimedOut, Preempted or ImagePullBackOff."""
     message: str = ""
     """A sentence that says more about the phase."""
@@ -284,7 +315,7 @@ class WorkloadStatus:
     """What it asks for in all its pods together."""
     allocated: Amounts = Amounts()
     """What it holds now."""
-    pool: str = ""
+    pool: Word = ""
     """Node pool it runs in or waits for."""
     nodes: Strings = ()
     """Nodes it runs on."""
@@ -312,9 +343,9 @@ class WorkloadStatus:
     """How often the platform stopped it, in all."""
     progress: Annotated[float, Field(ge=0, le=1)] | None = None
     """How far it says it has come, from 0 to 1."""
-    metrics: Mapping[str, float] = field(default_factory=nothing)
+    metrics: Mapping[str, float] = NOTHING
     """Numbers it reported, such as loss."""
-    parameters: Labels = field(default_factory=nothing)
+    parameters: Labels = NOTHING
     """Texts it reported, such as optimizer_name."""
     replicas: Count | None = None
     """Replicas of an inference workload."""

@@ -1,73 +1,14 @@
-"""Commands against a store in memory: the real program, with the network left out at its own seam."""
+"""Fixtures of the command line's tests."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from aliquot.cli.main import aliquot, runai_adm
-from aliquot.cli.session import Session
-from aliquot.client.connection import Asked, Connection
-from aliquot.store.base import Document
-from aliquot.store.memory import MemoryBody
-from aliquot.types import KINDS
-from aliquot.types.base import Json
-
-
-class MemoryServer(MemoryBody):
-    """A store that knows its user and hands out tokens, as the server does."""
-
-    async def whoami(self) -> Json:
-        return {"user": "admin", "subject": "token:first", "roles": ["system-administrator"]}
-
-    async def create(self, kind: Any, document: Document) -> Document:
-        if kind.name != "Token":
-            return await super().create(kind, document)
-        spec = {**document.data["spec"], "hash": "0" * 64}
-        made = await super().create(kind, Document({**document.data, "spec": spec}))
-        return Document({**made.data, "token": "alq_shown_once"})
-
-
-class World:
-    """A store, a home folder, and a way to type commands."""
-
-    def __init__(self, home: Path) -> None:
-        self.body = MemoryServer()
-        self.home = home
-
-    def session(self) -> Session:
-        @asynccontextmanager
-        async def opener(connection: Connection) -> AsyncIterator[MemoryServer]:
-            yield self.body
-
-        return Session(Asked(url="http://127.0.0.1:1"), self.home / "config.json", opener=opener)
-
-    def __call__(self, *words: str, input: str | None = None, program: Any = aliquot) -> Result:
-        return CliRunner().invoke(program, list(words), obj=self.session(), input=input)
-
-    def adm(self, *words: str) -> Result:
-        return self(*words, program=runai_adm)
-
-    def ok(self, *words: str, input: str | None = None) -> str:
-        """What a command that works prints on stdout."""
-        result = self(*words, input=input)
-        assert result.exit_code == 0, result.output
-        return result.stdout
-
-    def get(self, word: str, name: str, namespace: str = "") -> Json:
-        return asyncio.run(self.body.get(KINDS.named(word), name, namespace)).data
-
-    def put(self, word: str, name: str, namespace: str = "", **parts: Any) -> Document:
-        kind = KINDS.named(word)
-        metadata = {"name": name, **({"namespace": namespace} if namespace else {}), **parts.pop("metadata", {})}
-        data = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **parts}
-        return asyncio.run(self.body.create(kind, Document(data)))
+from unit.cli.world import World
 
 
 @pytest.fixture
@@ -82,7 +23,9 @@ def project_yaml() -> Callable[..., str]:
     """The text of one project, for files."""
 
     def text(name: str = "team-a", **spec: Any) -> str:
-        lines = [f"apiVersion: {'aliquot.dev/v1'}", "kind: Project", f"metadata: {{name: {name}}}", "spec:"]
-        return "\n".join([*lines, *(f"  {key}: {value}" for key, value in (spec or {"description": "x"}).items())]) + "\n"
+        lines = ["apiVersion: aliquot.dev/v1", "kind: Project", f"metadata: {{name: {name}}}", "spec:"]
+        return (
+            "\n".join([*lines, *(f"  {key}: {value}" for key, value in (spec or {"description": "x"}).items())]) + "\n"
+        )
 
     return text

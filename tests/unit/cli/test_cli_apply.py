@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import World
 
 from aliquot.errors import NotFound
+from unit.cli.world import World
 
 Text = Callable[..., str]
 HEAD = "apiVersion: aliquot.dev/v1\nkind: Project\n"
@@ -88,10 +88,11 @@ def test_one_bad_document_stops_all(world: World, project_yaml: Text, tmp_path: 
         ("a.yaml", HEAD + "metadata: {name: a}\nspec: {1: 2}\n", "spec: key 1 must be text"),
         ("a.yaml", HEAD + "metadata: {name: a}\nspec: {quota: {gpu: .nan}}\n", "spec.quota.gpu: must be a number"),
         ("a.yaml", HEAD + "metadata: {name: Team_A}\n", "metadata.name"),
+        ("a.json", '{"kind": "List", "items": [{"kind": "Project"}]}', "document 1, item 1: apiVersion: is required"),
         ("a.yaml", HEAD + "metadata: []\n", "metadata: must be an object"),
         ("a.yaml", HEAD + "metadata: {name: a, namespace: b}\n", "metadata.namespace"),
         ("a.yaml", HEAD.replace("Project", "Projekt") + "metadata: {name: a}\n", "no kind 'Projekt'"),
-        ("a.yaml", HEAD + "metadata: {name: a}\nspec: &x {description: *x}\n", "values"),
+        ("a.yaml", HEAD + "metadata: {name: a}\nspec: &x {description: *x}\n", "recursive"),
     ],
 )
 def test_broken_files_say_where(world: World, tmp_path: Path, name: str, text: str, said: str) -> None:
@@ -117,7 +118,9 @@ def test_yaml_that_spells_billions_is_refused(world: World, tmp_path: Path) -> N
 
 def test_times_stay_text(world: World, tmp_path: Path) -> None:
     """YAML's own times would not survive the way to JSON."""
-    text = "apiVersion: aliquot.dev/v1\nkind: Token\nmetadata: {name: t}\nspec: {user: me, expires: 2030-01-01T00:00:00Z"
+    text = (
+        "apiVersion: aliquot.dev/v1\nkind: Token\nmetadata: {name: t}\nspec: {user: me, expires: 2030-01-01T00:00:00Z"
+    )
     world.ok("apply", "-f", "-", input=text + f", hash: '{'0' * 64}'}}\n")
     assert world.get("token", "t")["spec"]["expires"] == "2030-01-01T00:00:00Z"
 

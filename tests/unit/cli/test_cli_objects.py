@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import World
 
 from aliquot.errors import NotFound
+from unit.cli.world import World
 
 
 @pytest.fixture
@@ -130,7 +130,9 @@ def test_delete_asks_for_what_holds_others(teams: World) -> None:
     refused = teams("delete", "project", "team-a")
     assert refused.exit_code == 1
     assert "--yes" in refused.stderr
-    assert teams.ok("delete", "project", "team-a", "team-b", "--yes") == "project/team-a deleted\nproject/team-b deleted\n"
+    assert (
+        teams.ok("delete", "project", "team-a", "team-b", "--yes") == "project/team-a deleted\nproject/team-b deleted\n"
+    )
     teams.put("token", "t", spec={"user": "me"})
     assert teams.ok("delete", "token", "t") == "token/t deleted\n"
 
@@ -180,7 +182,9 @@ def test_edit_without_change(teams: World, tmp_path: Path, monkeypatch: pytest.M
     assert teams.ok("edit", "project", "team-a") == "project/team-a unchanged\n"
 
 
-@pytest.mark.parametrize("script, said", [("s/gpu: 4/gpu: many/", "spec.quota.gpu"), ("s/name: team-a/name: other/", "name")])
+@pytest.mark.parametrize(
+    "script, said", [("s/gpu: 4/gpu: many/", "spec.quota.gpu"), ("s/name: team-a/name: other/", "name")]
+)
 def test_edit_keeps_text_it_cannot_apply(
     teams: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
 ) -> None:

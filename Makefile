@@ -1,0 +1,67 @@
+# Everything a developer or CI does, one line each. `make up` and `make test` need nothing but Python 3.11 and make.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+UV = $$(tools/uv.sh)
+# Interpreters come from the machine, never from a download.
+export UV_PYTHON_DOWNLOADS = never
+BIN = .venv/bin
+JOBS ?= 2
+ARGS ?=
+
+.PHONY: help up setup test check lint format types imports kube soak bench wheel smoke crds docs clean
+
+help: ## what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+up: setup ## run the platform here, in the foreground (ARGS="--port 8000")
+	@exec $(BIN)/aliquot up $(ARGS)
+
+setup: .venv/.ready ## the environment, from the lock file
+
+.venv/.ready: pyproject.toml uv.lock
+	@echo "setting up .venv"
+	@$(UV) sync --locked --compile-bytecode
+	@touch $@
+
+kube: ## the Kubernetes programs that tests run: found, or built once (5 to 15 minutes)
+	@python3 tools/kube/get.py
+
+test: setup ## all tests (ARGS="-k watch"); builds the Kubernetes programs first where Go is installed
+	@if command -v go >/dev/null || [ -n "$${KUBEBUILDER_ASSETS:-}" ]; then python3 tools/kube/get.py >/dev/null; fi
+	@$(BIN)/pytest -n $(JOBS) --dist loadgroup $(ARGS)
+
+lint: setup ## style
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+format: setup ## put into style
+	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+types: setup ## mypy --strict
+	@$(BIN)/mypy
+
+imports: setup ## imports point downwards
+	@$(BIN)/lint-imports
+
+wheel: setup ## dist/aliquot-*.whl, one for every platform
+	@rm -rf dist && $(UV) build --quiet --wheel && ls dist
+
+smoke: wheel ## the installed wheel, alone, does the tour
+	@tools/smoke.sh
+
+check: lint types imports kube test smoke ## everything CI runs
+
+soak: setup kube ## the long versions: hundreds of kills, thousands of cases (an hour)
+	@ALIQUOT_SOAK=1 $(BIN)/pytest -m soak -p no:randomly $(ARGS)
+
+bench: setup ## figures, as ratios of one run
+	@$(BIN)/pytest -m bench -p no:randomly -s -q tests/bench $(ARGS)
+
+crds: setup ## the custom resources, as YAML on stdout
+	@$(BIN)/aliquot crds
+
+docs: setup ## build the documentation into site/
+	@$(UV) run --with zensical zensical build
+
+clean: ## remove what was built here
+	@rm -rf .venv dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,151 @@
+"""Every body behind one fixture: a test that takes `place` runs on all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import random
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from aliquot.store import kubeconfig
+from aliquot.store.base import Body
+from aliquot.store.kubernetes import KubernetesBody
+from aliquot.store.memory import MemoryBody
+from aliquot.store.sqlite import SqliteBody
+from bodies.patient import PatientBody
+from bodies.place import NAMESPACE, Place, document
+from bodies.process import ServerProcess
+from kube.cluster import Cluster, programs
+from kube.fixtures import _install, apart
+
+CALM = ("memory", "sqlite", "remote", "kubernetes")
+# The same promises while the process behind the body is killed and started again at random.
+UNDER_FIRE = ("remote-under-fire", "kubernetes-under-fire")
+_numbers = itertools.count()
+
+
+class Fire:
+    """Kills and restarts something at random, as long as a test stands in it."""
+
+    def __init__(self, strike: Callable[[], None], pause: tuple[float, float]) -> None:
+        self._strike = strike
+        self._pause = pause
+        self._burning = threading.Event()
+        self._over = threading.Event()
+        self.kills = 0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    @contextmanager
+    def burning(self) -> Iterator[None]:
+        self._burning.set()
+        try:
+            yield
+        finally:
+            self._burning.clear()
+
+    def _run(self) -> None:
+        chance = random.Random(7)
+        while not self._over.is_set():
+            self._burning.wait(1)
+            if self._burning.is_set() and not self._over.wait(chance.uniform(*self._pause)):
+                self._strike()
+                self.kills += 1
+
+    def put_out(self) -> None:
+        self._over.set()
+        self._thread.join(60)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    running = ServerProcess(tmp_path_factory.mktemp("server") / "data").start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def burning_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, Fire]]:
+    running = ServerProcess(tmp_path_factory.mktemp("burning") / "data").start()
+
+    def strike() -> None:
+        running.kill()
+        running.start()
+
+    fire = Fire(strike, (0.2, 2.0))
+    yield running, fire
+    fire.put_out()
+    running.stop()
+    print(f"\nserver killed {fire.kills} times under the conformance suite")
+
+
+@pytest.fixture(scope="session")
+def burning_cluster() -> Iterator[tuple[Cluster, Fire]]:
+    running = Cluster(programs()).start()
+    apart(_install(running))
+
+    def strike() -> None:
+        running.kill_apiserver()
+        running.start_apiserver()
+
+    fire = Fire(strike, (1.0, 6.0))
+    yield running, fire
+    fire.put_out()
+    running.stop()
+    print(f"\nkube-apiserver killed {fire.kills} times under the conformance suite")
+
+
+@pytest_asyncio.fixture(params=CALM)
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    async with asyncio.timeout(300):
+        async for found in _place(request, tmp_path):
+            yield found
+
+
+@pytest_asyncio.fixture(params=("memory", "sqlite"))
+async def embedded(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    """The bodies that live in our own process."""
+    async for found in _place(request, tmp_path):
+        yield found
+
+
+async def _place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    flavour = request.param
+    fire: Fire | None = None
+    body: Body
+    match flavour:
+        case "memory":
+            body = MemoryBody()
+        case "sqlite":
+            body = SqliteBody(tmp_path / "store.db")
+        case "remote":
+            body = request.getfixturevalue("server").body()
+        case "kubernetes":
+            cluster = request.getfixturevalue("cluster_with_kinds")
+            body = KubernetesBody(kubeconfig.load([cluster.kubeconfig]))
+        case "remote-under-fire":
+            server, fire = request.getfixturevalue("burning_server")
+            body = PatientBody(server.body())
+        case "kubernetes-under-fire":
+            cluster, fire = request.getfixturevalue("burning_cluster")
+            body = PatientBody(KubernetesBody(kubeconfig.load([cluster.kubeconfig])))
+        case _:
+            raise AssertionError(flavour)
+    found = Place(body, f"t{os.getpid()}-{next(_numbers)}", flavour)
+    try:
+        await body.create(NAMESPACE, document(NAMESPACE, found.namespace))
+        if fire is None:
+            yield found
+        else:
+            with fire.burning():
+                yield found
+    finally:
+        await found.close()
+        await body.close()

@@ -1,0 +1,120 @@
+"""A body for tests whose server is killed under them.
+
+A call that breaks off may or may not have happened. This wrapper finds out, as a careful client does: it looks at the
+object and repeats the call only if it had no effect. It is exact because each test alone writes its objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
+
+from aliquot.errors import Exists, NotFound, Unavailable
+from aliquot.store.base import AnyKind, Body, Change, Document, Listing
+from aliquot.types.base import Json
+
+T = TypeVar("T")
+
+
+class PatientBody:
+    def __init__(self, body: Body) -> None:
+        self._body = body
+        self.collects_orphans = body.collects_orphans
+
+    async def _until(self, call: Callable[[], Awaitable[T]]) -> T:
+        async with asyncio.timeout(120):
+            while True:
+                try:
+                    return await call()
+                except Unavailable:
+                    await asyncio.sleep(0.05)
+
+    async def get(self, kind: AnyKind, name: str, namespace: str = "") -> Document:
+        return await self._until(lambda: self._body.get(kind, name, namespace))
+
+    async def list(self, kind: AnyKind, namespace: str | None = None, *, labels: str = "", fields: str = "") -> Listing:
+        return await self._until(lambda: self._body.list(kind, namespace, labels=labels, fields=fields))
+
+    async def count(self, kind: AnyKind) -> int:
+        return await self._until(lambda: self._body.count(kind))
+
+    async def _seen(self, kind: AnyKind, name: str, namespace: str) -> Document | None:
+        try:
+            return await self.get(kind, name, namespace)
+        except NotFound:
+            return None
+
+    async def create(self, kind: AnyKind, document: Document) -> Document:
+        broken = False
+        while True:
+            try:
+                return await self._body.create(kind, document)
+            except Unavailable:
+                broken = True
+                await asyncio.sleep(0.05)
+            except Exists:
+                if not broken:
+                    raise
+                return await self.get(kind, document.name, document.namespace)
+
+    async def update(self, kind: AnyKind, document: Document) -> Document:
+        return await self._write(kind, document, lambda: self._body.update(kind, document))
+
+    async def update_status(self, kind: AnyKind, document: Document) -> Document:
+        return await self._write(kind, document, lambda: self._body.update_status(kind, document))
+
+    async def _write(self, kind: AnyKind, document: Document, call: Callable[[], Awaitable[Document]]) -> Document:
+        while True:
+            try:
+                return await call()
+            except Unavailable:
+                found = await self._seen(kind, document.name, document.namespace)
+                if found is None:
+                    return document
+                if found.version != document.version:
+                    return found
+
+    async def patch(
+        self, kind: AnyKind, name: str, namespace: str, patch: Json, *, version: str = "", status: bool = False
+    ) -> Document:
+        while True:
+            try:
+                return await self._body.patch(kind, name, namespace, patch, version=version, status=status)
+            except Unavailable:
+                found = await self._seen(kind, name, namespace)
+                if version and found is not None and found.version != version:
+                    return found
+
+    async def delete(
+        self,
+        kind: AnyKind,
+        name: str,
+        namespace: str = "",
+        *,
+        version: str = "",
+        uid: str = "",
+        grace_seconds: int | None = None,
+    ) -> bool:
+        while True:
+            try:
+                return await self._body.delete(
+                    kind, name, namespace, version=version, uid=uid, grace_seconds=grace_seconds
+                )
+            except Unavailable:
+                found = await self._seen(kind, name, namespace)
+                if found is None:
+                    return True
+                if "deletionTimestamp" in found.metadata:
+                    return False
+
+    def watch(
+        self, kind: AnyKind, namespace: str | None = None, *, version: str, labels: str = "", fields: str = ""
+    ) -> AsyncIterator[Change]:
+        return self._body.watch(kind, namespace, version=version, labels=labels, fields=fields)
+
+    async def check(self) -> None:
+        await self._until(self._body.check)
+
+    async def close(self) -> None:
+        await self._body.close()

@@ -1,0 +1,115 @@
+"""A pod gets its node by a binding, which the body makes of an ordinary patch or update."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aliquot.errors import Conflict, Invalid, NotFound
+from aliquot.store.base import Document
+from aliquot.store.kubernetes import KubernetesBody
+from aliquot.types.base import Json
+from kube.gadgets import POD, pod
+
+pytestmark = pytest.mark.kube
+
+
+def to(node: str, **annotations: str) -> Json:
+    return {"spec": {"nodeName": node}, "metadata": {"annotations": annotations}}
+
+
+async def test_patch_binds(kube: KubernetesBody, namespace: str) -> None:
+    """A patch of the node name binds the pod and adds its annotations in the same write."""
+    made = await kube.create(POD, Document({**pod(namespace).data, "metadata": _marked(namespace)}))
+
+    bound = await kube.patch(POD, "p", namespace, to("n1", devices="0"), version=made.version)
+
+    assert bound.data["spec"]["nodeName"] == "n1"
+    assert bound.metadata["annotations"] == {"kept": "yes", "devices": "0"}
+    assert bound.version != made.version
+
+
+async def test_stale_version_does_not_bind(kube: KubernetesBody, namespace: str) -> None:
+    """A pod that changed since it was planned is not bound."""
+    made = await kube.create(POD, pod(namespace))
+    await kube.patch(POD, "p", namespace, {"metadata": {"labels": {"a": "b"}}})
+
+    with pytest.raises(Conflict):
+        await kube.patch(POD, "p", namespace, to("n1"), version=made.version)
+    assert "nodeName" not in (await kube.get(POD, "p", namespace)).data["spec"]
+
+
+async def test_second_bind_is_a_conflict(kube: KubernetesBody, namespace: str) -> None:
+    """A pod that has a node keeps it, with and without a version."""
+    await kube.create(POD, pod(namespace))
+    bound = await kube.patch(POD, "p", namespace, to("n1"))
+
+    for version in ("", bound.version):
+        with pytest.raises(Conflict, match="already assigned"):
+            await kube.patch(POD, "p", namespace, to("n2"), version=version)
+
+
+async def test_one_of_many_binds(kube: KubernetesBody, namespace: str) -> None:
+    """Of ten who bind the same pod at once exactly one succeeds; the others meet a conflict."""
+    made = await kube.create(POD, pod(namespace))
+
+    binds = (kube.patch(POD, "p", namespace, to(f"n{i}"), version=made.version) for i in range(10))
+    results = await asyncio.gather(*binds, return_exceptions=True)
+
+    bound = [result for result in results if isinstance(result, Document)]
+    assert len(bound) == 1
+    assert sum(isinstance(result, Conflict) for result in results) == 9
+    assert (await kube.get(POD, "p", namespace)).data["spec"]["nodeName"] == bound[0].data["spec"]["nodeName"]
+
+
+async def test_another_pod_of_that_name_is_not_bound(kube: KubernetesBody, namespace: str) -> None:
+    """A bind that names a uid does not meet the pod's successor."""
+    await kube.create(POD, pod(namespace))
+    patch = {"spec": {"nodeName": "n1"}, "metadata": {"uid": "00000000-0000-0000-0000-000000000000"}}
+
+    with pytest.raises(Conflict):
+        await kube.patch(POD, "p", namespace, patch)
+
+
+async def test_missing_pod_is_not_bound(kube: KubernetesBody, namespace: str) -> None:
+    """A pod that is not there is not found."""
+    with pytest.raises(NotFound):
+        await kube.patch(POD, "p", namespace, to("n1"))
+
+
+async def test_bind_carries_annotations_only(kube: KubernetesBody, namespace: str) -> None:
+    """What a binding has no room for is refused, with its path, and nothing is written."""
+    made = await kube.create(POD, pod(namespace))
+    patch = {"spec": {"nodeName": "n1"}, "metadata": {"labels": {"a": "b"}, "annotations": {"x": None}}}
+
+    with pytest.raises(Invalid) as caught:
+        await kube.patch(POD, "p", namespace, patch)
+    assert [fault.path for fault in caught.value.faults] == ["metadata.labels", "metadata.annotations['x']"]
+    assert (await kube.get(POD, "p", namespace)).version == made.version
+
+
+async def test_update_binds_too(kube: KubernetesBody, namespace: str) -> None:
+    """An update whose only changes are the node and new annotations binds the pod."""
+    made = await kube.create(POD, pod(namespace))
+    wanted = {**made.data, "spec": {**made.data["spec"], "nodeName": "n1"}}
+    wanted["metadata"] = {**made.metadata, "annotations": {"devices": "0"}}
+
+    bound = await kube.update(POD, Document(wanted))
+
+    assert bound.data["spec"]["nodeName"] == "n1"
+    assert bound.metadata["annotations"] == {"devices": "0"}
+
+
+async def test_update_of_more_is_refused(kube: KubernetesBody, namespace: str) -> None:
+    """An update that changes what no pod may change is invalid, and does not bind either."""
+    made = await kube.create(POD, pod(namespace))
+    wanted = {**made.data, "spec": {**made.data["spec"], "nodeName": "n1", "restartPolicy": "Never"}}
+
+    with pytest.raises(Invalid):
+        await kube.update(POD, Document(wanted))
+    assert "nodeName" not in (await kube.get(POD, "p", namespace)).data["spec"]
+
+
+def _marked(namespace: str) -> Json:
+    return {"name": "p", "namespace": namespace, "annotations": {"kept": "yes"}}

@@ -1,0 +1,73 @@
+"""The test cluster itself: it really collects garbage, it can crash and come back, and it leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from aliquot.store.base import Document
+from aliquot.store.kubernetes import KubernetesBody
+from kube.cluster import Cluster, ClusterError, programs
+from kube.gadgets import CONFIG
+
+pytestmark = pytest.mark.kube
+
+DIES = """
+import os, signal, sys
+from kube.cluster import Cluster, programs
+cluster = Cluster(programs())
+cluster._start_etcd()
+print(cluster.folder, cluster._running["etcd"].pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+async def test_orphans_are_collected(kube: KubernetesBody, namespace: str) -> None:
+    """An object whose owner goes is removed by the cluster."""
+    owner = await kube.create(CONFIG, Document({"metadata": {"name": "owner", "namespace": namespace}}))
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.uid}
+    owned = {"name": "owned", "namespace": namespace, "ownerReferences": [reference]}
+    made = await kube.create(CONFIG, Document({"metadata": owned}))
+    await kube.delete(CONFIG, "owner", namespace)
+
+    async with asyncio.timeout(60):
+        async for change in kube.watch(CONFIG, namespace, version=made.version, fields="metadata.name=owned"):
+            if change.type == "DELETED":
+                break
+
+
+def test_kubectl_speaks_to_it(cluster: Cluster, namespace: str) -> None:
+    """The real kubectl sees the same objects, and its errors are told."""
+    assert namespace in cluster.kubectl("get", "namespaces", "-o", "name")
+    with pytest.raises(ClusterError, match="not found"):
+        cluster.kubectl("get", "namespace", "nowhere")
+
+
+def test_nothing_survives_a_killed_test_run(cluster: Cluster) -> None:
+    """When the tests are killed the cluster's programs end and its folder goes."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    dying = subprocess.run([sys.executable, "-c", DIES], capture_output=True, text=True, env=environment, check=False)
+    folder, pid = dying.stdout.split()
+
+    until = time.monotonic() + 20
+    while Path(folder).exists() or Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_failed_start_shows_the_log(cluster: Cluster) -> None:
+    """A program that does not start is named, with the end of what it said."""
+    broken = Cluster(programs())
+    try:
+        broken._spawn("kube-apiserver", "--secure-port=0")
+        with pytest.raises(ClusterError, match=r"(?s)kube-apiserver ended with 1\n.*etcd-servers"):
+            broken._await("kube-apiserver", lambda: False)
+    finally:
+        broken.stop()
+    assert not broken.folder.exists()

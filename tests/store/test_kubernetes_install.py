@@ -1,0 +1,107 @@
+"""Our custom resources get into a cluster, stay current, and never go back."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from aliquot.errors import Invalid
+from aliquot.labels import INSTALLED_BY
+from aliquot.store import kubeconfig
+from aliquot.store.base import Document
+from aliquot.store.kubernetes import DEFINITION, KubernetesBody, install
+from aliquot.types.kinds import Kind
+from kube.cluster import Cluster
+from kube.gadgets import GADGET_DEFINITION, GROUP
+
+pytestmark = pytest.mark.kube
+
+
+def definition(word: str) -> dict[str, Any]:
+    """The gadgets under another name, so that tests do not meet."""
+    made = copy.deepcopy(GADGET_DEFINITION)
+    made["metadata"]["name"] = f"{word}s.{GROUP}"
+    made["spec"]["names"] = {"plural": f"{word}s", "singular": word, "kind": word.title()}
+    return made
+
+
+@pytest_asyncio.fixture
+async def body(cluster: Cluster) -> AsyncIterator[KubernetesBody]:
+    async with KubernetesBody(kubeconfig.load([cluster.kubeconfig])) as found:
+        yield found
+
+
+async def test_installed_kind_is_served(body: KubernetesBody) -> None:
+    """When the installation returns, objects of the kind can be listed at once."""
+    await install(body, [definition("lamp")])
+
+    kind: Kind[Any] = Kind(name="Lamp", type=dict, plural="lamps", group=GROUP, namespaced=True)
+    assert (await body.list(kind)).items == []
+
+
+async def test_installing_twice_changes_nothing(body: KubernetesBody) -> None:
+    """A second installation of the same leaves the definition as it is."""
+    await install(body, [definition("chair")])
+    before = await body.get(DEFINITION, f"chairs.{GROUP}")
+    await install(body, [definition("chair")])
+
+    after = await body.get(DEFINITION, f"chairs.{GROUP}")
+    assert (after.version, after.data["spec"]) == (before.version, before.data["spec"])
+
+
+async def test_many_install_at_once(body: KubernetesBody) -> None:
+    """Replicas that start together all come through."""
+    await asyncio.gather(*(install(body, [definition("table")]) for _ in range(5)))
+
+    assert (await body.get(DEFINITION, f"tables.{GROUP}")).data["spec"]["names"]["plural"] == "tables"
+
+
+async def test_schema_is_brought_up_to_date(body: KubernetesBody) -> None:
+    """A changed schema replaces the one that an earlier version installed; marks of others stay."""
+    await install(body, [definition("clock")])
+    name = f"clocks.{GROUP}"
+    marks = {"annotations": {INSTALLED_BY: "0.0.1", "mine": "kept"}}
+    await body.patch(DEFINITION, name, "", {"metadata": marks})
+    changed = definition("clock")
+    changed["spec"]["names"]["shortNames"] = ["clk"]
+
+    await install(body, [changed])
+
+    after = await body.get(DEFINITION, name)
+    assert after.data["spec"]["names"]["shortNames"] == ["clk"]
+    assert after.metadata["annotations"]["mine"] == "kept"
+
+
+@pytest.mark.parametrize("newer", ["version", "release"])
+async def test_newer_definition_stays(body: KubernetesBody, newer: str) -> None:
+    """What a later Aliquot installed is left alone: a version more, or a higher release."""
+    word = f"sofa{newer}"
+    later = definition(word)
+    if newer == "version":
+        later["spec"]["versions"].append({**later["spec"]["versions"][0], "name": "v2", "storage": False})
+    else:
+        later["metadata"]["annotations"] = {INSTALLED_BY: "99.10.0"}
+    before = await body.create(DEFINITION, Document(later))
+
+    await install(body, [definition(word)])
+
+    after = await body.get(DEFINITION, before.name)
+    assert (after.data["spec"], after.metadata.get("annotations")) == (
+        before.data["spec"],
+        before.metadata.get("annotations"),
+    )
+
+
+async def test_taken_names_are_told(body: KubernetesBody) -> None:
+    """A definition whose short name belongs to another one is refused with the server's reason."""
+    first, second = definition("stool"), definition("bench")
+    second["spec"]["names"]["kind"] = "Stool"
+    await install(body, [first])
+
+    with pytest.raises(Invalid, match=f"benchs.{GROUP}.*already in use"):
+        await install(body, [second])

@@ -1,0 +1,331 @@
+"""Finding a cluster: kubeconfig files, service accounts, helper programs, and every way to get them wrong."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from aliquot.errors import Denied, Invalid, Unauthenticated
+from aliquot.store import kubeconfig
+from aliquot.store.kubernetes import KubernetesBody
+from aliquot.store.transport import Endpoint
+from kube.cluster import TOKEN, Cluster
+from kube.gadgets import NAMESPACE, POD
+
+
+def write(path: Path, cluster: dict[str, Any], user: dict[str, Any], name: str = "test") -> Path:
+    """A kubeconfig with one context."""
+    config = {
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": name, "user": user}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def at(cluster: Cluster) -> dict[str, Any]:
+    return {"server": cluster.server, "certificate-authority": str(cluster.pki / "ca.crt")}
+
+
+def data(path: Path) -> str:
+    return base64.b64encode(path.read_bytes()).decode()
+
+
+async def answers(endpoint: Endpoint) -> bool:
+    async with KubernetesBody(endpoint) as body:
+        return bool((await body.list(NAMESPACE)).items)
+
+
+@pytest.mark.kube
+async def test_embedded_certificates(cluster: Cluster, tmp_path: Path) -> None:
+    """Certificates may stand in the file itself."""
+    trust = {"server": cluster.server, "certificate-authority-data": data(cluster.pki / "ca.crt")}
+    user = {f"client-{part}-data": data(cluster.pki / f"admin.{end}") for part, end in _PARTS}
+
+    assert await answers(kubeconfig.load([write(tmp_path / "c", trust, user)]))
+
+
+@pytest.mark.kube
+async def test_relative_files(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relative paths start at the file that holds them, wherever we are."""
+    for name in ("ca.crt", "admin.crt", "admin.key"):
+        (tmp_path / name).write_bytes((cluster.pki / name).read_bytes())
+    user = {f"client-{part}": f"admin.{end}" for part, end in _PARTS}
+    path = write(tmp_path / "c", {"server": cluster.server, "certificate-authority": "ca.crt"}, user)
+
+    monkeypatch.chdir("/")
+    assert await answers(kubeconfig.load([path.relative_to("/")]))
+
+
+@pytest.mark.kube
+async def test_unverified_server(cluster: Cluster, tmp_path: Path) -> None:
+    """Verification is off when, and only when, the file says so."""
+    path = write(tmp_path / "c", {"server": cluster.server, "insecure-skip-tls-verify": True}, {"token": TOKEN})
+
+    assert await answers(kubeconfig.load([path]))
+
+
+@pytest.mark.kube
+async def test_other_name_in_the_certificate(cluster: Cluster, tmp_path: Path) -> None:
+    """The server may be checked under another name than the address has."""
+    named = {**at(cluster), "tls-server-name": "kubernetes.default.svc"}
+
+    assert await answers(kubeconfig.load([write(tmp_path / "c", named, {"token": TOKEN})]))
+
+
+@pytest.mark.kube
+async def test_token_file_is_read_again(cluster: Cluster, tmp_path: Path) -> None:
+    """A token that is replaced in its file is used from then on."""
+    (tmp_path / "token").write_text("wrong\n")
+    endpoint = kubeconfig.load([write(tmp_path / "c", at(cluster), {"tokenFile": "token"})])
+    async with KubernetesBody(endpoint) as body:
+        with pytest.raises(Unauthenticated):
+            await body.list(NAMESPACE)
+        (tmp_path / "token").write_text(f"{TOKEN}\n")
+
+        assert (await body.list(NAMESPACE)).items
+
+
+@pytest.mark.kube
+async def test_impersonation(cluster: Cluster, tmp_path: Path) -> None:
+    """An administrator who acts as somebody else has that one's rights."""
+    user = {"token": TOKEN, "as": "jane", "as-groups": ["people", "staff"]}
+    async with KubernetesBody(kubeconfig.load([write(tmp_path / "c", at(cluster), user)])) as body:
+        with pytest.raises(Denied, match="jane"):
+            await body.list(NAMESPACE)
+
+
+@pytest.mark.kube
+async def test_service_account(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+    """In a pod the mounted service account is who we are."""
+    cluster.kubectl("wait", "--for=create", "serviceaccount/default", f"--namespace={namespace}")
+    token = cluster.kubectl("create", "token", "default", f"--namespace={namespace}")
+    (tmp_path / "token").write_text(token)
+    (tmp_path / "ca.crt").write_bytes((cluster.pki / "ca.crt").read_bytes())
+    env = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(cluster.port)}
+
+    async with KubernetesBody(kubeconfig.in_cluster(tmp_path, env)) as body:
+        await body.check()
+        with pytest.raises(Denied, match=f"system:serviceaccount:{namespace}:default"):
+            await body.list(POD, namespace)
+
+
+def test_outside_a_pod(tmp_path: Path) -> None:
+    """Without a service account the error says so."""
+    with pytest.raises(Invalid, match="not in a pod"):
+        kubeconfig.in_cluster(tmp_path, {"KUBERNETES_SERVICE_HOST": "h"})
+
+
+# --- helper programs
+
+HELPER = """
+import json, os, pathlib, sys
+told = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
+count = pathlib.Path(sys.argv[1])
+runs = int(count.read_text()) + 1 if count.exists() else 1
+count.write_text(str(runs))
+status = json.loads(os.environ["STATUS"])
+status = status[min(runs, len(status)) - 1]
+print(json.dumps({"apiVersion": told["apiVersion"], "kind": "ExecCredential", "status": status}))
+"""
+V1 = "client.authentication.k8s.io/v1"
+
+
+def helped(cluster: Cluster, tmp_path: Path, *statuses: dict[str, Any], version: str = V1) -> Endpoint:
+    """A cluster whose user comes from a small program that gives these credentials, one after the other."""
+    script = tmp_path / "helper.py"
+    script.write_text(HELPER)
+    plugin = {
+        "apiVersion": version,
+        "command": sys.executable,
+        "args": [str(script), str(tmp_path / "runs")],
+        "env": [{"name": "STATUS", "value": json.dumps(statuses)}],
+        "interactiveMode": "IfAvailable",
+    }
+    return kubeconfig.load([write(tmp_path / "c", at(cluster), {"exec": plugin})])
+
+
+def runs(tmp_path: Path) -> int:
+    return int((tmp_path / "runs").read_text())
+
+
+@pytest.mark.kube
+@pytest.mark.parametrize("version", [V1, "client.authentication.k8s.io/v1beta1"])
+async def test_helper_gives_a_token(cluster: Cluster, tmp_path: Path, version: str) -> None:
+    """A helper program is run once, and its token used for every request."""
+    async with KubernetesBody(helped(cluster, tmp_path, {"token": TOKEN}, version=version)) as body:
+        for _ in range(3):
+            assert (await body.list(NAMESPACE)).items
+    assert runs(tmp_path) == 1
+
+
+@pytest.mark.kube
+async def test_helper_gives_a_certificate(cluster: Cluster, tmp_path: Path) -> None:
+    """A helper program may give a client certificate instead of a token."""
+    pair = {f"client{part.title()}Data": (cluster.pki / f"admin.{end}").read_text() for part, end in _PARTS}
+
+    assert await answers(helped(cluster, tmp_path, pair))
+
+
+@pytest.mark.kube
+async def test_expired_credential_is_renewed(cluster: Cluster, tmp_path: Path) -> None:
+    """A credential that is about to expire is asked for again."""
+    old = {"token": TOKEN, "expirationTimestamp": "2020-01-01T00:00:00Z"}
+    young = {"token": TOKEN, "expirationTimestamp": "2999-01-01T00:00:00Z"}
+    async with KubernetesBody(helped(cluster, tmp_path, old, young)) as body:
+        for _ in range(4):
+            await body.list(NAMESPACE)
+    assert runs(tmp_path) == 2
+
+
+@pytest.mark.kube
+async def test_refused_credential_is_renewed(cluster: Cluster, tmp_path: Path) -> None:
+    """A credential that the server refuses is asked for again, and the request goes through."""
+    assert await answers(helped(cluster, tmp_path, {"token": "revoked"}, {"token": TOKEN}))
+    assert runs(tmp_path) == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("import sys; sys.exit('first line\\nno network')", "exit status 1: no network"),
+        ("print('sekret')", "no ExecCredential"),
+        ('print(\'{"apiVersion": "v0", "kind": "ExecCredential", "status": {}}\')', "no ExecCredential of"),
+        ("import os; print(os.environ['KUBERNETES_EXEC_INFO'].replace('spec', 'status'))", "neither a token nor"),
+    ],
+)
+async def test_failing_helper_is_told(tmp_path: Path, code: str, message: str) -> None:
+    """A helper that fails is named with its last word; what it prints for us is never shown."""
+    plugin = {"apiVersion": V1, "command": sys.executable, "args": ["-c", code]}
+    endpoint = kubeconfig.load([write(tmp_path / "c", {"server": "http://127.0.0.1:1"}, {"exec": plugin})])
+
+    with pytest.raises(Unauthenticated, match=message) as caught:
+        await endpoint.token()
+    assert "sekret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+async def test_missing_helper_says_how_to_get_it(tmp_path: Path) -> None:
+    """The hint of the kubeconfig is passed on."""
+    plugin = {"apiVersion": V1, "command": "no-such-helper", "installHint": "get it\nfrom the shop"}
+    endpoint = kubeconfig.load([write(tmp_path / "c", {"server": "http://127.0.0.1:1"}, {"exec": plugin})])
+
+    with pytest.raises(Unauthenticated, match="no program no-such-helper to log in with; get it from the shop"):
+        await endpoint.token()
+
+
+async def test_helper_learns_about_the_cluster(tmp_path: Path) -> None:
+    """A helper that wants to know gets the cluster's address."""
+    code = (
+        "import json, os; told = json.loads(os.environ['KUBERNETES_EXEC_INFO']);"
+        "told['status'] = {'token': told['spec']['cluster']['server'].split('/')[2]}; print(json.dumps(told))"
+    )
+    plugin = {"apiVersion": V1, "command": sys.executable, "args": ["-c", code], "provideClusterInfo": True}
+    endpoint = kubeconfig.load([write(tmp_path / "c", {"server": "http://127.0.0.1:1"}, {"exec": plugin})])
+
+    assert await endpoint.token() == "127.0.0.1:1"
+
+
+# --- files
+
+
+async def test_first_file_wins(tmp_path: Path) -> None:
+    """Of several files the first to name a thing wins, and missing ones do not matter."""
+    one = write(tmp_path / "one", {"server": "http://one"}, {"token": "one"})
+    two = write(tmp_path / "two", {"server": "http://two"}, {"token": "two"})
+    more = write(tmp_path / "more", {"server": "http://more"}, {"token": "more"}, "more")
+    env = {"KUBECONFIG": os.pathsep.join(map(str, [tmp_path / "none", one, two, more]))}
+
+    assert kubeconfig.find(env=env).url == "http://one"
+    assert await kubeconfig.find(env=env).token() == "one"
+    assert kubeconfig.find(context="more", env=env).url == "http://more"
+    assert kubeconfig.find(str(two), env=env).url == "http://two"
+
+
+def test_nothing_to_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any file and outside a pod the error names where we looked."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    with pytest.raises(Invalid, match=r"no kubeconfig in .*/\.kube/config"):
+        kubeconfig.find(env={})
+    with pytest.raises(Invalid, match="no such file"):
+        kubeconfig.find(str(tmp_path / "none"), env={})
+
+
+def test_secrets_are_not_printed(tmp_path: Path) -> None:
+    """Neither the endpoint nor its credentials print a secret."""
+    endpoint = kubeconfig.load([write(tmp_path / "c", {"server": "http://x"}, {"token": "sekret"})])
+
+    assert "sekret" not in repr(endpoint) + repr(endpoint.token)
+
+
+WRONG = [
+    ({"server": "x:1"}, {}, "cluster 'test': server must be an address"),
+    ({"server": 5}, {}, "cluster 'test': server must be text"),
+    ({"server": "https://u:sekret@x"}, {}, "cluster 'test': server is wrong"),
+    ({"server": "https://x", "certificate-authority-data": "%%"}, {}, "certificate-authority-data is not base64"),
+    ({"server": "https://x", "certificate-authority-data": "aGk="}, {}, "certificate-authority-data is not a certifi"),
+    ({"server": "https://x", "certificate-authority": "none"}, {}, "certificate-authority: cannot read .*/none: No "),
+    ({"server": "https://x", "insecure-skip-tls-verify": "yes"}, {}, "insecure-skip-tls-verify must be true or false"),
+    ({"server": "https://x"}, {"client-certificate": "a"}, "user 'test': client-key is missing"),
+    ({"server": "https://x"}, {"client-certificate": "a", "client-key": "b"}, "client-certificate: cannot read"),
+    (
+        {"server": "https://x"},
+        {"client-certificate-data": "aGk=", "client-key-data": "aGk="},
+        "user 'test': the client certificate and key cannot be used",
+    ),
+    ({"server": "https://x"}, {"token": 5}, "user 'test': token must be text"),
+    ({"server": "https://x"}, {"auth-provider": {}}, "user 'test': auth-provider is not supported"),
+    ({"server": "https://x"}, {"username": "a", "password": "sekret"}, "username is not supported"),
+    ({"server": "https://x"}, {"exec": {"apiVersion": V1}}, "user 'test': exec: command is required"),
+    ({"server": "https://x"}, {"exec": {"command": "a"}}, "exec: apiVersion must be one of"),
+    (
+        {"server": "https://x"},
+        {"exec": {"command": "a", "apiVersion": V1, "interactiveMode": "Always"}},
+        "interactiveMode must not be Always",
+    ),
+]
+
+
+@pytest.mark.parametrize(("cluster", "user", "message"), WRONG, ids=[message for *_, message in WRONG])
+def test_wrong_field_is_named(tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any], message: str) -> None:
+    """Every wrong field gives one line with the file and the field, and no secret."""
+    with pytest.raises(Invalid, match=message) as caught:
+        kubeconfig.load([write(tmp_path / "config", cluster, user)])
+    assert str(tmp_path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "sekret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [", "not valid YAML at line 1, column 5"),
+        ("- a", "must hold an object"),
+        ("current-context: x", "no context 'x'"),
+        ("{}", "current-context is not set"),
+        ("{current-context: x, contexts: 5}", "contexts must be a list"),
+        ("{current-context: x, contexts: [{name: x, context: {cluster: y}}]}", "no cluster 'y'"),
+        ("{current-context: x, contexts: [{name: x}]}", "context must be an object"),
+    ],
+)
+def test_broken_file_is_named(tmp_path: Path, text: str, message: str) -> None:
+    """A file that is no kubeconfig gives one line with its name."""
+    path = tmp_path / "config"
+    path.write_text(text)
+
+    with pytest.raises(Invalid, match=message) as caught:
+        kubeconfig.load([path])
+    assert str(path) in str(caught.value)
+
+
+_PARTS = (("certificate", "crt"), ("key", "key"))

@@ -1,0 +1,169 @@
+"""Watches on a real API server, over a network and a server that fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from aliquot.errors import Exists, Expired, Invalid, Unavailable
+from aliquot.store.base import Change
+from aliquot.store.kubernetes import KubernetesBody
+from aliquot.store.transport import Patience
+from kube.cluster import Cluster
+from kube.endpoints import through
+from kube.gadgets import GADGET, gadget
+from kube.proxy import Proxy
+
+pytestmark = pytest.mark.kube
+
+
+async def take(changes: AsyncIterator[Change], count: int) -> list[Change]:
+    """The next changes that carry an object."""
+    seen: list[Change] = []
+    async with asyncio.timeout(30):
+        async for change in changes:
+            if change.type != "BOOKMARK":
+                seen.append(change)
+            if len(seen) == count:
+                break
+    return seen
+
+
+def names(changes: list[Change]) -> list[str]:
+    return [change.document.name for change in changes if change.document]
+
+
+async def test_watch_brings_changes_in_order(kube: KubernetesBody, namespace: str) -> None:
+    """From the version of a list on, every change comes once, in order, with its version."""
+    start = (await kube.list(GADGET, namespace)).version
+    made = await kube.create(GADGET, gadget(namespace, size=1))
+    changed = await kube.patch(GADGET, "g", namespace, {"spec": {"size": 2}})
+    await kube.delete(GADGET, "g", namespace)
+
+    seen = await take(kube.watch(GADGET, namespace, version=start), 3)
+
+    assert [change.type for change in seen] == ["ADDED", "MODIFIED", "DELETED"]
+    assert [change.version for change in seen[:2]] == [made.version, changed.version]
+    assert seen[0].document == made
+
+
+async def test_leaving_a_selection_is_a_deletion(kube: KubernetesBody, namespace: str) -> None:
+    """An object that no longer matches the selector is told as deleted, with its present state."""
+    start = (await kube.list(GADGET, namespace, fields="spec.color=red")).version
+    await kube.create(GADGET, gadget(namespace, color="red"))
+    await kube.create(GADGET, gadget(namespace, "other", color="blue"))
+    changed = await kube.patch(GADGET, "g", namespace, {"spec": {"color": "blue"}})
+
+    seen = await take(kube.watch(GADGET, namespace, version=start, fields="spec.color=red"), 2)
+
+    assert [change.type for change in seen] == ["ADDED", "DELETED"]
+    assert seen[1].version == changed.version
+
+
+async def test_old_version_is_expired(kube: KubernetesBody, namespace: str) -> None:
+    """A version that the server has forgotten is told as such: it comes as an event inside the stream."""
+    with pytest.raises(Expired, match="too old"):
+        await take(kube.watch(GADGET, namespace, version="1"), 1)
+
+
+async def test_nonsense_version_is_invalid(kube: KubernetesBody, namespace: str) -> None:
+    """What never was a version is bad input."""
+    with pytest.raises(Invalid):
+        await take(kube.watch(GADGET, namespace, version="yesterday"), 1)
+
+
+async def test_watch_survives_a_server_crash(
+    kube: KubernetesBody, cluster_with_gadgets: Cluster, namespace: str
+) -> None:
+    """Killing the server breaks the watch, and watching on from the last version misses and repeats nothing."""
+    version = (await kube.list(GADGET, namespace)).version
+    changes = kube.watch(GADGET, namespace, version=version)
+    await kube.create(GADGET, gadget(namespace, "before"))
+    [seen] = await take(changes, 1)
+
+    cluster_with_gadgets.kill_apiserver()
+    with pytest.raises(Unavailable):
+        await take(changes, 1)
+    restart = asyncio.to_thread(cluster_with_gadgets.start_apiserver)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(restart)
+        created = group.create_task(_persistently(kube, namespace))
+    assert created.result()
+
+    assert names(await take(kube.watch(GADGET, namespace, version=seen.version), 2)) == ["during-0", "during-1"]
+
+
+async def _persistently(kube: KubernetesBody, namespace: str) -> bool:
+    """Two creates while the server comes up: refused connections are waited out by the body itself."""
+    for index in range(2):
+        while True:
+            try:
+                await kube.create(GADGET, gadget(namespace, f"during-{index}"))
+                break
+            except Exists:
+                break  # an answer was lost, the write was not
+            except Unavailable:
+                continue
+    return True
+
+
+async def test_cut_stream_is_unavailable(kube: KubernetesBody, cluster_with_gadgets: Cluster, namespace: str) -> None:
+    """A connection that is reset ends the watch with an error that invites another try from the same place."""
+    version = (await kube.list(GADGET, namespace)).version
+    async with Proxy(cluster_with_gadgets.port) as proxy, through(proxy, cluster_with_gadgets) as body:
+        changes = body.watch(GADGET, namespace, version=version)
+        await kube.create(GADGET, gadget(namespace, "a"))
+        [seen] = await take(changes, 1)
+        proxy.cut()
+        with pytest.raises(Unavailable):
+            await take(changes, 1)
+        await kube.create(GADGET, gadget(namespace, "b"))
+
+        assert names(await take(body.watch(GADGET, namespace, version=seen.version), 1)) == ["b"]
+
+
+async def test_chopped_stream_is_whole(kube: KubernetesBody, cluster_with_gadgets: Cluster, namespace: str) -> None:
+    """Objects of a megabyte that arrive in small pieces come out whole."""
+    version = (await kube.list(GADGET, namespace)).version
+    text = "é" * 400_000
+    await kube.create(GADGET, gadget(namespace, "long", text=text))
+    await kube.create(GADGET, gadget(namespace, "short"))
+
+    async with Proxy(cluster_with_gadgets.port, piece=1361) as proxy, through(proxy, cluster_with_gadgets) as body:
+        seen = await take(body.watch(GADGET, namespace, version=version), 2)
+
+    assert names(seen) == ["long", "short"]
+    assert seen[0].document is not None
+    assert seen[0].document.data["spec"]["text"] == text
+
+
+async def test_silence_asks_again(kube: KubernetesBody, cluster_with_gadgets: Cluster, namespace: str) -> None:
+    """A stream in which nothing comes any more is asked for again from the last version, and nothing is missed."""
+    version = (await kube.list(GADGET, namespace)).version
+    quick = Patience(silence=0.5)
+    async with Proxy(cluster_with_gadgets.port) as proxy, through(proxy, cluster_with_gadgets, quick) as body:
+        changes = body.watch(GADGET, namespace, version=version)
+        await kube.create(GADGET, gadget(namespace, "a"))
+        await take(changes, 1)
+        proxy.connected.clear()
+        later = asyncio.create_task(take(changes, 1))
+        await proxy.connected.wait()
+        await kube.create(GADGET, gadget(namespace, "b"))
+
+        assert names(await later) == ["b"]
+
+
+async def test_dead_network_is_unavailable(kube: KubernetesBody, cluster_with_gadgets: Cluster, namespace: str) -> None:
+    """When nothing comes through at all the watch gives up within its timeouts."""
+    version = (await kube.list(GADGET, namespace)).version
+    quick = Patience(deadline=0.5, answer=0.5, silence=0.5)
+    async with Proxy(cluster_with_gadgets.port) as proxy, through(proxy, cluster_with_gadgets, quick) as body:
+        changes = body.watch(GADGET, namespace, version=version)
+        await kube.create(GADGET, gadget(namespace, "a"))
+        await take(changes, 1)
+        proxy.stall()
+
+        with pytest.raises(Unavailable, match=r"in time|timeout"):
+            await take(changes, 1)

@@ -1,0 +1,226 @@
+"""The programs as such: light to start, clean to stop, and quiet about their insides."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from aliquot.cli.main import ADMIN_COMMANDS, COMMANDS, aliquot, runai, runai_adm
+from aliquot.cli.program import Entry, Program
+from aliquot.cli.server import check_host
+from aliquot.cli.session import Session
+from aliquot.client.connection import Asked, process_start_time
+from aliquot.errors import Conflict, Denied
+from unit.cli.world import World
+
+HEAVY = ("pydantic", "aiohttp", "yaml", "fastapi", "asyncio", "aliquot.types", "aliquot.store")
+
+
+def python(*words: str, **more: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, **more)  # type: ignore[call-overload, no-any-return]
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """`--help` costs click and no more."""
+    result = python("-X", "importtime", "-m", "aliquot.cli.main", "--help")
+    loaded = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
+    assert result.returncode == 0
+    assert "click" in loaded
+    assert not [name for name in loaded if name.startswith(HEAVY)]
+
+
+@pytest.mark.parametrize("table", [COMMANDS, ADMIN_COMMANDS])
+def test_every_command_of_the_table_loads(table: dict[str, Entry]) -> None:
+    """The lines that help shows without loading lead to commands."""
+    context = click.Context(aliquot)
+    for name in table:
+        command = Program("x", table).get_command(context, name)
+        assert isinstance(command, click.Command), name
+
+
+@pytest.mark.parametrize("program", [aliquot, runai, runai_adm])
+def test_every_help_page_prints(program: Program) -> None:
+    """Each command explains itself, and says what it does in one line first."""
+
+    def walk(path: list[str], command: click.Command) -> None:
+        result = CliRunner().invoke(program, [*path, "--help"])
+        assert result.exit_code == 0, path
+        assert "Usage: " in result.stdout
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            for name in command.list_commands(context):
+                inner = command.get_command(context, name)
+                assert inner is not None
+                walk([*path, name], inner)
+
+    walk([], program)
+
+
+def test_a_typo_gets_a_suggestion() -> None:
+    result = CliRunner().invoke(runai, ["delte", "x"])
+    assert result.exit_code == 2
+    assert "'delete'" in result.stderr
+
+
+def test_version() -> None:
+    from aliquot import __version__
+
+    assert CliRunner().invoke(runai_adm, ["version"]).stdout == f"aliquot {__version__}\n"
+    assert "python" in CliRunner().invoke(aliquot, ["version", "--wide"]).stdout
+
+
+def _failing(error: BaseException) -> Program:
+    @click.command()
+    def go() -> None:
+        raise error
+
+    class Failing(Program):
+        def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+            return go
+
+    return Failing("x", {})
+
+
+@pytest.mark.parametrize(
+    "error, status, said",
+    [
+        (Conflict("somebody was faster"), 1, "error: somebody was faster\n"),
+        (RuntimeError("odd"), 1, "error: unexpected RuntimeError: odd\n"),
+        (KeyboardInterrupt(), 130, "\n"),
+        (click.UsageError("what?"), 2, "error: what?\n"),
+        (BrokenPipeError(32, "Broken pipe"), 1, ""),
+    ],
+)
+def test_errors_become_a_line_and_a_status(error: BaseException, status: int, said: str) -> None:
+    """Whatever goes wrong: no traceback, and the status says what kind it was."""
+    result = CliRunner().invoke(_failing(error), ["go"])
+    assert result.exit_code == status
+    assert result.stderr.startswith(said)
+    assert "Traceback" not in result.output
+
+
+def test_debug_shows_the_traceback() -> None:
+    result = CliRunner().invoke(_failing(RuntimeError("odd")), ["--debug", "go"])
+    assert "Traceback" in result.stderr
+
+
+def test_a_reader_that_leaves_is_no_error_message() -> None:
+    """`aliquot ... | head` ends without a word."""
+    read, write = os.pipe()
+    os.close(read)
+    program = [sys.executable, "-m", "aliquot.cli.main", "--help"]
+    result = subprocess.run(program, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert result.stderr == ""
+
+
+def test_no_server_is_one_line(tmp_path: Path) -> None:
+    """Global options may stand before or after the command."""
+    for words in (["--data-dir", str(tmp_path), "status"], ["status", "--data-dir", str(tmp_path)]):
+        result = CliRunner().invoke(aliquot, words)
+        assert result.exit_code == 1
+        assert result.stderr.splitlines() == [
+            f"error: no server is running for {tmp_path}",
+            "hint: start one with `aliquot up`, or name one with --url or ALIQUOT_URL",
+        ]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "::1", "localhost"])
+def test_up_listens_on_this_machine(host: str) -> None:
+    check_host(host, consent=False)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org"])
+def test_up_asks_for_consent_before_others_can_connect(host: str) -> None:
+    """Tokens would travel unencrypted."""
+    with pytest.raises(Denied, match="TLS"):
+        check_host(host, consent=False)
+    check_host(host, consent=True)
+
+
+def test_up_refuses_half_a_cluster() -> None:
+    assert CliRunner().invoke(aliquot, ["up", "--context", "x"]).exit_code == 2
+    assert CliRunner().invoke(aliquot, ["up", "--port", "99999"]).exit_code == 2
+
+
+def _down(folder: Path, *words: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(aliquot, ["down", *words], obj=Session(Asked(data_dir=str(folder))))
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_down_without_a_server(tmp_path: Path) -> None:
+    """Nothing to stop is no error."""
+    assert _down(tmp_path) == (0, f"no server is running for {tmp_path}\n", "")
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that stands in for the server, and its word in the data folder."""
+    process = subprocess.Popen(["sleep", "60"])
+    said = {"url": "http://127.0.0.1:1", "pid": process.pid, "startTime": process_start_time(process.pid)}
+    (tmp_path / "server.json").write_text(json.dumps(said))
+    yield process
+    process.kill()
+    process.wait(5)
+
+
+def test_down_stops_the_server(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    """The process ends by SIGTERM, and down says which it was."""
+    status, out, _ = _down(tmp_path)
+    assert (status, out) == (0, f"server stopped (pid {sleeper.pid}, http://127.0.0.1:1)\n")
+    assert sleeper.wait(5) == -signal.SIGTERM
+
+
+def test_down_spares_another_process_with_the_number(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    """A number that was given out again is not the server."""
+    said = json.loads((tmp_path / "server.json").read_text())
+    (tmp_path / "server.json").write_text(json.dumps({**said, "startTime": "1"}))
+    status, out, _ = _down(tmp_path)
+    assert (status, out) == (0, f"no server is running for {tmp_path}\n")
+    assert sleeper.poll() is None
+
+
+def _completed(world: World, line: str) -> list[str]:
+    words = line.split(" ")
+    env = {"_ALIQUOT_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    result = CliRunner().invoke(aliquot, [], obj=world.session(), env=env)
+    return [item.partition(",")[2] for item in result.stdout.splitlines()]
+
+
+def test_completion_of_words(world: World) -> None:
+    """Commands, kinds and the names of objects."""
+    world.put("project", "team-a")
+    world.put("project", "team-b")
+    assert _completed(world, "aliquot proj") == ["project"]
+    assert _completed(world, "aliquot get proj") == ["projects"]
+    assert _completed(world, "aliquot get projects,node") == ["projects,nodepools", "projects,nodes"]
+    assert _completed(world, "aliquot get project team") == ["team-a", "team-b"]
+    assert _completed(world, "aliquot delete project team-a team") == ["team-b"]
+    assert _completed(world, "aliquot project set team") == ["team-a", "team-b"]
+    assert "list" not in _completed(world, "aliquot l")
+
+
+def test_completion_without_a_server_is_silent(tmp_path: Path) -> None:
+    line = "aliquot get projects "
+    env = {"_ALIQUOT_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": "3"}
+    env |= {"ALIQUOT_DATA_DIR": str(tmp_path), "RUNAI_CLI_CONFIG_PATH": str(tmp_path)}
+    result = CliRunner().invoke(aliquot, [], env=env)
+    assert (result.stdout.strip(), result.stderr) == ("", "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
+def test_completion_scripts(shell: str) -> None:
+    """A script for each shell, under the program's own name."""
+    result = CliRunner().invoke(runai_adm, ["completion", shell])
+    assert result.exit_code == 0
+    assert "_RUNAI_ADM_COMPLETE" in result.stdout
+    assert result.stdout.startswith("# ")

@@ -1,0 +1,100 @@
+"""Following a kind: every change once, also across a connection that broke."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from aliquot.cli import watch
+from aliquot.errors import Expired, Unavailable
+from aliquot.store.base import AnyKind, Body, Change, Document
+from aliquot.store.memory import MemoryBody
+from aliquot.types import KINDS
+from unit.cli.world import World
+
+PROJECT = KINDS.named("project")
+
+
+def _project(name: str) -> Document:
+    return Document({"apiVersion": PROJECT.api_version, "kind": "Project", "metadata": {"name": name}})
+
+
+class Flaky(MemoryBody):
+    """A store whose first watch breaks, with a change in the gap."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self._error: Exception | None = error
+
+    async def _broken(self) -> AsyncIterator[Change]:
+        error, self._error = self._error, None
+        await self.create(PROJECT, _project("in-the-gap"))
+        await self.delete(PROJECT, "old")
+        assert error is not None
+        raise error
+        yield
+
+    def watch(self, kind: AnyKind, namespace: str | None = None, **more: Any) -> AsyncIterator[Change]:
+        return self._broken() if self._error else super().watch(kind, namespace, **more)
+
+
+async def _seen(body: Body, act: Any, wanted: int) -> list[tuple[str, bool]]:
+    """What a follower sees until it has seen so much."""
+    seen: list[tuple[str, bool]] = []
+    enough = asyncio.Event()
+
+    def note(document: Document, gone: bool) -> None:
+        seen.append((document.name, gone))
+        if len(seen) >= wanted:
+            enough.set()
+
+    follower = asyncio.create_task(
+        watch.follow(
+            body, PROJECT, None, labels="", fields="",
+            first=lambda documents: seen.extend((each.name, False) for each in documents),
+            change=note, note=lambda text: None,
+        )
+    )  # fmt: skip
+    await asyncio.sleep(0)
+    await act()
+    async with asyncio.timeout(10):
+        await enough.wait()
+    follower.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await follower
+    return seen
+
+
+async def test_every_change_is_shown() -> None:
+    """What is there first, then what happens."""
+    body = MemoryBody()
+    await body.create(PROJECT, _project("a"))
+
+    async def act() -> None:
+        await asyncio.sleep(0.01)
+        await body.create(PROJECT, _project("b"))
+        await body.delete(PROJECT, "a")
+
+    assert await _seen(body, act, 3) == [("a", False), ("b", False), ("a", True)]
+
+
+@pytest.mark.parametrize("error", [Expired("too old"), Unavailable("gone away")])
+async def test_a_gap_is_made_good(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a break the list tells what was missed, deletions too, and nothing is shown twice."""
+    body = Flaky(error)
+    await body.create(PROJECT, _project("old"))
+    await body.create(PROJECT, _project("stays"))
+
+    async def act() -> None:
+        return None
+
+    seen = await _seen(body, act, 4)
+    assert seen == [("old", False), ("stays", False), ("old", True), ("in-the-gap", False)]
+
+
+def test_watch_is_for_one_kind(world: World) -> None:
+    assert world("get", "projects,departments", "-w").exit_code == 2
+    assert world("get", "projects", "a", "b", "-w").exit_code == 2
