@@ -95,7 +95,7 @@ async def _run(options: Options, folder: Folder, listener: socket.socket) -> Non
             background = [group.create_task(work) for work in _loops(body, service)]
             serving = group.create_task(server.serve(sockets=[listener]))
             group.create_task(_announce(service, server, folder, url, flavour))
-            done, _ = await asyncio.wait((serving, group.create_task(stop.wait())), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((serving, group.create_task(stop.wait())), return_when=asyncio.FIRST_COMPLETED)
             stop.set()
             server.should_exit = True
             await serving

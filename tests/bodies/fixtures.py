@@ -102,7 +102,7 @@ def burning_cluster() -> Iterator[tuple[Cluster, Fire]]:
     print(f"\nkube-apiserver killed {fire.kills} times under the conformance suite")
 
 
-@pytest_asyncio.fixture(params=CALM)
+@pytest_asyncio.fixture(params=CALM + UNDER_FIRE)
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
     async with asyncio.timeout(300):
         async for found in _place(request, tmp_path):

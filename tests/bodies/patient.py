@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
-from aliquot.errors import Exists, NotFound, Unavailable
+from aliquot.errors import NotFound, Unavailable
 from aliquot.store.base import AnyKind, Body, Change, Document, Listing
 from aliquot.types.base import Json
 
@@ -21,6 +21,8 @@ class PatientBody:
     def __init__(self, body: Body) -> None:
         self._body = body
         self.collects_orphans = body.collects_orphans
+        # Versions this client has been told of: an object at another one was changed by the call that broke off.
+        self._told: set[str] = set()
 
     async def _until(self, call: Callable[[], Awaitable[T]]) -> T:
         async with asyncio.timeout(120):
@@ -30,61 +32,64 @@ class PatientBody:
                 except Unavailable:
                     await asyncio.sleep(0.05)
 
+    def _tell(self, document: Document) -> Document:
+        self._told.add(document.version)
+        return document
+
     async def get(self, kind: AnyKind, name: str, namespace: str = "") -> Document:
-        return await self._until(lambda: self._body.get(kind, name, namespace))
+        return self._tell(await self._until(lambda: self._body.get(kind, name, namespace)))
 
     async def list(self, kind: AnyKind, namespace: str | None = None, *, labels: str = "", fields: str = "") -> Listing:
-        return await self._until(lambda: self._body.list(kind, namespace, labels=labels, fields=fields))
+        listing = await self._until(lambda: self._body.list(kind, namespace, labels=labels, fields=fields))
+        self._told.update(item.version for item in listing.items)
+        return listing
 
     async def count(self, kind: AnyKind) -> int:
         return await self._until(lambda: self._body.count(kind))
 
-    async def _seen(self, kind: AnyKind, name: str, namespace: str) -> Document | None:
+    async def _look(self, kind: AnyKind, name: str, namespace: str) -> Document | None:
         try:
-            return await self.get(kind, name, namespace)
+            return await self._until(lambda: self._body.get(kind, name, namespace))
         except NotFound:
             return None
 
     async def create(self, kind: AnyKind, document: Document) -> Document:
-        broken = False
-        while True:
-            try:
-                return await self._body.create(kind, document)
-            except Unavailable:
-                broken = True
-                await asyncio.sleep(0.05)
-            except Exists:
-                if not broken:
-                    raise
-                return await self.get(kind, document.name, document.namespace)
+        return await self._write(kind, document.name, document.namespace, lambda: self._body.create(kind, document))
 
     async def update(self, kind: AnyKind, document: Document) -> Document:
-        return await self._write(kind, document, lambda: self._body.update(kind, document))
+        return await self._write(kind, document.name, document.namespace, lambda: self._body.update(kind, document))
 
     async def update_status(self, kind: AnyKind, document: Document) -> Document:
-        return await self._write(kind, document, lambda: self._body.update_status(kind, document))
-
-    async def _write(self, kind: AnyKind, document: Document, call: Callable[[], Awaitable[Document]]) -> Document:
-        while True:
-            try:
-                return await call()
-            except Unavailable:
-                found = await self._seen(kind, document.name, document.namespace)
-                if found is None:
-                    return document
-                if found.version != document.version:
-                    return found
+        return await self._write(
+            kind, document.name, document.namespace, lambda: self._body.update_status(kind, document)
+        )
 
     async def patch(
         self, kind: AnyKind, name: str, namespace: str, patch: Json, *, version: str = "", status: bool = False
     ) -> Document:
+        return await self._write(
+            kind,
+            name,
+            namespace,
+            lambda: self._body.patch(kind, name, namespace, patch, version=version, status=status),
+        )
+
+    async def _write(
+        self, kind: AnyKind, name: str, namespace: str, call: Callable[[], Awaitable[Document]]
+    ) -> Document:
+        before: Document | None = None
         while True:
             try:
-                return await self._body.patch(kind, name, namespace, patch, version=version, status=status)
+                return self._tell(await call())
             except Unavailable:
-                found = await self._seen(kind, name, namespace)
-                if version and found is not None and found.version != version:
-                    return found
+                found = await self._look(kind, name, namespace)
+                if found is not None and found.version not in self._told:
+                    return self._tell(found)
+                before = found or before
+            except NotFound:
+                if before is None:
+                    raise
+                return before  # the call that broke off removed it: the last finalizer went
 
     async def delete(
         self,
@@ -96,17 +101,21 @@ class PatientBody:
         uid: str = "",
         grace_seconds: int | None = None,
     ) -> bool:
+        broken = False
         while True:
             try:
                 return await self._body.delete(
                     kind, name, namespace, version=version, uid=uid, grace_seconds=grace_seconds
                 )
             except Unavailable:
-                found = await self._seen(kind, name, namespace)
-                if found is None:
-                    return True
-                if "deletionTimestamp" in found.metadata:
+                broken = True
+                found = await self._look(kind, name, namespace)
+                if found is not None and found.version not in self._told:
                     return False
+            except NotFound:
+                if not broken:
+                    raise
+                return True
 
     def watch(
         self, kind: AnyKind, namespace: str | None = None, *, version: str, labels: str = "", fields: str = ""

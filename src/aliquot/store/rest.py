@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from aliquot.errors import Expired, Fault, Invalid, NotFound, Unavailable
 from aliquot.labels import API_VERSION
+from aliquot.store import rules
 from aliquot.store.answers import error_from, one_line
 from aliquot.store.base import AnyKind, Change, Document, Listing
 from aliquot.store.transport import MERGE_PATCH, RANDOM, Endpoint, Patience, Query, Transport, parsed
@@ -104,6 +105,7 @@ class RestBody:
 
     async def create(self, kind: AnyKind, document: Document) -> Document:
         metadata = {key: value for key, value in _metadata(document).items() if key not in _GIVEN_BY_STORE}
+        rules.check_place(kind, metadata)
         path = self._all(kind, str(metadata.get("namespace") or ""))
         return _document(await self._transport.write("POST", path, _envelope(kind, document, metadata)))
 

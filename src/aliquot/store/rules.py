@@ -59,6 +59,8 @@ def changed(kind: Kind[Any], old: Json, new: Json, *, status: bool) -> Outcome:
     before = old["metadata"]
     given = new.get("metadata") or {}
     _check_current(kind, before, given)
+    if given.get("deletionTimestamp") and "deletionTimestamp" not in before:
+        raise Invalid.because(kind.word, [Fault("metadata.deletionTimestamp", "is set by a delete only")])
     if status:
         if not kind.has_status:
             raise Invalid(f"{kind.plural} have no status")

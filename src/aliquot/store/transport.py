@@ -152,12 +152,16 @@ class Transport:
                 if rest:
                     pieces.append(rest)
         finally:
+            # Cut, not closed: an orderly end of TLS waits for the server, which may be the one that is gone.
+            if stream.connection is not None and stream.connection.transport is not None:
+                stream.connection.transport.abort()
             stream.close()
 
     async def close(self) -> None:
         self._closed = True
         if self._session is not None:
             await self._session.close()
+            await asyncio.sleep(0)  # what was cut is let go in the loop's next round
 
     # --- one attempt
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Protocol, TypeVar, dataclass_transform, get_type_hints, runtime_checkable
 
 from pydantic import (
@@ -109,7 +109,7 @@ Bytes = Annotated[
             "x-kubernetes-int-or-string": True,
             "anyOf": [{"type": "integer"}, {"type": "string"}],
             "minimum": 0,
-            "pattern": r"^([0-9]+(\.[0-9]+)?|\.[0-9]+)([kKMGTPE]i?)?B?$",
+            "pattern": r"^([0-9]+(\.[0-9]+)?|\.[0-9]+)(k|[KMGTPE]i?)?B?$",
         }
     ),
 ]
@@ -237,10 +237,24 @@ def decode(cls: type[T], data: Mapping[str, Any], *, strict: bool = False, what:
         made = adapter(cls).validate_python(body, extra="forbid" if strict else "ignore")
     except ValidationError as exc:
         raise Invalid.because(what or cls.__name__.lower(), faults_of(exc)) from None
-    faults = tuple(made.faults()) if strict and isinstance(made, Ruled) else ()
+    faults = [*_half_characters(body), *(made.faults() if isinstance(made, Ruled) else ())] if strict else ()
     if faults:
         raise Invalid.because(what or cls.__name__.lower(), faults)
     return made
+
+
+def _half_characters(value: Any, place: tuple[int | str, ...] = ()) -> Iterator[Fault]:
+    """Lone surrogates: JSON can spell them, but no file, database or other program takes them."""
+    if isinstance(value, str):
+        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+            yield Fault(_path(place), "must be text without half characters (lone surrogates)")
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _half_characters(str(key), (*place, "(key)"))
+            yield from _half_characters(part, (*place, str(key)))
+    elif isinstance(value, (list, tuple)):
+        for index, part in enumerate(value):
+            yield from _half_characters(part, (*place, index))
 
 
 @runtime_checkable
@@ -321,8 +335,6 @@ def _wording(error: Any) -> str:
             return f"must be true or false{shown}"
         case "string_type":
             return f"must be text{shown}"
-        case "string_unicode":
-            return "must be text without half characters (lone surrogates)"
         case "finite_number":
             return f"must be a finite number{shown}"
         case "greater_than":

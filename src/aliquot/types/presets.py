@@ -77,7 +77,7 @@ Bound = Annotated[
         {
             "x-kubernetes-int-or-string": True,
             "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "pattern": r"^-?([0-9]+(\.[0-9]+)?|\.[0-9]+)([kKMGTPE]i?)?B?$",
+            "pattern": r"^-?([0-9]+(\.[0-9]+)?|\.[0-9]+)(k|[KMGTPE]i?)?B?$",
         }
     ),
 ]

@@ -22,6 +22,8 @@ from types import ModuleType
 from typing import Any
 
 from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import core_schema
 
 from aliquot.labels import GROUP
 from aliquot.types.base import Json, adapter, field_types
@@ -34,10 +36,19 @@ _LIST_KEYS = {"conditions": "type", "environment": "name", "subgroups": "name"}
 _COMPONENTS = "#/components/schemas/"
 
 
+class _WithoutDefaults(GenerateJsonSchema):
+    """What is absent has its default, which the words under a field explain; most defaults are "nothing said"."""
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> Json:
+        return self.generate_inner(schema["schema"])
+
+
 def component_schemas() -> Json:
     """One schema per kind, by its name, and those they refer to; for `components.schemas` of OpenAPI 3.1."""
-    adapters = [(kind.name, "validation", adapter(kind.type)) for kind in KINDS]
-    _, combined = TypeAdapter.json_schemas(adapters, ref_template=_COMPONENTS + "{model}")  # type: ignore[arg-type]  # mode is a plain str here
+    adapters: Any = [(kind.name, "validation", adapter(kind.type)) for kind in KINDS]
+    _, combined = TypeAdapter.json_schemas(
+        adapters, ref_template=_COMPONENTS + "{model}", schema_generator=_WithoutDefaults
+    )
     found: Json = combined["$defs"]
     _describe(found, [kind.type for kind in KINDS])
     shared = {cls.__name__ for kind in KINDS if not kind.ours for cls in _classes(kind.type)}
@@ -53,7 +64,7 @@ def component_schemas() -> Json:
 
 def json_schema(kind: Kind[Any]) -> Json:
     """JSON Schema (draft 2020-12) of one kind, complete in itself."""
-    schema = adapter(kind.type).json_schema()
+    schema = adapter(kind.type).json_schema(schema_generator=_WithoutDefaults)
     found: Json = schema.pop("$defs", {})
     _describe(found, [kind.type])
     _describe({kind.type.__name__: schema}, [kind.type])
@@ -76,7 +87,7 @@ def _enveloped(kind: Kind[Any], schema: Json) -> Json:
 
 
 def _plain(schema: Any) -> Any:
-    """Without what only Kubernetes reads, and without titles and defaults, which say nothing that names do not."""
+    """Without what only Kubernetes reads, and without titles, which say nothing that names do not."""
     if isinstance(schema, list):
         return [_plain(part) for part in schema]
     if not isinstance(schema, dict):
@@ -85,7 +96,7 @@ def _plain(schema: Any) -> Any:
     for key, value in schema.items():
         if key in ("properties", "$defs"):
             out[key] = {name: _plain(part) for name, part in value.items()}
-        elif key not in ("title", "default") and not key.startswith("x-"):
+        elif key != "title" and not key.startswith("x-"):
             out[key] = _plain(value)
     return out
 
@@ -135,7 +146,7 @@ def _printer_column(column: Column) -> Json:
 
 def structural(kind: Kind[Any]) -> Json:
     """The schema as Kubernetes wants it: no references, one type for every value."""
-    schema = adapter(kind.type).json_schema(ref_template="{model}")
+    schema = adapter(kind.type).json_schema(ref_template="{model}", schema_generator=_WithoutDefaults)
     found: Json = schema.pop("$defs", {})
     _describe(found, [kind.type])
     _describe({kind.type.__name__: schema}, [kind.type])
@@ -197,7 +208,7 @@ def _inlined(schema: Json, found: Json) -> Json:
         real = [part for part in schema["anyOf"] if part.get("type") != "null"]
         if len(real) != 1:
             raise TypeError(f"a custom resource cannot have a field of several types: {schema}")
-        rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default", "title")}
+        rest = {key: value for key, value in schema.items() if key not in ("anyOf", "title")}
         return {**_inlined(real[0], found), **rest}
     return _translated(schema, found)
 
@@ -206,7 +217,7 @@ def _translated(schema: Json, found: Json) -> Json:
     out: Json = {}
     for key, value in schema.items():
         match key:
-            case "title" | "default" | "x-crd" | "propertyNames":
+            case "title" | "x-crd" | "propertyNames":
                 continue
             case "properties":
                 out[key] = {name: _keyed(name, _inlined(part, found)) for name, part in value.items()}

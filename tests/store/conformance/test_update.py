@@ -147,13 +147,12 @@ async def test_ignores_generation(place: Place) -> None:
     assert after.metadata["generation"] == 2
 
 
-async def test_ignores_deletion_time(place: Place) -> None:
+async def test_refuses_deletion_time(place: Place) -> None:
     """An update does not delete."""
     made = await place.create()
-    after = await place.body.update(
-        TEMPLATE, changed(made, deletionTimestamp="2001-01-01T00:00:00Z", labels={"a": "b"})
-    )
-    assert "deletionTimestamp" not in after.metadata
+    with pytest.raises(Invalid):
+        await place.body.update(TEMPLATE, changed(made, deletionTimestamp="2001-01-01T00:00:00Z"))
+    assert await place.get() == made
 
 
 async def test_spec_update_leaves_status(place: Place) -> None:
