@@ -23,6 +23,7 @@ class PatientBody:
         self.collects_orphans = body.collects_orphans
         # Versions this client has been told of: an object at another one was changed by the call that broke off.
         self._told: set[str] = set()
+        self._last: dict[tuple[str, str], Document] = {}
 
     async def _until(self, call: Callable[[], Awaitable[T]]) -> T:
         async with asyncio.timeout(120):
@@ -34,6 +35,7 @@ class PatientBody:
 
     def _tell(self, document: Document) -> Document:
         self._told.add(document.version)
+        self._last[document.namespace, document.name] = document
         return document
 
     async def get(self, kind: AnyKind, name: str, namespace: str = "") -> Document:
@@ -77,19 +79,19 @@ class PatientBody:
     async def _write(
         self, kind: AnyKind, name: str, namespace: str, call: Callable[[], Awaitable[Document]]
     ) -> Document:
-        before: Document | None = None
+        broken = False
         while True:
             try:
                 return self._tell(await call())
             except Unavailable:
+                broken = True
                 found = await self._look(kind, name, namespace)
                 if found is not None and found.version not in self._told:
                     return self._tell(found)
-                before = found or before
             except NotFound:
-                if before is None:
+                if not broken or (namespace, name) not in self._last:
                     raise
-                return before  # the call that broke off removed it: the last finalizer went
+                return self._last[namespace, name]  # the call that broke off let go of the last finalizer
 
     async def delete(
         self,

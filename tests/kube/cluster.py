@@ -79,8 +79,10 @@ def free_port() -> int:
 
 
 class Cluster:
-    def __init__(self, binaries: Path) -> None:
+    def __init__(self, binaries: Path, *api_arguments: str) -> None:
+        """`api_arguments` are further flags of the API server."""
         self._binaries = binaries
+        self._api_arguments = api_arguments
         self.folder = Path(tempfile.mkdtemp(prefix="aliquot-kube-"))
         self._guard = subprocess.Popen(
             ["/bin/sh", "-c", GUARD, str(self.folder)], stdin=subprocess.PIPE, start_new_session=True
@@ -137,6 +139,7 @@ class Cluster:
         pki = self.pki
         self._spawn(
             "kube-apiserver",
+            *self._api_arguments,
             f"--etcd-servers=http://127.0.0.1:{self._ports['etcd']}",
             "--bind-address=127.0.0.1",
             "--advertise-address=127.0.0.1",

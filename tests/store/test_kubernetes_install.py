@@ -15,6 +15,7 @@ from aliquot.labels import INSTALLED_BY
 from aliquot.store import kubeconfig
 from aliquot.store.base import Document
 from aliquot.store.kubernetes import DEFINITION, KubernetesBody, install
+from aliquot.types import KINDS
 from aliquot.types.kinds import Kind
 from kube.cluster import Cluster
 from kube.gadgets import GADGET_DEFINITION, GROUP
@@ -34,6 +35,12 @@ def definition(word: str) -> dict[str, Any]:
 async def body(cluster: Cluster) -> AsyncIterator[KubernetesBody]:
     async with KubernetesBody(kubeconfig.load([cluster.kubeconfig])) as found:
         yield found
+
+
+async def test_every_kind_of_ours_is_served(cluster_with_kinds: Cluster, body: KubernetesBody) -> None:
+    """After an installation without further arguments the cluster serves all our kinds."""
+    for kind in KINDS:
+        await body.list(kind)
 
 
 async def test_installed_kind_is_served(body: KubernetesBody) -> None:

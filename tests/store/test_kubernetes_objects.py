@@ -7,6 +7,7 @@ import pytest
 from aliquot.errors import Conflict, Exists, Invalid, NotFound, TooLarge
 from aliquot.store.base import Document
 from aliquot.store.kubernetes import KubernetesBody
+from aliquot.types.kinds import Kind
 from kube.gadgets import CONFIG, GADGET, NAMESPACE, POD, gadget, pod
 
 pytestmark = pytest.mark.kube
@@ -54,10 +55,8 @@ async def test_name_cannot_leave_its_path(kube: KubernetesBody, namespace: str, 
         await kube.get(GADGET, name, namespace)
 
 
-async def test_unknown_kind_says_so(cluster: object, kube: KubernetesBody) -> None:
+async def test_unknown_kind_says_so(kube: KubernetesBody) -> None:
     """A kind that the cluster does not know gives an error with the way out."""
-    from aliquot.types.kinds import Kind
-
     with pytest.raises(NotFound, match="custom resources installed"):
         await kube.list(Kind(name="Widget", type=dict, plural="widgets", group="none.aliquot.dev"))
 

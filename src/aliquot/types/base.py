@@ -237,24 +237,30 @@ def decode(cls: type[T], data: Mapping[str, Any], *, strict: bool = False, what:
         made = adapter(cls).validate_python(body, extra="forbid" if strict else "ignore")
     except ValidationError as exc:
         raise Invalid.because(what or cls.__name__.lower(), faults_of(exc)) from None
-    faults = [*_half_characters(body), *(made.faults() if isinstance(made, Ruled) else ())] if strict else ()
+    faults = [*_unwritable(body), *(made.faults() if isinstance(made, Ruled) else ())] if strict else ()
     if faults:
         raise Invalid.because(what or cls.__name__.lower(), faults)
     return made
 
 
-def _half_characters(value: Any, place: tuple[int | str, ...] = ()) -> Iterator[Fault]:
-    """Lone surrogates: JSON can spell them, but no file, database or other program takes them."""
-    if isinstance(value, str):
-        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-            yield Fault(_path(place), "must be text without half characters (lone surrogates)")
-    elif isinstance(value, Mapping):
-        for key, part in value.items():
-            yield from _half_characters(str(key), (*place, "(key)"))
-            yield from _half_characters(part, (*place, str(key)))
-    elif isinstance(value, (list, tuple)):
-        for index, part in enumerate(value):
-            yield from _half_characters(part, (*place, index))
+_DEEPEST = 100  # nothing sensible comes near; pydantic stops writing at 255
+
+
+def _unwritable(body: Json) -> Iterator[Fault]:
+    """What JSON can spell and free parts let in, but no file, database or other program takes."""
+    waiting: list[tuple[tuple[int | str, ...], Any]] = [((), body)]  # no recursion: free parts may be deep
+    while waiting:
+        place, value = waiting.pop()
+        if len(place) > _DEEPEST:
+            yield Fault(_path(place[:5]), f"must not be nested deeper than {_DEEPEST} levels")
+        elif isinstance(value, str):
+            if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+                yield Fault(_path(place), "must be text without half characters (lone surrogates)")
+        elif isinstance(value, Mapping):
+            waiting += [((*place, str(key)), part) for key, part in value.items()]
+            waiting += [((*place, str(key)), key) for key in value]
+        elif isinstance(value, (list, tuple)):
+            waiting += [((*place, index), part) for index, part in enumerate(value)]
 
 
 @runtime_checkable

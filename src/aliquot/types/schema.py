@@ -180,12 +180,12 @@ def _drop_rules(schema: Any) -> None:
 def _add_defaults(kind: Kind[Any], schema: Json) -> None:
     """Fields that `encode` always writes are there on Kubernetes too, so that columns and selectors see them."""
     for path in getattr(kind.type, "ALWAYS", ()):
-        part, cls = schema, kind.type
+        part, cls, default = schema, kind.type, None
         for name in path.split("."):
-            part.setdefault("default", {}) if part is not schema else None
             default = _default(cls, name)
             part, cls = part["properties"][name], type(default)
-        part["default"] = default
+            # A default inside an absent object counts only if the object is there by default too.
+            part["default"] = {} if dataclasses.is_dataclass(cls) else default
 
 
 def _default(cls: type, wire: str) -> Any:

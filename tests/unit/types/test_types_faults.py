@@ -123,3 +123,21 @@ def test_service_port_may_be_a_number_or_a_name() -> None:
     spec = {"ports": [{"port": 80, "targetPort": 1.5}, {"port": 81, "targetPort": "web"}]}
 
     assert faults("Service", spec, api_version="v1") == {"spec.ports[0].targetPort": "must be a number or a name"}
+
+
+def test_half_characters_are_found_in_free_parts() -> None:
+    """Text that no database takes is refused wherever it hides, names of fields included."""
+    spec = {"defaults": {"a": ["\ud800"], "b\udfff": 1}}
+
+    assert set(faults("Policy", spec)) == {"spec.defaults.a[0]", r"spec.defaults['b\udfff']"}
+
+
+def test_bottomless_objects_are_refused() -> None:
+    """A free part that goes on for ever is refused before anything tries to write it."""
+    deep: dict[str, Any] = {}
+    for _ in range(3000):
+        deep = {"a": deep}
+
+    assert faults("Policy", {"defaults": deep}) == {
+        "spec.defaults.a.a.a": "must not be nested deeper than 100 levels",
+    }

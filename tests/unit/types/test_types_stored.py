@@ -70,7 +70,7 @@ def _number(schema: Json) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.ours], ids=lambda kind: kind.name)
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_kubernetes_lets_through_can_be_read(kind: Kind[Any], data: st.DataObject) -> None:
     """An object written with kubectl that passes the schema never stops one of our loops."""
