@@ -96,6 +96,14 @@ class Folder:
     def write_token(self, text: str) -> None:
         self._write(self.token, text + "\n", 0o600)
 
+    def _sync(self) -> None:
+        """A new name is on the disk only when its folder is."""
+        handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
     def _write(self, path: Path, text: str, mode: int) -> None:
         """Whole or not at all, and on the disk when it returns."""
         try:
@@ -107,6 +115,7 @@ class Folder:
                     os.fchmod(file.fileno(), mode)
                     os.fsync(file.fileno())
                 os.rename(name, path)
+                self._sync()
             except BaseException:
                 Path(name).unlink(missing_ok=True)
                 raise

@@ -6,6 +6,7 @@ merge patch: fields that the file does not mention keep their value, and `null` 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import click
@@ -13,7 +14,9 @@ import click
 from aliquot.cli import output
 from aliquot.cli.manifests import Checked, check, read, sources
 from aliquot.cli.program import Verb
+from aliquot.cli.queues import wait_until_ready
 from aliquot.cli.session import Place, place_options, session
+from aliquot.cli.targets import Target
 from aliquot.errors import Exists, Invalid, NotFound, PlatformError
 from aliquot.labels import namespace_of
 from aliquot.store.base import Body
@@ -54,9 +57,24 @@ def apply(paths: tuple[str, ...], dry_run: bool, place: Place) -> int:
                 output.fail(type(exc)(f"{label}: {exc.message}", hint=exc.hint))
                 continue
             click.echo(f"{label} {outcome}" + (" (dry run)" if dry_run else ""))
+            if outcome == "created" and not dry_run and _is_home(wanted, objects):
+                try:
+                    target = Target(wanted.kind, wanted.document.name)
+                    await wait_until_ready(here, body, target, (await body.get(*target)).uid)
+                except PlatformError as exc:
+                    failed = True
+                    output.fail(exc)
 
     here.run(work)
     return 1 if failed else 0
+
+
+def _is_home(wanted: Checked, objects: Sequence[Checked]) -> bool:
+    """Whether other objects of the same call live in this project: its namespace must be there before them."""
+    if wanted.kind.name != "Project":
+        return False
+    own = (wanted.document.data.get("spec") or {}).get("namespace") or namespace_of(wanted.document.name)
+    return any(each.kind.namespaced and each.document.namespace == own for each in objects)
 
 
 async def apply_one(body: Body, wanted: Checked, *, dry_run: bool = False) -> Outcome:

@@ -9,16 +9,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from aliquot.auth import tokens
 from aliquot.auth.roles import VIEW, Grant, Place, allowed, everywhere
 from aliquot.auth.tokens import Secret
-from aliquot.errors import Denied, NotFound, Unauthenticated
+from aliquot.errors import Denied, Invalid, NotFound, Unauthenticated
 from aliquot.labels import DEFAULT_DEPARTMENT, SYSTEM_NAMESPACE, project_of
 from aliquot.store.base import AnyKind, Body, Document
 from aliquot.store.informer import Informer, typed
-from aliquot.types import KINDS, AccessRule, Namespace, Project, Token, User, decode
+from aliquot.types import KINDS, AccessRule, Json, Namespace, Project, Token, User, check_name, decode
+
+T = TypeVar("T")
 
 # In the system namespace these hold for every project, so everybody who may see them anywhere sees them there.
 _FOR_EVERYONE = ("Template", "Policy")
@@ -33,6 +35,7 @@ class Caller:
 
     subject: str
     grants: tuple[Grant, ...]
+    token: str = ""  # the name of the token it showed
 
 
 class Access:
@@ -46,6 +49,16 @@ class Access:
         self._rules: Informer[AccessRule] = typed(body, AccessRule)
         self._projects: Informer[Project] = typed(body, Project)
         self._namespaces: Informer[Namespace] = typed(body, Namespace)
+        # Deleted here a moment ago, and the informer has not heard of it yet.
+        self._forgotten: set[str] = set()
+        # Grows whenever somebody's rights may have changed; who holds a caller for long looks at it.
+        self.turn = 0
+        self._tokens.listen(lambda key, old, new: self._forgotten.discard(key[1]))
+        for informer in (self._tokens, self._users, self._rules):
+            informer.listen(lambda key, old, new: self._count())
+
+    def _count(self) -> None:
+        self.turn += 1
 
     @property
     def informers(self) -> tuple[Informer[Any], ...]:
@@ -58,27 +71,48 @@ class Access:
         if scheme.lower() != "bearer" or not text.strip():
             raise Unauthenticated("no token was sent", hint=_HOW_TO_SEND)
         name, secret = tokens.split(Secret(text.strip()))
-        token = self._tokens.get(name) or await self._look_up(name)
+        token = await self._token(name)
         if token is None or not tokens.matches(secret, token.spec.hash):
-            raise Unauthenticated(
-                "the token is not known", hint="it may have been deleted; ask an administrator for another"
-            )
+            raise _unknown()
+        return await self._admit(name, token)
+
+    async def again(self, caller: Caller) -> Caller:
+        """The caller with the rights it has by now; `Unauthenticated` when its token or user is no longer good."""
+        token = await self._token(caller.token)
+        if token is None or token.spec.user != caller.subject:
+            raise _unknown()
+        return await self._admit(caller.token, token)
+
+    def forget(self, token: str) -> None:
+        """A token was deleted: it must not work for another moment."""
+        if self._tokens.get(token) is not None:
+            self._forgotten.add(token)
+            self._count()
+
+    async def _admit(self, name: str, token: Token) -> Caller:
         if token.spec.expires is not None and token.spec.expires <= self._clock():
             raise Unauthenticated("the token has expired", hint="create another with `aliquot token create`")
-        user = self._users.get(token.spec.user)
-        if user is not None and user.spec.disabled:
-            raise Unauthenticated(f"user {token.spec.user!r} is disabled", hint="ask an administrator")
-        return Caller(token.spec.user, self._grants(token.spec.user))
+        subject = token.spec.user
+        user = self._users.get(subject) or await self._look_up(User, subject)
+        if user is None:
+            raise Unauthenticated(f"user {subject!r} does not exist any more", hint="ask an administrator")
+        if user.spec.disabled:
+            raise Unauthenticated(f"user {subject!r} is disabled", hint="ask an administrator")
+        return Caller(subject, self._grants(subject, user), name)
 
-    async def _look_up(self, name: str) -> Token | None:
+    async def _token(self, name: str) -> Token | None:
+        known = None if name in self._forgotten else self._tokens.get(name)
+        return known or await self._look_up(Token, name)
+
+    async def _look_up(self, cls: type[T], name: str) -> T | None:
+        kind: AnyKind = KINDS.of(cls)
         try:
-            return decode(Token, (await self._body.get(KINDS.of(Token), name)).data)
-        except NotFound:
+            return decode(cls, (await self._body.get(kind, check_name(kind, name))).data)
+        except (NotFound, Invalid):
             return None
 
-    def _grants(self, subject: str) -> tuple[Grant, ...]:
-        user = self._users.get(subject)
-        groups = user.spec.groups if user else ()
+    def _grants(self, subject: str, user: User) -> tuple[Grant, ...]:
+        groups = user.spec.groups
         return tuple(
             Grant(rule.spec.role, rule.spec.scope.kind, rule.spec.scope.name)
             for rule in self._rules
@@ -97,23 +131,52 @@ class Access:
             )
 
     def may(self, caller: Caller, action: str, kind: AnyKind, namespace: str = "", name: str = "") -> bool:
-        return allowed(caller.grants, action, kind.name, self._place(kind, namespace, name)) or (
+        # Whose a namespace is decides who sees into it, so giving one away is not its owner's to do.
+        place = Place() if kind.name == "Namespace" and action != VIEW else self._place(kind, namespace, name)
+        return allowed(caller.grants, action, kind.name, place) or (
             action == VIEW
             and namespace == SYSTEM_NAMESPACE
             and kind.name in _FOR_EVERYONE
             and any(allowed([grant], action, kind.name, _inside(grant)) for grant in caller.grants)
         )
 
+    def require_department(self, caller: Caller, kind: AnyKind, department: str) -> None:
+        """Projects are made in, and moved to, a department by those who may create projects all over it."""
+        if not allowed(caller.grants, "create", kind.name, Place(department=department)):
+            raise Denied(
+                f"{caller.subject!r} may not put {kind.plural} into department {department!r}",
+                hint="ask an administrator for an access rule",
+            )
+
     def sees_all(self, caller: Caller, kind: AnyKind) -> bool:
         return everywhere(caller.grants, VIEW, kind.name)
 
     def sees(self, caller: Caller, kind: AnyKind, document: Document) -> bool:
-        return self.may(caller, VIEW, kind, document.namespace, document.name)
+        """What the document says of itself counts here: the tables may not have it yet, or not any more."""
+        if owns(caller, kind, document):
+            return True
+        match kind.name:
+            case "Project":
+                return allowed(caller.grants, VIEW, kind.name, Place(document.name, department_of(document.data)))
+            case "Namespace":
+                place = self._of_project(project_of(document.metadata.get("labels") or {}))
+                return allowed(caller.grants, VIEW, kind.name, place)
+            case _:
+                return self.may(caller, VIEW, kind, document.namespace, document.name)
 
     def _place(self, kind: AnyKind, namespace: str, name: str) -> Place:
-        if kind.name == "Department":
-            return Place(department=name)
-        project = name if kind.name == "Project" else self._project_of(namespace or name)
+        match kind.name:
+            case "Department":
+                return Place(department=name)
+            case "Project":
+                return self._of_project(name)
+            case "Namespace":
+                return self._of_project(self._project_of(name))
+            case _:
+                # Without a namespace it belongs to the cluster, whatever it is called.
+                return self._of_project(self._project_of(namespace)) if namespace else Place()
+
+    def _of_project(self, project: str) -> Place:
         if not project:
             return Place()
         found = self._projects.get(project)
@@ -124,6 +187,20 @@ class Access:
         what a project says of itself does not."""
         found = self._namespaces.get(namespace)
         return project_of(found.metadata.labels) if found else ""
+
+
+def owns(caller: Caller, kind: AnyKind, document: Document) -> bool:
+    """Everybody sees and ends the tokens that speak for him."""
+    return kind.name == "Token" and bool((document.data.get("spec") or {}).get("user") == caller.subject)
+
+
+def department_of(project: Json) -> str:
+    spec = project.get("spec")
+    return str((spec.get("department") if isinstance(spec, dict) else "") or DEFAULT_DEPARTMENT)
+
+
+def _unknown() -> Unauthenticated:
+    return Unauthenticated("the token is not known", hint="it may have been deleted; ask an administrator for another")
 
 
 def _inside(grant: Grant) -> Place:

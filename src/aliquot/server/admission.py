@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from aliquot.errors import Conflict, Fault, Invalid, NotFound
-from aliquot.labels import namespace_of
+from aliquot.labels import namespace_of, project_of
 from aliquot.store.base import AnyKind, Body, Document
 from aliquot.types import KINDS, check_name, decode, to_json
 from aliquot.types.base import Json
@@ -70,8 +70,18 @@ async def check_unreferenced(body: Body, kind: AnyKind, name: str) -> None:
     if kind.name == "Project":
         project = await body.get(kind, name)
         namespace = _at(project.data, ("spec", "namespace")) or namespace_of(name)
-        listing = await body.list(KINDS.named("Workload"), namespace)
-        _refuse(kind, name, "Workload", [d.name for d in listing.items])
+        if await _is_of(body, namespace, name):
+            listing = await body.list(KINDS.named("Workload"), namespace)
+            _refuse(kind, name, "Workload", [d.name for d in listing.items])
+
+
+async def _is_of(body: Body, namespace: str, project: str) -> bool:
+    """A project may name any namespace; what is in another's does not concern it, nor whoever deletes it."""
+    try:
+        found = await body.get(KINDS.named("Namespace"), namespace)
+    except NotFound:
+        return False
+    return project_of(found.metadata.get("labels") or {}) == project
 
 
 def _refuse(kind: AnyKind, name: str, referring: str, users: list[str]) -> None:
@@ -97,6 +107,8 @@ def _check_envelope(kind: AnyKind, data: Json, name: str, namespace: str) -> Non
             faults.append(Fault("metadata.name", f"must be {name!r}, as in the address"))
         if namespace and metadata.get("namespace", namespace) != namespace:
             faults.append(Fault("metadata.namespace", f"must be {namespace!r}, as in the address"))
+        if metadata.get("namespace") and not kind.namespaced:
+            faults.append(Fault("metadata.namespace", f"must be absent: {kind.plural} span the cluster"))
     if faults:
         raise Invalid.because(kind.word, faults)
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aliquot.errors import Fault, Invalid, PlatformError, TooLarge
-from aliquot.types.base import Json
+from aliquot.types.base import DEEPEST, Json
 
 # Twice the largest object, so that a too large object is told its own limit.
 MAX_BODY = 2 << 20
@@ -51,12 +51,21 @@ def error_response(error: PlatformError) -> Response:
     return response
 
 
-async def read_json(request: Request) -> Json:
-    """The body as a JSON object; `TooLarge` before it fills memory, `Invalid` with line and column."""
+async def read_json(request: Request, *, empty: Json | None = None) -> Json:
+    """The body as a JSON object; `TooLarge` before it fills memory, `Invalid` with line and column.
+
+    `empty` is what no body at all means; without it a body is required."""
+    if len(request.headers.getlist("content-type")) > 1:
+        raise Invalid("content-type is given more than once", hint="send application/json")
     content_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if content_type not in _JSON_TYPES:
         raise Invalid(f"content type {content_type!r} is not understood", hint="send application/json")
-    data = parse_json(await _read(request))
+    raw = await _read(request)
+    if not raw:
+        if empty is None:
+            raise Invalid("the body is empty", hint="send one JSON object")
+        return empty
+    data = parse_json(raw)
     if not isinstance(data, dict):
         raise Invalid("the body must be a JSON object")
     return data
@@ -80,7 +89,7 @@ def _too_large() -> TooLarge:
 
 def parse_json(raw: bytes) -> Any:
     try:
-        return json.loads(raw, parse_constant=_no_constant)
+        data = json.loads(raw, parse_constant=_no_constant, parse_float=_finite)
     except json.JSONDecodeError as exc:
         raise Invalid.because(
             "broken JSON", [Fault("", f"line {exc.lineno}, column {exc.colno}: {exc.msg.lower()}")]
@@ -91,6 +100,29 @@ def parse_json(raw: bytes) -> Any:
         raise Invalid("the body is nested too deeply") from None
     except ValueError as exc:
         raise Invalid(f"broken JSON: {exc}") from None
+    # Few bodies have that many brackets, so few are walked through.
+    if raw.count(b"{") + raw.count(b"[") > DEEPEST and _is_deep(data):
+        raise Invalid(f"the body is nested deeper than {DEEPEST} levels")
+    return data
+
+
+def _is_deep(data: Any) -> bool:
+    level = [data]
+    for _ in range(DEEPEST):
+        level = [
+            part
+            for value in level
+            if isinstance(value, (dict, list))
+            for part in (value.values() if isinstance(value, dict) else value)
+        ]
+    return any(isinstance(value, (dict, list)) for value in level)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError(f"{text[:20]} is too large a number")
+    return number
 
 
 def _no_constant(word: str) -> None:

@@ -47,10 +47,10 @@ def application(service: Service) -> ASGIApp:
     routes = [
         Route("/healthz", _healthz),
         Route("/livez", _healthz),
-        Route("/readyz", _Readiness(service)),
-        Route("/metrics", _Figures(service)),
+        Route("/readyz", _Readiness(service), methods=["GET"]),
+        Route("/metrics", _Figures(service), methods=["GET"]),
         Route("/openapi.json", _openapi),
-        Route(f"{PREFIX}/whoami", _Whoami(service)),
+        Route(f"{PREFIX}/whoami", _Whoami(service), methods=["GET"]),
         *Objects(service.body, service.access, service.stopping).routes(),
     ]
     handlers = {HTTPException: _http_error, PlatformError: _refusal, Exception: _failure}
@@ -121,7 +121,9 @@ async def _http_error(request: Request, exc: Exception) -> Response:
         )
     error.status = exc.status_code
     error.reason = {404: "NotFound", 405: "MethodNotAllowed"}.get(exc.status_code, "BadRequest")
-    return error_response(error)
+    response = error_response(error)
+    response.headers.update(exc.headers or {})  # which methods there are instead
+    return response
 
 
 async def _healthz(request: Request) -> Response:

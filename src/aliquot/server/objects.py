@@ -11,14 +11,15 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from aliquot.errors import Conflict, Denied, Expired, Fault, Invalid, PlatformError
+from aliquot.errors import Conflict, Denied, Fault, Invalid, NotFound, PlatformError
 from aliquot.server import admission, secrets
-from aliquot.server.access import Access, Caller
+from aliquot.server.access import Access, Caller, department_of, owns
 from aliquot.server.answers import json_response, read_json, status_of
 from aliquot.store import rules
 from aliquot.store.base import AnyKind, Body, Change, Document
@@ -28,6 +29,7 @@ from aliquot.types.base import Json
 PREFIX = "/apis/aliquot.dev/v1"
 # A patch without a version is decided from what was read a moment ago; this many times somebody else may be faster.
 _PATCH_TRIES = 8
+_LONGEST_SECONDS = 366 * 24 * 3600  # more is a mistake, and far more is no time that can be written down
 Handler = Callable[[Request, AnyKind], Coroutine[None, None, Response]]
 
 
@@ -46,27 +48,22 @@ class Objects:
             if kind.namespaced:
                 many.append(f"{PREFIX}/namespaces/{{namespace}}/{kind.plural}")
             one = f"{many[-1]}/{{name}}"
-            routes += [self._route(path, "GET", self.list, kind) for path in many]
+            routes += [self._route(path, kind, GET=self.list) for path in many[:-1]]
             routes += [
-                self._route(many[-1], "POST", self.create, kind),
-                self._route(one, "GET", self.get, kind),
-                self._route(one, "PUT", self.replace, kind),
-                self._route(one, "PATCH", self.patch, kind),
-                self._route(one, "DELETE", self.delete, kind),
+                self._route(many[-1], kind, GET=self.list, POST=self.create),
+                self._route(one, kind, GET=self.get, PUT=self.replace, PATCH=self.patch, DELETE=self.delete),
             ]
             if kind.has_status:
-                routes += [
-                    self._route(f"{one}/status", "GET", self.get, kind),
-                    self._route(f"{one}/status", "PUT", self.replace, kind),
-                    self._route(f"{one}/status", "PATCH", self.patch, kind),
-                ]
+                routes.append(self._route(f"{one}/status", kind, GET=self.get, PUT=self.replace, PATCH=self.patch))
         return routes
 
-    def _route(self, path: str, method: str, handler: Handler, kind: AnyKind) -> Route:
-        async def handle(request: Request) -> Response:
-            return await handler(request, kind)
+    def _route(self, path: str, kind: AnyKind, **handlers: Handler) -> Route:
+        """One route for all verbs of an address, so that a refused verb is told which ones there are."""
 
-        return Route(path, handle, methods=[method])
+        async def handle(request: Request) -> Response:
+            return await handlers["GET" if request.method == "HEAD" else request.method](request, kind)
+
+        return Route(path, handle, methods=list(handlers))
 
     # --- reads
 
@@ -76,9 +73,9 @@ class Objects:
         selection = _selection(request)
         if namespace is not None:
             self._access.require(caller, "view", kind, namespace)
-        elif not caller.grants:
+        elif not caller.grants and kind.name != "Token":
             raise Denied(f"{caller.subject!r} has no access rule", hint="ask an administrator for one")
-        if request.query_params.get("watch", "").lower() in ("true", "1"):
+        if request.method == "GET" and request.query_params.get("watch", "").lower() in ("true", "1"):
             return self._watch(request, caller, kind, namespace, selection)
         listing = await self._body.list(kind, namespace, **selection)
         everything = namespace is not None or self._access.sees_all(caller, kind)
@@ -98,7 +95,8 @@ class Objects:
     async def get(self, request: Request, kind: AnyKind) -> Response:
         caller = await self._caller(request)
         name, namespace = _place(request)
-        self._access.require(caller, "view", kind, namespace, name)
+        if not await self._owns_token(caller, kind, name):
+            self._access.require(caller, "view", kind, namespace, name)
         return self._answer(kind, await self._body.get(kind, name, namespace))
 
     # --- writes
@@ -110,7 +108,10 @@ class Objects:
         name = str((data.get("metadata") or {}).get("name") or "") if isinstance(data.get("metadata"), dict) else ""
         if kind.name == "Token":
             return await self._create_token(caller, kind, data)
-        self._access.require(caller, "create", kind, namespace, name)
+        if kind.name == "Project":
+            self._access.require_department(caller, kind, department_of(data))
+        else:
+            self._access.require(caller, "create", kind, namespace, name)
         document = admission.admitted(kind, data, namespace=namespace, fresh=True)
         await admission.check_references(self._body, kind, document.data)
         return self._answer(kind, await self._body.create(kind, document), 201)
@@ -123,6 +124,7 @@ class Objects:
         document = await secrets.kept(self._body, kind, document)
         if _wants_status(request):
             return self._answer(kind, await self._body.update_status(kind, document))
+        await self._check_move(caller, kind, document)
         await admission.check_references(self._body, kind, document.data)
         return self._answer(kind, await self._body.update(kind, document))
 
@@ -138,16 +140,19 @@ class Objects:
         status = _wants_status(request)
         for attempt in range(_PATCH_TRIES):
             try:
-                return self._answer(kind, await self._patch_once(kind, name, namespace, change, status))
+                return self._answer(kind, await self._patch_once(caller, kind, name, namespace, change, status))
             except Conflict:
                 if version or attempt == _PATCH_TRIES - 1:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
-    async def _patch_once(self, kind: AnyKind, name: str, namespace: str, change: Json, status: bool) -> Document:
+    async def _patch_once(
+        self, caller: Caller, kind: AnyKind, name: str, namespace: str, change: Json, status: bool
+    ) -> Document:
         old = await self._body.get(kind, name, namespace)
         merged = rules.merged(old.data, change)
         new = admission.admitted(kind, merged, name=name, namespace=namespace, fresh=False)
+        await self._check_move(caller, kind, new, old)
         await admission.check_references(self._body, kind, new.data)
         # What differs after checking, not what was sent: the stored form is canonical.
         difference = rules.difference(old.data, new.data)
@@ -155,13 +160,21 @@ class Objects:
         (difference.get("metadata") or {}).pop("resourceVersion", None)
         return await self._body.patch(kind, name, namespace, difference, version=version, status=status)
 
+    async def _check_move(self, caller: Caller, kind: AnyKind, new: Document, old: Document | None = None) -> None:
+        """A project's own rules do not carry it into another department."""
+        if kind.name != "Project":
+            return
+        before = department_of((old or await self._body.get(kind, new.name)).data)
+        if department_of(new.data) != before:
+            self._access.require_department(caller, kind, department_of(new.data))
+
     async def delete(self, request: Request, kind: AnyKind) -> Response:
         caller = await self._caller(request)
         name, namespace = _place(request)
         if not await self._owns_token(caller, kind, name):
             self._access.require(caller, "delete", kind, namespace, name)
-        options = await read_json(request) if int(request.headers.get("content-length") or 0) else {}
-        preconditions = options.get("preconditions") or {}
+        options = await read_json(request, empty={})
+        preconditions = _preconditions(options)
         await admission.check_unreferenced(self._body, kind, name)
         gone = await self._body.delete(
             kind,
@@ -171,8 +184,11 @@ class Objects:
             uid=str(preconditions.get("uid") or ""),
             grace_seconds=_grace(request, options),
         )
-        if not gone:
-            return self._answer(kind, await self._body.get(kind, name, namespace), 202)
+        if kind.name == "Token":
+            self._access.forget(name)
+        with suppress(NotFound):  # it went between the two steps
+            if not gone:
+                return self._answer(kind, await self._body.get(kind, name, namespace), 202)
         return json_response({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 200})
 
     async def _create_token(self, caller: Caller, kind: AnyKind, data: Json) -> Response:
@@ -187,8 +203,10 @@ class Objects:
     async def _owns_token(self, caller: Caller, kind: AnyKind, name: str) -> bool:
         if kind.name != "Token" or self._access.may(caller, "delete", kind, "", name):
             return False
-        found = await self._body.get(kind, name)
-        return bool(found.data.get("spec", {}).get("user") == caller.subject)
+        try:
+            return owns(caller, kind, await self._body.get(kind, name))
+        except NotFound:
+            return False  # whether somebody else has a token of that name is not the caller's to know
 
     # --- watch
 
@@ -209,6 +227,7 @@ class Objects:
     ) -> AsyncIterator[bytes]:
         """One JSON line a change, until the reader goes, the time is up or the server stops."""
         everything = namespace is not None or self._access.sees_all(caller, kind)
+        turn = self._access.turn
         deadline = None if seconds is None else time.monotonic() + seconds
         source = aiter(changes)
         stop = asyncio.ensure_future(self._stopping.wait())
@@ -221,12 +240,17 @@ class Objects:
                 if step not in done:
                     return
                 change, step = step.result(), None
+                if turn != self._access.turn:
+                    # Rights changed since: a stream may live long, and must not outlive them.
+                    turn = self._access.turn
+                    caller = await self._access.again(caller)
+                    everything = namespace is not None or self._access.sees_all(caller, kind)
+                    if namespace is not None:
+                        self._access.require(caller, "view", kind, namespace)
                 if change.document is None or everything or self._access.sees(caller, kind, change.document):
                     yield _line(kind, change)
         except StopAsyncIteration:
             return
-        except Expired as exc:
-            yield _event(b"ERROR", json.dumps(status_of(exc)).encode())
         except PlatformError as exc:
             yield _event(b"ERROR", json.dumps(status_of(exc)).encode())
         finally:
@@ -273,10 +297,17 @@ def _grace(request: Request, options: Json) -> int | None:
     given = options.get("gracePeriodSeconds")
     if given is None:
         return _number(request, "gracePeriodSeconds")
-    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
+    if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given <= _LONGEST_SECONDS:
         raise Invalid.because(
             "delete", [Fault("gracePeriodSeconds", f"must be a whole number of seconds, not {given!r}")]
         )
+    return given
+
+
+def _preconditions(options: Json) -> Json:
+    given = options.get("preconditions") or {}
+    if not isinstance(given, dict):
+        raise Invalid.because("delete", [Fault("preconditions", "must be an object")])
     return given
 
 
@@ -284,6 +315,6 @@ def _number(request: Request, name: str) -> int | None:
     text = request.query_params.get(name)
     if text is None:
         return None
-    if not text.isdigit():
+    if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) > _LONGEST_SECONDS:
         raise Invalid.because("request", [Fault(name, f"must be a whole number of seconds, not {text!r}")])
     return int(text)

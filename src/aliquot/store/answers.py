@@ -77,7 +77,7 @@ def error_from(status: int, said: Json, *, retry_after: str = "") -> PlatformErr
     message = one_line(said.get("message")) or f"the server answered {status} without a reason"
     if status == 429:
         return Busy(message, pause=float(retry_after) if retry_after.isdigit() else 0.0)
-    hint = KIND_HINT if status == 404 and message == NO_SUCH_PATH else ""
+    hint = KIND_HINT if status == 404 and message == NO_SUCH_PATH else _hint(said)
     return _class_of(status, str(said.get("reason") or ""), message)(message, faults=_faults(said), hint=hint)
 
 
@@ -103,6 +103,12 @@ def _faults(said: Json) -> list[Fault]:
     found = [cause for cause in (causes if isinstance(causes, list) else ()) if isinstance(cause, dict)]
     faults = [Fault(_path(cause.get("field")), one_line(cause.get("message"))) for cause in found]
     return [fault for fault in faults if fault.text and UNCHECKED not in fault.text]
+
+
+def _hint(said: Json) -> str:
+    """What to do next, where our own server says so."""
+    details = said.get("details")
+    return one_line(details.get("hint")) if isinstance(details, dict) else ""
 
 
 def _path(field: object) -> str:

@@ -11,11 +11,13 @@ Promises of every body (tests/store holds them against all):
     gives no new version and no change. `update` leaves the status alone, `update_status` all but the status.
  3. `patch` is a JSON merge patch (RFC 7386), tied to a version only when one is given.
  4. `delete` removes the object, or marks it when finalizers or a grace period keep it; the last finalizer's removal
-    removes it. A marked object takes no new finalizers.
- 5. `list` is a snapshot and says its version; `watch` from that version brings every later change once, in order.
+    removes it. A marked object takes no new finalizers. A watch may show the mark of a delete that then took
+    effect at once.
+ 5. A patch that names a pod's node binds it: once, and with nothing else but annotations.
+ 6. `list` is a snapshot and says its version; `watch` from that version brings every later change once, in order.
     A watch whose version is too old raises `Expired`: list again and compare.
- 6. What was acknowledged survives the end of the process, except in memory.
- 7. Versions are opaque. There is no transaction over several objects, so nothing may need one.
+ 7. What was acknowledged survives the end of the process, except in memory.
+ 8. Versions are opaque. There is no transaction over several objects, so nothing may need one.
 """
 
 from __future__ import annotations

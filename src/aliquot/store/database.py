@@ -6,11 +6,13 @@ is opened for writing, so that it stays byte for byte what it was.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sqlite3
 import struct
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from aliquot.errors import Invalid, OutOfSpace, PlatformError, Unavailable
@@ -36,12 +38,15 @@ MIGRATIONS = (
 )
 
 
-def inspect(path: Path) -> None:
+def inspect(path: Path, migrations: Sequence[str] = MIGRATIONS) -> None:
     """Refuse a file that we must not touch, without touching it."""
-    if not path.exists() or path.stat().st_size == 0:
-        return
-    with path.open("rb") as file:
-        header = file.read(100)
+    try:
+        if _is_new(path):
+            return
+        with path.open("rb") as file:
+            header = file.read(100)
+    except OSError as exc:
+        raise _refused(path, f"cannot be read: {(exc.strerror or str(exc)).lower()}") from exc
     if len(header) < 100 or not header.startswith(MAGIC):
         raise _refused(path, "is not a database of ours, or its beginning is damaged")
     (application,) = struct.unpack(">I", header[68:72])
@@ -53,9 +58,9 @@ def inspect(path: Path) -> None:
             (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.DatabaseError as exc:
         raise _refused(path, f"is damaged ({exc})") from exc
-    if version > len(MIGRATIONS):
+    if version > len(migrations):
         raise Invalid(
-            f"{path} was written by a newer Aliquot (format {version}; this one knows {len(MIGRATIONS)})",
+            f"{path} was written by a newer Aliquot (format {version}; this one knows {len(migrations)})",
             hint="start the newer version, or choose another --data-dir; the file was not changed",
         )
     if verdict != "ok":
@@ -66,23 +71,82 @@ def _refused(path: Path, why: str) -> Invalid:
     return Invalid(f"{path} {why}", hint="restore it from a backup or choose another --data-dir; it was not changed")
 
 
-def open_writer(path: Path, synchronous: str = "FULL") -> sqlite3.Connection:
+def _is_new(path: Path) -> bool:
+    return not path.exists() or path.stat().st_size == 0
+
+
+def open_writer(path: Path, synchronous: str = "FULL", migrations: Sequence[str] = MIGRATIONS) -> sqlite3.Connection:
     """The one connection that writes. FULL: a commit is on the disk when it returns."""
+    if _is_new(path):
+        _create(path, migrations)
     db = _connect(path)
-    db.execute(f"PRAGMA synchronous = {synchronous}")
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version == 0:
-        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    db.execute("PRAGMA journal_mode = WAL")
-    for number in range(version, len(MIGRATIONS)):
-        db.executescript(f"BEGIN IMMEDIATE; {MIGRATIONS[number]} PRAGMA user_version = {number + 1}; COMMIT;")
+    try:
+        db.execute(f"PRAGMA synchronous = {synchronous}")
+        db.execute("PRAGMA journal_mode = WAL")
+        _migrate(db, migrations)
+        # Whatever a failed sync left in the write-ahead log may be in memory only, and a later sync would not bring it
+        # to the disk. Moved into the file and synced anew, the log starts empty: nothing is built on such a rest.
+        (busy, _, _) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            raise sqlite3.OperationalError("the write-ahead log is in use")
+    except BaseException:
+        db.close()
+        raise
     return db
+
+
+def _create(path: Path, migrations: Sequence[str]) -> None:
+    """A file appears whole or not at all: a kill half way must not leave one that we would refuse."""
+    draft = path.with_name(f"{path.name}.new")
+    try:
+        _remove(draft)
+        with closing(_connect(draft)) as db:
+            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            db.execute("PRAGMA journal_mode = WAL")
+            _migrate(db, migrations)
+        _remove(path)  # the log of a file that is gone would be taken for the new one's
+        draft.replace(path)
+    except BaseException:
+        _remove(draft)
+        raise
+    sync_folder(path.parent)
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-journal", "-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+
+
+def sync_folder(path: Path) -> None:
+    """A name is on the disk only when its folder is."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _migrate(db: sqlite3.Connection, migrations: Sequence[str]) -> None:
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    for number in range(version, len(migrations)):
+        db.executescript(f"BEGIN IMMEDIATE; {migrations[number]} PRAGMA user_version = {number + 1}; COMMIT;")
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
     db = _connect(path)
     db.execute("PRAGMA query_only = 1")
     return db
+
+
+@contextmanager
+def reading(db: sqlite3.Connection) -> Iterator[None]:
+    """All reads inside see one state."""
+    db.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if db.in_transaction:
+            db.execute("COMMIT")
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -177,10 +241,10 @@ def _entry(kind: str, number: int, type_: ChangeType, raw: bytes, was: str | Non
     return Entry(number, kind, type_, Document(raw=raw), Marks(*json.loads(was)) if was else None)
 
 
-def translated(exc: sqlite3.Error, path: Path) -> PlatformError:
-    """SQLite's errors in our words."""
+def translated(exc: sqlite3.Error | OSError, path: Path) -> PlatformError:
+    """SQLite's errors, and those of the files around it, in our words."""
     code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_FULL:
+    if code == sqlite3.SQLITE_FULL or (isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT)):
         return OutOfSpace(f"the disk of {path.parent} is full; nothing was changed", hint="free some space and repeat")
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return Unavailable(f"{path} is damaged ({exc})", hint="stop the server and restore the file from a backup")

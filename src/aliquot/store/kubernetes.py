@@ -14,8 +14,9 @@ from contextlib import aclosing
 from typing import Any
 
 import aliquot
-from aliquot.errors import Conflict, Denied, Exists, Expired, Fault, Invalid, NotFound, Unavailable
+from aliquot.errors import Conflict, Denied, Exists, Expired, Invalid, NotFound, Unavailable
 from aliquot.labels import INSTALLED_BY
+from aliquot.store import rules
 from aliquot.store.base import AnyKind, Change, Document
 from aliquot.store.rest import PAGE, RestBody
 from aliquot.store.transport import Endpoint, Patience, Query
@@ -94,7 +95,7 @@ class KubernetesBody(RestBody):
     async def _bind(self, name: str, namespace: str, patch: Json, version: str) -> Document:
         """One write that gives a pod its node and annotations; `Conflict` when it has a node or has changed."""
         metadata = patch.get("metadata") or {}
-        _check_binding(patch, metadata)
+        rules.check_binding(patch)
         conditions = {"uid": metadata.get("uid"), "resourceVersion": version or metadata.get("resourceVersion")}
         binding = {
             "apiVersion": "v1",
@@ -114,18 +115,6 @@ class KubernetesBody(RestBody):
 
 
 _POD: Kind[dict[str, Any]] = Kind(name="Pod", type=dict, plural="pods", group="", namespaced=True, graceful=True)
-
-
-def _check_binding(patch: Json, metadata: Json) -> None:
-    """A binding has room for the node and for annotations that are added; dropping the rest would be a lie."""
-    beside = [f"spec.{key}" for key in patch["spec"] if key != "nodeName"]
-    beside += [f"metadata.{key}" for key in metadata if key not in ("annotations", "uid", "resourceVersion")]
-    beside += [key for key in patch if key not in ("spec", "metadata", "apiVersion", "kind")]
-    removed = [key for key, value in (metadata.get("annotations") or {}).items() if value is None]
-    beside += [f"metadata.annotations[{key!r}]" for key in removed]
-    if beside:
-        faults = [Fault(path, "cannot change in the write that sets the node") for path in beside]
-        raise Invalid.because("pod", faults, hint="bind with annotations only, and change the rest before or after")
 
 
 async def install(body: KubernetesBody, definitions: Iterable[Json] | None = None) -> None:

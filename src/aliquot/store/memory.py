@@ -98,7 +98,10 @@ class MemoryBody:
         self, kind: AnyKind, namespace: str | None = None, *, version: str, labels: str = "", fields: str = ""
     ) -> AsyncIterator[Change]:
         selector = selectors.parse(kind, labels, fields)
-        return self._log.follow(kind, namespace, version, selector, nothing_older)
+        return self._log.follow(kind, namespace, version, selector, nothing_older, self._newest)
+
+    async def _newest(self) -> int:
+        return self._log.revision
 
     async def check(self) -> None:
         """Memory is always there."""

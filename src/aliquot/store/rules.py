@@ -158,6 +158,19 @@ def check_place(kind: Kind[Any], metadata: Json) -> None:
         raise Invalid.because(kind.word, faults)
 
 
+def check_binding(patch: Json) -> None:
+    """A patch that names a pod's node has room for that and for annotations that are added, as on Kubernetes."""
+    metadata = patch.get("metadata") or {}
+    beside = [f"spec.{key}" for key in patch["spec"] if key != "nodeName"]
+    beside += [f"metadata.{key}" for key in metadata if key not in ("annotations", "uid", "resourceVersion")]
+    beside += [key for key in patch if key not in ("spec", "metadata", "apiVersion", "kind")]
+    removed = [key for key, value in (metadata.get("annotations") or {}).items() if value is None]
+    beside += [f"metadata.annotations[{key!r}]" for key in removed]
+    if beside:
+        faults = [Fault(path, "cannot change in the write that sets the node") for path in beside]
+        raise Invalid.because("pod", faults, hint="bind with annotations only, and change the rest before or after")
+
+
 def _metadata(given: Json, before: Json) -> Json:
     """What the caller says where it may, what the store knows elsewhere; empty parts left out."""
     _check_marks(given)

@@ -71,6 +71,11 @@ def patch(
     old = require(shelf, kind, name, namespace)
     if version and version != old.version:
         raise Conflict(f"{kind.word} {name!r} has changed since version {version}", hint="read it again")
+    if kind.name == "Pod" and (change.get("spec") or {}).get("nodeName"):
+        rules.check_binding(change)
+        if node := (old.data.get("spec") or {}).get("nodeName"):
+            # Once, even to the same node: who binds must know that nobody did before.
+            raise Conflict(f"pod {name!r} is already assigned to node {node!r}")
     new = rules.merged(old.data, change)
     given = new.get("metadata") or {}
     if (given.get("name"), given.get("namespace") or "") != (old.name, old.namespace):

@@ -57,7 +57,7 @@ class SqliteBody:
         try:
             database.inspect(path)
             self._writer = Writer(path, self._published, log_length=log_length, synchronous=synchronous)
-        except sqlite3.Error as exc:
+        except (sqlite3.Error, OSError) as exc:
             raise database.translated(exc, path) from exc
         self._log = WatchLog(revision=self._writer.revision, length=RECENT, bookmark_seconds=bookmark_seconds)
         self._local = threading.local()
@@ -80,16 +80,13 @@ class SqliteBody:
         selector = selectors.parse(kind, labels, fields)
 
         def snapshot(db: sqlite3.Connection) -> Listing:
-            db.execute("BEGIN")
-            try:
+            with database.reading(db):
                 items = [
                     document
                     for document in database.listed(db, kind.name, namespace)
                     if not selector or selector.matches(selectors.marks_of(kind, document.data))
                 ]
                 return Listing(items, str(database.revision(db)))
-            finally:
-                db.execute("COMMIT")
 
         return await self._read(snapshot)
 
@@ -100,7 +97,7 @@ class SqliteBody:
         self, kind: AnyKind, namespace: str | None = None, *, version: str, labels: str = "", fields: str = ""
     ) -> AsyncIterator[Change]:
         selector = selectors.parse(kind, labels, fields)
-        return self._log.follow(kind, namespace, version, selector, self._older)
+        return self._log.follow(kind, namespace, version, selector, self._older, self._newest)
 
     async def check(self) -> None:
         if not self._writer.alive:
@@ -169,11 +166,18 @@ class SqliteBody:
         return await self._loop.run_in_executor(self._readers, run)
 
     async def _older(self, kind: str, after: int, upto: int) -> Sequence[Entry]:
-        entries = await self._read(lambda db: database.logged(db, kind, after, upto))
-        # Asked after the read: what was trimmed meanwhile may be missing from it.
-        if after < self._writer.oldest:
-            raise fell_behind(after)
-        return entries
+        def snapshot(db: sqlite3.Connection) -> Sequence[Entry]:
+            # One transaction: a trim between the two questions would leave a hole that nobody notices.
+            with database.reading(db):
+                if after < database.oldest(db):
+                    raise fell_behind(after)
+                return database.logged(db, kind, after, upto)
+
+        return await self._read(snapshot)
+
+    async def _newest(self) -> int:
+        # A list may have read a commit whose news is still on its way to the log.
+        return await self._read(database.revision)
 
     async def _do(self, work: Callable[[Shelf], T]) -> T:
         if self._closed:

@@ -7,13 +7,17 @@ survive our writes, and a write decided from old facts is refused.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+import structlog
+
+from aliquot.errors import Invalid
 from aliquot.store import rules
-from aliquot.store.base import AnyKind, Body, ChangeType, Document
+from aliquot.store.base import Body, Document
 from aliquot.types import KINDS, Metadata, decode, encode, to_json
+
+log = structlog.get_logger()
 
 
 class Object(Protocol):
@@ -30,13 +34,6 @@ class Items(Generic[T]):
     version: str
 
 
-@dataclass(frozen=True, slots=True)
-class TypedChange(Generic[T]):
-    type: ChangeType
-    version: str
-    object: T | None = None
-
-
 class Store:
     """Typed access to one body."""
 
@@ -48,7 +45,7 @@ class Store:
 
     async def list(self, cls: type[T], namespace: str | None = None, *, labels: str = "", fields: str = "") -> Items[T]:
         listing = await self.body.list(KINDS.of(cls), namespace, labels=labels, fields=fields)
-        return Items([decode(cls, document.data) for document in listing.items], listing.version)
+        return Items([found for item in listing.items if (found := _readable(cls, item))], listing.version)
 
     async def create(self, wanted: T) -> T:
         cls = type(wanted)
@@ -68,14 +65,6 @@ class Store:
             KINDS.of(type(seen)), place.name, place.namespace, uid=place.uid, grace_seconds=grace_seconds
         )
 
-    async def watch(
-        self, cls: type[T], namespace: str | None = None, *, version: str, labels: str = "", fields: str = ""
-    ) -> AsyncIterator[TypedChange[T]]:
-        kind: AnyKind = KINDS.of(cls)
-        async for change in self.body.watch(kind, namespace, version=version, labels=labels, fields=fields):
-            found = None if change.document is None else decode(cls, change.document.data)
-            yield TypedChange(change.type, change.version, found)
-
     async def _change(self, wanted: T, seen: T, *, status: bool) -> T:
         cls, place = type(wanted), seen.metadata
         patch = rules.difference(encode(seen), encode(wanted))
@@ -89,3 +78,12 @@ class Store:
             KINDS.of(cls), place.name, place.namespace, patch, version=place.version, status=status
         )
         return decode(cls, document.data)
+
+
+def _readable(cls: type[T], document: Document) -> T | None:
+    """One object that somebody wrote past our checks must not hide all the others."""
+    try:
+        return decode(cls, document.data)
+    except Invalid as exc:
+        log.error("object cannot be read", kind=cls.__name__, name=document.name, error=str(exc))
+        return None

@@ -18,6 +18,8 @@ from aliquot.store.shelf import Entry
 
 # Reads older entries than memory holds: (kind, after, up to) -> entries, or Expired.
 Older = Callable[[str, int, int], Awaitable[Sequence[Entry]]]
+# The newest change that a reader may have met already, though this log was not told of it yet.
+Newest = Callable[[], Awaitable[int]]
 # Kubernetes sends one about every minute; a shorter time costs a line per idle watch.
 BOOKMARK_SECONDS = 15.0
 
@@ -50,11 +52,11 @@ class WatchLog:
             self._ring(kind)
 
     async def follow(
-        self, kind: AnyKind, namespace: str | None, version: str, selector: Selector, older: Older
+        self, kind: AnyKind, namespace: str | None, version: str, selector: Selector, older: Older, newest: Newest
     ) -> AsyncIterator[Change]:
         """Every change of a kind after `version`, as one watcher sees it."""
         position = _revision(version)
-        if position > self.revision:
+        if position > self.revision and position > await newest():
             raise Expired(f"version {version} is not of this store's life", hint="list again")
         while not self.closed:
             bell = self._bells.setdefault(kind.name, asyncio.get_running_loop().create_future())
@@ -65,13 +67,13 @@ class WatchLog:
             for entry in entries:
                 if change := _seen(kind, namespace, selector, entry):
                     yield change
-            position = upto
+            position = max(position, upto)
             if entries:
                 continue
             done, _ = await asyncio.wait((bell,), timeout=self._bookmark_seconds)
             if not done:
                 # This kind was quiet, others may have moved on: an idle watcher must not fall behind them.
-                position = self.revision
+                position = max(position, self.revision)
                 yield Change("BOOKMARK", str(position))
 
     def _after(self, kind: str, position: int) -> Sequence[Entry] | None:

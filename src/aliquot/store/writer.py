@@ -12,6 +12,7 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -44,9 +45,9 @@ class Writer:
         self._synchronous = synchronous
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._tables = database.Tables(database.open_writer(path, synchronous))
-        self.oldest = database.oldest(self._tables.db)  # watches may start here or later
-        self.revision = self._trimmed = self._delivered = self._tables.revision  # at the start
+        tables = self._open()
+        self._tables: database.Tables | None = tables  # None: the disk failed, and the next write tries to open again
+        self.revision = self._trimmed = self._delivered = tables.revision  # at the start
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
 
@@ -64,7 +65,11 @@ class Writer:
         """Finish what was asked, then close."""
         self._jobs.put(None)
         await asyncio.to_thread(self._thread.join)
-        self._tables.db.close()
+        if self._tables is not None:
+            self._tables.db.close()
+
+    def _open(self) -> database.Tables:
+        return database.Tables(database.open_writer(self._path, self._synchronous))
 
     # --- on the thread
 
@@ -92,9 +97,9 @@ class Writer:
 
     def _commit(self, batch: list[_Job]) -> None:
         try:
-            results = self._transact(batch)
+            entries, results = self._transact(batch)
         except Exception as exc:  # noqa: BLE001  # the thread must outlive every job
-            error = database.translated(exc, self._path) if isinstance(exc, sqlite3.Error) else exc
+            error = database.translated(exc, self._path) if isinstance(exc, (sqlite3.Error, OSError)) else exc
             self._recover()
             if len(batch) == 1 or isinstance(error, Unavailable):
                 # After a failed sync nobody knows what is on the disk: say so, and let the caller look.
@@ -103,13 +108,10 @@ class Writer:
             for job in batch:
                 self._commit([job])
             return
-        entries, self._tables.entries = self._tables.entries, []
-        if entries and entries[0].revision > self._delivered + 1:
-            entries = self._caught_up()  # a commit that was reported as failed had reached the disk
         self._answer(entries, results)
 
-    def _transact(self, batch: list[_Job]) -> list[tuple[_Job, Any]]:
-        tables = self._tables
+    def _transact(self, batch: list[_Job]) -> tuple[list[Entry], list[tuple[_Job, Any]]]:
+        tables = self._tables = self._tables or self._open()
         results: list[tuple[_Job, Any]] = []
         tables.db.execute("BEGIN IMMEDIATE")
         for job in batch:
@@ -119,30 +121,29 @@ class Writer:
                 results.append((job, exc))
         if tables.revision - self._trimmed >= _TRIM_EVERY:
             tables.trim(self._log_length)
+        entries = tables.entries
+        if entries and entries[0].revision > self._delivered + 1:
+            # A commit that was reported as failed had reached the disk. Asked before ours, which must not fail after.
+            entries = database.newest(tables.db, self._delivered)
         tables.db.execute("COMMIT")
         if tables.revision - self._trimmed >= _TRIM_EVERY:
             self._trimmed = tables.revision
-            self.oldest = max(self.oldest, tables.revision - self._log_length)
-        return results
+        tables.entries = []
+        return entries, results
 
     def _recover(self) -> None:
         """Back to what the file says. A new connection, because a failed one may hold a half-known state."""
-        try:
-            if self._tables.db.in_transaction:
-                self._tables.db.execute("ROLLBACK")
-            self._tables.db.close()
-        except sqlite3.Error:
-            pass  # the connection is given up anyway
-        try:
-            self._tables = database.Tables(database.open_writer(self._path, self._synchronous))
-        except sqlite3.Error:
-            # Still failing: keep the old, closed one. Its next use fails and brings us here again.
-            self._tables.entries = []
+        broken, self._tables = self._tables, None
+        with suppress(sqlite3.Error):  # the connection is given up anyway
+            if broken is not None:
+                broken.db.close()
+        with suppress(sqlite3.Error, OSError):  # still failing: the next write opens it, or is told why not
+            self._tables = self._open()
 
     def _caught_up(self) -> list[Entry]:
         """Changes that are in the file although their commit failed: watchers must see them too."""
         try:
-            return database.newest(self._tables.db, self._delivered)
+            return database.newest(self._tables.db, self._delivered) if self._tables else []
         except sqlite3.Error:
             return []  # the next commit that works brings them along, since the log is in order
 

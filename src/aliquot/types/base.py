@@ -243,7 +243,7 @@ def decode(cls: type[T], data: Mapping[str, Any], *, strict: bool = False, what:
     return made
 
 
-_DEEPEST = 100  # nothing sensible comes near; pydantic stops writing at 255
+DEEPEST = 100  # nothing sensible comes near; pydantic stops writing at 255
 
 
 def _unwritable(body: Json) -> Iterator[Fault]:
@@ -251,8 +251,8 @@ def _unwritable(body: Json) -> Iterator[Fault]:
     waiting: list[tuple[tuple[int | str, ...], Any]] = [((), body)]  # no recursion: free parts may be deep
     while waiting:
         place, value = waiting.pop()
-        if len(place) > _DEEPEST:
-            yield Fault(_path(place[:5]), f"must not be nested deeper than {_DEEPEST} levels")
+        if len(place) > DEEPEST:
+            yield Fault(_path(place[:5]), f"must not be nested deeper than {DEEPEST} levels")
         elif isinstance(value, str):
             if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
                 yield Fault(_path(place), "must be text without half characters (lone surrogates)")

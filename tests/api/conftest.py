@@ -1,0 +1,73 @@
+"""The servers of these tests: a test that takes `api` runs on SQLite and on Kubernetes, unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from api.people import Office
+from api.wire import Api, named, unique
+from bodies.process import ServerProcess
+from kube.cluster import Cluster
+
+# All tests that need a cluster go to one worker, so that one cluster is started for them.
+ON_KUBERNETES = pytest.param("kubernetes", marks=[pytest.mark.kube, pytest.mark.xdist_group("kube")])
+
+
+@pytest.fixture(scope="session", params=["sqlite", ON_KUBERNETES])
+def api_server(request: pytest.FixtureRequest) -> ServerProcess:
+    """A real `aliquot up` over one body or the other."""
+    running = request.getfixturevalue("server" if request.param == "sqlite" else "kube_server")
+    assert isinstance(running, ServerProcess)
+    return running
+
+
+@pytest.fixture(scope="session")
+def kube_server(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """`aliquot up --kubeconfig` on the session's cluster. It installs our kinds itself."""
+    folder = tmp_path_factory.mktemp("kube-server") / "data"
+    running = ServerProcess(folder, "--kubeconfig", str(cluster.kubeconfig)).start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def api(api_server: ServerProcess) -> Iterator[Api]:
+    """The administrator's connection."""
+    api = Api(api_server.url, api_server.token)
+    yield api
+    api.close()
+
+
+@pytest.fixture
+def office(api: Api) -> Iterator[Office]:
+    office = Office(api)
+    yield office
+    office.close()
+
+
+@pytest.fixture
+def here(api: Api) -> str:
+    """The address of a namespace that no other test uses."""
+    name = unique("n")
+    api.post("namespaces", named(name)).ok(201)
+    return f"namespaces/{name}"
+
+
+@pytest.fixture
+def out_of_reach(api: Api) -> str:
+    """A version that this store cannot watch from: forgotten long ago, or of another life."""
+    return "1" if api.get("whoami").ok()["server"]["flavour"] == "kubernetes" else "999999999"
+
+
+@pytest.fixture(params=["sqlite", ON_KUBERNETES])
+def own_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerProcess]:
+    """A server that the test may stop."""
+    arguments: list[str] = []
+    if request.param == "kubernetes":
+        arguments = ["--kubeconfig", str(request.getfixturevalue("cluster").kubeconfig)]
+    running = ServerProcess(tmp_path / "data", *arguments).start()
+    yield running
+    running.stop()

@@ -1,0 +1,336 @@
+"""Memory, SQLite and a real API server, driven by the same random operations: every answer and every watch stream
+must be the same in all three, up to the names they give to ids, versions and moments."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import tempfile
+import threading
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from aliquot.errors import PlatformError
+from aliquot.store import kubeconfig
+from aliquot.store.base import AnyKind, Body, Change, Document
+from aliquot.store.kubernetes import KubernetesBody
+from aliquot.store.memory import MemoryBody
+from aliquot.store.sqlite import SqliteBody
+from aliquot.types.base import Json
+from bodies.place import NAMESPACE, POD, TEMPLATE, Watcher, changed, document
+from kube.cluster import Cluster
+
+T = TypeVar("T")
+NAMES = st.sampled_from(["a", "b", "c"])
+LABELS = st.dictionaries(st.sampled_from(["team", "env"]), st.sampled_from(["a", "b"]), max_size=2)
+FINALIZERS = st.lists(st.sampled_from(["aliquot.dev/one", "aliquot.dev/two"]), unique=True, max_size=2)
+SELECTIONS = st.sampled_from(
+    [{}, {"labels": "team=a"}, {"labels": "team!=b"}, {"labels": "env in (a, b)"}, {"fields": "metadata.name!=a"}]
+)
+TEXTS = st.sampled_from(["one", "two", "three"])
+SPEC = {"containers": [{"name": "main", "image": "busybox"}]}
+_runs = itertools.count()
+
+
+class World:
+    """One body, its own namespace in it, and symbols for what it names by itself."""
+
+    def __init__(self, body: Body, namespace: str) -> None:
+        self.body = body
+        self.namespace = namespace
+        self._symbols: dict[str, int] = {}
+        self.watchers: list[Watcher] = []
+
+    def symbol(self, text: str) -> int:
+        """The same number for the same text: bodies agree when they are equal and different at the same places."""
+        return self._symbols.setdefault(text, len(self._symbols))
+
+    def plain(self, found: Document) -> Json:
+        """What must be the same everywhere."""
+        metadata = {key: value for key, value in found.metadata.items() if key != "namespace"}
+        for key in ("uid", "resourceVersion"):
+            metadata[key] = self.symbol(metadata[key])
+        for key in ("creationTimestamp", "deletionTimestamp"):
+            if key in metadata:
+                metadata[key] = "a moment"
+        if found.data["kind"] == "Pod":
+            # Kubernetes fills in much of a pod; we compare what we wrote and what the store decides.
+            metadata.pop("generation", None)
+            node = (found.data.get("spec") or {}).get("nodeName")
+            return {"metadata": metadata, "node": node}
+        return {**found.data, "metadata": metadata}
+
+
+class Machine(RuleBasedStateMachine):
+    cluster: Cluster  # set by the test
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._folder = tempfile.TemporaryDirectory()
+        # What was returned for a name so far, the newest last: one document a world.
+        self._history: dict[tuple[str, str], list[list[Document]]] = {}
+        self.worlds: list[World] = []
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
+
+    @initialize()
+    def begin(self) -> None:
+        async def worlds() -> list[World]:
+            bodies: list[Body] = [
+                MemoryBody(),
+                SqliteBody(Path(self._folder.name) / "store.db"),
+                KubernetesBody(kubeconfig.load([self.cluster.kubeconfig])),
+            ]
+            namespace = f"m{os.getpid()}-{next(_runs)}"
+            for body in bodies:
+                await body.create(NAMESPACE, document(NAMESPACE, namespace))
+            return [World(body, namespace) for body in bodies]
+
+        self.worlds = self.run(worlds())
+
+    # --- one operation, everywhere
+
+    def everywhere(self, kind: AnyKind, name: str, calls: list[Coroutine[Any, Any, Any]]) -> None:
+        """Runs one call a world and compares the answers."""
+
+        async def together() -> list[Any]:
+            return await asyncio.gather(*calls, return_exceptions=True)
+
+        results = self.run(together())
+        answers = [self._answer(world, result) for world, result in zip(self.worlds, results, strict=True)]
+        assert answers[1:] == answers[:-1], answers
+        if isinstance(results[0], Document):
+            self._history.setdefault((kind.name, name), []).append(results)
+
+    def _answer(self, world: World, result: Any) -> Any:
+        match result:
+            case Document():
+                return world.plain(result)
+            case PlatformError():
+                return type(result).__name__
+            case BaseException():
+                raise result
+            case _:
+                return result
+
+    def _seen(self, kind: AnyKind, name: str, age: int) -> list[Document] | None:
+        """Documents as they were `age` answers ago."""
+        history = self._history.get((kind.name, name))
+        return history[max(0, len(history) - 1 - age)] if history else None
+
+    # --- templates
+
+    @rule(name=NAMES, text=TEXTS, labels=LABELS, finalizers=FINALIZERS)
+    def create(self, name: str, text: str, labels: dict[str, str], finalizers: list[str]) -> None:
+        spec = {"description": text}
+        calls = [
+            world.body.create(
+                TEMPLATE, document(TEMPLATE, name, world.namespace, spec, labels=labels, finalizers=finalizers)
+            )
+            for world in self.worlds
+        ]
+        self.everywhere(TEMPLATE, name, calls)
+
+    @rule(name=NAMES)
+    def get(self, name: str) -> None:
+        self.everywhere(TEMPLATE, name, [world.body.get(TEMPLATE, name, world.namespace) for world in self.worlds])
+
+    @rule(name=NAMES, text=TEXTS, labels=LABELS, age=st.integers(0, 2))
+    def update(self, name: str, text: str, labels: dict[str, str], age: int) -> None:
+        if seen := self._seen(TEMPLATE, name, age):
+            wanted = [changed(found, spec={"description": text}, labels=labels) for found in seen]
+            pairs = zip(self.worlds, wanted, strict=True)
+            self.everywhere(TEMPLATE, name, [world.body.update(TEMPLATE, found) for world, found in pairs])
+
+    @rule(name=NAMES, keep=FINALIZERS)
+    def finalize(self, name: str, keep: list[str]) -> None:
+        if seen := self._seen(TEMPLATE, name, 0):
+            wanted = [changed(found, finalizers=keep or None) for found in seen]
+            pairs = zip(self.worlds, wanted, strict=True)
+            self.everywhere(TEMPLATE, name, [world.body.update(TEMPLATE, found) for world, found in pairs])
+
+    @rule(name=NAMES, status=st.sampled_from(["True", "False"]), age=st.integers(0, 1))
+    def update_status(self, name: str, status: str, age: int) -> None:
+        if seen := self._seen(TEMPLATE, name, age):
+            wanted = [changed(found, status={"conditions": [{"type": "Ready", "status": status}]}) for found in seen]
+            pairs = zip(self.worlds, wanted, strict=True)
+            self.everywhere(TEMPLATE, name, [world.body.update_status(TEMPLATE, found) for world, found in pairs])
+
+    @rule(
+        name=NAMES,
+        change=st.sampled_from(
+            [
+                {},
+                {"spec": {"description": "patched"}},
+                {"spec": {"description": None}},
+                {"spec": {"values": {"image": "i", "compute": {"gpu": 1}}}},
+                {"spec": {"values": {"compute": {"gpu": None}}}},
+                {"metadata": {"labels": {"team": "a"}}},
+                {"metadata": {"labels": {"team": None, "env": "b"}}},
+                {"metadata": {"labels": None}},
+                {"metadata": {"finalizers": None}},
+                {"metadata": {"name": "other"}},
+            ]
+        ),
+        tied=st.booleans(),
+        age=st.integers(0, 1),
+    )
+    def patch(self, name: str, change: Json, tied: bool, age: int) -> None:
+        seen = self._seen(TEMPLATE, name, age)
+        versions = [found.version for found in seen] if seen and tied else [""] * len(self.worlds)
+        calls = [
+            world.body.patch(TEMPLATE, name, world.namespace, change, version=version)
+            for world, version in zip(self.worlds, versions, strict=True)
+        ]
+        self.everywhere(TEMPLATE, name, calls)
+
+    @rule(name=NAMES, by=st.sampled_from(["name", "uid", "version"]), age=st.integers(0, 1))
+    def delete(self, name: str, by: str, age: int) -> None:
+        seen = self._seen(TEMPLATE, name, age)
+        options: list[dict[str, str]] = [{} for _ in self.worlds]
+        if seen and by != "name":
+            options = [{by: found.uid if by == "uid" else found.version} for found in seen]
+        calls = [
+            world.body.delete(TEMPLATE, name, world.namespace, **option)
+            for world, option in zip(self.worlds, options, strict=True)
+        ]
+        self.everywhere(TEMPLATE, name, calls)
+
+    # --- pods
+
+    @rule(name=NAMES)
+    def create_pod(self, name: str) -> None:
+        calls = [world.body.create(POD, document(POD, name, world.namespace, SPEC)) for world in self.worlds]
+        self.everywhere(POD, name, calls)
+
+    @rule(name=NAMES, node=st.sampled_from(["n1", "n2"]), age=st.integers(0, 1))
+    def bind(self, name: str, node: str, age: int) -> None:
+        if seen := self._seen(POD, name, age):
+            change = {"spec": {"nodeName": node}, "metadata": {"annotations": {"aliquot.dev/devices": "[]"}}}
+            calls = [
+                world.body.patch(POD, name, world.namespace, change, version=found.version)
+                for world, found in zip(self.worlds, seen, strict=True)
+            ]
+            self.everywhere(POD, name, calls)
+
+    @rule(name=NAMES, grace=st.sampled_from([None, 0, 5, 60]))
+    def delete_pod(self, name: str, grace: int | None) -> None:
+        calls = [world.body.delete(POD, name, world.namespace, grace_seconds=grace) for world in self.worlds]
+        self.everywhere(POD, name, calls)
+
+    # --- reading
+
+    @rule(kind=st.sampled_from([TEMPLATE, POD]), selection=SELECTIONS)
+    def list(self, kind: AnyKind, selection: dict[str, str]) -> None:
+        async def together() -> list[Any]:
+            return await asyncio.gather(*(w.body.list(kind, w.namespace, **selection) for w in self.worlds))
+
+        found = self.run(together())
+        listed = [[w.plain(d) for d in listing.items] for w, listing in zip(self.worlds, found, strict=True)]
+        assert listed[1:] == listed[:-1], listed
+
+    @precondition(lambda self: self.worlds and len(self.worlds[0].watchers) < 4)
+    @rule(kind=st.sampled_from([TEMPLATE, POD]), selection=SELECTIONS)
+    def watch(self, kind: AnyKind, selection: dict[str, str]) -> None:
+        async def begin() -> None:
+            for world in self.worlds:
+                version = (await world.body.list(kind, world.namespace)).version
+                world.watchers.append(Watcher(world.body, kind, world.namespace, version, **selection))
+
+        self.run(begin())
+
+    @invariant()
+    def lists_agree(self) -> None:
+        if self.worlds:
+            self.list(TEMPLATE, {})
+
+    # --- the end: every stream, up to a mark
+
+    def teardown(self) -> None:
+        try:
+            if self.worlds:
+                streams = self.run(self._streams())
+                assert streams[1:] == streams[:-1], streams
+        finally:
+            self.run(self._close())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            self._folder.cleanup()
+
+    async def _streams(self) -> list[list[list[Any]]]:
+        for world in self.worlds:
+            marks = {"team": "a", "env": "a"}
+            await world.body.create(TEMPLATE, document(TEMPLATE, "end", world.namespace, {}, labels=marks))
+            await world.body.create(POD, document(POD, "end", world.namespace, SPEC, labels=marks))
+        return [[await self._stream(world, watcher) for watcher in world.watchers] for world in self.worlds]
+
+    async def _stream(self, world: World, watcher: Watcher) -> list[Any]:
+        seen: list[Any] = []
+        while True:
+            change = await watcher.next()
+            assert change.document is not None
+            if change.document.name == "end":
+                return seen
+            if change.document.data["kind"] == "Pod" and _goes_at_once(change):
+                continue
+            uid = world.symbol(change.document.uid)
+            if change.type == "DELETED":
+                seen.append(("DELETED", change.document.name, uid))
+            else:
+                seen.append((change.type, world.plain(change.document)))
+
+    async def _close(self) -> None:
+        for world in self.worlds:
+            for watcher in world.watchers:
+                await watcher.close()
+            await world.body.close()
+
+
+def _goes_at_once(change: Change) -> bool:
+    """Kubernetes shows the mark of a pod before it removes it, the others need not."""
+    assert change.document is not None
+    return change.type == "MODIFIED" and change.document.metadata.get("deletionGracePeriodSeconds") == 0
+
+
+def _settings(examples: int, steps: int) -> settings:
+    return settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+    )
+
+
+@pytest.mark.kube
+@pytest.mark.xdist_group("kube")
+def test_three_bodies_agree(cluster_with_kinds: Cluster) -> None:
+    """Whatever is done to them, three bodies answer and stream the same."""
+    Machine.cluster = cluster_with_kinds
+    run_state_machine_as_test(Machine, settings=_settings(60, 40))
+
+
+@pytest.mark.soak
+def test_three_bodies_agree_for_long(cluster_with_kinds: Cluster) -> None:
+    """The same, for thousands of cases."""
+    Machine.cluster = cluster_with_kinds
+    run_state_machine_as_test(Machine, settings=_settings(1500, 60))

@@ -1,0 +1,249 @@
+"""Pages that are true: the console blocks of a Markdown page, run for real and compared with what the page shows.
+
+What a page may use:
+
+    ```console      `$ command`, then what it prints, as a terminal shows it (both streams); `> ` continues a command
+    ```yaml         with a first line `# name.yaml`: the file of that name in the folder where the commands run
+    make up         runs beside the rest from then on, as does `aliquot up`
+    ^C              as the last line: the command goes on while the next block runs, and is then interrupted
+    /home/you       the reader's home folder
+    127.0.0.1:7520  the server, wherever the test put it
+
+A command must fail exactly when the page shows an error (FAILURE). What differs from run to run is replaced on both
+sides before they are compared: see VARYING.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 120  # for one command on a busy machine; usually it takes one
+INTERRUPT = "^C"
+
+# How our programs and kubectl begin to say what went wrong.
+FAILURE = re.compile(r'error: |The \w+ "\S+" is invalid:')
+# (what, by what): all that two runs of the same page may differ in.
+VARYING = tuple(
+    (re.compile(pattern), name)
+    for pattern, name in (
+        (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| [A-Z]{2,5}\b| [+-]\d\d\b)?", "<time>"),
+        (r"\b\d+(ms|s|m|h|d)\b", "<age>"),
+        (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "<uid>"),
+        (r"\balq_[\w-]+", "<token>"),
+        (r"(?<=127\.0\.0\.1:)\d+", "<port>"),
+        (r"(?<=pid )\d+|(?<=Process:   )\d+", "<pid>"),
+        (r"(?<=resourceVersion\":\")\d+|(?<=resourceVersion\": \")\d+", "<version>"),
+        (r"(?<=Version:   )\d[\w.]*|(?<=aliquot )\d+\.\d+[\w.]*", "<release>"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of a page and what it is said to print."""
+
+    command: str
+    output: list[str]
+    line: int
+
+    @property
+    def serves(self) -> bool:
+        return re.match(r"(make up|aliquot up)\b", self.command) is not None and not self.fails
+
+    @property
+    def interrupted(self) -> bool:
+        return self.output[-1:] == [INTERRUPT]
+
+    @property
+    def fails(self) -> bool:
+        return any(FAILURE.match(line) for line in self.output)
+
+
+@dataclass
+class Page:
+    path: Path
+    blocks: list[list[Step]] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+
+
+def read(path: Path) -> Page:
+    page, fence, body, start = Page(path), "", [], 0
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if not line.startswith("```"):
+            body.append(line)
+        elif fence:
+            _close(page, fence, body, start)
+            fence = ""
+        else:
+            fence, body, start = line[3:].strip() or "text", [], number
+    return page
+
+
+def _close(page: Page, fence: str, body: list[str], start: int) -> None:
+    if fence == "console":
+        page.blocks.append(_steps(body, start))
+    elif fence == "yaml" and body and (name := re.fullmatch(r"# (\S+\.yaml)", body[0])):
+        page.files[name[1]] = "\n".join(body) + "\n"
+
+
+def _steps(body: list[str], start: int) -> list[Step]:
+    steps: list[Step] = []
+    for number, line in enumerate(body, start + 1):
+        if line.startswith("$ "):
+            steps.append(Step(line[2:], [], number))
+        elif line.startswith("> ") and not steps[-1].output:
+            steps[-1] = Step(f"{steps[-1].command}\n{line[2:]}", [], steps[-1].line)
+        else:
+            steps[-1].output.append(line.rstrip())
+    return steps
+
+
+class Background:
+    """A command that runs beside the others; its output is read as it comes."""
+
+    def __init__(self, step: Step, command: str, folder: Path, environment: Mapping[str, str]) -> None:
+        self.step = step
+        self.lines: list[str] = []
+        self._news = threading.Condition()
+        self.process = subprocess.Popen(
+            # `exec`, so that the signal reaches the command and not only its shell.
+            ["bash", "-c", f"exec {command}"],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._news:
+                self.lines.append(line.rstrip())
+                self._news.notify_all()
+        with self._news:
+            self._news.notify_all()
+
+    def wait_for(self, count: int) -> None:
+        """Until it has printed so many lines, or has ended."""
+        with self._news:
+            self._news.wait_for(lambda: len(self.lines) >= count or self.process.poll() is not None, SECONDS)
+
+    def end(self, how: signal.Signals) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        status = self.process.wait(SECONDS)
+        self._reader.join(SECONDS)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return status
+
+
+class Tour:
+    """Runs a page in a home folder of its own and gives back what really happened."""
+
+    def __init__(self, page: Page, home: Path, first_on_path: Path | None = None) -> None:
+        self.page = page
+        self.home = home
+        self.folder = home / "tour"
+        self.folder.mkdir(parents=True)
+        for name, text in page.files.items():
+            (self.folder / name).write_text(text)
+        folders = [*([str(first_on_path)] if first_on_path else []), str(Path(sys.executable).parent), os.environ["PATH"]]
+        # Only what is named here: a setting of whoever runs the tests must not change what the page shows.
+        self._environment = {
+            "PATH": os.pathsep.join(folders),
+            "HOME": str(home),
+            "LANG": "C.UTF-8",
+            "TZ": "UTC",
+            "COLUMNS": "100",
+        }
+        self._server: Background | None = None
+        self._open: Background | None = None
+        self._url = ""
+
+    def run(self) -> list[tuple[str, list[str]]]:
+        """Every command with what it printed, in the form that `expected` has."""
+        seen: list[tuple[str, list[str]]] = []
+        try:
+            for block in self.page.blocks:
+                waiting = self._open
+                for step in block:
+                    seen.append((step.command, self._normal(self._do(step))))
+                if waiting is not None:
+                    place = [command for command, _ in seen].index(waiting.step.command)
+                    seen[place] = (waiting.step.command, self._normal(self._interrupt(waiting)))
+        finally:
+            for left in (self._open, self._server):
+                if left is not None:
+                    left.end(signal.SIGTERM)
+        return seen
+
+    def expected(self) -> list[tuple[str, list[str]]]:
+        return [(step.command, self._normal(step.output)) for block in self.page.blocks for step in block]
+
+    def _do(self, step: Step) -> list[str]:
+        if step.serves:
+            return self._serve(step)
+        command = step.command.replace("http://127.0.0.1:7520", self._url or "http://127.0.0.1:7520")
+        if step.interrupted:
+            self._open = Background(step, command, self.folder, self._environment)
+            # What is there is printed first; whatever changes after that is news to the watch.
+            self._open.wait_for(1)
+            return []
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command],
+            cwd=self.folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        lines = [line.rstrip() for line in done.stdout.splitlines()]
+        if (done.returncode != 0) != step.fails:
+            lines.append(f"(exit status {done.returncode})")
+        return lines
+
+    def _serve(self, step: Step) -> list[str]:
+        # `make up` is `aliquot up` (test_docs_names checks that); any port will do here.
+        command = step.command.replace("make up", "aliquot up")
+        self._server = Background(step, f"{command} --port 0", self.folder, self._environment)
+        self._server.wait_for(len(step.output))
+        lines = list(self._server.lines)
+        url = re.search(r"url=(\S+)", "\n".join(lines))
+        assert url, f"{step.command}: {lines}"
+        self._url = url[1]
+        return lines
+
+    def _interrupt(self, waiting: Background) -> list[str]:
+        waiting.wait_for(len(waiting.step.output) - 1)
+        status = waiting.end(signal.SIGINT)
+        self._open = None
+        # The command ends the line that a terminal has begun with ^C.
+        lines = waiting.lines[:-1] if waiting.lines[-1:] == [""] else waiting.lines
+        return [*lines, INTERRUPT if status == 130 else f"(exit status {status})"]
+
+    def _normal(self, lines: list[str]) -> list[str]:
+        text = "\n".join(normal(line.replace(str(self.home), "/home/you")) for line in lines)
+        return text.rstrip().splitlines()
+
+
+def normal(line: str) -> str:
+    for pattern, name in VARYING:
+        line = pattern.sub(name, line)
+    return line
