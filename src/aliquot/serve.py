@@ -60,7 +60,8 @@ def _listening(host: str, port: int) -> socket.socket:
     """The port is taken before anything else happens, so that a port in use changes nothing."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        # The protocol is named because asyncio sends small answers without delay only on sockets that say TCP.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
     except OSError as exc:

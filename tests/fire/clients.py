@@ -163,6 +163,7 @@ class Crowd:
     clients: list[Client]
     followers: list[Follower]
     version: str  # of the store before the first write
+    _bodies: list[Body]
     _moved: asyncio.Condition = field(default_factory=asyncio.Condition)
     _over: bool = False
 
@@ -172,15 +173,12 @@ class Crowd:
         await first.create(NAMESPACE, document(NAMESPACE, SPACE))
         version = (await first.list(TEMPLATE, SPACE)).version
         bodies = [first, *(body() for _ in range(clients + followers - 1))]
-        crowd = cls(
+        return cls(
             [Client(each, f"c{number}") for number, each in enumerate(bodies[:clients])],
             [Follower(each, version) for each in bodies[clients:]],
             version,
+            bodies,
         )
-        crowd._bodies = bodies
-        return crowd
-
-    _bodies: list[Body] = field(default_factory=list)
 
     @property
     def acknowledged(self) -> int:

@@ -1,4 +1,4 @@
-"""`version`, `whoami` and `completion`: words about the program itself and its user."""
+"""`version`, `whoami`, `crds` and `completion`: words about the program itself and its user."""
 
 from __future__ import annotations
 
@@ -57,6 +57,16 @@ def roles_text(roles: Sequence[Any]) -> str:
     return ", ".join(
         f"{role.get('role')} ({role.get('scope')})" if isinstance(role, dict) else str(role) for role in roles
     )
+
+
+@click.command(cls=Verb)
+def crds() -> None:
+    """Print our custom resources as YAML, for `kubectl apply --server-side -f -`."""
+    from aliquot.cli import output
+    from aliquot.types import schema
+
+    for definition in schema.crds():
+        click.echo("---\n" + output.as_yaml(definition))
 
 
 @click.command(cls=Verb)

@@ -30,6 +30,7 @@ COMMANDS = {
     "department": _entry("queues:department", "Departments: create, update, delete, list."),
     "token": _entry("tokens:token", "Access tokens: create, list, delete."),
     "whoami": _entry("about:whoami", "Say who the server takes you for."),
+    "crds": _entry("about:crds", "Print our custom resources for Kubernetes."),
     "completion": _entry("about:completion", "Print the completion script for your shell."),
     "version": _entry("about:version", "Print the version."),
 }

@@ -120,8 +120,8 @@ class Objects:
         caller = await self._caller(request)
         name, namespace = _place(request)
         self._access.require(caller, "edit", kind, namespace, name)
-        document = admission.admitted(kind, await read_json(request), name=name, namespace=namespace, fresh=False)
-        document = await secrets.kept(self._body, kind, document)
+        data = await secrets.kept(self._body, kind, await read_json(request), name)
+        document = admission.admitted(kind, data, name=name, namespace=namespace, fresh=False)
         if _wants_status(request):
             return self._answer(kind, await self._body.update_status(kind, document))
         await self._check_move(caller, kind, document)

@@ -21,18 +21,17 @@ def shown(kind: AnyKind, document: Document) -> Document:
     return Document({**document.data, "spec": {key: value for key, value in spec.items() if key != field}})
 
 
-async def kept(body: Body, kind: AnyKind, document: Document) -> Document:
+async def kept(body: Body, kind: AnyKind, data: Json, name: str) -> Json:
     """Put back what `shown` left out, so that read, change and write back loses nothing."""
     field = _HIDDEN.get(kind.name)
-    if not field or field in (document.data.get("spec") or {}):
-        return document
+    spec = data.get("spec") or {}
+    if not field or not isinstance(spec, dict) or field in spec:
+        return data
     try:
-        stored = (await body.get(kind, document.name, document.namespace)).data.get("spec") or {}
+        stored = (await body.get(kind, name)).data.get("spec") or {}
     except NotFound:
-        return document
-    if field not in stored:
-        return document
-    return Document({**document.data, "spec": {**(document.data.get("spec") or {}), field: stored[field]}})
+        return data
+    return {**data, "spec": {**spec, field: stored[field]}} if field in stored else data
 
 
 def new_token(kind: AnyKind, data: Json, subject: str) -> tuple[Document, Secret]:

@@ -84,15 +84,28 @@ def open_writer(path: Path, synchronous: str = "FULL", migrations: Sequence[str]
         db.execute(f"PRAGMA synchronous = {synchronous}")
         db.execute("PRAGMA journal_mode = WAL")
         _migrate(db, migrations)
-        # Whatever a failed sync left in the write-ahead log may be in memory only, and a later sync would not bring it
-        # to the disk. Moved into the file and synced anew, the log starts empty: nothing is built on such a rest.
-        (busy, _, _) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        if busy:
-            raise sqlite3.OperationalError("the write-ahead log is in use")
+        _empty_log(db)
     except BaseException:
         db.close()
         raise
     return db
+
+
+def _empty_log(db: sqlite3.Connection) -> None:
+    """Move the write-ahead log into the file.
+
+    What a failed sync left in it may be in memory only, and no later sync would bring that to the disk. So nothing may
+    be built on it: it is moved, synced anew, and the log starts empty. A full disk has no room for that, but what fails
+    there is the write, not the sync.
+    """
+    try:
+        (busy, _, _) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    except sqlite3.OperationalError as exc:
+        if exc.sqlite_errorcode != sqlite3.SQLITE_FULL:
+            raise
+        return
+    if busy:
+        raise sqlite3.OperationalError("the write-ahead log is in use")
 
 
 def _create(path: Path, migrations: Sequence[str]) -> None:
