@@ -22,7 +22,7 @@ import uvicorn
 from aliquot.control.bootstrap import bootstrap
 from aliquot.control.garbage import Garbage
 from aliquot.control.projects import Projects
-from aliquot.errors import Invalid
+from aliquot.errors import Invalid, PlatformError
 from aliquot.folder import Folder
 from aliquot.server.app import Service, application
 from aliquot.store.base import Body
@@ -53,7 +53,20 @@ def serve(options: Options) -> None:
     folder = Folder(options.data_dir)
     folder.prepare()
     with folder.held(), _listening(options.host, options.port) as listener:
-        asyncio.run(_run(options, folder, listener))
+        try:
+            asyncio.run(_run(options, folder, listener))
+        except BaseExceptionGroup as group:
+            # The task group wraps whatever ended it; people want the reason.
+            known = group.subgroup(PlatformError)
+            if known is None:
+                raise
+            raise _first(known) from group
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _listening(host: str, port: int) -> socket.socket:

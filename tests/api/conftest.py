@@ -42,10 +42,8 @@ def api(api_server: ServerProcess) -> Iterator[Api]:
 
 
 @pytest.fixture
-def office(api: Api) -> Iterator[Office]:
-    office = Office(api)
-    yield office
-    office.close()
+def office(api: Api) -> Office:
+    return Office(api)
 
 
 @pytest.fixture

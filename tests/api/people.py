@@ -18,11 +18,6 @@ class Office:
 
     def __init__(self, admin: Api) -> None:
         self.admin = admin
-        self._opened: list[Api] = []
-
-    def close(self) -> None:
-        for api in self._opened:
-            api.close()
 
     def person(self, word: str = "ann", *, groups: list[str] | None = None) -> Person:
         """A user with a token and no rights."""
@@ -31,9 +26,7 @@ class Office:
         return Person(name, self.bearing(self.token(name)))
 
     def bearing(self, token: str | None) -> Api:
-        api = self.admin.bearing(token)
-        self._opened.append(api)
-        return api
+        return self.admin.bearing(token)
 
     def token(self, user: str, **spec: str) -> str:
         return str(self.admin.post("tokens", named(unique("token"), {"user": user, **spec})).ok(201)["token"])

@@ -113,12 +113,16 @@ class Api:
         self.token = token
         self._host = str(urlsplit(url).netloc)
         self._connection: http.client.HTTPConnection | None = None
+        self._others: list[Api] = []
 
     def bearing(self, token: str | None) -> Api:
-        """The same server with another token."""
-        return Api(self.url, token)
+        """The same server with another token; closed together with this one."""
+        self._others.append(Api(self.url, token))
+        return self._others[-1]
 
     def close(self) -> None:
+        for other in self._others:
+            other.close()
         if self._connection is not None:
             self._connection.close()
             self._connection = None

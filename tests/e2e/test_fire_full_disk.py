@@ -17,8 +17,8 @@ from bodies.place import DEPARTMENT, document
 from bodies.process import ServerProcess
 from fire.disk import small_disk
 
-SIZE = 6 * 1024  # KiB: room for a new store and a few hundred objects
-BALLAST = 2 << 20  # bytes that are freed again
+SIZE = 12 * 1024  # KiB: room for a new store and some two hundred objects
+BALLAST = 6 << 20  # bytes that are freed again: more than SQLite's write-ahead log, which must fit into the file then
 LARGE = "x" * 20_000
 
 

@@ -89,7 +89,7 @@ def _too_large() -> TooLarge:
 
 def parse_json(raw: bytes) -> Any:
     try:
-        data = json.loads(raw, parse_constant=_no_constant, parse_float=_finite)
+        data = json.loads(raw.decode(), parse_constant=_no_constant, parse_float=_finite)
     except json.JSONDecodeError as exc:
         raise Invalid.because(
             "broken JSON", [Fault("", f"line {exc.lineno}, column {exc.colno}: {exc.msg.lower()}")]

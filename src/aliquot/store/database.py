@@ -222,9 +222,16 @@ def find(db: sqlite3.Connection, kind: str, namespace: str, name: str) -> Docume
     return Document(raw=row[0]) if row else None
 
 
-def listed(db: sqlite3.Connection, kind: str, namespace: str | None) -> Iterator[Document]:
-    where, values = ("kind = ?", [kind]) if namespace is None else ("kind = ? AND namespace = ?", [kind, namespace])
-    rows = db.execute(f"SELECT document FROM objects WHERE {where} ORDER BY namespace, name", values)  # noqa: S608  # fixed texts
+def listed(db: sqlite3.Connection, kind: str, namespace: str | None, hints: Sequence[bytes] = ()) -> Iterator[Document]:
+    """Documents in order of namespace and name; only those that contain every hint."""
+    conditions, values = ["kind = ?"], [kind, *hints]
+    if namespace is not None:
+        conditions.append("namespace = ?")
+        values.insert(1, namespace)
+    conditions += ["instr(document, ?)"] * len(hints)
+    # Fixed texts only; every value is a parameter.
+    query = f"SELECT document FROM objects WHERE {' AND '.join(conditions)} ORDER BY namespace, name"  # noqa: S608
+    rows = db.execute(query, values)
     return (Document(raw=raw) for (raw,) in rows)
 
 

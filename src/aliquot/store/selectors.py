@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aliquot.errors import Fault, Invalid
+from aliquot.store.base import Document
 from aliquot.types.base import Json
 from aliquot.types.kinds import Kind
 
@@ -41,6 +42,12 @@ class Term:
     values: frozenset[str] | None  # None: any value will do
     negated: bool = False
 
+    @property
+    def only(self) -> tuple[str, ...]:
+        """The one text the key must have, if there is exactly one and it is not empty."""
+        wanted = () if self.negated or self.values is None or len(self.values) > 1 else tuple(self.values)
+        return tuple(value for value in wanted if value)
+
     def matches(self, marks: dict[str, str]) -> bool:
         value = marks.get(self.key)
         found = value is not None and (self.values is None or value in self.values)
@@ -59,6 +66,21 @@ class Selector:
 
     def __bool__(self) -> bool:
         return bool(self.labels or self.fields)
+
+    def hints(self) -> list[bytes]:
+        """Bytes that every matching document must contain in its stored form: a cheap first sieve."""
+        pairs = [(term.key, term) for term in self.labels]
+        pairs += [(term.key.rpartition(".")[2], term) for term in self.fields if not _may_be_bare(term)]
+        return [_stored(key, value) for key, term in pairs for value in term.only]
+
+
+def _stored(key: str, value: str) -> bytes:
+    return Document({key: value}).raw[1:-1]
+
+
+def _may_be_bare(term: Term) -> bool:
+    """Whether the value could be a number or a truth value, which JSON writes without quotes."""
+    return any(value in ("true", "false") or value[:1].isdigit() or value[:1] == "-" for value in term.values or ())
 
 
 def marks_of(kind: Kind[Any], data: Json) -> Marks:

@@ -83,7 +83,7 @@ class SqliteBody:
             with database.reading(db):
                 items = [
                     document
-                    for document in database.listed(db, kind.name, namespace)
+                    for document in database.listed(db, kind.name, namespace, selector.hints())
                     if not selector or selector.matches(selectors.marks_of(kind, document.data))
                 ]
                 return Listing(items, str(database.revision(db)))
