@@ -161,7 +161,11 @@ class Tour:
         self.folder.mkdir(parents=True)
         for name, text in page.files.items():
             (self.folder / name).write_text(text)
-        folders = [*([str(first_on_path)] if first_on_path else []), str(Path(sys.executable).parent), os.environ["PATH"]]
+        folders = [
+            *([str(first_on_path)] if first_on_path else []),
+            str(Path(sys.executable).parent),
+            os.environ["PATH"],
+        ]
         # Only what is named here: a setting of whoever runs the tests must not change what the page shows.
         self._environment = {
             "PATH": os.pathsep.join(folders),
@@ -220,7 +224,7 @@ class Tour:
         return lines
 
     def _serve(self, step: Step) -> list[str]:
-        # `make up` is `aliquot up` (test_docs_names checks that); any port will do here.
+        # `make up` is `aliquot up` (test_docs_links checks that); any port will do here.
         command = step.command.replace("make up", "aliquot up")
         self._server = Background(step, f"{command} --port 0", self.folder, self._environment)
         self._server.wait_for(len(step.output))

@@ -1,0 +1,54 @@
+"""An informer that fell behind lists again and compares."""
+
+from __future__ import annotations
+
+from aliquot.store.informer import Informer, Key
+from aliquot.store.memory import MemoryBody
+from bodies.place import NAMESPACE, TEMPLATE, Place, document
+from bodies.running import running, until
+
+
+async def test_falls_behind_and_catches_up() -> None:
+    """Listeners hear every difference, although the watch missed all that happened."""
+    body = MemoryBody(log_length=3)
+    await body.create(NAMESPACE, document(NAMESPACE, "n"))
+    place = Place(body, "n", "memory")
+    kept = await place.create("kept", description="1")
+    await place.create("gone")
+    heard: list[tuple[str, str | None, str | None]] = []
+
+    def listen(key: Key, old: str | None, new: str | None) -> None:
+        heard.append((key[1], old, new))
+
+    picture = Informer(body, TEMPLATE, lambda found: str(found.data["spec"]["description"]))
+    picture.listen(listen)
+    async with running(picture.run()):
+        await picture.synced.wait()
+    # Nobody reads now. More happens than the log can hold.
+    for number in range(2, 8):
+        kept = await place.describe(kept, str(number))
+    await place.delete("gone")
+    await place.create("new", description="fresh")
+    heard.clear()
+    async with running(picture.run()):
+        await until(lambda: _is(len(heard) == 3))
+    assert sorted(heard) == [("gone", "first", None), ("kept", "1", "7"), ("new", None, "fresh")]
+    assert sorted(picture) == ["7", "fresh"]
+
+
+async def test_unreadable_object_does_not_disturb(embedded: Place) -> None:
+    """An object that cannot be read is as if it were not there; the others are."""
+    from aliquot.store.informer import typed
+    from aliquot.types import Template
+
+    await embedded.create("good")
+    bad = document(TEMPLATE, "bad", embedded.namespace, {"values": {"compute": {"gpu": "many"}}})
+    await embedded.body.create(TEMPLATE, bad)
+    picture = typed(embedded.body, Template)
+    async with running(picture.run()):
+        await picture.synced.wait()
+    assert [found.metadata.name for found in picture] == ["good"]
+
+
+async def _is(condition: bool) -> bool:
+    return condition
