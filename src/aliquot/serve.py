@@ -7,6 +7,7 @@ foreground; SIGINT and SIGTERM end it cleanly, and a kill at any moment costs no
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import time
@@ -50,6 +51,7 @@ class Options:
 def serve(options: Options) -> None:
     """Serve until told to stop. `PlatformError` says why it could not."""
     logs.configure(options.log_format, options.log_level)
+    os.umask(0o077)  # what we write is for its owner, also in a folder that others may read
     folder = Folder(options.data_dir)
     folder.prepare()
     with folder.held(), _listening(options.host, options.port) as listener:

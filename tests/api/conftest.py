@@ -69,3 +69,20 @@ def own_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Serve
     running = ServerProcess(tmp_path / "data", *arguments).start()
     yield running
     running.stop()
+
+
+@pytest.fixture
+def stored_user(api_server: ServerProcess, request: pytest.FixtureRequest) -> Callable[[str], Json]:
+    """What the store has of a user, past the server that hides a part of it."""
+
+    def look(name: str) -> Json:
+        database = api_server.folder / "aliquot.db"
+        if database.exists():
+            with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
+                return _user_in(db, name)
+        cluster = request.getfixturevalue("cluster")
+        spec = json.loads(cluster.kubectl("get", "user.aliquot.dev", name, "-o", "json"))["spec"]
+        assert isinstance(spec, dict)
+        return spec
+
+    return look

@@ -22,8 +22,8 @@ from aliquot.store.sqlite import SqliteBody
 from bodies.patient import PatientBody
 from bodies.place import NAMESPACE, Place, document
 from bodies.process import ServerProcess
-from kube.cluster import Cluster, programs
-from kube.fixtures import _install, apart
+from kube.cluster import Cluster
+from kube.fixtures import apart, available_programs, install_kinds
 
 CALM = ("memory", "sqlite", "remote", "kubernetes")
 # The same promises while the process behind the body is killed and started again at random.
@@ -90,8 +90,8 @@ def burning_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[S
 def burning_cluster() -> Iterator[tuple[Cluster, Fire]]:
     # Without its cache the server can serve a watch from before its own start, so that no change may be missing here.
     # With it the answer would be "too old", which test_kubernetes_watch covers.
-    running = Cluster(programs(), "--watch-cache=false").start()
-    apart(_install(running))
+    running = Cluster(available_programs(), "--watch-cache=false").start()
+    apart(install_kinds(running))
 
     def strike() -> None:
         running.kill_apiserver()

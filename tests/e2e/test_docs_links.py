@@ -16,13 +16,7 @@ from aliquot.cli import main
 from aliquot.cli.program import global_options
 from tours.console import ROOT
 
-PAGES = sorted(
-    str(path.relative_to(ROOT))
-    for path in (
-        *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
-        *ROOT.glob("docs/**/*.md"),
-    )
-)
+PAGES = sorted(str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
 PROGRAMS = {"aliquot": main.aliquot, "runai": main.runai, "runai-adm": main.runai_adm}
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -61,16 +55,9 @@ def problem(words: list[str]) -> str:
         if found is None:
             return f"{command.name} has no command {rest[0]}"
         command, rest = found, rest[1:]
-    known = {
-        name
-        for param in [*command.params, *global_options(hidden=True)]
-        for name in (*param.opts, *param.secondary_opts)
-    }
-    odd = [
-        word
-        for word in rest
-        if word.startswith("-") and len(word) > 1 and word.split("=")[0] not in known | {"--help", "-h"}
-    ]
+    params = [*command.params, *global_options(hidden=True)]
+    known = {"--help", "-h", *(name for param in params for name in (*param.opts, *param.secondary_opts))}
+    odd = [word for word in rest if word.startswith("-") and word != "-" and word.split("=")[0] not in known]
     return f"{' '.join(words)}: no option {', '.join(odd)}" if odd else ""
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,28 +21,33 @@ from kube.gadgets import GADGET_DEFINITION
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """A running control plane. Where its programs are missing: skipped on a user's machine, built with CI=true."""
+    """A running control plane."""
+    running = Cluster(available_programs()).start()
+    yield running
+    running.stop()
+
+
+def available_programs() -> Path:
+    """The folder of the programs. Where they are missing: skipped on a user's machine, built with CI=true."""
     if os.environ.get("CI") != "true":
         if shutil.which("openssl") is None:
             pytest.skip("install openssl to run the tests on a real Kubernetes API server")
         if not programs_ready():
             pytest.skip("run `make kube` (needs Go 1.26) or set KUBEBUILDER_ASSETS to test on a real API server")
-    running = Cluster(programs()).start()
-    yield running
-    running.stop()
+    return programs()
 
 
 @pytest.fixture(scope="session")
 def cluster_with_kinds(cluster: Cluster) -> Cluster:
     """The cluster, with our custom resources installed."""
-    apart(_install(cluster))
+    apart(install_kinds(cluster))
     return cluster
 
 
 @pytest.fixture(scope="session")
 def cluster_with_gadgets(cluster: Cluster) -> Cluster:
     """The cluster, with the one custom resource that tests of the client use."""
-    apart(_install(cluster, [GADGET_DEFINITION]))
+    apart(install_kinds(cluster, [GADGET_DEFINITION]))
     return cluster
 
 
@@ -58,7 +64,7 @@ async def kube(cluster_with_gadgets: Cluster) -> AsyncIterator[KubernetesBody]:
         yield body
 
 
-async def _install(cluster: Cluster, definitions: list[dict[str, Any]] | None = None) -> None:
+async def install_kinds(cluster: Cluster, definitions: list[dict[str, Any]] | None = None) -> None:
     async with KubernetesBody(kubeconfig.load([cluster.kubeconfig])) as body:
         await install(body, definitions)
 

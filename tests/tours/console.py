@@ -161,11 +161,9 @@ class Tour:
         self.folder.mkdir(parents=True)
         for name, text in page.files.items():
             (self.folder / name).write_text(text)
-        folders = [
-            *([str(first_on_path)] if first_on_path else []),
-            str(Path(sys.executable).parent),
-            os.environ["PATH"],
-        ]
+        folders = [str(Path(sys.executable).parent), os.environ["PATH"]]
+        if first_on_path is not None:
+            folders.insert(0, str(first_on_path))
         # Only what is named here: a setting of whoever runs the tests must not change what the page shows.
         self._environment = {
             "PATH": os.pathsep.join(folders),
@@ -184,8 +182,7 @@ class Tour:
         try:
             for block in self.page.blocks:
                 waiting = self._open
-                for step in block:
-                    seen.append((step.command, self._normal(self._do(step))))
+                seen += [(step.command, self._normal(self._do(step))) for step in block]
                 if waiting is not None:
                     place = [command for command, _ in seen].index(waiting.step.command)
                     seen[place] = (waiting.step.command, self._normal(self._interrupt(waiting)))

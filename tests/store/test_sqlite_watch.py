@@ -1,0 +1,229 @@
+"""Watches over the log table: what is kept, what is forgotten, and what a reopened store still knows."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing, closing
+from pathlib import Path
+
+import pytest
+
+from aliquot.errors import Expired
+from aliquot.store.base import AnyKind, Change
+from aliquot.store.sqlite import RECENT, SqliteBody
+from bodies.place import DEPARTMENT, NAMESPACE, document
+
+SHORT = 50
+MANY = 1_100  # more than the log is trimmed after
+
+
+async def create(body: SqliteBody, count: int, *, kind: AnyKind = DEPARTMENT, first: int = 0) -> None:
+    numbers = range(first, first + count)
+    await asyncio.gather(*(body.create(kind, document(kind, f"x{number}")) for number in numbers))
+
+
+async def take(body: SqliteBody, count: int, version: str, kind: AnyKind = DEPARTMENT) -> list[Change]:
+    async with asyncio.timeout(30), aclosing(body.watch(kind, version=version)) as stream:  # type: ignore[type-var]
+        return [await anext(stream) for _ in range(count)]
+
+
+async def newest(body: SqliteBody) -> int:
+    return int((await body.list(DEPARTMENT)).version)
+
+
+def log_of(path: Path) -> list[int]:
+    with closing(sqlite3.connect(path)) as db:
+        return [revision for (revision,) in db.execute("SELECT revision FROM log ORDER BY revision")]
+
+
+async def trimmed(path: Path) -> SqliteBody:
+    """A store that has forgotten its oldest changes."""
+    body = SqliteBody(path, log_length=SHORT)
+    await create(body, MANY)
+    return body
+
+
+async def test_log_is_bounded(tmp_path: Path) -> None:
+    """The log keeps at least what it promises, without a hole, and not everything."""
+    body = await trimmed(tmp_path / "store.db")
+    await body.close()
+    kept = log_of(tmp_path / "store.db")
+    assert kept == list(range(kept[0], MANY + 1))
+    assert SHORT <= len(kept) < MANY
+
+
+async def test_older_than_the_log(tmp_path: Path) -> None:
+    """A watcher older than the log is told to list again."""
+    path = tmp_path / "store.db"
+    await (await trimmed(path)).close()
+    body = SqliteBody(path)
+    try:
+        with pytest.raises(Expired, match="too old to watch from"):
+            await take(body, 1, "1")
+    finally:
+        await body.close()
+
+
+async def test_just_older_than_the_log(tmp_path: Path) -> None:
+    """One change missing is already too old; from the next version on every change comes."""
+    path = tmp_path / "store.db"
+    await (await trimmed(path)).close()
+    first = log_of(path)[0]
+    body = SqliteBody(path)
+    try:
+        with pytest.raises(Expired):
+            await take(body, 1, str(first - 2))
+        changes = await take(body, MANY - first + 1, str(first - 1))
+        assert [int(change.version) for change in changes] == list(range(first, MANY + 1))
+    finally:
+        await body.close()
+
+
+async def test_trimmed_while_in_memory(tmp_path: Path) -> None:
+    """A change that left the table but is still in memory is served from there."""
+    body = await trimmed(tmp_path / "store.db")
+    try:
+        changes = await take(body, RECENT, str(MANY - RECENT))
+        assert [int(change.version) for change in changes] == list(range(MANY - RECENT + 1, MANY + 1))
+    finally:
+        await body.close()
+
+
+async def test_across_a_reopen(tmp_path: Path) -> None:
+    """A watcher goes on where it was after the store was closed and opened again."""
+    body = SqliteBody(tmp_path / "store.db")
+    await create(body, 5)
+    await body.close()
+    body = SqliteBody(tmp_path / "store.db")
+    try:
+        await create(body, 1, first=5)
+        changes = await take(body, 4, "2")
+        assert [int(change.version) for change in changes] == [3, 4, 5, 6]
+    finally:
+        await body.close()
+
+
+async def test_selection_across_a_reopen(tmp_path: Path) -> None:
+    """What left a watcher's selection while it was away is seen as gone."""
+    body = SqliteBody(tmp_path / "store.db")
+    await body.create(DEPARTMENT, document(DEPARTMENT, "a", labels={"tier": "gold"}))
+    version = await newest(body)
+    await body.patch(DEPARTMENT, "a", "", {"metadata": {"labels": {"tier": "lead"}}})
+    await body.close()
+    body = SqliteBody(tmp_path / "store.db")
+    try:
+        async with aclosing(body.watch(DEPARTMENT, version=str(version), labels="tier=gold")) as stream:  # type: ignore[type-var]
+            assert (await anext(stream)).type == "DELETED"
+    finally:
+        await body.close()
+
+
+async def test_version_of_another_life(tmp_path: Path) -> None:
+    """A version from the future, as after a restored backup, is told to list again."""
+    body = SqliteBody(tmp_path / "store.db")
+    try:
+        with pytest.raises(Expired, match="not of this store's life"):
+            await take(body, 1, "1000")
+    finally:
+        await body.close()
+
+
+async def test_idle_watcher_stays_alive(tmp_path: Path) -> None:
+    """While other kinds move on and the log forgets, bookmarks carry an idle watcher along."""
+    body = SqliteBody(tmp_path / "store.db", log_length=SHORT, bookmark_seconds=0.01)
+    try:
+        stream = body.watch(NAMESPACE, version="0")
+        async with asyncio.timeout(30), aclosing(stream):  # type: ignore[type-var]
+            version = (await anext(stream)).version
+            await create(body, MANY)
+            while int(version) < MANY:
+                change = await anext(stream)
+                assert change.type == "BOOKMARK"
+                version = change.version
+            await body.create(NAMESPACE, document(NAMESPACE, "last"))
+            changes = await take(body, 1, version, NAMESPACE)
+        assert [change.type for change in changes] == ["ADDED"]
+    finally:
+        await body.close()
+
+
+async def test_idle_watcher_without_bookmarks(tmp_path: Path) -> None:
+    """The version it began with would be too old by then."""
+    path = tmp_path / "store.db"
+    await (await trimmed(path)).close()
+    body = SqliteBody(path)
+    try:
+        with pytest.raises(Expired):
+            await take(body, 1, "0", NAMESPACE)
+    finally:
+        await body.close()
+
+
+async def test_slow_watcher(tmp_path: Path) -> None:
+    """A watcher too slow for the memory is fed from the table, and sees every change once, in order."""
+    body = SqliteBody(tmp_path / "store.db")
+    try:
+        stream: AsyncIterator[Change] = body.watch(DEPARTMENT, version="0")
+        async with asyncio.timeout(60), aclosing(stream):  # type: ignore[type-var]
+            await create(body, 1)
+            seen = [await anext(stream)]
+            await create(body, RECENT + 200, first=1)
+            seen += [await anext(stream) for _ in range(RECENT + 200)]
+        assert [int(change.version) for change in seen] == list(range(1, RECENT + 202))
+    finally:
+        await body.close()
+
+
+async def test_slower_than_the_log(tmp_path: Path) -> None:
+    """A watcher too slow even for the table is told so, never given a stream with a hole."""
+    body = SqliteBody(tmp_path / "store.db", log_length=SHORT)
+    try:
+        stream: AsyncIterator[Change] = body.watch(DEPARTMENT, version="0")
+        async with asyncio.timeout(60), aclosing(stream):  # type: ignore[type-var]
+            await create(body, 1)
+            await anext(stream)
+            await create(body, 2 * MANY, first=1)
+            with pytest.raises(Expired):
+                while True:
+                    await anext(stream)
+    finally:
+        await body.close()
+
+
+async def test_close_ends_watchers(tmp_path: Path) -> None:
+    """Closing the store ends its watches, without an error."""
+    body = SqliteBody(tmp_path / "store.db")
+
+    async def follow() -> list[Change]:
+        return [change async for change in body.watch(DEPARTMENT, version="0")]
+
+    watchers = [asyncio.create_task(follow()) for _ in range(5)]
+    await create(body, 1)
+    await body.close()
+    async with asyncio.timeout(10):
+        streams = await asyncio.gather(*watchers)
+    assert all(len(stream) <= 1 for stream in streams)
+
+
+async def test_version_ahead_of_the_news(tmp_path: Path) -> None:
+    """A version that was read from the file is good to watch from, even before the news of it went round."""
+    path = tmp_path / "store.db"
+    body = SqliteBody(path)
+    try:
+        write = asyncio.create_task(body.create(DEPARTMENT, document(DEPARTMENT, "a")))
+        await asyncio.sleep(0)  # the write is queued; from here on this loop hears nothing
+        deadline = time.monotonic() + 30
+        while not log_of(path):
+            assert time.monotonic() < deadline
+        stream = body.watch(DEPARTMENT, version="1")
+        async with asyncio.timeout(30), aclosing(stream):  # type: ignore[type-var]
+            following = asyncio.ensure_future(anext(stream))
+            await write
+            await body.create(DEPARTMENT, document(DEPARTMENT, "b"))
+            change = await following
+        assert (change.type, change.version) == ("ADDED", "2")
+    finally:
+        await body.close()

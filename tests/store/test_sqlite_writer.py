@@ -1,0 +1,192 @@
+"""The one thread that writes: commits are shared, failures are not."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from aliquot.errors import Exists, Unavailable
+from aliquot.store import shelf
+from aliquot.store.base import Document
+from aliquot.store.shelf import Entry, Shelf
+from aliquot.store.sqlite import SqliteBody
+from aliquot.store.writer import BATCH, Writer
+from bodies.place import DEPARTMENT, document
+
+Work = Callable[[Shelf], Document]
+
+
+class Bench:
+    """A writer whose thread can be held up, so that writes queue behind it."""
+
+    def __init__(self, path: Path) -> None:
+        self.commits: list[list[Entry]] = []
+        self.writer = Writer(path, self.commits.append, log_length=1000, synchronous="FULL")
+        self._go = threading.Event()
+
+    async def together(self, *work: Work) -> list[object]:
+        """The answers to works that all waited while the thread was busy."""
+        self._go.clear()
+        busy = threading.Event()
+        first = asyncio.create_task(self.writer.do(lambda on: (busy.set(), self._go.wait(30))))
+        await asyncio.to_thread(busy.wait, 30)
+        tasks = [asyncio.create_task(self.writer.do(each)) for each in work]
+        await asyncio.sleep(0)  # each has put its work into the queue
+        self.commits.clear()
+        self._go.set()
+        await first
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def batches(self) -> list[int]:
+        return [len(entries) for entries in self.commits if entries]
+
+
+@pytest_asyncio.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    found = Bench(tmp_path / "store.db")
+    yield found
+    await found.writer.close()
+
+
+def creating(name: str) -> Work:
+    return lambda on: shelf.create(on, DEPARTMENT, document(DEPARTMENT, name), 0.0)
+
+
+def failing(error: Exception) -> Work:
+    def work(on: Shelf) -> Document:
+        raise error
+
+    return work
+
+
+def names(answers: list[object]) -> list[str]:
+    return [answer.name if isinstance(answer, Document) else type(answer).__name__ for answer in answers]
+
+
+async def test_commits_are_shared(bench: Bench) -> None:
+    """200 writes that wait together are one commit."""
+    answers = await bench.together(*(creating(f"d{number}") for number in range(200)))
+    assert names(answers) == [f"d{number}" for number in range(200)]
+    assert bench.batches == [200]
+
+
+async def test_commits_are_bounded(bench: Bench) -> None:
+    """A commit takes a limited number of writes, so that the first need not wait for the last."""
+    await bench.together(*(creating(f"d{number}") for number in range(BATCH + 10)))
+    assert bench.batches == [BATCH, 10]
+
+
+async def test_eight_clients(tmp_path: Path) -> None:
+    """Eight clients that write one after the other share commits too."""
+    bench = Bench(tmp_path / "store.db")
+
+    async def client(number: int) -> None:
+        for step in range(25):
+            await bench.writer.do(creating(f"c{number}-{step}"))
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(8):
+            group.create_task(client(number))
+    await bench.writer.close()
+    assert sum(bench.batches) == 200
+    assert len(bench.batches) < 150
+
+
+async def test_refusal_among_neighbours(bench: Bench) -> None:
+    """A write that is refused does not disturb those that share its commit."""
+    answers = await bench.together(creating("a"), creating("a"), creating("b"))
+    assert names(answers) == ["a", "Exists", "b"]
+    assert isinstance(answers[1], Exists)
+    assert bench.batches == [2]
+
+
+async def test_bug_among_neighbours(bench: Bench) -> None:
+    """Nor does one that fails in an unforeseen way."""
+    answers = await bench.together(creating("a"), failing(KeyError("bug")), creating("b"))
+    assert names(answers) == ["a", "KeyError", "b"]
+    assert sum(bench.batches) == 2
+
+
+async def test_bug_leaves_no_gap(bench: Bench) -> None:
+    """Versions go on without a hole after it."""
+    await bench.together(creating("a"), failing(KeyError("bug")), creating("b"))
+    answers = await bench.together(creating("c"))
+    assert [entry.revision for entries in bench.commits for entry in entries] == [3]
+    assert names(answers) == ["c"]
+
+
+async def test_disk_error_is_everybodys(bench: Bench) -> None:
+    """When the disk fails nobody knows what it holds: all who share the commit are told, and nothing is there."""
+    answers = await bench.together(creating("a"), failing(sqlite3.OperationalError("disk I/O error")))
+    assert names(answers) == ["Unavailable", "Unavailable"]
+    assert isinstance(answers[0], Unavailable)
+    assert bench.batches == []
+
+
+async def test_works_after_a_disk_error(bench: Bench) -> None:
+    """The next write works as if nothing had been."""
+    await bench.together(creating("a"), failing(sqlite3.OperationalError("disk I/O error")))
+    assert names(await bench.together(creating("a"))) == ["a"]
+
+
+async def test_cancelled_caller(bench: Bench) -> None:
+    """A caller who goes away does not take others' answers along; its write happens all the same."""
+    go, busy = threading.Event(), threading.Event()
+    first = asyncio.create_task(bench.writer.do(lambda on: (busy.set(), go.wait(30))))
+    await asyncio.to_thread(busy.wait, 30)
+    tasks = [asyncio.create_task(bench.writer.do(creating(name))) for name in ("a", "b", "c")]
+    await asyncio.sleep(0)
+    tasks[1].cancel()
+    await asyncio.sleep(0)
+    go.set()
+    await first
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert names(answers) == ["a", "CancelledError", "c"]
+    assert names(await bench.together(creating("b"))) == ["Exists"]
+
+
+async def test_cancelled_caller_of_a_refused_write(bench: Bench) -> None:
+    """Nobody misses the refusal of a write whose caller has gone."""
+    go, busy = threading.Event(), threading.Event()
+    first = asyncio.create_task(bench.writer.do(lambda on: (busy.set(), go.wait(30))))
+    await asyncio.to_thread(busy.wait, 30)
+    task = asyncio.create_task(bench.writer.do(failing(Exists("taken"))))
+    await asyncio.sleep(0)
+    task.cancel()
+    go.set()
+    await first
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_close_finishes(tmp_path: Path) -> None:
+    """What was asked before the store closes is done, and answered."""
+    body = SqliteBody(tmp_path / "store.db")
+    tasks = [asyncio.create_task(body.create(DEPARTMENT, document(DEPARTMENT, f"d{n}"))) for n in range(50)]
+    await asyncio.sleep(0)
+    await body.close()
+    assert names(await asyncio.gather(*tasks)) == [f"d{n}" for n in range(50)]
+
+
+async def test_closed(tmp_path: Path) -> None:
+    """A closed store says so."""
+    body = SqliteBody(tmp_path / "store.db")
+    await body.close()
+    with pytest.raises(Unavailable, match="is closed"):
+        await body.create(DEPARTMENT, document(DEPARTMENT, "a"))
+    with pytest.raises(Unavailable, match="is closed"):
+        await body.get(DEPARTMENT, "a")
+
+
+async def test_close_twice(tmp_path: Path) -> None:
+    """Closing twice is closing once."""
+    body = SqliteBody(tmp_path / "store.db")
+    await body.close()
+    await body.close()
