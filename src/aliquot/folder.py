@@ -6,25 +6,29 @@ admin.token    the administrator's token, 0600   lock          held by the one p
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from aliquot import __version__, units
 from aliquot.errors import Conflict, Invalid, OutOfSpace, PlatformError
+
+SERVER_FILE = "server.json"
+TOKEN_FILE = "admin.token"  # noqa: S105  # a file name
 
 
 class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.database = path / "aliquot.db"
-        self.token = path / "admin.token"
-        self.server = path / "server.json"
+        self.token = path / TOKEN_FILE
+        self.server = path / SERVER_FILE
 
     def prepare(self) -> None:
         """Make the folder, for its owner only."""
@@ -54,20 +58,12 @@ class Folder:
             os.close(lock)
 
     def _taken(self) -> Conflict:
-        found = self.running()
-        where = f" by process {found['pid']} at {found['url']}" if found else " by another process that is starting"
+        found = running_server(self.path)
+        where = f" by process {found.pid} at {found.url}" if found else " by another process that is starting"
         return Conflict(
             f"{self.path} is already served{where}",
             hint="use that one, `aliquot down` it, or choose another --data-dir",
         )
-
-    def running(self) -> dict[str, Any] | None:
-        """What `server.json` says; it may be of a process that was killed."""
-        try:
-            found = json.loads(self.server.read_text())
-        except (OSError, ValueError):
-            return None
-        return found if isinstance(found, dict) and {"url", "pid"} <= found.keys() else None
 
     def announce(self, url: str, flavour: str, now: float) -> None:
         pid = os.getpid()
@@ -123,18 +119,51 @@ class Folder:
             raise unusable(path, exc) from exc
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What server.json says about the server that wrote it. It may be a leftover: see `alive`."""
+
+    url: str
+    pid: int
+    version: str = ""
+    started: str = ""
+    # Tells this process from a later one with the same number.
+    start_time: str = ""
+    flavour: str = ""  # embedded or kubernetes
+
+    @property
+    def alive(self) -> bool:
+        found = start_time(self.pid)
+        return bool(found) and (not self.start_time or found == self.start_time)
+
+
+def running_server(folder: Path) -> Running | None:
+    """The server that says it serves this folder; None when none does."""
+    try:
+        data = json.loads((folder / SERVER_FILE).read_text())
+        return Running(
+            url=str(data["url"]),
+            pid=int(data["pid"]),
+            version=str(data.get("version", "")),
+            started=str(data.get("started", "")),
+            start_time=str(data.get("startTime", "")),
+            flavour=str(data.get("flavour", "")),
+        )
+    except (OSError, KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
 def start_time(pid: int) -> str:
     """Field 22 of /proc/PID/stat; empty where there is no such process or no /proc."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return ""
+    # The second field is the program's name in brackets and may hold spaces and brackets itself.
     return text.rpartition(")")[2].split()[19]
 
 
 def unusable(path: Path, exc: OSError) -> PlatformError:
-    import errno
-
     if exc.errno in (errno.ENOSPC, errno.EDQUOT):
         return OutOfSpace(f"the disk of {path} is full", hint="free some space and start again")
     return Invalid(

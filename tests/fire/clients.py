@@ -210,6 +210,7 @@ class Crowd:
 
     async def moved(self, steps: int, *, acknowledged: bool = True) -> None:
         """Until so many more writes were acknowledged, or tried."""
+
         def count() -> int:
             return self.acknowledged + (0 if acknowledged else self.unanswered)
 

@@ -16,8 +16,8 @@ import click
 
 from aliquot.cli.program import Verb
 from aliquot.cli.session import Session, session
-from aliquot.client.connection import Running, running_server
 from aliquot.errors import Denied, PlatformError, Unavailable
+from aliquot.folder import Running, running_server
 
 PORT = 7520
 _POLL_S = 0.05

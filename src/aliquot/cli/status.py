@@ -10,8 +10,8 @@ import click
 from aliquot.cli import output
 from aliquot.cli.program import Verb
 from aliquot.cli.session import Session, session
-from aliquot.client.connection import Running, running_server
 from aliquot.errors import Denied, NotFound, PlatformError, Unavailable
+from aliquot.folder import Running, running_server
 from aliquot.store.base import Body
 from aliquot.types import KINDS
 

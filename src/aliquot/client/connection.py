@@ -12,19 +12,16 @@ A token is never an argument, so that it stands in no process list, and never pr
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from aliquot.client.settings import Settings
 from aliquot.errors import Invalid, Unauthenticated, Unavailable
+from aliquot.folder import TOKEN_FILE, running_server
 
-SERVER_FILE = "server.json"
-TOKEN_FILE = "admin.token"  # noqa: S105  # a file name
 TOKEN_HINT = "give a token in ALIQUOT_TOKEN or a readable file with --token-file"  # noqa: S105  # a sentence
 START_HINT = "start one with `aliquot up`, or name one with --url or ALIQUOT_URL"
 
@@ -46,24 +43,6 @@ class Asked:
     data_dir: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    """What server.json says about the server that wrote it. It may be a leftover: see `alive`."""
-
-    url: str
-    pid: int
-    version: str = ""
-    started: str = ""
-    # Field 22 of /proc/PID/stat: tells this process from a later one with the same number.
-    start_time: str = ""
-    flavour: str = ""  # embedded or kubernetes
-
-    @property
-    def alive(self) -> bool:
-        found = process_start_time(self.pid)
-        return found is not None and (not self.start_time or found == self.start_time)
-
-
 def data_folder(asked: str = "", env: Mapping[str, str] = os.environ) -> Path:
     """Where the embedded server keeps its data."""
     named = asked or env.get("ALIQUOT_DATA_DIR", "")
@@ -71,32 +50,6 @@ def data_folder(asked: str = "", env: Mapping[str, str] = os.environ) -> Path:
         return Path(named).expanduser()
     base = env.get("XDG_DATA_HOME") or "~/.local/share"
     return Path(base).expanduser() / "aliquot"
-
-
-def process_start_time(pid: int) -> str | None:
-    """When a process started, in the kernel's ticks; None when there is no such process."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    # The second field is the program's name in brackets and may hold spaces and brackets itself.
-    return text.rpartition(")")[2].split()[19]
-
-
-def running_server(folder: Path) -> Running | None:
-    """The server that says it serves this folder; None when none does."""
-    data = _json(folder / SERVER_FILE)
-    try:
-        return Running(
-            url=str(data["url"]),
-            pid=int(data["pid"]),
-            version=str(data.get("version", "")),
-            started=str(data.get("started", "")),
-            start_time=str(data.get("startTime", "")),
-            flavour=str(data.get("flavour", "")),
-        )
-    except (KeyError, TypeError, ValueError):
-        return None
 
 
 def find(asked: Asked, settings: Settings, env: Mapping[str, str] = os.environ) -> Connection:
@@ -149,11 +102,3 @@ def _checked(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise Invalid(f"{url!r} is no server address", hint="write it as http://127.0.0.1:7520")
     return url.rstrip("/")
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return data if isinstance(data, dict) else {}

@@ -53,7 +53,7 @@ def inspect(path: Path, migrations: Sequence[str] = MIGRATIONS) -> None:
     if application != APPLICATION_ID:
         raise _refused(path, "belongs to another program")
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+        with _looking(path) as db:
             (version,) = db.execute("PRAGMA user_version").fetchone()
             (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.DatabaseError as exc:
@@ -64,7 +64,23 @@ def inspect(path: Path, migrations: Sequence[str] = MIGRATIONS) -> None:
             hint="start the newer version, or choose another --data-dir; the file was not changed",
         )
     if verdict != "ok":
-        raise _refused(path, f"is damaged ({verdict})")
+        raise _refused(path, f"is damaged ({verdict.splitlines()[-1]})")
+
+
+@contextmanager
+def _looking(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that leaves nothing behind, not even beside the file."""
+    log, memory = Path(f"{path}-wal"), Path(f"{path}-shm")
+    hot = log.exists() and log.stat().st_size > 0
+    ours = hot and not memory.exists()  # SQLite makes one to read the log, and a reader does not remove it
+    try:
+        # Immutable: no locks and no files beside it, but the log is not read either.
+        how = "mode=ro" if hot else "immutable=1"
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)) as db:
+            yield db
+    finally:
+        if ours:
+            memory.unlink(missing_ok=True)
 
 
 def _refused(path: Path, why: str) -> Invalid:

@@ -9,16 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.client.connection import (
-    Asked,
-    Connection,
-    data_folder,
-    find,
-    process_start_time,
-    running_server,
-)
+from aliquot.client.connection import Asked, Connection, data_folder, find
 from aliquot.client.settings import Settings, load, save, settings_file
 from aliquot.errors import Invalid, PlatformError, Unauthenticated, Unavailable
+from aliquot.folder import running_server, start_time
 
 NONE = Settings()
 
@@ -26,7 +20,7 @@ NONE = Settings()
 def serving(folder: Path, **changes: object) -> Path:
     """A data folder as `aliquot up` leaves it, with this process as the server."""
     folder.mkdir(exist_ok=True)
-    said = {"url": "http://127.0.0.1:7520", "pid": os.getpid(), "startTime": process_start_time(os.getpid()), **changes}
+    said = {"url": "http://127.0.0.1:7520", "pid": os.getpid(), "startTime": start_time(os.getpid()), **changes}
     (folder / "server.json").write_text(json.dumps(said))
     (folder / "admin.token").write_text("alq_admin_secret\n")
     return folder

@@ -18,8 +18,9 @@ from aliquot.cli.main import ADMIN_COMMANDS, COMMANDS, aliquot, runai, runai_adm
 from aliquot.cli.program import Entry, Program
 from aliquot.cli.server import check_host
 from aliquot.cli.session import Session
-from aliquot.client.connection import Asked, process_start_time
+from aliquot.client.connection import Asked
 from aliquot.errors import Conflict, Denied
+from aliquot.folder import start_time
 from unit.cli.world import World
 
 HEAVY = ("pydantic", "aiohttp", "yaml", "fastapi", "asyncio", "aliquot.types", "aliquot.store")
@@ -166,7 +167,7 @@ def test_down_without_a_server(tmp_path: Path) -> None:
 def sleeper(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process that stands in for the server, and its word in the data folder."""
     process = subprocess.Popen(["sleep", "60"])
-    said = {"url": "http://127.0.0.1:1", "pid": process.pid, "startTime": process_start_time(process.pid)}
+    said = {"url": "http://127.0.0.1:1", "pid": process.pid, "startTime": start_time(process.pid)}
     (tmp_path / "server.json").write_text(json.dumps(said))
     yield process
     process.kill()
