@@ -34,6 +34,13 @@ INSTALLED_BY = "aliquot.dev/version"  # annotation: the version of Aliquot that 
 WORKLOAD = "aliquot.dev/workload"
 POD_INDEX = "aliquot.dev/pod-index"
 
+# --- on pods: a part of a GPU (whole ones are the resource below)
+GPU_FRACTION = "aliquot.dev/gpu-fraction"  # of each device, such as "0.5"
+GPU_MEMORY_MIB = "aliquot.dev/gpu-memory"  # on each device, in MiB
+GPU_DEVICES = "aliquot.dev/gpu-devices"  # on how many devices of one node; 1 unless given
+GPU_FRACTION_ALIASES = ("gpu-fraction",)
+GPU_MEMORY_ALIASES = ("gpu-memory",)
+
 # --- extended resources
 GPU_RESOURCE = "nvidia.com/gpu"
 MIG_RESOURCE_PREFIX = "nvidia.com/mig-"
