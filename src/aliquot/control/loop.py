@@ -33,6 +33,10 @@ class Loop:
         self._waiting[key] = None
         self._bell.set()
 
+    def later(self, key: Key, seconds: float) -> None:
+        """Touch a key after a while, because time alone will change what is to be done."""
+        asyncio.get_running_loop().call_later(seconds, self.touch, key)
+
     def follow(self, informer: Informer[Any]) -> None:
         """Touch the key of everything that changes there."""
         informer.listen(lambda key, old, new: self.touch(key))
@@ -63,4 +67,4 @@ class Loop:
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         pause = min(_FIRST_RETRY * 2**failures, _LAST_RETRY)
-        asyncio.get_running_loop().call_later(pause, self.touch, key)
+        self.later(key, pause)

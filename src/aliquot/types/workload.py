@@ -335,6 +335,8 @@ class WorkloadStatus:
     """How long its GPUs have been idle without a break."""
     stale_since: Time | None = None
     """Since when it runs with too few pods."""
+    last_failed_pod: str = ""
+    """uid of the pod whose failure was counted last, so that none counts twice."""
     restarts: Count = 0
     """How often its containers were started again."""
     interruptions: tuple[Interruption, ...] = ()

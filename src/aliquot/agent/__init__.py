@@ -1,0 +1,1 @@
+"""Runs the pods of this machine's nodes: devices, images, runtimes."""

@@ -1,0 +1,1 @@
+"""Nodes and their GPUs: real ones through NVIDIA's driver, or simulated ones."""

@@ -1,0 +1,118 @@
+"""The few Linux calls that Python 3.11 does not offer, and how /proc tells processes apart.
+
+Imported by the launcher, which starts once per pod: standard library only, and little of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 32, 4096, 16384, 1 << 18
+MNT_DETACH = 2
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
+CLONE_NEWUSER, CLONE_NEWPID = 0x10000000, 0x20000000
+FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
+_PR_SET_DUMPABLE = 4
+_SYS_MOUNT_SETATTR = 442  # the same number on every architecture
+_AT_RECURSIVE = 0x8000
+_ATTR_RDONLY, _ATTR_NOSUID = 1, 2
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def unshare(flags: int) -> None:
+    _check(_libc.unshare(flags), "unshare")
+
+
+def setns(handle: int, kind: int) -> None:
+    _check(_libc.setns(handle, kind), "setns")
+
+
+def mount(source: str, target: str, form: str = "", flags: int = 0, options: str = "") -> None:
+    result = _libc.mount(
+        source.encode(), target.encode(), form.encode() or None, ctypes.c_ulong(flags), options.encode() or None
+    )
+    _check(result, f"mount {target}")
+
+
+def read_only(target: str) -> None:
+    """Make a bind mount, and what is mounted below it, read-only and without set-uid programs."""
+    attributes = (ctypes.c_uint64 * 4)(_ATTR_RDONLY | _ATTR_NOSUID, 0, 0, 0)
+    size = ctypes.sizeof(attributes)
+    done = _libc.syscall(
+        ctypes.c_long(_SYS_MOUNT_SETATTR), -100, target.encode(), _AT_RECURSIVE, ctypes.byref(attributes), size
+    )
+    if done != 0:  # before Linux 5.12: this mount alone
+        mount("none", target, flags=MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID)
+
+
+def enter_root(path: str) -> None:
+    """Make a mounted folder the root, and let go of the old one."""
+    os.chdir(path)
+    _check(_libc.pivot_root(b".", b"."), "pivot_root")
+    _check(_libc.umount2(b".", MNT_DETACH), "umount")
+    os.chdir("/")
+
+
+def set_host_name(name: str) -> None:
+    text = name.encode()
+    _check(_libc.sethostname(text, len(text)), "sethostname")
+
+
+def allow_own_proc() -> None:
+    """After a change of uid /proc/self belongs to root; this gives it back, to write the uid map."""
+    _check(_libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0), "prctl")
+
+
+def punch(handle: int, end: int) -> None:
+    """Give back the disk space of a file's first bytes; offsets and size stay."""
+    mode = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
+    _check(_libc.fallocate(handle, mode, ctypes.c_long(0), ctypes.c_long(end)), "fallocate")
+
+
+def start_time(pid: int) -> str:
+    """Tells a process from a later one of the same number; empty where there is none, or only its remains."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            # The second field is the program's name in brackets and may hold spaces and brackets itself.
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+def children(pid: int) -> list[int]:
+    """Its children, oldest first."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            return [int(number) for number in file.read().split()]
+    except OSError:
+        return []
+
+
+def pids() -> Iterator[int]:
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            yield int(name)
+
+
+def marked(mark: bytes) -> list[int]:
+    """Processes whose environment holds `mark` (NAME=value). Only those we may look into."""
+    found = []
+    for pid in pids():
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if mark in file.read().split(b"\0") and start_time(pid):
+                    found.append(pid)
+        except OSError:
+            continue
+    return found

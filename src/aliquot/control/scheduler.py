@@ -1,0 +1,138 @@
+"""The scheduler as a loop: something changed, look, decide, write.
+
+The decision is `core.plan`, and no rule of scheduling is here. What is here is how its answers reach the world: each
+binding is one compare-and-swap on the version it was decided from, and why a workload waits is written to its status.
+A binding that was written but is not yet in our picture is assumed until it is, so that the next plan does not give
+the same device twice; should it happen all the same, the node refuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from aliquot import labels
+from aliquot.control.snapshot import job_name, snapshot_of
+from aliquot.core import Bind, Plan, Refusal, Share, Verdict, plan
+from aliquot.errors import NotFound, PlatformError
+from aliquot.store.informer import Informer, Key
+from aliquot.store.typed import Store
+from aliquot.types import KINDS, Amounts, DeviceShare, Namespace, Node, Pod, Project, Workload, encode, shares_text
+from aliquot.types import Refusal as ShownRefusal
+
+# Changes come in bursts; a moment's patience makes one plan of them. Short enough that nobody sees it.
+_DEBOUNCE_SECONDS = 0.005
+_RETRY_SECONDS = 1.0
+log = structlog.get_logger()
+
+
+class Scheduler:
+    def __init__(
+        self,
+        store: Store,
+        nodes: Informer[Node],
+        pods: Informer[Pod],
+        projects: Informer[Project],
+        namespaces: Informer[Namespace],
+        workloads: Informer[Workload],
+    ) -> None:
+        self._store = store
+        self._nodes, self._pods, self._projects = nodes, pods, projects
+        self._namespaces, self._workloads = namespaces, workloads
+        self._assumed: dict[str, tuple[str, tuple[Share, ...]]] = {}
+        self._told: dict[str, tuple[Refusal, ...]] = {}
+        self._bell = asyncio.Event()
+        pods.listen(self._pod_changed)
+        for informer in (nodes, projects, namespaces):
+            informer.listen(self._changed)
+
+    def _changed(self, key: Key, old: object, new: object) -> None:
+        self._bell.set()
+
+    def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
+        for pod in (old, new):
+            if pod is not None and (pod is not new or pod.spec.node_name):
+                self._assumed.pop(pod.metadata.uid, None) if self._settled(pod, new) else None
+        self._bell.set()
+
+    @staticmethod
+    def _settled(pod: Pod, new: Pod | None) -> bool:
+        """Whether the picture now says itself what was assumed of a pod."""
+        return new is None or new.metadata.uid != pod.metadata.uid or bool(new.spec.node_name)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        for informer in (self._nodes, self._pods, self._projects, self._namespaces, self._workloads):
+            await informer.synced.wait()
+        while True:
+            await self._bell.wait()
+            await asyncio.sleep(_DEBOUNCE_SECONDS)
+            self._bell.clear()
+            await self._cycle()
+
+    async def _cycle(self) -> None:
+        spaces = {namespace.metadata.name: namespace for namespace in self._namespaces}
+        decided = plan(snapshot_of(self._nodes, self._pods, self._projects, spaces, self._assumed))
+        await self._apply(decided)
+
+    async def _apply(self, decided: Plan) -> None:
+        for bind in decided.binds:
+            try:
+                await self._bind(bind)
+            except NotFound:
+                continue  # deleted meanwhile
+            except PlatformError as exc:
+                log.info("binding refused", pod=bind.task, node=bind.node, error=str(exc))
+                asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._bell.set)
+        await self._tell(decided)
+
+    async def _bind(self, bind: Bind) -> None:
+        namespace = bind.job.partition("/")[0]
+        pod = self._pods.get(bind.task, namespace)
+        if pod is None or pod.spec.node_name:
+            return
+        shares = [DeviceShare(index=s.index, milli=s.milli, memory_mib=s.memory_mib) for s in bind.shares]
+        change = {
+            "metadata": {"annotations": {labels.DEVICES: shares_text(shares)}},
+            "spec": {"nodeName": bind.node},
+        }
+        # Assumed before it is written: the picture may show it before the answer comes.
+        self._assumed[pod.metadata.uid] = (bind.node, bind.shares)
+        try:
+            await self._store.body.patch(KINDS.of(Pod), bind.task, namespace, change, version=pod.metadata.version)
+        except PlatformError:
+            self._assumed.pop(pod.metadata.uid, None)
+            raise
+
+    async def _tell(self, decided: Plan) -> None:
+        """Write why workloads wait; only what changed."""
+        for workload in self._workloads:
+            name = job_name(workload.metadata.namespace, workload.metadata.name)
+            reasons = decided.refusals.get(name, ())
+            shown = tuple(_shown(reason) for reason in reasons)
+            if shown == workload.status.refusals or self._told.get(workload.metadata.uid) == reasons:
+                continue
+            status = {"refusals": [encode(one) for one in shown] or None}
+            try:
+                await self._store.body.patch(
+                    KINDS.of(Workload),
+                    workload.metadata.name,
+                    workload.metadata.namespace,
+                    {"status": status},
+                    status=True,
+                )
+                self._told[workload.metadata.uid] = reasons
+            except NotFound:
+                self._told.pop(workload.metadata.uid, None)
+
+
+def _shown(reason: Refusal) -> ShownRefusal:
+    return ShownRefusal(
+        step=reason.step,
+        code=reason.code,
+        text=reason.text,
+        missing=Amounts(gpu=reason.missing_gpu or None),
+        nodes=reason.nodes,
+        final=reason.verdict is Verdict.NEVER,
+    )

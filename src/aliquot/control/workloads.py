@@ -1,0 +1,255 @@
+"""Workloads: each gets its pod, and its status says how the pod fares.
+
+    wanted, no pod             create it                               Pending
+    pod waits for a node       why is in the status (scheduler)        Pending
+    pod has a node             the node prepares it                    Initializing
+    pod runs                                                           Running
+    pod ended well                                                     Completed
+    pod failed (training)      again, up to the backoff limit          Pending ... Failed
+    not active                 delete the pod, keep the definition     Stopped
+
+A pod is one attempt: the next one has the same name and a new uid. Run and wait time add up over attempts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from aliquot.control.events import Note, Recorder
+from aliquot.control.loop import Loop
+from aliquot.control.pods import pod_name, pod_of, request_of
+from aliquot.errors import Exists, NotFound
+from aliquot.labels import WORKLOAD, project_of
+from aliquot.store.informer import Informer, Key
+from aliquot.store.typed import Store
+from aliquot.types import Amounts, Namespace, Pod, Workload
+from aliquot.types.workload import Phase, PodCounts, WorkloadStatus
+
+_BACKOFF_LIMIT = 6  # unless the workload says otherwise
+_FIRST_RETRY, _LAST_RETRY = 1.0, 60.0  # seconds before a failed pod is tried again
+_ENDED = ("Failed", "Completed")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    status: WorkloadStatus
+    create: Pod | None = None
+    delete: bool = False
+    # Look again after so many seconds, because time alone will change the decision.
+    again: float | None = None
+    note: Note | None = None
+
+
+def decide(workload: Workload, pod: Pod | None, project: str, now: float) -> Decision:
+    """What a workload's pod needs, and what its status should say."""
+    status = replace(workload.status, observed_generation=workload.metadata.generation, requested=_requested(workload))
+    if not workload.spec.active:
+        return _stopped(status, pod, now)
+    if pod is not None and not _belongs(pod, workload):
+        message = f"pod {pod.metadata.name} of an earlier workload still stops"
+        return Decision(_moved(status, "Pending", now, message=message))
+    if status.phase in _ENDED:
+        return Decision(status)
+    if pod is None:
+        return _without_pod(workload, status, project, now)
+    if pod.metadata.deleted is not None:
+        return Decision(_moved(status, "Pending", now, reason="Terminating", pods=PodCounts(desired=1, running=0)))
+    return _with_pod(workload, status, pod, now)
+
+
+def _without_pod(workload: Workload, status: WorkloadStatus, project: str, now: float) -> Decision:
+    wait = _retry_at(status) - now
+    if status.pods.failed and wait > 0:
+        return Decision(_moved(status, "Pending", now, reason="BackOff"), again=wait)
+    pods = replace(status.pods, desired=1, pending=1, running=0, ready=0)
+    return Decision(_moved(status, "Pending", now, pods=pods), create=pod_of(workload, project))
+
+
+def _with_pod(workload: Workload, status: WorkloadStatus, pod: Pod, now: float) -> Decision:
+    status = replace(status, restarts=_restarts(pod), nodes=(pod.spec.node_name,) if pod.spec.node_name else ())
+    failed = status.pods.failed
+    match pod.status.phase:
+        case "Succeeded":
+            pods = PodCounts(desired=0, succeeded=1, failed=failed)
+            ended = _ended(status, "Completed", now, pods, pod)
+            return Decision(ended, note=Note("Completed", "the job has ended well"))
+        case "Failed":
+            return _after_failure(workload, status, pod, now)
+        case "Running":
+            pods = PodCounts(desired=1, running=1, ready=int(_is_ready(pod)), failed=failed)
+            reason, message = _waiting(pod)
+            allocated = _allocated(pod)
+            return Decision(
+                _moved(status, "Running", now, pods=pods, reason=reason, message=message, allocated=allocated)
+            )
+        case _:
+            pods = PodCounts(desired=1, pending=1, failed=failed)
+            if not pod.spec.node_name:
+                return Decision(_moved(status, "Pending", now, pods=pods))
+            reason, message = _waiting(pod)
+            moved = _moved(
+                status, "Initializing", now, pods=pods, reason=reason or "ContainerCreating", message=message,
+                allocated=_allocated(pod),
+            )  # fmt: skip
+            return Decision(moved)
+
+
+def _after_failure(workload: Workload, status: WorkloadStatus, pod: Pod, now: float) -> Decision:
+    if status.last_failed_pod == pod.metadata.uid:
+        return Decision(status, delete=True)  # counted before we were stopped; only the deletion is left
+    status = replace(status, last_failed_pod=pod.metadata.uid)
+    failed = status.pods.failed + 1
+    limit = _BACKOFF_LIMIT if workload.spec.backoff_limit is None else workload.spec.backoff_limit
+    why = pod.status.message or f"exit status {_exit_code(pod)}"
+    pods = PodCounts(desired=0, failed=failed)
+    # What can never start is not tried again: the next attempt would say the same.
+    if failed > limit or pod.status.reason in ("ContainerCannotRun", "ErrImagePull"):
+        ended = _ended(status, "Failed", now, pods, pod)
+        return Decision(ended, note=Note("Failed", why, warning=True))
+    again = _moved(replace(status, finished_at=now), "Pending", now, pods=pods, reason="Error", message=why)
+    note = Note("BackOff", f"{why}; attempt {failed} of {limit + 1}", warning=True)
+    return Decision(again, delete=True, note=note)
+
+
+def _stopped(status: WorkloadStatus, pod: Pod | None, now: float) -> Decision:
+    if status.phase in _ENDED:
+        return Decision(status)
+    stopped = _moved(status, "Stopped", now, pods=PodCounts(), reason="Suspended")
+    return Decision(replace(stopped, nodes=(), refusals=()), delete=pod is not None)
+
+
+def _moved(
+    status: WorkloadStatus,
+    phase: Phase,
+    now: float,
+    *,
+    pods: PodCounts | None = None,
+    reason: str = "",
+    message: str = "",
+    allocated: Amounts | None = None,
+) -> WorkloadStatus:
+    """The status in a phase, with run and wait time added up when it begins or stops to run."""
+    running = phase == "Running"
+    if running and status.phase != "Running":
+        status = replace(status, started_at=now, refusals=())
+    if not running and status.phase == "Running" and status.started_at is not None:
+        status = replace(status, run_seconds=status.run_seconds + now - status.started_at)
+    return replace(
+        status,
+        phase=phase,
+        reason=reason,
+        message=message,
+        pods=status.pods if pods is None else pods,
+        allocated=allocated or Amounts(),
+        refusals=() if phase != "Pending" else status.refusals,
+    )
+
+
+def _ended(status: WorkloadStatus, phase: Phase, now: float, pods: PodCounts, pod: Pod) -> WorkloadStatus:
+    moved = _moved(status, phase, now, pods=pods, reason=pod.status.reason, message=pod.status.message)
+    return replace(moved, finished_at=now)
+
+
+def _retry_at(status: WorkloadStatus) -> float:
+    """Each failure waits twice as long as the one before."""
+    pause = min(_FIRST_RETRY * float(2 ** max(0, status.pods.failed - 1)), _LAST_RETRY)
+    return (status.finished_at or 0) + pause
+
+
+def _belongs(pod: Pod, workload: Workload) -> bool:
+    return any(owner.uid == workload.metadata.uid for owner in pod.metadata.owners)
+
+
+def _requested(workload: Workload) -> Amounts:
+    compute = workload.spec.compute
+    return Amounts(gpu=compute.gpu or 0, cpu=compute.cpu, memory=compute.memory)
+
+
+def _allocated(pod: Pod) -> Amounts:
+    request = request_of(pod)
+    return Amounts(gpu=request.devices * request.milli, cpu=request.cpu or None, memory=request.memory or None)
+
+
+def _restarts(pod: Pod) -> int:
+    return sum(container.restart_count for container in pod.status.container_statuses)
+
+
+def _is_ready(pod: Pod) -> bool:
+    return all(container.ready for container in pod.status.container_statuses)
+
+
+def _waiting(pod: Pod) -> tuple[str, str]:
+    for container in pod.status.container_statuses:
+        if container.state.waiting is not None:
+            return container.state.waiting.reason, container.state.waiting.message
+    return "", ""
+
+
+def _exit_code(pod: Pod) -> int:
+    for container in pod.status.container_statuses:
+        if container.state.terminated is not None:
+            return container.state.terminated.exit_code
+    return 1
+
+
+class Workloads:
+    """The loop over workloads and their pods."""
+
+    def __init__(
+        self,
+        store: Store,
+        workloads: Informer[Workload],
+        pods: Informer[Pod],
+        namespaces: Informer[Namespace],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._namespaces = namespaces
+        self._clock = clock
+        self._recorder = Recorder(store, "workloads", clock)
+        self.loop = Loop("workloads", self._reconcile)
+        self.loop.follow(workloads)
+        pods.listen(self._pod_changed)
+
+    def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
+        pod = new or old
+        if pod is not None and (name := pod.metadata.labels.get(WORKLOAD)):
+            self.loop.touch((key[0], name))
+
+    async def _reconcile(self, key: Key) -> None:
+        namespace, name = key
+        try:
+            workload = await self._store.get(Workload, name, namespace)
+        except NotFound:
+            return
+        if workload.metadata.deleted is not None:
+            return
+        pod = await self._pod(namespace, pod_name(name))
+        place = self._namespaces.get(namespace)
+        project = project_of(place.metadata.labels) if place else ""
+        decision = decide(workload, pod, project, self._clock())
+        # Status first: it counts attempts, and an attempt that was not counted would be made once too often.
+        if decision.status != workload.status:
+            await self._store.update_status(replace(workload, status=decision.status), seen=workload)
+        if decision.delete and pod is not None and pod.metadata.deleted is None:
+            await self._store.delete(pod)
+        if decision.create is not None:
+            await self._create(decision.create, key)
+        if decision.note is not None:
+            await self._recorder.note("Workload", workload.metadata, decision.note)
+        if decision.again is not None:
+            self.loop.later(key, decision.again)
+
+    async def _pod(self, namespace: str, name: str) -> Pod | None:
+        try:
+            return await self._store.get(Pod, name, namespace)
+        except NotFound:
+            return None
+
+    async def _create(self, pod: Pod, key: Key) -> None:
+        try:
+            await self._store.create(pod)
+        except Exists:
+            self.loop.touch(key)  # look again: it may be ours, made by another replica
