@@ -30,6 +30,9 @@ SIMULATED = "aliquot.dev/simulated"  # "true" on nodes whose GPUs do not exist
 # --- on our custom resource definitions
 INSTALLED_BY = "aliquot.dev/version"  # annotation: the version of Aliquot that wrote it
 
+# --- of kubectl: the whole object as it was last applied, secrets included
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
 # --- on pods
 WORKLOAD = "aliquot.dev/workload"
 POD_INDEX = "aliquot.dev/pod-index"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from api.people import Office
-from api.wire import Api, named, unique
+from api.people import Company, Office
+from api.wire import Api, Json, named, unique
 from bodies.process import ServerProcess
 from kube.cluster import Cluster
 
@@ -79,10 +82,17 @@ def stored_user(api_server: ServerProcess, request: pytest.FixtureRequest) -> Ca
         database = api_server.folder / "aliquot.db"
         if database.exists():
             with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
-                return _user_in(db, name)
+                found = db.execute("SELECT document FROM objects WHERE kind = 'User' AND name = ?", (name,)).fetchone()
+                return dict(json.loads(found[0])["spec"])
         cluster = request.getfixturevalue("cluster")
-        spec = json.loads(cluster.kubectl("get", "user.aliquot.dev", name, "-o", "json"))["spec"]
-        assert isinstance(spec, dict)
-        return spec
+        return dict(json.loads(cluster.kubectl("get", "user.aliquot.dev", name, "-o", "json"))["spec"])
 
     return look
+
+
+@pytest.fixture(scope="session")
+def company(api_server: ServerProcess) -> Iterator[Company]:
+    """Two teams in two departments, and people of every role."""
+    api = Api(api_server.url, api_server.token)
+    yield Company(Office(api))
+    api.close()

@@ -81,3 +81,25 @@ CLUSTER: Json = {"kind": "cluster"}
 def space(project: str) -> str:
     """Where a project's objects are."""
     return f"namespaces/runai-{project}"
+
+
+class Company:
+    """Two projects, `mine` and `theirs`, each in a department of its own; people are hired when first asked for."""
+
+    def __init__(self, office: Office) -> None:
+        self.office = office
+        self.departments: dict[str, str] = {}
+        self.projects: dict[str, str] = {}
+        for whose in ("mine", "theirs"):
+            self.departments[whose] = unique("dept")
+            office.admin.post("departments", named(self.departments[whose])).ok(201)
+            self.projects[whose] = office.project("team", department=self.departments[whose])
+        self._people: dict[tuple[str, str], Person] = {}
+
+    def person(self, role: str, scope: str) -> Person:
+        """Somebody with a role in `mine`, in its department or in the whole cluster."""
+        if (role, scope) not in self._people:
+            names = {"project": self.projects["mine"], "department": self.departments["mine"]}
+            where = {"kind": scope, "name": names[scope]} if scope in names else CLUSTER
+            self._people[role, scope] = self.office.grant(self.office.person("staff"), role, where)
+        return self._people[role, scope]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from api.wire import Api, Json, named, unique
-
 from aliquot.store.base import AnyKind
 from aliquot.types import KINDS
+from api.wire import Api, Json, named, unique
 
 _POD: Json = {"containers": [{"name": "main", "image": "none"}]}
 _CLAIM: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from api.samples import create
-from api.wire import Api, Json, named, unique
 
 from aliquot.types import KINDS
+from api.samples import create, path_of, sample
+from api.wire import Api, Json, named, unique
 
 DEEP = "[" * 5000 + "]" * 5000
 
@@ -237,7 +237,7 @@ def test_delete_grace(api: Api, here: str, seconds: str) -> None:
 @pytest.mark.parametrize("kind", ["Namespace", "Pod", "Template"])
 def test_half_characters_in_a_patch(api: Api, here: str, kind: str) -> None:
     """Text that is no text gets in by no door."""
-    path, made = create(api, KINDS.named(kind), here)
+    path, _ = create(api, KINDS.named(kind), here)
     api.ask("PATCH", path, raw=b'{"metadata": {"annotations": {"note": "\\ud800"}}}').refused(400)
     assert "note" not in api.get(path).ok()["metadata"].get("annotations", {})
 
@@ -245,8 +245,6 @@ def test_half_characters_in_a_patch(api: Api, here: str, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["Namespace", "Pod", "Service", "Node"])
 def test_unknown_field_of_a_core_kind(api: Api, here: str, kind: str) -> None:
     """A typing mistake in an object of Kubernetes is found too."""
-    from api.samples import path_of, sample
-
     wanted = KINDS.named(kind)
     wrong = {**sample(wanted, here), "spce": {}}
     assert "spce" in api.post(path_of(wanted, here), wrong).refused(400).faults

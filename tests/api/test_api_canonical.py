@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from api.wire import Api, Json, named, unique
 
 FORMS: list[tuple[Json, Json]] = [
@@ -77,5 +78,5 @@ def test_envelope_may_be_left_out(api: Api) -> None:
 
 def test_text_of_every_script(api: Api) -> None:
     """Text comes back as it was sent."""
-    text = "naïve 日本語 😀 \\ \" \n\t\u2028"
+    text = 'naïve 日本語 😀 \\ " \n\t\u2028'
     assert api.post("departments", named(unique(), {"description": text})).ok(201)["spec"]["description"] == text

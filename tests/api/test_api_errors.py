@@ -6,11 +6,11 @@ import select
 from pathlib import Path
 
 import pytest
+
+from aliquot.types import KINDS
 from api.people import Office
 from api.samples import create
 from api.wire import PREFIX, Api, named, unique, until
-
-from aliquot.types import KINDS
 from bodies.process import ServerProcess
 
 GUARDED = ["projects", "whoami", "/metrics", "namespaces/runai/workloads/x"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from api.samples import EVERY_KIND, STATUSES, create, path_of, sample
-from api.wire import Api, Json, until
 
 from aliquot.types import KINDS
+from api.samples import EVERY_KIND, STATUSES, create, path_of, sample
+from api.wire import Api, Json, until
 
 every_kind = pytest.mark.parametrize("kind", EVERY_KIND)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
-from api.people import CLUSTER, Office
-from api.wire import Api
 from jsonschema_rs import validator_for  # schemathesis brings it
 
 from aliquot import __version__
 from aliquot.types import KINDS
+from api.people import CLUSTER, Office
+from api.wire import Api
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from api.people import Office
 from api.wire import Api, named, unique
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 
 from api.people import CLUSTER, Office
-from api.wire import Api, named, unique, until
+from api.wire import Api, Json, named, unique, until
 
 
 def test_shown_once(api: Api) -> None:
@@ -137,13 +138,13 @@ def test_password_hash_is_never_shown(api: Api) -> None:
     assert "scrypt$secret" not in json.dumps(seen)
 
 
-def test_password_hash_is_kept(api: Api, api_server_body: object) -> None:
+def test_password_hash_is_kept(api: Api, stored_user: Callable[[str], Json]) -> None:
     """Read, change and write back does not lose the password."""
     name = unique("user")
     api.post("users", named(name, {"passwordHash": "scrypt$secret"})).ok(201)
     seen = api.get(f"users/{name}").ok()
     api.put(f"users/{name}", {**seen, "spec": {**seen["spec"], "firstName": "Ann"}}).ok()
-    stored = api_server_body(name)  # type: ignore[operator]
+    stored = stored_user(name)
     assert (stored["passwordHash"], stored["firstName"]) == ("scrypt$secret", "Ann")
 
 

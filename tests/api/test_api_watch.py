@@ -7,7 +7,6 @@ import threading
 
 from api.people import Office
 from api.wire import Api, named, unique, until
-
 from bodies.process import ServerProcess
 
 

@@ -136,7 +136,13 @@ class Api:
         return {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
 
     def ask(
-        self, method: str, path: str, body: Any = None, *, raw: bytes | None = None, headers: dict[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        raw: bytes | None = None,
+        headers: dict[str, str] | None = None,
     ) -> Answer:
         """One request. `path` without a leading slash is one of objects; `raw` goes out as it is."""
         content = json.dumps(body).encode() if body is not None and raw is None else raw

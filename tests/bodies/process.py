@@ -87,12 +87,13 @@ class ServerProcess:
 
     def kill(self) -> None:
         """As the kernel does it: no last words."""
-        self._end(signal.SIGKILL)
+        self.end(signal.SIGKILL)
 
     def stop(self) -> int:
-        return self._end(signal.SIGTERM)
+        return self.end(signal.SIGTERM)
 
-    def _end(self, how: signal.Signals) -> int:
+    def end(self, how: signal.Signals) -> int:
+        """Send a signal and wait for the end; the exit status."""
         if self._process is None:
             return 0
         self._process.send_signal(how)

@@ -129,10 +129,12 @@ def test_every_target_is_explained() -> None:
 
 
 def test_every_folder_is_explained() -> None:
-    """The page for contributors has a line for every package of ours."""
+    """The page for contributors has a line for every package of ours and every folder of tests."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
-    packages = sorted(path.parent.name for path in (ROOT / "src/aliquot").glob("*/__init__.py"))
-    assert [name for name in packages if f"`src/aliquot/{name}`" not in text] == []
+    folders = [path.parent for path in (ROOT / "src/aliquot").glob("*/__init__.py")]
+    folders += [path for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name.isalpha()]
+    names = [path.relative_to(ROOT).as_posix() for path in folders]
+    assert [name for name in names if f"`{name}`" not in text] == []
 
 
 def test_make_up_serves() -> None:

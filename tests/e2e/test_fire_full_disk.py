@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
@@ -58,6 +59,10 @@ class Full:
         await self.body.create(DEPARTMENT, document(DEPARTMENT, name, annotations={"aliquot.dev/load": LARGE}))
         self.names.append(name)
 
+    async def write_on(self) -> None:
+        for number in itertools.count():
+            await self.write(f"d{number}")
+
     async def stored(self) -> list[str]:
         """Names of all whole objects."""
         items = (await self.body.list(DEPARTMENT)).items
@@ -71,8 +76,7 @@ async def full(disk: Path) -> AsyncIterator[Full]:
     found = Full(server, body, disk, OutOfSpace(""))
     try:
         with pytest.raises(OutOfSpace) as refused:
-            for number in range(10_000):
-                await found.write(f"d{number}")
+            await found.write_on()
         found.refusal = refused.value
         yield found
     finally:

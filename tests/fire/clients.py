@@ -94,13 +94,16 @@ class Client:
         except (Unavailable, OutOfSpace) as exc:
             self.unanswered += 1
             self.errors.append(exc)
-            found = await self._look(name)
-            now = "" if found is None else text_of(found)
-            assert now in (record.text, text), f"{name} is {now!r}, neither {record.text!r} nor {text!r}"
-            if now == text != record.text:
-                assert not isinstance(exc, OutOfSpace), "a full disk was to change nothing"
-                self._settle(record, type_, text, found)
+            await self._look_what_became(name, type_, text, changes=not isinstance(exc, OutOfSpace))
         record.attempt = None
+
+    async def _look_what_became(self, name: str, type_: str, text: str, *, changes: bool) -> None:
+        record, found = self.records[name], await self._look(name)
+        now = "" if found is None else text_of(found)
+        assert now in (record.text, text), f"{name} is {now!r}, neither {record.text!r} nor {text!r}"
+        if now == text != record.text:
+            assert changes, "a full disk was to change nothing"
+            self._settle(record, type_, text, found)
 
     def _settle(self, record: Record, type_: str, text: str, found: Document | None) -> None:
         assert (found is None) == (type_ == "DELETED")

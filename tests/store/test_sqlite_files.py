@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from contextlib import closing
@@ -46,7 +47,7 @@ async def test_new_file(tmp_path: Path) -> None:
     assert version_of(path) == len(MIGRATIONS)
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA application_id").fetchone() == (database.APPLICATION_ID,)
-    assert [found.name for found in tmp_path.iterdir()] == ["store.db"]
+    assert os.listdir(tmp_path) == ["store.db"]
 
 
 async def test_draft_left_by_a_kill(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sqlite3
@@ -167,12 +168,11 @@ asyncio.run(main())
 async def test_unreadable() -> None:
     """A file that we may not read is named, with the reason."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        path = await filled(folder / "aliquot.db", 1)
+        os.chmod(name, 0o755)
+        path = await filled(Path(name) / "aliquot.db", 1)
         path.chmod(0)
-        done = subprocess.run(
-            [sys.executable, "-c", _AS_SOMEBODY_ELSE, path], capture_output=True, text=True, check=True
+        done = await asyncio.to_thread(
+            subprocess.run, [sys.executable, "-c", _AS_SOMEBODY_ELSE, path], capture_output=True, text=True, check=True
         )
         assert done.stdout == f"{path} cannot be read: permission denied\n"
 

@@ -116,7 +116,7 @@ class Machine(RuleBasedStateMachine):
 
         results = self.run(together())
         answers = [self._answer(world, result) for world, result in zip(self.worlds, results, strict=True)]
-        assert answers[1:] == answers[:-1], answers
+        assert answers[1:] == answers[:-1], "\n".join(map(repr, answers))
         if isinstance(results[0], Document):
             self._history.setdefault((kind.name, name), []).append(results)
 
@@ -268,7 +268,7 @@ class Machine(RuleBasedStateMachine):
         try:
             if self.worlds:
                 streams = self.run(self._streams())
-                assert streams[1:] == streams[:-1], streams
+                assert streams[1:] == streams[:-1], "\n".join(map(repr, streams))
         finally:
             self.run(self._close())
             self._loop.call_soon_threadsafe(self._loop.stop)

@@ -31,18 +31,18 @@ INTERRUPT = "^C"
 
 # How our programs and kubectl begin to say what went wrong.
 FAILURE = re.compile(r'error: |The \w+ "\S+" is invalid:')
-# (what, by what): all that two runs of the same page may differ in.
+# (what, by what), in this order: all that two runs of the same page may differ in.
 VARYING = tuple(
     (re.compile(pattern), name)
     for pattern, name in (
-        (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| [A-Z]{2,5}\b| [+-]\d\d\b)?", "<time>"),
-        (r"\b\d+(ms|s|m|h|d)\b", "<age>"),
         (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "<uid>"),
         (r"\balq_[\w-]+", "<token>"),
+        (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| [A-Z]{2,5}\b| [+-]\d\d\b)?", "<time>"),
+        (r"(?<![\w.-])\d+(s|m|h|d)\b(?!-)", "<age>"),
         (r"(?<=127\.0\.0\.1:)\d+", "<port>"),
         (r"(?<=pid )\d+|(?<=Process:   )\d+", "<pid>"),
         (r"(?<=resourceVersion\":\")\d+|(?<=resourceVersion\": \")\d+", "<version>"),
-        (r"(?<=Version:   )\d[\w.]*|(?<=aliquot )\d+\.\d+[\w.]*", "<release>"),
+        (r"(?<=Version:   )\d[\w.]*|(?<=\"version\": \")\d[\w.]*|(?<=aliquot )\d+\.\d+[\w.]*", "<release>"),
     )
 )
 

@@ -50,10 +50,27 @@ def document() -> Json:
         "security": [{"token": []}],
         "paths": paths,
         "components": {
-            "schemas": {**component_schemas(), "Status": _status_schema()},
+            "schemas": _schemas(),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def _schemas() -> Json:
+    """Those of the types, as clients see them: what the server keeps to itself is left out."""
+    schemas = {**component_schemas(), "Status": _status_schema()}
+    token, spec = schemas["Token"], schemas["TokenSpec"]
+    schemas["TokenSpec"] = {
+        **spec,
+        "properties": {name: part for name, part in spec["properties"].items() if name != "hash"},
+        "required": [],  # the user is the caller unless given
+    }
+    text = {"type": "string", "description": "What to send as `Authorization: Bearer <token>`. Shown this once."}
+    schemas["Token"] = {**token, "required": ["metadata"]}
+    schemas["NewToken"] = {**token, "properties": {**token["properties"], "token": text}, "required": ["metadata"]}
+    user = schemas["UserSpec"]["properties"]["passwordHash"]
+    schemas["UserSpec"]["properties"]["passwordHash"] = {**user, "writeOnly": True}
+    return schemas
 
 
 def _list(kind: Kind[Any], where: str, place: list[Json]) -> Json:
@@ -72,7 +89,8 @@ def _list(kind: Kind[Any], where: str, place: list[Json]) -> Json:
 
 
 def _create(kind: Kind[Any], place: list[Json]) -> Json:
-    operation = _operation(f"create{kind.name}", f"Create a {kind.word}", _ref(kind), code="201", body=_ref(kind))
+    answer = {"$ref": "#/components/schemas/NewToken"} if kind.name == "Token" else _ref(kind)
+    operation = _operation(f"create{kind.name}", f"Create a {kind.word}", answer, code="201", body=_ref(kind))
     return {**operation, "parameters": place}
 
 

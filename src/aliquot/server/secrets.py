@@ -5,6 +5,7 @@ from __future__ import annotations
 from aliquot.auth import tokens
 from aliquot.auth.tokens import Secret
 from aliquot.errors import Fault, Invalid, NotFound
+from aliquot.labels import LAST_APPLIED
 from aliquot.server import admission
 from aliquot.store.base import AnyKind, Body, Document
 from aliquot.types.base import Json
@@ -15,23 +16,35 @@ _HIDDEN = {"Token": "hash", "User": "passwordHash"}
 def shown(kind: AnyKind, document: Document) -> Document:
     """The document as a client may see it."""
     field = _HIDDEN.get(kind.name)
-    spec = document.data.get("spec") if field else None
-    if not field or not isinstance(spec, dict) or field not in spec:
+    if not field:
         return document
-    return Document({**document.data, "spec": {key: value for key, value in spec.items() if key != field}})
+    spec, metadata = document.data.get("spec"), document.metadata
+    if isinstance(spec, dict):
+        spec = {key: value for key, value in spec.items() if key != field}
+    marks = metadata.get("annotations") or {}
+    if LAST_APPLIED in marks:
+        marks = {key: value for key, value in marks.items() if key != LAST_APPLIED}
+        metadata = {key: value for key, value in {**metadata, "annotations": marks}.items() if value != {}}
+    return Document({**document.data, "metadata": metadata, **({} if spec is None else {"spec": spec})})
 
 
 async def kept(body: Body, kind: AnyKind, data: Json, name: str) -> Json:
     """Put back what `shown` left out, so that read, change and write back loses nothing."""
     field = _HIDDEN.get(kind.name)
-    spec = data.get("spec") or {}
-    if not field or not isinstance(spec, dict) or field in spec:
+    spec, metadata = data.get("spec") or {}, data.get("metadata")
+    if not field or not isinstance(spec, dict) or not isinstance(metadata, dict):
         return data
     try:
-        stored = (await body.get(kind, name)).data.get("spec") or {}
+        stored = await body.get(kind, name)
     except NotFound:
         return data
-    return {**data, "spec": {**spec, field: stored[field]}} if field in stored else data
+    hidden = (stored.data.get("spec") or {}).get(field)
+    if hidden is not None:
+        spec = {field: hidden, **spec}
+    applied, marks = (stored.metadata.get("annotations") or {}).get(LAST_APPLIED), metadata.get("annotations") or {}
+    if applied is not None and isinstance(marks, dict):
+        metadata = {**metadata, "annotations": {LAST_APPLIED: applied, **marks}}
+    return {**data, "metadata": metadata, **({"spec": spec} if spec else {})}
 
 
 def new_token(kind: AnyKind, data: Json, subject: str) -> tuple[Document, Secret]:

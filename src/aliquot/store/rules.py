@@ -2,14 +2,14 @@
 
 They are those of the Kubernetes API server, so that code above the store meets the same behaviour everywhere. Pure:
 time and ids are arguments, documents go in and come out. The result is always a new document, or `None` for "nothing
-changes", or `GONE` for "the object is to be removed".
+changes", or `Gone` for "the object is to be removed".
 """
 
 from __future__ import annotations
 
 import re
-from enum import Enum
-from typing import Any, Final, Literal
+from dataclasses import dataclass
+from typing import Any
 
 from aliquot import units
 from aliquot.errors import Conflict, Fault, Invalid, TooLarge
@@ -18,12 +18,14 @@ from aliquot.types.base import Json
 from aliquot.types.kinds import Kind
 
 
-class Removal(Enum):
-    GONE = "gone"
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The object is to be removed. `last` is what the caller is told: the object as the write would have left it."""
+
+    last: Json
 
 
-GONE: Final = Removal.GONE
-Outcome = Json | Literal[Removal.GONE] | None
+Outcome = Json | Gone | None
 
 _SUBDOMAIN = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
 _LABEL_NAME = re.compile(r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")
@@ -82,7 +84,7 @@ def changed(kind: Kind[Any], old: Json, new: Json, *, status: bool) -> Outcome:
         _check_no_new_finalizers(kind, before, metadata)
     result = _checked(kind, metadata, body)
     if _may_go(kind, result):
-        return GONE
+        return Gone(result)
     return result if result != _without_version(old) else None
 
 
@@ -92,11 +94,11 @@ def deleted(kind: Kind[Any], old: Json, *, grace_seconds: int | None, now: float
     grace = _grace(kind, old, grace_seconds)
     if "deletionTimestamp" in metadata:
         if grace >= metadata.get("deletionGracePeriodSeconds", 0):
-            return GONE if grace == 0 and _may_go(kind, old) else None
+            return Gone(old) if grace == 0 and _may_go(kind, old) else None
     else:
         metadata = {**metadata, "generation": metadata.get("generation", 0) + 1}
     if grace == 0 and not metadata.get("finalizers") and kind.name != "Namespace":
-        return GONE
+        return Gone(old)
     metadata = {
         **metadata,
         "deletionTimestamp": units.timestamp_text(int(now) + grace),

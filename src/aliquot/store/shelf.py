@@ -101,14 +101,15 @@ def delete(
         raise Conflict(f"{kind.word} {name!r} is not the one that was to be deleted", hint="read it again")
     outcome = rules.deleted(kind, old.data, grace_seconds=grace_seconds, now=now)
     _apply(shelf, kind, old, outcome)
-    return outcome is rules.GONE
+    return isinstance(outcome, rules.Gone)
 
 
 def _apply(shelf: Shelf, kind: AnyKind, old: Document, outcome: rules.Outcome) -> Document:
     if outcome is None:
         return old
-    if outcome is rules.GONE:
-        return _put(shelf, kind, "DELETED", old.data, marks_of(kind, old.data))
+    if isinstance(outcome, rules.Gone):
+        _put(shelf, kind, "DELETED", old.data, marks_of(kind, old.data))
+        return rules.versioned(kind, outcome.last, old.version)  # no version is of the object that is no more
     return _put(shelf, kind, "MODIFIED", outcome, marks_of(kind, old.data))
 
 

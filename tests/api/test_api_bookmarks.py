@@ -1,0 +1,75 @@
+"""Bookmarks: a line now and then in a quiet watch, so that a reader knows its place and that somebody is there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest_asyncio
+import uvicorn
+
+from aliquot.control.bootstrap import bootstrap
+from aliquot.folder import Folder
+from aliquot.server.app import Service, application
+from aliquot.store.sqlite import SqliteBody
+from aliquot.store.typed import Store
+
+WORKLOADS = "/apis/aliquot.dev/v1/workloads"
+
+
+@pytest_asyncio.fixture
+async def hasty(tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
+    """A server that sends a bookmark many times a second instead of four times a minute."""
+    folder = Folder(tmp_path)
+    body = SqliteBody(folder.database, bookmark_seconds=0.05)
+    await bootstrap(Store(body), folder)
+    service = Service(body)
+    informing = [asyncio.create_task(informer.run()) for informer in service.access.informers]
+    server = uvicorn.Server(uvicorn.Config(application(service), port=0, log_config=None, lifespan="off"))
+    serving = asyncio.create_task(server._serve())
+    while not server.started:  # noqa: ASYNC110  # uvicorn has no event for it
+        await asyncio.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    headers = {"Authorization": f"Bearer {folder.read_token()}"}
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}", headers=headers) as session:
+        yield session
+    service.stopping.set()
+    server.should_exit = True
+    await serving
+    for task in informing:
+        task.cancel()
+    await asyncio.gather(*informing, return_exceptions=True)
+    await body.close()
+
+
+async def _bookmark(session: aiohttp.ClientSession, version: str) -> dict[str, object]:
+    query = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true"}
+    async with asyncio.timeout(60), session.get(WORKLOADS, params=query) as answer:
+        return dict(json.loads(await answer.content.readline()))
+
+
+async def _version(session: aiohttp.ClientSession) -> str:
+    async with session.get(WORKLOADS) as answer:
+        return str((await answer.json())["metadata"]["resourceVersion"])
+
+
+async def test_form(hasty: aiohttp.ClientSession) -> None:
+    """A bookmark has the kind and a version, and nothing else of an object."""
+    version = await _version(hasty)
+    assert await _bookmark(hasty, version) == {
+        "type": "BOOKMARK",
+        "object": {"apiVersion": "aliquot.dev/v1", "kind": "Workload", "metadata": {"resourceVersion": version}},
+    }
+
+
+async def test_moves_on(hasty: aiohttp.ClientSession) -> None:
+    """While other kinds change, a quiet watch is taken along, so that it never falls behind."""
+    version = await _version(hasty)
+    async with hasty.post("/apis/aliquot.dev/v1/departments", json={"metadata": {"name": "a"}}) as answer:
+        assert answer.status == 201
+        made = (await answer.json())["metadata"]["resourceVersion"]
+    bookmark = await _bookmark(hasty, version)
+    assert bookmark["object"]["metadata"]["resourceVersion"] == made  # type: ignore[index]

@@ -1,0 +1,110 @@
+"""The administrator's token: made once, kept from everybody else, and replaced when it is lost."""
+
+from __future__ import annotations
+
+import json
+import stat
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bodies.process import ServerProcess
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[ServerProcess]:
+    server = ServerProcess(tmp_path / "data", "--log-level", "debug").start()
+    yield server
+    server.stop()
+
+
+def ask(server: ServerProcess, path: str, token: str) -> tuple[int, dict[str, Any]]:
+    request = urllib.request.Request(server.url + path, headers={"Authorization": f"Bearer {token}"})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def whoami(server: ServerProcess, token: str) -> int:
+    return ask(server, "/apis/aliquot.dev/v1/whoami", token)[0]
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_for_the_owner_only(running: ServerProcess) -> None:
+    """The token file is 0600 in a folder that is 0700."""
+    assert mode(running.folder / "admin.token") == 0o600
+    assert mode(running.folder) == 0o700
+
+
+def test_works(running: ServerProcess) -> None:
+    """The token in the file is the administrator's."""
+    status, answer = ask(running, "/apis/aliquot.dev/v1/whoami", running.token)
+    assert status == 200
+    assert answer["subject"] == "admin"
+
+
+def test_nothing_without(running: ServerProcess) -> None:
+    """Another token opens nothing."""
+    name, _, secret = running.token.rpartition("_")
+    assert whoami(running, f"{name}_{secret[::-1]}") == 401
+
+
+def test_secret_stays_secret(running: ServerProcess) -> None:
+    """It is in no log, no argument, no environment, not in server.json and not in the database."""
+    secret = running.token.rpartition("_")[2]
+    whoami(running, running.token)
+    whoami(running, running.token + "x")
+    process = Path(f"/proc/{running.pid}")
+    places = {
+        "log": running.log.encode(),
+        "arguments": (process / "cmdline").read_bytes(),
+        "environment": (process / "environ").read_bytes(),
+        **{path.name: path.read_bytes() for path in running.folder.iterdir() if path.name != "admin.token"},
+    }
+    assert len(secret) >= 40
+    assert [name for name, content in places.items() if secret.encode() in content] == []
+
+
+def test_restart_keeps_it(running: ServerProcess) -> None:
+    """A restart makes no new token, neither after a clean end nor after a kill."""
+    token = running.token
+    running.stop()
+    running.start()
+    assert running.token == token
+    running.kill()
+    running.start()
+    assert running.token == token
+    assert whoami(running, token) == 200
+
+
+def test_lost_file(running: ServerProcess) -> None:
+    """A token file that was deleted is made again with a new token; the old one is still listed, and works."""
+    old = running.token
+    running.stop()
+    (running.folder / "admin.token").unlink()
+    running.start()
+    assert running.token != old
+    assert mode(running.folder / "admin.token") == 0o600
+    assert [whoami(running, token) for token in (running.token, old)] == [200, 200]
+    _, answer = ask(running, "/apis/aliquot.dev/v1/tokens", running.token)
+    names = {item["metadata"]["name"] for item in answer["items"]}
+    assert names == {token.split("_")[1] for token in (old, running.token)}
+
+
+@pytest.mark.parametrize("content", ["", "nonsense\n", "alq_admin-00000000_wrong\n"])
+def test_useless_file(running: ServerProcess, content: str) -> None:
+    """A token file that opens nothing is replaced by one that does."""
+    running.stop()
+    (running.folder / "admin.token").write_text(content)
+    running.start()
+    assert whoami(running, running.token) == 200

@@ -1,0 +1,16 @@
+"""What a server of ours advises reaches the user."""
+
+from __future__ import annotations
+
+import json
+
+from aliquot.errors import Conflict
+from aliquot.server.answers import status_of
+from aliquot.store.answers import error_of
+
+
+def test_hint_travels() -> None:
+    """The hint of a refusal arrives with it."""
+    refusal = Conflict("department 'research' is used by project vision", hint="delete or change vision first")
+    arrived = error_of(409, json.dumps(status_of(refusal)).encode())
+    assert (arrived.message, arrived.hint) == (refusal.message, refusal.hint)
