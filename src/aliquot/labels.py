@@ -33,6 +33,9 @@ INSTALLED_BY = "aliquot.dev/version"  # annotation: the version of Aliquot that 
 # --- of kubectl: the whole object as it was last applied, secrets included
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
+# --- on workloads
+CREATED_BY = "aliquot.dev/created-by"  # annotation: "cli" when the command line made it
+
 # --- on pods
 WORKLOAD = "aliquot.dev/workload"
 POD_INDEX = "aliquot.dev/pod-index"

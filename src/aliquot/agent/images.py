@@ -26,6 +26,7 @@ from aliquot.errors import Fault, Invalid
 from aliquot.types.base import NOTHING, Labels, Strings, record
 
 Which = Callable[[str], str | None]
+Installed = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +94,20 @@ class Images:
 _NAME = re.compile(r"[A-Za-z0-9][\w.:@/-]*")
 
 
-class Catalogue:
-    """Every image we can run. The user's file is read again when it changes, so that nothing need be restarted."""
+def _is_installed(module: str) -> bool:
+    return util.find_spec(module) is not None
 
-    def __init__(self, file: Path | None = None, which: Which = shutil.which) -> None:
+
+class Catalogue:
+    """Every image we can run, given the programs and Python modules of this machine. The user's file is read
+    again when it changes, so that nothing need be restarted."""
+
+    def __init__(
+        self, file: Path | None = None, which: Which = shutil.which, installed: Installed = _is_installed
+    ) -> None:
         self._file = file
         self._which = which
+        self._installed = installed
         text = (resources.files("aliquot.agent") / "catalogue.yaml").read_text(encoding="utf-8")
         self._ours = _by_name(described.parse(Images, text, "catalogue.yaml"))
         self._theirs: dict[str, Image] = {}
@@ -129,8 +138,13 @@ class Catalogue:
         program = image.programs.get(Path(name).name)  # also for those who know where it is in the image
         if program is None or self._which(name):
             return argv
-        _check_installed(name, program)
+        self._check_module(name, program)
         return (*map(self._expanded, program.argv), *(_rewritten(word, program.rewrite) for word in rest))
+
+    def _check_module(self, name: str, program: Program) -> None:
+        if program.module and not self._installed(program.module):
+            hint = f"pip install aliquot[{program.extra}]" if program.extra else f"install {program.module}"
+            raise Invalid(f"{name} needs {program.module}, which is not installed", hint=hint)
 
     def _expanded(self, word: str) -> str:
         if word == "{python}":
@@ -187,12 +201,6 @@ def _without_registry(name: str) -> tuple[str, ...]:
 
 def _is_tagged(name: str) -> bool:
     return _untagged(name) != name
-
-
-def _check_installed(name: str, program: Program) -> None:
-    if program.module and util.find_spec(program.module) is None:
-        hint = f"pip install aliquot[{program.extra}]" if program.extra else f"install {program.module}"
-        raise Invalid(f"{name} needs {program.module}, which is not installed", hint=hint)
 
 
 def _rewritten(word: str, rules: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""The three programs: `aliquot`, `runai` (the same tree under the name people know) and `runai-adm`.
+"""The three programs: `aliquot`, `runai` (the same tree, where `list`, `get` and `delete` mean jobs) and `runai-adm`.
 
 The tree is a table, so that `--help` imports click and nothing else; a command's module loads when it runs.
 """
@@ -6,6 +6,7 @@ The tree is a table, so that `--help` imports click and nothing else; a command'
 from __future__ import annotations
 
 from aliquot.cli.program import Entry, Program
+from aliquot.cli.runai.program import Runai
 
 _HERE = "aliquot.cli"
 
@@ -28,11 +29,32 @@ COMMANDS = {
     "label": _entry("objects:label", "Set and remove labels."),
     "project": _entry("queues:project", "Projects: create, update, delete, list, set the default."),
     "department": _entry("queues:department", "Departments: create, update, delete, list."),
+    "submit": _entry("runai.submit:submit", "Submit a job."),
+    "submit-dist": _entry("runai.submit:submit_dist", "Submit a distributed job."),
+    "submit-mpi": _entry("runai.submit:submit_mpi", "Submit a distributed job with MPI.", hidden=True),
+    "logs": _entry("runai.inside:logs", "Print the log of a job."),
+    "bash": _entry("runai.inside:bash", "Open a shell in a job."),
+    "exec": _entry("runai.inside:exec_", "Run a command in a job."),
+    "suspend": _entry("runai.change:suspend", "Stop jobs and keep their definition."),
+    "resume": _entry("runai.change:resume", "Let suspended jobs run again."),
+    "top": _entry("runai.machines:top", "Show how full the nodes are."),
+    "config": _entry("runai.settings:config", "Your own settings: the default project."),
+    "template": _entry("runai.settings:template", "Templates: list, get."),
+    "cluster": _entry("runai.settings:cluster", "Clusters: list.", hidden=True),
     "token": _entry("tokens:token", "Access tokens: create, list, delete."),
     "whoami": _entry("about:whoami", "Say who the server takes you for."),
     "crds": _entry("about:crds", "Print our custom resources for Kubernetes."),
     "completion": _entry("about:completion", "Print the completion script for your shell."),
     "version": _entry("about:version", "Print the version."),
+}
+
+# Where the classic words mean jobs; with the word of a kind after them they mean what they mean to `aliquot`.
+RUNAI_COMMANDS = {
+    **COMMANDS,
+    "list": _entry("runai.lists:list_", "List jobs, projects, nodes, templates."),
+    "get": _entry("runai.show:get", "Show one job."),
+    "describe": _entry("runai.show:describe", "Show everything about a job or a node."),
+    "delete": _entry("runai.change:delete", "Delete jobs."),
 }
 
 ADMIN_COMMANDS = {
@@ -47,7 +69,9 @@ _ABOUT = "Share GPUs fairly between teams."
 aliquot = Program(
     "aliquot", COMMANDS, help=f"{_ABOUT}\n\nStart here: `aliquot up`, then `aliquot project create NAME --gpu N`."
 )
-runai = Program("runai", COMMANDS, help=_ABOUT)
+runai = Runai(
+    "runai", RUNAI_COMMANDS, help=f"{_ABOUT}\n\nStart here: `runai config project NAME`, then `runai submit`."
+)
 runai_adm = Program("runai-adm", ADMIN_COMMANDS, help="Administer the machines that teams share.")
 
 

@@ -11,12 +11,13 @@ What `connect` opens is one more body of the store, so whatever runs against a s
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
 from aliquot.client.connection import Connection
 from aliquot.store.base import Body
+from aliquot.streams import LogOptions, Session, TerminalSize
 from aliquot.types.base import Json
 
 # How long reads are tried again. A restarting server is back within it, and people wait no longer for an answer.
@@ -24,10 +25,18 @@ PATIENCE_S = 3.0
 
 
 class Server(Body, Protocol):
-    """A body of the store that also knows who is asking."""
+    """A body of the store that also knows who is asking, and looks inside pods."""
 
     async def whoami(self) -> Json:
         """{"user", "subject", "roles"}"""
+
+    def logs(self, namespace: str, pod: str, options: LogOptions) -> AsyncIterator[bytes]:
+        """Pieces of a pod's log. `Unavailable` when the connection broke; `Conflict` when there is none yet."""
+
+    def exec(
+        self, namespace: str, pod: str, command: Sequence[str], *, tty: bool, stdin: bool, size: TerminalSize
+    ) -> AbstractAsyncContextManager[Session]:
+        """A command in a pod, for as long as the block lasts."""
 
 
 @asynccontextmanager

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+
+from aliquot.client import streams
 from aliquot.client.connection import Connection
 from aliquot.labels import API_VERSION
 from aliquot.store.rest import RestBody
 from aliquot.store.transport import Endpoint, Patience
+from aliquot.streams import LogOptions, Session, TerminalSize
 from aliquot.types.base import Json
 
 
 class RemoteServer(RestBody):
+    def __init__(self, connection: Connection, endpoint: Endpoint, patience: Patience) -> None:
+        super().__init__(endpoint, patience=patience)
+        self._connection = connection
+
     async def whoami(self) -> Json:
         return await self._transport.read(f"/apis/{API_VERSION}/whoami")
+
+    def logs(self, namespace: str, pod: str, options: LogOptions) -> AsyncIterator[bytes]:
+        return streams.read_log(self._connection, namespace, pod, options)
+
+    def exec(
+        self, namespace: str, pod: str, command: Sequence[str], *, tty: bool, stdin: bool, size: TerminalSize
+    ) -> AbstractAsyncContextManager[Session]:
+        return streams.open_exec(self._connection, namespace, pod, command, tty=tty, stdin=stdin, size=size)
 
 
 def open_server(connection: Connection, patience_s: float) -> RemoteServer:
     async def token() -> str:
         return connection.token
 
-    return RemoteServer(Endpoint(connection.url, token), patience=Patience(deadline=patience_s))
+    return RemoteServer(connection, Endpoint(connection.url, token), Patience(deadline=patience_s))

@@ -14,7 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from aliquot.cli.main import ADMIN_COMMANDS, COMMANDS, aliquot, runai, runai_adm
+from aliquot.cli.main import ADMIN_COMMANDS, COMMANDS, RUNAI_COMMANDS, aliquot, runai, runai_adm
 from aliquot.cli.program import Entry, Program
 from aliquot.cli.server import check_host
 from aliquot.cli.session import Session
@@ -39,7 +39,7 @@ def test_help_loads_nothing_heavy() -> None:
     assert not [name for name in loaded if name.startswith(HEAVY)]
 
 
-@pytest.mark.parametrize("table", [COMMANDS, ADMIN_COMMANDS])
+@pytest.mark.parametrize("table", [COMMANDS, RUNAI_COMMANDS, ADMIN_COMMANDS])
 def test_every_command_of_the_table_loads(table: dict[str, Entry]) -> None:
     """The lines that help shows without loading lead to commands."""
     context = click.Context(aliquot)
@@ -67,9 +67,9 @@ def test_every_help_page_prints(program: Program) -> None:
 
 
 def test_a_typo_gets_a_suggestion() -> None:
-    result = CliRunner().invoke(runai, ["delte", "x"])
+    result = CliRunner().invoke(runai, ["submti", "x"])
     assert result.exit_code == 2
-    assert "'delete'" in result.stderr
+    assert "'submit'" in result.stderr
 
 
 def test_version() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from aliquot.cli.main import aliquot, runai_adm
+from aliquot.cli.main import aliquot, runai, runai_adm
 from aliquot.cli.session import Session
 from aliquot.client.connection import Asked, Connection
 from aliquot.store.base import Document
@@ -52,6 +52,25 @@ class World:
 
     def adm(self, *words: str) -> Result:
         return self(*words, program=runai_adm)
+
+    def runai(self, line: str, *words: str) -> Result:
+        """A `runai` command, typed as one line (without quotes), with further words that may hold anything."""
+        return self(*line.split(), *words, program=runai)
+
+    def said(self, line: str, *words: str) -> str:
+        """What a `runai` command that works prints on stdout."""
+        result = self.runai(line, *words)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    def project(self, name: str, **spec: Any) -> None:
+        """A project that is ready for use."""
+        self.put("project", name, spec=spec)
+        self.put("namespace", f"runai-{name}", metadata={"labels": {"aliquot.dev/project": name}})
+
+    def told(self, word: str, name: str, namespace: str = "", **status: Any) -> None:
+        """Write an object's status, as loops and agents do."""
+        asyncio.run(self.body.patch(KINDS.named(word), name, namespace, {"status": status}, status=True))
 
     def ok(self, *words: str, input: str | None = None) -> str:
         """What a command that works prints on stdout."""

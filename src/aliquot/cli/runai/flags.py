@@ -68,7 +68,7 @@ _WHAT = (
     _text("--replicas", "serving.replicas", "Replicas of an inference service.", "N"),
     _switch("--jupyter", help="A Jupyter notebook: interactive, with image and settings."),
     _switch("--elastic", "elastic", "May start with fewer GPUs and get more later."),
-    _text("--command -c", help="Program to run, with --args; or alone: the program stands after `--`.", metavar="[PROGRAM]"),
+    _text("--command -c", help="Program to run, with --args; alone: the program is after `--`.", metavar="[PROGRAM]"),
     Flag(FOLLOWS, "switch", hidden=True),
     _many("--args", help="An argument of the program; repeat it.", metavar="ARG"),
     _text("--working-dir", "workingDir", "Folder the program starts in.", "DIR"),

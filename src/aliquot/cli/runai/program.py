@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -33,6 +33,25 @@ class JobVerb(Verb):
 
                 raise Invalid(f"{found.wrong[0]}: must be true or false, not {found.wrong[1]!r}")
         return super().parse_args(ctx, found.words)
+
+
+class JobOrKind(JobVerb):
+    """A command about jobs whose word also works on objects of any kind: then the general command takes over."""
+
+    def __init__(
+        self, *args: Any, general: click.Command, is_general: Callable[[Sequence[str]], bool], **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._general = general
+        self._is_general = is_general
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        words = scan(args, takes_value(self.params)).positionals
+        if words and self._is_general(words):
+            return self._general.make_context(info_name, args, parent=parent, **extra)
+        return super().make_context(info_name, args, parent=parent, **extra)
 
 
 class Runai(Program):

@@ -26,6 +26,8 @@ class Scanned:
     """What click is given, and what it is not."""
 
     words: list[str] = field(default_factory=list)
+    # Those of them that are neither flags nor their values.
+    positionals: list[str] = field(default_factory=list)
     # What stands after a bare "--"; None when there is none.
     rest: list[str] | None = None
     # Switches that were given as `--flag=false`.
@@ -48,7 +50,7 @@ class _Scanner:
         self._found = Scanned()
 
     def run(self) -> Scanned:
-        found, positionals = self._found, 0
+        found = self._found
         while self._left:
             word = self._left.pop(0)
             if word == "--":
@@ -59,10 +61,10 @@ class _Scanner:
                 self._long(word)
             elif word.startswith("-") and len(word) > 1:
                 self._short(word)
-            elif positionals == self._own_words:
+            elif len(found.positionals) == self._own_words:
                 found.rest, self._left = [word, *self._left], []
             else:
-                positionals += 1
+                found.positionals.append(word)
                 found.words.append(word)
         return found
 

@@ -1,0 +1,114 @@
+"""What the agent and its runtimes agree on.
+
+    Launch        everything needed to start a pod's command once
+    Started       it runs now (or was found running); `Ended` it has ended (or was found ended)
+    CannotStart   it never ran; the reason is one word, the message a sentence
+    Runtime       who runs pods on this machine
+
+Starting is idempotent: asked to start an attempt that was started before, a runtime answers with what became of it.
+So the agent needs no memory of its own to survive a kill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from aliquot.types import DeviceShare
+
+SignalName = Literal["TERM", "KILL"]
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """Something mounted into a pod."""
+
+    kind: Literal["folder", "memory", "host"]  # of the pod's own, in memory, or of the machine
+    place: str
+    name: str = ""
+    source: str = ""  # of the machine
+    size: int | None = None  # of memory, in bytes
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """Whose it is and what it holds: what is kept on disk beside a pod, to know it without the store."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    shares: tuple[DeviceShare, ...] = ()
+    policy: str = "Always"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    ticket: Ticket
+    attempt: int
+    argv: tuple[str, ...]
+    cwd: str = ""  # empty: the pod's own folder
+    env: Mapping[str, str] = field(default_factory=dict)
+    volumes: tuple[Volume, ...] = ()
+    shown: tuple[str, ...] = ()  # further paths of the machine that the pod may read
+    # None: no limit.
+    memory: int | None = None
+    cpu: int | None = None
+    cpu_weight: int | None = None  # what it asked for, in thousandths of a core
+    gpus: bool = False  # whether it needs the machine's GPU device files
+    host_ipc: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    attempt: int
+    pid: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    attempt: int
+    code: int
+    started: float
+    finished: float
+    reason: str = ""  # empty: Completed or Error, by the code
+    message: str = ""
+
+
+class CannotStart(Exception):
+    def __init__(self, reason: str, message: str, code: int = 128) -> None:
+        super().__init__(message)
+        self.reason, self.message, self.code = reason, message, code
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What is left on disk of a pod that was started here."""
+
+    ticket: Ticket
+    attempt: int
+
+
+class Runtime(Protocol):
+    # A sentence about what keeps pods apart.
+    isolation: str
+    # Called once for each attempt that was `Started`, when nothing of it is left.
+    on_end: Callable[[str, Ended], None]
+
+    def traces(self) -> list[Trace]:
+        """Every pod that has left something here."""
+
+    async def resume(self, uid: str, attempt: int) -> Started | Ended | None:
+        """What became of an attempt that was started before; None when it was not."""
+
+    async def start(self, launch: Launch) -> Started | Ended:
+        """Run it. Where it was started before, by whoever, as `resume`. `CannotStart` says why it did not run."""
+
+    def signal(self, uid: str, name: SignalName) -> None:
+        """TERM goes to the pod's command, KILL to everything in the pod."""
+
+    async def remove(self, uid: str) -> None:
+        """End whatever is left of a pod, and remove its files."""

@@ -1,0 +1,328 @@
+"""Starts one pod, or one command in a pod, and is gone: `python -m aliquot.agent.runtimes.launcher`.
+
+A process of its own, because what it does cannot be undone: it leaves namespaces and drops rights. What it leaves
+behind for a pod is small, since hundreds of pods run at once:
+
+    collector   `cat`, outside the pod: moves what the pod prints into its log file. It ends when the last process
+                of the pod has, so nothing that was printed is lost, however the pod or the platform ends.
+    supervisor  /bin/sh, process 1 of the pod: runs the command, writes its exit status to a file that it was handed
+                open, and holds the lock of the pod's folder. Lock held means alive; the kernel lets go, not we.
+
+The order makes a second copy impossible. Under the lock: look whether this attempt was started already; make both
+processes, the supervisor waiting; write their numbers down; only then let the supervisor go. A kill anywhere before
+that leaves a supervisor that sees its starter gone, and ends; a kill after it leaves the numbers on disk.
+
+Everything is imported at the top: inside the pod our own modules may not exist.
+
+The answer is one line of JSON on standard output: {"pid": ...}, {"held": true}, {"done": true} or {"error": ...}.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import termios
+import time
+from typing import Any, NoReturn
+
+from aliquot.agent.runtimes import linux, sandbox
+
+# Its own stderr is closed to words such as "Terminated"; the command's is not. No word of a user reaches the shell's
+# parser: the command comes as arguments, its first one an absolute path (a bare name could be a built-in).
+_SUPERVISOR = 'trap : HUP INT TERM; exec 5>&2 2>/dev/null; "$@" 2>&5 3>&- 4>&- 5>&-; echo $? >&3'
+_OOM_SCORE = "500"  # when memory runs out, jobs go before the platform
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+
+
+class CannotRun(Exception):
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.message, self.code = message, code
+
+
+def main(arguments: list[str]) -> int:
+    mode, path = arguments
+    with open(path, encoding="utf-8") as file:
+        spec = json.load(file)
+    os.umask(0o022)
+    # The platform raised its own limit of open files; jobs get the one it was started with.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (spec["files"], resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    if mode == "start":
+        print(json.dumps(start(spec)), flush=True)  # noqa: T201  # the answer
+        return 0
+    return execute(spec, json.loads(sys.stdin.buffer.readline()))
+
+
+# --- a pod
+
+
+def start(spec: dict[str, Any]) -> dict[str, Any]:
+    folder = spec["folder"]
+    lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return {"held": True}
+    if _attempts(folder) > spec["attempt"]:
+        return {"done": True}
+    try:
+        return _start(spec, lock)
+    except (CannotRun, sandbox.Refused) as exc:
+        return {"error": str(exc), "code": getattr(exc, "code", 128)}
+    except OSError as exc:
+        return {"error": f"cannot start: {exc.strerror or exc}", "code": 128}
+
+
+def _attempts(folder: str) -> int:
+    try:
+        with open(os.path.join(folder, "state.json"), encoding="utf-8") as file:
+            return int(json.load(file)["attempt"]) + 1
+    except FileNotFoundError:
+        return 0
+
+
+def _start(spec: dict[str, Any], lock: int) -> dict[str, Any]:
+    folder, attempt = spec["folder"], spec["attempt"]
+    reading, writing = os.pipe()
+    if spec["isolated"]:
+        os.fchown(writing, spec["uid"], spec["uid"])  # else nobody inside could open /dev/stdout
+    collector = _collector(folder, attempt, reading, writing)
+    os.close(reading)
+    for cgroup in spec["cgroups"]:
+        _join_cgroup(cgroup)
+    exit_file = os.open(os.path.join(folder, f"exit.{attempt}"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    told, tell = os.pipe()  # the supervisor says how far it came
+    go, let_go = os.pipe()  # and waits for our word
+    if spec["isolated"]:
+        linux.unshare(linux.CLONE_NEWPID)
+    pid = os.fork()
+    if pid == 0:
+        os.close(told)
+        os.close(let_go)
+        _supervise(spec, go, tell, (writing, exit_file, lock))
+    os.close(tell)
+    os.close(writing)
+    with os.fdopen(told, "rb") as answers:
+        answer = json.loads(answers.read() or b'{"error": "the supervisor ended at once", "code": 128}')
+    if "error" in answer:
+        os.waitpid(pid, 0)
+        return dict(answer)
+    state = {"attempt": attempt, "pid": pid, "startTime": linux.start_time(pid), "collector": collector,
+             "collectorStart": linux.start_time(collector), "started": time.time()}  # fmt: skip
+    _write(os.path.join(folder, "state.json"), json.dumps(state))
+    os.write(let_go, b"g")
+    return state
+
+
+def _write(path: str, text: str) -> None:
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        file.write(text)
+    os.rename(path + ".new", path)
+
+
+def _collector(folder: str, attempt: int, reading: int, writing: int) -> int:
+    """Starts `cat` into the log; the log of the attempt before is kept."""
+    path = os.path.join(folder, "log")
+    if attempt and os.path.exists(path):
+        for name in ("", ".marks"):
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(path + name, os.path.join(folder, "previous") + name)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    pid = os.fork()
+    if pid == 0:
+        os.close(writing)
+        os.setsid()
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        os.chdir("/")  # so that it keeps no folder busy
+        _become(["cat"], {"PATH": os.defpath}, {0: reading, 1: log, 2: log})
+    os.close(log)
+    return pid
+
+
+def _join_cgroup(cgroup: dict[str, Any]) -> None:
+    """Limits are a help where the machine allows them, never a reason not to start."""
+    try:
+        os.makedirs(cgroup["path"], exist_ok=True)
+        for name, value in (*cgroup["limits"].items(), ("cgroup.procs", "0")):
+            with open(os.path.join(cgroup["path"], name), "w", encoding="ascii") as file:
+                file.write(value)
+    except OSError:
+        return
+
+
+def _supervise(spec: dict[str, Any], go: int, tell: int, handed: tuple[int, int, int]) -> NoReturn:
+    """In the child: become the supervisor, or say why not."""
+    try:
+        os.setsid()
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and jobs would inherit that
+        _be_first_to_go()
+        argv = _enter(spec)
+        output, exit_file, lock = handed
+        os.write(tell, b"{}")
+        os.close(tell)
+        if os.read(go, 1) != b"g":  # our starter died: nobody knows of us, so we must not run
+            os._exit(1)
+        nothing = os.open("/dev/null", os.O_RDONLY)
+        _become(
+            ["/bin/sh", "-c", _SUPERVISOR, "aliquot-pod", *argv],
+            spec["env"],
+            {0: nothing, 1: output, 2: output, 3: exit_file, 4: lock},
+        )
+    except (CannotRun, sandbox.Refused) as exc:
+        _tell(tell, str(exc), getattr(exc, "code", 128))
+    except OSError as exc:
+        _tell(tell, f"cannot start: {exc.strerror or exc}", 128)
+    finally:
+        os._exit(1)  # never back into the code of our parent, whatever happened
+
+
+def _tell(tell: int, message: str, code: int) -> None:
+    with contextlib.suppress(OSError):
+        os.write(tell, json.dumps({"error": message, "code": code}).encode())
+
+
+def _be_first_to_go() -> None:
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write(_OOM_SCORE)
+
+
+def _enter(spec: dict[str, Any]) -> list[str]:
+    """Go where the pod is, with its rights, and find its program there."""
+    if spec["isolated"]:
+        sandbox.enter(spec)
+        with contextlib.suppress(OSError):
+            os.makedirs(spec["cwd"], exist_ok=True)
+        sandbox.become_root_inside(spec["uid"])
+    _change_folder(spec["cwd"])
+    return [find_program(spec["argv"][0], spec["env"].get("PATH", os.defpath)), *spec["argv"][1:]]
+
+
+def _change_folder(path: str) -> None:
+    try:
+        os.chdir(path)
+    except OSError as exc:
+        reason = (exc.strerror or str(exc)).lower()
+        raise CannotRun(f"cannot start in {path}: {reason}", _NOT_EXECUTABLE) from None
+
+
+def find_program(name: str, path: str) -> str:
+    """Where a program is; `CannotRun` in a shell's words, with a shell's exit status."""
+    places = [name] if "/" in name else [os.path.join(place or ".", name) for place in path.split(os.pathsep)]
+    files = [os.path.abspath(place) for place in places if name and os.path.isfile(place)]
+    for file in files:
+        if os.access(file, os.X_OK):
+            return file
+    if files:
+        raise CannotRun(f"permission denied: {name}", _NOT_EXECUTABLE)
+    if name and any(os.path.isdir(place) for place in places) and "/" in name:
+        raise CannotRun(f"is a folder: {name}", _NOT_EXECUTABLE)
+    raise CannotRun(f"command not found: {name or repr(name)}", _NOT_FOUND)
+
+
+def _become(argv: list[str], env: dict[str, str], files: dict[int, int]) -> NoReturn:
+    """Replace this process, with just these files open. Never returns."""
+    # First out of the way of the numbers that are wanted, then into place.
+    copies = {wanted: fcntl.fcntl(handle, fcntl.F_DUPFD_CLOEXEC, 32) for wanted, handle in files.items()}
+    for wanted, handle in copies.items():
+        os.dup2(handle, wanted)
+    os.closerange(max(files) + 1, 1024)
+    try:
+        os.execvpe(argv[0], argv, env)  # noqa: S606  # no shell is wanted
+    except OSError:
+        os._exit(_NOT_FOUND)
+
+
+# --- a command in a pod
+
+
+def execute(spec: dict[str, Any], wish: dict[str, Any]) -> int:
+    """Run a command beside the pod's own; our exit status is its. Standard input is the line to the platform.
+
+    With a terminal, the terminal is opened *inside* the pod, so that programs there can find and reopen it; its other
+    end is sent to the platform.
+    """
+    line = socket.socket(fileno=os.dup(0))
+    for cgroup in spec["cgroups"]:
+        _join_cgroup({**cgroup, "limits": {}})
+    try:
+        if spec["isolated"]:
+            sandbox.join(wish["pid"])
+        files = _terminal(line, wish) if wish["tty"] else _pipes(line)
+    except OSError as exc:
+        return _refuse(line, f"cannot enter the pod: {exc.strerror or exc}", 126)
+    told, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(told)
+        _run_command(spec, wish, files, tell)
+    os.close(tell)
+    for handle in set(files.values()):
+        os.close(handle)
+    with os.fdopen(told, "rb") as answers:
+        answer = json.loads(answers.read() or b"{}")
+    if "error" in answer:
+        os.waitpid(pid, 0)
+        return _refuse(line, answer["error"], answer["code"])
+    line.sendall(b'{"running": true}\n')
+    return _wait(pid)
+
+
+def _refuse(line: socket.socket, message: str, code: int) -> int:
+    line.sendall(json.dumps({"error": message, "code": code}).encode() + b"\n")
+    return code
+
+
+def _terminal(line: socket.socket, wish: dict[str, Any]) -> dict[int, int]:
+    platform, command = os.openpty()
+    termios.tcsetwinsize(command, (wish["rows"], wish["columns"]))
+    socket.send_fds(line, [b"t"], [platform])
+    os.close(platform)
+    return {0: command, 1: command, 2: command}
+
+
+def _pipes(line: socket.socket) -> dict[int, int]:
+    pairs = [os.pipe() for _ in range(3)]
+    (input_reading, input_writing), (out_reading, out_writing), (error_reading, error_writing) = pairs
+    socket.send_fds(line, [b"p"], [input_writing, out_reading, error_reading])
+    for handle in (input_writing, out_reading, error_reading):
+        os.close(handle)
+    return {0: input_reading, 1: out_writing, 2: error_writing}
+
+
+def _run_command(spec: dict[str, Any], wish: dict[str, Any], files: dict[int, int], tell: int) -> NoReturn:
+    try:
+        os.setsid()
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        if wish["tty"]:
+            fcntl.ioctl(files[0], termios.TIOCSCTTY, 0)
+        _be_first_to_go()
+        _change_folder(spec["cwd"])
+        env = {**spec["env"], **wish["env"]}
+        program = find_program(wish["argv"][0], env.get("PATH", os.defpath))
+        os.close(tell)
+        _become([program, *wish["argv"][1:]], env, files)
+    except CannotRun as exc:
+        _tell(tell, exc.message, exc.code)
+    except OSError as exc:
+        _tell(tell, f"cannot run: {exc.strerror or exc}", _NOT_EXECUTABLE)
+    finally:
+        os._exit(1)
+
+
+def _wait(pid: int) -> int:
+    """A hang-up of the platform is passed on."""
+    signal.signal(signal.SIGHUP, lambda number, frame: os.kill(pid, signal.SIGHUP))
+    _, status = os.waitpid(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,136 @@
+"""What the launcher is told: a pod's launch, in terms of this machine's folders, uids and groups."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import aliquot
+from aliquot.agent.base import CannotStart, Launch, Volume
+from aliquot.agent.runtimes import sandbox
+from aliquot.agent.runtimes.podfolder import PodFolder
+from aliquot.types.base import Json
+
+WORKLOAD = "/workload"
+POD_VARIABLE = "ALIQUOT_POD"  # in the environment of everything a pod runs
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+PACKAGE_PARENT = str(Path(aliquot.__file__).resolve().parent.parent)
+
+
+def isolated_orders(launch: Launch, folder: PodFolder, data: Path, owner: int, allowed: tuple[str, ...]) -> Json:
+    shown = sorted({*_interpreter(), *launch.shown})
+    return {
+        "isolated": True,
+        "uid": owner,
+        "data": str(data),
+        "shown": shown,
+        "volumes": [_volume(volume, folder, owner, allowed) for volume in launch.volumes],
+        "cwd": launch.cwd or WORKLOAD,
+        "env": _environment(launch, _visible_path(shown)) | _own(launch.env, "/root", "root"),
+    }
+
+
+def plain_orders(launch: Launch, folder: PodFolder, data: Path, allowed: tuple[str, ...]) -> Json:
+    """Without namespaces: the pod sees the machine as its user does."""
+    for volume in launch.volumes:
+        _check_plain(volume, allowed)
+    work = str(folder.path / "work")
+    cwd = launch.cwd or WORKLOAD
+    inside = cwd == WORKLOAD or cwd.startswith(WORKLOAD + "/")
+    env = _environment(launch, os.environ.get("PATH", _PATH))
+    env |= {"TMPDIR": str(folder.path / "tmp")} | _own(launch.env, str(folder.path / "home"), "")
+    return {
+        "isolated": False,
+        "uid": os.geteuid(),
+        "data": str(data),
+        "shown": [],
+        "volumes": [],
+        "cwd": work + cwd.removeprefix(WORKLOAD) if inside else cwd,
+        "env": env,
+    }
+
+
+def host_name(name: str) -> str:
+    """The pod's name as a host name: at most 63 characters, no dots."""
+    return re.sub(r"[^A-Za-z0-9-]", "-", name)[:63].strip("-") or "pod"
+
+
+def prompt(launch: Launch, folder: PodFolder, isolated: bool) -> str:
+    if isolated:
+        return r"\u@\h:\w\$ "
+    # The host name is the machine's and the folder is long: show both as they are in a pod of their own.
+    return rf"\u@{host_name(launch.ticket.name)}:${{PWD/#{folder.path / 'work'}/{WORKLOAD}}}\$ "
+
+
+def _environment(launch: Launch, path: str) -> dict[str, str]:
+    env = {"PATH": path, "LANG": "C.UTF-8", **launch.env}
+    if launch.argv[0] == sys.executable and not PACKAGE_PARENT.startswith(sys.prefix):
+        env.setdefault("PYTHONPATH", PACKAGE_PARENT)  # the platform runs from a checkout
+    return env | {"HOSTNAME": env.get("HOSTNAME") or host_name(launch.ticket.name), POD_VARIABLE: launch.ticket.uid}
+
+
+def _own(given: object, home: str, user: str) -> dict[str, str]:
+    wanted = {"HOME": home} | ({"USER": user, "LOGNAME": user} if user else {})
+    return {name: value for name, value in wanted.items() if not isinstance(given, dict) or name not in given}
+
+
+def _interpreter() -> set[str]:
+    """Where our Python and our package are, by every name they have."""
+    places = {sys.prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable)), PACKAGE_PARENT}
+    # The links on the way (.venv/bin/python -> python3 -> elsewhere/bin/python3.11) must lead somewhere too.
+    link = sys.executable
+    while os.path.islink(link):
+        link = os.path.join(os.path.dirname(link), os.readlink(link))
+        places.add(os.path.dirname(os.path.dirname(os.path.abspath(link))))
+    named = {os.path.abspath(place) for place in places} | {os.path.realpath(place) for place in places}
+    return {place for place in named if place != "/"}
+
+
+def _visible_path(shown: list[str]) -> str:
+    """The usual places, and those of our own PATH that exist in a pod."""
+    roots = (*sandbox.SYSTEM, *shown)
+    ours = [
+        entry
+        for entry in os.environ.get("PATH", "").split(os.pathsep)
+        if entry.startswith("/") and any(entry == root or entry.startswith(root + "/") for root in roots)
+    ]
+    return os.pathsep.join(dict.fromkeys([*ours, *_PATH.split(os.pathsep)]))
+
+
+def _volume(volume: Volume, folder: PodFolder, owner: int, allowed: tuple[str, ...]) -> Json:
+    if volume.kind == "memory":
+        return {"kind": "memory", "place": volume.place, "size": volume.size}
+    if volume.kind == "folder":
+        source = str(folder.volume(volume.name, owner))
+        within = [source]
+    else:
+        source, within = volume.source, [os.path.realpath(path) for path in allowed]
+        _check_host_path(volume, allowed)
+    return {"kind": "bind", "place": volume.place, "source": source, "within": within, "readOnly": volume.read_only}
+
+
+def _check_host_path(volume: Volume, allowed: tuple[str, ...]) -> None:
+    real = os.path.realpath(volume.source)
+    if not any(_inside(real, os.path.realpath(path)) for path in allowed):
+        said = ", ".join(allowed) or "none"
+        raise CannotStart("FailedMount", f"pods may not mount {volume.source} of this machine (allowed: {said})")
+    if not os.path.exists(real):
+        raise CannotStart("FailedMount", f"{volume.source} does not exist on this machine")
+
+
+def _check_plain(volume: Volume, allowed: tuple[str, ...]) -> None:
+    if volume.kind == "memory" and volume.place == "/dev/shm":  # noqa: S108  # the machine's own will do
+        return
+    if volume.kind == "host":
+        _check_host_path(volume, allowed)
+        if os.path.normpath(volume.source) == os.path.normpath(volume.place):
+            return
+    raise CannotStart(
+        "FailedMount", f"nothing can be mounted at {volume.place}: that needs a platform that was started as root"
+    )
+
+
+def _inside(path: str, folder: str) -> bool:
+    return os.path.commonpath([path, folder]) == folder

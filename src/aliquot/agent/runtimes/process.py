@@ -1,0 +1,378 @@
+"""Pods as processes of this machine, without a container engine.
+
+Started as root, each pod has its own root, processes, host name and, with its project, its own uid (sandbox.py).
+Started by a user, it is that user's process in its own session, and nothing more is kept apart.
+
+The truth about a pod is on the disk and in the kernel, never only here: who runs is known by pid *and* start time,
+how it ended by a file its supervisor wrote, what it printed by its log. So this object can be thrown away at any
+moment, and the next one carries on. Nothing limits how much a pod writes into its folder, as on any machine without
+quotas; a full disk stops writes, and breaks nobody's stored data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from aliquot.agent.base import CannotStart, Ended, Launch, SignalName, Started, Trace
+from aliquot.agent.runtimes import linux, logfile, orders
+from aliquot.agent.runtimes.cgroups import Cgroups
+from aliquot.agent.runtimes.logfile import LogKeeper
+from aliquot.agent.runtimes.podfolder import PodFolder, Process, folders
+from aliquot.agent.runtimes.session import ExecSession, open_session
+from aliquot.agent.runtimes.uids import Uids
+from aliquot.errors import Conflict
+from aliquot.streams import LogOptions, TerminalSize
+from aliquot.types import Pod
+from aliquot.types.base import Json
+
+log = structlog.get_logger()
+_AT_ONCE = 4  # launchers side by side: each is mostly CPU
+_LAUNCH_SECONDS = 30.0
+_LOOK_AGAIN_SECONDS = 0.02
+_MARK_SECONDS = 1.0
+_HASTY_SECONDS = 0.1  # while a log grows fast
+_COLLECT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class LogLimits:
+    """At most `pieces` of this many bytes are kept of a log."""
+
+    piece: int = 10 << 20
+    pieces: int = 5
+
+
+class ProcessRuntime:
+    """See aliquot.agent.base.Runtime and aliquot.streams.Streams. `run` must run beside it."""
+
+    def __init__(
+        self,
+        data: Path,
+        *,
+        isolated: bool | None = None,
+        host_paths: Sequence[str] = (),
+        log_limits: LogLimits = LogLimits(),  # noqa: B008  # frozen
+    ) -> None:
+        self._data = data.resolve()
+        self._root = self._data / "pods"
+        self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._allowed = tuple(host_paths)
+        self._limits = log_limits
+        self._isolated = can_isolate() if isolated is None else isolated
+        self._cgroups = Cgroups()
+        self._uids = Uids(self._data / "uids.json")
+        self._soft_files = _raise_open_files()
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._keepers: dict[str, LogKeeper] = {}
+        self._watched: dict[str, int] = {}  # uid -> pidfd of its supervisor
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.on_end: Callable[[str, Ended], None] = lambda uid, ended: None
+        self.isolation = self._sentence()
+
+    def _sentence(self) -> str:
+        if self._isolated:
+            return (
+                "each project's jobs run under a uid of their own, in namespaces of their own, without sight of the "
+                f"data folder or of other projects; {self._cgroups.sentence}"
+            )
+        why = "the platform was started by a user" if os.geteuid() else "this machine does not let us make namespaces"
+        return f"jobs are not kept apart from each other or from the platform's data, because {why}"
+
+    # --- life of a pod
+
+    def traces(self) -> list[Trace]:
+        found = []
+        for folder in folders(self._root):
+            ticket = folder.ticket()
+            if ticket is None:
+                folder.remove()  # orders were never written, so nothing was ever started
+                continue
+            process = folder.process()
+            found.append(Trace(ticket, process.attempt if process else 0))
+        return found
+
+    async def resume(self, uid: str, attempt: int) -> Started | Ended | None:
+        folder = self._folder(uid)
+        process = folder.process()
+        if process is None or process.attempt < attempt:
+            return None
+        if self._watch(folder, process):
+            return Started(process.attempt, process.pid, process.started)
+        await self._clear(folder, process)
+        return self._ended(folder, process)
+
+    async def start(self, launch: Launch) -> Started | Ended:
+        folder = self._folder(launch.ticket.uid)
+        if found := await self.resume(launch.ticket.uid, launch.attempt):
+            return found
+        try:
+            await asyncio.to_thread(self._write_orders, launch, folder)
+        except OSError as exc:
+            raise CannotStart("CreateContainerError", f"cannot make its folder: {exc.strerror or exc}") from exc
+        for _ in range(int(_LAUNCH_SECONDS / _LOOK_AGAIN_SECONDS)):
+            answer = await self._launch(folder)
+            if "error" in answer:
+                raise CannotStart(_reason(answer["code"]), answer["error"], answer["code"])
+            if found := await self.resume(launch.ticket.uid, launch.attempt):
+                return found
+            # A launcher of the platform before us is half way: it finishes, or its end frees the lock.
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+        raise CannotStart("CreateContainerError", "another launcher holds the pod and does not finish")
+
+    def signal(self, uid: str, name: SignalName) -> None:
+        process = self._folder(uid).process()
+        if process is None or not process.supervised:
+            return
+        if name == "KILL":
+            self._kill(uid, process)
+        else:
+            self._spawn(self._terminate(process))
+
+    async def remove(self, uid: str) -> None:
+        folder = self._folder(uid)
+        process = folder.process()
+        if process is not None:
+            while process.supervised:
+                self._kill(uid, process)
+                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+            await self._clear(folder, process)
+        self._forget(uid)
+        await asyncio.to_thread(folder.remove)
+        self._cgroups.remove(uid)
+
+    async def run(self) -> None:
+        """Look after logs and collect ends, until cancelled. Pods go on without us."""
+        try:
+            while True:
+                hasty = [keeper.tick() for keeper in list(self._keepers.values())]
+                await asyncio.sleep(_HASTY_SECONDS if any(hasty) else _MARK_SECONDS)
+        finally:
+            for uid in list(self._watched):
+                self._unwatch(uid)
+            for task in self._tasks:
+                task.cancel()
+
+    # --- starting
+
+    def _folder(self, uid: str) -> PodFolder:
+        return PodFolder(self._root / os.path.basename(uid))
+
+    def _write_orders(self, launch: Launch, folder: PodFolder) -> None:
+        ticket = launch.ticket
+        owner = self._uids.of(ticket.namespace) if self._isolated else None
+        folder.prepare(owner, orders.prompt(launch, folder, self._isolated), orders.host_name(ticket.name))
+        if owner is not None:
+            special = orders.isolated_orders(launch, folder, self._data, owner, self._allowed)
+        else:
+            special = orders.plain_orders(launch, folder, self._data, self._allowed)
+        groups = self._cgroups.groups(ticket.uid, launch.memory, launch.cpu, launch.cpu_weight)
+        common: Json = {
+            "folder": str(folder.path),
+            "attempt": launch.attempt,
+            "hostname": orders.host_name(ticket.name),
+            "argv": list(launch.argv),
+            "gpus": launch.gpus,
+            "hostIPC": launch.host_ipc,
+            "files": self._soft_files,
+            "cgroups": [{"path": str(group.path), "limits": group.limits} for group in groups],
+        }
+        folder.write_spec(common | special, ticket)
+
+    async def _launch(self, folder: PodFolder) -> Json:
+        async with self._slots:
+            process = await asyncio.create_subprocess_exec(
+                *_launcher("start", folder),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                env=_LAUNCHER_ENV,
+                start_new_session=True,
+            )
+            try:
+                text, _ = await asyncio.wait_for(process.communicate(), _LAUNCH_SECONDS)
+                answer: Json = json.loads(text)
+            except (TimeoutError, ValueError) as exc:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                raise CannotStart("CreateContainerError", "the launcher did not finish") from exc
+            return answer
+
+    # --- ending
+
+    def _watch(self, folder: PodFolder, process: Process) -> bool:
+        """Hear of its end, once. False when it has ended already."""
+        if folder.uid in self._watched:
+            return True
+        try:
+            handle = os.pidfd_open(process.pid)
+        except OSError:
+            return False
+        if not process.supervised:  # looked at after opening: the number cannot change hands any more
+            os.close(handle)
+            return False
+        self._watched[folder.uid] = handle
+        self._keepers[folder.uid] = LogKeeper(folder.log, self._limits.piece, self._limits.pieces)
+        asyncio.get_running_loop().add_reader(handle, self._supervisor_ended, folder, process)
+        return True
+
+    def _unwatch(self, uid: str) -> None:
+        handle = self._watched.pop(uid, None)
+        if handle is not None:
+            asyncio.get_running_loop().remove_reader(handle)
+            os.close(handle)
+
+    def _supervisor_ended(self, folder: PodFolder, process: Process) -> None:
+        self._unwatch(folder.uid)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(process.pid, os.WNOHANG)  # ours to bury only when we are process 1 of a container
+        self._spawn(self._finish(folder, process))
+
+    async def _finish(self, folder: PodFolder, process: Process) -> None:
+        await self._clear(folder, process)
+        self._forget(folder.uid)
+        self.on_end(folder.uid, self._ended(folder, process))
+
+    async def _clear(self, folder: PodFolder, process: Process) -> None:
+        """End what the command left behind, and wait until all it printed is in the log."""
+        deadline = time.monotonic() + _COLLECT_SECONDS
+        isolated = (folder.spec() or {}).get("isolated", False)
+        while time.monotonic() < deadline:
+            left = [] if isolated else self._marked(folder.uid)
+            for pid in left:
+                _send(pid, signal.SIGKILL)
+            if not left and process.collected:
+                return
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS / 4)
+
+    def _forget(self, uid: str) -> None:
+        self._unwatch(uid)
+        keeper = self._keepers.pop(uid, None)
+        if keeper is not None:
+            keeper.tick()
+
+    def _ended(self, folder: PodFolder, process: Process) -> Ended:
+        status = folder.exit_status(process.attempt)
+        if status is not None:
+            code, finished, message = *status, ""
+        else:
+            code, finished, message = 137, time.time(), "killed, or the machine was restarted"
+        reason = "OOMKilled" if code == 137 and self._cgroups.killed_for_memory(folder.uid) else ""
+        return Ended(process.attempt, code, process.started, finished, reason, message)
+
+    def _marked(self, uid: str) -> list[int]:
+        return linux.marked(f"{orders.POD_VARIABLE}={uid}".encode())
+
+    def _kill(self, uid: str, process: Process) -> None:
+        """As root this is process 1 of the pod: the kernel ends all others with it."""
+        _send(process.pid, signal.SIGKILL)
+        if not (self._folder(uid).spec() or {}).get("isolated", False):
+            for pid in self._marked(uid):
+                _send(pid, signal.SIGKILL)
+
+    async def _terminate(self, process: Process) -> None:
+        """To the command itself, which is the supervisor's oldest child; it may not be there for a moment yet."""
+        while process.supervised:
+            found = linux.children(process.pid)
+            if found:
+                _send(found[0], signal.SIGTERM)
+                return
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- looking inside
+
+    async def logs(self, pod: Pod, options: LogOptions) -> AsyncIterator[bytes]:
+        folder = self._folder(pod.metadata.uid)
+        path = folder.previous if options.previous else folder.log
+        if not path.exists():
+            raise Conflict(_no_log(pod, options.previous))
+        process = folder.process()
+        # Asked of the kernel, not of our memory: a platform that has just started has not found its pods yet.
+        over = options.previous or process is None
+        async for piece in logfile.read(path, options, lambda: over or (process is not None and process.collected)):
+            yield piece
+
+    async def exec(self, pod: Pod, command: Sequence[str], *, tty: bool, size: TerminalSize) -> ExecSession:
+        folder = self._folder(pod.metadata.uid)
+        process = folder.process()
+        if process is None or not process.supervised:
+            raise Conflict(f"pod {pod.metadata.name} does not run: {_standing(pod)}")
+        if not command:
+            raise Conflict("no command was given")
+        env = {"TERM": os.environ.get("TERM", "xterm-256color")} if tty else {}
+        wish: Json = {"pid": process.pid, "argv": list(command), "tty": tty, "env": env}
+        wish |= {"rows": size.rows, "columns": size.columns}
+        return await open_session(_launcher("exec", folder), _LAUNCHER_ENV, wish)
+
+
+# The launcher imports nothing but the standard library and its own package, so it needs no site packages.
+_LAUNCHER_ENV = {"PYTHONPATH": orders.PACKAGE_PARENT, "PATH": os.defpath}
+
+
+def _launcher(mode: str, folder: PodFolder) -> list[str]:
+    return [sys.executable, "-S", "-s", "-m", "aliquot.agent.runtimes.launcher", mode, str(folder.spec_file)]
+
+
+def can_isolate() -> bool:
+    """Whether we are root on a machine that lets us make namespaces. Tried, in a child, not guessed."""
+    if os.geteuid() != 0:
+        return False
+    pid = os.fork()
+    if pid == 0:
+        try:
+            linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWUTS | linux.CLONE_NEWIPC | linux.CLONE_NEWPID)
+            linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
+            linux.unshare(linux.CLONE_NEWUSER)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def _raise_open_files() -> int:
+    """One open file per running pod: take what the machine allows. Gives the limit that jobs get."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(hard, 65_536) if hard != resource.RLIM_INFINITY else 65_536
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return soft
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def _reason(code: int) -> str:
+    return "ContainerCannotRun" if code in (126, 127) else "CreateContainerError"
+
+
+def _standing(pod: Pod) -> str:
+    status = pod.status
+    if status.phase in ("Succeeded", "Failed"):
+        return f"it has ended ({status.phase})"
+    for container in status.container_statuses:
+        if container.state.waiting and container.state.waiting.reason:
+            return f"it waits ({container.state.waiting.reason})"
+    return "it has not started" if pod.spec.node_name else "it has not been placed on a node"
+
+
+def _no_log(pod: Pod, previous: bool) -> str:
+    if previous:
+        return f"pod {pod.metadata.name} was not started before"
+    return f"pod {pod.metadata.name} has no log: {pod.status.message or _standing(pod)}"

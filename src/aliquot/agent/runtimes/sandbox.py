@@ -1,0 +1,176 @@
+"""A root of its own for a pod, made by the launcher when the platform runs as root.
+
+Nothing of the machine is there unless it is put there: the system's programs and libraries (read-only), our Python,
+what the pod mounts. So the data folder, home folders and other projects' files do not have to be hidden; they do not
+exist. Root inside is an ordinary uid outside, in a user namespace that owns none of the other namespaces: it cannot
+change mounts or the host name, and it sees and signals only the processes of its pod.
+
+The root is a fresh tmpfs at each start: mount points are made in it by the real root, so it must not hold anything
+that a job has left there (a link instead of a folder would lead us outside).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from aliquot.agent.runtimes import linux
+
+# Programs and libraries. What is a link on the machine (/bin -> usr/bin) is the same link inside.
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix/store")
+_NODES = ("null", "zero", "full", "random", "urandom", "tty")
+_LINKS = {"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1",
+          "stderr": "/proc/self/fd/2"}  # fmt: skip
+SHM_BYTES = 64 << 20  # what containers get
+
+
+class Refused(Exception):
+    """The pod asks for something it may not have; the text is for its user."""
+
+
+def enter(spec: dict[str, Any]) -> None:
+    """Leave the machine's namespaces and root for the pod's own. The caller is process 1 of a new PID namespace."""
+    shared_ipc = 0 if spec["hostIPC"] else linux.CLONE_NEWIPC
+    linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWUTS | shared_ipc)
+    linux.set_host_name(spec["hostname"])
+    linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
+    root = os.path.join(spec["folder"], "root")
+    os.makedirs(root, exist_ok=True)
+    linux.mount("aliquot", root, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=755,size=256m")
+    os.chown(root, spec["uid"], spec["uid"])
+    _system(root, spec)
+    _devices(root, spec)
+    _own_folders(root, spec)
+    for volume in spec["volumes"]:
+        _volume(root, volume)
+    linux.enter_root(root)
+
+
+def become_root_inside(uid: int) -> None:
+    """An ordinary uid outside, root inside. Whatever we could do to the machine is gone after this."""
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    linux.allow_own_proc()
+    linux.unshare(linux.CLONE_NEWUSER)
+    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {uid} 1")):
+        with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+            file.write(text)
+
+
+def join(pid: int) -> None:
+    """Enter the namespaces of a running pod as its root; children of the caller are in its PID namespace too."""
+    kinds = {"mnt": linux.CLONE_NEWNS, "uts": linux.CLONE_NEWUTS, "ipc": linux.CLONE_NEWIPC,
+             "pid": linux.CLONE_NEWPID, "user": linux.CLONE_NEWUSER}  # fmt: skip
+    # All are opened first: once in the pod's mount namespace its /proc has other numbers.
+    handles = [(os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC), kind) for name, kind in kinds.items()]
+    os.setgroups([])
+    for handle, kind in handles:
+        linux.setns(handle, kind)
+        os.close(handle)
+    os.setresgid(0, 0, 0)
+    os.setresuid(0, 0, 0)
+
+
+def _system(root: str, spec: dict[str, Any]) -> None:
+    """Parents before children, so that what lies inside another mount, or inside the hidden folder, stays visible."""
+    hidden = os.path.realpath(spec["data"])
+    shown = {path for path in (*SYSTEM, *spec["shown"], *_name_service()) if os.path.lexists(path)}
+    for path in sorted(shown | {hidden}, key=lambda path: (path.count("/"), path)):
+        if path == hidden:
+            _hide(root + path)
+        elif os.path.islink(path):
+            _link(root + path, os.readlink(path))
+        elif not os.path.lexists(root + path) or os.path.isdir(path) or path in spec["shown"]:
+            bind(path, root + path, writable=False)
+
+
+def _name_service() -> list[str]:
+    """Where /etc/resolv.conf leads, when that is outside /etc."""
+    target = os.path.realpath("/etc/resolv.conf")
+    return [] if target.startswith("/etc/") else [target]
+
+
+def _hide(target: str) -> None:
+    if os.path.isdir(target):
+        linux.mount("aliquot", target, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=755,size=64k")
+
+
+def _link(place: str, target: str) -> None:
+    os.makedirs(os.path.dirname(place), exist_ok=True)
+    if not os.path.lexists(place):
+        os.symlink(target, place)
+
+
+def _devices(root: str, spec: dict[str, Any]) -> None:
+    folder = root + "/dev"
+    os.makedirs(folder + "/pts")
+    os.makedirs(folder + "/shm")
+    gpus = [name for name in os.listdir("/dev") if name.startswith("nvidia")] if spec["gpus"] else []
+    for name in (*_NODES, *gpus):
+        if os.path.exists(f"/dev/{name}"):
+            bind(f"/dev/{name}", f"{folder}/{name}", writable=True)
+    for name, target in _LINKS.items():
+        os.symlink(target, f"{folder}/{name}")
+    secure = linux.MS_NOSUID | linux.MS_NOEXEC
+    linux.mount("devpts", folder + "/pts", "devpts", secure, "newinstance,ptmxmode=0666,mode=620")
+    linux.mount("shm", folder + "/shm", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, f"mode=1777,size={SHM_BYTES}")
+
+
+def _own_folders(root: str, spec: dict[str, Any]) -> None:
+    for path in ("/proc", "/sys", "/run", "/var"):
+        os.makedirs(root + path, exist_ok=True)
+    for path in ("/run", "/var"):
+        os.chown(root + path, spec["uid"], spec["uid"])
+    os.symlink("/tmp", root + "/var/tmp")  # noqa: S108  # the pod's own
+    linux.mount("proc", root + "/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
+    linux.mount("/sys", root + "/sys", flags=linux.MS_BIND)
+    linux.read_only(root + "/sys")
+    for name, place in (("work", "/workload"), ("tmp", "/tmp"), ("home", "/root")):  # noqa: S108  # the pod's own
+        bind(os.path.join(spec["folder"], name), root + place, writable=True)
+    for name in ("hosts", "hostname"):
+        if os.path.isfile(f"{root}/etc/{name}"):
+            bind(os.path.join(spec["folder"], name), f"{root}/etc/{name}", writable=False)
+
+
+def _volume(root: str, volume: dict[str, Any]) -> None:
+    place = root + os.path.normpath("/" + volume["place"].lstrip("/"))
+    # Everything below `root` was made by us or is read-only, so no link can lead out of it but the system's own.
+    if os.path.realpath(os.path.dirname(place)) != os.path.dirname(place) and not _inside(os.path.dirname(place), root):
+        raise Refused(f"cannot mount at {volume['place']}: a part of it is a link")
+    if volume["kind"] == "memory":
+        os.makedirs(place, exist_ok=True)
+        limit = f",size={volume['size']}" if volume["size"] else ""
+        linux.mount("memory", place, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=1777" + limit)
+        return
+    try:
+        _bind_checked(volume, place)
+    except OSError as exc:
+        raise Refused(f"cannot mount {volume['source']} at {volume['place']}: {os.strerror(exc.errno or 0)}") from None
+
+
+def _bind_checked(volume: dict[str, Any], place: str) -> None:
+    """Look at what was opened, not at its name: a name can be made a link between look and use."""
+    handle = os.open(volume["source"], os.O_PATH | os.O_CLOEXEC)
+    try:
+        found = os.readlink(f"/proc/self/fd/{handle}")
+        if not any(_inside(found, allowed) for allowed in volume["within"]):
+            raise Refused(f"{volume['source']} leads to {found}, which pods may not mount")
+        bind(f"/proc/self/fd/{handle}", place, writable=not volume["readOnly"])
+    finally:
+        os.close(handle)
+
+
+def _inside(path: str, folder: str) -> bool:
+    return os.path.commonpath([os.path.realpath(path), os.path.realpath(folder)]) == os.path.realpath(folder)
+
+
+def bind(source: str, target: str, *, writable: bool) -> None:
+    if os.path.isdir(source):
+        os.makedirs(target, exist_ok=True)
+    elif not os.path.lexists(target):
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+    linux.mount(source, target, flags=linux.MS_BIND | linux.MS_REC)
+    if not writable:
+        linux.read_only(target)

@@ -1,0 +1,16 @@
+"""`python -m aliquot.quickstart`."""
+
+import os
+import sys
+
+
+def _start() -> int:
+    # numpy's libraries read these once, when they are loaded: hence the import below.
+    os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    from aliquot.quickstart.program import main
+
+    return main(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(_start())
