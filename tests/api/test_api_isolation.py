@@ -237,6 +237,25 @@ def test_namespace_of_another_project(office: Office) -> None:
     assert victim in office.admin.get(f"projects/{thief}").ok()["status"]["message"]
 
 
+def test_namespace_of_a_project_to_come(office: Office) -> None:
+    """Nobody takes the namespace of a project that is yet to be made."""
+    later, thief = unique("later"), unique("thief")
+    office.admin.post("projects", named(thief, {"namespace": f"runai-{later}"})).ok(201)
+    until(lambda: office.phase(thief) == "Failed")
+    office.admin.get(f"namespaces/runai-{later}").refused(404)
+    office.admin.post("projects", named(later)).ok(201)
+    office.ready(later)
+
+
+@pytest.mark.parametrize("spec", [{}, {"namespace": "runai"}, {"namespace": "runai-reservation"}])
+def test_namespaces_of_the_platform(office: Office, spec: dict[str, str]) -> None:
+    """No project gets a namespace that the platform keeps for itself."""
+    name = unique("thief") if spec else "reservation"
+    office.admin.post("projects", named(name, spec)).ok(201)
+    until(lambda: office.phase(name) == "Failed")
+    office.admin.delete(f"projects/{name}").ok()
+
+
 def test_own_project_moved_onto_another(office: Office) -> None:
     """Nor does it help to change a project that is one's own; and the refusals tell nothing of the other."""
     victim, mine = office.project(), office.project()
