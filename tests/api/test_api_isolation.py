@@ -237,6 +237,25 @@ def test_namespace_of_another_project(office: Office) -> None:
     assert victim in office.admin.get(f"projects/{thief}").ok()["status"]["message"]
 
 
+def test_namespace_of_a_project_to_come(office: Office) -> None:
+    """Nobody takes the namespace of a project that is yet to be made."""
+    later, thief = unique("later"), unique("thief")
+    office.admin.post("projects", named(thief, {"namespace": f"runai-{later}"})).ok(201)
+    until(lambda: office.phase(thief) == "Failed")
+    office.admin.get(f"namespaces/runai-{later}").refused(404)
+    office.admin.post("projects", named(later)).ok(201)
+    office.ready(later)
+
+
+@pytest.mark.parametrize("spec", [{}, {"namespace": "runai"}, {"namespace": "runai-reservation"}])
+def test_namespaces_of_the_platform(office: Office, spec: dict[str, str]) -> None:
+    """No project gets a namespace that the platform keeps for itself."""
+    name = unique("thief") if spec else "reservation"
+    office.admin.post("projects", named(name, spec)).ok(201)
+    until(lambda: office.phase(name) == "Failed")
+    office.admin.delete(f"projects/{name}").ok()
+
+
 def test_own_project_moved_onto_another(office: Office) -> None:
     """Nor does it help to change a project that is one's own; and the refusals tell nothing of the other."""
     victim, mine = office.project(), office.project()
@@ -249,19 +268,38 @@ def test_own_project_moved_onto_another(office: Office) -> None:
 
 
 def test_status_gives_nothing(office: Office) -> None:
-    """What a project's status says of its namespace is no right to it."""
+    """What a project's status says of its namespace is no right to it; and only the platform says it."""
     victim, mine = office.project(), office.project()
     ann = office.member(mine, "editor")
-    ann.api.patch(f"projects/{mine}/status", {"status": {"namespace": f"runai-{victim}"}}).ok()
+    lie = {"status": {"namespace": f"runai-{victim}"}}
+    ann.api.patch(f"projects/{mine}/status", lie).refused(403)
+    office.admin.patch(f"projects/{mine}/status", lie).ok()
     ann.api.get(f"{space(victim)}/workloads").refused(403)
 
 
-def test_project_made_again(office: Office) -> None:
-    """A rule for one project does not let its holder make the project anew."""
+def test_project_with_rules_stays(office: Office) -> None:
+    """A project that rules name is not deleted: the next one of its name would inherit them."""
     name = office.project()
     ann = office.member(name, "editor")
-    ann.api.delete(f"projects/{name}").ok()
-    ann.api.post("projects", named(name, {"quota": {"gpu": 1000}})).refused(403)
+    ann.api.delete(f"projects/{name}").refused(409)
+    assert name in office.admin.get("projects").names
+
+
+def test_pod_placed_by_its_owner(office: Office) -> None:
+    """Where a pod runs and which GPUs it holds is not its owner's to say."""
+    name = office.project()
+    ann = office.member(name)
+    pods = f"{space(name)}/pods"
+    containers = [{"name": "main", "image": "busybox"}]
+    devices = {"aliquot.dev/devices": '[{"index": 0, "milli": 1000}]'}
+    ann.api.post(pods, named("p", {"containers": containers, "nodeName": "n1"})).refused(403)
+    greedy = named("p", {"containers": containers})
+    greedy["metadata"]["annotations"] = devices
+    ann.api.post(pods, greedy).refused(403)
+    ann.api.post(pods, named("p", {"containers": containers})).ok(201)
+    ann.api.patch(f"{pods}/p", {"metadata": {"annotations": devices}}).refused(403)
+    ann.api.patch(f"{pods}/p", {"spec": {"nodeName": "n1"}}).refused(403)
+    ann.api.patch(f"{pods}/p", {"metadata": {"labels": {"mine": "yes"}}}).ok()
 
 
 def test_namespace_in_the_body(office: Office) -> None:

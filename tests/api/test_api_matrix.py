@@ -96,6 +96,8 @@ def _should(role: str, scope: str, kind: AnyKind, verb: str, whose: str) -> bool
         may_read = administers or role in ("department-administrator", "editor", "research-manager")
         return scope == "cluster" and (administers or (verb == "view" and may_read))
     letter = LETTERS[kind.name]
+    if verb == "status" and not administers:
+        return False  # how things stand is the platform's word
     if letter in "NO" and verb == "view":
         return letter in reads  # nodes and pools are everybody's to see
     if kind.name in ("Node", "NodePool", "SchedulingPolicy"):

@@ -149,9 +149,13 @@ def test_password_hash_is_kept(api: Api, stored_user: Callable[[str], Json]) -> 
 
 
 def test_user_is_gone(office: Office) -> None:
-    """Whom the list of users does not have is nobody, even where a rule still names him."""
+    """A user whom a token or a rule names stays; without them he goes, and his token with him."""
     ann = office.grant(office.person(), "viewer", CLUSTER)
     for name in ann.api.get("tokens").names:
         office.admin.delete(f"tokens/{name}").ok()
+    office.admin.delete(f"users/{ann.name}").refused(409)
+    for rule in office.admin.get("accessrules").ok()["items"]:
+        if rule["spec"]["subject"]["name"] == ann.name:
+            office.admin.delete(f"accessrules/{rule['metadata']['name']}").ok()
     office.admin.delete(f"users/{ann.name}").ok()
     ann.api.get("whoami").refused(401)

@@ -19,6 +19,7 @@ Json = dict[str, Any]
 PREFIX = "/apis/aliquot.dev/v1"
 MERGE_PATCH = "application/merge-patch+json"
 SECONDS = 60.0  # for anything to happen on a busy machine; normally it takes milliseconds
+IDLE_SECONDS = 1.0  # the server hangs up on a connection that is not used for a few seconds
 _numbers = itertools.count()
 
 
@@ -113,6 +114,7 @@ class Api:
         self.token = token
         self._host = str(urlsplit(url).netloc)
         self._connection: http.client.HTTPConnection | None = None
+        self._used = 0.0
         self._others: list[Api] = []
 
     def bearing(self, token: str | None) -> Api:
@@ -149,8 +151,11 @@ class Api:
         sent = {**self.headers, **({"Content-Type": "application/json"} if content is not None else {})}
         if method == "PATCH":
             sent["Content-Type"] = MERGE_PATCH
-        if self._connection is None:
+        if self._connection is None or time.monotonic() - self._used > IDLE_SECONDS:
+            if self._connection is not None:
+                self._connection.close()
             self._connection = self.connect()
+        self._used = time.monotonic()
         try:
             self._connection.request(method, address(path), content, {**sent, **(headers or {})})
             response = self._connection.getresponse()

@@ -53,6 +53,39 @@ async def test_failing_disk(tmp_path: Path, error: str, calls: str) -> None:
     )
 
 
+@pytest.mark.parametrize("calls", ["all", "syncs"])
+def test_first_start_on_a_failing_disk(tmp_path: Path, calls: str) -> None:
+    """A first start on a failing disk ends with one line, and works when the disk does."""
+    folder = tmp_path / "data"
+    disk = Disk(built_shim(tmp_path), folder, tmp_path / "disk")
+    disk.fail(1000, "EIO", calls)
+    server = ServerProcess(folder, environment=disk.environment)
+    assert server.spawn().wait(60) == 1
+    _check_one_error(server.log)
+    disk.heal()
+    assert server.start().stop() == 0
+
+
+def test_start_on_a_failing_disk(tmp_path: Path) -> None:
+    """A later start on a failing disk ends with one line and changes nothing: the token is still good."""
+    folder = tmp_path / "data"
+    disk = Disk(built_shim(tmp_path), folder, tmp_path / "disk")
+    server = ServerProcess(folder, environment=disk.environment).start()
+    token, before = server.token, server.stop()
+    told = server.log
+    disk.fail(1000, "EIO", "all")
+    assert server.spawn().wait(60) == 1
+    _check_one_error(server.log.removeprefix(told))
+    disk.heal()
+    server.start()
+    assert (server.token, before, server.stop()) == (token, 0, 0)
+
+
+def _check_one_error(told: str) -> None:
+    lines = told.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["error", "hint"], lines
+
+
 async def _trouble(disk: Disk, crowd: Crowd, error: str, calls: str) -> None:
     """Now it fails often, now seldom, now always; in between it works."""
     chance = random.Random(error + calls)

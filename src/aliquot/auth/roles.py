@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 
 VIEW: Final = "view"
+# To say how things stand (status) and where a pod runs: the platform's own work, and its administrator's.
+REPORT: Final = "report"
 FULL: Final = frozenset({"view", "create", "edit", "delete"})
 _SEE: Final = frozenset({VIEW})
 
@@ -48,7 +50,7 @@ def _role(full: str = "", view: str = "") -> dict[str, frozenset[str]]:
 
 _ASSETS_VIEW: Final = "departments policies projects workloads data-sources templates"
 ROLES: Final = {
-    "system-administrator": _role(" ".join(sorted(set(ENTITY_OF_KIND.values())))),
+    "system-administrator": dict.fromkeys(ENTITY_OF_KIND.values(), FULL | {REPORT}),
     # Users and access rules are the system administrator's alone: who may change them could give himself any role.
     "department-administrator": _role(
         "policies projects workloads data-sources templates", "departments node-pools nodes users access-rules"

@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 
 from aliquot.control.loop import Loop
 from aliquot.errors import Exists, NotFound
-from aliquot.labels import PROJECT, namespace_of, project_of
+from aliquot.labels import (
+    PROJECT,
+    PROJECT_NAMESPACE_PREFIX,
+    RESERVATION_NAMESPACE,
+    SYSTEM_NAMESPACE,
+    namespace_of,
+    project_of,
+)
 from aliquot.store.informer import Informer, Key
 from aliquot.store.typed import Store
 from aliquot.types import Metadata, Namespace, Project
@@ -27,6 +34,8 @@ class Decision:
 def decide(project: Project, namespace: Namespace | None) -> Decision:
     """What a project's namespace needs, and what its status should say."""
     name = wanted_namespace(project)
+    if namespace is None and _is_kept(project, name):
+        return Decision(message=f"namespace {name} is kept for the platform or for the project of that name")
     if namespace is None:
         return Decision(create_namespace=name, ready=True)
     if namespace.metadata.deleted is not None:
@@ -43,6 +52,14 @@ def decide(project: Project, namespace: Namespace | None) -> Decision:
 
 def wanted_namespace(project: Project) -> str:
     return project.spec.namespace or namespace_of(project.metadata.name)
+
+
+def _is_kept(project: Project, namespace: str) -> bool:
+    """Whose namespace comes later must not find it taken, with somebody else's rights in it."""
+    own = namespace == namespace_of(project.metadata.name)
+    return namespace in (SYSTEM_NAMESPACE, RESERVATION_NAMESPACE) or (
+        namespace.startswith(PROJECT_NAMESPACE_PREFIX) and not own
+    )
 
 
 class Projects:

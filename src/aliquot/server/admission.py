@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from aliquot.errors import Conflict, Fault, Invalid, NotFound
-from aliquot.labels import namespace_of, project_of
+from aliquot.labels import DEVICES, namespace_of, project_of
 from aliquot.store.base import AnyKind, Body, Document
 from aliquot.types import KINDS, check_name, decode, to_json
 from aliquot.types.base import Json
@@ -44,6 +44,12 @@ def admitted(kind: AnyKind, data: Json, *, name: str = "", namespace: str = "", 
     return Document(to_json(typed)) if kind.ours else Document(data)
 
 
+def placement(pod: Document) -> tuple[str | None, str | None]:
+    """The node a pod is bound to and the devices it was given."""
+    node = _at(pod.data, ("spec", "nodeName")) or None
+    return node, _at(pod.data, ("metadata", "annotations", DEVICES))
+
+
 async def check_references(body: Body, kind: AnyKind, data: Json) -> None:
     """Names in an object must be those of objects that exist."""
     for referring, path, referred in _MUST_EXIST:
@@ -67,12 +73,22 @@ async def check_unreferenced(body: Body, kind: AnyKind, name: str) -> None:
         if kind.name == referred:
             listing = await body.list(KINDS.named(referring))
             _refuse(kind, name, referring, [d.name for d in listing.items if _names(_at(d.data, path), name)])
+    if kind.name in ("User", "Project", "Department"):
+        # A rule that outlived what it names would hold for the next one of that name.
+        listing = await body.list(KINDS.named("AccessRule"))
+        _refuse(kind, name, "AccessRule", [d.name for d in listing.items if _is_about(d.data, kind, name)])
     if kind.name == "Project":
         project = await body.get(kind, name)
         namespace = _at(project.data, ("spec", "namespace")) or namespace_of(name)
         if await _is_of(body, namespace, name):
             listing = await body.list(KINDS.named("Workload"), namespace)
             _refuse(kind, name, "Workload", [d.name for d in listing.items])
+
+
+def _is_about(rule: Json, kind: AnyKind, name: str) -> bool:
+    part = _at(rule, ("spec", "subject" if kind.name == "User" else "scope")) or {}
+    kinds = ("user", "application") if kind.name == "User" else (kind.word,)
+    return part.get("kind") in kinds and part.get("name") == name
 
 
 async def _is_of(body: Body, namespace: str, project: str) -> bool:

@@ -113,18 +113,21 @@ class Objects:
         else:
             self._access.require(caller, "create", kind, namespace, name)
         document = admission.admitted(kind, data, namespace=namespace, fresh=True)
+        self._check_placement(caller, kind, document, None)
         await admission.check_references(self._body, kind, document.data)
         return self._answer(kind, await self._body.create(kind, document), 201)
 
     async def replace(self, request: Request, kind: AnyKind) -> Response:
         caller = await self._caller(request)
         name, namespace = _place(request)
-        self._access.require(caller, "edit", kind, namespace, name)
+        self._access.require(caller, _action(request), kind, namespace, name)
         data = await secrets.kept(self._body, kind, await read_json(request), name)
         document = admission.admitted(kind, data, name=name, namespace=namespace, fresh=False)
         if _wants_status(request):
             return self._answer(kind, await self._body.update_status(kind, document))
         await self._check_move(caller, kind, document)
+        if kind.name == "Pod":
+            self._check_placement(caller, kind, document, await self._body.get(kind, name, namespace))
         await admission.check_references(self._body, kind, document.data)
         return self._answer(kind, await self._body.update(kind, document))
 
@@ -132,7 +135,7 @@ class Objects:
         """RFC 7386. The result is checked as a whole, so a patch cannot make an object that a create could not."""
         caller = await self._caller(request)
         name, namespace = _place(request)
-        self._access.require(caller, "edit", kind, namespace, name)
+        self._access.require(caller, _action(request), kind, namespace, name)
         change = await read_json(request)
         version = (
             (change.get("metadata") or {}).get("resourceVersion") if isinstance(change.get("metadata"), dict) else None
@@ -153,6 +156,7 @@ class Objects:
         merged = rules.merged(old.data, change)
         new = admission.admitted(kind, merged, name=name, namespace=namespace, fresh=False)
         await self._check_move(caller, kind, new, old)
+        self._check_placement(caller, kind, new, old)
         await admission.check_references(self._body, kind, new.data)
         # What differs after checking, not what was sent: the stored form is canonical.
         difference = rules.difference(old.data, new.data)
@@ -167,6 +171,11 @@ class Objects:
         before = department_of((old or await self._body.get(kind, new.name)).data)
         if department_of(new.data) != before:
             self._access.require_department(caller, kind, department_of(new.data))
+
+    def _check_placement(self, caller: Caller, kind: AnyKind, new: Document, old: Document | None) -> None:
+        """Where a pod runs and which GPUs it holds is the scheduler's word, not its owner's."""
+        if kind.name == "Pod" and admission.placement(new) != (admission.placement(old) if old else (None, None)):
+            self._access.require(caller, "report", kind, new.namespace, new.name)
 
     async def delete(self, request: Request, kind: AnyKind) -> Response:
         caller = await self._caller(request)
@@ -287,6 +296,10 @@ def _place(request: Request) -> tuple[str, str]:
 def _selection(request: Request) -> dict[str, str]:
     query = request.query_params
     return {"labels": query.get("labelSelector", ""), "fields": query.get("fieldSelector", "")}
+
+
+def _action(request: Request) -> str:
+    return "report" if _wants_status(request) else "edit"
 
 
 def _wants_status(request: Request) -> bool:

@@ -69,6 +69,11 @@ def patch(
     shelf: Shelf, kind: AnyKind, name: str, namespace: str, change: Json, *, version: str, status: bool
 ) -> Document:
     old = require(shelf, kind, name, namespace)
+    new = rules.merged(old.data, change)
+    given = new.get("metadata") or {}
+    # First, as on Kubernetes: no later version would make this patch right.
+    if (given.get("name"), given.get("namespace") or "") != (old.name, old.namespace):
+        raise Invalid.because(kind.word, [Fault("metadata", "name and namespace cannot be changed")])
     if version and version != old.version:
         raise Conflict(f"{kind.word} {name!r} has changed since version {version}", hint="read it again")
     if kind.name == "Pod" and (change.get("spec") or {}).get("nodeName"):
@@ -76,10 +81,6 @@ def patch(
         if node := (old.data.get("spec") or {}).get("nodeName"):
             # Once, even to the same node: who binds must know that nobody did before.
             raise Conflict(f"pod {name!r} is already assigned to node {node!r}")
-    new = rules.merged(old.data, change)
-    given = new.get("metadata") or {}
-    if (given.get("name"), given.get("namespace") or "") != (old.name, old.namespace):
-        raise Invalid.because(kind.word, [Fault("metadata", "name and namespace cannot be changed")])
     asked = (change.get("metadata") or {}).get("resourceVersion")
     new["metadata"] = {**(new.get("metadata") or {}), "resourceVersion": asked or old.version}
     return _apply(shelf, kind, old, rules.changed(kind, old.data, new, status=status))
