@@ -2,6 +2,7 @@
 
 aliquot.db     the store                         server.json   where the running server is
 admin.token    the administrator's token, 0600   lock          held by the one process that serves the folder
+    stop-jobs      there: the next end of the server stops the jobs too (`aliquot down`)
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Folder:
         self.database = path / "aliquot.db"
         self.token = path / TOKEN_FILE
         self.server = path / SERVER_FILE
+        self._stop_jobs = path / "stop-jobs"
 
     def prepare(self) -> None:
         """Make the folder, for its owner only."""
@@ -77,6 +79,17 @@ class Folder:
             "started": units.timestamp_text(int(now)),
         }
         self._write(self.server, json.dumps(facts, indent=2) + "\n", 0o644)
+
+    def stop_jobs(self, wanted: bool) -> None:
+        """Whether the end of the server ends the jobs as well; else they run on and the next start finds them."""
+        if wanted:
+            self._write(self._stop_jobs, "", 0o600)
+        else:
+            self._stop_jobs.unlink(missing_ok=True)
+
+    @property
+    def jobs_must_stop(self) -> bool:
+        return self._stop_jobs.exists()
 
     def retract(self) -> None:
         self.server.unlink(missing_ok=True)

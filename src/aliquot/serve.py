@@ -20,18 +20,20 @@ from typing import Any
 import structlog
 import uvicorn
 
+from aliquot.agent.local import LocalAgent, local_agent
 from aliquot.control.bootstrap import bootstrap
 from aliquot.control.garbage import Garbage
 from aliquot.control.projects import Projects
+from aliquot.control.scheduler import Scheduler
+from aliquot.control.workloads import Workloads
 from aliquot.errors import Invalid, PlatformError
 from aliquot.folder import Folder
 from aliquot.server.app import Service, application
 from aliquot.store.base import Body
-from aliquot.store.informer import typed
 from aliquot.store.sqlite import SqliteBody
 from aliquot.store.typed import Store
 from aliquot.telemetry import logs
-from aliquot.types import Namespace, Project
+from aliquot.types import Namespace, Node, Pod, Project, Workload
 
 log = structlog.get_logger()
 _STOP_SECONDS = 5  # for answers under way; watches end at once
@@ -42,6 +44,8 @@ class Options:
     data_dir: Path
     host: str = "127.0.0.1"
     port: int = 7520
+    simulate: str | None = None  # a preset or a file; None: the GPUs of this machine, else the demo
+    host_paths: tuple[str, ...] = ()  # folders of this machine that jobs may mount
     kubeconfig: Path | None = None
     context: str | None = None
     log_format: str = "text"
@@ -92,7 +96,13 @@ def _listening(host: str, port: int) -> socket.socket:
 async def _run(options: Options, folder: Folder, listener: socket.socket) -> None:
     async with _body(options, folder) as (body, flavour):
         await bootstrap(Store(body), folder)
-        service = Service(body, flavour=flavour)
+        agent = await _agent(options, folder, body) if options.kubeconfig is None else None
+        service = Service(
+            body,
+            flavour=flavour,
+            streams=agent.runtime if agent else None,
+            facts={"isolation": agent.runtime.isolation} if agent else {},
+        )
         server = _Server(
             uvicorn.Config(
                 application(service),
@@ -108,7 +118,8 @@ async def _run(options: Options, folder: Folder, listener: socket.socket) -> Non
         host, port = listener.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         async with asyncio.TaskGroup() as group:
-            background = [group.create_task(work) for work in _loops(body, service)]
+            deciding = [group.create_task(work) for work in _deciding(body, service, agent)]
+            background = [group.create_task(work) for work in _loops(body, service, agent)]
             serving = group.create_task(server.serve(sockets=[listener]))
             group.create_task(_announce(service, server, folder, url, flavour))
             await asyncio.wait((serving, group.create_task(stop.wait())), return_when=asyncio.FIRST_COMPLETED)
@@ -116,17 +127,32 @@ async def _run(options: Options, folder: Folder, listener: socket.socket) -> Non
             server.should_exit = True
             await serving
             folder.retract()
+            # Nobody may start again what is stopped now.
+            for task in deciding:
+                task.cancel()
+            if agent is not None and folder.jobs_must_stop:
+                await agent.stop_jobs()
+            folder.stop_jobs(False)
             for task in background:
                 task.cancel()
         log.info("stopped")
 
 
-def _loops(body: Body, service: Service) -> list[Coroutine[Any, Any, None]]:
-    """Everything that runs beside the server."""
-    store = Store(body)
-    projects, namespaces = typed(body, Project), typed(body, Namespace)
-    runs = [informer.run() for informer in (*service.access.informers, projects, namespaces)]
-    runs.append(Projects(store, projects, namespaces).loop.run())
+def _deciding(body: Body, service: Service, agent: LocalAgent | None) -> list[Coroutine[Any, Any, None]]:
+    """The loops that decide what should be."""
+    store, of = Store(body), service.informers.of
+    runs = [Projects(store, of(Project), of(Namespace)).loop.run()]
+    if agent is not None:
+        runs.append(Workloads(store, of(Workload), of(Pod), of(Namespace)).loop.run())
+        runs.append(Scheduler(store, of(Node), of(Pod), of(Project), of(Namespace), of(Workload)).run())
+    return runs
+
+
+def _loops(body: Body, service: Service, agent: LocalAgent | None) -> list[Coroutine[Any, Any, None]]:
+    """Everything else that runs beside the server."""
+    runs = [informer.run() for informer in service.informers]
+    if agent is not None:
+        runs += agent.runs()
     if not body.collects_orphans:
         garbage = Garbage(body)
         runs += [informer.run() for informer in garbage.informers.values()]
@@ -136,13 +162,16 @@ def _loops(body: Body, service: Service) -> list[Coroutine[Any, Any, None]]:
 
 async def _announce(service: Service, server: uvicorn.Server, folder: Folder, url: str, flavour: str) -> None:
     """Say where we are once requests are answered, not before."""
-    for informer in service.access.informers:
-        await informer.synced.wait()
+    await service.informers.wait()
     while not server.started and not service.stopping.is_set():  # noqa: ASYNC110  # uvicorn has no event for it
         await asyncio.sleep(0.01)
     if not service.stopping.is_set():
         folder.announce(url, flavour, time.time())
         log.info("serving", url=url, data=str(folder.path), flavour=flavour)
+
+
+async def _agent(options: Options, folder: Folder, body: Body) -> LocalAgent:
+    return await local_agent(Store(body), folder.path, options.simulate, options.host_paths)
 
 
 @asynccontextmanager

@@ -12,6 +12,9 @@ from typing import Protocol
 
 from aliquot.types import Pod
 
+# The header of an answer that says where in the log it begins.
+LOG_OFFSET = "Aliquot-Log-Offset"
+
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
@@ -23,6 +26,8 @@ class LogOptions:
     timestamps: bool = False
     previous: bool = False  # of the container before the last restart
     limit_bytes: int | None = None
+    # Bytes from the log's beginning: go on from exactly there. Wins over tail_lines and since.
+    offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,9 @@ class Session(Protocol):
 class Streams(Protocol):
     def logs(self, pod: Pod, options: LogOptions) -> AsyncIterator[bytes]:
         """Pieces of the log, in order. `Conflict` says why there is none (not started, image unknown)."""
+
+    def log_start(self, pod: Pod, options: LogOptions) -> int | None:
+        """At which offset of the log `logs` will begin, so that a reader can go on after a break; None: not known."""
 
     async def exec(self, pod: Pod, command: Sequence[str], *, tty: bool, size: TerminalSize) -> Session:
         """Start a command in the pod's main container. `Conflict` when it does not run."""

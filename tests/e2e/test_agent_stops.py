@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 from aliquot.agent.runtimes import linux
-from bodies.running import until
+from aliquot.streams import LogOptions
 from pods.world import World, pod, shell
 
 
 async def test_term_first(world: World) -> None:
-    """A pod that is deleted gets TERM, may say goodbye, and is gone with its folder."""
-    async with world.agent():
-        seen = await world.run(shell("p-0-0", "trap 'echo bye > bye; exit 0' TERM; echo up; while :; do sleep 0.05; done"))
+    """A pod that is deleted gets TERM, may say goodbye in its log, and is gone with its folder."""
+    script = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+    async with world.agent() as runtime:
+        seen = await world.run(shell("p-0-0", script))
         await world.printed(seen, "up")
-        log = world.data / "pods" / seen.metadata.uid / "work" / "bye"
-        goodbye = os.open(log.parent, os.O_RDONLY)
+        following = runtime.logs(seen, LogOptions(follow=True))
         await world.delete(seen)
-
-        async def said() -> bool:
-            return not log.parent.exists() or log.exists()
-
-        await until(said)
-        os.close(goodbye)
+        assert b"".join([piece async for piece in following]) == b"up\nbye\n"
         await world.gone(seen)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,11 +17,11 @@ from aliquot.agent.images import Catalogue
 from aliquot.agent.machine import Backoff
 from aliquot.agent.runner import Agent
 from aliquot.agent.runtimes.process import LogLimits, ProcessRuntime
-from aliquot.errors import NotFound
+from aliquot.errors import Exists, NotFound
 from aliquot.store.memory import MemoryBody
 from aliquot.store.typed import Store
 from aliquot.streams import LogOptions
-from aliquot.types import Container, Device, DeviceShare, Metadata, Pod, shares_text
+from aliquot.types import Container, Device, DeviceShare, Metadata, Namespace, Pod, shares_text
 from aliquot.types.pod import EnvVar, PodSpec, Resources, VolumeMount
 from bodies.running import running, until
 
@@ -86,9 +86,9 @@ class World:
     data: Path
     isolated: bool
     store: Store = field(default_factory=lambda: Store(MemoryBody()))
-    log_limits: LogLimits = LogLimits()
+    log_limits: LogLimits = field(default_factory=LogLimits)
     host_paths: tuple[str, ...] = ()
-    backoff: Backoff = Backoff(first=0.05, longest=0.2)
+    backoff: Backoff = field(default_factory=lambda: Backoff(first=0.05, longest=0.2))
     runtime: ProcessRuntime = field(init=False)
 
     @asynccontextmanager
@@ -111,6 +111,8 @@ class World:
         return await self.store.get(Pod, seen.metadata.name, seen.metadata.namespace)
 
     async def create(self, wanted: Pod) -> Pod:
+        with suppress(Exists):
+            await self.store.create(Namespace(metadata=Metadata(name=wanted.metadata.namespace)))
         return await self.store.create(wanted)
 
     async def phase(self, seen: Pod, *phases: str) -> Pod:
@@ -159,5 +161,3 @@ class World:
 def code(seen: Pod) -> int | None:
     ended = seen.status.container_statuses[0].state.terminated
     return ended.exit_code if ended else None
-
-

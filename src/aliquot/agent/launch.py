@@ -18,7 +18,7 @@ from aliquot.errors import Invalid
 from aliquot.types import Container, Pod, shares_of
 from aliquot.types.pod import EnvVar
 
-_REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
+_REFERENCE = re.compile(r"\$\$(?=\()|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 _FIELD = re.compile(r"^metadata\.(labels|annotations)\['(.+)'\]$")
 
 
@@ -105,7 +105,10 @@ def _resolved(container: Container, env: Mapping[str, str], images: Images) -> R
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:
-    """$(NAME) as Kubernetes reads it: a variable's value, unchanged when there is none; $$ is one dollar."""
+    """$(NAME) as Kubernetes reads it: a variable's value, unchanged when there is none; $$(NAME) is not read.
+
+    Only before a bracket: Kubernetes makes one dollar of every two, which breaks each script that says $$.
+    """
     return _REFERENCE.sub(lambda found: "$" if found[0] == "$$" else env.get(found[1], found[0]), text)
 
 

@@ -251,7 +251,8 @@ def _wanted(state: State, event: Wanted) -> Step:
     if problem:
         ending = Ending(128, "UnexpectedAdmissionError", problem, finished=event.at)
         return _kept(state, replace(task, stage=Stage.ENDED, ending=ending), report=True)
-    return _kept(state, task, Start(uid, event.attempt), report=True)
+    # What was accepted before has been reported before, and may have come further since.
+    return _kept(state, task, Start(uid, event.attempt), report=not event.found)
 
 
 def _unwanted(state: State, event: Unwanted) -> Step:

@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import click
@@ -40,6 +41,9 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         ctx.meta.setdefault(GLOBALS, {})[param.name] = value
 
 
+_LEVELS = click.Choice(["debug", "info", "warn", "error"])
+
+
 def global_options(hidden: bool) -> list[click.Option]:
     """New option objects each time: click ties an option to one command."""
 
@@ -54,6 +58,7 @@ def global_options(hidden: bool) -> list[click.Option]:
         option("--config-file", metavar="NAME", help="File of your settings; else RUNAI_CLI_CONFIG_FILE."),
         option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
         option("-d", "--debug", is_flag=True, help="Show the traceback of an error."),
+        option("--loglevel", metavar="LEVEL", type=_LEVELS, help="debug, info, warn or error; info."),
     ]
 
 
@@ -132,7 +137,11 @@ class Program(Lazy):
 def _debug(arguments: Sequence[str]) -> bool:
     # Read from the words themselves: an error may come before anything was parsed.
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    return "--debug" in own or "-d" in own
+    return "--debug" in own or "-d" in own or "--loglevel=debug" in own or _follows(own, "--loglevel", "debug")
+
+
+def _follows(words: Sequence[str], flag: str, value: str) -> bool:
+    return any(pair == (flag, value) for pair in pairwise(words))
 
 
 def _report(error: BaseException, *, debug: bool) -> int:

@@ -17,7 +17,7 @@ import click
 from aliquot.cli.program import Verb
 from aliquot.cli.session import Session, session
 from aliquot.errors import Denied, PlatformError, Unavailable
-from aliquot.folder import Running, running_server
+from aliquot.folder import Folder, Running, running_server
 
 PORT = 7520
 _POLL_S = 0.05
@@ -30,6 +30,12 @@ _QUIET_S = 2.0
     "--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 takes a free one."
 )
 @click.option("--listen-anywhere", is_flag=True, help="Allow an address that other machines reach, without TLS.")
+@click.option(
+    "--simulate",
+    metavar="PRESET|FILE",
+    help="Simulate GPUs: demo, laptop, empty or a file. Without it this machine's GPUs, or demo where there are none.",
+)
+@click.option("--allow-host-path", "host_paths", multiple=True, metavar="DIR", help="Folder that jobs may mount.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Serve this Kubernetes cluster.")
 @click.option("--context", metavar="NAME", help="Which context of the kubeconfig; its current one.")
 @click.option(
@@ -47,6 +53,8 @@ def up(
     host: str,
     port: int,
     listen_anywhere: bool,
+    simulate: str | None,
+    host_paths: tuple[str, ...],
     kubeconfig: Path | None,
     context: str | None,
     log_format: str,
@@ -62,6 +70,8 @@ def up(
         data_dir=session().data_dir,
         host=host,
         port=port,
+        simulate=simulate,
+        host_paths=host_paths,
         kubeconfig=kubeconfig,
         context=context,
         log_format=log_format,
@@ -90,14 +100,19 @@ def _is_loopback(host: str) -> bool:
 
 
 @click.command(cls=Verb, shown=("--data-dir",))
-@click.option("--timeout", default=30, show_default=True, type=click.IntRange(1), help="Seconds to wait for the end.")
-def down(timeout: int) -> int:
-    """Stop the server of this machine, and wait until it has ended."""
+@click.option("--timeout", default=90, show_default=True, type=click.IntRange(1), help="Seconds to wait for the end.")
+@click.option("--keep-jobs", is_flag=True, help="Leave jobs running; the next `up` finds them (as Ctrl-C does).")
+def down(timeout: int, keep_jobs: bool) -> int:
+    """Stop the server of this machine and its jobs, and wait until they have ended.
+
+    Jobs keep their place: the next `up` queues them again, and training goes on from its last checkpoint.
+    """
     here = session()
     server = running_server(here.data_dir)
     if server is None or not server.alive:
         click.echo(f"no server is running for {here.data_dir}")
         return 0
+    Folder(here.data_dir).stop_jobs(not keep_jobs)
     stop(here, server, timeout)
     click.echo(f"server stopped (pid {server.pid}, {server.url})")
     return 0

@@ -89,7 +89,7 @@ def session(ctx: click.Context | None = None) -> Session:
     return Session(
         asked=Asked(given.get("url", ""), given.get("token_file", ""), given.get("data_dir", "")),
         settings_path=settings_file(given.get("config_path", ""), given.get("config_file", "")),
-        quiet=bool(given.get("quiet")),
+        quiet=bool(given.get("quiet")) or given.get("loglevel") in ("warn", "error"),
     )
 
 

@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from aliquot.client.connection import Connection
 from aliquot.store.base import Body
 from aliquot.streams import LogOptions, Session, TerminalSize
 from aliquot.types.base import Json
+
+if TYPE_CHECKING:
+    from aliquot.client.streams import Log
 
 # How long reads are tried again. A restarting server is back within it, and people wait no longer for an answer.
 PATIENCE_S = 3.0
@@ -30,8 +33,8 @@ class Server(Body, Protocol):
     async def whoami(self) -> Json:
         """{"user", "subject", "roles"}"""
 
-    def logs(self, namespace: str, pod: str, options: LogOptions) -> AsyncIterator[bytes]:
-        """Pieces of a pod's log. `Unavailable` when the connection broke; `Conflict` when there is none yet."""
+    def logs(self, namespace: str, pod: str, options: LogOptions) -> AbstractAsyncContextManager[Log]:
+        """A pod's log, for as long as the block lasts; `Conflict` when there is none yet."""
 
     def exec(
         self, namespace: str, pod: str, command: Sequence[str], *, tty: bool, stdin: bool, size: TerminalSize

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
 from aliquot.client import streams
 from aliquot.client.connection import Connection
+from aliquot.client.streams import Log
 from aliquot.labels import API_VERSION
 from aliquot.store.rest import RestBody
 from aliquot.store.transport import Endpoint, Patience
@@ -22,8 +23,8 @@ class RemoteServer(RestBody):
     async def whoami(self) -> Json:
         return await self._transport.read(f"/apis/{API_VERSION}/whoami")
 
-    def logs(self, namespace: str, pod: str, options: LogOptions) -> AsyncIterator[bytes]:
-        return streams.read_log(self._connection, namespace, pod, options)
+    def logs(self, namespace: str, pod: str, options: LogOptions) -> AbstractAsyncContextManager[Log]:
+        return streams.open_log(self._connection, namespace, pod, options)
 
     def exec(
         self, namespace: str, pod: str, command: Sequence[str], *, tty: bool, stdin: bool, size: TerminalSize

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 from urllib.parse import quote
 
 import aiohttp
@@ -21,7 +22,7 @@ from aliquot.errors import PlatformError, Unavailable
 from aliquot.labels import API_VERSION
 from aliquot.store.answers import error_from, error_of
 from aliquot.store.transport import CONNECT_SECONDS, FOREIGN, foreign
-from aliquot.streams import LogOptions, TerminalSize
+from aliquot.streams import LOG_OFFSET, LogOptions, TerminalSize
 from aliquot.types.base import Json
 
 PROTOCOL = "v5.channel.k8s.io"
@@ -43,6 +44,8 @@ def log_query(options: LogOptions, now: float) -> dict[str, str]:
         query["sinceSeconds"] = str(max(1, math.ceil(now - options.since)))
     if options.limit_bytes is not None:
         query["limitBytes"] = str(options.limit_bytes)
+    if options.offset is not None:
+        query["offset"] = str(options.offset)
     return query
 
 
@@ -53,10 +56,18 @@ def _http(connection: Connection) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(headers=headers, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar())
 
 
-async def read_log(
-    connection: Connection, namespace: str, pod: str, options: LogOptions
-) -> AsyncGenerator[bytes, None]:
-    """Pieces of a log, in order; `Unavailable` when the connection broke before the server ended it."""
+class Log(NamedTuple):
+    """A log that is being read."""
+
+    # Bytes from the log's beginning at which this answer begins; None where the server does not say.
+    offset: int | None
+    # In order; `Unavailable` when the connection broke before the server ended it.
+    pieces: AsyncIterator[bytes]
+
+
+@asynccontextmanager
+async def open_log(connection: Connection, namespace: str, pod: str, options: LogOptions) -> AsyncIterator[Log]:
+    """A log, for as long as the block lasts."""
     url = connection.url + pod_path(namespace, pod, "log")
     try:
         async with (
@@ -65,10 +76,18 @@ async def read_log(
         ):
             if answer.status >= 300:
                 raise error_of(answer.status, await answer.read())
-            async for piece in answer.content.iter_any():
-                yield piece
-    except FOREIGN as exc:
+            offset = answer.headers.get(LOG_OFFSET, "")
+            yield Log(int(offset) if offset.isdigit() else None, _pieces(answer, connection.url))
+    except aiohttp.ClientError as exc:
         raise foreign(exc, connection.url) from exc
+
+
+async def _pieces(answer: aiohttp.ClientResponse, url: str) -> AsyncGenerator[bytes, None]:
+    try:
+        async for piece in answer.content.iter_any():
+            yield piece
+    except FOREIGN as exc:
+        raise foreign(exc, url) from exc
 
 
 @asynccontextmanager

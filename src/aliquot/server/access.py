@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from aliquot.auth import tokens
 from aliquot.auth.roles import VIEW, Grant, Place, allowed, everywhere
@@ -17,7 +17,7 @@ from aliquot.auth.tokens import Secret
 from aliquot.errors import Denied, Invalid, NotFound, Unauthenticated
 from aliquot.labels import DEFAULT_DEPARTMENT, SYSTEM_NAMESPACE, project_of
 from aliquot.store.base import AnyKind, Body, Document
-from aliquot.store.informer import Informer, typed
+from aliquot.store.informer import Informers
 from aliquot.types import KINDS, AccessRule, Json, Namespace, Project, Token, User, check_name, decode
 
 T = TypeVar("T")
@@ -41,14 +41,14 @@ class Caller:
 class Access:
     """Authentication and authorisation for one server."""
 
-    def __init__(self, body: Body, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, body: Body, informers: Informers, clock: Callable[[], float] = time.time) -> None:
         self._body = body
         self._clock = clock
-        self._tokens: Informer[Token] = typed(body, Token)
-        self._users: Informer[User] = typed(body, User)
-        self._rules: Informer[AccessRule] = typed(body, AccessRule)
-        self._projects: Informer[Project] = typed(body, Project)
-        self._namespaces: Informer[Namespace] = typed(body, Namespace)
+        self._tokens = informers.of(Token)
+        self._users = informers.of(User)
+        self._rules = informers.of(AccessRule)
+        self._projects = informers.of(Project)
+        self._namespaces = informers.of(Namespace)
         # Deleted here a moment ago, and the informer has not heard of it yet.
         self._forgotten: set[str] = set()
         # Grows whenever somebody's rights may have changed; who holds a caller for long looks at it.
@@ -59,10 +59,6 @@ class Access:
 
     def _count(self) -> None:
         self.turn += 1
-
-    @property
-    def informers(self) -> tuple[Informer[Any], ...]:
-        return self._tokens, self._users, self._rules, self._projects, self._namespaces
 
     # --- who
 

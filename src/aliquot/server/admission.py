@@ -44,10 +44,24 @@ def admitted(kind: AnyKind, data: Json, *, name: str = "", namespace: str = "", 
     return Document(to_json(typed)) if kind.ours else Document(data)
 
 
-def placement(pod: Document) -> tuple[str | None, str | None]:
-    """The node a pod is bound to and the devices it was given."""
-    node = _at(pod.data, ("spec", "nodeName")) or None
-    return node, _at(pod.data, ("metadata", "annotations", DEVICES))
+# Fields that only the platform and its administrators write.
+TRUSTED = {
+    "Pod": (("spec", "nodeName"), ("metadata", "annotations", DEVICES)),
+    "Workload": (("spec", "subject"),),
+}
+
+
+def trusted(kind: AnyKind, document: Document | None) -> tuple[Any, ...]:
+    """What an object says in those fields."""
+    paths = TRUSTED.get(kind.name, ())
+    return tuple((_at(document.data, path) or None) if document else None for path in paths)
+
+
+def signed(kind: AnyKind, document: Document, subject: str) -> Document:
+    """A new workload carries who really submitted it."""
+    if kind.name != "Workload" or _at(document.data, ("spec", "subject")):
+        return document
+    return Document({**document.data, "spec": {**(document.data.get("spec") or {}), "subject": subject}})
 
 
 async def check_references(body: Body, kind: AnyKind, data: Json) -> None:

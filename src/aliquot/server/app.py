@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aliquot import __version__
@@ -20,9 +20,13 @@ from aliquot.errors import NotFound, PlatformError, Unavailable
 from aliquot.server.access import Access
 from aliquot.server.answers import error_response, json_response
 from aliquot.server.objects import PREFIX, Objects
+from aliquot.server.streams import StreamRoutes
 from aliquot.store.base import Body
+from aliquot.store.informer import Informers
+from aliquot.store.typed import Store
+from aliquot.streams import Streams
 from aliquot.telemetry.metrics import Metrics
-from aliquot.types import KINDS
+from aliquot.types import KINDS, Json
 
 log = structlog.get_logger()
 
@@ -30,27 +34,33 @@ log = structlog.get_logger()
 class Service:
     """Everything a running server has: its store, its access tables, its figures, and the wish to stop."""
 
-    def __init__(self, body: Body, *, flavour: str = "embedded") -> None:
+    def __init__(
+        self, body: Body, *, flavour: str = "embedded", streams: Streams | None = None, facts: Json | None = None
+    ) -> None:
         self.body = body
         self.flavour = flavour
-        self.access = Access(body)
+        self.streams = streams
+        self.facts = facts or {}  # what `aliquot status` shows beside the objects
+        self.informers = Informers(body)
+        self.access = Access(body, self.informers)
         self.metrics = Metrics()
         self.stopping = asyncio.Event()
 
     @property
     def ready(self) -> bool:
-        return not self.stopping.is_set() and all(informer.synced.is_set() for informer in self.access.informers)
+        return not self.stopping.is_set() and self.informers.synced
 
 
 def application(service: Service) -> ASGIApp:
-    """The ASGI application. The caller runs `service.access.informers`."""
-    routes = [
+    """The ASGI application. The caller runs `service.informers`."""
+    routes: list[BaseRoute] = [
         Route("/healthz", _healthz),
         Route("/livez", _healthz),
         Route("/readyz", _Readiness(service), methods=["GET"]),
         Route("/metrics", _Figures(service), methods=["GET"]),
         Route("/openapi.json", _openapi),
         Route(f"{PREFIX}/whoami", _Whoami(service), methods=["GET"]),
+        *StreamRoutes(Store(service.body), service.access, service.streams, service.stopping).routes(),
         *Objects(service.body, service.access, service.stopping).routes(),
     ]
     handlers = {HTTPException: _http_error, PlatformError: _refusal, Exception: _failure}
@@ -184,6 +194,6 @@ class _Whoami:
             "subject": caller.subject,
             "user": caller.subject,
             "roles": roles,
-            "server": {"version": __version__, "flavour": self._service.flavour},
+            "server": {"version": __version__, "flavour": self._service.flavour, **self._service.facts},
         }
         await json_response(answer)(scope, receive, send)

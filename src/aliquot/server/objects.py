@@ -113,7 +113,8 @@ class Objects:
         else:
             self._access.require(caller, "create", kind, namespace, name)
         document = admission.admitted(kind, data, namespace=namespace, fresh=True)
-        self._check_placement(caller, kind, document, None)
+        self._check_trusted(caller, kind, document, None)
+        document = admission.signed(kind, document, caller.subject)
         await admission.check_references(self._body, kind, document.data)
         return self._answer(kind, await self._body.create(kind, document), 201)
 
@@ -126,8 +127,8 @@ class Objects:
         if _wants_status(request):
             return self._answer(kind, await self._body.update_status(kind, document))
         await self._check_move(caller, kind, document)
-        if kind.name == "Pod":
-            self._check_placement(caller, kind, document, await self._body.get(kind, name, namespace))
+        if kind.name in admission.TRUSTED:
+            self._check_trusted(caller, kind, document, await self._body.get(kind, name, namespace))
         await admission.check_references(self._body, kind, document.data)
         return self._answer(kind, await self._body.update(kind, document))
 
@@ -156,7 +157,7 @@ class Objects:
         merged = rules.merged(old.data, change)
         new = admission.admitted(kind, merged, name=name, namespace=namespace, fresh=False)
         await self._check_move(caller, kind, new, old)
-        self._check_placement(caller, kind, new, old)
+        self._check_trusted(caller, kind, new, old)
         await admission.check_references(self._body, kind, new.data)
         # What differs after checking, not what was sent: the stored form is canonical.
         difference = rules.difference(old.data, new.data)
@@ -172,9 +173,9 @@ class Objects:
         if department_of(new.data) != before:
             self._access.require_department(caller, kind, department_of(new.data))
 
-    def _check_placement(self, caller: Caller, kind: AnyKind, new: Document, old: Document | None) -> None:
-        """Where a pod runs and which GPUs it holds is the scheduler's word, not its owner's."""
-        if kind.name == "Pod" and admission.placement(new) != (admission.placement(old) if old else (None, None)):
+    def _check_trusted(self, caller: Caller, kind: AnyKind, new: Document, old: Document | None) -> None:
+        """Where a pod runs, which GPUs it holds and who submitted a workload is not their owner's to say."""
+        if admission.trusted(kind, new) != admission.trusted(kind, old):
             self._access.require(caller, "report", kind, new.namespace, new.name)
 
     async def delete(self, request: Request, kind: AnyKind) -> Response:

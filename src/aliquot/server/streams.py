@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import time
 from collections.abc import AsyncIterator
@@ -24,7 +25,7 @@ from aliquot.server.access import Access
 from aliquot.server.answers import error_response
 from aliquot.server.objects import PREFIX
 from aliquot.store.typed import Store
-from aliquot.streams import LogOptions, Session, Streams, TerminalSize
+from aliquot.streams import LOG_OFFSET, LogOptions, Session, Streams, TerminalSize
 from aliquot.types import KINDS, Pod
 
 PROTOCOL = "v5.channel.k8s.io"
@@ -50,12 +51,14 @@ class StreamRoutes:
         self._access.require(caller, "view", KINDS.of(Pod), namespace, name)
         options = _options(request.query_params)
         pod = await self._store.get(Pod, name, namespace)
-        source = aiter(self._runner().logs(pod, options))
+        start = self._runner().log_start(pod, options)
+        source = aiter(self._runner().logs(pod, dataclasses.replace(options, offset=start)))
         first = asyncio.ensure_future(anext(source))
         await asyncio.wait((first,), timeout=_OPENING_SECONDS)
         if first.done() and isinstance(first.exception(), PlatformError):
             raise first.exception() or AssertionError
-        return StreamingResponse(self._pieces(first, source), media_type="text/plain; charset=utf-8")
+        headers = {} if start is None else {LOG_OFFSET: str(start)}
+        return StreamingResponse(self._pieces(first, source), headers=headers, media_type="text/plain; charset=utf-8")
 
     async def _pieces(self, first: asyncio.Future[bytes], source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """The log's pieces, until it ends, the reader goes or the server stops."""
@@ -177,6 +180,7 @@ def _options(query: QueryParams) -> LogOptions:
         timestamps=_flag(query, "timestamps"),
         previous=_flag(query, "previous"),
         limit_bytes=_whole(query, "limitBytes", 0) if query.get("limitBytes") else None,
+        offset=_whole(query, "offset", 0) if query.get("offset") else None,
     )
 
 

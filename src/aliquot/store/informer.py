@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import structlog
 
@@ -116,6 +116,31 @@ class Informer(Generic[T]):
             return
         for listener in self._listeners:
             listener(key, old, new)
+
+
+class Informers:
+    """One informer a type, shared by everybody in the process, so that an object is read and kept once."""
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+        self._by_type: dict[type, Informer[Any]] = {}
+
+    def of(self, cls: type[T]) -> Informer[T]:
+        """Ask before `run`: what is asked for later is not run."""
+        if cls not in self._by_type:
+            self._by_type[cls] = typed(self._body, cls)
+        return self._by_type[cls]
+
+    def __iter__(self) -> Iterator[Informer[Any]]:
+        return iter(self._by_type.values())
+
+    @property
+    def synced(self) -> bool:
+        return all(informer.synced.is_set() for informer in self)
+
+    async def wait(self) -> None:
+        for informer in list(self):
+            await informer.synced.wait()
 
 
 def typed(body: Body, cls: type[T], *, labels: str = "", fields: str = "") -> Informer[T]:

@@ -59,7 +59,8 @@ LANDS: list[tuple[str, dict[str, Any]]] = [
     ("-v /a:/b:rw:nas", {"storage": {"nfs": [{"server": "nas", "path": "/a", "mountPath": "/b"}]}}),
     ("-v /a:/b --nfs-server nas", {"storage": {"nfs": [{"server": "nas", "path": "/a", "mountPath": "/b"}]}}),
     ("--host-path path=/a,mount=/b", {"storage": {"hostPath": [{"path": "/a", "mountPath": "/b", "readOnly": True}]}}),
-    ("--nfs path=/a,server=n,mountpath=/b,readwrite", {"storage": {"nfs": [{"server": "n", "path": "/a", "mountPath": "/b"}]}}),
+    ("--nfs path=/a,server=n,mountpath=/b,readwrite", {"storage": {"nfs": [
+        {"server": "n", "path": "/a", "mountPath": "/b"}]}}),
     ("--pvc ssd:10GB:/data:ro", {"storage": {"pvc": [
         {"path": "/data", "existing": False, "storageClass": "ssd", "size": "10G", "readOnly": True}]}}),
     ("--pvc :1Gi:/d", {"storage": {"pvc": [{"path": "/d", "existing": False, "size": "1Gi"}]}}),
@@ -75,12 +76,14 @@ LANDS: list[tuple[str, dict[str, Any]]] = [
     ("-s nodeport,port=30000:7070,port=9090", {"serviceType": "nodeport", "ports": [
         {"container": 7070, "external": 30000, "serviceType": "nodeport"},
         {"container": 9090, "serviceType": "nodeport"}]}),
-    ("--port 30022:22 --port 80,81", {"ports": [{"container": 22, "external": 30022}, {"container": 80}, {"container": 81}]}),
+    ("--port 30022:22 --port 80,81", {"ports": [
+        {"container": 22, "external": 30022}, {"container": 80}, {"container": 81}]}),
     ("--port service-type=NodePort,container=80,external=8080", {"ports": [
         {"container": 80, "external": 8080, "serviceType": "nodeport"}]}),
     ("--external-url container=9443,authusers=a:b", {"exposedUrls": [
         {"container": 9443, "authorizationType": "authorizedUsersOrGroups", "authorizedUsers": ["a", "b"]}]}),
-    ("--custom-url http://x --address 0.0.0.0,localhost", {"ingressUrl": "http://x", "addresses": ["0.0.0.0", "localhost"]}),
+    ("--custom-url http://x --address 0.0.0.0,localhost", {
+        "ingressUrl": "http://x", "addresses": ["0.0.0.0", "localhost"]}),
     ("--run-as-user", {"createHomeDir": True, "security": {"runAsUser": True}}),
     ("--run-as-user --create-home-dir=false", {"createHomeDir": False, "security": {"runAsUser": True}}),
     ("--prevent-privilege-escalation", {"security": {"allowPrivilegeEscalation": False}}),

@@ -14,14 +14,14 @@ from aliquot.types import Pod, Workload, decode
 from unit.cli.world import World
 
 NOW = 1_000_000_000.0
-QUICKSTART = "gcr.io/run-ai-demo/quickstart"
+IMAGE = "gcr.io/run-ai-demo/quickstart"
 
 
 def job(name: str, age: float, phase: str, gpu: float, *, node: str = "", cli: bool = True, **more: Any) -> Job:
     metadata = {"name": name, "namespace": "runai-team-a", "creationTimestamp": NOW - age}
     if cli:
         metadata["annotations"] = {"aliquot.dev/created-by": "cli"}
-    spec = {"image": QUICKSTART, "user": "yaron", "compute": {"gpu": gpu}, **more.pop("spec", {})}
+    spec = {"image": IMAGE, "user": "yaron", "compute": {"gpu": gpu}, **more.pop("spec", {})}
     status = {"phase": phase, "allocated": {"gpu": gpu if node else 0}, **more}
     workload = decode(Workload, {"metadata": metadata, "spec": spec, "status": status})
     pods = []
@@ -46,11 +46,14 @@ def test_the_layout_of_2020() -> None:
     assert lines(in_order_2020(jobs), LAYOUT_2020) == [
         "NAME     STATUS      AGE   NODE     IMAGE                           TYPE          PROJECT   USER    GPUs   "
         "CREATED BY CLI   SERVICE URL(S)",
-        "wait     Pending     12h            gcr.io/run-ai-demo/quickstart   Train         team-a    yaron   2      true",
-        "hyper1   Running     11s   dgx1-1   gcr.io/run-ai-demo/quickstart   Train         team-a    yaron   1      true",
+        "wait     Pending     12h            gcr.io/run-ai-demo/quickstart   Train         team-a    yaron   2      "
+        "true",
+        "hyper1   Running     11s   dgx1-1   gcr.io/run-ai-demo/quickstart   Train         team-a    yaron   1      "
+        "true",
         "nb       Running     2m    dgx1-2   gcr.io/run-ai-demo/quickstart   Interactive   team-a    yaron   0.2    "
         "true             http://10.61.218.134/nb, https://10.61.218.134/nb",
-        "other    Succeeded   4d             gcr.io/run-ai-demo/quickstart   Train         team-a    yaron   1      false",
+        "other    Succeeded   4d             gcr.io/run-ai-demo/quickstart   Train         team-a    yaron   1      "
+        "false",
     ]
 
 
@@ -96,7 +99,8 @@ def test_an_empty_list_has_its_titles(teams: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["list", "list jobs", "list -A", "list nodes", "list projects", "list templates", "list clusters", "top node"]
+    "line",
+    ["list", "list jobs", "list -A", "list nodes", "list projects", "list templates", "list clusters", "top node"],
 )
 def test_every_listing_has_json_and_yaml(teams: World, line: str) -> None:
     assert json.loads(teams.said(f"{line} --json")) == yaml.safe_load(teams.said(f"{line} --yaml"))
@@ -113,7 +117,12 @@ def test_other_kinds(teams: World) -> None:
     assert teams.said("list namespaces -o name").split() == ["namespace/runai-team-a", "namespace/runai-team-b"]
     assert teams.said("get projects -o name").split() == ["project/team-a", "project/team-b"]
     assert "Kind:" in teams.said("describe project team-a")
-    assert teams.said("list clusters").splitlines()[1].split() == ["default", "(current)", "http://127.0.0.1:1", "Ready"]
+    assert teams.said("list clusters").splitlines()[1].split() == [
+        "default",
+        "(current)",
+        "http://127.0.0.1:1",
+        "Ready",
+    ]
     assert teams.runai("list pigs").exit_code == 1
     assert teams.runai("list jobs one").exit_code == 2
 

@@ -64,9 +64,11 @@ WORDS: list[tuple[str, Workload, list[Pod]]] = [
     ("Init:1/2", workload("Initializing"), [pod("Pending", "dgx1", inits=[ended(0), {"running": {}}])]),
     ("Init:Error", workload("Initializing"), [pod("Pending", "dgx1", inits=[ended(3)])]),
     ("Init:CrashLoopBackOff", workload("Initializing"), [pod("Pending", "dgx1", inits=[waiting("CrashLoopBackOff")])]),
-    ("PodInitializing", workload("Initializing"), [pod("Pending", "dgx1", inits=[ended(0)], **waiting("PodInitializing"))]),
+    ("PodInitializing", workload("Initializing"),
+     [pod("Pending", "d", inits=[ended(0)], **waiting("PodInitializing"))]),
     ("Running", workload("Running"), [pod("Pending"), pod("Running", "dgx1", running={})]),
-    ("CrashLoopBackOff", workload("Degraded"), [pod("Running", "d", running={}), pod("Running", "d", **waiting("CrashLoopBackOff"))]),
+    ("CrashLoopBackOff", workload("Degraded"), [pod("Running", "d", running={}),
+                                                pod("Running", "d", **waiting("CrashLoopBackOff"))]),
 ]  # fmt: skip
 
 
@@ -97,7 +99,12 @@ def test_gpus_asked_for(spec: dict[str, Any], short: str, total: int) -> None:
 
 @pytest.mark.parametrize(
     "word, allocated, cell",
-    [("Running", 0.3, "0.30 (0.30)"), ("Failed", 0, "- (0.30)"), ("Suspended", 0, "0.00 (0.30)"), ("Pending", 0, "0.00 (0.30)")],
+    [
+        ("Running", 0.3, "0.30 (0.30)"),
+        ("Failed", 0, "- (0.30)"),
+        ("Suspended", 0, "0.00 (0.30)"),
+        ("Pending", 0, "0.00 (0.30)"),
+    ],
 )
 def test_gpu_cell(word: str, allocated: float, cell: str) -> None:
     job = workload(spec={"compute": {"gpu": 0.3}}, allocated={"gpu": allocated})

@@ -131,7 +131,11 @@ def test_jupyter(team: World) -> None:
     """A notebook with image, port and a token that is printed."""
     out = team.said("submit nb --jupyter -g 0.5")
     spec = team.get("workload", "nb", "runai-user-agm")["spec"]
-    assert (spec["type"], spec["image"], spec["ports"]) == ("interactive", "jupyter/base-notebook", [{"container": 8888}])
+    assert (spec["type"], spec["image"], spec["ports"]) == (
+        "interactive",
+        "jupyter/base-notebook",
+        [{"container": 8888}],
+    )
     assert out.splitlines()[-1] == f"The token of the notebook: {spec['environment'][0]['value']}"
 
 

@@ -54,7 +54,12 @@ def test_command_has_two_modes(line: str, words: list[str], rest: list[str] | No
 
 @pytest.mark.parametrize(
     "word, meant",
-    [("--large-shdm", "--large-shm"), ("–preemptible", "--preemptible"), ("—preemptible", "--preemptible"), ("–t", "-t")],
+    [
+        ("--large-shdm", "--large-shm"),
+        ("–preemptible", "--preemptible"),
+        ("—preemptible", "--preemptible"),
+        ("–t", "-t"),
+    ],
 )
 def test_slips_are_understood(word: str, meant: str) -> None:
     """With one line that says so."""
@@ -76,7 +81,7 @@ def test_switches_take_true_and_false() -> None:
 
 
 def test_own_words_end_where_the_command_begins() -> None:
-    found = scan("build1 -it ls -l --project x".split(), FLAGS, own_words=1)
+    found = scan(["build1", "-it", "ls", "-l", "--project", "x"], FLAGS, own_words=1)
     assert (found.words, found.rest) == (["build1", "-i", "-t"], ["ls", "-l", "--project", "x"])
 
 

@@ -35,7 +35,7 @@ from aliquot.agent.runtimes import linux, sandbox
 
 # Its own stderr is closed to words such as "Terminated"; the command's is not. No word of a user reaches the shell's
 # parser: the command comes as arguments, its first one an absolute path (a bare name could be a built-in).
-_SUPERVISOR = 'trap : HUP INT TERM; exec 5>&2 2>/dev/null; "$@" 2>&5 3>&- 4>&- 5>&-; echo $? >&3'
+_SUPERVISOR = 'trap : HUP INT TERM; exec 5>&2 2>/dev/null; (exec "$@" 2>&5 3>&- 4>&- 5>&-); echo $? >&3'
 _OOM_SCORE = "500"  # when memory runs out, jobs go before the platform
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 
@@ -126,14 +126,23 @@ def _write(path: str, text: str) -> None:
     os.rename(path + ".new", path)
 
 
+def _new_log(folder: str, attempt: int) -> int:
+    """An empty log in the place of the last attempt's. There is one at every moment: somebody may be reading."""
+    path, fresh, previous = (os.path.join(folder, name) for name in ("log", "log.new", "previous"))
+    if not (attempt and os.path.exists(path)):
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    log = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    os.link(path, previous + ".new")
+    os.rename(previous + ".new", previous)
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(path + ".marks", previous + ".marks")
+    os.rename(fresh, path)
+    return log
+
+
 def _collector(folder: str, attempt: int, reading: int, writing: int) -> int:
     """Starts `cat` into the log; the log of the attempt before is kept."""
-    path = os.path.join(folder, "log")
-    if attempt and os.path.exists(path):
-        for name in ("", ".marks"):
-            with contextlib.suppress(FileNotFoundError):
-                os.rename(path + name, os.path.join(folder, "previous") + name)
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    log = _new_log(folder, attempt)
     pid = os.fork()
     if pid == 0:
         os.close(writing)
@@ -270,6 +279,7 @@ def execute(spec: dict[str, Any], wish: dict[str, Any]) -> int:
     if "error" in answer:
         os.waitpid(pid, 0)
         return _refuse(line, answer["error"], answer["code"])
+    _pass_on_hang_up(pid)
     line.sendall(b'{"running": true}\n')
     return _wait(pid)
 
@@ -316,9 +326,15 @@ def _run_command(spec: dict[str, Any], wish: dict[str, Any], files: dict[int, in
         os._exit(1)
 
 
+def _pass_on_hang_up(pid: int) -> None:
+    def pass_on(number: int, frame: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+    signal.signal(signal.SIGHUP, pass_on)
+
+
 def _wait(pid: int) -> int:
-    """A hang-up of the platform is passed on."""
-    signal.signal(signal.SIGHUP, lambda number, frame: os.kill(pid, signal.SIGHUP))
     _, status = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code

@@ -29,6 +29,7 @@ _CHUNK = 1 << 16
 _BLOCK = 4096  # holes are made of whole blocks
 _POLL_SECONDS = 0.1  # how soon a follower sees new lines
 _MOST_MARKS_BYTES = 1 << 18
+_CLOCK_SLACK = 0.01  # files are stamped by the kernel's tick, which is a little behind the clock
 Mark = tuple[float, int]
 
 
@@ -38,7 +39,8 @@ class LogKeeper:
     def __init__(self, path: Path, piece: int, pieces: int) -> None:
         self._path = path
         self._piece, self._pieces = piece, pieces
-        self._size = _size(path)
+        marks = read_marks(path)
+        self._size = marks[-1][1] if marks else 0  # as far as somebody has looked
         self._start = 0
 
     def tick(self) -> bool:
@@ -71,12 +73,6 @@ class LogKeeper:
             os.close(handle)
 
 
-def _size(path: Path) -> int:
-    with contextlib.suppress(OSError):
-        return os.stat(path).st_size
-    return 0
-
-
 def _marks_file(path: Path) -> Path:
     return path.with_name(path.name + ".marks")
 
@@ -105,11 +101,7 @@ async def read(path: Path, options: LogOptions, ended: Callable[[], bool]) -> As
     """The log as asked for. `ended` says whether nothing more will come."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        place = _first_line(handle, _first(handle, 0))
-        if options.since is not None:
-            place = max(place, _offset_since(handle, path, options.since))
-        if options.tail_lines is not None:
-            place = max(place, _tail(handle, place, options.tail_lines))
+        place = _start(handle, path, options)
         stamper = _Stamper(path) if options.timestamps else None
         left = options.limit_bytes
         async for data in _pieces(handle, place, options.follow, ended):
@@ -122,6 +114,27 @@ async def read(path: Path, options: LogOptions, ended: Callable[[], bool]) -> As
                 return
     finally:
         os.close(handle)
+
+
+def start(path: Path, options: LogOptions) -> int:
+    """Where in the log `read` will begin."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return _start(handle, path, options)
+    finally:
+        os.close(handle)
+
+
+def _start(handle: int, path: Path, options: LogOptions) -> int:
+    first = _first_line(handle, _first(handle, 0))
+    if options.offset is not None:
+        return max(first, options.offset)
+    place = first
+    if options.since is not None:
+        place = max(place, _offset_since(handle, path, options.since))
+    if options.tail_lines is not None:
+        place = max(place, _tail(handle, place, options.tail_lines))
+    return place
 
 
 async def _pieces(handle: int, place: int, follow: bool, ended: Callable[[], bool]) -> AsyncIterator[tuple[int, bytes]]:
@@ -186,6 +199,7 @@ def _tail(handle: int, start: int, lines: int) -> int:
 
 def _offset_since(handle: int, path: Path, since: float) -> int:
     """Where lines that may be as young as `since` begin."""
+    since -= _CLOCK_SLACK
     older = [offset for time, offset in read_marks(path) if time < since]
     found = os.fstat(handle)
     if found.st_mtime < since:

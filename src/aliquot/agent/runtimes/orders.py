@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -21,14 +22,16 @@ PACKAGE_PARENT = str(Path(aliquot.__file__).resolve().parent.parent)
 
 def isolated_orders(launch: Launch, folder: PodFolder, data: Path, owner: int, allowed: tuple[str, ...]) -> Json:
     shown = sorted({*_interpreter(), *launch.shown})
+    own = _places(shown)
     return {
         "isolated": True,
         "uid": owner,
         "data": str(data),
         "shown": shown,
         "volumes": [_volume(volume, folder, owner, allowed) for volume in launch.volumes],
+        "own": own,
         "cwd": launch.cwd or WORKLOAD,
-        "env": _environment(launch, _visible_path(shown)) | _own(launch.env, "/root", "root"),
+        "env": _environment(launch, _visible_path(shown)) | _own(launch.env, own["home"], "root"),
     }
 
 
@@ -57,11 +60,24 @@ def host_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9-]", "-", name)[:63].strip("-") or "pod"
 
 
-def prompt(launch: Launch, folder: PodFolder, isolated: bool) -> str:
+def bashrc(launch: Launch, folder: PodFolder, isolated: bool) -> str:
+    """Gives an interactive shell its prompt: root@frac03-3-0-0:/workload#"""
     if isolated:
-        return r"\u@\h:\w\$ "
+        return "PS1='\\u@\\h:\\w\\$ '\n"
     # The host name is the machine's and the folder is long: show both as they are in a pod of their own.
-    return rf"\u@{host_name(launch.ticket.name)}:${{PWD/#{folder.path / 'work'}/{WORKLOAD}}}\$ "
+    work, name = shlex.quote(str(folder.path / "work")), host_name(launch.ticket.name)
+    return f"_work={work}\nPS1='\\u@{name}:${{PWD/#$_work/{WORKLOAD}}}\\$ '\n"
+
+
+def _places(shown: list[str]) -> dict[str, str]:
+    """Where the pod's own folders are.
+
+    Nothing is ever mounted inside them: the job writes there, and could leave a link where we make a mount point. So
+    when our Python lies below /root or /tmp, home is elsewhere, and /tmp is in memory.
+    """
+    below = {place.split("/")[1] for place in shown}
+    places = {"work": WORKLOAD, "home": "/home/root" if "root" in below else "/root"}
+    return places if "tmp" in below else {**places, "tmp": "/tmp"}  # noqa: S108  # the pod's own
 
 
 def _environment(launch: Launch, path: str) -> dict[str, str]:
@@ -108,7 +124,14 @@ def _volume(volume: Volume, folder: PodFolder, owner: int, allowed: tuple[str, .
     else:
         source, within = volume.source, [os.path.realpath(path) for path in allowed]
         _check_host_path(volume, allowed)
-    return {"kind": "bind", "place": volume.place, "source": source, "within": within, "readOnly": volume.read_only}
+    return {
+        "kind": "bind",
+        "host": volume.kind == "host",
+        "place": volume.place,
+        "source": source,
+        "within": within,
+        "readOnly": volume.read_only,
+    }
 
 
 def _check_host_path(volume: Volume, allowed: tuple[str, ...]) -> None:

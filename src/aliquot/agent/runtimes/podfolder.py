@@ -58,12 +58,12 @@ class PodFolder:
     def uid(self) -> str:
         return self.path.name
 
-    def prepare(self, owner: int | None, prompt: str, host_name: str) -> None:
+    def prepare(self, owner: int | None, bashrc: str, host_name: str) -> None:
         """Make the folders; `owner` gets those that the pod may write to."""
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         for name in OWN:
             if _made(self.path / name, owner) and name == "home":
-                _write(self.path / name / ".bashrc", f"PS1='{prompt}'\n", owner)
+                _write(self.path / name / ".bashrc", bashrc, owner)
         _write(self.path / "hosts", f"127.0.0.1 localhost {host_name}\n::1 localhost\n")
         _write(self.path / "hostname", host_name + "\n")
 

@@ -172,7 +172,7 @@ class ProcessRuntime:
     def _write_orders(self, launch: Launch, folder: PodFolder) -> None:
         ticket = launch.ticket
         owner = self._uids.of(ticket.namespace) if self._isolated else None
-        folder.prepare(owner, orders.prompt(launch, folder, self._isolated), orders.host_name(ticket.name))
+        folder.prepare(owner, orders.bashrc(launch, folder, self._isolated), orders.host_name(ticket.name))
         if owner is not None:
             special = orders.isolated_orders(launch, folder, self._data, owner, self._allowed)
         else:
@@ -306,6 +306,13 @@ class ProcessRuntime:
         over = options.previous or process is None
         async for piece in logfile.read(path, options, lambda: over or (process is not None and process.collected)):
             yield piece
+
+    def log_start(self, pod: Pod, options: LogOptions) -> int | None:
+        folder = self._folder(pod.metadata.uid)
+        try:
+            return logfile.start(folder.previous if options.previous else folder.log, options)
+        except OSError:
+            return None  # `logs` says why there is none
 
     async def exec(self, pod: Pod, command: Sequence[str], *, tty: bool, size: TerminalSize) -> ExecSession:
         folder = self._folder(pod.metadata.uid)

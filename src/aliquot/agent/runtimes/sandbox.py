@@ -38,11 +38,12 @@ def enter(spec: dict[str, Any]) -> None:
     os.makedirs(root, exist_ok=True)
     linux.mount("aliquot", root, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=755,size=256m")
     os.chown(root, spec["uid"], spec["uid"])
+    _own_folders(root, spec)
     _system(root, spec)
     _devices(root, spec)
-    _own_folders(root, spec)
+    _own_names(root, spec)
     for volume in spec["volumes"]:
-        _volume(root, volume)
+        _volume(root, volume, os.path.realpath(spec["data"]))
     linux.enter_root(root)
 
 
@@ -118,25 +119,29 @@ def _devices(root: str, spec: dict[str, Any]) -> None:
 
 
 def _own_folders(root: str, spec: dict[str, Any]) -> None:
-    for path in ("/proc", "/sys", "/run", "/var"):
+    for path in ("/proc", "/sys"):
         os.makedirs(root + path, exist_ok=True)
-    for path in ("/run", "/var"):
+    for path in ("/run", "/var", "/root", "/tmp", "/home"):  # noqa: S108  # the pod's own
+        os.makedirs(root + path, exist_ok=True)
         os.chown(root + path, spec["uid"], spec["uid"])
     os.symlink("/tmp", root + "/var/tmp")  # noqa: S108  # the pod's own
     linux.mount("proc", root + "/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
     linux.mount("/sys", root + "/sys", flags=linux.MS_BIND)
     linux.read_only(root + "/sys")
-    for name, place in (("work", "/workload"), ("tmp", "/tmp"), ("home", "/root")):  # noqa: S108  # the pod's own
+    for name, place in spec["own"].items():
         bind(os.path.join(spec["folder"], name), root + place, writable=True)
+
+
+def _own_names(root: str, spec: dict[str, Any]) -> None:
     for name in ("hosts", "hostname"):
         if os.path.isfile(f"{root}/etc/{name}"):
             bind(os.path.join(spec["folder"], name), f"{root}/etc/{name}", writable=False)
 
 
-def _volume(root: str, volume: dict[str, Any]) -> None:
+def _volume(root: str, volume: dict[str, Any], hidden: str) -> None:
     place = root + os.path.normpath("/" + volume["place"].lstrip("/"))
-    # Everything below `root` was made by us or is read-only, so no link can lead out of it but the system's own.
-    if os.path.realpath(os.path.dirname(place)) != os.path.dirname(place) and not _inside(os.path.dirname(place), root):
+    # The pod's own folders may hold links that a job has left there since the last start.
+    if not _inside(place, root):
         raise Refused(f"cannot mount at {volume['place']}: a part of it is a link")
     if volume["kind"] == "memory":
         os.makedirs(place, exist_ok=True)
@@ -144,12 +149,12 @@ def _volume(root: str, volume: dict[str, Any]) -> None:
         linux.mount("memory", place, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=1777" + limit)
         return
     try:
-        _bind_checked(volume, place)
+        _bind_checked(volume, place, hidden)
     except OSError as exc:
         raise Refused(f"cannot mount {volume['source']} at {volume['place']}: {os.strerror(exc.errno or 0)}") from None
 
 
-def _bind_checked(volume: dict[str, Any], place: str) -> None:
+def _bind_checked(volume: dict[str, Any], place: str, hidden: str) -> None:
     """Look at what was opened, not at its name: a name can be made a link between look and use."""
     handle = os.open(volume["source"], os.O_PATH | os.O_CLOEXEC)
     try:
@@ -157,6 +162,8 @@ def _bind_checked(volume: dict[str, Any], place: str) -> None:
         if not any(_inside(found, allowed) for allowed in volume["within"]):
             raise Refused(f"{volume['source']} leads to {found}, which pods may not mount")
         bind(f"/proc/self/fd/{handle}", place, writable=not volume["readOnly"])
+        if volume["host"] and _inside(hidden, found):
+            _hide(os.path.join(place, os.path.relpath(hidden, found)))
     finally:
         os.close(handle)
 

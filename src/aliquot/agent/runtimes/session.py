@@ -92,7 +92,8 @@ class ExecSession:
                 termios.tcsetwinsize(self._input, (size.rows, size.columns))
 
     async def wait(self) -> int:
-        return await self._process.wait()
+        code = await self._process.wait()
+        return code if code >= 0 else 128 - code
 
     async def close(self) -> None:
         for handle in list(self._handles):

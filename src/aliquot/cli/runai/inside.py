@@ -17,7 +17,7 @@ from aliquot.cli.runai.scope import job, pod_of, pods_in, pods_of, scope_of
 from aliquot.cli.session import Session, session
 from aliquot.cli.targets import complete_names
 from aliquot.client import Server
-from aliquot.client.following import OVERLAP_S, Seam
+from aliquot.client.following import Place
 from aliquot.errors import Conflict, Invalid, NotFound, Unavailable
 from aliquot.store.typed import Store
 from aliquot.streams import LogOptions
@@ -104,8 +104,9 @@ async def _logs(
     if options.follow:
         await follow_log(server, pod, options, _write, here.note)
         return
-    async for piece in server.logs(pod.metadata.namespace, pod.metadata.name, options):
-        _write(piece)
+    async with server.logs(pod.metadata.namespace, pod.metadata.name, options) as log:
+        async for piece in log.pieces:
+            _write(piece)
 
 
 def _write(data: bytes) -> None:
@@ -170,41 +171,42 @@ async def follow_log(
     server: Server, pod: Pod, options: LogOptions, write: Callable[[bytes], None], note: Callable[[str], None]
 ) -> None:
     """Until the log ends. A connection that breaks is opened again, and nothing is lost or shown twice."""
-    seam = Seam(timestamps=options.timestamps)
-    asked = dataclasses.replace(options, timestamps=True)
+    place, asked = Place(timestamps=options.timestamps), options
     broken_since: float | None = None
     while True:
         try:
-            async for piece in server.logs(pod.metadata.namespace, pod.metadata.name, asked):
-                broken_since = None
-                write(seam.feed(piece))
-            if not await _still_runs(server, pod):
+            async with server.logs(pod.metadata.namespace, pod.metadata.name, asked) as log:
+                place.begin(log.offset)
+                async for piece in log.pieces:
+                    broken_since = None
+                    write(place.feed(piece))
+            if not asked.follow or place.offset is None:
                 return
-            # A server that stops in good order ends its streams too, while the job goes on.
-        except NotFound:
-            if seam.last is None:
-                raise
-            return  # it went while nobody could look
+            # A server that stops in good order ends its streams too, while the job goes on; and what a job printed
+            # while nobody served it comes with a last look.
+            asked = dataclasses.replace(asked, follow=await _still_runs(server, pod))
         except (Unavailable, Conflict) as exc:
-            if isinstance(exc, Conflict) and seam.last is None:
-                raise  # no log yet; later it means that the agent has not found the job again
+            # Without a place there is nothing to go on from. With one, a conflict is an agent that still starts.
+            if place.offset is None:
+                raise
             if broken_since is None:
                 broken_since = time.monotonic()
                 note(f"connection lost ({exc.message}); trying again")
             elif time.monotonic() - broken_since > _PATIENCE_S:
                 raise
-        await asyncio.sleep(_POLL_S)
-        seam.restart()
-        if seam.last is not None:
-            asked = dataclasses.replace(asked, since=seam.last - OVERLAP_S, tail_lines=None)
+            await asyncio.sleep(_POLL_S)
+        except NotFound:
+            if place.offset is None:
+                raise
+            return  # it went while nobody could look
+        asked = dataclasses.replace(asked, offset=place.offset, tail_lines=None, since=None)
 
 
 async def _still_runs(server: Server, pod: Pod) -> bool:
-    try:
-        now = await Store(server).get(Pod, pod.metadata.name, pod.metadata.namespace)
-    except NotFound:
-        return False
-    return now.metadata.uid == pod.metadata.uid and is_running(now)
+    now = await Store(server).get(Pod, pod.metadata.name, pod.metadata.namespace)
+    if now.metadata.uid != pod.metadata.uid:
+        raise NotFound("another attempt has its name")
+    return is_running(now)
 
 
 def is_running(pod: Pod) -> bool:

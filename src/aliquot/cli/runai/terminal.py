@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import sys
 import termios
@@ -30,8 +29,13 @@ def is_terminal() -> bool:
 
 
 def size() -> TerminalSize:
-    columns, rows = shutil.get_terminal_size((80, 24))
-    return TerminalSize(rows, columns)
+    """Of the terminal itself: COLUMNS and LINES do not follow when it changes."""
+    for stream in (sys.stdout, sys.stdin):
+        with suppress(OSError, ValueError):
+            columns, rows = os.get_terminal_size(stream.fileno())
+            if columns and rows:
+                return TerminalSize(rows, columns)
+    return TerminalSize()
 
 
 @contextmanager
@@ -41,7 +45,7 @@ def raw_mode(wanted: bool) -> Iterator[None]:
         return
     handle = sys.stdin.fileno()
     before = termios.tcgetattr(handle)
-    tty_modes.setraw(handle)
+    tty_modes.setraw(handle, termios.TCSADRAIN)  # what was typed ahead is kept
     try:
         yield
     finally:

@@ -1,0 +1,78 @@
+"""The agent of this machine, put together: its GPUs or simulated ones, its images, its runtime."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from aliquot.agent.devices.base import Devices
+from aliquot.agent.devices.nvml import open_devices
+from aliquot.agent.devices.simulated import SimulatedDevices
+from aliquot.agent.images import Catalogue
+from aliquot.agent.presets import Preset, load
+from aliquot.agent.runner import Agent
+from aliquot.agent.runtimes.process import ProcessRuntime
+from aliquot.errors import Exists, NotFound
+from aliquot.store.typed import Store
+from aliquot.types import Pod, Project
+
+log = structlog.get_logger()
+DEMO = "demo"
+_STOP_SECONDS = 60.0  # longer than the grace that pods get unless they ask for more
+
+
+@dataclass(frozen=True, slots=True)
+class LocalAgent:
+    agent: Agent
+    runtime: ProcessRuntime
+    store: Store
+    devices: Devices
+
+    async def stop_jobs(self, timeout: float = _STOP_SECONDS) -> None:
+        """End every pod the orderly way: asked, given its grace, killed. The next start queues them anew."""
+        nodes = {facts.name for facts in self.devices.nodes()}
+        running = [pod for pod in (await self.store.list(Pod)).items if pod.spec.node_name in nodes]
+        for pod in running:
+            if pod.status.phase not in ("Succeeded", "Failed") and pod.metadata.deleted is None:
+                with suppress(NotFound):
+                    await self.store.delete(pod)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while await self._stopping(nodes):  # noqa: ASYNC110  # the store rings no bell for a condition
+                    await asyncio.sleep(0.05)
+
+    async def _stopping(self, nodes: set[str]) -> bool:
+        pods = (await self.store.list(Pod)).items
+        return any(pod.metadata.deleted is not None and pod.spec.node_name in nodes for pod in pods)
+
+    def runs(self) -> list[Coroutine[Any, Any, None]]:
+        return [self.agent.run(), self.runtime.run()]
+
+
+async def local_agent(store: Store, data: Path, simulate: str | None, host_paths: Sequence[str] = ()) -> LocalAgent:
+    """The agent for this machine. Without a GPU, and unless told otherwise, the demo's simulated nodes."""
+    devices: Devices | None = open_devices() if simulate is None else None
+    if devices is None:
+        preset = load(simulate or DEMO)
+        devices = SimulatedDevices(preset.nodes)
+        await _projects(store, preset)
+        nodes = ", ".join(facts.name for facts in preset.nodes) or "none"
+        log.info("GPUs are simulated", preset=simulate or DEMO, nodes=nodes)
+    runtime = ProcessRuntime(data, host_paths=host_paths)
+    images = Catalogue(data / "images.yaml")
+    return LocalAgent(Agent(store, devices, runtime, images), runtime, store, devices)
+
+
+async def _projects(store: Store, preset: Preset) -> None:
+    """What the preset brings along, at the first start only: what an administrator deleted stays away."""
+    if (await store.list(Project)).items:
+        return
+    for project in preset.projects:
+        with suppress(Exists):
+            await store.create(project)

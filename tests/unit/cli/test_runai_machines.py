@@ -1,0 +1,83 @@
+"""Nodes: what they have, what is taken, and by whom."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from unit.cli.world import World
+
+V100 = "Tesla V100-SXM2-32GB"
+
+
+@pytest.fixture
+def cluster(world: World) -> World:
+    devices = [{"index": index, "model": V100, "memoryMiB": 32510} for index in range(2)]
+    world.project("team-a")
+    for name in ("dgx1-1", "dgx1-2"):
+        marks = {
+            "labels": {"aliquot.dev/simulated": "true"},
+            "annotations": {"aliquot.dev/devices": json.dumps(devices)},
+        }
+        status = {
+            "allocatable": {"cpu": "40", "memory": "64Gi"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
+        world.put("node", name, metadata=marks, status=status)
+    shares = [{"index": 1, "milli": 500, "memoryMiB": 16255}]
+    resources = {"requests": {"cpu": "500m", "memory": "1Gi"}}
+    for name, phase in (("x-0-0", "Running"), ("old-0-0", "Succeeded")):
+        world.put(
+            "pod", name, "runai-team-a", metadata={"annotations": {"aliquot.dev/devices": json.dumps(shares)}},
+            spec={"nodeName": "dgx1-1", "containers": [{"name": "main", "image": "python", "resources": resources}]},
+        )  # fmt: skip
+        world.told("pod", name, "runai-team-a", phase=phase)
+    return world
+
+
+def test_list_nodes(cluster: World) -> None:
+    """Pods that have ended hold nothing; a simulated node says so."""
+    assert cluster.said("list nodes").splitlines() == [
+        "NODE     GPU TYPE               GPUs (Allocated/Total)   GPU UTIL   GPU MEM          CPU      "
+        "MEM          STATUS",
+        "dgx1-1   Tesla V100-SXM2-32GB   0.5/2                    -          16255/65020MiB   0.5/40   1.0/64.0Gi   "
+        "Ready (simulated)",
+        "dgx1-2   Tesla V100-SXM2-32GB   0/2                      -          0/65020MiB       0/40     0.0/64.0Gi   "
+        "Ready (simulated)",
+    ]
+    assert cluster.said("top node") == cluster.said("list nodes")
+    assert len(cluster.said("list nodes dgx1-2").splitlines()) == 2
+
+
+def test_each_gpu(cluster: World) -> None:
+    lines = cluster.said("top node dgx1-1 -d").splitlines()
+    assert lines[0].split() == ["NODE", "GPU", "TYPE", "ALLOCATED", "MEM", "JOBS"]
+    assert lines[2].split()[-3:] == ["0.5", "16255/32510MiB", "team-a/x-0-0"]
+
+
+def test_describe_node(cluster: World) -> None:
+    out = cluster.said("describe node dgx1-1")
+    assert "GPUs (Allocated/Total): 0.5/2\n" in out
+    assert "STATUS: Ready (simulated)\n" in out
+    assert "team-a/x-0-0" in out
+    assert "NODE: dgx1-2" in cluster.said("describe node")
+
+
+def test_unknown_node(cluster: World) -> None:
+    for line in ("list nodes nobody", "describe node nobody", "top node nobody"):
+        assert cluster.runai(line).stderr.startswith("error: node 'nobody' does not exist\n")
+
+
+def test_a_broken_annotation_hides_nothing_else(cluster: World) -> None:
+    cluster.put("node", "odd", metadata={"annotations": {"aliquot.dev/devices": "{"}})
+    assert cluster.said("list nodes").splitlines()[3].split() == [
+        "odd",
+        "-",
+        "0/0",
+        "-",
+        "-",
+        "0/0",
+        "0.0/0.0Gi",
+        "NotReady",
+    ]
