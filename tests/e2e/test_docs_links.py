@@ -139,7 +139,8 @@ def test_every_folder_is_explained() -> None:
 
 def test_make_up_serves() -> None:
     """`make up` is `aliquot up` from the environment that make has set up."""
-    told = subprocess.run(["make", "-n", "up"], cwd=ROOT, capture_output=True, text=True, check=True)
+    command = ["make", "--no-print-directory", "-n", "up"]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert told.stdout.splitlines()[-1].split() == ["exec", ".venv/bin/aliquot", "up"]
 
 
