@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
 
 import pytest
 
+from aliquot.agent.base import Launch, Ticket
 from aliquot.agent.runtimes import linux
 from aliquot.streams import TerminalSize
 from pods.world import World, code, needs_root, pod, shell
@@ -129,6 +131,27 @@ async def test_host_paths_are_allowed(island: World, tmp_path: Path) -> None:
         wanted = shell("p-0-0", "cat /mnt/data.txt; ls -A /mnt/data", volumes=[volume], mounts={"v": "/mnt"})
         ended, log = await island.finish(wanted)
     assert (code(ended), log) == (0, "public")
+
+
+async def test_data_inside_a_shown_folder(island: World, tmp_path: Path) -> None:
+    """Where the data folder lies inside a folder that pods see, it is empty for them."""
+    secrets(island)
+    publish(tmp_path)
+    script = f"cat {tmp_path}/data.txt; ls -A {island.data}; cat {island.data}/admin.token"
+    ticket = Ticket("u1", "runai-team-a", "p-0-0", "node-1", policy="Never")
+    async with island.agent() as runtime:
+        ended = asyncio.get_running_loop().create_future()
+        runtime.on_end = lambda uid, end: ended.set_result(end)
+        await runtime.start(Launch(ticket, 0, ("sh", "-c", script), programs=(str(tmp_path),)))
+        assert (await ended).code == 1
+    log = read_log(island, "u1")
+    assert log.startswith("public")
+    assert "No such file" in log
+    assert "admin.token\n" not in log
+
+
+def read_log(world: World, uid: str) -> str:
+    return (world.data / "pods" / uid / "log").read_text()
 
 
 async def test_links_do_not_widen_the_list(island: World, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class Launch:
     cwd: str = ""  # empty: the pod's own folder
     env: Mapping[str, str] = field(default_factory=dict)
     volumes: tuple[Volume, ...] = ()
-    shown: tuple[str, ...] = ()  # further paths of the machine that the pod may read
+    programs: tuple[str, ...] = ()  # folders of the machine that come first on the pod's PATH
     # None: no limit.
     memory: int | None = None
     cpu: int | None = None

@@ -5,7 +5,6 @@ What cannot be had here is refused before anything runs, in a sentence that name
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -59,10 +58,7 @@ def launch_of(pod: Pod, ticket: Ticket, attempt: int, devices: Devices, images: 
     container = pod.spec.containers[0]
     env = _environment(pod, container)
     resolved = _resolved(container, env, images)
-    paths = [str(path) for path in devices.path_entries(ticket.node, ticket.shares)]
     env = {**resolved.env, **env, **devices.environment(ticket.node, ticket.shares)}
-    if paths:
-        env["PATH"] = os.pathsep.join([*paths, env.get("PATH") or os.defpath])
     simulated = any(facts.simulated for facts in devices.nodes() if facts.name == ticket.node)
     limits, requests = container.resources.limits, container.resources.requests
     return Launch(
@@ -72,7 +68,7 @@ def launch_of(pod: Pod, ticket: Ticket, attempt: int, devices: Devices, images: 
         cwd=container.working_dir or resolved.cwd,
         env=env,
         volumes=_volumes(pod, container),
-        shown=tuple(paths),
+        programs=tuple(str(path) for path in devices.path_entries(ticket.node, ticket.shares)),
         memory=_amount("memory limit", limits.get("memory"), units.quantity),
         cpu=_amount("cpu limit", limits.get("cpu"), units.milli),
         cpu_weight=_amount("cpu request", requests.get("cpu"), units.milli),

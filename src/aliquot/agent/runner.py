@@ -74,6 +74,7 @@ class Agent:
                 self._take_over()
                 self._pods.listen(self._changed)
         finally:
+            self._runtime.on_end = lambda uid, ended: None  # what ends from now on is the next agent's to find
             for timer in self._timers.values():
                 timer.cancel()
 
@@ -164,7 +165,7 @@ class Agent:
                 self._writes.touch((uid, ""))
             case machine.Remove(uid):
                 self._forget(uid)
-                self._spawn(self._runtime.remove(uid))
+                self._spawn(self._remove(uid))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         assert self._work is not None, "events come only while it runs"
@@ -181,6 +182,12 @@ class Agent:
             self._feed(machine.StartFailed(uid, attempt, "CreateContainerError", problem, 128, self._clock()))
         else:
             self._feed(_exited(uid, found) if isinstance(found, Ended) else _started(uid, found))
+
+    async def _remove(self, uid: str) -> None:
+        try:
+            await self._runtime.remove(uid)
+        except Exception:  # its files stay; the next start finds and removes them
+            log.exception("remove failed", pod=uid)
 
     async def _launch(self, uid: str, attempt: int) -> Started | Ended:
         pod = self._pod(uid)

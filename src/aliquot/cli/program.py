@@ -137,7 +137,8 @@ class Program(Lazy):
 def _debug(arguments: Sequence[str]) -> bool:
     # Read from the words themselves: an error may come before anything was parsed.
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    return "--debug" in own or "-d" in own or "--loglevel=debug" in own or _follows(own, "--loglevel", "debug")
+    short = "-d" in own and "top" not in own  # `top node -d` asks for details
+    return short or "--debug" in own or "--loglevel=debug" in own or _follows(own, "--loglevel", "debug")
 
 
 def _follows(words: Sequence[str], flag: str, value: str) -> bool:

@@ -53,7 +53,16 @@ def _http(connection: Connection) -> aiohttp.ClientSession:
     headers = {"Authorization": f"Bearer {connection.token}"} if connection.token else {}
     # A log or a shell may be silent for days.
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
-    return aiohttp.ClientSession(headers=headers, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar())
+    return aiohttp.ClientSession(
+        headers=headers, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar(), raise_for_status=_check
+    )
+
+
+async def _check(answer: aiohttp.ClientResponse) -> None:
+    """Raise what the server says. Done here because a websocket that is refused keeps the words to itself."""
+    if answer.status >= 300:
+        async with answer:
+            raise error_of(answer.status, await answer.read())
 
 
 class Log(NamedTuple):
@@ -74,8 +83,6 @@ async def open_log(connection: Connection, namespace: str, pod: str, options: Lo
             _http(connection) as http,
             http.get(url, params=log_query(options, time.time()), allow_redirects=False) as answer,
         ):
-            if answer.status >= 300:
-                raise error_of(answer.status, await answer.read())
             offset = answer.headers.get(LOG_OFFSET, "")
             yield Log(int(offset) if offset.isdigit() else None, _pieces(answer, connection.url))
     except aiohttp.ClientError as exc:
@@ -111,9 +118,6 @@ async def open_exec(
             socket = await http.ws_connect(
                 url, params=query, protocols=(PROTOCOL,), max_msg_size=_LARGEST, heartbeat=_HEARTBEAT_S
             )
-        except aiohttp.WSServerHandshakeError as exc:
-            # The library drops the body of a refusal, so the status has to tell.
-            raise error_from(exc.status, {"message": _REFUSALS.get(exc.status, "")}) from exc
         except FOREIGN as exc:
             raise foreign(exc, connection.url) from exc
         session = ExecSession(socket, connection.url)
@@ -121,14 +125,6 @@ async def open_exec(
             yield session
         finally:
             await session.close()
-
-
-_REFUSALS = {
-    401: "the server does not know this token",
-    403: "you may not run commands in this pod",
-    404: "the pod does not exist, or the server offers no commands in pods",
-    409: "nothing runs in the pod",
-}
 
 
 class ExecSession:

@@ -9,6 +9,7 @@ the same device twice; should it happen all the same, the node refuses.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import structlog
 
@@ -41,14 +42,19 @@ class Scheduler:
         self._nodes, self._pods, self._projects = nodes, pods, projects
         self._namespaces, self._workloads = namespaces, workloads
         self._assumed: dict[str, tuple[str, tuple[Share, ...]]] = {}
-        self._told: dict[str, tuple[Refusal, ...]] = {}
         self._bell = asyncio.Event()
         pods.listen(self._pod_changed)
         for informer in (nodes, projects, namespaces):
             informer.listen(self._changed)
+        workloads.listen(self._workload_changed)
 
     def _changed(self, key: Key, old: object, new: object) -> None:
         self._bell.set()
+
+    def _workload_changed(self, key: Key, old: Workload | None, new: Workload | None) -> None:
+        # Only its coming: why it waits may have been decided before we knew whom to tell.
+        if old is None:
+            self._bell.set()
 
     def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
         for pod in (old, new):
@@ -69,7 +75,11 @@ class Scheduler:
             await self._bell.wait()
             await asyncio.sleep(_DEBOUNCE_SECONDS)
             self._bell.clear()
-            await self._cycle()
+            try:
+                await self._cycle()
+            except Exception as exc:  # noqa: BLE001  # one bad object must not stop the scheduler for the others
+                log.exception("cycle failed", error=str(exc))
+                asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._bell.set)
 
     async def _cycle(self) -> None:
         spaces = {namespace.metadata.name: namespace for namespace in self._namespaces}
@@ -107,24 +117,14 @@ class Scheduler:
 
     async def _tell(self, decided: Plan) -> None:
         """Write why workloads wait; only what changed."""
-        for workload in self._workloads:
-            name = job_name(workload.metadata.namespace, workload.metadata.name)
-            reasons = decided.refusals.get(name, ())
-            shown = tuple(_shown(reason) for reason in reasons)
-            if shown == workload.status.refusals or self._told.get(workload.metadata.uid) == reasons:
+        for workload in list(self._workloads):  # a copy: the picture moves on while we write
+            place = workload.metadata
+            shown = tuple(_shown(reason) for reason in decided.refusals.get(job_name(place.namespace, place.name), ()))
+            if shown == workload.status.refusals:
                 continue
-            status = {"refusals": [encode(one) for one in shown] or None}
-            try:
-                await self._store.body.patch(
-                    KINDS.of(Workload),
-                    workload.metadata.name,
-                    workload.metadata.namespace,
-                    {"status": status},
-                    status=True,
-                )
-                self._told[workload.metadata.uid] = reasons
-            except NotFound:
-                self._told.pop(workload.metadata.uid, None)
+            change = {"status": {"refusals": [encode(one) for one in shown] or None}}
+            with suppress(NotFound):
+                await self._store.body.patch(KINDS.of(Workload), place.name, place.namespace, change, status=True)
 
 
 def _shown(reason: Refusal) -> ShownRefusal:

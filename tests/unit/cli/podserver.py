@@ -21,6 +21,7 @@ from aiohttp import WSMsgType, web
 
 from aliquot.errors import PlatformError
 from aliquot.store.base import Body
+from aliquot.streams import LOG_OFFSET
 from aliquot.types import KINDS
 
 TOKEN = "alq_test"
@@ -36,8 +37,10 @@ class PodServer:
         self.queries: list[dict[str, str]] = []
         # Answers to requests for a log, in turn: pieces, and None where the connection breaks.
         self.logs: list[list[bytes | None]] = []
-        # Written to the pod's status before the last of them is answered.
-        self.before_last_log: dict[str, str] = {}
+        # Written to the pod's status when the last but one of them is answered.
+        self.ends_as: dict[str, str] = {}
+        # Whether the server says where in the log its answer begins.
+        self.offsets = False
         self.refusal: PlatformError | None = None
         self.sizes: list[tuple[int, int]] = []
 
@@ -98,10 +101,11 @@ class PodServer:
             return web.json_response({"message": "who are you?", "reason": "Unauthorized"}, status=401)
         if self.refusal:
             return _refused(self.refusal)
-        if len(self.logs) == 1 and self.before_last_log:
-            place, status = request.match_info, {"status": self.before_last_log}
+        if len(self.logs) == 2 and self.ends_as:
+            place, status = request.match_info, {"status": self.ends_as}
             await self.body.patch(KINDS.named("pod"), place["name"], place["namespace"], status, status=True)
-        response = web.StreamResponse()
+        headers = {LOG_OFFSET: request.query.get("offset", "0")} if self.offsets else {}
+        response = web.StreamResponse(headers=headers)
         await response.prepare(request)
         for piece in self.logs.pop(0):
             if piece is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from aliquot.client.connection import Connection
-from aliquot.client.streams import exit_status, log_query, open_exec, read_log
+from aliquot.client.streams import exit_status, log_query, open_exec, open_log
 from aliquot.errors import Conflict, Denied, PlatformError, Unauthenticated, Unavailable
 from aliquot.store.memory import MemoryBody
 from aliquot.streams import LogOptions, TerminalSize
@@ -26,8 +26,8 @@ def _connection(server: PodServer) -> Connection:
 
 
 async def _log(server: PodServer, options: LogOptions | None = None) -> bytes:
-    pieces = read_log(_connection(server), "runai-team-a", "x-0-0", options or LogOptions())
-    return b"".join([piece async for piece in pieces])
+    async with open_log(_connection(server), "runai-team-a", "x-0-0", options or LogOptions()) as log:
+        return b"".join([piece async for piece in log.pieces])
 
 
 async def test_a_log(server: PodServer) -> None:
@@ -37,12 +37,22 @@ async def test_a_log(server: PodServer) -> None:
 
 
 def test_what_is_asked_for() -> None:
-    options = LogOptions(True, 0, 90.5, True, True, 9)
+    options = LogOptions(True, 0, 90.5, True, True, 9, 7)
     assert log_query(options, 100.0) == {
         "follow": "true", "timestamps": "true", "previous": "true",
-        "tailLines": "0", "sinceSeconds": "10", "limitBytes": "9",
+        "tailLines": "0", "sinceSeconds": "10", "limitBytes": "9", "offset": "7",
     }  # fmt: skip
     assert log_query(LogOptions(since=200.0), 100.0) == {"sinceSeconds": "1"}
+
+
+async def test_where_a_log_begins(server: PodServer) -> None:
+    """The server says it, or does not."""
+    server.logs = [[b"abc"], [b"c"]]
+    async with open_log(_connection(server), "n", "p", LogOptions()) as log:
+        assert log.offset is None
+    server.offsets = True
+    async with open_log(_connection(server), "n", "p", LogOptions(offset=2)) as log:
+        assert log.offset == 2
 
 
 async def test_a_log_that_breaks(server: PodServer) -> None:
@@ -58,13 +68,13 @@ async def test_a_log_that_is_refused(server: PodServer) -> None:
     with pytest.raises(Conflict, match="the pod has not started"):
         await _log(server)
     with pytest.raises(Unauthenticated):
-        async for _ in read_log(Connection(server.url, "wrong"), "n", "p", LogOptions()):
+        async with open_log(Connection(server.url, "wrong"), "n", "p", LogOptions()):
             pass
 
 
 async def test_nobody_is_there() -> None:
     with pytest.raises(Unavailable) as raised:
-        async for _ in read_log(Connection("http://127.0.0.1:9", TOKEN), "n", "p", LogOptions()):
+        async with open_log(Connection("http://127.0.0.1:9", TOKEN), "n", "p", LogOptions()):
             pass
     assert not raised.value.sent
 
@@ -97,8 +107,9 @@ async def test_much_output(server: PodServer) -> None:
 
 
 async def test_a_command_that_is_refused(server: PodServer) -> None:
-    server.refusal = Denied("no")
-    with pytest.raises(Denied, match="may not run commands"):
+    """The server's own words arrive here too."""
+    server.refusal = Denied("not in this pod")
+    with pytest.raises(Denied, match="not in this pod"):
         await _run(server, "ls")
 
 

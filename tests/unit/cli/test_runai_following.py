@@ -2,67 +2,54 @@
 
 from __future__ import annotations
 
-import itertools
-import random
-
 import pytest
 
-from aliquot.client.following import Seam
+from aliquot.client.following import Place
 
-LINES = [
-    b"2026-01-31T12:00:00.000001Z one\n",
-    b"2026-01-31T12:00:00.5Z two words\n",
-    b"2026-01-31T12:00:00.5Z same moment\n",
-    b"2026-01-31T12:00:00.5Z same moment\n",
-    b"2026-01-31T12:00:01Z \n",
-    b"2026-01-31T12:00:02.123456789Z 2026-01-31T11:00:00Z its own time\n",
-    b"2026-01-31T12:00:03Z last",
-]
+LINES = [b"one\n", b"two words\n", b"\n", b"caf\xc3\xa9\n", b"2026-01-31T11:00:00Z its own time\n", b"last"]
 LOG = b"".join(LINES)
-SHOWN = b"".join(line.partition(b" ")[2] for line in LINES)
+STAMP = b"2026-01-31T12:00:00Z "
+STAMPED = b"".join(STAMP + line for line in LINES)
 
 
-def fed(seam: Seam, data: bytes, size: int) -> bytes:
-    return b"".join(seam.feed(data[at : at + size]) for at in range(0, len(data), size))
+def stream(offset: int, *, timestamps: bool) -> bytes:
+    """What the server sends from an offset: with a time before its first piece and before each line."""
+    rest = LOG[offset:]
+    if not timestamps or not rest:
+        return rest
+    return STAMP + rest.replace(b"\n", b"\n" + STAMP)
 
 
-@pytest.mark.parametrize("size", [1, 2, 7, 1000])
-def test_timestamps_are_taken_off(size: int) -> None:
-    assert fed(Seam(), LOG, size) == SHOWN
-
-
-@pytest.mark.parametrize("size", [1, 3, 1000])
-def test_timestamps_stay_where_they_are_wanted(size: int) -> None:
-    assert fed(Seam(timestamps=True), LOG, size) == LOG
+def fed(place: Place, data: bytes, size: int) -> bytes:
+    return b"".join(place.feed(data[at : at + size]) for at in range(0, len(data), size))
 
 
 @pytest.mark.parametrize("timestamps", [False, True])
-def test_a_break_anywhere_loses_and_repeats_nothing(timestamps: bool) -> None:
-    """After each break the log comes again, whole."""
-    for cut in range(len(LOG) + 1):
-        seam = Seam(timestamps=timestamps)
-        out = seam.feed(LOG[:cut])
-        seam.restart()
-        out += seam.feed(LOG)
-        assert out == (LOG if timestamps else SHOWN), cut
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_break_anywhere_loses_and_repeats_nothing(timestamps: bool, size: int) -> None:
+    """Also in the middle of a timestamp, a line or a letter."""
+    whole = stream(0, timestamps=timestamps)
+    assert not timestamps or whole == STAMPED
+    for cut in range(len(whole) + 1):
+        place = Place(timestamps=timestamps)
+        place.begin(0)
+        out = fed(place, whole[:cut], size)
+        assert place.offset is not None
+        again = stream(place.offset, timestamps=timestamps)
+        place.begin(place.offset)
+        out += fed(place, again, size)
+        assert (out, place.offset) == (whole, len(LOG)), cut
 
 
-def test_many_breaks() -> None:
-    """Also when each repeat begins somewhere else."""
-    chance = random.Random(4)
-    for _ in range(200):
-        seam, out, reached = Seam(), b"", 0
-        starts = list(itertools.accumulate(map(len, LINES), initial=0))[:-1]
-        while reached < len(LOG):
-            known = [start for start in starts if start <= reached]
-            # At least the last line comes again, with all of its moment; more is possible.
-            begin = min(chance.choice(known), starts[1] if starts[1] <= reached < starts[4] + 1 else known[-1])
-            reached = max(reached, chance.randint(begin, len(LOG)))
-            out += seam.feed(LOG[begin:reached])
-            seam.restart()
-        assert out == SHOWN
+def test_a_stream_that_begins_later() -> None:
+    """Counting starts where the server says: the last lines only, or what rotation left."""
+    place = Place()
+    place.begin(100)
+    assert (place.feed(b"abc\n"), place.offset) == (b"abc\n", 104)
 
 
-def test_lines_without_a_time_are_shown() -> None:
-    """A server that sends none loses its user nothing."""
-    assert Seam().feed(b"plain text\nmore\n") == b"plain text\nmore\n"
+def test_a_server_that_does_not_say_where() -> None:
+    """Everything is shown; there is just no place to go on from."""
+    place = Place()
+    place.begin(None)
+    assert (place.feed(b"abc"), place.offset) == (b"abc", None)

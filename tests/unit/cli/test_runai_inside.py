@@ -78,13 +78,14 @@ def test_all_lines(world: World, server: PodServer) -> None:
 def test_a_followed_log_survives_a_server(world: World, server: PodServer) -> None:
     """The connection breaks in the middle of a line; no byte is lost or shown twice."""
     _pod(world)
-    first, second = b"2026-01-01T00:00:01Z one\n", b"2026-01-01T00:00:02Z two\n"
-    server.logs = [[first, second[:-2], None], [first, second, b"2026-01-01T00:00:03Z three\n"], [second]]
-    server.before_last_log = {"phase": "Succeeded"}
+    server.offsets = True
+    server.logs = [[b"one\n", b"tw", None], [b"o\nthree\n"], [b"fo"], [b"ur\n"]]
+    server.ends_as = {"phase": "Succeeded"}
     result = _type(world, server, "logs", "-f", "x")
-    assert (result.exit_code, result.stdout) == (0, "one\ntwo\nthree\n")
+    assert (result.exit_code, result.stdout) == (0, "one\ntwo\nthree\nfour\n")
     assert "connection lost" in result.stderr
-    assert [query["timestamps"] for query in server.queries] == ["true"] * 3
+    assert [query.get("follow") for query in server.queries] == ["true", "true", "true", None]
+    assert [query.get("offset") for query in server.queries] == [None, "6", "14", "16"]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ A process of its own, because what it does cannot be undone: it leaves namespace
 behind for a pod is small, since hundreds of pods run at once:
 
     collector   `cat`, outside the pod: moves what the pod prints into its log file. It ends when the last process
-                of the pod has, so nothing that was printed is lost, however the pod or the platform ends.
+                of the pod has, so nothing that was printed is lost, however the pod or the platform ends. A shell
+                starts it again when it fails.
     supervisor  /bin/sh, process 1 of the pod: runs the command, writes its exit status to a file that it was handed
                 open, and holds the lock of the pod's folder. Lock held means alive; the kernel lets go, not we.
 
@@ -36,7 +37,10 @@ from aliquot.agent.runtimes import linux, sandbox
 # Its own stderr is closed to words such as "Terminated"; the command's is not. No word of a user reaches the shell's
 # parser: the command comes as arguments, its first one an absolute path (a bare name could be a built-in).
 _SUPERVISOR = 'trap : HUP INT TERM; exec 5>&2 2>/dev/null; (exec "$@" 2>&5 3>&- 4>&- 5>&-); echo $? >&3'
+# `cat` gives up when the disk is full. Its pipe must stay open then, or every pod that prints would die of it.
+_COLLECTOR = "until cat; do sleep 1; done"
 _OOM_SCORE = "500"  # when memory runs out, jobs go before the platform
+_LONGEST_WORD = 32 * 4096  # the kernel's own limit
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 
 
@@ -54,7 +58,9 @@ def main(arguments: list[str]) -> int:
     # The platform raised its own limit of open files; jobs get the one it was started with.
     resource.setrlimit(resource.RLIMIT_NOFILE, (spec["files"], resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     if mode == "start":
-        print(json.dumps(start(spec)), flush=True)  # noqa: T201  # the answer
+        answer = json.dumps(start(spec)).encode()
+        with contextlib.suppress(BrokenPipeError):  # nobody is left to hear it; it is on the disk
+            os.write(1, answer)
         return 0
     return execute(spec, json.loads(sys.stdin.buffer.readline()))
 
@@ -150,7 +156,8 @@ def _collector(folder: str, attempt: int, reading: int, writing: int) -> int:
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         os.chdir("/")  # so that it keeps no folder busy
-        _become(["cat"], {"PATH": os.defpath}, {0: reading, 1: log, 2: log})
+        nothing = os.open("/dev/null", os.O_WRONLY)
+        _become(["/bin/sh", "-c", _COLLECTOR, "aliquot-log"], {"PATH": os.defpath}, {0: reading, 1: log, 2: nothing})
     os.close(log)
     return pid
 
@@ -209,8 +216,22 @@ def _enter(spec: dict[str, Any]) -> list[str]:
         with contextlib.suppress(OSError):
             os.makedirs(spec["cwd"], exist_ok=True)
         sandbox.become_root_inside(spec["uid"])
+    _check_words([*spec["argv"], *(f"{name}={value}" for name, value in spec["env"].items())])
     _change_folder(spec["cwd"])
     return [find_program(spec["argv"][0], spec["env"].get("PATH", os.defpath)), *spec["argv"][1:]]
+
+
+def _check_words(words: list[str]) -> None:
+    """What the kernel would refuse when it is too late to say so."""
+    for word in words:
+        try:
+            size = len(os.fsencode(word))
+        except UnicodeEncodeError:
+            size = -1
+        if size < 0 or "\0" in word:
+            raise CannotRun(f"not text: {word[:60]!r}", _NOT_EXECUTABLE)
+        if size >= _LONGEST_WORD:
+            raise CannotRun(f"too long: an argument or variable of {size} bytes", _NOT_EXECUTABLE)
 
 
 def _change_folder(path: str) -> None:
@@ -315,6 +336,7 @@ def _run_command(spec: dict[str, Any], wish: dict[str, Any], files: dict[int, in
         _be_first_to_go()
         _change_folder(spec["cwd"])
         env = {**spec["env"], **wish["env"]}
+        _check_words(wish["argv"])
         program = find_program(wish["argv"][0], env.get("PATH", os.defpath))
         os.close(tell)
         _become([program, *wish["argv"][1:]], env, files)

@@ -52,9 +52,11 @@ class LogKeeper:
         if found.st_size == self._size:
             return False
         grown, self._size = found.st_size - self._size, found.st_size
-        _add_mark(self._path, (found.st_mtime, found.st_size))
+        with contextlib.suppress(OSError):  # on a full disk lines are dated a little later, and nothing else happens
+            _add_mark(self._path, (found.st_mtime, found.st_size))
         if found.st_size - self._start > self._piece * self._pieces:
-            self._give_back(found.st_size - self._piece * (self._pieces - 1))
+            with contextlib.suppress(OSError):  # gone meanwhile, or tried again at the next growth
+                self._give_back(found.st_size - self._piece * (self._pieces - 1))
         return grown > self._piece
 
     def _give_back(self, end: int) -> None:

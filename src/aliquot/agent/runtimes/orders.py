@@ -21,7 +21,7 @@ PACKAGE_PARENT = str(Path(aliquot.__file__).resolve().parent.parent)
 
 
 def isolated_orders(launch: Launch, folder: PodFolder, data: Path, owner: int, allowed: tuple[str, ...]) -> Json:
-    shown = sorted({*_interpreter(), *launch.shown})
+    shown = sorted({*_interpreter(), *launch.programs})
     own = _places(shown)
     return {
         "isolated": True,
@@ -31,7 +31,7 @@ def isolated_orders(launch: Launch, folder: PodFolder, data: Path, owner: int, a
         "volumes": [_volume(volume, folder, owner, allowed) for volume in launch.volumes],
         "own": own,
         "cwd": launch.cwd or WORKLOAD,
-        "env": _environment(launch, _visible_path(shown)) | _own(launch.env, own["home"], "root"),
+        "env": {"USER": "root", "LOGNAME": "root"} | _environment(launch, _visible_path(shown), own["home"]),
     }
 
 
@@ -42,8 +42,7 @@ def plain_orders(launch: Launch, folder: PodFolder, data: Path, allowed: tuple[s
     work = str(folder.path / "work")
     cwd = launch.cwd or WORKLOAD
     inside = cwd == WORKLOAD or cwd.startswith(WORKLOAD + "/")
-    env = _environment(launch, os.environ.get("PATH", _PATH))
-    env |= {"TMPDIR": str(folder.path / "tmp")} | _own(launch.env, str(folder.path / "home"), "")
+    env = _environment(launch, os.environ.get("PATH", _PATH), str(folder.path / "home"))
     return {
         "isolated": False,
         "uid": os.geteuid(),
@@ -51,7 +50,7 @@ def plain_orders(launch: Launch, folder: PodFolder, data: Path, allowed: tuple[s
         "shown": [],
         "volumes": [],
         "cwd": work + cwd.removeprefix(WORKLOAD) if inside else cwd,
-        "env": env,
+        "env": {"TMPDIR": str(folder.path / "tmp")} | env,
     }
 
 
@@ -80,16 +79,14 @@ def _places(shown: list[str]) -> dict[str, str]:
     return places if "tmp" in below else {**places, "tmp": "/tmp"}  # noqa: S108  # the pod's own
 
 
-def _environment(launch: Launch, path: str) -> dict[str, str]:
-    env = {"PATH": path, "LANG": "C.UTF-8", **launch.env}
+def _environment(launch: Launch, path: str, home: str) -> dict[str, str]:
+    """The pod's own variables win, but for those that tell it apart and those that lead to its devices' programs."""
+    name = host_name(launch.ticket.name)
+    env = {"LANG": "C.UTF-8", "HOME": home, "HOSTNAME": name, "PATH": path, **launch.env}
+    env["PATH"] = os.pathsep.join([*launch.programs, env["PATH"]])
     if launch.argv[0] == sys.executable and not PACKAGE_PARENT.startswith(sys.prefix):
         env.setdefault("PYTHONPATH", PACKAGE_PARENT)  # the platform runs from a checkout
-    return env | {"HOSTNAME": env.get("HOSTNAME") or host_name(launch.ticket.name), POD_VARIABLE: launch.ticket.uid}
-
-
-def _own(given: object, home: str, user: str) -> dict[str, str]:
-    wanted = {"HOME": home} | ({"USER": user, "LOGNAME": user} if user else {})
-    return {name: value for name, value in wanted.items() if not isinstance(given, dict) or name not in given}
+    return {**env, POD_VARIABLE: launch.ticket.uid}
 
 
 def _interpreter() -> set[str]:

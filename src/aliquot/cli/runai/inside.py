@@ -175,16 +175,19 @@ async def follow_log(
     broken_since: float | None = None
     while True:
         try:
+            if place.offset is not None:
+                # What a job printed while nobody served it comes with a last look, when it has ended.
+                follow = await _still_runs(server, pod)
+                await asyncio.sleep(_POLL_S if follow else 0)
+                asked = dataclasses.replace(options, follow=follow, offset=place.offset, tail_lines=None, since=None)
             async with server.logs(pod.metadata.namespace, pod.metadata.name, asked) as log:
                 place.begin(log.offset)
                 async for piece in log.pieces:
                     broken_since = None
                     write(place.feed(piece))
-            if not asked.follow or place.offset is None:
+            # A server that stops in good order ends its streams too, while the job goes on.
+            if not asked.follow or place.offset is None or options.limit_bytes is not None:
                 return
-            # A server that stops in good order ends its streams too, while the job goes on; and what a job printed
-            # while nobody served it comes with a last look.
-            asked = dataclasses.replace(asked, follow=await _still_runs(server, pod))
         except (Unavailable, Conflict) as exc:
             # Without a place there is nothing to go on from. With one, a conflict is an agent that still starts.
             if place.offset is None:
@@ -199,7 +202,6 @@ async def follow_log(
             if place.offset is None:
                 raise
             return  # it went while nobody could look
-        asked = dataclasses.replace(asked, offset=place.offset, tail_lines=None, since=None)
 
 
 async def _still_runs(server: Server, pod: Pod) -> bool:

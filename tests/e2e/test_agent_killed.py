@@ -1,0 +1,81 @@
+"""kill -9 of the platform at any moment: every pod runs once, and is found again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+from aliquot.agent.runtimes import linux
+from bodies.running import until
+from pods.world import World
+
+TESTS = Path(__file__).resolve().parent.parent
+KILLS = 40 if os.environ.get("ALIQUOT_SOAK") else 6
+
+
+class Platform:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls, world: World) -> Platform:
+        mode = "root" if world.isolated else "user"
+        path = os.pathsep.join([str(TESTS), str(TESTS.parent / "src"), os.environ.get("PYTHONPATH", "")])
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "pods.driver", str(world.data), mode, env={**os.environ, "PYTHONPATH": path},
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        made = cls(process)
+        assert await made.answer() == {"ready": True}
+        return made
+
+    async def answer(self) -> dict[str, Any]:
+        async with asyncio.timeout(60):
+            return dict(json.loads(await self._process.stdout.readline()))
+
+    def tell(self, wish: dict[str, Any]) -> None:
+        self._process.stdin.write(json.dumps(wish).encode() + b"\n")
+
+    async def kill(self) -> list[str]:
+        """The names of what it had acknowledged and nobody had read yet."""
+        self._process.kill()
+        rest = (await self._process.stdout.read()).decode()
+        await self._process.wait()
+        return [json.loads(line)["created"] for line in rest.splitlines()]
+
+
+async def test_killed_at_any_moment(world: World) -> None:
+    """Pods that were acknowledged run exactly once, however often the platform is killed."""
+    chance = random.Random(4)
+    acknowledged: list[str] = []
+    for kill in range(KILLS):
+        platform = await Platform.start(world)
+        for number in range(3):
+            platform.tell({"create": f"p{kill}-{number}-0-0"})
+        await asyncio.sleep(chance.uniform(0.0, 0.3))  # the moment of the kill
+        acknowledged += await platform.kill()
+    platform = await Platform.start(world)
+
+    async def all_run() -> bool:
+        platform.tell({"list": True})
+        return set((await platform.answer()).values()) == {"Running"}
+
+    await until(all_run)
+    platform.tell({"list": True})
+    uids = list(await platform.answer())
+    for uid in uids:
+        assert (world.data / "pods" / uid / "log").read_text() == "started\n"
+        names = [_program(pid) for pid in linux.marked(f"ALIQUOT_POD={uid}".encode())]
+        assert sorted(names) == ["sh", "sleep"]  # its supervisor and its command
+    assert len(uids) >= len(acknowledged)
+    await platform.kill()
+    print(f"kills {KILLS}, pods {len(uids)}, acknowledged {len(acknowledged)}")
+
+
+def _program(pid: int) -> str:
+    return Path(os.readlink(f"/proc/{pid}/exe")).name.replace("dash", "sh").replace("bash", "sh")
