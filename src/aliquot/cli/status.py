@@ -7,13 +7,16 @@ from typing import Any
 
 import click
 
+from aliquot import labels, units
 from aliquot.cli import output
 from aliquot.cli.program import Verb
 from aliquot.cli.session import Session, session
+from aliquot.client.remote import RemoteServer
 from aliquot.errors import Denied, NotFound, PlatformError, Unavailable
 from aliquot.folder import Running, running_server
 from aliquot.store.base import Body
-from aliquot.types import KINDS
+from aliquot.store.typed import Store
+from aliquot.types import KINDS, Node, Pod, devices_of, shares_of
 
 
 @click.command(cls=Verb, shown=("--data-dir",))
@@ -58,7 +61,26 @@ async def _ask(body: Body) -> dict[str, Any]:
             continue  # not ours to count, or not served here
         except PlatformError as exc:
             return {"ready": False, "reason": exc.message, "counts": counts}
-    return {"ready": True, "counts": counts}
+    return {"ready": True, "counts": counts, **await _running(body)}
+
+
+async def _running(body: Body) -> dict[str, Any]:
+    """What runs where, as far as the caller may see it, and how jobs are kept apart."""
+    nodes: list[dict[str, Any]] = []
+    try:
+        store = Store(body)
+        pods = [pod for pod in (await store.list(Pod)).items if pod.status.phase not in ("Succeeded", "Failed")]
+        for node in (await store.list(Node)).items:
+            here = [pod for pod in pods if pod.spec.node_name == node.metadata.name]
+            held = sum(share.milli for pod in here for share in shares_of(pod))
+            simulated = node.metadata.labels.get(labels.SIMULATED) == "true"
+            facts = {"name": node.metadata.name, "gpus": len(devices_of(node)), "allocated": units.whole_units(held)}
+            nodes.append({**facts, "pods": len(here), "simulated": simulated})
+        server = (await body.whoami()).get("server", {}) if isinstance(body, RemoteServer) else {}
+    except PlatformError:
+        return {"nodes": nodes}
+    isolation = server.get("isolation")
+    return {"nodes": nodes, **({"isolation": isolation} if isolation else {})}
 
 
 def lines(report: dict[str, Any], now: float) -> list[str]:
@@ -69,7 +91,16 @@ def lines(report: dict[str, Any], now: float) -> list[str]:
     told.append(("Ready", "yes" if report["ready"] else f"no: {report['reason']}"))
     held = [f"{count} {_counted(plural, count)}" for plural, count in report["counts"].items() if count]
     told.append(("Holds", ", ".join(held) or "nothing yet"))
+    told += [("Node", _node_line(node)) for node in report.get("nodes", ())]
+    if "isolation" in report:
+        told.append(("Isolation", report["isolation"]))
     return [f"{name + ':':<10} {output.clean(text)}" for name, text in told]
+
+
+def _node_line(node: dict[str, Any]) -> str:
+    pods = "1 pod" if node["pods"] == 1 else f"{node['pods']} pods"
+    text = f"{node['name']}, {node['allocated']:g} of {node['gpus']} GPUs, {pods}"
+    return f"{text} (simulated)" if node["simulated"] else text
 
 
 _TITLES = {"version": "Version", "pid": "Process", "flavour": "Store"}

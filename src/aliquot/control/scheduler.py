@@ -77,7 +77,7 @@ class Scheduler:
             self._bell.clear()
             try:
                 await self._cycle()
-            except Exception as exc:  # noqa: BLE001  # one bad object must not stop the scheduler for the others
+            except Exception as exc:  # one bad object must not stop the scheduler for the others
                 log.exception("cycle failed", error=str(exc))
                 asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._bell.set)
 
