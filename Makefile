@@ -9,20 +9,26 @@ BIN = .venv/bin
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help up setup test check lint format types imports kube soak bench wheel smoke crds docs clean
+.PHONY: help up setup packages test check lint format types imports kube soak bench wheel smoke crds docs clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-up: setup ## run the platform here, in the foreground (ARGS="--port 8000")
+up: .venv/.notebook ## run the platform here, in the foreground (ARGS="--port 8000")
 	@exec $(BIN)/aliquot up $(ARGS)
 
 setup: .venv/.ready ## the environment, from the lock file
 
 .venv/.ready: pyproject.toml uv.lock
 	@echo "setting up .venv"
-	@$(UV) sync --locked --compile-bytecode
+	@$(UV) sync --locked --compile-bytecode $$([ ! -e .venv/.notebook ] || echo --extra notebook)
 	@touch $@
+
+# Notebooks are large, so only those who run jobs get them; once there, they stay.
+.venv/.notebook: pyproject.toml uv.lock
+	@echo "setting up .venv, with JupyterLab"
+	@$(UV) sync --locked --compile-bytecode --extra notebook
+	@touch .venv/.ready $@
 
 kube: ## the Kubernetes programs that tests run: found, or built once (5 to 15 minutes)
 	@python3 tools/kube/get.py
@@ -49,7 +55,10 @@ wheel: setup ## dist/aliquot-*.whl, one for every platform
 smoke: wheel ## the installed wheel, alone, does the tour
 	@tools/smoke.sh
 
-check: lint types imports kube test smoke ## everything CI runs
+packages: ## the Debian packages that tests use, where they are missing (as root)
+	@tools/packages.sh
+
+check: packages lint types imports kube test smoke ## everything CI runs
 
 soak: setup kube ## the long versions: hundreds of kills, thousands of cases (an hour)
 	@ALIQUOT_SOAK=1 $(BIN)/pytest -m soak -p no:randomly $(ARGS)

@@ -10,7 +10,7 @@ cleanup() {
   status=$?
   trap - EXIT INT TERM
   if [ -n "$server" ] && kill -0 "$server" 2>/dev/null; then
-    kill "$server" 2>/dev/null || true
+    aliquot down >/dev/null 2>&1 || kill "$server" 2>/dev/null || true  # down: with its jobs
     wait "$server" 2>/dev/null || true
   fi
   if [ "$status" -ne 0 ] && [ -s "$scratch/up.log" ]; then
@@ -42,6 +42,17 @@ refuses() {
   grep -Eq -- "$2" <<<"$out" || fail "${command[*]} printed no line like '$2': $out"
 }
 
+# soon COMMAND... -- PATTERN: as shows, once it has come about
+soon() {
+  local command=() out
+  while [ "$1" != -- ]; do command+=("$1"); shift; done
+  for _ in $(seq 300); do
+    if out=$("${command[@]}" 2>&1) && grep -Eq -- "$2" <<<"$out"; then return; fi
+    sleep 0.2
+  done
+  fail "${command[*]} never printed a line like '$2': $out"
+}
+
 # --- the wheel
 shopt -s nullglob
 wheels=("$root"/dist/*.whl)
@@ -68,7 +79,7 @@ for program in aliquot runai runai-adm; do shows "$program" --help -- "^Usage: $
 shows aliquot version -- "^aliquot $(basename "$wheel" | cut -d- -f2)\$"
 
 # --- a short life
-aliquot up --port 0 >"$scratch/up.log" 2>&1 &
+aliquot up --port 0 --simulate demo >"$scratch/up.log" 2>&1 &
 server=$!
 for _ in $(seq 600); do
   [ -f "$scratch/data/server.json" ] && break
@@ -78,6 +89,14 @@ done
 shows aliquot status -- '^Ready: +yes$'
 shows aliquot project create smoke --gpu 2 -- '^project/smoke created$'
 shows runai project list -- '^smoke +default +2 '
+shows runai project set smoke -- '^project smoke configured '
+shows runai submit train1 -i gcr.io/run-ai-demo/quickstart -g 0.5 -- '^Job train1 submitted successfully'
+soon runai list -- '^train1 +Running .* dgx1-[12] '
+soon runai logs train1 -- '^ *1/60 .* loss: '
+shows runai exec train1 cat /proc/self/comm -- '^cat$'
+shows runai submit once -i ubuntu --command echo --args hello -- '^Job once submitted successfully'
+soon runai logs once -- '^hello$'
+shows runai delete train1 once -- '^Job train1 deleted successfully'
 cat > half.yaml <<'YAML'
 apiVersion: aliquot.dev/v1
 kind: Template

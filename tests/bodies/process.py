@@ -21,9 +21,17 @@ START_SECONDS = 60  # on a busy machine; about one on a quiet one
 class ServerProcess:
     """`aliquot up` on a folder, always on the same port once it has one."""
 
-    def __init__(self, folder: Path, *arguments: str, port: int = 0, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        port: int = 0,
+        environment: dict[str, str] | None = None,
+        python: str = sys.executable,
+    ) -> None:
         self.folder = folder
         self.port = port
+        self._python = python
         self._arguments = arguments
         self._environment = {**os.environ, **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
@@ -49,7 +57,7 @@ class ServerProcess:
     def spawn(self) -> subprocess.Popen[bytes]:
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         command = [
-            sys.executable, "-m", "aliquot.cli.main", "up",
+            self._python, "-m", "aliquot.cli.main", "up",
             "--data-dir", str(self.folder), "--port", str(self.port), *self._arguments,
         ]  # fmt: skip
         with (self.folder.parent / f"{self.folder.name}.log").open("ab") as log:

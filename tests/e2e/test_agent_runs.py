@@ -58,7 +58,7 @@ async def test_arguments_are_not_shell(world: World) -> None:
 async def test_builtin_names_are_programs(world: World) -> None:
     """A command with the name of a shell's built-in is the program of that name."""
     async with world.agent():
-        ended, _ = await world.finish(pod("p-0-0", "exit", "0"))
+        ended = await world.phase(await world.create(pod("p-0-0", "exit", "0")), "Failed", "Succeeded")
     assert (ended.status.reason, ended.status.message) == ("ContainerCannotRun", "command not found: exit")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pytest
 
 from aliquot.client.connection import Connection
 from aliquot.store.base import Body
+from bodies.place import NAMESPACE
 from bodies.process import ServerProcess
 from fire.clients import SECONDS
 from fire.jobs import PROJECTS, Person, Team, check_store
@@ -29,7 +29,7 @@ async def test_jobs_live_through_kills(tmp_path: Path) -> None:
 @pytest.mark.soak
 async def test_jobs_live_through_many_kills(tmp_path: Path) -> None:
     """The same with 200 kills."""
-    await _under_fire(tmp_path / "data", kills=int(os.environ.get("ALIQUOT_KILLS", "200")))
+    await _under_fire(tmp_path / "data", kills=200)
 
 
 async def _under_fire(folder: Path, kills: int) -> None:
@@ -57,8 +57,8 @@ async def _under_fire(folder: Path, kills: int) -> None:
     resumed = sum(follower.resumed for person in team.people for follower in person.followers)
     done = team.done
     print(
-        f"\nkills: {kills}, jobs submitted: {done['submitted']}, deleted: {done['deleted']}, listings: {done['listed']},"
-        f" requests broken off: {done['broken off']}"
+        f"\nkills: {kills}, jobs submitted: {done['submitted']}, deleted: {done['deleted']},"
+        f" listings: {done['listed']}, requests broken off: {done['broken off']}"
         f"\npods seen alive: {len(watchman.mains)}, together at most: {watchman.fullest}, found again after a kill:"
         f" {found}, looks at /proc: {watchman.looks}, with a shared GPU: {watchman.shared}"
         f"\nlog lines checked: {lines}, logs followed: {sum(len(person.followers) for person in team.people)},"
@@ -68,8 +68,6 @@ async def _under_fire(folder: Path, kills: int) -> None:
 
 async def _projects(body: Body) -> None:
     """Until the demo's projects can be used."""
-    from bodies.place import NAMESPACE
-
     async with asyncio.timeout(SECONDS):
         while not {item.name for item in (await body.list(NAMESPACE)).items} >= _NAMESPACES:  # noqa: ASYNC110
             await asyncio.sleep(0.05)

@@ -79,22 +79,25 @@ class LogFollower:
     data: bytes = b""
     resumed: int = 0
     ended: bool = False
+    _reading: bool = False
 
     async def run(self) -> None:
         while not self.ended:
             try:
                 await self._read()
             except Unavailable:
-                self.resumed += 1
+                self.resumed += self._reading
             except (NotFound, Conflict):  # not started yet, or gone
                 if self.job.deleting:
                     return
             await asyncio.sleep(0.05)
 
     async def _read(self) -> None:
+        self._reading = False
         options = LogOptions(follow=True, offset=len(self.data))
         async with open_log(self.connection(), self.job.namespace, self.job.pod, options) as log:
             assert log.offset == len(self.data)
+            self._reading = True
             async for piece in log.pieces:
                 self.data += piece
         # The server says that this was all; of a job that counts for ever it may say so only once it is deleted.

@@ -299,12 +299,16 @@ class ProcessRuntime:
     async def logs(self, pod: Pod, options: LogOptions) -> AsyncIterator[bytes]:
         folder = self._folder(pod.metadata.uid)
         path = folder.previous if options.previous else folder.log
-        if not path.exists():
-            raise Conflict(_no_log(pod, options.previous))
         process = folder.process()
-        # Asked of the kernel, not of our memory: a platform that has just started has not found its pods yet.
-        over = options.previous or process is None
-        async for piece in logfile.read(path, options, lambda: over or (process is not None and process.collected)):
+        # The log is there a moment before its process is: who followed it then would be told that it is over.
+        if not path.exists() or (process is None and not options.previous):
+            raise Conflict(_no_log(pod, options.previous))
+
+        def over() -> bool:
+            # Asked of the kernel, not of our memory: a platform that has just started has not found its pods yet.
+            return options.previous or process is None or process.collected
+
+        async for piece in logfile.read(path, options, over):
             yield piece
 
     def log_start(self, pod: Pod, options: LogOptions) -> int | None:

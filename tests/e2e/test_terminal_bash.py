@@ -1,0 +1,75 @@
+"""`runai bash` as a person has it: a terminal, typed into and looked at."""
+
+from __future__ import annotations
+
+import getpass
+import os
+
+import pytest
+
+from seeds.platform import Platform
+from seeds.tmux import PROMPT, Screen
+
+pytestmark = pytest.mark.xdist_group("seeds")
+
+# Jobs of an ordinary user are that user's; only root's have a root of their own.
+INSIDE = "root@frac03-3-0-0:/workload#" if os.geteuid() == 0 else f"{getpass.getuser()}@frac03-3-0-0:/workload$"
+
+
+@pytest.fixture
+def shell(demo: Platform, screen: Screen) -> Screen:
+    """A terminal in which `runai bash frac03-3` has just been typed."""
+    if demo.job("frac03-3", "user-agm") is None:
+        demo.submitted("frac03-3", "user-agm", "-i gcr.io/run-ai-demo/quickstart -g 0.3")
+    screen.type("runai bash frac03-3 -p user-agm; echo status=$?")
+    screen.shows(INSIDE)
+    return screen
+
+
+def test_prompt(shell: Screen) -> None:
+    """The prompt says who and where one is, and waits."""
+    assert shell.text.rstrip().splitlines()[-1] == INSIDE
+
+
+def test_output(shell: Screen) -> None:
+    """What is typed runs inside the job, and its output appears."""
+    shell.type("echo $JOB_NAME has $RUNAI_NUM_OF_GPUS")
+    shell.shows("frac03-3 has 0.3")
+
+
+def test_size(shell: Screen) -> None:
+    """The job's terminal is as large as the window."""
+    shell.type("stty size")
+    shell.shows("40 120")
+
+
+def test_resize(shell: Screen) -> None:
+    """The job's terminal follows when the window changes its size."""
+    shell.resize(100, 30)
+    # The news travels beside what is typed, so the first look may come too early.
+    shell.type("until [ \"$(stty size)\" = '30 100' ]; do sleep 0.1; done; stty size")
+    shell.shows("30 100")
+
+
+def test_interrupt(shell: Screen) -> None:
+    """Ctrl-C ends the command inside, and neither the shell nor the session."""
+    shell.type("echo up-$((1 + 1)); sleep 1000")
+    shell.shows("up-2")
+    shell.press("C-c")
+    shell.type("echo ended with $?")
+    shell.shows("ended with 130")
+
+
+def test_exit_status(shell: Screen) -> None:
+    """The shell's exit status is the command's, and the terminal is as it was."""
+    shell.type("exit 3")
+    shell.shows("status=3")
+    shell.type("stty -a | grep -ow -e -echo -e -icanon -e -isig || echo all on")
+    shell.shows("all on")
+
+
+def test_end_of_input(shell: Screen) -> None:
+    """Ctrl-D leaves, as it leaves any shell."""
+    shell.press("C-d")
+    shell.shows("status=0")
+    shell.matches(f"^{PROMPT.rstrip()}$")

@@ -1,0 +1,50 @@
+"""`runai logs -f` as a person has it: lines appear, and Ctrl-C is enough."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from seeds.platform import Platform, until
+from seeds.tmux import Screen
+
+pytestmark = pytest.mark.xdist_group("seeds")
+
+
+@pytest.fixture
+def following(demo: Platform, screen: Screen) -> Screen:
+    """A terminal in which `runai logs -f hyper1` has just been typed."""
+    if demo.job("hyper1", "team-a") is None:
+        demo.submitted("hyper1", "team-a", "-i gcr.io/run-ai-demo/quickstart -g 1")
+    screen.type("clear; runai logs -f hyper1; echo status=$?")
+    return screen
+
+
+def test_follows(following: Screen) -> None:
+    """Lines of training appear by themselves."""
+
+    def lines() -> list[str]:
+        return re.findall(r"^.* - loss: .*$", following.text, re.MULTILINE)
+
+    until(lambda: len(lines()) > 0, "a first line")
+    last = lines()[-1]
+    until(lambda: lines()[-1] != last, "a next line")
+
+
+def test_interrupt(demo: Platform, following: Screen) -> None:
+    """Ctrl-C ends the following with status 130, and not the job."""
+    following.matches("- loss: ")
+    following.press("C-c")
+    following.matches("^(\\^C)?status=130$")
+    assert "Traceback" not in following.text
+    assert demo.phase("hyper1", "team-a") == "Running"
+
+
+def test_survives_a_kill(demo: Platform, following: Screen) -> None:
+    """The platform is killed and comes back; who follows a log sees it go on, with no line lost or twice."""
+    following.matches("- loss: ")
+    demo.kill()
+    following.matches("connection lost")
+    after = re.compile(r"connection lost.*\n.* - loss: ")
+    until(lambda: after.search(following.text) is not None, "a line after the kill")

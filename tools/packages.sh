@@ -1,0 +1,19 @@
+#!/bin/sh
+# The Debian packages that tests use, installed where they are missing: only as root, and only where there is apt-get.
+set -eu
+missing=
+# program:package
+for pair in tmux:tmux curl:curl openssl:openssl; do
+  command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair#*:}"
+done
+[ -n "$missing" ] || exit 0
+if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null 2>&1; then
+  echo "not installed:$missing; tests that need them skip, or fail with CI=true" >&2
+  exit 0
+fi
+echo "installing$missing"
+export DEBIAN_FRONTEND=noninteractive
+# shellcheck disable=SC2086  # a list of words
+apt-get install -qq -y --no-install-recommends $missing >/dev/null 2>&1 || {
+  apt-get update -qq >/dev/null && apt-get install -qq -y --no-install-recommends $missing >/dev/null
+}
