@@ -46,6 +46,7 @@ class Job:
     project: str
     form: Form
     spec: dict[str, Any]
+    fresh: bool = True  # nobody had its name before, so a pod of its name is its own
     uid: str = ""
     deleting: bool = False  # asked for; from then on it may go at any moment
     final: str = ""  # its last phase, once somebody saw it
@@ -155,7 +156,7 @@ class Person:
                 return
             job.uid = found.uid
         self.jobs[job.name] = job
-        if job.attempts == 1 and self._random.random() < 0.5:
+        if job.fresh and job.attempts == 1 and self._random.random() < 0.5:
             self._follow(job)
 
     def _new(self) -> Job:
@@ -173,7 +174,7 @@ class Person:
         }
         if self._free_names and self._random.random() < 0.5:
             name, project = self._free_names.pop().split("/")
-            return Job(name, project, form, {**spec, "type": "training"})
+            return Job(name, project, form, {**spec, "type": "training"}, fresh=False)
         self._number += 1
         return Job(f"{self.name}-{self._number}", project, form, spec)
 

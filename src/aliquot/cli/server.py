@@ -33,9 +33,15 @@ _QUIET_S = 2.0
 @click.option(
     "--simulate",
     metavar="PRESET|FILE",
-    help="Simulate GPUs: demo, laptop, empty or a file. Without it this machine's GPUs, or demo where there are none.",
+    help="Simulate nodes and GPUs: demo, laptop, empty or a file; else this machine's GPUs, or demo where it has none.",
 )
-@click.option("--allow-host-path", "host_paths", multiple=True, metavar="DIR", help="Folder that jobs may mount.")
+@click.option(
+    "--allow-host-path",
+    "host_paths",
+    multiple=True,
+    metavar="DIR",
+    help="Folder of this machine that jobs may mount; none unless given. Repeat it for more.",
+)
 @click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Serve this Kubernetes cluster.")
 @click.option("--context", metavar="NAME", help="Which context of the kubeconfig; its current one.")
 @click.option(
@@ -60,7 +66,10 @@ def up(
     log_format: str,
     log_level: str,
 ) -> None:
-    """Serve on this machine, in the foreground, until Ctrl-C."""
+    """Run the platform on this machine, in the foreground, until Ctrl-C.
+
+    Jobs are not stopped by Ctrl-C: the next `up` finds them. `aliquot down` stops both.
+    """
     if context and not kubeconfig:
         raise click.UsageError("--context needs --kubeconfig")
     check_host(host, listen_anywhere)
@@ -101,11 +110,11 @@ def _is_loopback(host: str) -> bool:
 
 @click.command(cls=Verb, shown=("--data-dir",))
 @click.option("--timeout", default=90, show_default=True, type=click.IntRange(1), help="Seconds to wait for the end.")
-@click.option("--keep-jobs", is_flag=True, help="Leave jobs running; the next `up` finds them (as Ctrl-C does).")
+@click.option("--keep-jobs", is_flag=True, help="Leave jobs running, as Ctrl-C does; the next `up` finds them.")
 def down(timeout: int, keep_jobs: bool) -> int:
-    """Stop the server of this machine and its jobs, and wait until they have ended.
+    """Stop the platform of this machine and its jobs, and wait until they have ended.
 
-    Jobs keep their place: the next `up` queues them again, and training goes on from its last checkpoint.
+    What was submitted stays: the next `up` queues it again, and starts it anew.
     """
     here = session()
     server = running_server(here.data_dir)
