@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import click
@@ -55,6 +56,9 @@ def problem(words: list[str]) -> str:
         if found is None:
             return f"{command.name} has no command {rest[0]}"
         command, rest = found, rest[1:]
+    # What stands after a bare "--", or after the name of the job for `exec`, is the user's own command.
+    rest = rest[: rest.index("--")] if "--" in rest else rest
+    rest = rest[:1] if command.name == "exec" else rest
     params = [*command.params, *global_options(hidden=True)]
     known = {"--help", "-h", *(name for param in params for name in (*param.opts, *param.secondary_opts))}
     odd = [word for word in rest if word.startswith("-") and word != "-" and word.split("=")[0] not in known]
@@ -64,10 +68,11 @@ def problem(words: list[str]) -> str:
 def ours(line: str) -> list[str]:
     """The words of a call of one of our programs, up to the next pipe or bracket; none when it is something else."""
     line = re.sub(r"^\(umask 077; ", "", line)
-    line = re.split(r"[|>;)&]", line)[0]
     if line.split(" ")[0] not in PROGRAMS:
         return []
-    return shlex.split(line)
+    words = shlex.shlex(line, posix=True, punctuation_chars="|>;)&")
+    words.whitespace_split = True
+    return list(takewhile(lambda word: not set(word) <= set("|>;)&"), words))
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -8,7 +8,7 @@ import pytest
 
 from seeds.platform import Done, Platform, until
 
-pytestmark = pytest.mark.xdist_group("seeds")
+pytestmark = pytest.mark.xdist_group("demo")
 
 
 def refused(done: Done, error: str, hint: str = "") -> None:

@@ -10,7 +10,7 @@ import pytest
 from seeds.platform import Platform
 from seeds.tmux import PROMPT, Screen
 
-pytestmark = pytest.mark.xdist_group("seeds")
+pytestmark = pytest.mark.xdist_group("demo")
 
 # Jobs of an ordinary user are that user's; only root's have a root of their own.
 INSIDE = "root@frac03-3-0-0:/workload#" if os.geteuid() == 0 else f"{getpass.getuser()}@frac03-3-0-0:/workload$"

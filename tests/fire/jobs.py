@@ -218,7 +218,7 @@ class Person:
         self.done["listed"] += 1
 
     async def settle(self) -> None:
-        """Make room: of the jobs that count for ever only one stays. Then wait until every other has ended."""
+        """Make room: of the jobs that count for ever only one stays, so that every other can come to its end."""
         staying = [job for job in self.jobs.values() if job.form == "stays"]
         for job in staying[1:]:
             await self.delete(job)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from seeds.platform import Platform
-from seeds.tmux import Screen, needs_tmux
+from seeds.tmux import PROMPT, Screen, needs_tmux
 from tours.console import ROOT
 
 
@@ -57,5 +57,8 @@ def screen(demo: Platform) -> Iterator[Screen]:
     """A terminal with a shell, for a person at the shared platform."""
     needs_tmux()
     opened = Screen(demo.environment, demo.home)
-    yield opened
-    opened.close()
+    try:
+        opened.shows(PROMPT.rstrip())
+        yield opened
+    finally:
+        opened.close()

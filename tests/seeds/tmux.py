@@ -28,12 +28,13 @@ class Screen:
         # test is too deep for it: the address of a socket has at most 107 characters.
         self._place = tempfile.TemporaryDirectory(prefix="tmux-")
         self._socket = Path(self._place.name) / "socket"
-        self._environment = {**environment, "PS1": PROMPT}
+        self._environment = dict(environment)
+        rc = Path(self._place.name) / "rc"
+        rc.write_text(f"PS1='{PROMPT}'\n")
         self._tmux(
             "-f", "/dev/null", "new-session", "-d", "-x", str(columns), "-y", str(rows), "-c", str(folder),
-            "bash --norc --noprofile",
+            f"exec bash --noprofile --rcfile {rc}",
         )  # fmt: skip
-        self.shows(PROMPT.rstrip())
 
     def _tmux(self, *words: str) -> str:
         done = subprocess.run(

@@ -57,7 +57,7 @@ VARYING = tuple(
         (r"(?<![\w.-])\d+(s|m|h|d)\b(?!-)( {2,})?", "<age>"),
         (r"^[\w.-]+@([\w-]+:\S*)[#$]", r"<user>@\1#"),
         (r"(?<=127\.0\.0\.1:)\d+", "<port>"),
-        (r"(?<=Isolation: ).+", "<depends on the machine>"),
+        (r"(?<=Isolation: ).+|(?<=\"isolation\": \")[^\"]+", "<depends on the machine>"),
         (r"(?<=pid )\d+|(?<=Process:   )\d+", "<pid>"),
         (r"(?<=resourceVersion\":\")\d+|(?<=resourceVersion\": \")\d+", "<version>"),
         (r"(?<=Version:   )\d[\w.]*|(?<=\"version\": \")\d[\w.]*|(?<=aliquot )\d+\.\d+[\w.]*", "<release>"),

@@ -9,8 +9,9 @@ from __future__ import annotations
 from aliquot import labels, units
 from aliquot.core import Request
 from aliquot.types import Container, Metadata, Owner, Pod, Workload
+from aliquot.types.base import Json
 from aliquot.types.compute import Compute
-from aliquot.types.pod import EnvVar, PodSpec, Resources
+from aliquot.types.pod import EnvVar, PodSpec, Resources, VolumeMount
 from aliquot.types.storage import Variable
 from aliquot.units import GPU, MIB
 
@@ -65,6 +66,7 @@ def pod_of(workload: Workload, project: str) -> Pod:
         working_dir=spec.working_dir or "",
         env=(*(_variable(one) for one in spec.environment if not one.exclude), *_injected(workload, project)),
         resources=_resources(spec.compute),
+        volume_mounts=tuple(mount for _, mount in _volumes(workload)),
         stdin=bool(spec.stdin),
         tty=bool(spec.tty),
     )
@@ -72,6 +74,7 @@ def pod_of(workload: Workload, project: str) -> Pod:
         metadata=metadata,
         spec=PodSpec(
             containers=(container,),
+            volumes=tuple(source for source, _ in _volumes(workload)),
             scheduler_name=spec.scheduler_name or labels.SCHEDULER_NAMES[0],
             priority_class_name=priority_class(workload),
             restart_policy="Never" if spec.type == "training" else "Always",
@@ -135,6 +138,24 @@ def _resources(compute: Compute) -> Resources:
 
 def _whole_gpus(compute: Compute) -> int:
     return (compute.gpu or 0) // GPU
+
+
+def _volumes(workload: Workload) -> list[tuple[Json, VolumeMount]]:
+    """Folders of the node, and memory to share: each with where the job sees it. The agent has the last word."""
+    found: list[tuple[Json, VolumeMount]] = []
+    for index, host in enumerate(workload.spec.storage.host_path):
+        name = f"host-{index}"
+        mount = VolumeMount(
+            name=name,
+            mount_path=host.mount_path,
+            read_only=bool(host.read_only),
+            mount_propagation=host.mount_propagation,
+        )
+        found.append(({"name": name, "hostPath": {"path": host.path}}, mount))
+    if workload.spec.compute.large_shm:
+        mount = VolumeMount(name="shm", mount_path="/dev/shm")  # noqa: S108  # inside the pod
+        found.append(({"name": "shm", "emptyDir": {"medium": "Memory"}}, mount))
+    return found
 
 
 def _variable(variable: Variable) -> EnvVar:

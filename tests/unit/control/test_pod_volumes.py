@@ -1,0 +1,33 @@
+"""Folders of the machine and shared memory find their way into a workload's pod."""
+
+from __future__ import annotations
+
+from aliquot.control.pods import pod_of
+from aliquot.types import Metadata, Pod, Workload
+from aliquot.types.compute import Compute
+from aliquot.types.storage import HostPath, Storage
+from aliquot.types.workload import WorkloadSpec
+
+
+def pod(spec: WorkloadSpec) -> Pod:
+    return pod_of(Workload(metadata=Metadata(name="w", namespace="runai-a", uid="u"), spec=spec), "a")
+
+
+def test_host_paths_are_mounted() -> None:
+    """Each folder of the machine that a job asks for is a volume of its pod, read-only where it says so."""
+    paths = (HostPath(path="/data", mount_path="/in", read_only=True), HostPath(path="/scratch", mount_path="/out"))
+
+    made = pod(WorkloadSpec(storage=Storage(host_path=paths))).spec
+
+    assert [volume["hostPath"] for volume in made.volumes] == [{"path": "/data"}, {"path": "/scratch"}]
+    mounts = made.containers[0].volume_mounts
+    assert [(mount.mount_path, mount.read_only) for mount in mounts] == [("/in", True), ("/out", False)]
+    assert [volume["name"] for volume in made.volumes] == [mount.name for mount in mounts]
+
+
+def test_large_shared_memory() -> None:
+    """A job that asks for a large /dev/shm gets one in memory."""
+    made = pod(WorkloadSpec(compute=Compute(large_shm=True))).spec
+
+    assert made.volumes == ({"name": "shm", "emptyDir": {"medium": "Memory"}},)
+    assert [mount.mount_path for mount in made.containers[0].volume_mounts] == ["/dev/shm"]
