@@ -83,7 +83,11 @@ class Scheduler:
 
     async def _cycle(self) -> None:
         spaces = {namespace.metadata.name: namespace for namespace in self._namespaces}
-        decided = plan(snapshot_of(self._nodes, self._pods, self._projects, spaces, self._assumed))
+        ages = {
+            job_name(workload.metadata.namespace, workload.metadata.name): workload.metadata.created or 0.0
+            for workload in self._workloads
+        }
+        decided = plan(snapshot_of(self._nodes, self._pods, self._projects, spaces, self._assumed, ages))
         await self._apply(decided)
 
     async def _apply(self, decided: Plan) -> None:

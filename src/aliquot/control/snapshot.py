@@ -14,6 +14,7 @@ from aliquot.types import Namespace, Pod, Project, devices_of, shares_of
 from aliquot.types import Node as NodeObject
 
 _FINISHED = ("Succeeded", "Failed")
+_NO_AGES: Mapping[str, float] = {}
 # What was decided a moment ago and the store's picture may not show yet: pod uid -> (node, shares).
 Assumed = Mapping[str, tuple[str, tuple[Share, ...]]]
 
@@ -24,12 +25,16 @@ def snapshot_of(
     projects: Iterable[Project],
     namespaces: Mapping[str, Namespace],
     assumed: Assumed,
+    ages: Mapping[str, float] = _NO_AGES,
 ) -> Snapshot:
+    """`ages` says since when workloads exist, by job name: a new pod does not send its workload to the queue's end."""
     groups: dict[tuple[str, str], list[Pod]] = defaultdict(list)
     for pod in pods:
         if _takes_part(pod):
             groups[pod.metadata.namespace, group_of(pod)].append(pod)
-    jobs = [_job(namespace, group, members, namespaces, assumed) for (namespace, group), members in groups.items()]
+    jobs = [
+        _job(namespace, group, members, namespaces, assumed, ages) for (namespace, group), members in groups.items()
+    ]
     return Snapshot(
         tuple(_node(node) for node in nodes), tuple(_queue(project) for project in projects), tuple(filter(None, jobs))
     )
@@ -55,15 +60,21 @@ def _takes_part(pod: Pod) -> bool:
 
 
 def _job(
-    namespace: str, group: str, members: list[Pod], namespaces: Mapping[str, Namespace], assumed: Assumed
+    namespace: str,
+    group: str,
+    members: list[Pod],
+    namespaces: Mapping[str, Namespace],
+    assumed: Assumed,
+    ages: Mapping[str, float],
 ) -> Job | None:
     place = namespaces.get(namespace)
     tasks = tuple(_task(pod, assumed) for pod in members)
+    name = job_name(namespace, group)
     return Job(
-        name=job_name(namespace, group),
+        name=name,
         queue=labels.project_of(place.metadata.labels) if place else "",
         tasks=tasks,
-        created=min(pod.metadata.created or 0 for pod in members),
+        created=ages.get(name, min(pod.metadata.created or 0 for pod in members)),
         preemptible=all(is_preemptible(pod) for pod in members),
     )
 

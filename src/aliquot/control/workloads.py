@@ -30,6 +30,7 @@ from aliquot.types.workload import Phase, PodCounts, WorkloadStatus
 _BACKOFF_LIMIT = 6  # unless the workload says otherwise
 _FIRST_RETRY, _LAST_RETRY = 1.0, 60.0  # seconds before a failed pod is tried again
 _ENDED = ("Failed", "Completed")
+_HOPELESS = ("ContainerCannotRun", "ErrImagePull", "FailedMount", "CreateContainerConfigError")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def _after_failure(workload: Workload, status: WorkloadStatus, pod: Pod, now: fl
     why = pod.status.message or f"exit status {_exit_code(pod)}"
     pods = PodCounts(desired=0, failed=failed)
     # What can never start is not tried again: the next attempt would say the same.
-    if failed > limit or pod.status.reason in ("ContainerCannotRun", "ErrImagePull"):
+    if failed > limit or pod.status.reason in _HOPELESS:
         ended = _ended(status, "Failed", now, pods, pod)
         return Decision(ended, note=Note("Failed", why, warning=True))
     again = _moved(replace(status, finished_at=now), "Pending", now, pods=pods, reason="Error", message=why)

@@ -16,6 +16,8 @@ def configure(form: str = "text", level: str = "info") -> None:
         if form == "json"
         else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
     )
+    # Uvicorn's own words: what matters of them (a failed request) is logged by the server, with its path.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

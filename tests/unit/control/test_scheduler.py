@@ -184,3 +184,20 @@ async def test_foreign_pods_are_left_alone(embedded: Place) -> None:
 
 def _pod(name: str) -> tuple[AnyKind, str, str]:
     return POD, f"{name}-0-0", "runai-a"
+
+
+async def test_age_is_the_workloads(embedded: Place) -> None:
+    """A workload whose pod was made anew keeps its place in the queue."""
+    store = await cluster(embedded, gpus=1)
+    await submit(store, "first", 1000)
+    await submit(store, "second", 1000)
+    informers = Informers(store.body)
+    of = informers.of
+    loop = Scheduler(store, of(Node), of(Pod), of(Project), of(Namespace), of(Workload))
+    # The first one's pod comes back after the second one's, as after a restart.
+    await store.body.delete(*_pod("first"))
+    made = await store.get(Workload, "first", "runai-a")
+    await store.create(pod_of(made, "a"))
+    async with running(*(informer.run() for informer in informers), loop.run()):
+        await until(lambda: is_bound(store, "first"))
+    assert not await node_of(store, "second")
