@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from aliquot import labels
 from aliquot.agent.devices.base import NodeFacts, node_object
 from aliquot.control.pods import pod_of
 from aliquot.control.scheduler import Scheduler
+from aliquot.control.snapshot import snapshot_of
 from aliquot.store.base import AnyKind
 from aliquot.store.informer import Informers
 from aliquot.store.typed import Store
@@ -186,18 +188,12 @@ def _pod(name: str) -> tuple[AnyKind, str, str]:
     return POD, f"{name}-0-0", "runai-a"
 
 
-async def test_age_is_the_workloads(embedded: Place) -> None:
+def test_age_is_the_workloads() -> None:
     """A workload whose pod was made anew keeps its place in the queue."""
-    store = await cluster(embedded, gpus=1)
-    await submit(store, "first", 1000)
-    await submit(store, "second", 1000)
-    informers = Informers(store.body)
-    of = informers.of
-    loop = Scheduler(store, of(Node), of(Pod), of(Project), of(Namespace), of(Workload))
-    # The first one's pod comes back after the second one's, as after a restart.
-    await store.body.delete(*_pod("first"))
-    made = await store.get(Workload, "first", "runai-a")
-    await store.create(pod_of(made, "a"))
-    async with running(*(informer.run() for informer in informers), loop.run()):
-        await until(lambda: is_bound(store, "first"))
-    assert not await node_of(store, "second")
+    work = Workload(metadata=Metadata(name="x", namespace="runai-a", uid="u"), spec=WorkloadSpec(image="python"))
+    pod = pod_of(work, "a")
+    pod = replace(pod, metadata=replace(pod.metadata, created=500.0))
+    (job,) = snapshot_of([], [pod], [], {}, {}, {"runai-a/x": 100.0}).jobs
+    assert job.created == 100.0
+    (alone,) = snapshot_of([], [pod], [], {}, {}).jobs
+    assert alone.created == 500.0
