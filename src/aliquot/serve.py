@@ -65,6 +65,7 @@ def serve(options: Options) -> None:
             # The task group wraps whatever ended it; people want the reason.
             known = group.subgroup(PlatformError)
             if known is None:
+                log.exception("the platform stops: a part of it failed")
                 raise
             raise _first(known) from group
 
