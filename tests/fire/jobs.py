@@ -97,7 +97,7 @@ class LogFollower:
         self._reading = False
         options = LogOptions(follow=True, offset=len(self.data))
         async with open_log(self.connection(), self.job.namespace, self.job.pod, options) as log:
-            assert log.offset == len(self.data)
+            assert log.offset == len(self.data), f"{self.job.name}: at {log.offset}, not {len(self.data)}"
             self._reading = True
             async for piece in log.pieces:
                 self.data += piece
@@ -197,7 +197,7 @@ class Person:
                 found = await self._look(job)
                 if found is None:
                     break
-                assert found.uid == job.uid
+                assert found.uid == job.uid, f"{job.name} is another one now"
         del self.jobs[job.name]
         if all(follower.job is not job for follower in self.followers):
             self._free_names.append(f"{job.name}/{job.project}")

@@ -160,10 +160,11 @@ async def _pieces(handle: int, place: int, follow: bool, ended: Callable[[], boo
 
 def _first(handle: int, place: int) -> int:
     """The first byte at or after `place` that is still there."""
+    end = os.fstat(handle).st_size  # asked first: what is written between both calls is still to come
     try:
         return os.lseek(handle, place, os.SEEK_DATA)
     except OSError:
-        return os.fstat(handle).st_size
+        return end
 
 
 def _first_line(handle: int, place: int) -> int:
