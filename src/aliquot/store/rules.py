@@ -93,6 +93,8 @@ def deleted(kind: Kind[Any], old: Json, *, grace_seconds: int | None, now: float
     metadata = old["metadata"]
     grace = _grace(kind, old, grace_seconds)
     if "deletionTimestamp" in metadata:
+        if grace_seconds is None and kind.graceful:
+            return None  # it has been asked already, and nobody asks for more haste
         if grace >= metadata.get("deletionGracePeriodSeconds", 0):
             return Gone(old) if grace == 0 and _may_go(kind, old) else None
     else:

@@ -260,6 +260,14 @@ async def test_grace_shrinks_only(place: Place) -> None:
     assert (await place.body.get(POD, "p", place.namespace)).metadata["deletionGracePeriodSeconds"] == 10
 
 
+async def test_asking_again_changes_nothing(place: Place) -> None:
+    """A second delete that names no grace leaves the one that was given."""
+    await bound(place)
+    await place.body.delete(POD, "p", place.namespace, grace_seconds=60)
+    assert await place.body.delete(POD, "p", place.namespace) is False
+    assert (await place.body.get(POD, "p", place.namespace)).metadata["deletionGracePeriodSeconds"] == 60
+
+
 async def test_finished_pod_goes_at_once(place: Place) -> None:
     """A pod that has ended needs no time."""
     await bound(place)
