@@ -44,6 +44,7 @@ class Options:
     data_dir: Path
     host: str = "127.0.0.1"
     port: int = 7520
+    api_only: bool = False  # nothing is scheduled or run
     simulate: str | None = None  # a preset or a file; None: the GPUs of this machine, else the demo
     host_paths: tuple[str, ...] = ()  # folders of this machine that jobs may mount
     kubeconfig: Path | None = None
@@ -97,7 +98,7 @@ def _listening(host: str, port: int) -> socket.socket:
 async def _run(options: Options, folder: Folder, listener: socket.socket) -> None:
     async with _body(options, folder) as (body, flavour):
         await bootstrap(Store(body), folder)
-        agent = await _agent(options, folder, body) if options.kubeconfig is None else None
+        agent = await _agent(options, folder, body) if _runs_jobs(options) else None
         service = Service(
             body,
             flavour=flavour,
@@ -169,6 +170,10 @@ async def _announce(service: Service, server: uvicorn.Server, folder: Folder, ur
     if not service.stopping.is_set():
         folder.announce(url, flavour, time.time())
         log.info("serving", url=url, data=str(folder.path), flavour=flavour)
+
+
+def _runs_jobs(options: Options) -> bool:
+    return options.kubeconfig is None and not options.api_only
 
 
 async def _agent(options: Options, folder: Folder, body: Body) -> LocalAgent:

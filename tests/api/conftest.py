@@ -66,7 +66,7 @@ def out_of_reach(api: Api) -> str:
 @pytest.fixture(params=["sqlite", ON_KUBERNETES])
 def own_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerProcess]:
     """A server that the test may stop."""
-    arguments: list[str] = []
+    arguments = ["--api-only"]
     if request.param == "kubernetes":
         arguments = ["--kubeconfig", str(request.getfixturevalue("cluster").kubeconfig)]
     running = ServerProcess(tmp_path / "data", *arguments).start()

@@ -27,7 +27,7 @@ async def hasty(tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
     body = SqliteBody(folder.database, bookmark_seconds=0.05)
     await bootstrap(Store(body), folder)
     service = Service(body)
-    informing = [asyncio.create_task(informer.run()) for informer in service.access.informers]
+    informing = [asyncio.create_task(informer.run()) for informer in service.informers]
     server = uvicorn.Server(uvicorn.Config(application(service), port=0, log_config=None, lifespan="off"))
     serving = asyncio.create_task(server._serve())
     while not server.started:  # noqa: ASYNC110  # uvicorn has no event for it

@@ -39,7 +39,7 @@ SETTINGS = hypothesis.settings(
 @pytest.fixture
 def fuzzed(tmp_path: Path) -> Iterator[ServerProcess]:
     """A server of its own: what is sent here may well succeed."""
-    running = ServerProcess(tmp_path / "data").start()
+    running = ServerProcess(tmp_path / "data", "--api-only").start()
     yield running
     running.stop()
 

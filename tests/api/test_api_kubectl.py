@@ -140,7 +140,7 @@ def test_ours_is_seen_by_kubectl(cluster: Cluster, office: Office, here: str) ->
     """What came through our server is there for kubectl."""
     office.admin.post(f"namespaces/{here}/workloads", named("w", WORK)).ok(201)
     shown = json.loads(cluster.kubectl("get", "workload", "w", "-n", here, "-o", "json"))
-    assert shown["spec"] == WORK
+    assert shown["spec"] == {**WORK, "subject": "admin"}
 
 
 def test_changed_by_both(cluster: Cluster, office: Office, here: str) -> None:

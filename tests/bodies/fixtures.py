@@ -66,14 +66,14 @@ class Fire:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    running = ServerProcess(tmp_path_factory.mktemp("server") / "data").start()
+    running = ServerProcess(tmp_path_factory.mktemp("server") / "data", "--api-only").start()
     yield running
     running.stop()
 
 
 @pytest.fixture(scope="session")
 def burning_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, Fire]]:
-    running = ServerProcess(tmp_path_factory.mktemp("burning") / "data").start()
+    running = ServerProcess(tmp_path_factory.mktemp("burning") / "data", "--api-only").start()
 
     def strike() -> None:
         running.kill()

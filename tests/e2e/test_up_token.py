@@ -69,7 +69,11 @@ def test_secret_stays_secret(running: ServerProcess) -> None:
         "log": running.log.encode(),
         "arguments": (process / "cmdline").read_bytes(),
         "environment": (process / "environ").read_bytes(),
-        **{path.name: path.read_bytes() for path in running.folder.iterdir() if path.name != "admin.token"},
+        **{
+            path.name: path.read_bytes()
+            for path in running.folder.rglob("*")
+            if path.is_file() and path.name != "admin.token"
+        },
     }
     assert len(secret) >= 40
     assert [name for name, content in places.items() if secret.encode() in content] == []

@@ -151,7 +151,7 @@ class Platform:
         return {
             pod["metadata"]["name"].removesuffix("-0-0"): self._life(pod)
             for pod in self.ask(f"{PREFIX}/pods")["items"]
-            if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+            if pod.get("status", {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
         }
 
     def _life(self, pod: Any) -> Life:

@@ -42,6 +42,7 @@ _QUIET_S = 2.0
     metavar="DIR",
     help="Folder of this machine that jobs may mount; none unless given. Repeat it for more.",
 )
+@click.option("--api-only", is_flag=True, help="Serve objects only: nothing is scheduled or run.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Serve this Kubernetes cluster.")
 @click.option("--context", metavar="NAME", help="Which context of the kubeconfig; its current one.")
 @click.option(
@@ -61,6 +62,7 @@ def up(
     listen_anywhere: bool,
     simulate: str | None,
     host_paths: tuple[str, ...],
+    api_only: bool,
     kubeconfig: Path | None,
     context: str | None,
     log_format: str,
@@ -79,6 +81,7 @@ def up(
         data_dir=session().data_dir,
         host=host,
         port=port,
+        api_only=api_only,
         simulate=simulate,
         host_paths=host_paths,
         kubeconfig=kubeconfig,
