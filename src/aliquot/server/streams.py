@@ -20,7 +20,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from aliquot import units
-from aliquot.errors import Conflict, Fault, Invalid, PlatformError, Unavailable
+from aliquot.errors import Fault, Invalid, PlatformError, Unavailable
 from aliquot.server.access import Access
 from aliquot.server.answers import error_response
 from aliquot.server.objects import PREFIX
@@ -51,8 +51,6 @@ class StreamRoutes:
         self._access.require(caller, "view", KINDS.of(Pod), namespace, name)
         options = _options(request.query_params)
         pod = await self._store.get(Pod, name, namespace)
-        if why := _never_started(pod):
-            raise Conflict(f"pod {name!r} has no log: it never started", hint=why)
         start = self._runner().log_start(pod, options)
         source = aiter(self._runner().logs(pod, dataclasses.replace(options, offset=start)))
         first = asyncio.ensure_future(anext(source))
@@ -150,15 +148,6 @@ class StreamRoutes:
         if self._streams is None:
             raise Unavailable("nobody runs pods here", hint="start the platform with an agent, or ask the cluster")
         return self._streams
-
-
-def _never_started(pod: Pod) -> str:
-    """Why a pod's command could not be run at all; empty for one that ran, or may yet."""
-    for container in pod.status.container_statuses:
-        ended = container.state.terminated
-        if ended is not None and ended.started_at is None and pod.status.phase == "Failed":
-            return ended.message or pod.status.message or ended.reason
-    return ""
 
 
 def _status(code: int) -> bytes:
