@@ -57,15 +57,12 @@ class Scheduler:
             self._bell.set()
 
     def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
-        for pod in (old, new):
-            if pod is not None and (pod is not new or pod.spec.node_name):
-                self._assumed.pop(pod.metadata.uid, None) if self._settled(pod, new) else None
+        """What the picture says itself need not be assumed any longer."""
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._assumed.pop(old.metadata.uid, None)
+        if new is not None and new.spec.node_name:
+            self._assumed.pop(new.metadata.uid, None)
         self._bell.set()
-
-    @staticmethod
-    def _settled(pod: Pod, new: Pod | None) -> bool:
-        """Whether the picture now says itself what was assumed of a pod."""
-        return new is None or new.metadata.uid != pod.metadata.uid or bool(new.spec.node_name)
 
     async def run(self) -> None:
         """Until cancelled."""
