@@ -30,6 +30,7 @@ from aliquot.errors import Invalid, PlatformError
 from aliquot.folder import Folder
 from aliquot.server.app import Service, application
 from aliquot.store.base import Body
+from aliquot.store.informer import Informers
 from aliquot.store.sqlite import SqliteBody
 from aliquot.store.typed import Store
 from aliquot.telemetry import logs
@@ -98,9 +99,11 @@ def _listening(host: str, port: int) -> socket.socket:
 async def _run(options: Options, folder: Folder, listener: socket.socket) -> None:
     async with _body(options, folder) as (body, flavour):
         await bootstrap(Store(body), folder)
-        agent = await _agent(options, folder, body) if _runs_jobs(options) else None
+        informers = Informers(body)
+        agent = await _agent(options, folder, body, informers) if _runs_jobs(options) else None
         service = Service(
             body,
+            informers=informers,
             flavour=flavour,
             streams=agent.runtime if agent else None,
             facts={"isolation": agent.runtime.isolation} if agent else {},
@@ -176,8 +179,8 @@ def _runs_jobs(options: Options) -> bool:
     return options.kubeconfig is None and not options.api_only
 
 
-async def _agent(options: Options, folder: Folder, body: Body) -> LocalAgent:
-    return await local_agent(Store(body), folder.path, options.simulate, options.host_paths)
+async def _agent(options: Options, folder: Folder, body: Body, informers: Informers) -> LocalAgent:
+    return await local_agent(Store(body), informers, folder.path, options.simulate, options.host_paths)
 
 
 @asynccontextmanager

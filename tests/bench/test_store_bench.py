@@ -80,14 +80,14 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     folder = tmp_path_factory.mktemp("bench") / "data"
     folder.mkdir(mode=0o700)
     asyncio.run(fill(folder / "aliquot.db"))
-    server = ServerProcess(folder).start()
+    server = ServerProcess(folder, "--api-only").start()
     yield server
     server.stop()
 
 
 @pytest.fixture
 def empty(tmp_path: Path) -> Iterator[ServerProcess]:
-    server = ServerProcess(tmp_path / "data").start()
+    server = ServerProcess(tmp_path / "data", "--api-only").start()
     yield server
     server.stop()
 
@@ -241,16 +241,22 @@ async def test_fan_out(full: ServerProcess) -> None:
 
 
 def test_memory(full: ServerProcess, tmp_path: Path) -> None:
-    """Resident memory of the server with everything in it."""
+    """Resident memory of the server with everything in it, alone and with all loops."""
 
     def resident(pid: int) -> float:
         fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
         return int(fields["VmRSS"].split()[0]) / 1024
 
     idle = ServerProcess(tmp_path / "data").start()
-    rows = [("server with nothing in it", f"{resident(idle.pid):.0f} MB")]
+    rows = [("platform with nothing in it", f"{resident(idle.pid):.0f} MB")]
     idle.stop()
     rows.append((f"server with {SIZE} workloads and {SIZE} pods", f"{resident(full.pid):.0f} MB"))
+    full.stop()
+    whole = ServerProcess(full.folder).start()
+    time.sleep(20)  # the loops have looked at everything by then
+    rows.append(("the same with scheduler, loops and agent", f"{resident(whole.pid):.0f} MB"))
+    whole.stop()
+    full.start()
     show("memory", rows)
 
 

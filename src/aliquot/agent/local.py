@@ -19,6 +19,7 @@ from aliquot.agent.presets import Preset, load
 from aliquot.agent.runner import Agent
 from aliquot.agent.runtimes.process import ProcessRuntime
 from aliquot.errors import Exists, NotFound
+from aliquot.store.informer import Informers
 from aliquot.store.typed import Store
 from aliquot.types import Pod, Project
 
@@ -55,7 +56,9 @@ class LocalAgent:
         return [self.agent.run(), self.runtime.run()]
 
 
-async def local_agent(store: Store, data: Path, simulate: str | None, host_paths: Sequence[str] = ()) -> LocalAgent:
+async def local_agent(
+    store: Store, informers: Informers, data: Path, simulate: str | None, host_paths: Sequence[str] = ()
+) -> LocalAgent:
     """The agent for this machine. Without a GPU, and unless told otherwise, the demo's simulated nodes."""
     devices: Devices | None = open_devices() if simulate is None else None
     if devices is None:
@@ -66,7 +69,7 @@ async def local_agent(store: Store, data: Path, simulate: str | None, host_paths
         log.info("GPUs are simulated", preset=simulate or DEMO, nodes=nodes)
     runtime = ProcessRuntime(data, host_paths=host_paths)
     images = Catalogue(data / "images.yaml")
-    return LocalAgent(Agent(store, devices, runtime, images), runtime, store, devices)
+    return LocalAgent(Agent(store, devices, runtime, images, pods=informers.of(Pod)), runtime, store, devices)
 
 
 async def _projects(store: Store, preset: Preset) -> None:

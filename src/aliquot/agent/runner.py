@@ -43,6 +43,7 @@ class Agent:
         runtime: Runtime,
         images: Images,
         *,
+        pods: Informer[Pod] | None = None,
         backoff: Backoff = Backoff(),  # noqa: B008  # frozen
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -53,7 +54,9 @@ class Agent:
         self._clock = clock
         nodes = {facts.name: {device.index: device.memory_mib for device in facts.devices} for facts in devices.nodes()}
         self._state = State(nodes, backoff)
-        self._pods: Informer[Pod] = typed(store.body, Pod)
+        # Shared with others and run by them, or our own.
+        self._pods: Informer[Pod] = typed(store.body, Pod) if pods is None else pods
+        self._runs_pods = pods is None
         self._keys: dict[str, Key] = {}  # uid -> namespace, name
         self._reports: dict[str, machine.Task] = {}
         self._confirmed: set[str] = set()
@@ -68,7 +71,8 @@ class Agent:
         try:
             async with asyncio.TaskGroup() as group:
                 self._work = group
-                group.create_task(self._pods.run())
+                if self._runs_pods:
+                    group.create_task(self._pods.run())
                 group.create_task(self._writes.run())
                 await self._pods.synced.wait()
                 self._take_over()

@@ -35,13 +35,19 @@ class Service:
     """Everything a running server has: its store, its access tables, its figures, and the wish to stop."""
 
     def __init__(
-        self, body: Body, *, flavour: str = "embedded", streams: Streams | None = None, facts: Json | None = None
+        self,
+        body: Body,
+        *,
+        informers: Informers | None = None,
+        flavour: str = "embedded",
+        streams: Streams | None = None,
+        facts: Json | None = None,
     ) -> None:
         self.body = body
         self.flavour = flavour
         self.streams = streams
         self.facts = facts or {}  # what `aliquot status` shows beside the objects
-        self.informers = Informers(body)
+        self.informers = informers or Informers(body)
         self.access = Access(body, self.informers)
         self.metrics = Metrics()
         self.stopping = asyncio.Event()
