@@ -151,3 +151,17 @@ async def _place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     finally:
         await found.close()
         await body.close()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A behaviour that a body cannot show is not run on it, instead of passing there without having looked."""
+    out = [item for item in items if not _applies(item)]
+    if out:
+        config.hook.pytest_deselected(items=out)
+        items[:] = [item for item in items if _applies(item)]
+
+
+def _applies(item: pytest.Item) -> bool:
+    if item.get_closest_marker("calm") and "under-fire" in item.name:
+        return False
+    return not item.get_closest_marker("on_kubernetes") or "[kubernetes]" in item.name

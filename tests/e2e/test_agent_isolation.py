@@ -172,7 +172,7 @@ async def test_links_do_not_widen_the_list(island: World, tmp_path: Path) -> Non
 async def test_memory_limit(island: World) -> None:
     """A job that takes more memory than its limit is ended, and its pod says why."""
     async with island.agent() as runtime:
-        if "limits hold" not in runtime.isolation:
+        if os.environ.get("CI") != "true" and "limits hold" not in runtime.isolation:
             pytest.skip("needs control groups that may be written")
         hog = "x = bytearray(300 << 20); print(len(x))"
         ended, _ = await island.finish(pod("p-0-0", "python3", "-c", hog, image="python", limits={"memory": "64Mi"}))

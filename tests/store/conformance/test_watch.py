@@ -216,10 +216,9 @@ async def test_slow_reader(place: Place) -> None:
     assert sorted(names) == [f"t{index:02}" for index in range(60)]
 
 
+@pytest.mark.on_kubernetes  # the others reach back to the beginning here; test_sqlite and test_memory cover their end
 async def test_too_old(place: Place) -> None:
     """A version that is out of reach is refused, not served with a hole."""
-    if place.flavour != "kubernetes":
-        return  # the others reach back to the beginning here; test_sqlite and test_memory cover their end
     with pytest.raises(Expired):
         await place.watch_from("1").next()
 
