@@ -25,6 +25,8 @@ DEFAULT_DEPARTMENT = "default"  # of every project that names no other
 NODE_POOL = "aliquot.dev/node-pool"
 NODE_TYPE = "run.ai/type"  # written: what administrators type (`kubectl label node ... run.ai/type=dgx-2`)
 DEVICES = "aliquot.dev/devices"  # annotation. node: its GPUs; pod: the GPUs it was given (JSON, see types.machine)
+GPU_WORKER = "node-role.kubernetes.io/runai-gpu-worker"  # once any node has one of the two, unmarked nodes are unused
+CPU_WORKER = "node-role.kubernetes.io/runai-cpu-worker"
 SIMULATED = "aliquot.dev/simulated"  # "true" on nodes whose GPUs do not exist
 
 # --- on our custom resource definitions

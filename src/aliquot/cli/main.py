@@ -41,6 +41,7 @@ COMMANDS = {
     "config": _entry("runai.settings:config", "Your own settings: the default project."),
     "template": _entry("runai.settings:template", "Templates: list, get."),
     "cluster": _entry("runai.settings:cluster", "Clusters: list.", hidden=True),
+    "simulate": _entry("simulate:simulate", "Say what the scheduler would do with a cluster in a file."),
     "token": _entry("tokens:token", "Access tokens: create, list, delete."),
     "whoami": _entry("about:whoami", "Say who the server takes you for."),
     "crds": _entry("about:crds", "Print our custom resources for Kubernetes."),

@@ -83,45 +83,45 @@ def _mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
 
 
-def sources(paths: Sequence[str]) -> list[Source]:
+def sources(paths: Sequence[str], largest: int = _LARGEST_FILE) -> list[Source]:
     """The texts that `-f` names: files, folders (their files by name), and `-` for stdin."""
-    return [source for path in paths for source in _sources(path)]
+    return [source for path in paths for source in _sources(path, largest)]
 
 
-def _sources(path: str) -> Iterator[Source]:
+def _sources(path: str, largest: int) -> Iterator[Source]:
     if path == "-":
-        yield Source("stdin", _limited(sys.stdin.read(_LARGEST_FILE + 1), "stdin"))
+        yield Source("stdin", _limited(sys.stdin.read(largest + 1), "stdin", largest))
         return
     found = Path(path)
     if not found.is_dir():
-        yield _file(found)
+        yield _file(found, largest)
         return
     files = sorted(each for each in found.iterdir() if each.suffix in _SUFFIXES and each.is_file())
     if not files:
         raise Invalid(f"{path}: no {', '.join(_SUFFIXES)} files in this folder")
-    yield from map(_file, files)
+    yield from (_file(each, largest) for each in files)
 
 
-def _file(path: Path) -> Source:
+def _file(path: Path, largest: int) -> Source:
     try:
         with path.open(encoding="utf-8") as opened:
-            return Source(str(path), _limited(opened.read(_LARGEST_FILE + 1), str(path)))
+            return Source(str(path), _limited(opened.read(largest + 1), str(path), largest))
     except UnicodeDecodeError as exc:
         raise Invalid(f"{path}: not UTF-8 text (byte {exc.start})") from None
     except OSError as exc:
         raise Invalid(f"cannot read {path}: {exc.strerror}") from exc
 
 
-def _limited(text: str, name: str) -> str:
-    if len(text) > _LARGEST_FILE:
-        raise Invalid(f"{name}: larger than {_LARGEST_FILE >> 20} MiB", hint="split it")
+def _limited(text: str, name: str, largest: int) -> str:
+    if len(text) > largest:
+        raise Invalid(f"{name}: larger than {largest >> 20} MiB", hint="split it")
     return text
 
 
 def read(source: Source) -> list[Manifest]:
     """The objects in a text, lists opened; empty documents do not count as objects, but keep their number."""
     found = []
-    for index, data in enumerate(_parsed(source), start=1):
+    for index, data in enumerate(parsed(source), start=1):
         if data is None:
             continue
         items = data.get("items") if isinstance(data, dict) and str(data.get("kind", "")).endswith("List") else None
@@ -132,7 +132,8 @@ def read(source: Source) -> list[Manifest]:
     return found
 
 
-def _parsed(source: Source) -> list[Any]:
+def parsed(source: Source) -> list[Any]:
+    """The documents of a text, whatever they are about."""
     text = source.text.lstrip("\ufeff")
     looks_json = source.name.endswith(".json") or text.lstrip()[:1] in ("{", "[")
     if looks_json:

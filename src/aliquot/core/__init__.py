@@ -1,22 +1,14 @@
 """The scheduler's decisions: a snapshot goes in, a plan comes out. Pure: no I/O, clock, randomness or logging."""
 
 from aliquot.core.cycle import plan
-from aliquot.core.model import Device, Job, Node, Queue, Request, Share, Snapshot, Task, TaskState
-from aliquot.core.plan import Bind, Plan, Refusal, Verdict
+from aliquot.core.model import (
+    Closeness, Device, Group, Job, Neighbours, Node, Policy, Queue, Request, Share, Snapshot, Taint, Task, TaskState,
+    Terms, Toleration,
+)
+from aliquot.core.plan import Bind, Eviction, Place, Plan, Refusal, Reservation, Verdict
 
 __all__ = [
-    "Bind",
-    "Device",
-    "Job",
-    "Node",
-    "Plan",
-    "Queue",
-    "Refusal",
-    "Request",
-    "Share",
-    "Snapshot",
-    "Task",
-    "TaskState",
-    "Verdict",
-    "plan",
+    "Bind", "Closeness", "Device", "Eviction", "Group", "Job", "Neighbours", "Node", "Place", "Plan", "Policy",
+    "Queue", "Refusal", "Request", "Reservation", "Share", "Snapshot", "Taint", "Task", "TaskState", "Terms",
+    "Toleration", "Verdict", "plan",
 ]

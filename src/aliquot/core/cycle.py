@@ -1,103 +1,125 @@
 """One cycle of the scheduler, as a numbered list.
 
- 1. See what is free, per device and per queue.
- 2. Take waiting jobs, oldest first.
- 3. May the queue take it? Otherwise say why.
- 4. Place all its tasks, or none: the fullest node that fits, ties by name.
- 5. What was placed is gone for the next job.
+ 1. Promises: whoever was promised a place that is free now starts there.
+ 2. Allocate: waiting jobs, whoever's turn it is, get what is free; nobody is disturbed.
+ 3. Consolidate: where only fragmentation is in the way, running jobs are moved together.
+ 4. Reclaim: who is due more takes it back from those who hold more than they are due.
+ 5. Preempt: inside one project, lower priority makes way for higher.
+ 6. Stale gangs: a gang that has run with too few members for too long is stopped.
+ 7. Whoever still waits is told why.
 
-The same snapshot gives the same plan, whatever the order of its parts.
+The same snapshot gives the same plan, whatever the order of its parts. Each node pool is a cluster of its own, with its
+own shares; a job that is refused in one pool has its turn in the next that it names.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections.abc import Sequence
 
-from aliquot.core import fit
-from aliquot.core.fit.devices import choose
-from aliquot.core.model import Job, Snapshot, Task, TaskState
-from aliquot.core.plan import Bind, Plan, Refusal, Verdict
-from aliquot.core.quota import within_quota
-from aliquot.core.room import Free, Room
+from aliquot.core import gate
+from aliquot.core.jobs import JobState, Member
+from aliquot.core.model import DEFAULT_POOL, Amount, Job, Policy, Snapshot
+from aliquot.core.outcome import Outcome
+from aliquot.core.plan import Plan
+from aliquot.core.scene import Scene
+from aliquot.core.turns import Turns
+from aliquot.core.solver import Ledger, Solver
+from aliquot.core.victims import Consolidate, Preempt, Reclaim, Tenants
 
 
-def plan(snapshot: Snapshot) -> Plan:
-    room = Room.of(snapshot)
-    queues = {queue.name: queue for queue in snapshot.queues}
-    binds: list[Bind] = []
-    refusals: dict[str, tuple[Refusal, ...]] = {}
-    for job in sorted(snapshot.jobs, key=lambda job: (job.created, job.name)):
-        pending = [task for task in job.tasks if task.state is TaskState.PENDING]
-        if not pending:
+def plan(snapshot: Snapshot, policy: Policy | None = None, now: float = 0) -> Plan:
+    policy = policy or Policy()
+    pools = sorted({node.pool for node in snapshot.nodes} | {DEFAULT_POOL})
+    scenes: dict[str, Scene] = {}
+    outcome = Outcome()
+    jobs = sorted(snapshot.jobs, key=lambda job: job.name)
+    for pool in pools:
+        scenes[pool] = scene = Scene(snapshot, policy, now, pool)
+        scene.admit(jobs)
+        run(scene, outcome)
+    return outcome.plan(scenes.values())
+
+
+def run(scene: Scene, outcome: Outcome) -> None:
+    waiting = [job for job in scene.jobs if job.waits]
+    steps = scene.policy.steps
+    if "allocate" in steps:
+        waiting = allocate(scene, waiting, outcome)
+    ledgers: dict[object, Ledger] = {}
+    tenants = Tenants(scene) if waiting else None
+    for step, rule in (("consolidate", Consolidate), ("reclaim", Reclaim), ("preempt", Preempt)):
+        if step in steps and waiting and tenants is not None:
+            waiting = displace(scene, waiting, outcome, rule, tenants, ledgers)
+
+
+def displace(scene, jobs, outcome, make, tenants, ledgers):
+    placer = scene.placer
+    waiting: list[JobState] = []
+    turns = Turns(jobs, lambda job: placer.asked(job.next_tasks()))
+    failed=set()
+    while job := turns.pop():
+        members = job.next_tasks()
+        if not members:
+            waiting.append(job)
             continue
-        refused = within_quota(job, queues.get(job.queue), room)
-        placed = _place(job, pending, room) if refused is None else refused
-        if isinstance(placed, Refusal):
-            refusals[job.name] = (placed,)
-        else:
-            binds += placed
-    return Plan(tuple(binds), refusals)
+        asked = placer.asked(members)
+        rule = make(scene, job, asked)
+        if make is Consolidate and scene.room.free < asked[0]:
+            waiting.append(job); continue
+        if make is Reclaim and not rule.due():
+            waiting.append(job); continue
+        if make is Reclaim and not enough(scene, rule, tenants):
+            waiting.append(job); continue
+        key=(rule.scope, tuple(placer.kind(m).id for m in members))
+        if key in failed:
+            waiting.append(job); continue
+        stopped = Solver(scene, tenants, rule, ledgers).solve(members)
+        if stopped is None:
+            failed.add(key)
+            waiting.append(job); continue
+        failed.clear()
+        outcome.stop(stopped, job, rule.step)
+        outcome.served(job.name)
+        for q in {m.job.queue for m in stopped}: turns.touch(q)
+        turns.touch(job.queue)
+        if job.next_tasks():
+            turns.push(job)
+    return waiting
 
+def enough(scene, rule, tenants):
+    asked = rule.asked[0]
+    if not asked: return True
+    have = scene.room.free
+    sides={}
+    for leaf in rule.leaves():
+        theirs = rule.pair(leaf)[1]
+        side = sides.setdefault(theirs,[0,0])
+        side[0]+=tenants.amount.get(leaf,0); side[1]=max(side[1],tenants.largest.get(leaf,0))
+    for theirs,(amount,largest) in sides.items():
+        keep = rule.may_keep(theirs)
+        if keep[0] is not None and not any(keep[r] is not None and theirs.used[r]>keep[r] for r in (1,2)):
+            amount=min(amount, theirs.used[0]-keep[0]+largest-1)
+        have+=max(amount,0)
+    return have>=asked
 
-def _place(job: Job, tasks: list[Task], room: Room) -> list[Bind] | Refusal:
-    """A place for every task, or why there is none; a half-placed job is taken back."""
-    placed: list[tuple[Task, Bind]] = []
-    for task in sorted(tasks, key=lambda task: task.name):
-        found = _find(job, task, room)
-        if isinstance(found, Refusal):
-            for earlier, bind in placed:
-                room.hold(job, earlier, bind.node, bind.shares, sign=-1)
-            return found
-        shares = choose(task, found)
-        room.hold(job, task, found.node.name, shares)
-        placed.append((task, Bind(job.name, task.name, found.node.name, shares)))
-    return [bind for _, bind in placed]
-
-
-def _find(job: Job, task: Task, room: Room) -> Free | Refusal:
-    refused: list[tuple[str, Refusal]] = []
-    fitting: list[Free] = []
-    for name, free in room.nodes.items():
-        if job.pools and free.node.pool not in job.pools:
+def allocate(scene: Scene, jobs: Sequence[JobState], outcome: Outcome) -> list[JobState]:
+    """Give what is free to those whose turn it is. Returns who still waits."""
+    placer = scene.placer
+    waiting: list[JobState] = []
+    turns = Turns(jobs, lambda job: placer.asked(job.next_tasks()))
+    while job := turns.pop():
+        members = job.next_tasks()
+        if not members:
+            waiting.append(job)
             continue
-        found = fit.refusal(task, free)
-        if found is None:
-            fitting.append(free)
-        else:
-            refused.append((name, found))
-    if not fitting:
-        return _told(task, refused)
-    # CPU-only work keeps away from GPUs; GPU work goes where the least is left.
-    if task.request.devices == 0:
-        return min(fitting, key=lambda free: (len(free.devices), free.cpu, free.node.name))
-    return min(fitting, key=lambda free: (free.gpu, free.node.name))
-
-
-def _told(task: Task, refused: list[tuple[str, Refusal]]) -> Refusal:
-    """One sentence from what every node said: how many said what, the nearest miss first."""
-    if not refused:
-        return Refusal("no-nodes", Verdict.NEVER, "there are no nodes it may use")
-    final = all(found.verdict is Verdict.NEVER for _, found in refused)
-    verdict = Verdict.NEVER if final else Verdict.NOT_NOW
-    groups: dict[str, list[Refusal]] = defaultdict(list)
-    for _, found in refused:
-        groups[found.code].append(found)
-    parts = []
-    for _, said in sorted(groups.items(), key=lambda item: (item[1][0].verdict is Verdict.NEVER, item[0])):
-        counts = Counter(one.text for one in said)
-        parts += [f"{count} {'node' if count == 1 else 'nodes'}: {text}" for text, count in sorted(counts.items())]
-    nearest = min((f for _, f in refused if f.verdict is verdict), key=lambda f: (f.missing_gpu or 1 << 60, f.code))
-    where = "on no node of this cluster" if final else "on no node now"
-    text = f"{_asked(task)} {where} ({'; '.join(parts)})"
-    return Refusal(nearest.code, verdict, text, missing_gpu=nearest.missing_gpu, nodes=len(refused))
-
-
-def _asked(task: Task) -> str:
-    request = task.request
-    if request.devices == 0:
-        return f"{request.cpu / 1000:g} cores and {request.memory >> 20} MiB fit"
-    if request.memory_mib:
-        each = f"{request.memory_mib} MiB of GPU memory"
-        return f"{each} fit" if request.devices == 1 else f"{each} on {request.devices} GPUs fit"
-    total = request.devices * request.milli / 1000
-    return f"{total:g} {'GPU fits' if total <= 1 else 'GPUs fit'}"
+        asked = placer.asked(members)
+        if not gate.passes(job.queue, asked, job.fixed):
+            waiting.append(job)
+            continue
+        if not placer.place(job, members):
+            waiting.append(job)
+            continue
+        turns.touch(job.queue)
+        if job.next_tasks():
+            turns.push(job)
+    return waiting

@@ -1,101 +1,319 @@
-"""What is free: per device, per node, per queue. A scratch copy that placements write to and take back."""
+"""All nodes of a pool, kept in the order in which a task would choose them, and a log that takes everything back.
+
+Nodes are numbered by name, so that a tie goes to the first name. For GPU work they stand in one sorted list by how many
+whole devices will be free soon: packing walks it upwards from the first node that is free enough, spreading from the
+emptiest. A placement moves one node in it. So a choice costs little however many nodes there are, and is made anew
+only for what changed.
+
+`mark` and `undo` are a trial: whatever was placed, stopped or put back since the mark is taken back exactly.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
-from aliquot.core.model import GPU, Device, Job, Node, Request, Share, Snapshot, Task, TaskState
+from aliquot.core.jobs import BOUND, PENDING, RESERVED, RUNNING, STOPPED, Member
+from aliquot.core.kinds import NONE, PART, SLICES, WHOLE, Kind
+from aliquot.core.model import GPU, Amount, Node, Policy
+from aliquot.core.neighbours import Neighbourhood
+from aliquot.core.rows import NodeState, Row, View
 
+_BITS = 24  # of a key, for the node's number: 16 million nodes
+_MASK = (1 << _BITS) - 1
+_PLACED, _STOPPED, _KEPT, _PROMISED = range(4)
 
-@dataclass(slots=True)
-class Free:
-    """One node's room. May be negative where more was given out than there is now."""
-
-    node: Node
-    cpu: int
-    memory: int
-    pods: int
-    milli: dict[int, int]
-    memory_mib: dict[int, int]
-    devices: dict[int, Device]
-
-    @property
-    def gpu(self) -> int:
-        return sum(self.milli.values())
-
-    def take(self, request: Request, shares: Iterable[Share], sign: int = 1) -> None:
-        self.cpu -= sign * request.cpu
-        self.memory -= sign * request.memory
-        self.pods -= sign
-        for share in shares:
-            if share.index in self.milli:
-                self.milli[share.index] -= sign * share.milli
-                self.memory_mib[share.index] -= sign * share.memory_mib
+Mark = tuple[int, dict[int, None]]
 
 
-@dataclass(slots=True)
-class Used:
-    """What a queue holds."""
-
-    gpu: int = 0
-    cpu: int = 0
-    memory: int = 0
-    # The part that nobody may take away: it must stay within quota.
-    fixed_gpu: int = 0
-    fixed_cpu: int = 0
-    fixed_memory: int = 0
-
-
-@dataclass(slots=True)
 class Room:
-    nodes: dict[str, Free]
-    queues: dict[str, Used] = field(default_factory=dict)
-    smallest_mib: int = 0  # the smallest device there is: what a waiting request for memory is counted by
+    def __init__(self, nodes: Iterable[Node], policy: Policy) -> None:
+        ordered = sorted(nodes, key=lambda node: node.name)
+        self.nodes = [NodeState(node, number) for number, node in enumerate(ordered)]
+        self.by_name = {node.name: node for node in self.nodes}
+        self.neighbours = Neighbourhood()
+        self._spread_nodes = policy.gpu == "spread"
+        self._spread_cpu = policy.cpu == "spread"
+        self._spread_devices = policy.device == "spread"
+        self._order: list[int] = []
+        self._cpu_order: list[int] | None = None  # made when first asked for
+        self._busy: set[int] = set()
+        self.free = 0  # milli of all devices, soon
+        self._log: list[tuple[int, Member]] = []
+        self._hopeless: dict[int, None] = {}  # kinds that fit nowhere; holds until something is given back
+        self.gained: list[NodeState] = []  # nodes that somebody was stopped on, in order: what failed there may fit now
 
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> Room:
-        room = cls({node.name: _free(node) for node in sorted(snapshot.nodes, key=lambda node: node.name)})
-        room.queues = {queue.name: Used() for queue in snapshot.queues}
-        sizes = [device.memory_mib for node in snapshot.nodes for device in node.devices if device.memory_mib]
-        room.smallest_mib = min(sizes, default=0)
-        for job in snapshot.jobs:
-            for task in job.tasks:
-                if task.state is not TaskState.PENDING:
-                    room.hold(job, task, task.node, task.shares)
-        return room
+    def open(self) -> None:
+        """Sort the nodes, once everybody who holds something has been put in."""
+        self._order = sorted(self._key(node) for node in self.nodes if node.sizes)
+        self._busy = {node.id for node in self.nodes if node.sizes and node.is_busy()}
+        self.free = sum(sum(node.soon.milli) for node in self.nodes if node.source.ready)
 
-    def hold(self, job: Job, task: Task, node: str, shares: tuple[Share, ...], sign: int = 1) -> None:
-        """Give a task its place (or, with sign -1, take it back)."""
-        if node in self.nodes:
-            self.nodes[node].take(task.request, shares, sign)
-        if task.state is TaskState.RELEASING:
-            return  # it still stands there, but its queue no longer has it
-        used = self.queues.setdefault(job.queue, Used())
-        gpu = sign * self.counted(task.request, node, shares)
-        cpu, memory = sign * task.request.cpu, sign * task.request.memory
-        used.gpu, used.cpu, used.memory = used.gpu + gpu, used.cpu + cpu, used.memory + memory
-        if not job.preemptible:
-            used.fixed_gpu += gpu
-            used.fixed_cpu += cpu
-            used.fixed_memory += memory
+    # ---------------------------------------------------------------- orders
 
-    def counted(self, request: Request, node: str = "", shares: tuple[Share, ...] = ()) -> int:
-        """Milli-GPU against quota: by the devices it has, or by the smallest there is while it waits."""
-        free = self.nodes.get(node)
-        if free and shares and shares[0].index in free.devices:
-            return request.quota(free.devices[shares[0].index].memory_mib)
-        return request.quota(self.smallest_mib)
+    def _key(self, node: NodeState) -> int:
+        whole = node.soon.whole
+        if self._spread_nodes:
+            return (1_000_000 - 1_000_000 * whole // len(node.sizes)) << _BITS | node.id
+        return max(whole, 0) << _BITS | node.id
+
+    def _cpu_key(self, node: NodeState) -> int:
+        """CPU-only work keeps away from GPUs, then goes where the least (or the most) is left."""
+        free = max(node.soon.cpu, 0)
+        if self._spread_cpu:
+            free = 1_000_000_000 - 1_000_000_000 * free // max(node.source.cpu, 1)
+        return (bool(node.sizes) << 40 | min(free, (1 << 40) - 1)) << _BITS | node.id
+
+    def rank(self, kind: Kind, node: NodeState) -> int:
+        """Where a node stands for a kind of task: smaller is better."""
+        return self._cpu_key(node) if kind.form == NONE else self._key(node)
+
+    def _changed(self, node: NodeState, old: int, old_cpu: int, rows: Iterable[Row], sign: int) -> None:
+        """Put a node in its new place in the orders. `old` was its key before; sign 1: these rows became free."""
+        if node.sizes:
+            new = self._key(node)
+            if new != old:
+                order = self._order
+                del order[bisect_left(order, old)]
+                insort(order, new)
+            shared = False
+            for _, milli, _ in rows:
+                self.free += sign * milli
+                shared = shared or milli != GPU
+            if shared:
+                if node.is_busy():
+                    self._busy.add(node.id)
+                else:
+                    self._busy.discard(node.id)
+        if self._cpu_order is not None:
+            new = self._cpu_key(node)
+            if new != old_cpu:
+                del self._cpu_order[bisect_left(self._cpu_order, old_cpu)]
+                insort(self._cpu_order, new)
+
+    # ---------------------------------------------------------------- choosing
+
+    def find(self, kind: Kind, promise_only: bool = False) -> NodeState | None:
+        """The best node for a task of this kind: one where it can start now, else one where it can soon.
+        With `promise_only` it makes no difference whether it can start now."""
+        if kind.id in self._hopeless:
+            return None
+        found = self._walk(kind, promise_only)
+        if found is None and kind.near is None and kind.apart is None:
+            self._hopeless[kind.id] = None
+        return found
+
+    def _walk(self, kind: Kind, promise_only: bool) -> NodeState | None:
+        later: NodeState | None = None
+        nodes, mask, near = self.nodes, kind.mask, kind.near or kind.apart or self.neighbours.watched
+        if kind.form == PART and self._busy:
+            found = self.best(kind, [nodes[i] for i in self._busy if mask[i]], promise_only, shared=True)
+            if found is not None and (promise_only or self.starts(kind, found)):
+                return found
+            later = found
+        for key in self._candidates(kind):
+            number = key & _MASK
+            if not mask[number]:
+                continue
+            node = nodes[number]
+            soon = node.soon
+            if not kind.fits(node, soon) or (near and not self.neighbours.allows(kind, node)):
+                continue
+            if promise_only or node.now is soon or self.starts(kind, node):
+                return node
+            if later is None:
+                later = node
+        return later
+
+    def _candidates(self, kind: Kind) -> Iterable[int]:
+        if kind.form == NONE:
+            if self._cpu_order is None:
+                self._cpu_order = sorted(self._cpu_key(node) for node in self.nodes)
+            return self._cpu_order
+        if self._spread_nodes or kind.form == SLICES:
+            return self._order
+        start = kind.devices if kind.form == WHOLE else 1
+        if kind.form == PART and kind.devices > 1:
+            start = 0
+        order = self._order
+        return order if not start else order[bisect_left(order, start << _BITS) :]
+
+    def best(
+        self, kind: Kind, nodes: Iterable[NodeState], promise_only: bool = False, shared: bool = False
+    ) -> NodeState | None:
+        """The best of these nodes; with `shared` only by devices that others use too."""
+        best: tuple[bool, bool, int] | None = None
+        found = None
+        near = kind.near or kind.apart or self.neighbours.watched
+        for node in nodes:
+            if not kind.mask[node.id] or not kind.fits(node, node.soon):
+                continue
+            sharing = kind.form == PART and kind.shares_device(node, node.soon)
+            if (shared and not sharing) or (near and not self.neighbours.allows(kind, node)):
+                continue
+            waits = not promise_only and node.now is not node.soon and not self.starts(kind, node)
+            key = (waits, not sharing, self.rank(kind, node))
+            if best is None or key < best:
+                best, found = key, node
+        return found
+
+    def starts(self, kind: Kind, node: NodeState) -> bool:
+        """Whether it fits now as well as soon, on the same devices."""
+        now, soon = node.now, node.soon
+        if now is soon:
+            return kind.fits(node, soon)
+        if kind.cpu > now.cpu or kind.memory > now.memory or now.pods < 1:
+            return False
+        return kind.open_rows(node, soon, other=now) is not None
+
+    # ---------------------------------------------------------------- doing, and taking back
+
+    def put(self, member: Member) -> None:
+        """Somebody who is there already, before the nodes are sorted."""
+        node, task = member.node, member.task
+        assert node is not None
+        request = task.request
+        if member.state == STOPPED:
+            node.take(node.part(), request.cpu, request.memory, member.rows)
+        elif member.state == RESERVED:
+            node.part()
+            node.take(node.soon, request.cpu, request.memory, member.rows)
+        else:
+            node.take(node.soon, request.cpu, request.memory, member.rows)
+            if node.now is not node.soon:
+                node.take(node.now, request.cpu, request.memory, member.rows)
+
+    def place(self, member: Member, kind: Kind, node: NodeState, promise: bool = False) -> None:
+        """Give a task its place: from now on, or (`promise`, or where it cannot start yet) as soon as it is free."""
+        rows: list[Row] | None = None
+        if not promise and (node.now is node.soon or self.starts(kind, node)):
+            other = None if node.now is node.soon else node.now
+            rows = kind.open_rows(node, node.soon, self._spread_devices, other)
+            state = BOUND
+        else:
+            rows = kind.open_rows(node, node.soon, self._spread_devices)
+            state = RESERVED
+        assert rows is not None
+        self.settle(member, kind, node, tuple(rows), state)
+
+    def settle(self, member: Member, kind: Kind, node: NodeState, rows: tuple[Row, ...], state: int) -> None:
+        """Give a task exactly these rows."""
+        old, old_cpu = self._keys(node)
+        if state == BOUND:
+            if node.now is not node.soon:
+                node.take(node.now, kind.cpu, kind.memory, rows)
+        else:
+            node.part()
+        node.take(node.soon, kind.cpu, kind.memory, rows)
+        self._changed(node, old, old_cpu, rows, -1)
+        member.state, member.node, member.rows = state, node, rows
+        member.amount = counted(kind, node, rows)
+        member.job.queue.hold(member.amount, member.job.fixed)
+        if self.neighbours.watched:
+            self.neighbours.enter(member)
+        self._log.append((_PLACED, member))
+
+    def defer(self, member: Member) -> None:
+        """Turn a start into a promise."""
+        node, request = member.node, member.task.request
+        assert node is not None
+        node.give(node.part(), request.cpu, request.memory, member.rows)
+        member.state = RESERVED
+        self._log.append((_PROMISED, member))
+
+    def stop(self, member: Member) -> None:
+        """Stop somebody who runs: its place is free soon, not now."""
+        assert member.home is not None
+        node, request = member.home[0], member.task.request
+        old, old_cpu = self._keys(node)
+        node.part()
+        node.give(node.soon, request.cpu, request.memory, member.rows)
+        self._changed(node, old, old_cpu, member.rows, 1)
+        member.state = STOPPED
+        member.job.queue.hold(member.amount, member.job.fixed, -1)
+        if self.neighbours.watched:
+            self.neighbours.leave(member)
+        self.gained.append(node)
+        self._hopeless = {}
+        self._log.append((_STOPPED, member))
+
+    def keep(self, member: Member) -> None:
+        """Let somebody who was stopped in this cycle run on."""
+        self._run_on(member)
+        self._log.append((_KEPT, member))
+
+    def can_keep(self, member: Member) -> bool:
+        """Whether the place of somebody who was stopped in this cycle is still free."""
+        assert member.home is not None
+        node, rows, _ = member.home
+        request, soon = member.task.request, node.soon
+        if request.cpu > soon.cpu or request.memory > soon.memory or soon.pods < 1:
+            return False
+        return all(soon.milli[row] >= milli and soon.mib[row] >= mib for row, milli, mib in rows)
+
+    def mark(self) -> Mark:
+        hopeless = self._hopeless
+        self._hopeless = dict(hopeless)
+        return len(self._log), hopeless
+
+    def undo(self, mark: Mark) -> None:
+        length, hopeless = mark
+        log = self._log
+        while len(log) > length:
+            what, member = log.pop()
+            if what == _PLACED:
+                self._leave(member)
+            elif what == _STOPPED:
+                self._run_on(member)
+            elif what == _KEPT:
+                self.stop(member)
+                log.pop()
+            else:
+                request = member.task.request
+                assert member.node is not None
+                member.node.take(member.node.now, request.cpu, request.memory, member.rows)
+                member.state = BOUND
+        self._hopeless = hopeless
+
+    def since(self, mark: Mark) -> list[Member]:
+        """Whom something happened to since the mark, once each, in order."""
+        return list(dict.fromkeys(member for _, member in self._log[mark[0] :]))
+
+    def _leave(self, member: Member) -> None:
+        node, request = member.node, member.task.request
+        assert node is not None
+        old, old_cpu = self._keys(node)
+        if member.state == BOUND and node.now is not node.soon:
+            node.give(node.now, request.cpu, request.memory, member.rows)
+        node.give(node.soon, request.cpu, request.memory, member.rows)
+        self._changed(node, old, old_cpu, member.rows, 1)
+        member.job.queue.hold(member.amount, member.job.fixed, -1)
+        if self.neighbours.watched:
+            self.neighbours.leave(member)
+        if member.home is None:
+            member.state, member.node, member.rows = PENDING, None, ()
+        else:
+            member.state = STOPPED
+            member.node, member.rows, member.amount = member.home
+
+    def _run_on(self, member: Member) -> None:
+        node, request = member.node, member.task.request
+        assert node is not None
+        old, old_cpu = self._keys(node)
+        node.take(node.soon, request.cpu, request.memory, member.rows)
+        self._changed(node, old, old_cpu, member.rows, -1)
+        member.state = RUNNING
+        member.job.queue.hold(member.amount, member.job.fixed)
+        if self.neighbours.watched:
+            self.neighbours.enter(member)
+
+    def _keys(self, node: NodeState) -> tuple[int, int]:
+        return (self._key(node) if node.sizes else 0), (self._cpu_key(node) if self._cpu_order is not None else 0)
 
 
-def _free(node: Node) -> Free:
-    devices = {device.index: device for device in node.devices if device.healthy}
-    return Free(
-        node,
-        node.cpu,
-        node.memory,
-        node.pods,
-        dict.fromkeys(devices, GPU),
-        {index: device.memory_mib for index, device in devices.items()},
-        devices,
-    )
+def counted(kind: Kind, node: NodeState, rows: tuple[Row, ...]) -> Amount:
+    """What a placed task counts against quota: by the devices it has."""
+    request = kind.request
+    if request.memory_mib and rows:
+        return (request.quota(node.sizes[rows[0][0]]), request.cpu, request.memory)
+    return kind.amount

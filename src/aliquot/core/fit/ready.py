@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from aliquot.core.model import Task
+from aliquot.core.fit.cluster import Cluster
+from aliquot.core.model import Node, Task
 from aliquot.core.plan import Refusal, Verdict
-from aliquot.core.room import Free
 
 
-def is_ready(task: Task, free: Free) -> Refusal | None:
-    if free.node.ready:
+def is_ready(task: Task, node: Node, cluster: Cluster) -> Refusal | None:
+    if node.ready:
         return None
     return Refusal("not-ready", Verdict.NOT_NOW, "not ready")

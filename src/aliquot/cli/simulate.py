@@ -1,0 +1,140 @@
+"""`simulate`: what the scheduler would do, from a file, without a server.
+
+Exit status 0 when every scenario ran, 2 for a file that is not valid, 1 for every other error.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from aliquot.cli import output
+from aliquot.cli.manifests import Source, parsed, sources
+from aliquot.cli.program import Verb
+from aliquot.cli.session import session
+from aliquot.errors import Exists, Fault, Invalid, NotFound, PlatformError
+from aliquot.sim import Player, World, worlds
+from aliquot.sim.cluster import Objects, scenario_of
+from aliquot.sim.explain import knows, sentences
+from aliquot.sim.result import text
+from aliquot.sim.table import tables
+from aliquot.store.base import Body
+from aliquot.store.typed import Store
+from aliquot.types import Department, Namespace, Node, NodePool, Pod, Project, SchedulingPolicy, Workload
+
+_LARGEST_FILE = 1 << 30  # whole clusters of tens of thousands of workloads, and not a disk image
+
+
+def _complete_workloads(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    """Names of workloads in the file that was typed before."""
+    try:
+        found = worlds(_data(sources([ctx.params["file"]], _LARGEST_FILE)[0]))
+    except (PlatformError, KeyError, TypeError, OSError):
+        return []  # the command itself will say it
+    names = {name for world in found for name in Player(world).names}
+    return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
+
+
+@click.command(cls=Verb, shown=("--url", "--token-file"))
+@click.argument("file", metavar="FILE|-", required=False, type=click.Path(dir_okay=False, allow_dash=True))
+@click.option(
+    "--rounds", type=click.IntRange(min=1), metavar="N", help="Rounds to play; as the file says unless given."
+)
+@click.option(
+    "--format", "form", type=click.Choice(["json", "table"]), default="json", help="json, or a summary per round."
+)
+@click.option(
+    "--explain", metavar="WORKLOAD", shell_complete=_complete_workloads, help="Say why it waits or was stopped."
+)
+@click.option("--from-cluster", is_flag=True, help="Write the live cluster as a scenario, to FILE or to stdout.")
+@click.option("--timing", is_flag=True, help="Add how long loading and planning took, and the planner's peak memory.")
+def simulate(
+    file: str | None, rounds: int | None, form: str, explain: str | None, from_cluster: bool, timing: bool
+) -> int:
+    """Play a scenario: a cluster and its queue in a file (YAML or JSON), the scheduler's decisions out."""
+    if from_cluster:
+        _write(file)
+        return 0
+    if file is None:
+        raise click.UsageError("give a file with a scenario, - for stdin, or --from-cluster")
+    source = sources([file], _LARGEST_FILE)[0]
+    start = time.perf_counter()
+    try:
+        data = _data(source)
+        found = worlds(data)
+        load_ms = (time.perf_counter() - start) * 1000
+        players = [Player(world, rounds, timing) for world in found]
+        if players:
+            players[0].load_ms = load_ms  # the whole file was read for its first scenario
+        results = [player.play() for player in players]
+    except Invalid as exc:
+        return _refuse(source, exc)
+    if explain is not None:
+        _explain(players, explain)
+    elif form == "table":
+        click.echo("\n\n".join(_table(player.world, result) for player, result in zip(players, results, strict=True)))
+    else:
+        click.echo(text(results if isinstance(data, list) else results[0]))
+    return 0
+
+
+def _data(source: Source) -> Any:
+    documents = parsed(source)
+    if len(documents) != 1:
+        raise Invalid(f"{source.name}: holds {len(documents)} documents", hint="put the scenarios into one list")
+    return documents[0]
+
+
+def _refuse(source: Source, error: Invalid) -> int:
+    """Every fault in a line of its own, with its path."""
+    for fault in error.faults or (Fault("", error.message.removeprefix(f"{source.name}: ")),):
+        click.echo(f"error: {output.clean(f'{source.name}: {fault}')}", err=True)
+    if error.hint:
+        click.echo(f"hint: {error.hint}", err=True)
+    return 2
+
+
+def _explain(players: list[Player], name: str) -> None:
+    asked = [player for player in players if knows(player, name)]
+    if not asked:
+        raise NotFound(f"no workload is called {name!r} in this file", hint="see the names with --format table")
+    for player in asked:
+        if len(players) > 1:
+            click.echo(output.clean(f"{player.world.scenario.name}:"))
+        for sentence in sentences(player, name):
+            click.echo(output.clean(sentence))
+
+
+def _table(world: World, told: dict[str, Any]) -> str:
+    parts = []
+    for heading, titles, rows in tables(world, told):
+        shown = output.table(titles, [[output.cell(each) for each in row] for row in rows])
+        parts.append(f"{output.clean(heading)}\n{shown}" if heading else shown)
+    return "\n\n".join([*parts, "stable" if told["stable"] else "not stable: more rounds would change more"])
+
+
+def _write(file: str | None) -> None:
+    """The live cluster, as a file that this command reads."""
+    here = session()
+    shown = output.as_yaml(scenario_of(here.run(_read), time.time()))
+    if file in (None, "-"):
+        click.echo(shown)
+        return
+    path = Path(str(file))
+    try:
+        with path.open("x", encoding="utf-8") as opened:
+            opened.write(shown + "\n")
+    except FileExistsError:
+        raise Exists(f"{path} exists", hint="remove it, or give another name") from None
+    here.note(f"written to {path}")
+
+
+async def _read(body: Body) -> Objects:
+    store = Store(body)
+    kinds: tuple[Any, ...] = (Node, Pod, Namespace, Project, Department, Workload, NodePool, SchedulingPolicy)
+    found: list[Any] = [(await store.list(kind)).items for kind in kinds]
+    return Objects(*found)

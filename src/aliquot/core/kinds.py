@@ -1,0 +1,173 @@
+"""Kinds of tasks: tasks that ask for the same and may go to the same nodes are decided about once.
+
+Where a task may go at all (labels, taints, types, roles, pool, kind of device) does not change during a cycle, so it
+is a mask over the nodes, made once per kind by the rules in `fit/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aliquot.core import fit
+from aliquot.core.model import GPU, Amount, Job, Neighbours, Request, Task
+from aliquot.core.rows import NodeState, Row, View
+
+NONE, WHOLE, PART, SLICES = range(4)  # what it wants of devices
+
+
+class Kind:
+    """What a task asks for, and where it may have it."""
+
+    __slots__ = (
+        "amount",
+        "apart",
+        "cpu",
+        "devices",
+        "form",
+        "id",
+        "labels",
+        "mask",
+        "memory",
+        "near",
+        "needs",
+        "request",
+        "task",
+    )
+
+    def __init__(self, number: int, task: Task, job: Job, mask: bytes, smallest_mib: int) -> None:
+        request = task.request
+        self.id = number
+        self.task = task  # one of them, to tell a refusal by
+        self.request: Request = request
+        self.mask = mask
+        self.cpu = request.cpu
+        self.memory = request.memory
+        self.devices = request.devices
+        self.form = SLICES if request.mig else NONE if not request.devices else WHOLE if request.whole else PART
+        self.needs: dict[int, tuple[int, int]] = {}
+        # While it waits it counts by the smallest device it may use.
+        self.amount: Amount = (request.quota(smallest_mib), request.cpu, request.memory)
+        self.near: Neighbours | None = job.near
+        self.apart: Neighbours | None = job.apart
+        self.labels: Mapping[str, str] = job.labels
+
+    def need(self, size: int) -> tuple[int, int]:
+        """Milli and MiB of a device of this size."""
+        found = self.needs.get(size)
+        if found is None:
+            if self.request.memory_mib:
+                found = (GPU * self.request.memory_mib // size if size else GPU, self.request.memory_mib)
+            else:
+                found = (self.request.milli, self.request.milli * size // GPU)
+            self.needs[size] = found
+        return found
+
+    def fits(self, node: NodeState, view: View) -> bool:
+        if self.cpu > view.cpu or self.memory > view.memory or view.pods < 1:
+            return False
+        if self.form == WHOLE:
+            return view.whole >= self.devices
+        if self.form == NONE:
+            return True
+        return self.open_rows(node, view) is not None
+
+    def open_rows(self, node: NodeState, view: View, spread: bool = False, other: View | None = None) -> list[Row] | None:
+        """The devices it would get here: the fullest that fit (or the emptiest), ties by number. With `other` they
+        must fit there too. None when there are not enough."""
+        if self.form == NONE:
+            return []
+        if self.form == SLICES:
+            return self._slices(node, view, other)
+        milli, mib, sizes, profiles = view.milli, view.mib, node.sizes, node.profiles
+        found = []
+        for row, size in enumerate(sizes):
+            if profiles is not None and profiles[row]:
+                continue
+            need = self.need(size)
+            if milli[row] < need[0] or mib[row] < need[1]:
+                continue
+            if other is not None and (other.milli[row] < need[0] or other.mib[row] < need[1]):
+                continue
+            if self.form == WHOLE and len(found) == self.devices:
+                break
+            found.append((-milli[row] if spread else milli[row], row, *need))
+        if len(found) < self.devices:
+            return None
+        if self.form == PART:
+            found.sort()
+        return [(row, part, size) for _, row, part, size in found[: self.devices]]
+
+    def _slices(self, node: NodeState, view: View, other: View | None) -> list[Row] | None:
+        if node.profiles is None:
+            return None
+        rows: list[Row] = []
+        for profile, count in self.request.mig:
+            free = [
+                (row, GPU, node.sizes[row])
+                for row, name in enumerate(node.profiles)
+                if name == profile and view.milli[row] == GPU and (other is None or other.milli[row] == GPU)
+            ]
+            if len(free) < count:
+                return None
+            rows += free[:count]
+        return rows
+
+    def shares_device(self, node: NodeState, view: View) -> bool:
+        """Whether some device that others have a part of can take it."""
+        milli, mib = view.milli, view.mib
+        for row, size in enumerate(node.sizes):
+            if node.profiles is not None and node.profiles[row]:
+                continue
+            need = self.need(size)
+            if (milli[row] < GPU or mib[row] < size) and milli[row] >= need[0] and mib[row] >= need[1]:
+                return True
+        return False
+
+
+class Kinds:
+    """All kinds of a cycle, by what makes them alike."""
+
+    def __init__(self, nodes: list[NodeState]) -> None:
+        self._nodes = nodes
+        self._kinds: dict[object, Kind] = {}
+        self._masks: dict[object, tuple[bytes, tuple[int, ...]]] = {}
+        self._cluster = fit.Cluster.of(node.source for node in nodes)
+
+    def of(self, task: Task, job: Job) -> Kind:
+        request = task.request
+        if task.selector or task.tolerations or task.node_types or job.near or job.apart:
+            key: object = (
+                request,
+                frozenset(task.selector.items()),
+                task.tolerations,
+                task.node_types,
+                job.near,
+                job.apart,
+                frozenset(job.labels.items()),
+            )
+        elif job.labels:
+            key = (request, frozenset(job.labels.items()))
+        else:
+            key = request
+        found = self._kinds.get(key)
+        if found is None:
+            mask, sizes = self._mask(task)
+            needed = request.memory_mib
+            smallest = next((size for size in sizes if size >= needed), 0)
+            found = Kind(len(self._kinds), task, job, mask, smallest)
+            self._kinds[key] = found
+        return found
+
+    def _mask(self, task: Task) -> tuple[bytes, tuple[int, ...]]:
+        request = task.request
+        form = SLICES if request.mig else NONE if not request.devices else WHOLE if request.whole else PART
+        key = (form, frozenset(task.selector.items()), task.tolerations, task.node_types)
+        found = self._masks.get(key)
+        if found is None:
+            mask = bytes(
+                fit.place_refusal(task, node.source, self._cluster) is None for node in self._nodes
+            )
+            sizes = {size for node in self._nodes if mask[node.id] for size in node.sizes}
+            found = (mask, tuple(sorted(sizes)))
+            self._masks[key] = found
+        return found

@@ -1,0 +1,202 @@
+"""A place for every task that starts together, or for none.
+
+Subgroups go outer to inner: each tries the sets of nodes its closeness allows, and the first in which all of it fits is
+taken. Inside a set of nodes tasks choose one after the other; should that fail where another order or another node
+for an earlier task would do, a bounded search looks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from aliquot.core.jobs import BOUND, RESERVED, RUNNING, Branch, JobState, Member, TaskSet
+from aliquot.core.kinds import Kind, Kinds
+from aliquot.core.model import Amount, Closeness
+from aliquot.core.room import Room
+from aliquot.core.rows import NodeState
+from aliquot.core.topology import Stages, Topologies
+
+# Nodes looked at before a search for another arrangement gives up: work, not time, so that plans stay the same
+# everywhere. Enough for every arrangement of a handful of tasks on a handful of nodes.
+_SEARCH_WORK = 3000
+
+
+class Placer:
+    def __init__(self, room: Room, kinds: Kinds, topologies: Topologies) -> None:
+        self.room = room
+        self.kinds = kinds
+        self._topologies = topologies
+        self.failed: Kind | None = None  # what did not fit, when a placement failed
+        # Makes room for a task where there is none, and says on which node; set while others may be stopped for it.
+        self.rescue: Callable[[Kind, Iterable[NodeState] | None], NodeState | None] | None = None
+
+    def kind(self, member: Member) -> Kind:
+        found = member.kind
+        if found is None:
+            found = member.kind = self.kinds.of(member.task, member.job.source)
+        return found
+
+    def asked(self, members: Sequence[Member]) -> Amount:
+        if len(members) == 1:
+            return self.kind(members[0]).amount
+        gpu = cpu = memory = 0
+        for member in members:
+            amount = self.kind(member).amount
+            gpu, cpu, memory = gpu + amount[0], cpu + amount[1], memory + amount[2]
+        return (gpu, cpu, memory)
+
+    def place(self, job: JobState, members: Sequence[Member], promise_only: bool = False) -> bool:
+        """Place these tasks of a job, all or none. What was done stays in the room's log."""
+        source = job.source
+        if len(members) == 1 and not source.groups and source.closeness is None:
+            return self._one(members[0], promise_only)
+        mark = self.room.mark()
+        if not self._branch(job, job.root, set(members), None, promise_only):
+            self.room.undo(mark)
+            return False
+        if not promise_only:
+            self._together(job, members)
+        return True
+
+    def _one(self, member: Member, promise_only: bool) -> bool:
+        kind = self.kind(member)
+        node = self._find(kind, None, promise_only)
+        if node is None:
+            self.failed = kind
+            return False
+        self.room.place(member, kind, node, promise_only)
+        return True
+
+    def replace(self, job: JobState, members: Sequence[Member]) -> bool:
+        """Another place for tasks of a job that were stopped in this cycle."""
+        source = job.source
+        if source.groups or source.closeness is not None:
+            return self._branch(job, job.root, set(members), None, False)
+        return self._tasks(list(members), None, False)
+
+    def _together(self, job: JobState, members: Sequence[Member]) -> None:
+        """A job whose minimum cannot all start now starts nothing yet."""
+        if all(member.state == BOUND for member in members):
+            return
+        for one in job.sets:
+            started = sum(member.state in (BOUND, RUNNING) for member in one.members)
+            if started < min(one.least, one.present):
+                break
+        else:
+            return
+        for member in members:
+            if member.state == BOUND:
+                self.room.defer(member)
+
+    def _branch(
+        self, job: JobState, branch: Branch, wanted: set[Member], nodes: list[NodeState] | None, promise_only: bool
+    ) -> bool:
+        inside = [member for one in branch.all_sets() for member in one.members]
+        mine = [member for member in inside if member in wanted]
+        if not mine:
+            return True
+        for stages in self._sets_of_nodes(branch.closeness, mine, inside, nodes):
+            mark = self.room.mark()
+            below = None if stages is None else [node for stage in stages for node in stage]
+            if all(self._branch(job, child, wanted, below, promise_only) for child in branch.branches) and all(
+                self._set(one, wanted, below, stages, promise_only) for one in sorted(branch.sets, key=TaskSet.order)
+            ):
+                return True
+            self.room.undo(mark)
+        return False
+
+    def _set(
+        self,
+        one: TaskSet,
+        wanted: set[Member],
+        nodes: list[NodeState] | None,
+        outer: Stages | None,
+        promise_only: bool,
+    ) -> bool:
+        members = [member for member in one.members if member in wanted]
+        if not members:
+            return True
+        if one.closeness is None:
+            return self._tasks(members, outer, promise_only)
+        for stages in self._sets_of_nodes(one.closeness, members, one.members, nodes):
+            mark = self.room.mark()
+            if self._tasks(members, stages, promise_only):
+                return True
+            self.room.undo(mark)
+        return False
+
+    def _sets_of_nodes(
+        self,
+        closeness: Closeness | None,
+        members: Sequence[Member],
+        inside: Sequence[Member],
+        nodes: list[NodeState] | None,
+    ) -> Sequence[Stages | None] | map[Stages]:
+        if closeness is None or not (closeness.required or closeness.preferred):
+            return [None if nodes is None else [nodes]]
+        held = [member.node for member in inside if member.state <= RUNNING and member.node is not None]
+        masks = [self.kind(member).mask for member in members[:1]]
+        allowed = [node for node in (nodes or self.room.nodes) if masks[0][node.id]]
+        self.failed = self.kind(members[0])
+        return map(list, self._topologies.candidates(closeness, self.asked(members), allowed, held))
+
+    def _tasks(self, members: list[Member], stages: Stages | None, promise_only: bool) -> bool:
+        """Each task the best node, one after the other; if that fails, look for another arrangement."""
+        mark = self.room.mark()
+        for member in members:
+            kind = self.kind(member)
+            node = self._find(kind, stages, promise_only)
+            if node is None:
+                self.failed = kind
+                self.room.undo(mark)
+                return self._search(members, stages, promise_only)
+            self.room.place(member, kind, node, promise_only)
+        return True
+
+    def _find(self, kind: Kind, stages: Stages | None, promise_only: bool) -> NodeState | None:
+        if stages is None:
+            found = self.room.find(kind, promise_only)
+            return self.rescue(kind, None) if found is None and self.rescue is not None else found
+        for nodes in stages:
+            found = self.room.best(kind, nodes, promise_only)
+            if found is not None:
+                return found
+        return self.rescue(kind, [node for nodes in stages for node in nodes]) if self.rescue is not None else None
+
+    def _search(self, members: list[Member], stages: Stages | None, promise_only: bool) -> bool:
+        """Another arrangement. Tasks that are alike and do not mind their neighbours have none: what one of them
+        leaves to the next does not depend on which node it takes."""
+        kinds = {self.kind(member).id for member in members}
+        first = self.kind(members[0])
+        if len(members) == 1 or (len(kinds) == 1 and first.near is None and first.apart is None):
+            return False
+        nodes = self.room.nodes if stages is None else [node for stage in stages for node in stage]
+        # The hardest first: most devices, then most of everything else.
+        ordered = sorted(members, key=lambda m: tuple(-a for a in self.kind(m).amount) + (m.task.name,))
+        work = [_SEARCH_WORK]
+        return self._arrange(ordered, 0, nodes, work, promise_only)
+
+    def _arrange(
+        self, members: list[Member], at: int, nodes: Sequence[NodeState], work: list[int], promise_only: bool
+    ) -> bool:
+        if at == len(members):
+            return True
+        kind = self.kind(members[at])
+        open_ = [node for node in nodes if kind.mask[node.id] and kind.fits(node, node.soon)]
+        work[0] -= len(nodes)
+        open_.sort(key=lambda node: self.room.rank(kind, node))
+        for node in open_:
+            if work[0] <= 0:
+                return False
+            if not self.room.neighbours.allows(kind, node):
+                continue
+            mark = self.room.mark()
+            self.room.place(members[at], kind, node, promise_only)
+            if self._arrange(members, at + 1, nodes, work, promise_only):
+                return True
+            self.room.undo(mark)
+        return False
+
+
+def reserved(members: Sequence[Member]) -> bool:
+    return any(member.state == RESERVED for member in members)

@@ -1,0 +1,302 @@
+"""Room for a job at the expense of others, with as little disruption as possible.
+
+One solver for the three rules of `victims`. First it counts: what cannot be enough is refused without a search. Then
+tasks choose nodes one after the other, a free one where there is one, else the node that is cheapest to clear. Costs
+are kept per kind of task and queue in heaps, and worked out again only for nodes that changed; so a thousand jobs that
+take one GPU each, or one job that takes a thousand, cost about the same per GPU. In the end whoever need not go stays,
+and whoever goes is given another place if there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+
+from aliquot.core import gate
+from aliquot.core.jobs import BOUND, RESERVED, RUNNING, STOPPED, JobState, Member
+from aliquot.core.kinds import WHOLE, Kind
+from aliquot.core.room import Room
+from aliquot.core.rows import NodeState
+from aliquot.core.scene import Scene
+from aliquot.core.tree import QueueState
+from aliquot.core.victims import Consolidate, Cost, Reclaim, Rule, Tenants, Unit, cost
+
+# How many of the cheapest nodes a consolidation tries before it gives up. Every one on a small cluster.
+_NODES_TRIED = 16
+
+
+class Solver:
+    def __init__(self, scene: Scene, tenants: Tenants, rule: Rule, ledgers: dict[object, Ledger]) -> None:
+        self._scene = scene
+        self._room: Room = scene.room
+        self._placer = scene.placer
+        self._tenants = tenants
+        self._rule = rule
+        self._ledgers = ledgers
+        bound = scene.policy.disruption_bound
+        self._most = None if bound is None or rule.owed else bound * max(rule.asked[0], 1)
+
+    def solve(self, members: Sequence[Member]) -> list[Member] | None:
+        """Place these tasks; who had to make way, or None. What was done stays in the room's log."""
+        job = self._rule.job
+        room, placer = self._room, self._placer
+        mark = room.mark()
+        placer.rescue = self._clear
+        try:
+            placed = placer.place(job, members, promise_only=True)
+        finally:
+            placer.rescue = None
+        if not placed or not self._fit_queues(job):
+            room.undo(mark)
+            return None
+        stopped = [member for member in room.since(mark) if member.state == STOPPED]
+        stopped = self._keep(job, stopped)
+        self._move(stopped)
+        lost = [member for member in stopped if member.state == STOPPED]
+        if not self._allowed(job, stopped, lost):
+            room.undo(mark)
+            return None
+        if not stopped:  # nothing had to be done for it: it need not wait either
+            room.undo(mark)
+            return [] if placer.place(job, members) else None
+        return stopped
+
+    def _allowed(self, job: JobState, stopped: Sequence[Member], lost: Sequence[Member]) -> bool:
+        if gate.broken(job.queue, job.fixed) is not None:
+            return False
+        if isinstance(self._rule, Consolidate) and lost:
+            return False
+        if self._most is not None and sum(member.amount[0] for member in stopped) > self._most:
+            return False
+        return self._rule.holds({member.job.queue: None for member in lost})
+
+    # ---------------------------------------------------------------- choosing whom to stop
+
+    def _clear(self, kind: Kind, nodes: Iterable[NodeState] | None) -> NodeState | None:
+        """Stop somebody so that a task of this kind fits on some node, and say which."""
+        groups = self._by_turn([leaf for leaf in self._rule.leaves() if self._rule.gives(leaf)])
+        for leaves in groups:
+            found = self._cheapest(kind, [[leaf] for leaf in leaves], nodes)
+            if found is not None:
+                return found
+        together = [leaf for leaves in groups for leaf in leaves]
+        return self._cheapest(kind, [together], nodes) if len(together) > 1 else None
+
+    def _by_turn(self, leaves: list[QueueState]) -> list[list[QueueState]]:
+        """Queues by how far they are above what they may keep, furthest first; those alike together."""
+        if len(leaves) <= 1:
+            return [leaves] if leaves else []
+        keyed: dict[tuple[float, ...], list[QueueState]] = {}
+        for leaf in leaves:
+            keyed.setdefault(tuple(-one.saturation() for one in leaf.path[::-1]), []).append(leaf)
+        return [keyed[key] for key in sorted(keyed)]
+
+    def _cheapest(
+        self, kind: Kind, choices: list[list[QueueState]], nodes: Iterable[NodeState] | None
+    ) -> NodeState | None:
+        """Clear the cheapest node, each time with units of one of these lists of queues."""
+        if nodes is not None:
+            return self._cheapest_of(kind, choices, nodes)
+        ledgers = [self._ledger(kind, leaves) for leaves in choices]
+        passed: list[tuple[Ledger, tuple[Cost, int]]] = []
+        found = None
+        while True:
+            offers = [(offer, i) for i, ledger in enumerate(ledgers) if (offer := ledger.best(self))]
+            if not offers:
+                break
+            offer, i = min(offers, key=lambda one: (one[0][0], one[0][1].id))
+            if self._stop(offer[2]):
+                found = offer[1]
+                break
+            passed.append((ledgers[i], ledgers[i].drop()))  # not allowed now; perhaps for somebody else
+        for ledger, entry in passed:
+            ledger.restore(entry)
+        return found
+
+    def _cheapest_of(
+        self, kind: Kind, choices: list[list[QueueState]], nodes: Iterable[NodeState]
+    ) -> NodeState | None:
+        offers = []
+        for node in nodes:
+            for leaves in choices:
+                offer = self.offer(kind, node, leaves) if kind.mask[node.id] else None
+                if offer is not None:
+                    offers.append((offer[0], node.id, node, offer[1]))
+        for _, _, node, units in sorted(offers, key=lambda one: one[:2]):
+            if self._stop(units):
+                return node
+        return None
+
+    def _ledger(self, kind: Kind, leaves: list[QueueState]) -> Ledger:
+        key = (kind.id, self._rule.scope, tuple(leaf.name for leaf in leaves))
+        found = self._ledgers.get(key)
+        if found is None:
+            found = self._ledgers[key] = Ledger(self, kind, leaves)
+        return found
+
+    def candidates(self, leaves: list[QueueState]) -> list[NodeState]:
+        """Nodes with tasks of these queues."""
+        numbers: dict[int, None] = {}
+        for leaf in leaves:
+            numbers |= self._tenants.by_queue.get(leaf, {})
+        return [self._room.nodes[number] for number in numbers]
+
+    @property
+    def gained(self) -> list[NodeState]:
+        return self._room.gained
+
+    def offer(self, kind: Kind, node: NodeState, leaves: list[QueueState]) -> tuple[Cost, list[Unit]] | None:
+        """The cheapest units that make room on a node: as few as can be, the smallest that is large enough last."""
+        rule, now = self._rule, self._scene.now
+        if (kind.near or kind.apart or self._room.neighbours.watched) and not self._neighbourly(kind, node):
+            return None
+        units = [unit for leaf in leaves for unit in self._tenants.units_on(node, leaf, rule)]
+        by_priority = rule.step == "preempt"
+        view, chosen = node.soon.copy(), []
+        gone: set[Member] = set()
+        while units:
+            enough = []
+            missing = kind.devices - view.whole if kind.form == WHOLE else 0
+            for unit in units:
+                if missing > 0 and _rows_here(unit, node) < missing:
+                    continue
+                trial = view.copy()
+                _free(node, trial, unit, gone)
+                if kind.fits(node, trial):
+                    enough.append((cost(unit, now, by_priority), unit))
+            if enough:
+                chosen.append(min(enough, key=lambda one: (one[0], one[1][0].job.name))[1])
+                all_ = {member: None for unit in chosen for member in unit}
+                total = cost(all_, now, by_priority)
+                return (*total, self._room.rank(kind, node)), chosen
+            largest = max(units, key=lambda unit: (_rows_here(unit, node), [-c for c in cost(unit, now, by_priority)]))
+            _free(node, view, largest, gone)
+            gone.update(largest)
+            chosen.append(largest)
+            units.remove(largest)
+        return None
+
+    def _neighbourly(self, kind: Kind, node: NodeState) -> bool:
+        return self._room.neighbours.allows(kind, node)
+
+    def _stop(self, units: list[Unit]) -> bool:
+        """Stop these, if each may go at its turn and the whole is not too much."""
+        mark = self._room.mark()
+        for unit in units:
+            if not self._rule.gives(unit[0].job.queue):
+                self._room.undo(mark)
+                return False
+            for member in unit:
+                if member.state == RUNNING:
+                    self._room.stop(member)
+        return True
+
+    # ---------------------------------------------------------------- afterwards
+
+    def _fit_queues(self, job: JobState) -> bool:
+        """Where there is room but a queue may not hold more, somebody below that queue makes way."""
+        while (full := gate.broken(job.queue, job.fixed)) is not None:
+            units = [
+                (cost(unit, self._scene.now, self._rule.step == "preempt"), unit)
+                for leaf in self._rule.leaves()
+                if full in leaf.path and self._rule.gives(leaf)
+                for number in self._tenants.by_queue.get(leaf, {})
+                for unit in self._tenants.units_on(self._room.nodes[number], leaf, self._rule)
+            ]
+            if not units:
+                return False
+            best = min(units, key=lambda one: (one[0], one[1][0].job.name))[1]
+            if not self._stop([best]):
+                return False
+        return True
+
+    def _keep(self, job: JobState, stopped: list[Member]) -> list[Member]:
+        """Whoever need not go after all stays, the most deserving first; a job stays whole or goes whole."""
+        room = self._room
+        kept: set[Member] = set()
+        for victim, mine in _by_job(stopped):
+            if not all(room.can_keep(member) for member in mine):
+                continue
+            mark = room.mark()
+            for member in mine:
+                if not room.can_keep(member):
+                    break
+                room.keep(member)
+            else:
+                if gate.broken(job.queue, job.fixed) is None and gate.broken(victim.queue, victim.fixed) is None:
+                    kept.update(mine)
+                    continue
+            room.undo(mark)
+        return [member for member in stopped if member not in kept]
+
+    def _move(self, stopped: list[Member]) -> None:
+        """Another place for those who go, if there is one: the most deserving first, each job whole."""
+        for victim, mine in _by_job(stopped):
+            mark = self._room.mark()
+            if not self._placer.replace(victim, mine) or gate.broken(victim.queue, victim.fixed) is not None:
+                self._room.undo(mark)
+
+
+def _by_job(members: Iterable[Member]) -> list[tuple[JobState, list[Member]]]:
+    """The most deserving job first."""
+    jobs: dict[JobState, list[Member]] = {}
+    for member in members:
+        jobs.setdefault(member.job, []).append(member)
+    return sorted(jobs.items(), key=lambda item: item[0].order())
+
+
+def _rows_here(unit: Unit, node: NodeState) -> int:
+    return sum(len(member.rows) for member in unit if member.node is node)
+
+
+def _free(node: NodeState, view: object, unit: Iterable[Member], gone: set[Member]) -> None:
+    for member in unit:
+        if member.node is node and member not in gone:
+            request = member.task.request
+            node.give(view, request.cpu, request.memory, member.rows)  # type: ignore[arg-type]
+
+
+class Ledger:
+    """What clearing each node for a kind of task would cost, cheapest first; kept true only at the top."""
+
+    def __init__(self, solver: Solver, kind: Kind, leaves: list[QueueState]) -> None:
+        self._kind = kind
+        self._leaves = leaves
+        self._heap: list[tuple[Cost, int]] = []
+        self._nodes: dict[int, NodeState] = {}
+        self._seen = len(solver.gained)
+        for node in solver.candidates(leaves):
+            if kind.mask[node.id]:
+                self._nodes[node.id] = node
+                offer = solver.offer(kind, node, leaves)
+                if offer is not None:
+                    self._heap.append((offer[0], node.id))
+        heapify(self._heap)
+
+    def best(self, solver: Solver) -> tuple[Cost, NodeState, list[Unit]] | None:
+        gained = solver.gained
+        if self._seen < len(gained):  # where somebody was stopped it may be cheaper now, or possible at all
+            for node in dict.fromkeys(gained[self._seen :]):
+                if node.id in self._nodes:
+                    offer = solver.offer(self._kind, node, self._leaves)
+                    if offer is not None:
+                        heappush(self._heap, (offer[0], node.id))
+            self._seen = len(gained)
+        heap = self._heap
+        while heap:
+            known, number = heap[0]
+            node = self._nodes[number]
+            offer = solver.offer(self._kind, node, self._leaves)
+            if offer is None:
+                heappop(heap)
+            elif offer[0] != known:
+                heapreplace(heap, (offer[0], number))
+            else:
+                return offer[0], node, offer[1]
+        return None
+
+    def drop(self) -> tuple[Cost, int]:
+        return heappop(self._heap)
+
+    def restore(self, entry: tuple[Cost, int]) -> None:
+        heappush(self._heap, entry)

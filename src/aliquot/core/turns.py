@@ -1,0 +1,113 @@
+"""Whose turn it is: at each level of the tree the queue that deserves it most, in a leaf the next job.
+
+A queue is judged together with the job it would start, and its standing changes only when it or somebody below it gets
+or loses something. So each level is a heap of standings that are made anew just for the queues that were touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
+
+from aliquot.core.jobs import JobState
+from aliquot.core.model import Amount
+from aliquot.core.tree import OrderKey, QueueState
+
+JobKey = tuple[int, int, float, str]
+
+
+class Turns:
+    def __init__(self, jobs: Iterable[JobState], asks: Callable[[JobState], Amount]) -> None:
+        self._asks = asks
+        self._jobs: dict[QueueState, list[tuple[JobKey, JobState]]] = {}
+        self._levels: dict[QueueState | None, list[tuple[OrderKey, int, QueueState]]] = {}
+        self._count = 0  # so that two standings of one queue are never compared further
+        self._standing: dict[QueueState, OrderKey] = {}
+        self._active: dict[QueueState | None, set[QueueState]] = {}
+        for job in jobs:
+            self._jobs.setdefault(job.queue, []).append((job.order(), job))
+        for queue, waiting in self._jobs.items():
+            heapify(waiting)
+            self._activate(queue)
+
+    def _activate(self, queue: QueueState) -> None:
+        for one in queue.path:
+            rivals = self._active.setdefault(one.parent, set())
+            if one not in rivals:
+                rivals.add(one)
+                self._levels.pop(one.parent, None)  # made anew when it is next asked for
+
+    def push(self, job: JobState) -> None:
+        """A job that may have another turn."""
+        heappush(self._jobs.setdefault(job.queue, []), (job.order(), job))
+        self._activate(job.queue)
+        self.touch(job.queue)
+
+    def touch(self, queue: QueueState) -> None:
+        """A queue got or lost something: see how it and those above it stand now."""
+        for one in queue.path:
+            rivals = self._active.get(one.parent, ())
+            if len(rivals) > 1 and one in rivals and one.parent in self._levels:
+                self._stand(one)
+
+    def _stand(self, queue: QueueState) -> None:
+        job = self._next(queue)
+        if job is None:
+            return
+        key = queue.order(self._asks(job))
+        self._standing[queue] = key
+        self._count += 1
+        heappush(self._levels[queue.parent], (key, self._count, queue))
+
+    def _next(self, queue: QueueState) -> JobState | None:
+        """The job that would start if it were this queue's turn."""
+        while queue.children:
+            best = self._best(queue)
+            if best is None:
+                return None
+            queue = best
+        jobs = self._jobs.get(queue)
+        return jobs[0][1] if jobs else None
+
+    def _best(self, parent: QueueState | None) -> QueueState | None:
+        rivals = self._active.get(parent)
+        if not rivals:
+            return None
+        if len(rivals) == 1:
+            return next(iter(rivals))
+        level = self._levels.get(parent)
+        if level is None:
+            self._levels[parent] = level = []
+            for queue in rivals:
+                self._stand(queue)
+        while True:
+            key, _, queue = level[0]
+            if queue in rivals and self._standing.get(queue) is key:
+                return queue
+            heappop(level)
+
+    def pop(self) -> JobState | None:
+        """The next job; None when all had their turn."""
+        queue = self._best(None)
+        if queue is None:
+            return None
+        while queue.children:
+            below = self._best(queue)
+            assert below is not None, "an active queue has somebody active below it"
+            queue = below
+        jobs = self._jobs[queue]
+        job = heappop(jobs)[1]
+        if not jobs:
+            self._retire(queue)
+        else:
+            self.touch(queue)
+        return job
+
+    def _retire(self, queue: QueueState) -> None:
+        """Take a queue without jobs out, and those above it that have nobody left."""
+        for one in queue.path:
+            self._active[one.parent].discard(one)
+            if self._active[one.parent]:
+                if one.parent is not None:
+                    self.touch(one.parent)
+                break

@@ -1,0 +1,255 @@
+"""Who may be stopped for whom: the three rules, and what stops together.
+
+A *unit* is what stops together: one task above its job's minimum, or all that is left of a job. A rule says whose units
+are candidates, whether a queue may give one more now, and whether the whole of what was done is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+from aliquot.core.jobs import RUNNING, JobState, Member
+from aliquot.core.model import Amount
+from aliquot.core.rows import NodeState
+from aliquot.core.scene import Scene
+from aliquot.core.tree import QueueState
+
+Unit = tuple[Member, ...]
+
+
+class Rule:
+    """For whom something is looked for, and what it may cost others."""
+
+    step = ""
+
+    def __init__(self, scene: Scene, job: JobState, asked: Amount) -> None:
+        self.scene = scene
+        self.job = job
+        self.asked = asked
+
+    def admits(self, victim: JobState) -> bool:
+        """Whether a job's tasks are candidates at all."""
+        raise NotImplementedError
+
+    def gives(self, queue: QueueState) -> bool:
+        """Whether a queue may lose one more unit, as things stand."""
+        return True
+
+    def holds(self, lost: Iterable[QueueState]) -> bool:
+        """Whether the result is allowed; `lost`: the queues that units were taken from for good."""
+        return True
+
+    @property
+    def owed(self) -> bool:
+        """Whether the job is guaranteed what it asks for; if not, the disruption bound holds."""
+        return False
+
+    @cached_property
+    def scope(self) -> object:
+        """Rules with the same scope admit the same jobs, so what was worked out for one serves the next."""
+        return self.step
+
+    def protected(self, victim: JobState) -> bool:
+        """Whether it has not run for its minimum time: then it may lose only what is above its minimum."""
+        return False
+
+    def leaves(self) -> list[QueueState]:
+        """Queues that have candidates."""
+        raise NotImplementedError
+
+
+def within(used: list[int], asked: Amount, bound: tuple[int | None, ...] | Amount) -> bool:
+    return all(top is None or have + want <= top for have, want, top in zip(used, asked, bound, strict=True))
+
+
+def exceeds(used: list[int], bound: tuple[int | None, ...]) -> bool:
+    return any(top is not None and have > top for have, top in zip(used, bound, strict=True))
+
+
+class Reclaim(Rule):
+    """Between queues: who stays within its share takes from who holds more than it may keep."""
+
+    step = "reclaim"
+
+    def __init__(self, scene: Scene, job: JobState, asked: Amount) -> None:
+        super().__init__(scene, job, asked)
+        # Judged before anything is taken. At each level: would the job's side stay within its quota?
+        self._in_quota = {queue: within(queue.used, asked, queue.quota) for queue in job.queue.path}
+        self._pairs: dict[QueueState, tuple[QueueState, QueueState]] = {}
+
+    def due(self) -> bool:
+        """Whether its queue may take from others at all."""
+        queue = self.job.queue
+        return within(queue.used, self.asked, queue.share) and (
+            not self.job.fixed or within(queue.fixed, self.asked, queue.quota)
+        )
+
+    def admits(self, victim: JobState) -> bool:
+        return not victim.fixed and victim.queue is not self.job.queue
+
+    def protected(self, victim: JobState) -> bool:
+        started = victim.source.started
+        least = self.pair(victim.queue)[1].reclaim_min if victim.queue is not self.job.queue else 0
+        return least > 0 and started is not None and self.scene.now - started < least
+
+    def pair(self, leaf: QueueState) -> tuple[QueueState, QueueState]:
+        """The highest queues in which the two differ: (of the job, of the other)."""
+        found = self._pairs.get(leaf)
+        if found is None:
+            ours, theirs = self.job.queue.path[::-1], leaf.path[::-1]
+            found = next((a, b) for a, b in zip(ours, theirs, strict=False) if a is not b)
+            self._pairs[leaf] = found
+        return found
+
+    def gives(self, queue: QueueState) -> bool:
+        ours, theirs = self.pair(queue)
+        return exceeds(theirs.used, theirs.allowance) or (self._in_quota[ours] and exceeds(theirs.used, theirs.quota))
+
+    def may_keep(self, theirs: QueueState) -> tuple[int | None, ...]:
+        """What the other side keeps for sure, if one of the job's side is compared with it."""
+        ours = next(a for a in self.job.queue.path if a.parent is theirs.parent)
+        return theirs.quota if self._in_quota[ours] else theirs.allowance
+
+    def holds(self, lost: Iterable[QueueState]) -> bool:
+        """No ping-pong: who is now above its share must not stand as high as those it took from."""
+        m = self.scene.policy.saturation_multiplier
+        for theirs in {self.pair(leaf)[1] for leaf in lost}:
+            ours = self.pair(next(leaf for leaf in lost if theirs in leaf.path))[0]
+            for r in range(3):
+                if not (self.asked[r] and theirs.share[r] > 0):
+                    continue
+                high = ours.used[r] / ours.share[r] if ours.share[r] else float("inf")
+                if high > 1 and m * high >= theirs.used[r] / theirs.share[r]:
+                    return False
+        return True
+
+    @property
+    def owed(self) -> bool:
+        return all(self._in_quota.values())
+
+    @cached_property
+    def scope(self) -> object:
+        return (self.step, self.job.queue)
+
+    def leaves(self) -> list[QueueState]:
+        return [leaf for leaf in self.scene.tree.leaves if leaf is not self.job.queue and self.gives(leaf)]
+
+
+class Preempt(Rule):
+    """Inside one queue: lower priority makes way for higher."""
+
+    step = "preempt"
+
+    def admits(self, victim: JobState) -> bool:
+        return (
+            not victim.fixed
+            and victim.queue is self.job.queue
+            and victim.source.priority < self.job.source.priority
+        )
+
+    def protected(self, victim: JobState) -> bool:
+        started, least = victim.source.started, victim.queue.preempt_min
+        return least > 0 and started is not None and self.scene.now - started < least
+
+    @property
+    def owed(self) -> bool:
+        return all(within(queue.fixed if self.job.fixed else queue.used, self.asked, queue.quota) for queue in self.job.queue.path)
+
+    @cached_property
+    def scope(self) -> object:
+        return (self.step, self.job.queue, self.job.source.priority)
+
+    def leaves(self) -> list[QueueState]:
+        return [self.job.queue]
+
+
+class Consolidate(Rule):
+    """Anywhere: others are moved, and all of them find a new place."""
+
+    step = "consolidate"
+
+    def admits(self, victim: JobState) -> bool:
+        return not victim.fixed and victim is not self.job
+
+    def leaves(self) -> list[QueueState]:
+        return self.scene.tree.leaves
+
+
+class Tenants:
+    """Who could be stopped where: running tasks of jobs that may be stopped, by node and by queue."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.by_node: dict[int, dict[QueueState, list[Member]]] = {}
+        self.by_queue: dict[QueueState, dict[int, None]] = {}
+        self.amount: dict[QueueState, int] = {}  # GPUs in milli
+        self.largest: dict[QueueState, int] = {}
+        for job in scene.jobs:
+            if job.fixed:
+                continue
+            total = 0
+            for member in job.members:
+                if member.state == RUNNING and member.home is not None:
+                    node = member.home[0]
+                    self.by_node.setdefault(node.id, {}).setdefault(job.queue, []).append(member)
+                    self.by_queue.setdefault(job.queue, {})[node.id] = None
+                    total += member.amount[0]
+            self.amount[job.queue] = self.amount.get(job.queue, 0) + total
+            self.largest[job.queue] = max(self.largest.get(job.queue, 0), total)
+
+    def units_on(self, node: NodeState, leaf: QueueState, rule: Rule) -> list[Unit]:
+        """What could stop on a node: tasks above a minimum one by one, then whole jobs."""
+        units: list[Unit] = []
+        seen: set[JobState] = set()
+        for member in self.by_node.get(node.id, {}).get(leaf, ()):
+            job = member.job
+            if member.state != RUNNING or job in seen or not rule.admits(job):
+                continue
+            if len(job.members) == 1:
+                if not rule.protected(job):
+                    units.append((member,))
+                continue
+            seen.add(job)
+            units += _units_of(job, node, rule.protected(job))
+        return units
+
+
+def _units_of(job: JobState, node: NodeState, protected: bool) -> list[Unit]:
+    units: list[Unit] = []
+    single: set[Member] = set()
+    for one in job.sets:
+        spare = one.present - one.least
+        here = [m for m in one.members if m.state == RUNNING and m.home is not None and m.home[0] is node]
+        for member in here[::-1][: max(spare, 0)]:
+            units.append((member,))
+            single.add(member)
+    if protected:
+        return units
+    rest = tuple(member for member in job.members if member.state == RUNNING)
+    if any(member not in single and member.home is not None and member.home[0] is node for member in rest):
+        units.append(rest)
+    return units
+
+
+def lost_work(member: Member, now: float) -> float:
+    """GPU-seconds that stopping it throws away: since it started, or since it last saved."""
+    job = member.job.source
+    since = max(job.started if job.started is not None else now, job.saved if job.saved is not None else float("-inf"))
+    return max(now - since, 0) * max(member.amount[0], 1)
+
+
+Cost = tuple[float, ...]
+
+
+def cost(unit: Iterable[Member], now: float, by_priority: bool) -> Cost:
+    """How much stopping these disturbs: fewest tasks, fewest GPUs, lowest priority, least work lost, newest."""
+    members = tuple(unit)
+    priority = max(member.job.source.priority for member in members)
+    base = (
+        len(members),
+        sum(member.amount[0] for member in members),
+        priority,
+        sum(lost_work(member, now) for member in members),
+        -max(member.job.source.created for member in members),
+    )
+    return (priority, *base) if by_priority else base

@@ -1,0 +1,70 @@
+"""Why a workload waits, or was stopped, in sentences. Everything said here stands in the plans that were made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aliquot.core.model import Job, Task, TaskState
+from aliquot.core.plan import Eviction
+from aliquot.errors import NotFound
+from aliquot.sim.play import Player
+
+_WAITS = (TaskState.PENDING, TaskState.GATED)
+
+
+def knows(player: Player, name: str) -> bool:
+    return name in player.names
+
+
+def sentences(player: Player, name: str) -> list[str]:
+    """What is to be said about a workload after the scenario was played."""
+    if not knows(player, name):
+        raise NotFound(f"no workload is called {name!r} in this scenario")
+    stopped = [_stopped(one) for one in player.history if one.job == name]
+    job = player.world.jobs.get(name)
+    if job is None:
+        return [*stopped, f"{name} is gone."]
+    return [*stopped, *_now(player, job)]
+
+
+def _stopped(one: Eviction) -> str:
+    what = "was stopped" if one.to is None else f"was moved from {one.node} to {one.to.node}"
+    return f"{one.task} {what}: {one.text}."
+
+
+def _now(player: Player, job: Job) -> Iterator[str]:
+    waiting = [task for task in job.tasks if task.state in _WAITS]
+    for task in job.tasks:
+        if task not in waiting:
+            yield f"{task.name} {_place(task)}."
+    if not waiting:
+        return
+    yield f"{job.name} of project {job.queue} waits for {len(waiting)} of {len(job.tasks)} tasks."
+    for reason in player.decided.refusals.get(job.name, ()):
+        yield f"{reason.step}: {reason.text}."
+    if any(task.state is TaskState.GATED for task in waiting):
+        yield f"{job.name} is gated: it is not to be scheduled yet."
+    yield _turn(player, job)
+
+
+def _place(task: Task) -> str:
+    if task.state in (TaskState.SUCCEEDED, TaskState.FAILED):
+        return f"has {task.state.value}"
+    gpus = ", ".join(str(share.index) for share in task.shares)
+    where = f"on {task.node}" + (f", GPU {gpus}" if gpus else "")
+    words = {TaskState.RUNNING: "runs", TaskState.RESERVED: "has a place that is not free yet"}
+    return f"{words.get(task.state, 'is on its way out')} {where}"
+
+
+def _turn(player: Player, job: Job) -> str:
+    """Its place among those of its project that wait."""
+    line = sorted(
+        (other for other in player.world.jobs.values() if other.queue == job.queue and _waits(other)),
+        key=lambda other: (-other.priority, other.created, other.name),
+    )
+    place = [other.name for other in line].index(job.name) + 1
+    return f"It is number {place} of {len(line)} that wait in project {job.queue}."
+
+
+def _waits(job: Job) -> bool:
+    return any(task.state in _WAITS for task in job.tasks)
