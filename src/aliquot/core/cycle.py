@@ -14,112 +14,94 @@ own shares; a job that is refused in one pool has its turn in the next that it n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
-from aliquot.core import gate
-from aliquot.core.jobs import JobState, Member
-from aliquot.core.model import DEFAULT_POOL, Amount, Job, Policy, Snapshot
+from aliquot.core.allocate import allocate, keep_promises
+from aliquot.core.displace import displace
+from aliquot.core.jobs import JobState
+from aliquot.core.model import DEFAULT_POOL, Job, Policy, Snapshot, TaskState
+from aliquot.core.newest import displace_newest
 from aliquot.core.outcome import Outcome
-from aliquot.core.plan import Plan
+from aliquot.core.plan import Plan, Refusal, Verdict
 from aliquot.core.scene import Scene
-from aliquot.core.turns import Turns
-from aliquot.core.solver import Ledger, Solver
-from aliquot.core.victims import Consolidate, Preempt, Reclaim, Tenants
+from aliquot.core.stale import stop_stale_gangs
+
+_HOLDING = (TaskState.RUNNING, TaskState.RESERVED, TaskState.RELEASING, TaskState.EVICTED)
+_DEFAULT = Policy()
+_SAME: Mapping[str, Policy] = {}
 
 
-def plan(snapshot: Snapshot, policy: Policy | None = None, now: float = 0) -> Plan:
-    policy = policy or Policy()
-    pools = sorted({node.pool for node in snapshot.nodes} | {DEFAULT_POOL})
-    scenes: dict[str, Scene] = {}
-    outcome = Outcome()
+def plan(snapshot: Snapshot, policy: Policy = _DEFAULT, now: float = 0, policies: Mapping[str, Policy] = _SAME) -> Plan:
+    """Decide. `policies` holds for the node pools it names instead of `policy`."""
     jobs = sorted(snapshot.jobs, key=lambda job: job.name)
-    for pool in pools:
-        scenes[pool] = scene = Scene(snapshot, policy, now, pool)
-        scene.admit(jobs)
-        run(scene, outcome)
+    names = sorted({node.pool for node in snapshot.nodes} | {DEFAULT_POOL})
+    outcome = Outcome()
+    scenes = {name: Scene(snapshot, policies.get(name, policy), now, name) for name in names}
+    routes = _routes(jobs, snapshot, names)
+    turn = 0
+    while True:
+        left: list[Job] = []
+        for name, scene in scenes.items():
+            here = [job for job in jobs if name in routes[job.name][turn : turn + 1]] if len(names) > 1 else jobs
+            if turn == 0 or here:
+                left += _run(scene, here, outcome)
+        turn += 1
+        jobs = [job for job in left if len(routes[job.name]) > turn]
+        if not jobs:
+            break
+    for scene in scenes.values():
+        stop_stale_gangs(scene, outcome)
     return outcome.plan(scenes.values())
 
 
-def run(scene: Scene, outcome: Outcome) -> None:
-    waiting = [job for job in scene.jobs if job.waits]
+def _routes(jobs: list[Job], snapshot: Snapshot, names: list[str]) -> dict[str, list[str]]:
+    """The pools each job tries, in order. Who holds something in a pool stays there."""
+    if len(names) == 1:
+        only = names
+        return {job.name: only for job in jobs}
+    pool_of = {node.name: node.pool for node in snapshot.nodes}
+    routes = {}
+    for job in jobs:
+        held = [pool_of[task.node] for task in job.tasks if task.state in _HOLDING and task.node in pool_of]
+        wished = held[:1] or list(job.pools) or [DEFAULT_POOL]
+        routes[job.name] = [name for name in wished if name in names] or [names[0]]
+    return routes
+
+
+def _run(scene: Scene, jobs: list[Job], outcome: Outcome) -> list[Job]:
+    """All steps for these jobs in one pool. Returns who still waits."""
+    came = scene.admit(jobs)
+    keep_promises(scene)
     steps = scene.policy.steps
+    waiting: list[JobState] = _ready(scene, came, outcome)
     if "allocate" in steps:
         waiting = allocate(scene, waiting, outcome)
-    ledgers: dict[object, Ledger] = {}
-    tenants = Tenants(scene) if waiting else None
-    for step, rule in (("consolidate", Consolidate), ("reclaim", Reclaim), ("preempt", Preempt)):
-        if step in steps and waiting and tenants is not None:
-            waiting = displace(scene, waiting, outcome, rule, tenants, ledgers)
+    move = displace_newest if scene.policy.victims == "newest" else displace
+    for step in ("consolidate", "reclaim", "preempt"):
+        if step in steps and waiting:
+            waiting = move(scene, waiting, step, outcome)
+    return [job.source for job in waiting]
 
 
-def displace(scene, jobs, outcome, make, tenants, ledgers):
-    placer = scene.placer
-    waiting: list[JobState] = []
-    turns = Turns(jobs, lambda job: placer.asked(job.next_tasks()))
-    failed=set()
-    while job := turns.pop():
-        members = job.next_tasks()
-        if not members:
-            waiting.append(job)
+def _ready(scene: Scene, jobs: list[JobState], outcome: Outcome) -> list[JobState]:
+    """Those that could start if there were room."""
+    for job in scene.homeless:
+        text = f"project {job.queue} does not exist" if job.queue else "its namespace belongs to no project"
+        outcome.refuse(job.name, Refusal("no-project", Verdict.NEVER, text))
+    scene.homeless = []
+    ready = []
+    for state in jobs:
+        if not state.waits:
             continue
-        asked = placer.asked(members)
-        rule = make(scene, job, asked)
-        if make is Consolidate and scene.room.free < asked[0]:
-            waiting.append(job); continue
-        if make is Reclaim and not rule.due():
-            waiting.append(job); continue
-        if make is Reclaim and not enough(scene, rule, tenants):
-            waiting.append(job); continue
-        key=(rule.scope, tuple(placer.kind(m).id for m in members))
-        if key in failed:
-            waiting.append(job); continue
-        stopped = Solver(scene, tenants, rule, ledgers).solve(members)
-        if stopped is None:
-            failed.add(key)
-            waiting.append(job); continue
-        failed.clear()
-        outcome.stop(stopped, job, rule.step)
-        outcome.served(job.name)
-        for q in {m.job.queue for m in stopped}: turns.touch(q)
-        turns.touch(job.queue)
-        if job.next_tasks():
-            turns.push(job)
-    return waiting
-
-def enough(scene, rule, tenants):
-    asked = rule.asked[0]
-    if not asked: return True
-    have = scene.room.free
-    sides={}
-    for leaf in rule.leaves():
-        theirs = rule.pair(leaf)[1]
-        side = sides.setdefault(theirs,[0,0])
-        side[0]+=tenants.amount.get(leaf,0); side[1]=max(side[1],tenants.largest.get(leaf,0))
-    for theirs,(amount,largest) in sides.items():
-        keep = rule.may_keep(theirs)
-        if keep[0] is not None and not any(keep[r] is not None and theirs.used[r]>keep[r] for r in (1,2)):
-            amount=min(amount, theirs.used[0]-keep[0]+largest-1)
-        have+=max(amount,0)
-    return have>=asked
-
-def allocate(scene: Scene, jobs: Sequence[JobState], outcome: Outcome) -> list[JobState]:
-    """Give what is free to those whose turn it is. Returns who still waits."""
-    placer = scene.placer
-    waiting: list[JobState] = []
-    turns = Turns(jobs, lambda job: placer.asked(job.next_tasks()))
-    while job := turns.pop():
-        members = job.next_tasks()
-        if not members:
-            waiting.append(job)
-            continue
-        asked = placer.asked(members)
-        if not gate.passes(job.queue, asked, job.fixed):
-            waiting.append(job)
-            continue
-        if not placer.place(job, members):
-            waiting.append(job)
-            continue
-        turns.touch(job.queue)
-        if job.next_tasks():
-            turns.push(job)
-    return waiting
+        if scene.claims is not None:
+            missing = [claim for claim in state.source.claims if claim not in scene.claims]
+            if missing:
+                text = f"volume claim {missing[0]} does not exist; create it and this starts"
+                outcome.refuse(state.name, Refusal("claim-missing", Verdict.NOT_NOW, text))
+                continue
+        if state.next_tasks():
+            ready.append(state)
+        elif state.waiting():
+            text = "too few of its tasks exist yet to start together"
+            outcome.refuse(state.name, Refusal("incomplete", Verdict.NOT_NOW, text))
+    return ready

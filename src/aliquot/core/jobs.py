@@ -108,6 +108,12 @@ class JobState:
     def present(self) -> int:
         return sum(member.state <= RUNNING for member in self.members)
 
+    def waiting(self) -> bool:
+        return any(member.state == PENDING for member in self.members)
+
+    def satisfied(self) -> bool:
+        return satisfied(self.root)
+
     def order(self) -> tuple[int, int, float, str]:
         """Its turn in its queue: by priority, then who lacks its minimum, then age."""
         return (-self.source.priority, self._fullness(), self.source.created, self.name)

@@ -71,7 +71,9 @@ class Kind:
             return True
         return self.open_rows(node, view) is not None
 
-    def open_rows(self, node: NodeState, view: View, spread: bool = False, other: View | None = None) -> list[Row] | None:
+    def open_rows(
+        self, node: NodeState, view: View, spread: bool = False, other: View | None = None
+    ) -> list[Row] | None:
         """The devices it would get here: the fullest that fit (or the emptiest), ties by number. With `other` they
         must fit there too. None when there are not enough."""
         if self.form == NONE:
@@ -79,7 +81,7 @@ class Kind:
         if self.form == SLICES:
             return self._slices(node, view, other)
         milli, mib, sizes, profiles = view.milli, view.mib, node.sizes, node.profiles
-        found = []
+        found: list[tuple[int, int, int, int]] = []
         for row, size in enumerate(sizes):
             if profiles is not None and profiles[row]:
                 continue
@@ -164,9 +166,7 @@ class Kinds:
         key = (form, frozenset(task.selector.items()), task.tolerations, task.node_types)
         found = self._masks.get(key)
         if found is None:
-            mask = bytes(
-                fit.place_refusal(task, node.source, self._cluster) is None for node in self._nodes
-            )
+            mask = bytes(fit.place_refusal(task, node.source, self._cluster) is None for node in self._nodes)
             sizes = {size for node in self._nodes if mask[node.id] for size in node.sizes}
             found = (mask, tuple(sorted(sizes)))
             self._masks[key] = found

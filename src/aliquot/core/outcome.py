@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aliquot.core.jobs import BOUND, RESERVED, STOPPED, JobState, Member
+from aliquot.core.jobs import BOUND, RESERVED, JobState, Member
 from aliquot.core.plan import Bind, Eviction, Place, Plan, Refusal, Reservation
 from aliquot.core.scene import Scene
+from aliquot.core.why import Why
+
+# (step, what stood in the way, what it was about): turned into a refusal only for those who wait in the end.
+Note = tuple[str, str, object]
 
 
 class Outcome:
     def __init__(self) -> None:
         self._stopped: dict[Member, tuple[str, str]] = {}  # by whom, by which rule
         self._refusals: dict[str, list[Refusal]] = {}
+        self._notes: dict[JobState, list[Note]] = {}
 
     def stop(self, members: Iterable[Member], by: JobState | None, rule: str) -> None:
         for member in members:
@@ -21,48 +26,54 @@ class Outcome:
     def refuse(self, job: str, refusal: Refusal) -> None:
         self._refusals.setdefault(job, []).append(refusal)
 
-    def served(self, job: str) -> None:
-        """It was refused earlier and has its place now."""
-        self._refusals.pop(job, None)
+    def note(self, job: JobState, step: str, what: str, about: object = None) -> None:
+        self._notes.setdefault(job, []).append((step, what, about))
 
     def plan(self, scenes: Iterable[Scene]) -> Plan:
+        scenes = list(scenes)
         binds: list[Bind] = []
         reservations: list[Reservation] = []
-        shares = {}
         for scene in scenes:
             for job in scene.jobs:
                 for member in job.members:
-                    if member in self._stopped or member.state > RESERVED:
-                        continue
                     node = member.node
-                    if node is None:
+                    if member.state > RESERVED or node is None or member in self._stopped:
                         continue
-                    make = Bind if member.state == BOUND else Reservation
-                    one = make(job.name, member.task.name, node.name, node.shares_of(member.rows))
-                    (binds if member.state == BOUND else reservations).append(one)  # type: ignore[attr-defined]
-            shares[scene.pool] = {name: queue.share for name, queue in scene.tree.queues.items()}
-        return Plan(tuple(binds), tuple(reservations), tuple(self._evictions()), self._told(), shares)
+                    if member.state == BOUND:
+                        binds.append(Bind(job.name, member.task.name, node.name, node.shares_of(member.rows)))
+                    else:
+                        reservations.append(
+                            Reservation(job.name, member.task.name, node.name, node.shares_of(member.rows))
+                        )
+        shares = {scene.pool: {name: queue.share for name, queue in scene.tree.queues.items()} for scene in scenes}
+        return Plan(
+            tuple(binds), tuple(reservations), tuple(map(self._eviction, self._stopped)), self._told(scenes), shares
+        )
 
-    def _evictions(self) -> Iterable[Eviction]:
-        for member, (by, rule) in self._stopped.items():
-            assert member.home is not None
-            to, reserved = None, False
-            if member.state in (BOUND, RESERVED) and member.node is not None:
-                to, reserved = Place(member.node.name, member.node.shares_of(member.rows)), member.state == RESERVED
-            yield Eviction(
-                member.job.name, member.task.name, member.home[0].name, rule, _because(rule, by, to), by, to, reserved
-            )
+    def _eviction(self, member: Member) -> Eviction:
+        by, rule = self._stopped[member]
+        assert member.home is not None
+        to, reserved = None, False
+        if member.state <= RESERVED and member.node is not None:
+            to, reserved = Place(member.node.name, member.node.shares_of(member.rows)), member.state == RESERVED
+        text = _because(rule, by, to)
+        return Eviction(member.job.name, member.task.name, member.home[0].name, rule, text, by, to, reserved)
 
-    def _told(self) -> dict[str, tuple[Refusal, ...]]:
-        return {job: tuple(refusals) for job, refusals in sorted(self._refusals.items())}
+    def _told(self, scenes: list[Scene]) -> dict[str, tuple[Refusal, ...]]:
+        """Why each job that still has tasks to start waits."""
+        told = dict(self._refusals)
+        for scene in scenes:
+            why = Why(scene)
+            for job in scene.jobs:
+                notes = self._notes.get(job)
+                if notes and job.waiting():
+                    told.setdefault(job.name, []).extend(why.refusal(job, *note) for note in notes)
+        return {name: tuple(told[name]) for name in sorted(told)}
 
 
 def _because(rule: str, by: str, to: Place | None) -> str:
-    match rule:
-        case "reclaim":
-            return f"reclaimed by {by}" if to is None else f"moved to {to.node} to make room for {by}"
-        case "preempt":
-            return f"preempted by {by}" if to is None else f"moved to {to.node} to make room for {by}"
-        case "consolidate":
-            return f"moved to {to.node if to else 'another node'} to make room for {by}"
-    return "stopped: it ran with fewer members than its minimum"
+    if rule == "stale-gang":
+        return "stopped: it ran with fewer tasks than its minimum"
+    if to is not None:
+        return f"moved to {to.node} to make room for {by}"
+    return f"{'reclaimed' if rule == 'reclaim' else 'preempted'} by {by}"

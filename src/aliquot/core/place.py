@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from aliquot.core.jobs import BOUND, RESERVED, RUNNING, Branch, JobState, Member, TaskSet
+from aliquot.core.jobs import BOUND, RUNNING, Branch, JobState, Member, TaskSet
 from aliquot.core.kinds import Kind, Kinds
 from aliquot.core.model import Amount, Closeness
 from aliquot.core.room import Room
@@ -44,6 +44,10 @@ class Placer:
             amount = self.kind(member).amount
             gpu, cpu, memory = gpu + amount[0], cpu + amount[1], memory + amount[2]
         return (gpu, cpu, memory)
+
+    def asks(self, job: JobState) -> Amount:
+        """What it would start next."""
+        return self.asked(job.next_tasks())
 
     def place(self, job: JobState, members: Sequence[Member], promise_only: bool = False) -> bool:
         """Place these tasks of a job, all or none. What was done stays in the room's log."""
@@ -196,7 +200,3 @@ class Placer:
                 return True
             self.room.undo(mark)
         return False
-
-
-def reserved(members: Sequence[Member]) -> bool:
-    return any(member.state == RESERVED for member in members)

@@ -28,6 +28,7 @@ class Refusal:
     node: str = ""  # the node that came nearest
     nodes: int = 0  # how many nodes said so
     holders: tuple[str, ...] = ()  # jobs that have what it waits for
+    until: float | None = None  # when this reason ends by itself, where that is known
 
 
 @dataclass(frozen=True, slots=True)

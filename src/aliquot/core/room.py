@@ -17,11 +17,11 @@ from aliquot.core.jobs import BOUND, PENDING, RESERVED, RUNNING, STOPPED, Member
 from aliquot.core.kinds import NONE, PART, SLICES, WHOLE, Kind
 from aliquot.core.model import GPU, Amount, Node, Policy
 from aliquot.core.neighbours import Neighbourhood
-from aliquot.core.rows import NodeState, Row, View
+from aliquot.core.rows import NodeState, Row
 
 _BITS = 24  # of a key, for the node's number: 16 million nodes
 _MASK = (1 << _BITS) - 1
-_PLACED, _STOPPED, _KEPT, _PROMISED = range(4)
+_PLACED, _STOPPED, _KEPT, _PROMISED, _STARTED, _WITHDRAWN = range(6)
 
 Mark = tuple[int, dict[int, None]]
 
@@ -39,7 +39,7 @@ class Room:
         self._cpu_order: list[int] | None = None  # made when first asked for
         self._busy: set[int] = set()
         self.free = 0  # milli of all devices, soon
-        self._log: list[tuple[int, Member]] = []
+        self._log: list[tuple[int, Member, tuple[NodeState, tuple[Row, ...]] | None]] = []
         self._hopeless: dict[int, None] = {}  # kinds that fit nowhere; holds until something is given back
         self.gained: list[NodeState] = []  # nodes that somebody was stopped on, in order: what failed there may fit now
 
@@ -211,7 +211,7 @@ class Room:
         member.job.queue.hold(member.amount, member.job.fixed)
         if self.neighbours.watched:
             self.neighbours.enter(member)
-        self._log.append((_PLACED, member))
+        self._log.append((_PLACED, member, None))
 
     def defer(self, member: Member) -> None:
         """Turn a start into a promise."""
@@ -219,7 +219,35 @@ class Room:
         assert node is not None
         node.give(node.part(), request.cpu, request.memory, member.rows)
         member.state = RESERVED
-        self._log.append((_PROMISED, member))
+        self._log.append((_PROMISED, member, None))
+
+    def can_start(self, member: Member) -> bool:
+        """Whether a promised place is free now."""
+        node, request = member.node, member.task.request
+        assert node is not None
+        now = node.now
+        return (
+            request.cpu <= now.cpu
+            and request.memory <= now.memory
+            and now.pods > 0
+            and all(now.milli[row] >= milli and now.mib[row] >= mib for row, milli, mib in member.rows)
+        )
+
+    def start(self, member: Member) -> None:
+        """Turn a promise into a start."""
+        node, request = member.node, member.task.request
+        assert node is not None
+        node.take(node.part(), request.cpu, request.memory, member.rows)
+        member.state = BOUND
+        self._log.append((_STARTED, member, None))
+
+    def withdraw(self, member: Member) -> None:
+        """Take a promise back."""
+        assert member.node is not None
+        place = (member.node, member.rows)
+        self._leave(member)
+        self._hopeless = {}
+        self._log.append((_WITHDRAWN, member, place))
 
     def stop(self, member: Member) -> None:
         """Stop somebody who runs: its place is free soon, not now."""
@@ -235,12 +263,12 @@ class Room:
             self.neighbours.leave(member)
         self.gained.append(node)
         self._hopeless = {}
-        self._log.append((_STOPPED, member))
+        self._log.append((_STOPPED, member, None))
 
     def keep(self, member: Member) -> None:
         """Let somebody who was stopped in this cycle run on."""
         self._run_on(member)
-        self._log.append((_KEPT, member))
+        self._log.append((_KEPT, member, None))
 
     def can_keep(self, member: Member) -> bool:
         """Whether the place of somebody who was stopped in this cycle is still free."""
@@ -260,13 +288,22 @@ class Room:
         length, hopeless = mark
         log = self._log
         while len(log) > length:
-            what, member = log.pop()
+            what, member, place = log.pop()
             if what == _PLACED:
                 self._leave(member)
             elif what == _STOPPED:
                 self._run_on(member)
             elif what == _KEPT:
                 self.stop(member)
+                log.pop()
+            elif what == _STARTED:
+                request = member.task.request
+                assert member.node is not None
+                member.node.give(member.node.now, request.cpu, request.memory, member.rows)
+                member.state = RESERVED
+            elif what == _WITHDRAWN:
+                assert place is not None and member.kind is not None
+                self.settle(member, member.kind, *place, RESERVED)
                 log.pop()
             else:
                 request = member.task.request
@@ -277,7 +314,7 @@ class Room:
 
     def since(self, mark: Mark) -> list[Member]:
         """Whom something happened to since the mark, once each, in order."""
-        return list(dict.fromkeys(member for _, member in self._log[mark[0] :]))
+        return list(dict.fromkeys(member for _, member, _ in self._log[mark[0] :]))
 
     def _leave(self, member: Member) -> None:
         node, request = member.node, member.task.request

@@ -91,6 +91,6 @@ class NodeState:
     def is_busy(self) -> bool:
         soon = self.soon
         return any(
-            0 < milli and 0 < mib and (milli < GPU or mib < size)
+            milli > 0 and mib > 0 and (milli < GPU or mib < size)
             for milli, mib, size in zip(soon.milli, soon.mib, self.sizes, strict=True)
         )

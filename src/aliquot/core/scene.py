@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 
-from aliquot.core.jobs import ABSENT, PENDING, RESERVED, RUNNING, STOPPED, STUCK, JobState, Member
+from aliquot.core.jobs import ABSENT, PENDING, RUNNING, STOPPED, STUCK, JobState, Member
 from aliquot.core.kinds import Kinds
 from aliquot.core.model import DEFAULT_POOL, GPU, Amount, Job, Policy, Snapshot, Task, TaskState, slices_of
 from aliquot.core.place import Placer
 from aliquot.core.room import Room
+from aliquot.core.solver import Ledger
 from aliquot.core.topology import Topologies
 from aliquot.core.tree import Tree
+from aliquot.core.victims import Tenants
 
 _GONE = (TaskState.SUCCEEDED, TaskState.FAILED)
 
@@ -26,13 +29,20 @@ class Scene:
         kinds = Kinds(self.room.nodes)
         self.placer = Placer(self.room, kinds, Topologies(snapshot.topologies, self.room.nodes))
         self.jobs: list[JobState] = []
+        self.ledgers: dict[object, Ledger] = {}  # of the solver, which go on from job to job
         self.homeless: list[Job] = []  # of queues that do not exist
+        self.promised: list[Member] = []  # who has a promise of an earlier plan
         for job in snapshot.jobs:
             self.room.neighbours.watch(job.near)
             self.room.neighbours.watch(job.apart, refusing=True)
 
-    def admit(self, jobs: Iterable[Job]) -> None:
+    @cached_property
+    def tenants(self) -> Tenants:
+        return Tenants(self)
+
+    def admit(self, jobs: Iterable[Job]) -> list[JobState]:
         """Put in every job: those that hold something here, and those that wait for something here."""
+        came: list[JobState] = []
         queues, by_name, placer = self.tree.queues, self.room.by_name, self.placer
         watched = self.room.neighbours.watched
         for job in jobs:
@@ -41,16 +51,19 @@ class Scene:
                 self.homeless.append(job)
                 continue
             state = JobState(job, queue)
-            used, fixed, wanted = queue.used, queue.fixed, queue.wanted
+            used, fixed, waits = queue.used, queue.fixed, queue.waits
             for task in job.tasks:
                 said = task.state
-                if said is TaskState.PENDING:
+                if said is TaskState.PENDING or said is TaskState.RESERVED:
                     member = Member(state, task, PENDING)
-                    state.waits = True
+                    if said is TaskState.PENDING:
+                        state.waits = True
+                    else:
+                        self.promised.append(member)
                     gpu, cpu, memory = placer.kind(member).amount
-                    wanted[0] += gpu
-                    wanted[1] += cpu
-                    wanted[2] += memory
+                    waits[0] += gpu
+                    waits[1] += cpu
+                    waits[2] += memory
                 elif said is TaskState.GATED or said in _GONE:
                     member = Member(state, task, ABSENT)
                 else:
@@ -75,29 +88,40 @@ class Scene:
                             if watched:
                                 self.room.neighbours.enter(member)
                 state.members.append(member)
-            self.jobs.append(state)
+            came.append(state)
+        self.jobs += came
         self.room.open()
-        self._sum()
+        self._sum(came)
+        return came
 
     def _stands(self, task: Task) -> int:
         if task.state is TaskState.RUNNING:
             return RUNNING
-        if task.state is TaskState.RESERVED:
-            return RESERVED
         # One that takes too long to leave may never leave: nothing is planned on its place.
         grace, since = self.policy.terminating_grace, task.releasing_since
         return STUCK if grace is not None and since is not None and self.now - since > grace else STOPPED
 
-    def _sum(self) -> None:
+    def _sum(self, came: list[JobState]) -> None:
         """Count what leaves hold and want at the queues above them, and see what everybody is due."""
-        for leaf in self.tree.leaves:
-            for r in range(3):
-                leaf.wanted[r] += leaf.used[r]
-            for queue in leaf.path[1:]:
-                for r in range(3):
-                    queue.used[r] += leaf.used[r]
-                    queue.fixed[r] += leaf.fixed[r]
+        if len(came) == len(self.jobs):  # the first time; later only waiting jobs come, and hold nothing
+            for leaf in self.tree.leaves:
+                for queue in leaf.path[1:]:
+                    for r in range(3):
+                        queue.used[r] += leaf.used[r]
+                        queue.fixed[r] += leaf.fixed[r]
+        else:
+            self._count_waiting()
         self.tree.settle(self._total(), self.policy)
+
+    def _count_waiting(self) -> None:
+        for leaf in self.tree.leaves:
+            leaf.waits = [0, 0, 0]
+        for job in self.jobs:
+            for member in job.members:
+                if member.state == PENDING:
+                    amount = self.placer.kind(member).amount
+                    for r in range(3):
+                        job.queue.waits[r] += amount[r]
 
     def _total(self) -> Amount:
         """What is shared: nodes that are ready, less what other schedulers' pods use there."""

@@ -89,8 +89,7 @@ def _weights(claims: Sequence[Claim], usage_weight: float) -> list[int]:
         k = Fraction(usage_weight)
         normal = [weight / total for weight in plain]
         plain = [
-            max(Fraction(0), one + k * (one - Fraction(claim.usage)))
-            for one, claim in zip(normal, claims, strict=True)
+            max(Fraction(0), one + k * (one - Fraction(claim.usage))) for one, claim in zip(normal, claims, strict=True)
         ]
     scale = lcm(*(one.denominator for one in plain))
     return [int(one * scale) for one in plain]

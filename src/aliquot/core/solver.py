@@ -11,15 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
+from typing import TYPE_CHECKING
 
 from aliquot.core import gate
-from aliquot.core.jobs import BOUND, RESERVED, RUNNING, STOPPED, JobState, Member
+from aliquot.core.jobs import RUNNING, STOPPED, JobState, Member
 from aliquot.core.kinds import WHOLE, Kind
 from aliquot.core.room import Room
 from aliquot.core.rows import NodeState
-from aliquot.core.scene import Scene
 from aliquot.core.tree import QueueState
-from aliquot.core.victims import Consolidate, Cost, Reclaim, Rule, Tenants, Unit, cost
+from aliquot.core.victims import Consolidate, Cost, Rule, Tenants, Unit, cost
+
+if TYPE_CHECKING:
+    from aliquot.core.scene import Scene
 
 # How many of the cheapest nodes a consolidation tries before it gives up. Every one on a small cluster.
 _NODES_TRIED = 16
@@ -113,9 +116,7 @@ class Solver:
             ledger.restore(entry)
         return found
 
-    def _cheapest_of(
-        self, kind: Kind, choices: list[list[QueueState]], nodes: Iterable[NodeState]
-    ) -> NodeState | None:
+    def _cheapest_of(self, kind: Kind, choices: list[list[QueueState]], nodes: Iterable[NodeState]) -> NodeState | None:
         offers = []
         for node in nodes:
             for leaves in choices:

@@ -92,7 +92,11 @@ def _fullness(nodes: Iterable[NodeState], asked: Amount) -> float:
         free[0] += sum(soon.milli)
         free[1] += max(soon.cpu, 0)
         free[2] += max(soon.memory, 0)
-    return max((want / have if have else 2.0) for want, have in zip(asked, free, strict=True) if want) if any(asked) else 0.0
+    return (
+        max((want / have if have else 2.0) for want, have in zip(asked, free, strict=True) if want)
+        if any(asked)
+        else 0.0
+    )
 
 
 def _value(node: NodeState, label: str) -> str | None:

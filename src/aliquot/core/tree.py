@@ -36,6 +36,7 @@ class QueueState:
         "share",
         "source",
         "used",
+        "waits",
         "wanted",
         "weight",
     )
@@ -57,6 +58,7 @@ class QueueState:
         self.preempt_min: float = inherited[1] if source.preempt_min_runtime is None else source.preempt_min_runtime
         self.used = [0, 0, 0]
         self.fixed = [0, 0, 0]
+        self.waits = [0, 0, 0]
         self.wanted = [0, 0, 0]
         self.share: Amount = NOTHING
         self.allowance: Bound = (0, 0, 0)
@@ -138,9 +140,7 @@ class Tree:
         self.roots = [queue for queue in self.queues.values() if queue.parent is None]
         self.leaves = [queue for queue in self.queues.values() if not queue.children]
 
-    def _add(
-        self, source: Queue, sources: Mapping[str, Queue], pool: str, below: tuple[str, ...]
-    ) -> QueueState | None:
+    def _add(self, source: Queue, sources: Mapping[str, Queue], pool: str, below: tuple[str, ...]) -> QueueState | None:
         """None for a queue whose parent does not exist, or that is its own ancestor: it is left out, and so are those
         below it."""
         if source.name in self.queues:
@@ -160,11 +160,10 @@ class Tree:
         return state
 
     def settle(self, total: Amount, policy: Policy) -> None:
-        """Compute shares from what leaves hold and want (`wanted`: both together)."""
+        """Compute shares from what leaves hold (`used`) and wait for (`waits`)."""
         self.total = total
         for leaf in self.leaves:
-            for queue in leaf.path[1:]:
-                queue.wanted = [0, 0, 0]
+            leaf.wanted = [used + waits for used, waits in zip(leaf.used, leaf.waits, strict=True)]
         self._ask(self.roots)
         top = self.roots if policy.department_first else self.leaves
         shares: dict[str, list[int]] = {}

@@ -6,14 +6,18 @@ are candidates, whether a queue may give one more now, and whether the whole of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
+from aliquot.core import gate
 from aliquot.core.jobs import RUNNING, JobState, Member
 from aliquot.core.model import Amount
 from aliquot.core.rows import NodeState
-from aliquot.core.scene import Scene
 from aliquot.core.tree import QueueState
+
+if TYPE_CHECKING:
+    from aliquot.core.scene import Scene
 
 Unit = tuple[Member, ...]
 
@@ -58,12 +62,16 @@ class Rule:
         """Queues that have candidates."""
         raise NotImplementedError
 
+    def refusal(self, tenants: Tenants) -> str | None:
+        """What rules a search out, found by counting alone."""
+        raise NotImplementedError
 
-def within(used: list[int], asked: Amount, bound: tuple[int | None, ...] | Amount) -> bool:
+
+def within(used: Sequence[int], asked: Amount, bound: tuple[int | None, ...] | Amount) -> bool:
     return all(top is None or have + want <= top for have, want, top in zip(used, asked, bound, strict=True))
 
 
-def exceeds(used: list[int], bound: tuple[int | None, ...]) -> bool:
+def exceeds(used: Sequence[int], bound: tuple[int | None, ...]) -> bool:
     return any(top is not None and have > top for have, top in zip(used, bound, strict=True))
 
 
@@ -132,6 +140,31 @@ class Reclaim(Rule):
     def scope(self) -> object:
         return (self.step, self.job.queue)
 
+    def refusal(self, tenants: Tenants) -> str | None:
+        if not self.due():
+            return "over-fair-share"
+        return None if self.reclaimable(tenants) >= self.asked[0] else "nothing-to-reclaim"
+
+    def reclaimable(self, tenants: Tenants) -> int:
+        """The most GPUs there can be: what is free, and what each side holds above what it keeps. The last unit
+        that a side loses may be larger than what it is above."""
+        total = self.scene.room.free
+        sides: dict[QueueState, tuple[int, int]] = {}
+        for leaf in self.leaves():
+            theirs = self.pair(leaf)[1]
+            amount, largest = sides.get(theirs, (0, 0))
+            sides[theirs] = (
+                amount + tenants.amount.get(leaf, 0),
+                max(largest, tenants.largest.get(leaf, 0)),
+            )
+        for theirs, (amount, largest) in sides.items():
+            keep = self.may_keep(theirs)
+            others = exceeds(theirs.used[1:], keep[1:])
+            if keep[0] is not None and not others:
+                amount = min(amount, theirs.used[0] - keep[0] + largest - 1)
+            total += max(amount, 0)
+        return total
+
     def leaves(self) -> list[QueueState]:
         return [leaf for leaf in self.scene.tree.leaves if leaf is not self.job.queue and self.gives(leaf)]
 
@@ -142,11 +175,7 @@ class Preempt(Rule):
     step = "preempt"
 
     def admits(self, victim: JobState) -> bool:
-        return (
-            not victim.fixed
-            and victim.queue is self.job.queue
-            and victim.source.priority < self.job.source.priority
-        )
+        return not victim.fixed and victim.queue is self.job.queue and victim.source.priority < self.job.source.priority
 
     def protected(self, victim: JobState) -> bool:
         started, least = victim.source.started, victim.queue.preempt_min
@@ -154,7 +183,10 @@ class Preempt(Rule):
 
     @property
     def owed(self) -> bool:
-        return all(within(queue.fixed if self.job.fixed else queue.used, self.asked, queue.quota) for queue in self.job.queue.path)
+        return all(
+            within(queue.fixed if self.job.fixed else queue.used, self.asked, queue.quota)
+            for queue in self.job.queue.path
+        )
 
     @cached_property
     def scope(self) -> object:
@@ -162,6 +194,14 @@ class Preempt(Rule):
 
     def leaves(self) -> list[QueueState]:
         return [self.job.queue]
+
+    def refusal(self, tenants: Tenants) -> str | None:
+        queue = self.job.queue
+        if self.job.fixed and not all(within(one.fixed, self.asked, one.quota) for one in queue.path):
+            return "over-quota"
+        if tenants.lowest.get(queue, self.job.source.priority) >= self.job.source.priority:
+            return "no-lower-priority"
+        return None if self.scene.room.free + tenants.amount[queue] >= self.asked[0] else "nothing-to-preempt"
 
 
 class Consolidate(Rule):
@@ -175,6 +215,11 @@ class Consolidate(Rule):
     def leaves(self) -> list[QueueState]:
         return self.scene.tree.leaves
 
+    def refusal(self, tenants: Tenants) -> str | None:
+        if not gate.passes(self.job.queue, self.asked, self.job.fixed):
+            return "gate"
+        return None if self.scene.room.free >= self.asked[0] else "not-enough-free"
+
 
 class Tenants:
     """Who could be stopped where: running tasks of jobs that may be stopped, by node and by queue."""
@@ -184,6 +229,7 @@ class Tenants:
         self.by_queue: dict[QueueState, dict[int, None]] = {}
         self.amount: dict[QueueState, int] = {}  # GPUs in milli
         self.largest: dict[QueueState, int] = {}
+        self.lowest: dict[QueueState, int] = {}  # priority
         for job in scene.jobs:
             if job.fixed:
                 continue
@@ -194,8 +240,12 @@ class Tenants:
                     self.by_node.setdefault(node.id, {}).setdefault(job.queue, []).append(member)
                     self.by_queue.setdefault(job.queue, {})[node.id] = None
                     total += member.amount[0]
-            self.amount[job.queue] = self.amount.get(job.queue, 0) + total
-            self.largest[job.queue] = max(self.largest.get(job.queue, 0), total)
+            if not total and not any(member.state == RUNNING for member in job.members):
+                continue
+            queue, priority = job.queue, job.source.priority
+            self.amount[queue] = self.amount.get(queue, 0) + total
+            self.largest[queue] = max(self.largest.get(queue, 0), total)
+            self.lowest[queue] = min(self.lowest.get(queue, priority), priority)
 
     def units_on(self, node: NodeState, leaf: QueueState, rule: Rule) -> list[Unit]:
         """What could stop on a node: tasks above a minimum one by one, then whole jobs."""

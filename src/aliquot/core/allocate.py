@@ -1,0 +1,94 @@
+"""Steps 1 and 2: places for those who wait, without disturbing anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aliquot.core import gate
+from aliquot.core.jobs import BOUND, PENDING, RESERVED, JobState, Member, satisfied
+from aliquot.core.outcome import Outcome
+from aliquot.core.scene import Scene
+from aliquot.core.turns import Turns
+
+
+def allocate(scene: Scene, jobs: Sequence[JobState], outcome: Outcome) -> list[JobState]:
+    """Give what is free to those whose turn it is. Returns who still waits."""
+    placer = scene.placer
+    waiting: list[JobState] = []
+    turns = Turns(jobs, placer.asks)
+    while job := turns.pop():
+        members = job.next_tasks()
+        if not gate.passes(job.queue, placer.asked(members), job.fixed):
+            outcome.note(job, "allocate", "gate")
+        elif not placer.place(job, members):
+            outcome.note(job, "allocate", "room", placer.failed)
+        else:
+            turns.touch(job.queue)
+            if len(job.members) > 1 and job.next_tasks():
+                turns.push(job)
+            continue
+        waiting.append(job)
+    return waiting
+
+
+def keep_promises(scene: Scene) -> None:
+    """Places that an earlier plan promised are held; who can start there, or anywhere else now, starts."""
+    jobs: dict[JobState, list[Member]] = {}
+    for member in scene.promised:
+        if _hold(scene, member):
+            jobs.setdefault(member.job, []).append(member)
+        else:
+            member.job.waits = True
+    scene.promised = []
+    for job, members in sorted(jobs.items(), key=lambda item: item[0].order()):
+        _start(scene, job, members)
+
+
+def _hold(scene: Scene, member: Member) -> bool:
+    """Whether its place is still to be had, and is now held for it."""
+    node = scene.room.by_name.get(member.task.node)
+    kind = scene.placer.kind(member)
+    if node is None or not kind.mask[node.id] or not gate.passes(member.job.queue, kind.amount, member.job.fixed):
+        return False
+    rows = node.rows_of(member.task.shares)
+    soon = node.soon
+    if (
+        len(rows) != len(member.task.shares)
+        or kind.cpu > soon.cpu
+        or kind.memory > soon.memory
+        or soon.pods < 1
+        or any(soon.milli[row] < milli or soon.mib[row] < mib for row, milli, mib in rows)
+    ):
+        return False
+    scene.room.settle(member, kind, node, rows, RESERVED)
+    return True
+
+
+def _start(scene: Scene, job: JobState, members: list[Member]) -> None:
+    room = scene.room
+    free = [member for member in members if room.can_start(member)]
+    mark = room.mark()
+    for member in free:
+        if room.can_start(member):
+            room.start(member)
+    if free and (len(free) == len(members) or _enough(job)):
+        return
+    room.undo(mark)
+    # Not all of them can start there yet. Perhaps they can elsewhere.
+    mark = room.mark()
+    for member in members:
+        room.withdraw(member)
+    if scene.placer.place(job, members) and all(member.state == BOUND for member in members):
+        return
+    room.undo(mark)
+
+
+def _enough(job: JobState) -> bool:
+    """Whether its minimum is there without those who are only promised a place."""
+    promised = [member for member in job.members if member.state == RESERVED]
+    for member in promised:
+        member.state = PENDING
+    enough = satisfied(job.root)
+    for member in promised:
+        member.state = RESERVED
+    return enough
