@@ -129,7 +129,15 @@ def test_set_up(name: str, table: Table) -> None:
     assert outcome(measure(name, snapshot, policy, table)) == ({}, {}, set(), set())
 
 
-@pytest.mark.parametrize("name", [*named("preempt"), *named("consolidate"), *named("full-cycle")])
+@pytest.mark.parametrize("name", named("preempt"))
+def test_preempt(name: str, table: Table) -> None:
+    """All have one priority, so nobody makes way and whoever waits is told so."""
+    snapshot, policy, running = load(name)
+    found = outcome(measure(name, snapshot, policy, table))
+    assert found == ({}, {}, set(), {job.name for job in snapshot.jobs if job.name not in running})
+
+
+@pytest.mark.parametrize("name", [*named("consolidate"), *named("full-cycle")])
 def test_half_runs(name: str, table: Table) -> None:
     """GPUs are idle, so whoever waits starts and nobody is disturbed."""
     snapshot, policy, running = load(name)

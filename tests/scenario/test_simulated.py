@@ -8,8 +8,8 @@ A file holds a `scenario` as users write it and what to `expect` after its steps
 
 What must hold after a step: allocated (GPUs by project), cluster (GPUs in use), nodes (GPUs in use by node), running
 and pending (all names, or how many), runs and waits (these among others), states (by workload), tasks (how many run, by
-workload), on (node by workload), stopped and moved (all names), evictions (how many tasks), sameDevice, fairShare and
-fairShareFloor. Where the rules leave a choice, `oneOf` lists such sets, and exactly one of them must hold.
+workload), placed (node by workload), stopped and moved (all names), evictions (how many tasks), sameDevice, fairShare,
+and fairShareFloor. Where the rules leave a choice, `oneOf` lists such sets, and exactly one of them must hold.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Seen:
     def tasks_running(self, wanted: dict[str, int]) -> dict[str, int]:
         return {name: sum(task["state"] == "running" for task in self.of(name).values()) for name in wanted}
 
-    def on(self, wanted: dict[str, Any]) -> dict[str, str]:
+    def placed(self, wanted: dict[str, Any]) -> dict[str, str]:
         return {name: "+".join(sorted({str(task["node"]) for task in self.of(name).values()})) for name in wanted}
 
     def _evicted(self, moved: bool) -> list[str]:
@@ -142,7 +142,7 @@ class Seen:
 
 _LOOKS = {
     "allocated": Seen.allocated, "cluster": Seen.cluster, "nodes": Seen.nodes, "running": Seen.running,
-    "pending": Seen.pending, "runs": Seen.runs, "waits": Seen.waits, "tasks": Seen.tasks_running, "on": Seen.on,
+    "pending": Seen.pending, "runs": Seen.runs, "waits": Seen.waits, "tasks": Seen.tasks_running, "placed": Seen.placed,
     "stopped": Seen.stopped, "moved": Seen.moved, "evictions": Seen.evictions, "sameDevice": Seen.same_device,
     "fairShare": Seen.fair_share, "fairShareFloor": Seen.fair_share_floor, "states": Seen.states,
 }  # fmt: skip

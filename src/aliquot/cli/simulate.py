@@ -31,9 +31,11 @@ _LARGEST_FILE = 1 << 30  # whole clusters of tens of thousands of workloads, and
 
 def _complete_workloads(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
     """Names of workloads in the file that was typed before."""
+    # An option that lacks its value keeps click from sorting out the arguments.
+    typed = [ctx.params.get("file"), *ctx.args]
     try:
-        found = worlds(_data(sources([ctx.params["file"]], _LARGEST_FILE)[0]))
-    except (PlatformError, KeyError, TypeError, OSError):
+        found = worlds(_data(sources([path for path in typed if path and path != "-"][:1], _LARGEST_FILE)[0]))
+    except (PlatformError, IndexError):
         return []  # the command itself will say it
     names = {name for world in found for name in Player(world).names}
     return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]

@@ -1,0 +1,261 @@
+"""Steps 3 to 5 with `victims: newest`: who would be scheduled last goes first.
+
+For clusters that come from the peer and should behave as before. A job is solved task by task: candidates are added one
+unit at a time, in the exact reverse of the scheduling order, and after each it is seen whether stopping the candidates
+on a node that the latest one is on makes room. Whoever was stopped is put back where it was or moved elsewhere if that
+is possible, in turn with the job itself. What was found for the first tasks stays, and the search for the next goes on
+from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from aliquot.core import gate
+from aliquot.core.displace import RULES, refused, signature
+from aliquot.core.jobs import RESERVED, RUNNING, STOPPED, JobState, Member
+from aliquot.core.kinds import Kind
+from aliquot.core.outcome import Outcome
+from aliquot.core.room import Mark
+from aliquot.core.rows import NodeState
+from aliquot.core.scene import Scene
+from aliquot.core.tree import QueueState
+from aliquot.core.turns import Turns
+from aliquot.core.victims import Consolidate, Reclaim, Rule, Unit
+
+_MOVED_AT_MOST = 16  # jobs that one consolidation considers
+
+
+def displace_newest(scene: Scene, jobs: Sequence[JobState], step: str, outcome: Outcome) -> list[JobState]:
+    """Returns who still waits."""
+    placer = scene.placer
+    waiting: list[JobState] = []
+    failed: set[object] = set()
+    turns = Turns(jobs, placer.asks)
+    while job := turns.pop():
+        members = job.next_tasks()
+        rule = RULES[step](scene, job, placer.asked(members))
+        why = "not-preemptible" if step == "consolidate" and job.fixed else refused(scene, rule)
+        key = (rule.scope, *signature(scene, job, members))
+        if why is None and key not in failed:
+            stopped = Growth(scene, rule).solve(members)
+            if stopped is not None:
+                failed.clear()
+                outcome.stop(stopped, job, step)
+                for queue in {job.queue: None} | {member.job.queue: None for member in stopped}:
+                    turns.touch(queue)
+                continue
+            failed.add(key)
+        outcome.note(job, step, why or "no-arrangement", rule)
+        waiting.append(job)
+    return waiting
+
+
+class Growth:
+    """One job's search."""
+
+    def __init__(self, scene: Scene, rule: Rule) -> None:
+        self._scene = scene
+        self._room = scene.room
+        self._placer = scene.placer
+        self._rule = rule
+        self._before = {queue: tuple(queue.used) for queue in scene.tree.queues.values()}
+        self._victims: Iterator[Unit] = iter(())
+        self._added: list[Unit] = []  # candidates so far
+        self._on: dict[NodeState, list[Unit]] = {}
+        # Whether its tasks must be placed together to know whether they fit.
+        self._whole = bool(rule.job.source.groups) or rule.job.source.closeness is not None
+
+    def solve(self, members: Sequence[Member]) -> list[Member] | None:
+        mark = self._room.mark()
+        last: Kind | None = None
+        for count, member in enumerate(members, 1):
+            kind = self._placer.kind(member)
+            if kind is not last:
+                self._victims, self._added, self._on = self._worst_first(), [], {}
+                last = kind
+            if not self._next(members[:count] if self._whole else [member], kind):
+                self._room.undo(mark)
+                return None
+        touched = self._room.since(mark)
+        stopped = [one for one in touched if one.home is not None and one.state != RUNNING]
+        return self._once_more(mark, members, stopped)
+
+    def _once_more(self, mark: Mark, members: Sequence[Member], stopped: list[Member]) -> list[Member] | None:
+        """All of it at once, now that it is known who goes: earlier choices may turn out better."""
+        room = self._room
+        room.undo(mark)
+        for member in stopped:
+            room.stop(member)
+        if self._in_turn(members, _by_job(stopped)) and self._valid():
+            return [one for one in stopped if one.state != RUNNING]
+        room.undo(mark)
+        return None
+
+    def _next(self, members: Sequence[Member], kind: Kind) -> bool:
+        """Places for one more task: for it alone, or (where it matters who is near whom) for all so far."""
+        if self._attempt(members, ()):  # what earlier tasks were given room by may be enough
+            return True
+        for unit in self._victims:
+            if any(one.state != RUNNING for one in unit):
+                continue
+            self._added.append(unit)
+            nodes = list(dict.fromkeys(one.home[0] for one in unit if one.home is not None))
+            for node in nodes:
+                self._on.setdefault(node, []).append(unit)
+            for node in sorted(nodes, key=lambda node: node.id):
+                here = [one for one in self._on[node] if all(each.state == RUNNING for each in one)]
+                if (self._whole or self._promising(kind, node, here)) and self._attempt(members, here):
+                    return True
+        return False
+
+    def _promising(self, kind: Kind, node: NodeState, units: Sequence[Unit]) -> bool:
+        """Cheap: whether the task could fit on the node with these gone. Whoever is on other nodes may make room
+        there, and then it must be tried."""
+        if any(member.node is not node for unit in units for member in unit):
+            return True
+        view = node.soon.copy()
+        for unit in units:
+            for member in unit:
+                request = member.task.request
+                node.give(view, request.cpu, request.memory, member.rows)
+        return kind.fits(node, view) or self._room.find(kind, promise_only=True) is not None
+
+    def _attempt(self, members: Sequence[Member], units: Sequence[Unit]) -> bool:
+        """Stop these, then give places to them and to the tasks, each in its turn."""
+        room = self._room
+        mark = room.mark()
+        for member in members:
+            if member.state == RESERVED:
+                room.withdraw(member)
+        gone = [one for unit in units for one in unit]
+        for one in gone:
+            if one.state == RUNNING:
+                room.stop(one)
+        if self._in_turn(members, _by_job(gone)) and self._valid():
+            return True
+        room.undo(mark)
+        return False
+
+    def _in_turn(self, members: Sequence[Member], victims: dict[JobState, list[Member]]) -> bool:
+        mine = self._rule.job
+        turns = Turns([mine, *victims], lambda job: self._placer.asked(members if job is mine else victims[job]))
+        done = False
+        while job := turns.pop():
+            if job is mine:
+                if not self._place(members):
+                    return False
+                done = True
+                turns.touch(job.queue)
+            elif self._return(job, victims[job]):
+                turns.touch(job.queue)
+        return done
+
+    def _place(self, members: Sequence[Member]) -> bool:
+        mark = self._room.mark()
+        job = self._rule.job
+        if self._placer.place(job, members, promise_only=True) and gate.broken(job.queue, job.fixed) is None:
+            return True
+        self._room.undo(mark)
+        return False
+
+    def _return(self, job: JobState, members: list[Member]) -> bool:
+        """Back where it was, or elsewhere."""
+        mark = self._room.mark()
+        if self._placer.replace(job, members) and gate.broken(job.queue, job.fixed) is None:
+            return True
+        self._room.undo(mark)
+        return False
+
+    # ---------------------------------------------------------------- who goes
+
+    def _worst_first(self) -> Iterator[Unit]:
+        """Units in the reverse of the scheduling order: the queue that deserves least, in it the job that does."""
+        jobs: dict[QueueState, list[JobState]] = {}
+        for job in self._scene.jobs:
+            if self._rule.admits(job) and any(m.state == RUNNING and m.home is not None for m in job.members):
+                jobs.setdefault(job.queue, []).append(job)
+        left: dict[QueueState, list[Unit]] = {}
+        for queue, theirs in jobs.items():
+            keyed = []
+            for job in theirs:
+                units = job.units()
+                spare = len(units) - 1
+                priority, _, created, name = job.order()
+                for i, unit in enumerate(units[:spare] if self._rule.protected(job) else units):
+                    keyed.append(((priority, 2 if i < spare else 1, created, name, -i), tuple(unit)))
+            left[queue] = [unit for _, unit in sorted(keyed, key=lambda one: one[0])]  # the last goes first
+        gone = dict.fromkeys(self._scene.tree.queues.values(), (0, 0, 0))
+        count = 0
+        while left:
+            queue = self._worst(left, gone)
+            unit = left[queue].pop()
+            if not left[queue]:
+                del left[queue]
+            amount = tuple(sum(member.amount[r] for member in unit) for r in range(3))
+            for one in queue.path:
+                before = gone[one]
+                gone[one] = (before[0] + amount[0], before[1] + amount[1], before[2] + amount[2])
+            count += 1
+            if isinstance(self._rule, Consolidate) and count > _MOVED_AT_MOST:
+                return
+            yield unit
+
+    def _worst(self, left: dict[QueueState, list[Unit]], gone: dict[QueueState, tuple[int, int, int]]) -> QueueState:
+        if len(left) == 1:
+            return next(iter(left))
+        queues = [queue for queue in self._scene.tree.roots if any(queue in leaf.path for leaf in left)]
+        while True:
+            best = max(queues, key=lambda one: self._standing(one, left, gone))
+            if best in left:
+                return best
+            queues = [child for child in best.children if any(child in leaf.path for leaf in left)]
+
+    def _standing(
+        self, queue: QueueState, left: dict[QueueState, list[Unit]], gone: dict[QueueState, tuple[int, int, int]]
+    ) -> object:
+        """As whose turn it is, but without those who went before and the next one."""
+        leaf = queue
+        while leaf not in left:
+            below = [child for child in leaf.children if any(child in one.path for one in left)]
+            leaf = max(below, key=lambda one: self._standing(one, left, gone))
+        unit = left[leaf][-1]
+        amount = [sum(member.amount[r] for member in unit) for r in range(3)]
+        went = gone[queue]
+        key = queue.order((0, 0, 0))
+        rest = queue.dominant(
+            queue.used[0] - went[0] - amount[0],
+            queue.used[1] - went[1] - amount[1],
+            queue.used[2] - went[2] - amount[2],
+        )
+        return (*key[:4], rest, *key[5:])
+
+    # ---------------------------------------------------------------- what is fair
+
+    def _valid(self) -> bool:
+        if isinstance(self._rule, Consolidate):
+            return not any(member.state == STOPPED for unit in self._added for member in unit)
+        if not isinstance(self._rule, Reclaim):
+            return True
+        left = {queue: list(used) for queue, used in self._before.items()}
+        lost: dict[QueueState, list[tuple[int, int, int]]] = {}
+        for unit in self._added:
+            amount = [sum(m.amount[r] for m in unit if m.state == STOPPED) for r in range(3)]
+            if any(amount):
+                lost.setdefault(unit[0].job.queue, []).append((amount[0], amount[1], amount[2]))
+        for leaf in sorted(lost, key=lambda leaf: leaf.name):
+            theirs = self._rule.pair(leaf)[1]
+            for chunk in sorted(lost[leaf]):
+                if not self._rule.may_lose(theirs, left[theirs]):
+                    return False
+                for queue in leaf.path:
+                    for r in range(3):
+                        left[queue][r] -= chunk[r]
+        return self._rule.holds(lost)
+
+
+def _by_job(members: Sequence[Member]) -> dict[JobState, list[Member]]:
+    jobs: dict[JobState, list[Member]] = {}
+    for member in members:
+        jobs.setdefault(member.job, []).append(member)
+    return jobs

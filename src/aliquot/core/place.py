@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from aliquot.core.jobs import BOUND, RUNNING, Branch, JobState, Member, TaskSet
-from aliquot.core.kinds import Kind, Kinds
+from aliquot.core.jobs import BOUND, RUNNING, STOPPED, Branch, JobState, Member, TaskSet
+from aliquot.core.kinds import PART, Kind, Kinds
 from aliquot.core.model import Amount, Closeness
 from aliquot.core.room import Room
 from aliquot.core.rows import NodeState
@@ -68,8 +68,22 @@ class Placer:
         if node is None:
             self.failed = kind
             return False
-        self.room.place(member, kind, node, promise_only)
+        self._put(member, kind, node, promise_only)
         return True
+
+    def _put(self, member: Member, kind: Kind, node: NodeState, promise_only: bool) -> None:
+        if member.home is not None and self._best_at_home(member, kind, node):
+            self.room.keep(member)
+        else:
+            self.room.place(member, kind, node, promise_only)
+
+    def _best_at_home(self, member: Member, kind: Kind, node: NodeState) -> bool:
+        """Whether the best place for somebody who was stopped in this cycle is where it was. Which whole devices of
+        a node it has makes no difference; which device it shares does."""
+        assert member.home is not None
+        if member.home[0] is not node or not self.room.can_keep(member):
+            return False
+        return kind.form != PART or kind.open_rows(node, node.soon) == list(member.home[1])
 
     def replace(self, job: JobState, members: Sequence[Member]) -> bool:
         """Another place for tasks of a job that were stopped in this cycle."""
@@ -93,56 +107,60 @@ class Placer:
                 self.room.defer(member)
 
     def _branch(
-        self, job: JobState, branch: Branch, wanted: set[Member], nodes: list[NodeState] | None, promise_only: bool
+        self, job: JobState, branch: Branch, wanted: set[Member], outer: Stages | None, promise_only: bool
     ) -> bool:
         inside = [member for one in branch.all_sets() for member in one.members]
         mine = [member for member in inside if member in wanted]
         if not mine:
             return True
-        for stages in self._sets_of_nodes(branch.closeness, mine, inside, nodes):
-            mark = self.room.mark()
-            below = None if stages is None else [node for stage in stages for node in stage]
-            if all(self._branch(job, child, wanted, below, promise_only) for child in branch.branches) and all(
-                self._set(one, wanted, below, stages, promise_only) for one in sorted(branch.sets, key=TaskSet.order)
-            ):
-                return True
-            self.room.undo(mark)
-        return False
 
-    def _set(
-        self,
-        one: TaskSet,
-        wanted: set[Member],
-        nodes: list[NodeState] | None,
-        outer: Stages | None,
-        promise_only: bool,
-    ) -> bool:
+        def attempt(stages: Stages | None) -> bool:
+            return all(self._branch(job, child, wanted, stages, promise_only) for child in branch.branches) and all(
+                self._set(one, wanted, stages, promise_only) for one in sorted(branch.sets, key=TaskSet.order)
+            )
+
+        return self._first(self._sets_of_nodes(branch.closeness, mine, inside, outer), attempt)
+
+    def _set(self, one: TaskSet, wanted: set[Member], outer: Stages | None, promise_only: bool) -> bool:
         members = [member for member in one.members if member in wanted]
         if not members:
             return True
-        if one.closeness is None:
-            return self._tasks(members, outer, promise_only)
-        for stages in self._sets_of_nodes(one.closeness, members, one.members, nodes):
+        return self._first(
+            self._sets_of_nodes(one.closeness, members, one.members, outer),
+            lambda stages: self._tasks(members, stages, promise_only),
+        )
+
+    def _first(self, choices: Iterable[Stages | None], attempt: Callable[[Stages | None], bool]) -> bool:
+        """The first set of nodes that does; where others are stopped for it, the one that costs them least."""
+        best: tuple[tuple[int, int], Stages | None] | None = None
+        tried = 0
+        for stages in choices:
             mark = self.room.mark()
-            if self._tasks(members, stages, promise_only):
-                return True
+            tried += 1
+            if attempt(stages):
+                if self.rescue is None:
+                    return True
+                stopped = [member for member in self.room.since(mark) if member.state == STOPPED]
+                cost = (len(stopped), sum(member.amount[0] for member in stopped))
+                if cost == (0, 0):
+                    return True
+                if best is None or cost < best[0]:
+                    best = (cost, stages)
             self.room.undo(mark)
-        return False
+        return best is not None and attempt(best[1])
 
     def _sets_of_nodes(
-        self,
-        closeness: Closeness | None,
-        members: Sequence[Member],
-        inside: Sequence[Member],
-        nodes: list[NodeState] | None,
-    ) -> Sequence[Stages | None] | map[Stages]:
+        self, closeness: Closeness | None, members: Sequence[Member], inside: Sequence[Member], outer: Stages | None
+    ) -> Iterable[Stages | None]:
         if closeness is None or not (closeness.required or closeness.preferred):
-            return [None if nodes is None else [nodes]]
+            return [outer]
         held = [member.node for member in inside if member.state <= RUNNING and member.node is not None]
-        masks = [self.kind(member).mask for member in members[:1]]
-        allowed = [node for node in (nodes or self.room.nodes) if masks[0][node.id]]
+        mask = self.kind(members[0]).mask
+        nodes = self.room.nodes if outer is None else [node for stage in outer for node in stage]
         self.failed = self.kind(members[0])
-        return map(list, self._topologies.candidates(closeness, self.asked(members), allowed, held))
+        return self._topologies.candidates(
+            closeness, self.asked(members), [node for node in nodes if mask[node.id]], held, self.rescue is None
+        )
 
     def _tasks(self, members: list[Member], stages: Stages | None, promise_only: bool) -> bool:
         """Each task the best node, one after the other; if that fails, look for another arrangement."""
@@ -154,7 +172,7 @@ class Placer:
                 self.failed = kind
                 self.room.undo(mark)
                 return self._search(members, stages, promise_only)
-            self.room.place(member, kind, node, promise_only)
+            self._put(member, kind, node, promise_only)
         return True
 
     def _find(self, kind: Kind, stages: Stages | None, promise_only: bool) -> NodeState | None:
@@ -195,7 +213,7 @@ class Placer:
             if not self.room.neighbours.allows(kind, node):
                 continue
             mark = self.room.mark()
-            self.room.place(members[at], kind, node, promise_only)
+            self._put(members[at], kind, node, promise_only)
             if self._arrange(members, at + 1, nodes, work, promise_only):
                 return True
             self.room.undo(mark)

@@ -106,11 +106,11 @@ class Room:
     def _walk(self, kind: Kind, promise_only: bool) -> NodeState | None:
         later: NodeState | None = None
         nodes, mask, near = self.nodes, kind.mask, kind.near or kind.apart or self.neighbours.watched
-        if kind.form == PART and self._busy:
+        if kind.form == PART and self._busy and not self._spread_nodes:
+            # A device that others use is better than a fresh one, even if somebody has to leave it first.
             found = self.best(kind, [nodes[i] for i in self._busy if mask[i]], promise_only, shared=True)
-            if found is not None and (promise_only or self.starts(kind, found)):
+            if found is not None:
                 return found
-            later = found
         for key in self._candidates(kind):
             number = key & _MASK
             if not mask[number]:
@@ -148,11 +148,11 @@ class Room:
         for node in nodes:
             if not kind.mask[node.id] or not kind.fits(node, node.soon):
                 continue
-            sharing = kind.form == PART and kind.shares_device(node, node.soon)
+            sharing = kind.form == PART and not self._spread_nodes and kind.shares_device(node, node.soon)
             if (shared and not sharing) or (near and not self.neighbours.allows(kind, node)):
                 continue
             waits = not promise_only and node.now is not node.soon and not self.starts(kind, node)
-            key = (waits, not sharing, self.rank(kind, node))
+            key = (not sharing, waits, self.rank(kind, node))
             if best is None or key < best:
                 best, found = key, node
         return found
@@ -185,16 +185,15 @@ class Room:
 
     def place(self, member: Member, kind: Kind, node: NodeState, promise: bool = False) -> None:
         """Give a task its place: from now on, or (`promise`, or where it cannot start yet) as soon as it is free."""
-        rows: list[Row] | None = None
-        if not promise and (node.now is node.soon or self.starts(kind, node)):
-            other = None if node.now is node.soon else node.now
-            rows = kind.open_rows(node, node.soon, self._spread_devices, other)
-            state = BOUND
-        else:
-            rows = kind.open_rows(node, node.soon, self._spread_devices)
-            state = RESERVED
+        soon, now = node.soon, node.now
+        rows = None
+        if not promise and now is not soon and (kind.form != PART or self._spread_devices):
+            rows = kind.open_rows(node, soon, self._spread_devices, now)
+        if rows is None:
+            rows = kind.open_rows(node, soon, self._spread_devices)
         assert rows is not None
-        self.settle(member, kind, node, tuple(rows), state)
+        starts = not promise and (now is soon or _has(now, kind, rows))
+        self.settle(member, kind, node, tuple(rows), BOUND if starts else RESERVED)
 
     def settle(self, member: Member, kind: Kind, node: NodeState, rows: tuple[Row, ...], state: int) -> None:
         """Give a task exactly these rows."""
@@ -223,15 +222,9 @@ class Room:
 
     def can_start(self, member: Member) -> bool:
         """Whether a promised place is free now."""
-        node, request = member.node, member.task.request
-        assert node is not None
-        now = node.now
-        return (
-            request.cpu <= now.cpu
-            and request.memory <= now.memory
-            and now.pods > 0
-            and all(now.milli[row] >= milli and now.mib[row] >= mib for row, milli, mib in member.rows)
-        )
+        assert member.node is not None
+        assert member.kind is not None
+        return _has(member.node.now, member.kind, member.rows)
 
     def start(self, member: Member) -> None:
         """Turn a promise into a start."""
@@ -346,6 +339,12 @@ class Room:
 
     def _keys(self, node: NodeState) -> tuple[int, int]:
         return (self._key(node) if node.sizes else 0), (self._cpu_key(node) if self._cpu_order is not None else 0)
+
+
+def _has(view: View, kind: Kind, rows: Iterable[Row]) -> bool:
+    if kind.cpu > view.cpu or kind.memory > view.memory or view.pods < 1:
+        return False
+    return all(view.milli[row] >= milli and view.mib[row] >= mib for row, milli, mib in rows)
 
 
 def counted(kind: Kind, node: NodeState, rows: tuple[Row, ...]) -> Amount:

@@ -77,6 +77,8 @@ class Scene:
                         gpu, cpu, memory = member.amount = (request.quota(size), request.cpu, request.memory)
                         member.home = (node, rows, member.amount)
                         self.room.put(member)
+                        if watched:  # those who are leaving are neighbours until they have left
+                            self.room.neighbours.enter(member)
                         if member.state <= RUNNING:
                             used[0] += gpu
                             used[1] += cpu
@@ -85,8 +87,6 @@ class Scene:
                                 fixed[0] += gpu
                                 fixed[1] += cpu
                                 fixed[2] += memory
-                            if watched:
-                                self.room.neighbours.enter(member)
                 state.members.append(member)
             came.append(state)
         self.jobs += came

@@ -35,9 +35,14 @@ class Topologies:
         return places
 
     def candidates(
-        self, closeness: Closeness, asked: Amount, nodes: Sequence[NodeState], held: Iterable[NodeState]
+        self,
+        closeness: Closeness,
+        asked: Amount,
+        nodes: Sequence[NodeState],
+        held: Iterable[NodeState],
+        holding: bool = True,
     ) -> Iterator[Stages]:
-        """Sets of nodes to try in turn. `held`: where the job is already."""
+        """Sets of nodes to try in turn. `held`: where the job is already. `holding`: only parts with enough free."""
         levels = self._levels.get(closeness.topology, ())
         places = self._places_of(closeness.topology)
         wanted = [label for label in (closeness.preferred, closeness.required) if label is not None]
@@ -54,7 +59,7 @@ class Topologies:
             if level == 0:
                 yield self._stages(list(nodes), places, innermost, asked)
                 return
-            for part in _ranked(known, places, level, asked):
+            for part in _ranked(known, places, level, asked, holding):
                 if level == innermost or not closeness.preferred:
                     yield [part]
                 else:
@@ -76,13 +81,20 @@ def _ranked(
     parts: dict[Part, list[NodeState]] = {}
     for node in nodes:
         parts.setdefault(places[node.id][:level], []).append(node)
+    # Outer parts are compared before the inner ones in them.
+    fullness: dict[Part, float] = {}
+    for depth in range(1, level + 1):
+        outer: dict[Part, list[NodeState]] = {}
+        for node in nodes:
+            outer.setdefault(places[node.id][:depth], []).append(node)
+        fullness |= {name: _fullness(members, asked) for name, members in outer.items()}
     ranked = []
     for name, members in parts.items():
-        fullness = _fullness(members, asked)
-        if not holding or fullness <= 1:
-            ranked.append((-fullness, name, members))
-    ranked.sort(key=lambda one: one[:2])
-    return [members for _, _, members in ranked]
+        if not holding or fullness[name] <= 1:
+            key = tuple((-fullness[name[:depth]], name[depth - 1]) for depth in range(1, level + 1))
+            ranked.append((key, members))
+    ranked.sort(key=lambda one: one[0])
+    return [members for _, members in ranked]
 
 
 def _fullness(nodes: Iterable[NodeState], asked: Amount) -> float:

@@ -111,6 +111,10 @@ class QueueState:
             self.name,
         )
 
+    def dominant(self, gpu: int, cpu: int, memory: int) -> float:
+        """Its largest part of its due, if it held this much."""
+        return _dominant(gpu, cpu, memory, self.scale)
+
     def saturation(self) -> float:
         """How full it is against what it may keep; what is above 1 can be taken back."""
         return _dominant(self.used[0], self.used[1], self.used[2], self.scale)

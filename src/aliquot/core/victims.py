@@ -111,8 +111,13 @@ class Reclaim(Rule):
         return found
 
     def gives(self, queue: QueueState) -> bool:
-        ours, theirs = self.pair(queue)
-        return exceeds(theirs.used, theirs.allowance) or (self._in_quota[ours] and exceeds(theirs.used, theirs.quota))
+        theirs = self.pair(queue)[1]
+        return self.may_lose(theirs, theirs.used)
+
+    def may_lose(self, theirs: QueueState, used: Sequence[int]) -> bool:
+        """Whether the other side, holding this much, may lose another unit: it is above what it may keep, or above
+        its quota while the job's side stays within its own."""
+        return exceeds(used, theirs.allowance) or exceeds(used, self.may_keep(theirs))
 
     def may_keep(self, theirs: QueueState) -> tuple[int | None, ...]:
         """What the other side keeps for sure, if one of the job's side is compared with it."""

@@ -8,6 +8,7 @@ from aliquot.core.model import Job, Task, TaskState
 from aliquot.core.plan import Eviction
 from aliquot.errors import NotFound
 from aliquot.sim.play import Player
+from aliquot.sim.world import because
 
 _WAITS = (TaskState.PENDING, TaskState.GATED)
 
@@ -20,16 +21,16 @@ def sentences(player: Player, name: str) -> list[str]:
     """What is to be said about a workload after the scenario was played."""
     if not knows(player, name):
         raise NotFound(f"no workload is called {name!r} in this scenario")
-    stopped = [_stopped(one) for one in player.history if one.job == name]
+    stopped = [_stopped(player, one) for one in player.history if one.job == name]
     job = player.world.jobs.get(name)
     if job is None:
         return [*stopped, f"{name} is gone."]
     return [*stopped, *_now(player, job)]
 
 
-def _stopped(one: Eviction) -> str:
+def _stopped(player: Player, one: Eviction) -> str:
     what = "was stopped" if one.to is None else f"was moved from {one.node} to {one.to.node}"
-    return f"{one.task} {what}: {one.text}."
+    return f"{one.task} {what}: {because(player.world.jobs, one)}."
 
 
 def _now(player: Player, job: Job) -> Iterator[str]:
@@ -44,7 +45,8 @@ def _now(player: Player, job: Job) -> Iterator[str]:
         yield f"{reason.step}: {reason.text}."
     if any(task.state is TaskState.GATED for task in waiting):
         yield f"{job.name} is gated: it is not to be scheduled yet."
-    yield _turn(player, job)
+    if _in_line(job):
+        yield _turn(player, job)
 
 
 def _place(task: Task) -> str:
@@ -59,12 +61,12 @@ def _place(task: Task) -> str:
 def _turn(player: Player, job: Job) -> str:
     """Its place among those of its project that wait."""
     line = sorted(
-        (other for other in player.world.jobs.values() if other.queue == job.queue and _waits(other)),
+        (other for other in player.world.jobs.values() if other.queue == job.queue and _in_line(other)),
         key=lambda other: (-other.priority, other.created, other.name),
     )
     place = [other.name for other in line].index(job.name) + 1
     return f"It is number {place} of {len(line)} that wait in project {job.queue}."
 
 
-def _waits(job: Job) -> bool:
-    return any(task.state in _WAITS for task in job.tasks)
+def _in_line(job: Job) -> bool:
+    return any(task.state is TaskState.PENDING for task in job.tasks)

@@ -12,7 +12,7 @@ from typing import Any
 
 from aliquot.core.model import DEFAULT_POOL, RESOURCES, Device, Request, Share, Task, TaskState
 from aliquot.core.plan import Plan, Refusal
-from aliquot.sim.world import Fate, World, fates
+from aliquot.sim.world import Fate, World, because, fates
 from aliquot.units import whole_units
 
 Picture = dict[str, Any]
@@ -36,7 +36,8 @@ def after(world: World, decided: Plan) -> Picture:
     """The world once the plan was applied."""
     stopped = {one.task: one for one in decided.evictions if one.to is None}
     told = {
-        task: {"step": one.rule, "code": "evicted", "text": one.text, "missing": {}} for task, one in stopped.items()
+        task: {"step": one.rule, "code": "evicted", "text": because(world.jobs, one), "missing": {}}
+        for task, one in stopped.items()
     }
     return _picture(world, decided, {}, told)
 
@@ -60,8 +61,8 @@ def _picture(
                 milli += _counted(task.request, fate.shares if fate else task.shares, sizes.get(shown["node"], {}))
         state = next((word for word in _RANK if word in words), "pending")
         workloads[name] = {"state": state, "allocated": {"gpu": whole_units(milli)}}
-        if own is None and (reason := next((stopped[one.name] for one in job.tasks if one.name in stopped), None)):
-            refusals[name] = [reason]
+        if own is None and "pending" in words:
+            refusals[name] = _once(tasks[task.name]["refusal"] for task in job.tasks)
     return {
         "fairShare": _fair_shares(world, decided),
         "workloads": workloads,
@@ -97,6 +98,11 @@ def _why(task: Task, refusals: list[dict[str, Any]] | None, stopped: dict[str, A
     if refusals:
         return refusals[0]
     return _GATED if task.state is TaskState.GATED else _UNSEEN
+
+
+def _once(reasons: Iterable[dict[str, Any] | None]) -> list[dict[str, Any]]:
+    """Reasons that only its tasks know, each once."""
+    return list({reason["text"]: reason for reason in reasons if reason}.values())
 
 
 def _devices(shares: Iterable[Share]) -> list[dict[str, int]]:

@@ -156,7 +156,8 @@ def _grace(value: Any, place: Place, key: Any) -> float:
 
 def _policy(value: Any, place: Place, key: Any) -> Policy:
     values = record(value, _POLICY, place.at(key), ())
-    return Policy(**{**values, **(values.pop("placement", None) or {})})
+    placement = values.pop("placement", None) or {}
+    return Policy(**values, **placement)
 
 
 def _levels(value: Any, place: Place, key: Any) -> dict[str, tuple[str, ...]]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aliquot.core.model import Job, Node, Queue, Share, Snapshot, Task, TaskState
-from aliquot.core.plan import Plan
+from aliquot.core.plan import Eviction, Plan
 from aliquot.errors import Fault, Invalid
 from aliquot.sim.load import Loader
 from aliquot.sim.reading import Place
@@ -39,16 +39,24 @@ def fates(jobs: Mapping[str, Job], decided: Plan) -> dict[str, Fate]:
     found = {one.task: Fate("reserved", one.node, one.shares) for one in decided.reservations}
     found |= {one.task: Fate("bound", one.node, one.shares) for one in decided.binds}
     for one in decided.evictions:
+        why = because(jobs, one)
         if one.to is None:
-            found[one.task] = Fate("evicted", because=one.text)
+            found[one.task] = Fate("evicted", because=why)
         else:
-            found[one.task] = Fate("moved", one.to.node, one.to.shares, one.text, one.reserved)
+            found[one.task] = Fate("moved", one.to.node, one.to.shares, why, one.reserved)
     for name in decided.refusals:
         # A promise that is not renewed is withdrawn when the job is told to wait.
         for task in jobs[name].tasks if name in jobs else ():
             if task.state is TaskState.RESERVED and task.name not in found:
                 found[task.name] = Fate("pending")
     return found
+
+
+def because(jobs: Mapping[str, Job], one: Eviction) -> str:
+    """Why a task was stopped or moved, and for whom: of a workload in a file its project is told too."""
+    if one.by in jobs and one.text.endswith(f" {one.by}"):
+        return f"{one.text.removesuffix(one.by)}{jobs[one.by].queue}/{one.by}"
+    return one.text
 
 
 class World:

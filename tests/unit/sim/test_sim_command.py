@@ -1,0 +1,158 @@
+"""`aliquot simulate` as people and scripts call it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from aliquot.cli.main import aliquot
+
+FILE = """
+name: busy
+nodes: [{name: n1, gpus: 2}]
+projects: [{name: a, quota: {gpu: 1}}, {name: b, quota: {gpu: 1}}]
+workloads:
+  - {name: b1, project: b, request: {gpu: 1}, tasks: [{state: running, node: n1}]}
+  - {name: b2, project: b, request: {gpu: 1}, tasks: [{state: running, node: n1}]}
+  - {name: a1, project: a, request: {gpu: 1}}
+"""
+
+
+def simulate(*words: str, input: str | None = FILE) -> Result:
+    return CliRunner().invoke(aliquot, ["simulate", *words], input=input)
+
+
+def told(*words: str, input: str | None = FILE) -> Any:
+    result = simulate(*words, input=input)
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    return json.loads(result.stdout)
+
+
+def test_from_stdin() -> None:
+    """A scenario in, a result out."""
+    result = told("-")
+    assert (result["name"], len(result["rounds"])) == ("busy", 1)
+
+
+def test_from_files(tmp_path: Path) -> None:
+    """YAML and JSON say the same; absolute times stay times."""
+    (tmp_path / "x.yaml").write_text("now: 2026-01-01T00:00:00Z\n" + FILE)
+    data = {"now": "2026-01-01T00:00:00Z", "projects": [{"name": "a", "created": "2025-01-01T00:00:00Z"}]}
+    (tmp_path / "x.json").write_text(json.dumps(data))
+    assert told(str(tmp_path / "x.yaml"))["name"] == "busy"
+    assert told(str(tmp_path / "x.json"))["final"]["fairShare"] == {"a": {"gpu": 0.0}}
+
+
+def test_list_of_scenarios() -> None:
+    """A list in, a list out."""
+    result = told("-", input="[{name: x}, {name: y}]")
+    assert [each["name"] for each in result] == ["x", "y"]
+    assert told("-", input="[]") == []
+
+
+def test_rounds() -> None:
+    """--rounds wins over the file, and there are always as many rounds as asked for."""
+    assert len(told("-", "--rounds", "5", input="rounds: 2\n" + FILE)["rounds"]) == 5
+    assert len(told("-", input="rounds: 2\n" + FILE)["rounds"]) == 2
+
+
+def test_timing() -> None:
+    """--timing adds what reading and planning cost."""
+    assert set(told("-", "--timing")["rounds"][0]["timing"]) == {"loadMs", "planMs", "peakMiB"}
+
+
+def test_invalid_file() -> None:
+    """A file that is not valid: status 2, every fault in a line with its path, and nothing on stdout."""
+    result = simulate("-", input="projects: [{name: a}, {name: b, quota: {gpu: -1}}]\nteams: 1\n")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "projects[1].quota.gpu: must be >= 0" in result.stderr.splitlines()[0]
+    assert "teams: is not a field here" in result.stderr.splitlines()[1]
+
+
+def test_file_that_is_no_yaml() -> None:
+    """Text that cannot be read is not valid either, and the place is told."""
+    for text in ("a: [", "a: 1\na: 2\n", "---\na: 1\n---\nb: 1\n", "", "\x00"):
+        result = simulate("-", input=text)
+        assert (result.exit_code, result.stdout) == (2, ""), text
+        assert result.stderr.startswith("error: stdin: ")
+
+
+def test_fault_found_while_playing() -> None:
+    """What only shows while steps happen is told the same way."""
+    text = FILE + "steps: [{nodes: [{name: n1, gpus: 1}]}]\n"
+    result = simulate("-", input=text)
+    assert result.exit_code == 2
+    assert "steps[0].nodes[0]: takes away GPU 1, which a1-0-0 holds" in result.stderr
+
+
+def test_file_that_is_not_there() -> None:
+    """A file that cannot be opened is an error like any other."""
+    result = simulate("/nowhere/x.yaml")
+    assert result.exit_code == 1
+    assert "cannot read /nowhere/x.yaml" in result.stderr
+
+
+def test_no_file() -> None:
+    """The parser wants to know what to read."""
+    assert simulate().exit_code == 2
+
+
+def test_table() -> None:
+    """A table per round: what projects have, and what becomes of workloads."""
+    result = simulate("-", "--format", "table", "--rounds", "2")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0] == "busy: round 1"
+    assert lines[1].split("   ")[0] == "PROJECT"
+    evicted = next(line for line in lines if line.startswith("b2"))
+    assert evicted.split() == ["b2", "b", "evicted", "0", "-", "reclaimed", "by", "a/a1"]
+    assert lines[-1] == "not stable: more rounds would change more"
+
+
+def test_table_of_steps() -> None:
+    """Steps have tables too, also when workloads are gone by then."""
+    result = simulate("-", "--format", "table", input=FILE + "steps: [{delete: [b1, b2]}]\n")
+    assert "busy: step 1" in result.stdout
+    assert result.stdout.splitlines()[-1] == "stable"
+
+
+def test_explain_stopped() -> None:
+    """Who was stopped learns by whom, and why it still waits."""
+    result = simulate("-", "--explain", "b2", "--rounds", "3")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0] == "b2-0-0 was stopped: reclaimed by a/a1."
+    assert lines[1] == "b2 of project b waits for 1 of 1 tasks."
+    assert lines[-1] == "It is number 1 of 1 that wait in project b."
+
+
+def test_explain_running() -> None:
+    """Who runs learns where."""
+    assert simulate("-", "--explain", "b1").stdout == "b1-0-0 runs on n1, GPU 0.\n"
+
+
+def test_explain_unknown() -> None:
+    """A name that is not in the file is an error."""
+    result = simulate("-", "--explain", "zz")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "no workload is called 'zz'" in result.stderr
+
+
+def test_completion_of_workloads(tmp_path: Path) -> None:
+    """The shell completes names of the file that was typed before."""
+    path = tmp_path / "x.yaml"
+    path.write_text(FILE)
+    line = f"aliquot simulate {path} --explain b"
+    env = {"_ALIQUOT_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": "4"}
+    result = CliRunner().invoke(aliquot, [], env=env)
+    assert [each.partition(",")[2] for each in result.stdout.splitlines()] == ["b1", "b2"]
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    """Names of a file are shown without what could steer a terminal."""
+    result = simulate("-", input='"\\e[31mx": 1\n')
+    assert result.exit_code == 2
+    assert "\x1b" not in result.stderr

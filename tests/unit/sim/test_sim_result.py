@@ -1,0 +1,208 @@
+"""The shape of a result, round by round and step by step, played with the real scheduler."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from aliquot.core.model import Share
+from aliquot.core.plan import Eviction, Place, Plan, Reservation
+from aliquot.sim import Player, worlds
+from aliquot.sim import result as results
+
+TWO = {
+    "name": "two teams",
+    "nodes": [{"name": "n1", "gpus": 2, "gpuMemoryMiB": 1000}],
+    "projects": [{"name": "a", "quota": {"gpu": 1}}, {"name": "b", "quota": {"gpu": 1}}],
+}
+RUNNING = {"state": "running", "node": "n1"}
+BORROWED = {
+    **TWO,
+    "workloads": [
+        {"name": "b1", "project": "b", "request": {"gpu": 1}, "tasks": [RUNNING]},
+        {"name": "b2", "project": "b", "request": {"gpu": 1}, "tasks": [RUNNING]},
+        {"name": "a1", "project": "a", "request": {"gpu": 1}},
+    ],
+}
+
+
+def play(data: Any, **options: Any) -> Any:
+    (world,) = worlds(data)
+    return Player(world, **options).play()
+
+
+def test_shape_of_a_round() -> None:
+    """A result without steps has its rounds and what is left at the end, in one shape."""
+    told = play(BORROWED)
+    assert list(told) == ["name", "stable", "rounds", "final"]
+    assert (told["name"], len(told["rounds"])) == ("two teams", 1)
+    for picture in (told["rounds"][0], told["final"]):
+        assert list(picture) == ["fairShare", "workloads", "tasks", "refusals"]
+    assert told["rounds"][0]["fairShare"] == {"a": {"gpu": 1.0}, "b": {"gpu": 1.0}}
+
+
+def test_reclaim_over_rounds() -> None:
+    """Evicted and reserved, then bound and pending, then running; and then nothing more."""
+    told = play(BORROWED, rounds=4)
+    states = [[each["tasks"][name]["state"] for name in ("b2-0-0", "a1-0-0")] for each in told["rounds"]]
+    assert states == [["evicted", "reserved"], ["pending", "bound"], ["pending", "running"], ["pending", "running"]]
+    assert told["stable"]
+
+
+def test_last_round_with_a_change_is_not_stable() -> None:
+    """Stable means that the last round changed nothing."""
+    assert [play(BORROWED, rounds=count)["stable"] for count in (1, 2, 3)] == [False, False, True]
+
+
+def test_evicted_task() -> None:
+    """An evicted task has no node, and says where it was and for whom it went."""
+    task = play(BORROWED)["rounds"][0]["tasks"]["b2-0-0"]
+    assert (task["state"], task["node"], task["devices"]) == ("evicted", None, [])
+    assert (task["from"], task["because"]) == ("n1", "reclaimed by a/a1")
+    assert task["fromDevices"] == [{"index": 1, "milli": 1000, "memoryMiB": 1000}]
+
+
+def test_running_task() -> None:
+    """A running task says on which devices it is, and how much of them it has."""
+    task = play(BORROWED)["rounds"][0]["tasks"]["b1-0-0"]
+    assert task == {
+        "state": "running",
+        "node": "n1",
+        "devices": [{"index": 0, "milli": 1000, "memoryMiB": 1000}],
+        "because": None,
+        "refusal": None,
+    }
+
+
+def test_final_is_after_the_last_round() -> None:
+    """What was evicted in the last round is pending at the end, and knows why."""
+    told = play(BORROWED)["final"]
+    task = told["tasks"]["b2-0-0"]
+    assert (task["state"], task["refusal"]["code"]) == ("pending", "evicted")
+    assert told["refusals"]["b2"][0]["text"] == "reclaimed by a/a1"
+    assert told["tasks"]["a1-0-0"]["state"] == "reserved"
+
+
+def test_moved_task() -> None:
+    """A moved task is at its new place, says where it was, and whether the new place is still taken."""
+    (world,) = worlds(BORROWED)
+    moved = Eviction(
+        "b1", "b1-0-0", "n1", "consolidate", "moved for a1", "a1", Place("n2", (Share(3, 1000, 7),)), reserved=True
+    )
+    task = results.before(world, Plan(evictions=(moved,)))["tasks"]["b1-0-0"]
+    assert (task["state"], task["node"], task["from"], task["reserved"]) == ("moved", "n2", "n1", True)
+    assert task["devices"] == [{"index": 3, "milli": 1000, "memoryMiB": 7}]
+
+
+def test_reserved_is_not_allocated() -> None:
+    """What a workload will have is not yet what it has."""
+    (world,) = worlds(BORROWED)
+    plan = Plan(reservations=(Reservation("a1", "a1-0-0", "n1", (Share(0, 1000, 0),)),))
+    workload = results.before(world, plan)["workloads"]["a1"]
+    assert workload == {"state": "reserved", "allocated": {"gpu": 0}}
+
+
+@pytest.mark.parametrize(
+    "request_, gpus", [({"gpu": 2}, 2), ({"gpuFraction": 0.5}, 0.5), ({"gpuMemoryMiB": 333}, 0.333), ({}, 0)]
+)
+def test_allocated(request_: dict[str, Any], gpus: float) -> None:
+    """What a workload holds, in GPUs."""
+    told = play({**TWO, "workloads": [{"name": "w", "project": "a", "request": request_, "tasks": [RUNNING]}]})
+    assert told["final"]["workloads"]["w"]["allocated"] == {"gpu": gpus}
+
+
+def test_terminating_is_listed_once() -> None:
+    """A terminating task is listed while it goes, and gone from the next round."""
+    tasks = [{"state": "terminating", "node": "n1"}]
+    told = play({**TWO, "workloads": [{"name": "w", "project": "a", "request": {"gpu": 1}, "tasks": tasks}]}, rounds=2)
+    assert told["rounds"][0]["tasks"]["w-0-0"]["state"] == "terminating"
+    assert [told["rounds"][1][word] for word in ("tasks", "workloads")] == [{}, {}]
+
+
+def test_who_waits_is_told_why() -> None:
+    """Every task that waits has a refusal, also one that is gated or in a project without nodes."""
+    told = play(
+        {
+            "projects": [{"name": "a"}],
+            "workloads": [
+                {"name": "w", "project": "a", "request": {"gpu": 1}, "replicas": 2},
+                {"name": "g", "project": "a", "tasks": [{"state": "gated"}]},
+            ],
+        }
+    )
+    for picture in (told["rounds"][0], told["final"]):
+        assert all(task["refusal"]["text"] for task in picture["tasks"].values())
+        assert {task["state"] for task in picture["tasks"].values()} == {"pending"}
+        assert set(picture["refusals"]) == {"w", "g"}
+    assert told["final"]["tasks"]["g-0-0"]["refusal"]["code"] == "gated"
+
+
+STEPS = {
+    **TWO,
+    "workloads": [{"name": "b1", "project": "b", "request": {"gpu": 1}, "replicas": 2, "minAvailable": 1}],
+    "steps": [
+        {"submit": [{"name": "a1", "project": "a", "request": {"gpu": 1}}]},
+        {"delete": ["a1"]},
+        {"advance": 60},
+    ],
+}
+
+
+def test_shape_of_steps() -> None:
+    """With steps there is one settled picture for each, with the rounds it took and what was stopped on the way."""
+    told = play(STEPS)
+    assert list(told) == ["name", "stable", "steps", "final"]
+    assert len(told["steps"]) == 3
+    first, second, third = told["steps"]
+    assert list(first) == ["fairShare", "workloads", "tasks", "refusals", "rounds", "evictions"]
+    assert first["workloads"]["a1"] == {"state": "running", "allocated": {"gpu": 1}}
+    (gone,) = first["evictions"]
+    assert gone == {"workload": "b1", "task": gone["task"], "by": "a1", "rule": "reclaim", "moved": False}
+    assert first["rounds"] == 3
+    assert "a1" not in second["workloads"]
+    assert second["workloads"]["b1"]["allocated"] == {"gpu": 2}
+    assert (third["rounds"], third["evictions"]) == (1, [])
+    assert told["stable"]
+
+
+def test_steps_that_do_not_settle_are_not_stable() -> None:
+    """The rounds of a file bound each step."""
+    told = play({**STEPS, "rounds": 1, "steps": STEPS["steps"][:1]})
+    assert (told["steps"][0]["rounds"], told["stable"]) == (1, False)
+
+
+def test_same_file_same_bytes() -> None:
+    """A result is the same, byte for byte, each time."""
+    assert results.text(play(STEPS)) == results.text(play(STEPS))
+
+
+def test_text_is_the_result() -> None:
+    """The text is JSON of the very result, for one scenario and for a list."""
+    told = play(STEPS)
+    assert json.loads(results.text(told)) == told
+    assert json.loads(results.text([told, play(BORROWED)])) == [told, play(BORROWED)]
+
+
+def test_pools_have_their_own_shares() -> None:
+    """Fair shares of other pools stand beside those of pool default."""
+    told = play(
+        {
+            "nodes": [{"name": "n1", "gpus": 2, "pool": "h100"}],
+            "projects": [{"name": "a", "pools": {"h100": {"quota": {"gpu": 1}}}}],
+            "workloads": [{"name": "w", "project": "a", "request": {"gpu": 1}, "nodePools": ["h100"]}],
+        }
+    )
+    assert told["final"]["fairShare"] == {"a": {"gpu": 0.0, "pools": {"h100": {"gpu": 1.0}}}}
+
+
+def test_timing() -> None:
+    """Timing is added when asked for, to every round and step, and changes nothing else."""
+    timed = play(BORROWED, rounds=2, timing=True)
+    for picture in timed["rounds"]:
+        timing = picture.pop("timing")
+        assert list(timing) == ["loadMs", "planMs", "peakMiB"]
+        assert all(value > 0 for value in timing.values())
+    assert timed == play(BORROWED, rounds=2)
+    assert all("timing" in picture for picture in play(STEPS, timing=True)["steps"])
