@@ -91,7 +91,6 @@ class Check:
                     assert by.priority > job.priority, f"{job.name} is preempted by no higher priority"
                 case "consolidate":
                     assert one.to is not None, f"{job.name} is stopped to move things together"
-                    assert by.preemptible
                 case _:
                     raise AssertionError(f"no such rule: {one.rule}")
 

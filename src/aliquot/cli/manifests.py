@@ -90,7 +90,10 @@ def sources(paths: Sequence[str], largest: int = _LARGEST_FILE) -> list[Source]:
 
 def _sources(path: str, largest: int) -> Iterator[Source]:
     if path == "-":
-        yield Source("stdin", _limited(sys.stdin.read(largest + 1), "stdin", largest))
+        try:
+            yield Source("stdin", _limited(sys.stdin.read(largest + 1), "stdin", largest))
+        except UnicodeDecodeError as exc:
+            raise Invalid(f"stdin: not UTF-8 text (byte {exc.start})") from None
         return
     found = Path(path)
     if not found.is_dir():
@@ -144,6 +147,8 @@ def parsed(source: Source) -> list[Any]:
         except json.JSONDecodeError as exc:
             if source.name.endswith(".json"):
                 raise Invalid(f"{source.name}: line {exc.lineno}, column {exc.colno}: {exc.msg}") from None
+        except ValueError as exc:  # a number of thousands of digits
+            raise Invalid(f"{source.name}: {exc}") from None
     try:
         return list(yaml.load_all(text, Loader=_Loader))  # derived from the safe loader
     except RecursionError:

@@ -63,9 +63,9 @@ def simulate(
         return 0
     if file is None:
         raise click.UsageError("give a file with a scenario, - for stdin, or --from-cluster")
-    source = sources([file], _LARGEST_FILE)[0]
     start = time.perf_counter()
     try:
+        source = sources([file], _LARGEST_FILE)[0]
         data = _data(source)
         found = worlds(data)
         load_ms = (time.perf_counter() - start) * 1000
@@ -74,7 +74,9 @@ def simulate(
             players[0].load_ms = load_ms  # the whole file was read for its first scenario
         results = [player.play() for player in players]
     except Invalid as exc:
-        return _refuse(source, exc)
+        if isinstance(exc.__cause__, OSError):
+            raise  # there is no file to be valid or not
+        return _refuse("stdin" if file == "-" else file, exc)
     if explain is not None:
         _explain(players, explain)
     elif form == "table":
@@ -91,10 +93,10 @@ def _data(source: Source) -> Any:
     return documents[0]
 
 
-def _refuse(source: Source, error: Invalid) -> int:
+def _refuse(name: str, error: Invalid) -> int:
     """Every fault in a line of its own, with its path."""
-    for fault in error.faults or (Fault("", error.message.removeprefix(f"{source.name}: ")),):
-        click.echo(f"error: {output.clean(f'{source.name}: {fault}')}", err=True)
+    for fault in error.faults or (Fault("", error.message.removeprefix(f"{name}: ")),):
+        click.echo(f"error: {output.clean(f'{name}: {fault}')}", err=True)
     if error.hint:
         click.echo(f"hint: {error.hint}", err=True)
     return 2

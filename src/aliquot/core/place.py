@@ -133,12 +133,11 @@ class Placer:
     def _first(self, choices: Iterable[Stages | None], attempt: Callable[[Stages | None], bool]) -> bool:
         """The first set of nodes that does; where others are stopped for it, the one that costs them least."""
         best: tuple[tuple[int, int], Stages | None] | None = None
-        tried = 0
+        only = isinstance(choices, list) and len(choices) == 1
         for stages in choices:
             mark = self.room.mark()
-            tried += 1
             if attempt(stages):
-                if self.rescue is None:
+                if only or self.rescue is None:
                     return True
                 stopped = [member for member in self.room.since(mark) if member.state == STOPPED]
                 cost = (len(stopped), sum(member.amount[0] for member in stopped))

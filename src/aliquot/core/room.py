@@ -41,7 +41,8 @@ class Room:
         self.free = 0  # milli of all devices, soon
         self._log: list[tuple[int, Member, tuple[NodeState, tuple[Row, ...]] | None]] = []
         self._hopeless: dict[int, None] = {}  # kinds that fit nowhere; holds until something is given back
-        self.gained: list[NodeState] = []  # nodes that somebody was stopped on, in order: what failed there may fit now
+        # Nodes that somebody was stopped on, or on which something was taken back: what failed there may fit now.
+        self.gained: list[NodeState] = []
 
     def open(self) -> None:
         """Sort the nodes, once everybody who holds something has been put in."""
@@ -282,6 +283,8 @@ class Room:
         log = self._log
         while len(log) > length:
             what, member, place = log.pop()
+            if member.node is not None:
+                self.gained.append(member.node)
             if what == _PLACED:
                 self._leave(member)
             elif what == _STOPPED:

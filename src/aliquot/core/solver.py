@@ -101,7 +101,8 @@ class Solver:
         if nodes is not None:
             return self._cheapest_of(kind, choices, nodes)
         ledgers = [self._ledger(kind, leaves) for leaves in choices]
-        passed: list[tuple[Ledger, tuple[Cost, int]]] = []
+        for ledger in ledgers:
+            ledger.refresh(self)
         found = None
         while True:
             offers = [(offer, i) for i, ledger in enumerate(ledgers) if (offer := ledger.best(self))]
@@ -111,9 +112,9 @@ class Solver:
             if self._stop(offer[2]):
                 found = offer[1]
                 break
-            passed.append((ledgers[i], ledgers[i].drop()))  # not allowed now; perhaps for somebody else
-        for ledger, entry in passed:
-            ledger.restore(entry)
+            ledgers[i].set_aside()  # not allowed now; perhaps for somebody else
+        for ledger in ledgers:
+            ledger.restore()
         return found
 
     def _cheapest_of(self, kind: Kind, choices: list[list[QueueState]], nodes: Iterable[NodeState]) -> NodeState | None:
@@ -148,17 +149,32 @@ class Solver:
 
     def offer(self, kind: Kind, node: NodeState, leaves: list[QueueState]) -> tuple[Cost, list[Unit]] | None:
         """The cheapest units that make room on a node: as few as can be, the smallest that is large enough last."""
-        rule, now = self._rule, self._scene.now
+        rule = self._rule
         if (kind.near or kind.apart or self._room.neighbours.watched) and not self._neighbourly(kind, node):
             return None
         units = [unit for leaf in leaves for unit in self._tenants.units_on(node, leaf, rule)]
-        by_priority = rule.step == "preempt"
-        view, chosen = node.soon.copy(), []
-        gone: set[Member] = set()
+        best = self._pick(kind, node, units)
+        single = [unit for unit in units if len(unit) == 1]
+        if len(single) < len(units) and single:  # a few spare tasks may do where a whole job would go otherwise
+            other = self._pick(kind, node, single)
+            if other is not None and (best is None or other[0] < best[0]):
+                best = other
+        if best is None:
+            return None
+        return (*best[0], self._room.rank(kind, node)), best[1]
+
+    def _pick(self, kind: Kind, node: NodeState, units: list[Unit]) -> tuple[Cost, list[Unit]] | None:
+        rule, now, by_priority = self._rule, self._scene.now, self._rule.step == "preempt"
+        view, chosen, gone = node.soon.copy(), [], set[Member]()
+        units = list(units)
+        taken: dict[QueueState, list[int]] = {}
         while units:
-            enough = []
             missing = kind.devices - view.whole if kind.form == WHOLE else 0
-            for unit in units:
+            allowed = (
+                units if not taken and len(units) == 1 else [u for u in units if rule.gives(u[0].job.queue, taken)]
+            )
+            enough = []
+            for unit in allowed:
                 if missing > 0 and _rows_here(unit, node) < missing:
                     continue
                 trial = view.copy()
@@ -167,15 +183,27 @@ class Solver:
                     enough.append((cost(unit, now, by_priority), unit))
             if enough:
                 chosen.append(min(enough, key=lambda one: (one[0], one[1][0].job.name))[1])
-                all_ = {member: None for unit in chosen for member in unit}
-                total = cost(all_, now, by_priority)
-                return (*total, self._room.rank(kind, node)), chosen
-            largest = max(units, key=lambda unit: (_rows_here(unit, node), [-c for c in cost(unit, now, by_priority)]))
+                everybody = {member: None for unit in chosen for member in unit}
+                return cost(everybody, now, by_priority), chosen
+            if not allowed:
+                return None
+            largest = max(allowed, key=lambda unit: self._weight(unit, node, taken))
             _free(node, view, largest, gone)
             gone.update(largest)
             chosen.append(largest)
             units.remove(largest)
+            for queue in largest[0].job.queue.path:
+                sums = taken.setdefault(queue, [0, 0, 0])
+                for member in largest:
+                    for r in range(3):
+                        sums[r] += member.amount[r]
         return None
+
+    def _weight(self, unit: Unit, node: NodeState, taken: dict[QueueState, list[int]]) -> tuple[object, ...]:
+        """Who goes first where one is not enough: of the queue furthest above its due, the largest, the cheapest."""
+        standing = tuple(queue.saturation(taken.get(queue)) for queue in unit[0].job.queue.path[::-1])
+        costs = cost(unit, self._scene.now, self._rule.step == "preempt")
+        return (standing, _rows_here(unit, node), tuple(-one for one in costs), unit[0].job.name)
 
     def _neighbourly(self, kind: Kind, node: NodeState) -> bool:
         return self._room.neighbours.allows(kind, node)
@@ -265,6 +293,7 @@ class Ledger:
         self._leaves = leaves
         self._heap: list[tuple[Cost, int]] = []
         self._nodes: dict[int, NodeState] = {}
+        self._aside: list[tuple[Cost, int]] = []
         self._seen = len(solver.gained)
         for node in solver.candidates(leaves):
             if kind.mask[node.id]:
@@ -274,15 +303,18 @@ class Ledger:
                     self._heap.append((offer[0], node.id))
         heapify(self._heap)
 
-    def best(self, solver: Solver) -> tuple[Cost, NodeState, list[Unit]] | None:
+    def refresh(self, solver: Solver) -> None:
+        """Where somebody was stopped it may be cheaper now, or possible at all."""
         gained = solver.gained
-        if self._seen < len(gained):  # where somebody was stopped it may be cheaper now, or possible at all
+        if self._seen < len(gained):
             for node in dict.fromkeys(gained[self._seen :]):
                 if node.id in self._nodes:
                     offer = solver.offer(self._kind, node, self._leaves)
                     if offer is not None:
                         heappush(self._heap, (offer[0], node.id))
             self._seen = len(gained)
+
+    def best(self, solver: Solver) -> tuple[Cost, NodeState, list[Unit]] | None:
         heap = self._heap
         while heap:
             known, number = heap[0]
@@ -296,8 +328,10 @@ class Ledger:
                 return offer[0], node, offer[1]
         return None
 
-    def drop(self) -> tuple[Cost, int]:
-        return heappop(self._heap)
+    def set_aside(self) -> None:
+        self._aside.append(heappop(self._heap))
 
-    def restore(self, entry: tuple[Cost, int]) -> None:
-        heappush(self._heap, entry)
+    def restore(self) -> None:
+        for entry in self._aside:
+            heappush(self._heap, entry)
+        self._aside.clear()

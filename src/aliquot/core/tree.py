@@ -7,7 +7,7 @@ forwards to start jobs and backwards to find who gives back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from aliquot.core.model import GPU, NOTHING, Amount, Bound, Policy, Queue, Terms
 from aliquot.core.shares import Claim, divide
@@ -115,9 +115,10 @@ class QueueState:
         """Its largest part of its due, if it held this much."""
         return _dominant(gpu, cpu, memory, self.scale)
 
-    def saturation(self) -> float:
+    def saturation(self, without: Sequence[int] | None = None) -> float:
         """How full it is against what it may keep; what is above 1 can be taken back."""
-        return _dominant(self.used[0], self.used[1], self.used[2], self.scale)
+        gpu, cpu, memory = without or (0, 0, 0)
+        return _dominant(self.used[0] - gpu, self.used[1] - cpu, self.used[2] - memory, self.scale)
 
 
 def _dominant(gpu: int, cpu: int, memory: int, scale: Amount) -> float:

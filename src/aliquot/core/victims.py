@@ -6,7 +6,7 @@ are candidates, whether a queue may give one more now, and whether the whole of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from aliquot.core.scene import Scene
 
 Unit = tuple[Member, ...]
+Taken = Mapping[QueueState, Sequence[int]]
+NOBODY: Taken = {}
 
 
 class Rule:
@@ -36,8 +38,8 @@ class Rule:
         """Whether a job's tasks are candidates at all."""
         raise NotImplementedError
 
-    def gives(self, queue: QueueState) -> bool:
-        """Whether a queue may lose one more unit, as things stand."""
+    def gives(self, queue: QueueState, taken: Taken = NOBODY) -> bool:
+        """Whether a queue may lose one more unit, as things stand, after what is `taken` from it and others."""
         return True
 
     def holds(self, lost: Iterable[QueueState]) -> bool:
@@ -110,9 +112,12 @@ class Reclaim(Rule):
             self._pairs[leaf] = found
         return found
 
-    def gives(self, queue: QueueState) -> bool:
+    def gives(self, queue: QueueState, taken: Taken = NOBODY) -> bool:
         theirs = self.pair(queue)[1]
-        return self.may_lose(theirs, theirs.used)
+        gone = taken.get(theirs)
+        return self.may_lose(
+            theirs, theirs.used if gone is None else [a - b for a, b in zip(theirs.used, gone, strict=True)]
+        )
 
     def may_lose(self, theirs: QueueState, used: Sequence[int]) -> bool:
         """Whether the other side, holding this much, may lose another unit: it is above what it may keep, or above

@@ -34,6 +34,7 @@ from aliquot.types.pools import SchedulingPolicySpec
 
 NOBODY = "(no project)"
 _TERMS = ("quota", "limit", "overQuota", "overQuotaWeight", "priority", "pools")
+_TOLERATION = ("key", "operator", "value", "effect")
 _FINISHED = ("Succeeded", "Failed")
 
 
@@ -54,14 +55,18 @@ class Objects:
 def scenario_of(seen: Objects, now: float) -> dict[str, Any]:
     departments = {one.metadata.name for one in seen.departments}
     projects = {one.metadata.name for one in seen.projects}
-    workloads = _workloads(seen, projects)
+    nodes = {one.metadata.name for one in seen.nodes}
+    # A pod whose node has left holds nothing that could be given to another.
+    pods = [pod for pod in seen.pods if _takes_part(pod) and (not pod.spec.node_name or pod.spec.node_name in nodes)]
+    held = {(pod.spec.node_name, index) for pod in pods for index in _devices(pod)}
+    workloads = _workloads(seen, pods, projects)
     orphans = [{"name": NOBODY}] if any(each["project"] == NOBODY for each in workloads) else []
     told = {
         "name": f"the cluster at {units.timestamp_text(int(now))}",
         "now": units.timestamp_text(now),
         "policy": _policy(seen.policies),
         "topology": next((list(pool.spec.topology) for pool in seen.pools if pool.metadata.name == DEFAULT_POOL), []),
-        "nodes": [_node(one) for one in _by_name(seen.nodes)],
+        "nodes": [_node(one, held) for one in _by_name(seen.nodes)],
         "departments": [_department(one, projects) for one in _by_name(seen.departments)],
         "projects": [_project(one, departments, projects) for one in _by_name(seen.projects)] + orphans,
         "workloads": workloads,
@@ -102,15 +107,17 @@ def _policy_fields(spec: SchedulingPolicySpec) -> dict[str, Any]:
     return shown
 
 
-def _node(node: Node) -> dict[str, Any]:
+def _node(node: Node, held: set[tuple[str, int]]) -> dict[str, Any]:
+    name = node.metadata.name
     try:
-        devices = [one for one in devices_of(node) if one.healthy]
+        # A broken GPU is nobody's; one that is still held is there until it is let go.
+        devices = [one for one in devices_of(node) if one.healthy or (name, one.index) in held]
     except Invalid:
         devices = []
     room = {**node.status.capacity, **node.status.allocatable}
     ready = any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
     shown = _sparse(
-        name=node.metadata.name,
+        name=name,
         gpus=[_sparse(index=one.index, memoryMiB=one.memory_mib, model=one.model) for one in devices],
         labels=dict(node.metadata.labels),
         taints=[_sparse(key=one.key, value=one.value, effect=one.effect) for one in node.spec.taints],
@@ -155,15 +162,14 @@ def _project(project: Project, departments: set[str], projects: set[str]) -> dic
     return {**shown, **_sparse(nodeTypes=_sparse(**types))}
 
 
-def _workloads(seen: Objects, projects: set[str]) -> list[dict[str, Any]]:
+def _workloads(seen: Objects, pods: list[Pod], projects: set[str]) -> list[dict[str, Any]]:
     owners = {one.metadata.name: labels.project_of(one.metadata.labels) for one in seen.namespaces}
     known = {(one.metadata.namespace, one.metadata.name): one for one in seen.workloads}
     groups: dict[tuple[str, str], list[Pod]] = defaultdict(list)
-    for pod in seen.pods:
-        if _takes_part(pod):
-            groups[pod.metadata.namespace, group_of(pod)].append(pod)
+    for pod in pods:
+        groups[pod.metadata.namespace, group_of(pod)].append(pod)
     names = Counter(group for _, group in groups)
-    pods = Counter(pod.metadata.name for members in groups.values() for pod in members)
+    tasks_called = Counter(pod.metadata.name for pod in pods)
     shown = []
     for (namespace, group), members in sorted(groups.items()):
         owner = owners.get(namespace, "")
@@ -172,7 +178,7 @@ def _workloads(seen: Objects, projects: set[str]) -> list[dict[str, Any]]:
             continue  # nobody's, and it holds nothing
         name = group if names[group] == 1 else job_name(namespace, group)
         told = _workload(_by_name(members), known.get((namespace, group)))
-        tasks = [_task(pod, pods[pod.metadata.name] > 1) for pod in _by_name(members)]
+        tasks = [_task(pod, tasks_called[pod.metadata.name] > 1) for pod in _by_name(members)]
         shown.append({"name": name, "project": project, **told, "tasks": tasks})
     return shown
 
@@ -196,7 +202,7 @@ def _workload(members: list[Pod], workload: Workload | None) -> dict[str, Any]:
         started=units.timestamp_text(min(started)) if started else None,
         nodeSelector=dict(first.spec.node_selector),
         nodePools=list(workload.spec.node_pools) if workload else None,
-        tolerations=[encode(one) for one in first.spec.tolerations],
+        tolerations=[_toleration(encode(one)) for one in first.spec.tolerations],
         podLabels=dict(workload.spec.labels) if workload else None,
         minAvailable=workload.spec.min_available if workload else None,
         preemptionDelay=workload.spec.preemption_delay if workload else None,
@@ -207,6 +213,10 @@ def _workload(members: list[Pod], workload: Workload | None) -> dict[str, Any]:
         shown["priority"] = value
     shown["preemptible"] = all(map(is_preemptible, members))
     return shown
+
+
+def _toleration(told: dict[str, Any]) -> dict[str, Any]:
+    return {word: told[word] for word in _TOLERATION if word in told}
 
 
 def _asked(pod: Pod) -> Request:
@@ -239,7 +249,9 @@ def _task(pod: Pod, ambiguous: bool) -> dict[str, Any]:
     if pod.spec.node_name:
         shown["state"] = "running" if place.deleted is None else "terminating"
         shown["node"] = pod.spec.node_name
-        shown |= _sparse(devices=_devices(pod))
+        devices = _devices(pod)
+        if len(devices) == _asked(pod).devices:  # else somebody wrote past our checks, and indices say nothing
+            shown |= _sparse(devices=devices)
         if place.deleted is not None:
             shown["terminatingSince"] = units.timestamp_text(place.deleted)
     return shown

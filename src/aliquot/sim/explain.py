@@ -43,6 +43,7 @@ def _now(player: Player, job: Job) -> Iterator[str]:
     yield f"{job.name} of project {job.queue} waits for {len(waiting)} of {len(job.tasks)} tasks."
     for reason in player.decided.refusals.get(job.name, ()):
         yield f"{reason.step}: {reason.text}."
+    # What would let it run now, from the core, one sentence for each claim: this is the place for it.
     if any(task.state is TaskState.GATED for task in waiting):
         yield f"{job.name} is gated: it is not to be scheduled yet."
     if _in_line(job):

@@ -146,6 +146,8 @@ def text(value: Any, place: Place, key: Any) -> str:
     if type(value) is not str:
         hint = ": put it in quotes" if isinstance(value, (int, float)) else ""
         raise Bad(f"must be text, not {shown(value)}{hint}")
+    if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
+        raise Bad("must be text that can be written as UTF-8")  # JSON can spell halves of characters
     return value
 
 

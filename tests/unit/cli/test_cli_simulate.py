@@ -132,3 +132,15 @@ def _written(world: World) -> Any:
     """The file, as the program itself reads it."""
     (data,) = parsed(Source("x.yaml", world.ok("simulate", "--from-cluster")))
     return data
+
+
+def test_odd_pods_do_not_spoil_the_file(world: World) -> None:
+    """A pod on a node that has left, or with a toleration that has a time, is no reason to refuse the file."""
+    world.project("team-a")
+    node(world, "n1")
+    pod(world, "lost", "team-a", "gone", {"index": 0, "milli": 1000, "memoryMiB": 1000}, gpus="1")
+    pod(world, "odd", "team-a", "n1", {"index": 0, "milli": 1000, "memoryMiB": 1000}, gpus="2")
+    pod(world, "soft", "team-a", tolerations=[{"key": "x", "operator": "Exists", "tolerationSeconds": 300}])
+    (made,) = worlds(_written(world))
+    assert sorted(made.jobs) == ["odd", "soft"]
+    assert len(made.jobs["odd"].tasks[0].shares) == 2

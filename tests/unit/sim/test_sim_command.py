@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 
 from aliquot.cli.main import aliquot
@@ -78,6 +79,28 @@ def test_file_that_is_no_yaml() -> None:
         result = simulate("-", input=text)
         assert (result.exit_code, result.stdout) == (2, ""), text
         assert result.stderr.startswith("error: stdin: ")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xff\xfe",
+        b'{"rounds": ' + b"9" * 5000 + b"}",
+        b'{"name": "\\ud800"}',
+        b'{"rounds": 1e999}',
+        b"[" * 100_000,
+        b"a: &a [*a]",
+        b"rounds: 0o9",
+    ],
+)
+@pytest.mark.parametrize("suffix", ["yaml", "json"])
+def test_odd_files(tmp_path: Path, content: bytes, suffix: str) -> None:
+    """Whatever a file holds, the answer is a line and status 2."""
+    path = tmp_path / f"x.{suffix}"
+    path.write_bytes(content)
+    result = simulate(str(path), input=None)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"error: {path}: ")
 
 
 def test_fault_found_while_playing() -> None:
