@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from aliquot.core import plan
 from worlds.checks import check, settle, shuffled
 from worlds.clusters import Case, cases
+from worlds.oracle import Oracle
 
 _QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
 
@@ -27,6 +28,13 @@ def order_is_nothing(case: Case, chance: Random) -> None:
 
 def comes_to_rest(case: Case, lingering: bool) -> None:
     settle(case.snapshot, case.policy, case.now, lingering)
+
+
+def refusals_are_true(case: Case) -> None:
+    rested = settle(case.snapshot, case.policy, case.now)
+    decided = plan(rested, case.policy, case.now)
+    for way in Oracle(rested, case.policy, decided.shares["default"]).ways():
+        raise AssertionError(way)
 
 
 @settings(max_examples=100, **_QUIET)
@@ -48,3 +56,10 @@ def test_order_is_nothing(case: Case, chance: Random) -> None:
 def test_comes_to_rest(case: Case, lingering: bool) -> None:
     """Plan after plan, the cluster comes to rest, and every plan on the way is sound."""
     comes_to_rest(case, lingering)
+
+
+@settings(max_examples=80, **_QUIET)
+@given(cases(tiny=True))
+def test_refusals_are_true(case: Case) -> None:
+    """Where a job waits in a cluster at rest, a search through all that the rules allow finds no way either."""
+    refusals_are_true(case)

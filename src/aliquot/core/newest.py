@@ -10,6 +10,7 @@ from there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from aliquot.core import gate
 from aliquot.core.displace import RULES, refused, signature
@@ -21,7 +22,7 @@ from aliquot.core.rows import NodeState
 from aliquot.core.scene import Scene
 from aliquot.core.tree import QueueState
 from aliquot.core.turns import Turns
-from aliquot.core.victims import Consolidate, Reclaim, Rule, Unit
+from aliquot.core.victims import Consolidate, Rule, Unit, by_job
 
 _MOVED_AT_MOST = 16  # jobs that one consolidation considers
 
@@ -59,7 +60,6 @@ class Growth:
         self._room = scene.room
         self._placer = scene.placer
         self._rule = rule
-        self._before = {queue: tuple(queue.used) for queue in scene.tree.queues.values()}
         self._victims: Iterator[Unit] = iter(())
         self._added: list[Unit] = []  # candidates so far
         self._on: dict[NodeState, list[Unit]] = {}
@@ -87,7 +87,7 @@ class Growth:
         room.undo(mark)
         for member in stopped:
             room.stop(member)
-        if self._in_turn(members, _by_job(stopped)) and self._valid():
+        if self._in_turn(members, by_job(stopped)) and self._valid():
             return [one for one in stopped if one.state != RUNNING]
         room.undo(mark)
         return None
@@ -132,7 +132,7 @@ class Growth:
         for one in gone:
             if one.state == RUNNING:
                 room.stop(one)
-        if self._in_turn(members, _by_job(gone)) and self._valid():
+        if self._in_turn(members, by_job(gone)) and self._valid():
             return True
         room.undo(mark)
         return False
@@ -182,8 +182,8 @@ class Growth:
                 units = job.units()
                 spare = len(units) - 1
                 priority, _, created, name = job.order()
-                for i, unit in enumerate(units[:spare] if self._rule.protected(job) else units):
-                    keyed.append(((priority, 2 if i < spare else 1, created, name, -i), tuple(unit)))
+                for i, each in enumerate(units[:spare] if self._rule.protected(job) else units):
+                    keyed.append(((priority, 2 if i < spare else 1, created, name, -i), tuple(each)))
             left[queue] = [unit for _, unit in sorted(keyed, key=lambda one: one[0])]  # the last goes first
         gone = dict.fromkeys(self._scene.tree.queues.values(), (0, 0, 0))
         count = 0
@@ -213,7 +213,7 @@ class Growth:
 
     def _standing(
         self, queue: QueueState, left: dict[QueueState, list[Unit]], gone: dict[QueueState, tuple[int, int, int]]
-    ) -> object:
+    ) -> tuple[Any, ...]:
         """As whose turn it is, but without those who went before and the next one."""
         leaf = queue
         while leaf not in left:
@@ -235,27 +235,6 @@ class Growth:
     def _valid(self) -> bool:
         if isinstance(self._rule, Consolidate):
             return not any(member.state == STOPPED for unit in self._added for member in unit)
-        if not isinstance(self._rule, Reclaim):
-            return True
-        left = {queue: list(used) for queue, used in self._before.items()}
-        lost: dict[QueueState, list[tuple[int, int, int]]] = {}
-        for unit in self._added:
-            amount = [sum(m.amount[r] for m in unit if m.state == STOPPED) for r in range(3)]
-            if any(amount):
-                lost.setdefault(unit[0].job.queue, []).append((amount[0], amount[1], amount[2]))
-        for leaf in sorted(lost, key=lambda leaf: leaf.name):
-            theirs = self._rule.pair(leaf)[1]
-            for chunk in sorted(lost[leaf]):
-                if not self._rule.may_lose(theirs, left[theirs]):
-                    return False
-                for queue in leaf.path:
-                    for r in range(3):
-                        left[queue][r] -= chunk[r]
-        return self._rule.holds(lost)
-
-
-def _by_job(members: Sequence[Member]) -> dict[JobState, list[Member]]:
-    jobs: dict[JobState, list[Member]] = {}
-    for member in members:
-        jobs.setdefault(member.job, []).append(member)
-    return jobs
+        return self._rule.fair(
+            [m for m in dict.fromkeys(m for unit in self._added for m in unit) if m.state == STOPPED]
+        )

@@ -193,7 +193,7 @@ class Placer:
             return False
         nodes = self.room.nodes if stages is None else [node for stage in stages for node in stage]
         # The hardest first: most devices, then most of everything else.
-        ordered = sorted(members, key=lambda m: tuple(-a for a in self.kind(m).amount) + (m.task.name,))
+        ordered = sorted(members, key=lambda m: (*(-a for a in self.kind(m).amount), m.task.name))
         work = [_SEARCH_WORK]
         return self._arrange(ordered, 0, nodes, work, promise_only)
 

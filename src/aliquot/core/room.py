@@ -17,7 +17,7 @@ from aliquot.core.jobs import BOUND, PENDING, RESERVED, RUNNING, STOPPED, Member
 from aliquot.core.kinds import NONE, PART, SLICES, WHOLE, Kind
 from aliquot.core.model import GPU, Amount, Node, Policy
 from aliquot.core.neighbours import Neighbourhood
-from aliquot.core.rows import NodeState, Row
+from aliquot.core.rows import NodeState, Row, View
 
 _BITS = 24  # of a key, for the node's number: 16 million nodes
 _MASK = (1 << _BITS) - 1
@@ -298,7 +298,8 @@ class Room:
                 member.node.give(member.node.now, request.cpu, request.memory, member.rows)
                 member.state = RESERVED
             elif what == _WITHDRAWN:
-                assert place is not None and member.kind is not None
+                assert place is not None
+                assert member.kind is not None
                 self.settle(member, member.kind, *place, RESERVED)
                 log.pop()
             else:

@@ -52,7 +52,7 @@ class Scene:
                 continue
             state = JobState(job, queue)
             used, fixed, waits = queue.used, queue.fixed, queue.waits
-            for task in job.tasks:
+            for task in job.tasks if len(job.tasks) == 1 else sorted(job.tasks, key=_task_order):
                 said = task.state
                 if said is TaskState.PENDING or said is TaskState.RESERVED:
                     member = Member(state, task, PENDING)
@@ -136,3 +136,7 @@ class Scene:
                 cpu += node.cpu - node.foreign[1]
                 memory += node.memory - node.foreign[2]
         return (gpu, cpu, memory)
+
+
+def _task_order(task: Task) -> tuple[int, str]:
+    return (-task.order, task.name)

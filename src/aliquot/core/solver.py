@@ -11,21 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from aliquot.core import gate
 from aliquot.core.jobs import RUNNING, STOPPED, JobState, Member
 from aliquot.core.kinds import WHOLE, Kind
-from aliquot.core.room import Room
+from aliquot.core.room import Mark, Room
 from aliquot.core.rows import NodeState
 from aliquot.core.tree import QueueState
-from aliquot.core.victims import Consolidate, Cost, Rule, Tenants, Unit, cost
+from aliquot.core.victims import Consolidate, Cost, Preempt, Rule, Tenants, Unit, by_job, cost
 
 if TYPE_CHECKING:
     from aliquot.core.scene import Scene
 
-# How many of the cheapest nodes a consolidation tries before it gives up. Every one on a small cluster.
-_NODES_TRIED = 16
+# Up to this many units, all ways to choose among them are tried before a job is refused, and this many ways at most:
+# work, not time, so that plans are the same everywhere.
+_FEW = 12
+_WAYS_TRIED = 200
 
 
 class Solver:
@@ -41,37 +44,86 @@ class Solver:
 
     def solve(self, members: Sequence[Member]) -> list[Member] | None:
         """Place these tasks; who had to make way, or None. What was done stays in the room's log."""
-        job = self._rule.job
-        room, placer = self._room, self._placer
-        mark = room.mark()
+        job, placer = self._rule.job, self._placer
+        mark = self._room.mark()
         placer.rescue = self._clear
         try:
             placed = placer.place(job, members, promise_only=True)
         finally:
             placer.rescue = None
-        if not placed or not self._fit_queues(job):
-            room.undo(mark)
-            return None
-        stopped = [member for member in room.since(mark) if member.state == STOPPED]
-        stopped = self._keep(job, stopped)
+        if placed and self._fit_queues(job):
+            found = self._finish(mark, members)
+            if found is not None:
+                return found
+        self._room.undo(mark)
+        return self._exhaust(members)
+
+    def _finish(self, mark: Mark, members: Sequence[Member]) -> list[Member] | None:
+        """Spare whom we can, and see whether the whole is allowed."""
+        job, room = self._rule.job, self._room
+        stopped = self._keep(job, [member for member in room.since(mark) if member.state == STOPPED])
         self._move(stopped)
-        lost = [member for member in stopped if member.state == STOPPED]
-        if not self._allowed(job, stopped, lost):
-            room.undo(mark)
+        if not self._allowed(job, stopped):
             return None
         if not stopped:  # nothing had to be done for it: it need not wait either
             room.undo(mark)
-            return [] if placer.place(job, members) else None
+            return [] if self._placer.place(job, members) else None
         return stopped
 
-    def _allowed(self, job: JobState, stopped: Sequence[Member], lost: Sequence[Member]) -> bool:
-        if gate.broken(job.queue, job.fixed) is not None:
-            return False
-        if isinstance(self._rule, Consolidate) and lost:
+    def _allowed(self, job: JobState, stopped: Sequence[Member]) -> bool:
+        lost = [member for member in stopped if member.state == STOPPED]
+        if gate.broken(job.queue, job.fixed) is not None or (lost and isinstance(self._rule, Consolidate)):
             return False
         if self._most is not None and sum(member.amount[0] for member in stopped) > self._most:
             return False
-        return self._rule.holds({member.job.queue: None for member in lost})
+        return self._rule.fair(lost)
+
+    def _exhaust(self, members: Sequence[Member]) -> list[Member] | None:
+        """Where there are few who could go, try all ways, the smallest first: what is refused is then truly refused."""
+        room, job = self._room, self._rule.job
+        units = self._all_units()
+        if not units or len(units) > _FEW:
+            return None
+        mark = room.mark()
+        self._stop_all(units)
+        helps = self._placer.place(job, members, promise_only=True)
+        room.undo(mark)
+        if not helps:  # if even that does not do, nothing does
+            return None
+        tried = 0
+        for count in range(1, len(units) + 1):
+            for some in combinations(units, count):
+                tried += 1
+                if tried > _WAYS_TRIED:
+                    return None
+                mark = room.mark()
+                self._stop_all(some)
+                if self._placer.place(job, members, promise_only=True) and self._fit_queues(job):
+                    found = self._finish(mark, members)
+                    if found is not None:
+                        return found
+                room.undo(mark)
+        return None
+
+    def _stop_all(self, units: Iterable[Unit]) -> None:
+        for unit in units:
+            for member in unit:
+                if member.state == RUNNING:
+                    self._room.stop(member)
+
+    def _all_units(self) -> list[Unit]:
+        """Everybody who could go, cheapest first."""
+        units: dict[Unit, None] = {}
+        rule = self._rule
+        for leaf, numbers in self._tenants.by_queue.items():
+            if isinstance(rule, Preempt) and leaf is not rule.job.queue:
+                continue
+            for number in numbers:
+                units |= dict.fromkeys(self._tenants.units_on(self._room.nodes[number], leaf, rule))
+                if len(units) > _FEW:
+                    return list(units)
+        by_priority = rule.step == "preempt"
+        return sorted(units, key=lambda unit: (cost(unit, self._scene.now, by_priority), unit[0].task.name))
 
     # ---------------------------------------------------------------- choosing whom to stop
 
@@ -243,7 +295,7 @@ class Solver:
         """Whoever need not go after all stays, the most deserving first; a job stays whole or goes whole."""
         room = self._room
         kept: set[Member] = set()
-        for victim, mine in _by_job(stopped):
+        for victim, mine in _deserving(stopped):
             if not all(room.can_keep(member) for member in mine):
                 continue
             mark = room.mark()
@@ -260,18 +312,14 @@ class Solver:
 
     def _move(self, stopped: list[Member]) -> None:
         """Another place for those who go, if there is one: the most deserving first, each job whole."""
-        for victim, mine in _by_job(stopped):
+        for victim, mine in _deserving(stopped):
             mark = self._room.mark()
             if not self._placer.replace(victim, mine) or gate.broken(victim.queue, victim.fixed) is not None:
                 self._room.undo(mark)
 
 
-def _by_job(members: Iterable[Member]) -> list[tuple[JobState, list[Member]]]:
-    """The most deserving job first."""
-    jobs: dict[JobState, list[Member]] = {}
-    for member in members:
-        jobs.setdefault(member.job, []).append(member)
-    return sorted(jobs.items(), key=lambda item: item[0].order())
+def _deserving(members: Iterable[Member]) -> list[tuple[JobState, list[Member]]]:
+    return sorted(by_job(members).items(), key=lambda item: item[0].order())
 
 
 def _rows_here(unit: Unit, node: NodeState) -> int:

@@ -42,8 +42,8 @@ class Rule:
         """Whether a queue may lose one more unit, as things stand, after what is `taken` from it and others."""
         return True
 
-    def holds(self, lost: Iterable[QueueState]) -> bool:
-        """Whether the result is allowed; `lost`: the queues that units were taken from for good."""
+    def fair(self, lost: Sequence[Member]) -> bool:
+        """Whether the result is allowed; `lost`: those who were stopped for good."""
         return True
 
     @property
@@ -129,17 +129,31 @@ class Reclaim(Rule):
         ours = next(a for a in self.job.queue.path if a.parent is theirs.parent)
         return theirs.quota if self._in_quota[ours] else theirs.allowance
 
-    def holds(self, lost: Iterable[QueueState]) -> bool:
-        """No ping-pong: who is now above its share must not stand as high as those it took from."""
-        m = self.scene.policy.saturation_multiplier
-        for theirs in {self.pair(leaf)[1] for leaf in lost}:
-            ours = self.pair(next(leaf for leaf in lost if theirs in leaf.path))[0]
-            for r in range(3):
-                if not (self.asked[r] and theirs.share[r] > 0):
-                    continue
-                high = ours.used[r] / ours.share[r] if ours.share[r] else float("inf")
-                if high > 1 and m * high >= theirs.used[r] / theirs.share[r]:
+    def fair(self, lost: Sequence[Member]) -> bool:
+        """Chunk by chunk, each side was still above what it keeps when the next chunk went. A chunk is a task above
+        its job's minimum, or what is left of a job; the largest goes last, and may reach below."""
+        chunks: dict[QueueState, list[Amount]] = {}
+        for job, members in by_job(lost).items():
+            theirs = self.pair(job.queue)[1]
+            chunks.setdefault(theirs, []).extend(_chunks(job, members))
+        for theirs, amounts in chunks.items():
+            used = [theirs.used[r] + sum(amount[r] for amount in amounts) for r in range(3)]
+            for amount in sorted(amounts):
+                if not self.may_lose(theirs, used):
                     return False
+                used = [have - less for have, less in zip(used, amount, strict=True)]
+        return all(self._calm(theirs) for theirs in chunks)
+
+    def _calm(self, theirs: QueueState) -> bool:
+        """No ping-pong: a side that is now above its share must not stand as high as one it took from."""
+        ours = next(a for a in self.job.queue.path if a.parent is theirs.parent)
+        m = self.scene.policy.saturation_multiplier
+        for r in range(3):
+            if not self.asked[r] or theirs.share[r] <= 0:
+                continue
+            high = ours.used[r] / ours.share[r] if ours.share[r] else float("inf")
+            if high > 1 and m * high >= theirs.used[r] / theirs.share[r]:
+                return False
         return True
 
     @property
@@ -289,6 +303,22 @@ def _units_of(job: JobState, node: NodeState, protected: bool) -> list[Unit]:
     if any(member not in single and member.home is not None and member.home[0] is node for member in rest):
         units.append(rest)
     return units
+
+
+def by_job(members: Iterable[Member]) -> dict[JobState, list[Member]]:
+    jobs: dict[JobState, list[Member]] = {}
+    for member in members:
+        jobs.setdefault(member.job, []).append(member)
+    return jobs
+
+
+def _chunks(job: JobState, members: Sequence[Member]) -> list[Amount]:
+    amounts = [member.home[2] for member in members if member.home is not None]
+    if len(amounts) < 2 or job.present:  # what is left is its minimum: those who went were above it
+        return amounts
+    spare = sum(max(len(one.members) - one.least, 0) for one in job.sets)
+    singles, rest = amounts[: min(spare, len(amounts))], amounts[min(spare, len(amounts)) :]
+    return [*singles, (sum(a[0] for a in rest), sum(a[1] for a in rest), sum(a[2] for a in rest))] if rest else singles
 
 
 def lost_work(member: Member, now: float) -> float:

@@ -24,6 +24,7 @@ _RANK = ("running", "bound", "moved", "reserved", "evicted", "terminating", "pen
 _HAS = ("running", "bound")
 _NOWHERE: tuple[Share, ...] = ()
 _GATED = {"step": "allocate", "code": "gated", "text": "is gated: not to be scheduled yet", "missing": {}}
+_RETURNED = {"step": "allocate", "code": "evicted", "text": "was on its way out until now", "missing": {}}
 _UNSEEN = {"step": "allocate", "code": "not-considered", "text": "no step of this policy looked at it", "missing": {}}
 
 
@@ -39,7 +40,7 @@ def after(world: World, decided: Plan) -> Picture:
         task: {"step": one.rule, "code": "evicted", "text": because(world.jobs, one), "missing": {}}
         for task, one in stopped.items()
     }
-    return _picture(world, decided, {}, told)
+    return _picture(world, decided, {}, told | dict.fromkeys(world.returned, _RETURNED))
 
 
 def _picture(
@@ -81,7 +82,8 @@ def _task(
         "state": state,
         "node": node or None,
         "devices": _devices(shares),
-        "because": (fate.because if fate else stopped["text"] if stopped else None) or None,
+        "because": (fate.because if fate else stopped["text"] if stopped and stopped is not _RETURNED else None)
+        or None,
         "refusal": _why(task, refusals, stopped) if state == "pending" else None,
     }
     if state in ("evicted", "moved"):

@@ -72,6 +72,8 @@ class World:
         self.queues: dict[str, Queue] = {
             name: self._loader.queue(spec, index) for index, (name, spec) in enumerate(self._queue_specs.items())
         }
+        # Tasks that were on their way out in the last round and wait again now: no plan has looked at them yet.
+        self.returned: set[str] = set()
         self.jobs: dict[str, Job] = {}
         for job in self._loader.jobs(scenario.workloads, self._queue_specs, self.nodes, 0.0, place.at("workloads")):
             # What is stale at the start is so from the start, unless the file says since when.
@@ -90,6 +92,7 @@ class World:
         """Do what was decided; whether anything is different now."""
         fate_of = fates(self.jobs, decided)
         changed = False
+        self.returned.clear()
         for name, job in list(self.jobs.items()):
             tasks = [self._after(task, fate_of.get(task.name)) for task in job.tasks]
             if all(now is before for now, before in zip(tasks, job.tasks, strict=True)):
@@ -102,7 +105,10 @@ class World:
         if fate is None:
             if task.state not in _GOING or self.stuck(task):
                 return task
-            return _waiting(task) if task.state is TaskState.EVICTED else None
+            if task.state is TaskState.RELEASING:
+                return None
+            self.returned.add(task.name)
+            return _waiting(task)
         if fate.state in ("evicted", "pending"):
             return _waiting(task)
         state = TaskState.RESERVED if fate.state == "reserved" or fate.reserved else TaskState.RUNNING

@@ -139,6 +139,14 @@ def test_who_waits_is_told_why() -> None:
     assert told["final"]["tasks"]["g-0-0"]["refusal"]["code"] == "gated"
 
 
+def test_who_was_on_its_way_out_is_told_so() -> None:
+    """A task that a file shows being stopped waits at the end, before any plan could look at it."""
+    tasks = [{"state": "evicted", "node": "n1"}]
+    told = play({**TWO, "workloads": [{"name": "w", "project": "a", "request": {"gpu": 1}, "tasks": tasks}]})
+    assert told["rounds"][0]["tasks"]["w-0-0"]["state"] == "evicted"
+    assert told["final"]["tasks"]["w-0-0"]["refusal"]["code"] == "evicted"
+
+
 STEPS = {
     **TWO,
     "workloads": [{"name": "b1", "project": "b", "request": {"gpu": 1}, "replicas": 2, "minAvailable": 1}],
