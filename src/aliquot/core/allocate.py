@@ -17,17 +17,20 @@ def allocate(scene: Scene, jobs: Sequence[JobState], outcome: Outcome) -> list[J
     waiting: list[JobState] = []
     turns = Turns(jobs, placer.asks)
     while job := turns.pop():
-        members = job.next_tasks()
-        if not gate.passes(job.queue, placer.asked(members), job.fixed):
-            outcome.note(job, "allocate", "gate")
-        elif not placer.place(job, members):
-            outcome.note(job, "allocate", "room", placer.failed)
+        why = ""
+        for members in job.options() if job.source.groups else (job.next_tasks(),):
+            if not gate.passes(job.queue, placer.asked(members), job.fixed):
+                why = why or "gate"
+            elif not placer.place(job, members):
+                why = "room"
+            else:
+                turns.touch(job.queue)
+                if len(job.members) > 1 and job.next_tasks():
+                    turns.push(job)
+                break
         else:
-            turns.touch(job.queue)
-            if len(job.members) > 1 and job.next_tasks():
-                turns.push(job)
-            continue
-        waiting.append(job)
+            outcome.note(job, "allocate", why, placer.failed if why == "room" else None)
+            waiting.append(job)
     return waiting
 
 

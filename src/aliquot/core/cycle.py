@@ -14,7 +14,9 @@ own shares; a job that is refused in one pool has its turn in the next that it n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from aliquot.core.allocate import allocate, keep_promises
 from aliquot.core.displace import displace
@@ -33,6 +35,23 @@ _SAME: Mapping[str, Policy] = {}
 
 def plan(snapshot: Snapshot, policy: Policy = _DEFAULT, now: float = 0, policies: Mapping[str, Policy] = _SAME) -> Plan:
     """Decide. `policies` holds for the node pools it names instead of `policy`."""
+    with _no_collection():
+        return _plan(snapshot, policy, now, policies)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """All that a plan allocates lives until it is done: to look for garbage meanwhile would double its time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _plan(snapshot: Snapshot, policy: Policy, now: float, policies: Mapping[str, Policy]) -> Plan:
     jobs = sorted(snapshot.jobs, key=lambda job: job.name)
     names = sorted({node.pool for node in snapshot.nodes} | {DEFAULT_POOL})
     outcome = Outcome()

@@ -22,25 +22,25 @@ def displace(scene: Scene, jobs: Sequence[JobState], step: str, outcome: Outcome
     """Returns who still waits."""
     placer = scene.placer
     waiting: list[JobState] = []
-    failed: dict[object, str] = {}
+    failed: set[object] = set()
     turns = Turns(jobs, placer.asks)
     while job := turns.pop():
-        members = job.next_tasks()
-        rule = RULES[step](scene, job, placer.asked(members))
-        why = refused(scene, rule)
-        if why is None:
+        why: str | None = None
+        for members in job.options() if job.source.groups else (job.next_tasks(),):
+            rule = RULES[step](scene, job, placer.asked(members))
+            why = refused(scene, rule)
             key = (rule.scope, *signature(scene, job, members))
-            why = failed.get(key)
-            if why is None:
+            if why is None and key not in failed:
                 stopped = Solver(scene, scene.tenants, rule, scene.ledgers).solve(members)
                 if stopped is not None:
                     failed.clear()
                     outcome.stop(stopped, job, step)
                     _touch(turns, job, stopped)
-                    continue
-                why = failed[key] = "no-arrangement"
-        outcome.note(job, step, why, rule)
-        waiting.append(job)
+                    break
+                failed.add(key)
+        else:
+            outcome.note(job, step, why or "no-arrangement", rule)
+            waiting.append(job)
     return waiting
 
 

@@ -7,7 +7,8 @@ single pods are one rule.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations, islice, product
 
 from aliquot.core.kinds import Kind
 from aliquot.core.model import NOTHING, Amount, Closeness, Group, Job, Task, TaskState
@@ -17,6 +18,8 @@ from aliquot.core.tree import QueueState
 # What a task is during a cycle. Those up to RUNNING count as present in their set.
 # STOPPED ones leave, STUCK ones should but do not, ABSENT ones hold nothing (done, or not to be scheduled yet).
 BOUND, RESERVED, RUNNING, PENDING, STOPPED, STUCK, ABSENT = range(7)
+
+_OPTIONS_TRIED = 32  # ways to choose among subgroups
 
 Home = tuple[NodeState, tuple[Row, ...], Amount]
 
@@ -132,21 +135,29 @@ class JobState:
         if len(self.members) == 1:
             member = self.members[0]
             return [member] if member.state == PENDING else []
-        chosen: list[Member] = []
         if not satisfied(self.root):
-            return _to_minimum(self.root) or []
+            return next(_to_minimum(self.root), [])
         for one in sorted(self.sets, key=TaskSet.order):
             waiting = one.waiting()
-            if not waiting:
-                continue
-            if one.present < one.least:  # a subgroup that need not be there comes whole or not at all
-                missing = one.least - one.present
-                if len(waiting) < missing:
-                    continue
+            missing = max(one.least - one.present, 1)  # a subgroup that need not be there comes whole or not at all
+            if len(waiting) >= missing:
                 return waiting[:missing]
-            chosen = waiting[:1]
-            break
-        return chosen
+        return []
+
+    def options(self) -> Iterable[list[Member]]:
+        """Other tasks that could start together instead, the next ones first: where not all subgroups are needed, it
+        may be any of them."""
+        if not self.source.groups:
+            return [self.next_tasks()]
+        if not satisfied(self.root):
+            return islice(_to_minimum(self.root), _OPTIONS_TRIED)
+        found = []
+        for one in sorted(self.sets, key=TaskSet.order):
+            waiting = one.waiting()
+            missing = max(one.least - one.present, 1)
+            if len(waiting) >= missing:
+                found.append(waiting[:missing])
+        return found
 
     def units(self) -> list[list[Member]]:
         """Who stops together, first those that are spare: one by one what is above a minimum, then all the rest."""
@@ -179,35 +190,29 @@ def _needed(branch: Branch) -> int:
     return children if branch.least is None else min(branch.least, children)
 
 
-def _to_minimum(branch: Branch) -> list[Member] | None:
-    """Whoever is missing to its minimum; None when they do not all exist. Where not every child is needed, those that
-    lack the least come first."""
-    options: list[tuple[int, str, list[Member]]] = []
+def _to_minimum(branch: Branch) -> Iterator[list[Member]]:
+    """Whoever is missing to its minimum, in every way there is; nothing when they do not all exist. Where not every
+    child is needed, those that lack the least come first."""
     have = 0
-    for one in sorted(branch.sets, key=TaskSet.order):
+    children: list[tuple[int, str, list[list[Member]]]] = []
+    for one in branch.sets:
         missing = one.least - one.present
+        waiting = one.waiting()
         if missing <= 0:
             have += 1
-            continue
-        waiting = one.waiting()
-        if len(waiting) >= missing:
-            options.append((missing, one.name, waiting[:missing]))
+        elif len(waiting) >= missing:
+            children.append((missing, one.name, [waiting[:missing]]))
     for child in branch.branches:
         if satisfied(child):
             have += 1
-            continue
-        found = _to_minimum(child)
-        if found is not None:
-            options.append((len(found), child.name, found))
+        elif ways := list(islice(_to_minimum(child), _OPTIONS_TRIED)):
+            children.append((len(ways[0]), child.name, ways))
     wanted = _needed(branch) - have
-    if wanted <= 0:
-        return []
-    if len(options) < wanted:
-        return None
     if branch.least is not None:
-        options.sort(key=lambda option: option[:2])
-        options = options[:wanted]
-    return [member for _, _, members in options for member in members]
+        children.sort(key=lambda child: child[:2])
+    for some in combinations(children, wanted):
+        for ways_ in product(*(ways for _, _, ways in some)):
+            yield [member for members in ways_ for member in members]
 
 
 def _branches(job: Job, members: list[Member]) -> Branch:

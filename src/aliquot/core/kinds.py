@@ -80,6 +80,8 @@ class Kind:
             return []
         if self.form == SLICES:
             return self._slices(node, view, other)
+        if self.form == WHOLE:
+            return self._whole(node, view, other)
         milli, mib, sizes, profiles = view.milli, view.mib, node.sizes, node.profiles
         found: list[tuple[int, int, int, int]] = []
         for row, size in enumerate(sizes):
@@ -90,14 +92,30 @@ class Kind:
                 continue
             if other is not None and (other.milli[row] < need[0] or other.mib[row] < need[1]):
                 continue
-            if self.form == WHOLE and len(found) == self.devices:
-                break
             found.append((-milli[row] if spread else milli[row], row, *need))
         if len(found) < self.devices:
             return None
-        if self.form == PART:
-            found.sort()
+        found.sort()
         return [(row, part, size) for _, row, part, size in found[: self.devices]]
+
+    def _whole(self, node: NodeState, view: View, other: View | None) -> list[Row] | None:
+        if view.whole < self.devices:
+            return None
+        milli, mib, sizes, profiles = view.milli, view.mib, node.sizes, node.profiles
+        rows: list[Row] = []
+        row = -1
+        try:
+            while len(rows) < self.devices:
+                row = milli.index(GPU, row + 1)
+                size = sizes[row]
+                if mib[row] < size or (profiles is not None and profiles[row]):
+                    continue
+                if other is not None and (other.milli[row] < GPU or other.mib[row] < size):
+                    continue
+                rows.append((row, GPU, size))
+        except ValueError:
+            return None
+        return rows
 
     def _slices(self, node: NodeState, view: View, other: View | None) -> list[Row] | None:
         if node.profiles is None:

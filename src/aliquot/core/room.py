@@ -71,6 +71,7 @@ class Room:
 
     def _changed(self, node: NodeState, old: int, old_cpu: int, rows: Iterable[Row], sign: int) -> None:
         """Put a node in its new place in the orders. `old` was its key before; sign 1: these rows became free."""
+        node.version += 1
         if node.sizes:
             new = self._key(node)
             if new != old:

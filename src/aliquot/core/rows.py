@@ -33,7 +33,7 @@ class View:
 
 
 class NodeState:
-    __slots__ = ("devices", "id", "name", "now", "profiles", "row_of", "sizes", "soon", "source")
+    __slots__ = ("devices", "id", "name", "now", "profiles", "row_of", "sizes", "soon", "source", "version", "wholes")
 
     def __init__(self, source: Node, number: int) -> None:
         self.source = source
@@ -51,6 +51,8 @@ class NodeState:
             source.cpu - foreign[1], source.memory - foreign[2], source.pods, [GPU] * count, self.sizes[:], plain
         )
         self.now = self.soon
+        self.version = 0  # counts changes
+        self.wholes = [(Share(device.index, GPU, device.memory_mib),) for device in self.devices]
 
     def part(self) -> View:
         """The view of now as one of its own, from the moment on in which the two differ."""
@@ -85,7 +87,9 @@ class NodeState:
         rows = self.row_of
         return tuple((rows[s.index], s.milli, s.memory_mib) for s in shares if s.index in rows)
 
-    def shares_of(self, rows: Iterable[Row]) -> tuple[Share, ...]:
+    def shares_of(self, rows: tuple[Row, ...]) -> tuple[Share, ...]:
+        if len(rows) == 1 and rows[0][1] == GPU:
+            return self.wholes[rows[0][0]]
         return tuple(Share(self.devices[row].index, milli, mib) for row, milli, mib in rows)
 
     def is_busy(self) -> bool:

@@ -13,7 +13,7 @@ from aliquot.core.room import Room
 from aliquot.core.solver import Ledger
 from aliquot.core.topology import Topologies
 from aliquot.core.tree import Tree
-from aliquot.core.victims import Tenants
+from aliquot.core.victims import Costs, Tenants
 
 _GONE = (TaskState.SUCCEEDED, TaskState.FAILED)
 
@@ -29,6 +29,7 @@ class Scene:
         kinds = Kinds(self.room.nodes)
         self.placer = Placer(self.room, kinds, Topologies(snapshot.topologies, self.room.nodes))
         self.jobs: list[JobState] = []
+        self.costs = Costs(now)
         self.ledgers: dict[object, Ledger] = {}  # of the solver, which go on from job to job
         self.homeless: list[Job] = []  # of queues that do not exist
         self.promised: list[Member] = []  # who has a promise of an earlier plan

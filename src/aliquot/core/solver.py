@@ -18,9 +18,9 @@ from aliquot.core import gate
 from aliquot.core.jobs import RUNNING, STOPPED, JobState, Member
 from aliquot.core.kinds import WHOLE, Kind
 from aliquot.core.room import Mark, Room
-from aliquot.core.rows import NodeState
+from aliquot.core.rows import NodeState, View
 from aliquot.core.tree import QueueState
-from aliquot.core.victims import Consolidate, Cost, Preempt, Rule, Tenants, Unit, by_job, cost
+from aliquot.core.victims import Consolidate, Cost, Preempt, Rule, Tenants, Unit, by_job
 
 if TYPE_CHECKING:
     from aliquot.core.scene import Scene
@@ -39,6 +39,9 @@ class Solver:
         self._tenants = tenants
         self._rule = rule
         self._ledgers = ledgers
+        self._costs = scene.costs
+        self._by_priority = rule.step == "preempt"
+        self._many = False  # whether several queues are looked at together
         bound = scene.policy.disruption_bound
         self._most = None if bound is None or rule.owed else bound * max(rule.asked[0], 1)
 
@@ -122,8 +125,7 @@ class Solver:
                 units |= dict.fromkeys(self._tenants.units_on(self._room.nodes[number], leaf, rule))
                 if len(units) > _FEW:
                     return list(units)
-        by_priority = rule.step == "preempt"
-        return sorted(units, key=lambda unit: (cost(unit, self._scene.now, by_priority), unit[0].task.name))
+        return sorted(units, key=lambda unit: (self._cost(unit), unit[0].task.name))
 
     # ---------------------------------------------------------------- choosing whom to stop
 
@@ -205,6 +207,7 @@ class Solver:
         if (kind.near or kind.apart or self._room.neighbours.watched) and not self._neighbourly(kind, node):
             return None
         units = [unit for leaf in leaves for unit in self._tenants.units_on(node, leaf, rule)]
+        self._many = len(leaves) > 1
         best = self._pick(kind, node, units)
         single = [unit for unit in units if len(unit) == 1]
         if len(single) < len(units) and single:  # a few spare tasks may do where a whole job would go otherwise
@@ -215,47 +218,50 @@ class Solver:
             return None
         return (*best[0], self._room.rank(kind, node)), best[1]
 
-    def _pick(self, kind: Kind, node: NodeState, units: list[Unit]) -> tuple[Cost, list[Unit]] | None:
-        rule, now, by_priority = self._rule, self._scene.now, self._rule.step == "preempt"
-        view, chosen, gone = node.soon.copy(), [], set[Member]()
-        units = list(units)
+    def _cost(self, members: Sequence[Member]) -> Cost:
+        return self._costs.of(members, self._by_priority)
+
+    def _pick(self, kind: Kind, node: NodeState, units: Sequence[Unit]) -> tuple[Cost, list[Unit]] | None:
+        rule = self._rule
+        view = node.soon.copy()
+        left = [(unit, _rows_here(unit, node)) for unit in units]
+        chosen: list[Unit] = []
+        gone: set[Member] = set()
         taken: dict[QueueState, list[int]] = {}
-        while units:
+        while left:
             missing = kind.devices - view.whole if kind.form == WHOLE else 0
-            allowed = (
-                units if not taken and len(units) == 1 else [u for u in units if rule.gives(u[0].job.queue, taken)]
-            )
-            enough = []
-            for unit in allowed:
-                if missing > 0 and _rows_here(unit, node) < missing:
-                    continue
-                trial = view.copy()
-                _free(node, trial, unit, gone)
-                if kind.fits(node, trial):
-                    enough.append((cost(unit, now, by_priority), unit))
+            allowed = [one for one in left if rule.gives(one[0][0].job.queue, taken)] if taken else left
+            enough = [unit for unit, rows in allowed if rows >= missing and self._does(kind, node, view, unit, gone)]
             if enough:
-                chosen.append(min(enough, key=lambda one: (one[0], one[1][0].job.name))[1])
-                everybody = {member: None for unit in chosen for member in unit}
-                return cost(everybody, now, by_priority), chosen
+                chosen.append(min(enough, key=lambda unit: (self._cost(unit), unit[0].job.name)))
+                everybody = chosen[0] if len(chosen) == 1 else list(dict.fromkeys(m for one in chosen for m in one))
+                return self._cost(everybody), chosen
             if not allowed:
                 return None
-            largest = max(allowed, key=lambda unit: self._weight(unit, node, taken))
-            _free(node, view, largest, gone)
-            gone.update(largest)
-            chosen.append(largest)
-            units.remove(largest)
-            for queue in largest[0].job.queue.path:
+            largest = max(allowed, key=lambda one: self._weight(one[0], one[1], taken))
+            left.remove(largest)
+            unit = largest[0]
+            _free(node, view, unit, gone)
+            gone.update(unit)
+            chosen.append(unit)
+            for queue in unit[0].job.queue.path:
                 sums = taken.setdefault(queue, [0, 0, 0])
-                for member in largest:
+                for member in unit:
                     for r in range(3):
                         sums[r] += member.amount[r]
         return None
 
-    def _weight(self, unit: Unit, node: NodeState, taken: dict[QueueState, list[int]]) -> tuple[object, ...]:
+    def _does(self, kind: Kind, node: NodeState, view: View, unit: Unit, gone: set[Member]) -> bool:
+        """Whether the task fits once this unit is gone too."""
+        trial = view.copy()
+        _free(node, trial, unit, gone)
+        return kind.fits(node, trial)
+
+    def _weight(self, unit: Unit, rows: int, taken: dict[QueueState, list[int]]) -> tuple[object, ...]:
         """Who goes first where one is not enough: of the queue furthest above its due, the largest, the cheapest."""
-        standing = tuple(queue.saturation(taken.get(queue)) for queue in unit[0].job.queue.path[::-1])
-        costs = cost(unit, self._scene.now, self._rule.step == "preempt")
-        return (standing, _rows_here(unit, node), tuple(-one for one in costs), unit[0].job.name)
+        queue = unit[0].job.queue
+        standing = tuple(one.saturation(taken.get(one)) for one in queue.path[::-1]) if self._many else ()
+        return (standing, rows, tuple(-one for one in self._cost(unit)), unit[0].job.name)
 
     def _neighbourly(self, kind: Kind, node: NodeState) -> bool:
         return self._room.neighbours.allows(kind, node)
@@ -278,7 +284,7 @@ class Solver:
         """Where there is room but a queue may not hold more, somebody below that queue makes way."""
         while (full := gate.broken(job.queue, job.fixed)) is not None:
             units = [
-                (cost(unit, self._scene.now, self._rule.step == "preempt"), unit)
+                (self._cost(unit), unit)
                 for leaf in self._rule.leaves()
                 if full in leaf.path and self._rule.gives(leaf)
                 for number in self._tenants.by_queue.get(leaf, {})
@@ -326,30 +332,42 @@ def _rows_here(unit: Unit, node: NodeState) -> int:
     return sum(len(member.rows) for member in unit if member.node is node)
 
 
-def _free(node: NodeState, view: object, unit: Iterable[Member], gone: set[Member]) -> None:
+def _free(node: NodeState, view: View, unit: Iterable[Member], gone: set[Member]) -> None:
     for member in unit:
         if member.node is node and member not in gone:
             request = member.task.request
-            node.give(view, request.cpu, request.memory, member.rows)  # type: ignore[arg-type]
+            node.give(view, request.cpu, request.memory, member.rows)
+
+
+Offer = tuple[Cost, list[Unit]]
 
 
 class Ledger:
-    """What clearing each node for a kind of task would cost, cheapest first; kept true only at the top."""
+    """What clearing each node for a kind of task would cost, cheapest first. An offer holds until its node changes."""
 
     def __init__(self, solver: Solver, kind: Kind, leaves: list[QueueState]) -> None:
         self._kind = kind
         self._leaves = leaves
         self._heap: list[tuple[Cost, int]] = []
-        self._nodes: dict[int, NodeState] = {}
         self._aside: list[tuple[Cost, int]] = []
+        self._nodes: dict[int, NodeState] = {}
+        self._offers: dict[int, tuple[int, Offer | None]] = {}  # by node: the version it was made for, and itself
         self._seen = len(solver.gained)
         for node in solver.candidates(leaves):
             if kind.mask[node.id]:
                 self._nodes[node.id] = node
-                offer = solver.offer(kind, node, leaves)
+                offer = self._ask(solver, node)
                 if offer is not None:
                     self._heap.append((offer[0], node.id))
         heapify(self._heap)
+
+    def _ask(self, solver: Solver, node: NodeState) -> Offer | None:
+        known = self._offers.get(node.id)
+        if known is not None and known[0] == node.version:
+            return known[1]
+        offer = solver.offer(self._kind, node, self._leaves)
+        self._offers[node.id] = (node.version, offer)
+        return offer
 
     def refresh(self, solver: Solver) -> None:
         """Where somebody was stopped it may be cheaper now, or possible at all."""
@@ -357,8 +375,9 @@ class Ledger:
         if self._seen < len(gained):
             for node in dict.fromkeys(gained[self._seen :]):
                 if node.id in self._nodes:
-                    offer = solver.offer(self._kind, node, self._leaves)
-                    if offer is not None:
+                    before = self._offers.get(node.id)
+                    offer = self._ask(solver, node)
+                    if offer is not None and (before is None or before[1] is None or before[1][0] != offer[0]):
                         heappush(self._heap, (offer[0], node.id))
             self._seen = len(gained)
 
@@ -367,7 +386,7 @@ class Ledger:
         while heap:
             known, number = heap[0]
             node = self._nodes[number]
-            offer = solver.offer(self._kind, node, self._leaves)
+            offer = self._ask(solver, node)
             if offer is None:
                 heappop(heap)
             elif offer[0] != known:

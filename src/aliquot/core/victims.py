@@ -331,15 +331,33 @@ def lost_work(member: Member, now: float) -> float:
 Cost = tuple[float, ...]
 
 
-def cost(unit: Iterable[Member], now: float, by_priority: bool) -> Cost:
-    """How much stopping these disturbs: fewest tasks, fewest GPUs, lowest priority, least work lost, newest."""
-    members = tuple(unit)
-    priority = max(member.job.source.priority for member in members)
-    base = (
-        len(members),
-        sum(member.amount[0] for member in members),
-        priority,
-        sum(lost_work(member, now) for member in members),
-        -max(member.job.source.created for member in members),
-    )
-    return (priority, *base) if by_priority else base
+class Costs:
+    """How much stopping tasks disturbs: fewest tasks, fewest GPUs, lowest priority, least work lost, newest. Inside
+    one queue lowest priority comes first of all."""
+
+    def __init__(self, now: float) -> None:
+        self._now = now
+        self._known: dict[Member, Cost] = {}
+
+    def one(self, member: Member) -> Cost:
+        found = self._known.get(member)
+        if found is None:
+            job = member.job.source
+            gpu = member.amount[0]
+            found = (1, gpu, job.priority, lost_work(member, self._now), -job.created)
+            self._known[member] = found
+        return found
+
+    def of(self, members: Sequence[Member], by_priority: bool) -> Cost:
+        if len(members) == 1:
+            total = self.one(members[0])
+        else:
+            each = [self.one(member) for member in members]
+            total = (
+                len(each),
+                sum(one[1] for one in each),
+                max(one[2] for one in each),
+                sum(one[3] for one in each),
+                min(one[4] for one in each),
+            )
+        return (total[2], *total) if by_priority else total
