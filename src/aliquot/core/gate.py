@@ -5,7 +5,9 @@ Asked of the job's queue and of every queue above it, before any placement, real
 
 from __future__ import annotations
 
-from aliquot.core.model import RESOURCES, Amount
+from collections.abc import Sequence
+
+from aliquot.core.model import RESOURCES, UNBOUND, Amount, Bound
 from aliquot.core.plan import Refusal, Verdict
 from aliquot.core.tree import QueueState
 from aliquot.core.wording import amount_text
@@ -15,24 +17,23 @@ def passes(queue: QueueState, asked: Amount, fixed: bool) -> bool:
     """Whether this much more may be held here; `fixed`: by something that cannot be stopped."""
     for one in queue.path:
         limit, used = one.limit, one.used
-        if (
-            (limit[0] is not None and asked[0] and used[0] + asked[0] > limit[0])
-            or (limit[1] is not None and asked[1] and used[1] + asked[1] > limit[1])
-            or (limit[2] is not None and asked[2] and used[2] + asked[2] > limit[2])
-        ):
+        if limit is not UNBOUND and _beyond(used, asked, limit):
             return False
-        if fixed:
-            used = one.fixed
-        elif one.over_quota:
-            continue
         quota = one.quota
-        if (
-            (quota[0] is not None and asked[0] and used[0] + asked[0] > quota[0])
-            or (quota[1] is not None and asked[1] and used[1] + asked[1] > quota[1])
-            or (quota[2] is not None and asked[2] and used[2] + asked[2] > quota[2])
-        ):
+        if fixed and _beyond(one.fixed, asked, quota):
+            return False
+        if not one.over_quota and _beyond(used, asked, quota):
             return False
     return True
+
+
+def _beyond(used: Sequence[int], asked: Amount, bound: Bound) -> bool:
+    """Whether some resource that is asked for would be above its bound."""
+    return (
+        (bound[0] is not None and asked[0] > 0 and used[0] + asked[0] > bound[0])
+        or (bound[1] is not None and asked[1] > 0 and used[1] + asked[1] > bound[1])
+        or (bound[2] is not None and asked[2] > 0 and used[2] + asked[2] > bound[2])
+    )
 
 
 def broken(queue: QueueState, fixed: bool) -> QueueState | None:

@@ -161,12 +161,12 @@ class JobState:
 
     def units(self) -> list[list[Member]]:
         """Who stops together, first those that are spare: one by one what is above a minimum, then all the rest."""
-        running = [member for member in self.members if member.state == RUNNING]
+        running = [member for member in self.members if member.state == RUNNING and member.home is not None]
         if len(running) <= 1 or len(self.members) == 1:
             return [running] if running else []
         spare: list[list[Member]] = []
         counts = {one.name: one.present for one in self.sets}
-        left = {one.name: [m for m in one.members if m.state == RUNNING] for one in self.sets}
+        left = {one.name: [m for m in one.members if m.state == RUNNING and m.home is not None] for one in self.sets}
         least = {one.name: one.least for one in self.sets}
         while True:
             over = [name for name in left if counts[name] > least[name] and left[name]]

@@ -184,7 +184,8 @@ class Growth:
                 priority, _, created, name = job.order()
                 for i, each in enumerate(units[:spare] if self._rule.protected(job) else units):
                     keyed.append(((priority, 2 if i < spare else 1, created, name, -i), tuple(each)))
-            left[queue] = [unit for _, unit in sorted(keyed, key=lambda one: one[0])]  # the last goes first
+            if keyed:
+                left[queue] = [unit for _, unit in sorted(keyed, key=lambda one: one[0])]  # the last goes first
         gone = dict.fromkeys(self._scene.tree.queues.values(), (0, 0, 0))
         count = 0
         while left:

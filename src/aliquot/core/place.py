@@ -8,12 +8,13 @@ for an earlier task would do, a bounded search looks for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations
 
 from aliquot.core.jobs import BOUND, RUNNING, STOPPED, Branch, JobState, Member, TaskSet
 from aliquot.core.kinds import PART, Kind, Kinds
 from aliquot.core.model import Amount, Closeness
 from aliquot.core.room import Room
-from aliquot.core.rows import NodeState
+from aliquot.core.rows import NodeState, Row
 from aliquot.core.topology import Stages, Topologies
 
 # Nodes looked at before a search for another arrangement gives up: work, not time, so that plans stay the same
@@ -119,7 +120,11 @@ class Placer:
                 self._set(one, wanted, stages, promise_only) for one in sorted(branch.sets, key=TaskSet.order)
             )
 
-        return self._first(self._sets_of_nodes(branch.closeness, mine, inside, outer), attempt)
+        if self._first(self._sets_of_nodes(branch.closeness, mine, inside, outer), attempt):
+            return True
+        # One subgroup may have taken what only another could use.
+        free = branch.closeness is None and not branch.branches and all(one.closeness is None for one in branch.sets)
+        return free and len(branch.sets) > 1 and self.rescue is None and self._search(mine, outer, promise_only)
 
     def _set(self, one: TaskSet, wanted: set[Member], outer: Stages | None, promise_only: bool) -> bool:
         members = [member for member in one.members if member in wanted]
@@ -192,28 +197,63 @@ class Placer:
         if len(members) == 1 or (len(kinds) == 1 and first.near is None and first.apart is None):
             return False
         nodes = self.room.nodes if stages is None else [node for stage in stages for node in stage]
-        # The hardest first: most devices, then most of everything else.
-        ordered = sorted(members, key=lambda m: (*(-a for a in self.kind(m).amount), m.task.name))
-        work = [_SEARCH_WORK]
-        return self._arrange(ordered, 0, nodes, work, promise_only)
+        return self._arrange(self._hardest_first(members), 0, nodes, [_SEARCH_WORK], promise_only)
+
+    def arrange(self, members: Sequence[Member]) -> bool:
+        """Places for tasks of several jobs, none of which minds its neighbours or its part of the cluster."""
+        for member in members:
+            source = member.job.source
+            if source.groups or source.closeness or source.near or source.apart:
+                return False
+        mark = self.room.mark()
+        if self._arrange(self._hardest_first(members), 0, self.room.nodes, [_SEARCH_WORK], promise_only=True):
+            return True
+        self.room.undo(mark)
+        return False
+
+    def _hardest_first(self, members: Sequence[Member]) -> list[Member]:
+        return sorted(members, key=lambda m: (*(-a for a in self.kind(m).amount), m.task.name))
 
     def _arrange(
         self, members: list[Member], at: int, nodes: Sequence[NodeState], work: list[int], promise_only: bool
     ) -> bool:
         if at == len(members):
             return True
-        kind = self.kind(members[at])
+        member = members[at]
+        kind = self.kind(member)
         open_ = [node for node in nodes if kind.mask[node.id] and kind.fits(node, node.soon)]
         work[0] -= len(nodes)
         open_.sort(key=lambda node: self.room.rank(kind, node))
         for node in open_:
-            if work[0] <= 0:
-                return False
             if not self.room.neighbours.allows(kind, node):
                 continue
-            mark = self.room.mark()
-            self._put(members[at], kind, node, promise_only)
-            if self._arrange(members, at + 1, nodes, work, promise_only):
-                return True
-            self.room.undo(mark)
+            for rows in _ways(kind, node):
+                if work[0] <= 0:
+                    return False
+                mark = self.room.mark()
+                if member.home is not None and member.home[:2] == (node, rows) and self.room.can_keep(member):
+                    self.room.keep(member)
+                else:
+                    self.room.take(member, kind, node, rows, promise_only)
+                if self._arrange(members, at + 1, nodes, work, promise_only):
+                    return True
+                self.room.undo(mark)
         return False
+
+
+def _ways(kind: Kind, node: NodeState) -> list[tuple[Row, ...]]:
+    """Devices it could have on a node. Those that are equally full are alike, and so are all whole ones."""
+    if kind.form != PART:
+        rows = kind.open_rows(node, node.soon)
+        return [] if rows is None else [tuple(rows)]
+    soon = node.soon
+    fitting = []
+    for row, size in enumerate(node.sizes):
+        milli, mib = kind.need(size)
+        if soon.milli[row] >= milli and soon.mib[row] >= mib and not (node.profiles and node.profiles[row]):
+            fitting.append(((soon.milli[row], soon.mib[row], size), (row, milli, mib)))
+    fitting.sort()
+    ways: dict[tuple[object, ...], tuple[Row, ...]] = {}
+    for some in combinations(fitting, kind.devices):
+        ways.setdefault(tuple(like for like, _ in some), tuple(row for _, row in some))
+    return list(ways.values())

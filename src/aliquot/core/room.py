@@ -194,8 +194,12 @@ class Room:
         if rows is None:
             rows = kind.open_rows(node, soon, self._spread_devices)
         assert rows is not None
-        starts = not promise and (now is soon or _has(now, kind, rows))
-        self.settle(member, kind, node, tuple(rows), BOUND if starts else RESERVED)
+        self.take(member, kind, node, tuple(rows), promise)
+
+    def take(self, member: Member, kind: Kind, node: NodeState, rows: tuple[Row, ...], promise: bool) -> None:
+        """Give a task these devices, from now on if it can be."""
+        starts = not promise and (node.now is node.soon or _has(node.now, kind, rows))
+        self.settle(member, kind, node, rows, BOUND if starts else RESERVED)
 
     def settle(self, member: Member, kind: Kind, node: NodeState, rows: tuple[Row, ...], state: int) -> None:
         """Give a task exactly these rows."""

@@ -66,6 +66,7 @@ class Solver:
         job, room = self._rule.job, self._room
         stopped = self._keep(job, [member for member in room.since(mark) if member.state == STOPPED])
         self._move(stopped)
+        stopped = [member for member in stopped if member.state != RUNNING]
         if not self._allowed(job, stopped):
             return None
         if not stopped:  # nothing had to be done for it: it need not wait either
@@ -106,6 +107,24 @@ class Solver:
                     if found is not None:
                         return found
                 room.undo(mark)
+                found = self._rearrange(members, some)
+                if found is not None:
+                    return found
+        return None
+
+    def _rearrange(self, members: Sequence[Member], units: Sequence[Unit]) -> list[Member] | None:
+        """New places for all of them at once, whoever comes first."""
+        mark = self._room.mark()
+        self._stop_all(units)
+        stopped = [member for member in self._room.since(mark) if member.state == STOPPED]
+        if (
+            self._placer.arrange([*members, *stopped])
+            and gate.broken(self._rule.job.queue, self._rule.job.fixed) is None
+        ):
+            stopped = [member for member in stopped if member.state != RUNNING]
+            if self._allowed(self._rule.job, stopped):
+                return stopped
+        self._room.undo(mark)
         return None
 
     def _stop_all(self, units: Iterable[Unit]) -> None:

@@ -299,7 +299,7 @@ def _units_of(job: JobState, node: NodeState, protected: bool) -> list[Unit]:
             single.add(member)
     if protected:
         return units
-    rest = tuple(member for member in job.members if member.state == RUNNING)
+    rest = tuple(member for member in job.members if member.state == RUNNING and member.home is not None)
     if any(member not in single and member.home is not None and member.home[0] is node for member in rest):
         units.append(rest)
     return units
