@@ -53,8 +53,9 @@ def rarely(draw: Draw, one_in: int) -> bool:
 
 
 @st.composite
-def cases(draw: Draw, tiny: bool = False, plain: bool = False) -> Case:
-    """A snapshot and a policy. `plain` leaves out what makes a full search long: everything but GPUs and queues."""
+def cases(draw: Draw, tiny: bool = False, plain: bool = False, newest: bool = True) -> Case:
+    """A snapshot and a policy. `plain` leaves out everything but GPUs and queues; without `newest` only the default
+    order of victims."""
     nodes = draw(st.lists(_nodes(plain), min_size=1, max_size=3 if tiny else 5))
     nodes = tuple(replace(node, name=f"n{index}") for index, node in enumerate(nodes))
     queues = draw(_trees())
@@ -63,15 +64,16 @@ def cases(draw: Draw, tiny: bool = False, plain: bool = False) -> Case:
     leaves = [queue.name for queue in queues if queue.name not in parents]
     jobs = [draw(_jobs(index, leaves, nodes, tiny, plain)) for index in range(count)]
     snapshot = Snapshot(nodes, queues, (), TOPOLOGY)
-    return Case(_run_some(draw, snapshot, jobs), draw(policies()))
+    return Case(_run_some(draw, snapshot, jobs), draw(policies(newest)))
 
 
 @st.composite
-def policies(draw: Draw) -> Policy:
+def policies(draw: Draw, newest: bool) -> Policy:
     return Policy(
         spare=draw(st.sampled_from(["quota", "weight"])),
         gpu="spread" if rarely(draw, 5) else "binpack",
         device="spread" if rarely(draw, 5) else "binpack",
+        victims="newest" if newest and rarely(draw, 3) else "least-disruption",
         share_unit=draw(st.sampled_from(["milli", "whole"])),
         disruption_bound=draw(st.sampled_from([4, 4, None])),
     )

@@ -26,6 +26,7 @@ def displace(scene: Scene, jobs: Sequence[JobState], step: str, outcome: Outcome
     turns = Turns(jobs, placer.asks)
     while job := turns.pop():
         why: str | None = None
+        rule: Rule | None = None
         for members in job.options() if job.source.groups else (job.next_tasks(),):
             rule = RULES[step](scene, job, placer.asked(members))
             why = refused(scene, rule)
@@ -39,7 +40,8 @@ def displace(scene: Scene, jobs: Sequence[JobState], step: str, outcome: Outcome
                     break
                 failed.add(key)
         else:
-            outcome.note(job, step, why or "no-arrangement", rule)
+            if rule is not None:
+                outcome.note(job, step, why or "no-arrangement", rule)
             waiting.append(job)
     return waiting
 

@@ -228,7 +228,7 @@ def _branches(job: Job, members: list[Member]) -> Branch:
     by_group: dict[str, list[Member]] = {}
     for member in members:
         by_group.setdefault(member.task.group, []).append(member)
-    for group in job.groups:
+    for group in sorted(job.groups, key=lambda group: group.name):
         parent = branches.get(group.parent, root)
         if group.name in parents:
             parent.branches.append(branches[group.name])

@@ -87,7 +87,32 @@ class Placer:
         return kind.form != PART or kind.open_rows(node, node.soon) == list(member.home[1])
 
     def replace(self, job: JobState, members: Sequence[Member]) -> bool:
-        """Another place for tasks of a job that were stopped in this cycle."""
+        """Another place for tasks of a job that were stopped in this cycle: for all, or at least for as many as its
+        minimum needs and then for any more. True when some have one."""
+        mark = self.room.mark()
+        if self._again(job, members):
+            return True
+        self.room.undo(mark)
+        if len(members) == 1:
+            return False
+        needed: list[Member] = []
+        for one in job.sets:
+            here = [member for member in one.members if member in members]
+            needed += here[: max(one.least - one.present, 0)]
+        if needed and (len(needed) == len(members) or not self._again(job, needed)):
+            self.room.undo(mark)
+            return False
+        some = bool(needed)
+        for member in members:
+            if member not in needed:
+                inner = self.room.mark()
+                if self._again(job, [member]):
+                    some = True
+                else:
+                    self.room.undo(inner)
+        return some
+
+    def _again(self, job: JobState, members: Sequence[Member]) -> bool:
         source = job.source
         if source.groups or source.closeness is not None:
             return self._branch(job, job.root, set(members), None, False)

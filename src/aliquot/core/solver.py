@@ -325,7 +325,7 @@ class Solver:
                 continue
             mark = room.mark()
             for member in mine:
-                if not room.can_keep(member):
+                if not self._may_stay(member):
                     break
                 room.keep(member)
             else:
@@ -334,6 +334,13 @@ class Solver:
                     continue
             room.undo(mark)
         return [member for member in stopped if member not in kept]
+
+    def _may_stay(self, member: Member) -> bool:
+        if not self._room.can_keep(member):
+            return False
+        if not self._room.neighbours.watched or member.home is None:
+            return True
+        return self._room.neighbours.allows(self._placer.kind(member), member.home[0])
 
     def _move(self, stopped: list[Member]) -> None:
         """Another place for those who go, if there is one: the most deserving first, each job whole."""

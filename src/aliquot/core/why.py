@@ -36,7 +36,8 @@ class Why:
             return found if found is not None else Refusal("over-quota", Verdict.NOT_NOW, "its project was full", step)
         if what == "room":
             assert isinstance(about, Kind)
-            return self._room(about, len(job.next_tasks()))
+            alike = sum(self._scene.placer.kind(member) is about for member in job.next_tasks())
+            return self._room(about, max(alike, 1))
         assert isinstance(about, Rule)
         key = (step, what, job.queue, asked, job.source.created if what == "preemption-delay" else 0)
         if key not in self._rules:
@@ -159,16 +160,10 @@ class Why:
         if kind.form not in (NONE, SLICES):
             free = soon.whole if kind.form == WHOLE else self._open(kind, node)
             if free < kind.devices:
-                each = kind.request.milli if not kind.request.memory_mib else GPU
-                if kind.form == WHOLE:
-                    return "enough-gpu", f"with {count(max(free, 0), 'GPU')} free", (kind.devices - free) * each
-                return (
-                    "enough-gpu",
-                    f"with {count(free, 'GPU')} that has room"
-                    if free == 1
-                    else (f"with {count(free, 'GPU')} that have room"),
-                    (kind.devices - free) * each,
-                )
+                there = count(free, "GPU") if free > 0 else "no GPU"
+                text = f"with {there} free" if kind.form == WHOLE else f"with room on {there}"
+                each = GPU if kind.request.memory_mib else kind.request.milli
+                return "enough-gpu", text, (kind.devices - free) * each
         elif kind.form == SLICES and kind.open_rows(node, soon) is None:
             return "enough-gpu", "without such a slice free", kind.amount[0]
         if kind.cpu > soon.cpu:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from aliquot.core.explain import what_would_help
 from aliquot.core.model import Job, Task, TaskState
 from aliquot.core.plan import Eviction
 from aliquot.errors import NotFound
@@ -43,7 +44,8 @@ def _now(player: Player, job: Job) -> Iterator[str]:
     yield f"{job.name} of project {job.queue} waits for {len(waiting)} of {len(job.tasks)} tasks."
     for reason in player.decided.refusals.get(job.name, ()):
         yield f"{reason.step}: {reason.text}."
-    # What would let it run now, from the core, one sentence for each claim: this is the place for it.
+    for claim in what_would_help(player.world.snapshot(), player.world.policy, player.world.now, job.name):
+        yield f"{claim.text[0].upper()}{claim.text[1:]}."
     if any(task.state is TaskState.GATED for task in waiting):
         yield f"{job.name} is gated: it is not to be scheduled yet."
     if _in_line(job):
@@ -54,7 +56,7 @@ def _place(task: Task) -> str:
     if task.state in (TaskState.SUCCEEDED, TaskState.FAILED):
         return f"has {task.state.value}"
     gpus = ", ".join(str(share.index) for share in task.shares)
-    where = f"on {task.node}" + (f", GPU {gpus}" if gpus else "")
+    where = f"on {task.node}" + (f", {'GPU' if len(task.shares) == 1 else 'GPUs'} {gpus}" if gpus else "")
     words = {TaskState.RUNNING: "runs", TaskState.RESERVED: "has a place that is not free yet"}
     return f"{words.get(task.state, 'is on its way out')} {where}"
 
