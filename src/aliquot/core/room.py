@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
+from operator import mul
 
 from aliquot.core.jobs import BOUND, PENDING, RESERVED, RUNNING, STOPPED, Member
 from aliquot.core.kinds import NONE, PART, SLICES, WHOLE, Kind
@@ -38,7 +39,7 @@ class Room:
         self._order: list[int] = []
         self._cpu_order: list[int] | None = None  # made when first asked for
         self._busy: set[int] = set()
-        self.free = 0  # milli of all devices, soon
+        self.free = 0  # milli of all devices, soon, as they count against quota
         self._log: list[tuple[int, Member, tuple[NodeState, tuple[Row, ...]] | None]] = []
         self._hopeless: dict[int, None] = {}  # kinds that fit nowhere; holds until something is given back
         # Nodes that somebody was stopped on, or on which something was taken back: what failed there may fit now.
@@ -48,7 +49,7 @@ class Room:
         """Sort the nodes, once everybody who holds something has been put in."""
         self._order = sorted(self._key(node) for node in self.nodes if node.sizes)
         self._busy = {node.id for node in self.nodes if node.sizes and node.is_busy()}
-        self.free = sum(sum(node.soon.milli) for node in self.nodes if node.source.ready)
+        self.free = sum(sum(map(mul, node.soon.milli, node.worth)) for node in self.nodes if node.source.ready)
 
     # ---------------------------------------------------------------- orders
 
@@ -79,8 +80,8 @@ class Room:
                 del order[bisect_left(order, old)]
                 insort(order, new)
             shared = False
-            for _, milli, _ in rows:
-                self.free += sign * milli
+            for row, milli, _ in rows:
+                self.free += sign * milli * node.worth[row]
                 shared = shared or milli != GPU
             if shared:
                 if node.is_busy():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aliquot.core.model import GPU, Device, Node, Share
+from aliquot.core.model import GPU, Device, Node, Share, slices_of
 
 # (row, milli, MiB): what is taken of one device.
 Row = tuple[int, int, int]
@@ -33,7 +33,20 @@ class View:
 
 
 class NodeState:
-    __slots__ = ("devices", "id", "name", "now", "profiles", "row_of", "sizes", "soon", "source", "version", "wholes")
+    __slots__ = (
+        "devices",
+        "id",
+        "name",
+        "now",
+        "profiles",
+        "row_of",
+        "sizes",
+        "soon",
+        "source",
+        "version",
+        "wholes",
+        "worth",
+    )
 
     def __init__(self, source: Node, number: int) -> None:
         self.source = source
@@ -44,6 +57,7 @@ class NodeState:
         self.sizes = [device.memory_mib for device in self.devices]
         sliced = any(device.profile for device in self.devices)
         self.profiles: list[str] | None = [device.profile for device in self.devices] if sliced else None
+        self.worth = [slices_of(device.profile) if device.profile else 1 for device in self.devices]  # against quota
         count = len(self.devices)
         plain = sum(not device.profile for device in self.devices) if sliced else count
         foreign = source.foreign

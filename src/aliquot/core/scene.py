@@ -7,7 +7,7 @@ from functools import cached_property
 
 from aliquot.core.jobs import ABSENT, PENDING, RUNNING, STOPPED, STUCK, JobState, Member
 from aliquot.core.kinds import Kinds
-from aliquot.core.model import DEFAULT_POOL, GPU, Amount, Job, Policy, Snapshot, Task, TaskState, slices_of
+from aliquot.core.model import DEFAULT_POOL, GPU, Amount, Job, Policy, Snapshot, Task, TaskState
 from aliquot.core.place import Placer
 from aliquot.core.room import Room
 from aliquot.core.solver import Ledger
@@ -130,10 +130,7 @@ class Scene:
         for state in self.room.nodes:
             node = state.source
             if node.ready and node.pool == self.pool:
-                whole = GPU * len(state.sizes)
-                if state.profiles is not None:
-                    whole = sum(GPU * (slices_of(profile) if profile else 1) for profile in state.profiles)
-                gpu += whole - node.foreign[0]
+                gpu += GPU * sum(state.worth) - node.foreign[0]
                 cpu += node.cpu - node.foreign[1]
                 memory += node.memory - node.foreign[2]
         return (gpu, cpu, memory)

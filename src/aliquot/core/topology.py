@@ -7,6 +7,7 @@ level the fullest that still holds it all, so that empty parts stay whole for ot
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import mul
 
 from aliquot.core.model import Amount, Closeness
 from aliquot.core.rows import NodeState
@@ -101,7 +102,7 @@ def _fullness(nodes: Iterable[NodeState], asked: Amount) -> float:
     free = [0, 0, 0]
     for node in nodes:
         soon = node.soon
-        free[0] += sum(soon.milli)
+        free[0] += sum(soon.milli) if node.profiles is None else sum(map(mul, soon.milli, node.worth))
         free[1] += max(soon.cpu, 0)
         free[2] += max(soon.memory, 0)
     return (

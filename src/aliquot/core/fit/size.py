@@ -13,7 +13,7 @@ def large_enough(task: Task, node: Node, cluster: Cluster) -> Refusal | None:
         there = sum(device.profile == profile and device.healthy for device in node.devices)
         if there < count:
             return Refusal("too-large", Verdict.NEVER, f"has {there} of {profile}")
-    if request.devices:
+    if request.devices and not request.mig:
         there = sum(_could_hold(request.memory_mib, d.memory_mib) for d in node.devices if d.healthy and not d.profile)
         if there < request.devices:
             return Refusal("too-large", Verdict.NEVER, _has(there, request.memory_mib))
