@@ -17,7 +17,7 @@ _QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_b
 
 
 def plans_are_sound(case: Case) -> None:
-    check(case.snapshot, case.policy, plan(case.snapshot, case.policy, case.now))
+    check(case.snapshot, case.policy, plan(case.snapshot, case.policy, case.now), case.now)
 
 
 def order_is_nothing(case: Case, chance: Random) -> None:
@@ -33,7 +33,7 @@ def comes_to_rest(case: Case, lingering: bool) -> None:
 def refusals_are_true(case: Case) -> None:
     rested = settle(case.snapshot, case.policy, case.now)
     decided = plan(rested, case.policy, case.now)
-    for way in Oracle(rested, case.policy, decided.shares["default"]).ways():
+    for way in Oracle(rested, case.policy, decided.shares["default"], case.now).ways():
         raise AssertionError(way)
 
 

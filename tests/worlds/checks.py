@@ -13,18 +13,19 @@ from random import Random
 from typing import TypeVar
 
 from aliquot.core import Bind, Eviction, Job, Plan, Policy, Reservation, Snapshot, Task, TaskState, plan
-from worlds.ground import HOLDS_NOW, Ground, Spot, enough, may_go
+from worlds.ground import HOLDS_NOW, POOL, Ground, Spot, enough, may_go
 
 T = TypeVar("T")
 _STANDS = (TaskState.PENDING, TaskState.RESERVED)
 
 
-def check(snapshot: Snapshot, policy: Policy, decided: Plan) -> None:
-    Check(snapshot, policy, decided).all()
+def check(snapshot: Snapshot, policy: Policy, decided: Plan, now: float = 0) -> None:
+    Check(snapshot, policy, decided, now).all()
 
 
 class Check:
-    def __init__(self, snapshot: Snapshot, policy: Policy, decided: Plan) -> None:
+    def __init__(self, snapshot: Snapshot, policy: Policy, decided: Plan, now: float) -> None:
+        self.now = now
         self.snapshot = snapshot
         self.policy = policy
         self.plan = decided
@@ -44,6 +45,7 @@ class Check:
         self.fits_now()
         self.soon = self.fits_soon()
         self.queues_keep_their_bounds()
+        self.long_enough()
         self.gangs_are_whole()
         self.near_and_apart()
         self.who_waits_knows_why()
@@ -62,7 +64,7 @@ class Check:
         for job, name, (node, shares) in spots:
             task = self.tasks[job, name]
             request, devices = task.request, self.before.free[node].devices
-            assert may_go(task, self.before.nodes[node]), f"{name} may not go to {node}"
+            assert may_go(self.jobs[job], task, self.before.nodes[node]), f"{name} may not go to {node}"
             assert len({share.index for share in shares}) == len(shares), f"{name} has a device twice"
             wanted = sum(count for _, count in request.mig) if request.mig else request.devices
             assert len(shares) == wanted, f"{name} has {len(shares)} of {wanted} devices"
@@ -109,9 +111,9 @@ class Check:
         for name, free in now.free.items():
             assert free.sound, f"more than there is on {name} now"
 
-    def fits_soon(self) -> Ground:
-        """What is promised fits once those who leave have left; who is not spoken of keeps its promise."""
-        soon = Ground(self.snapshot)
+    def fits_soon(self, pool: str = POOL) -> Ground:
+        """What is promised fits once those who leave have left; a promise that is not repeated is withdrawn."""
+        soon = Ground(self.snapshot, pool=pool)
         for gone in self.plan.evictions:
             soon.take(self.jobs[gone.job], self._task(gone))
         for job in self.jobs.values():
@@ -128,10 +130,19 @@ class Check:
 
     def queues_keep_their_bounds(self) -> None:
         """Nobody new takes a queue beyond its limit; what cannot be stopped stays within quota."""
+        pools = {pool: self.fits_soon(pool) for pool in {node.pool for node in self.snapshot.nodes}}
         for one in self.new:
-            asked = self.soon.amount(self._task(one), (one.node, one.shares))
-            over = self.soon.over(self.jobs[one.job], [r for r in range(3) if asked[r]])
+            soon = pools[self.soon.nodes[one.node].pool]
+            asked = soon.amount(self._task(one), (one.node, one.shares))
+            over = soon.over(self.jobs[one.job], [r for r in range(3) if asked[r]])
             assert over is None, f"{one.task}: {over}"
+
+    def long_enough(self) -> None:
+        """Who has not run for its minimum time keeps its minimum of tasks, unless it is moved."""
+        lost = {one.job: one for one in self.plan.evictions if one.rule in ("reclaim", "preempt") and one.to is None}
+        for name, one in lost.items():
+            if self.before.too_new(self.jobs[name], self.jobs[one.by], self.now):
+                assert enough(self.jobs[name], _count(self.jobs[name], self.soon)), f"{name} is stopped too soon"
 
     def gangs_are_whole(self) -> None:
         """All of a minimum or nothing: of what will be there, and of what starts now."""
@@ -140,6 +151,9 @@ class Check:
             if sum(was.values()) and not enough(job, was):
                 continue  # it was not whole before
             will = _count(job, self.soon)
+            there = {task for name, task in self.soon.spots if name == job.name}
+            pools = {self.soon.nodes[self.soon.spots[job.name, t.name][0]].pool for t in job.tasks if t.name in there}
+            assert len(pools) < 2, f"{job.name} is in several pools"
             assert not sum(will.values()) or enough(job, will), f"{job.name} will have {dict(will)}"
             bound = Counter(self._task(one).group for one in self.plan.binds if one.job == job.name)
             touched = {one.task for one in self.plan.evictions}
@@ -182,7 +196,7 @@ def shuffled(snapshot: Snapshot, chance: Random) -> Snapshot:
     return replace(snapshot, nodes=nodes, queues=queues, jobs=_mix(jobs, chance))
 
 
-def after(snapshot: Snapshot, decided: Plan, lingering: bool = False) -> Snapshot:
+def after(snapshot: Snapshot, decided: Plan, lingering: bool = False, now: float = 0) -> Snapshot:
     """Bound tasks run, promises stand, who was evicted waits again (`lingering`: is on its way for one round more)."""
     places = {(one.job, one.task): one for one in (*decided.binds, *decided.reservations)}
     stopped = {(one.job, one.task): one for one in decided.evictions}
@@ -201,7 +215,15 @@ def after(snapshot: Snapshot, decided: Plan, lingering: bool = False) -> Snapsho
             return _waiting(task)
         return replace(task, state=TaskState.FAILED, node="") if task.state is TaskState.RELEASING else task
 
-    jobs = (replace(job, tasks=tuple(moved(job, task) for task in job.tasks)) for job in snapshot.jobs)
+    def begun(job: Job, tasks: tuple[Task, ...]) -> float | None:
+        if not any(task.state is TaskState.RUNNING for task in tasks):
+            return None
+        return job.started if any(task.state is TaskState.RUNNING for task in job.tasks) else now
+
+    jobs = []
+    for job in snapshot.jobs:
+        tasks = tuple(moved(job, task) for task in job.tasks)
+        jobs.append(replace(job, tasks=tasks, started=begun(job, tasks)))
     return replace(snapshot, jobs=tuple(jobs))
 
 
@@ -218,8 +240,8 @@ def settle(snapshot: Snapshot, policy: Policy, now: float = 0, lingering: bool =
     calm = 0
     for _ in range(rounds + 5):
         decided = plan(snapshot, policy, now)
-        check(snapshot, policy, decided)
-        then = after(snapshot, decided, lingering)
+        check(snapshot, policy, decided, now)
+        then = after(snapshot, decided, lingering, now)
         if then == snapshot:
             return snapshot  # planning is a function: the same snapshot has the same plan for ever
         snapshot = then

@@ -31,7 +31,7 @@ from aliquot.core.model import (
     Toleration,
 )
 from aliquot.labels import NODE_TYPE
-from worlds.ground import Ground, enough, least, may_go
+from worlds.ground import HOLDS_NOW, POOL, Ground, enough, least, may_go
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 TOPOLOGY = {"default": ("zone", "rack")}
@@ -54,15 +54,23 @@ def rarely(draw: Draw, one_in: int) -> bool:
 
 @st.composite
 def cases(draw: Draw, tiny: bool = False, plain: bool = False, newest: bool = True) -> Case:
-    """A snapshot and a policy. `plain` leaves out everything but GPUs and queues; without `newest` only the default
+    """A snapshot and a policy. Half of them are contended: one queue has what others want. `plain` leaves out everything but GPUs and queues; without `newest` only the default
     order of victims."""
+    plain = plain or draw(st.booleans())
     nodes = draw(st.lists(_nodes(plain), min_size=1, max_size=3 if tiny else 5))
     nodes = tuple(replace(node, name=f"n{index}") for index, node in enumerate(nodes))
     queues = draw(_trees())
     count = draw(st.integers(1, 6 if tiny else 9))
     parents = {queue.parent for queue in queues}
     leaves = [queue.name for queue in queues if queue.name not in parents]
+    if not tiny and rarely(draw, 6):
+        nodes = (*nodes[:-1], replace(nodes[-1], pool="other"))
     jobs = [draw(_jobs(index, leaves, nodes, tiny, plain)) for index in range(count)]
+    if draw(st.booleans()):
+        hog = draw(st.sampled_from(leaves))
+        runs = draw(st.integers(1, count))
+        held = [replace(job, queue=hog, priority=50, preemptible=True) for job in jobs[:runs]]
+        jobs = [*held, *jobs[runs:]]
     snapshot = Snapshot(nodes, queues, (), TOPOLOGY)
     return Case(_run_some(draw, snapshot, jobs), draw(policies(newest)))
 
@@ -120,7 +128,11 @@ def _trees(draw: Draw) -> tuple[Queue, ...]:
     def grow(parent: str, depth: int) -> None:
         for index in range(draw(st.integers(1, 2 if depth else 3))):
             name = f"{parent}{'pqr'[index]}"
-            queues.append(Queue(name, parent, {"default": draw(_terms())}, created=float(draw(st.integers(0, 2)))))
+            terms = draw(_terms())
+            queue = Queue(name, parent, {"default": terms, "other": terms}, float(draw(st.integers(0, 2))))
+            if rarely(draw, 8):
+                queue = replace(queue, reclaim_min_runtime=100.0, preempt_min_runtime=draw(st.sampled_from([None, 100.0])))
+            queues.append(queue)
             if depth < 2 and rarely(draw, 3):
                 grow(name, depth + 1)
 
@@ -172,6 +184,8 @@ def _jobs(draw: Draw, index: int, leaves: list[str], nodes: tuple[Node, ...], ti
         preemptible=not rarely(draw, 4),
         min_available=draw(st.integers(1, count)) if count > 1 and rarely(draw, 2) else None,
     )
+    if any(node.pool == "other" for node in nodes):
+        job = replace(job, pools=draw(st.sampled_from([(), ("other",), ("default", "other"), ("other", "default")])))
     if count > 1 and rarely(draw, 4):
         job = _grouped(draw, job, nodes, plain)
     return job if plain else _particular(draw, job)
@@ -225,16 +239,23 @@ def _run_some(draw: Draw, snapshot: Snapshot, jobs: list[Job]) -> Snapshot:
     """Some jobs run already, as far as there is room for them; an elastic one with any number above its minimum."""
     for job in jobs:
         if draw(st.booleans()):
-            run = draw(st.integers(0, 2))  # how many of its elastic tasks it lacks
-            placed = _placed(snapshot, job, run)
+            lacking = draw(st.integers(0, 2))  # of its elastic tasks
+            placed = _placed(snapshot, job, lacking)
             if placed is not None:
                 job = replace(placed, started=float(draw(st.sampled_from([0, 500, 990]))))
+            if placed is not None and len(job.tasks) == 1 and rarely(draw, 6):
+                state = draw(st.sampled_from([TaskState.RELEASING, TaskState.EVICTED]))
+                job = replace(job, tasks=(replace(job.tasks[0], state=state),))
+        elif rarely(draw, 15):
+            job = replace(job, tasks=(*job.tasks[:-1], replace(job.tasks[-1], state=TaskState.GATED)))
         snapshot = replace(snapshot, jobs=(*snapshot.jobs, job))
     return snapshot
 
 
 def _placed(snapshot: Snapshot, job: Job, lacking: int) -> Job | None:
-    ground = Ground(replace(snapshot, jobs=(*snapshot.jobs, job)))
+    pool = (job.pools or (POOL,))[0]
+    job = replace(job, pools=(pool,)) if job.pools else job
+    ground = Ground(replace(snapshot, jobs=(*snapshot.jobs, job)), (*HOLDS_NOW, TaskState.RESERVED), pool)
     spots = {}
     minimum = least(job)
     present = dict.fromkeys(minimum, 0)
@@ -262,7 +283,7 @@ def _placed(snapshot: Snapshot, job: Job, lacking: int) -> Job | None:
 
 def _first_fit(ground: Ground, job: Job, task: Task) -> Any:
     for name, node in ground.nodes.items():
-        if not may_go(task, node):
+        if not may_go(job, task, node):
             continue
         for shares in ground.free[name].choices(task.request):
             ground.put(job, task, (name, shares))

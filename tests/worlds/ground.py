@@ -81,8 +81,9 @@ class Free:
 
 
 class Ground:
-    def __init__(self, snapshot: Snapshot, holds: tuple[State, ...] = HOLDS_SOON) -> None:
+    def __init__(self, snapshot: Snapshot, holds: tuple[State, ...] = HOLDS_SOON, pool: str = POOL) -> None:
         self.snapshot = snapshot
+        self.pool = pool  # whose queues are looked at; nodes are there of all pools
         self.nodes = {node.name: node for node in snapshot.nodes}
         self.queues = {queue.name: queue for queue in snapshot.queues}
         self.free = {node.name: Free(node) for node in snapshot.nodes}
@@ -107,6 +108,8 @@ class Ground:
 
     def _count(self, job: Job, task: Task, spot: Spot, sign: int) -> None:
         self.free[spot[0]].add(task.request, spot[1], -sign)
+        if self.nodes[spot[0]].pool != self.pool:
+            return
         amount = self.amount(task, spot)
         for queue in self.path(job.queue):
             for r in range(3):
@@ -117,15 +120,16 @@ class Ground:
     def amount(self, task: Task, spot: Spot) -> Amount:
         """What it counts against quota there."""
         node, shares = spot
-        sizes = [self.free[node].devices[share.index].memory_mib for share in shares]
+        devices = self.free[node].devices
+        sizes = [devices[share.index].memory_mib for share in shares if share.index in devices]
         return (task.request.quota(sizes[0] if sizes else 0), task.request.cpu, task.request.memory)
 
-    def waiting_amount(self, task: Task) -> Amount:
+    def waiting_amount(self, job: Job, task: Task) -> Amount:
         """What it counts while it waits: by the smallest device that it may use."""
         sizes = sorted(
             device.memory_mib
             for node in self.nodes.values()
-            if may_go(task, node)
+            if may_go(job, task, node)
             for device in node.devices
             if device.healthy and device.memory_mib >= task.request.memory_mib
         )
@@ -139,10 +143,26 @@ class Ground:
             queue = found[-1].parent
         return found
 
+    def apart_at(self, one: str, other: str) -> tuple[Queue, Queue]:
+        """The highest queues in which two differ."""
+        ours, theirs = self.path(one)[::-1], self.path(other)[::-1]
+        return next((a, b) for a, b in zip(ours, theirs, strict=False) if a.name != b.name)
+
+    def too_new(self, victim: Job, by: Job, now: float) -> bool:
+        """Whether a job has not yet run for as long as its queues let it: then it keeps its minimum."""
+        above = self.path(victim.queue)
+        if victim.queue == by.queue:
+            times = [queue.preempt_min_runtime for queue in above]
+        else:
+            top = self.apart_at(by.queue, victim.queue)[1]
+            times = [queue.reclaim_min_runtime for queue in above[above.index(top) :]]
+        least = next((time for time in times if time is not None), 0)
+        return victim.started is not None and now - victim.started < least
+
     def over(self, job: Job, resources: Iterable[int] = range(3)) -> str | None:
         """Which queue now holds more than it may, of those above a job."""
         for queue in self.path(job.queue):
-            terms = queue.terms(POOL)
+            terms = queue.terms(self.pool)
             for r in resources:
                 if beyond(self.used[queue.name][r], terms.limit[r]):
                     return f"{queue.name} is over its limit of {'GPU CPU memory'.split()[r]}"
@@ -216,9 +236,11 @@ def matches(rule: Neighbours, labels: Mapping[str, str]) -> bool:
     return all(labels.get(key) == value for key, value in rule.labels)
 
 
-def may_go(task: Task, node: Node) -> bool:
+def may_go(job: Job, task: Task, node: Node) -> bool:
     """Whether a task may be on a node at all."""
     request = task.request
+    if node.pool not in (job.pools or (POOL,)):
+        return False
     if not node.ready or any(node.labels.get(key) != value for key, value in task.selector.items()):
         return False
     if task.node_types and node.labels.get(NODE_TYPE) not in task.node_types:

@@ -32,6 +32,7 @@ class Oracle:
     snapshot: Snapshot
     policy: Policy
     shares: Mapping[str, Amount]  # fair shares by queue
+    now: float = 0
     work: int = 0
 
     def ways(self) -> Iterator[str]:
@@ -59,25 +60,26 @@ class Oracle:
 
     def _preempt(self, job: Job, tasks: Sequence[Task]) -> str | None:
         """Lower priority in the same queue makes way."""
-        return self._take(
-            job, tasks, [one for one in self._others(job) if one.queue == job.queue and one.priority < job.priority]
-        )
+        ground = Ground(self.snapshot)
+        victims = [one for one in self._others(job) if one.queue == job.queue and one.priority < job.priority]
+        return self._take(job, tasks, [one for one in victims if not ground.too_new(one, job, self.now)])
 
     def _reclaim(self, job: Job, tasks: Sequence[Task]) -> str | None:
         """Who stays within its share takes from queues that hold more than they may keep."""
         ground = Ground(self.snapshot)
-        asked = self._asked(ground, tasks)
+        asked = self._asked(ground, job, tasks)
         quota = ground.queues[job.queue].terms(POOL).quota
         if not within(ground.used[job.queue], asked, self.shares[job.queue]):
             return None
         if not job.preemptible and not within(ground.fixed[job.queue], asked, quota):
             return None
-        return self._take(job, tasks, [one for one in self._others(job) if one.queue != job.queue], fair=True)
+        victims = [one for one in self._others(job) if one.queue != job.queue]
+        return self._take(job, tasks, [one for one in victims if not ground.too_new(one, job, self.now)], fair=True)
 
     def _consolidate(self, job: Job, tasks: Sequence[Task]) -> str | None:
         """Others move, and all of them find a place."""
         ground = Ground(self.snapshot)
-        asked = self._asked(ground, tasks)
+        asked = self._asked(ground, job, tasks)
         idle = sum(sum(free.milli.values()) for free in ground.free.values())
         if not job.preemptible or idle < asked[0]:
             return None
@@ -88,7 +90,7 @@ class Oracle:
 
     def _take(self, job: Job, tasks: Sequence[Task], victims: list[Job], fair: bool = False) -> str | None:
         ground = Ground(self.snapshot)
-        asked = self._asked(ground, tasks)
+        asked = self._asked(ground, job, tasks)
         owed = all(
             within(self._held(ground, job, queue, fair), asked, queue.terms(POOL).quota)
             for queue in ground.path(job.queue)
@@ -135,7 +137,7 @@ class Oracle:
         nobody has changed places with those it took from."""
         pieces: dict[tuple[str, str], list[Amount]] = {}
         for victim, tasks in units:
-            ours, theirs = apart_at(ground, job.queue, victim.queue)
+            ours, theirs = ground.apart_at(job.queue, victim.queue)
             for piece in chunks(victim, tasks):
                 amounts = [ground.amount(task, ground.spots[victim.name, task.name]) for task in piece]
                 pieces.setdefault((ours.name, theirs.name), []).append(added(amounts))
@@ -167,14 +169,14 @@ class Oracle:
 
     # ---------------------------------------------------------------- places
 
-    def _asked(self, ground: Ground, tasks: Iterable[Task]) -> Amount:
-        return added(ground.waiting_amount(task) for task in tasks)
+    def _asked(self, ground: Ground, job: Job, tasks: Iterable[Task]) -> Amount:
+        return added(ground.waiting_amount(job, task) for task in tasks)
 
     def _try(self, job: Job, tasks: Sequence[Task], units: Iterable[Unit], moving: bool = False) -> str | None:
         """Stop these, and look for places; with `moving` for all of them too."""
         ground = Ground(self.snapshot)
         stopped = [(victim, task) for victim, some in units for task in some]
-        asked = self._asked(ground, tasks)
+        asked = self._asked(ground, job, tasks)
         for victim, task in stopped:
             ground.take(victim, task)
         resources = [r for r in range(3) if asked[r]]
@@ -197,7 +199,7 @@ class Oracle:
             return True
         job, task = wanted[0]
         for name, node in ground.nodes.items():
-            if not may_go(task, node):
+            if not may_go(job, task, node):
                 continue
             for shares in ground.free[name].choices(task.request):
                 self._spend()
@@ -272,12 +274,6 @@ def _gives(used: Sequence[int], pieces: Sequence[Amount], bounds: Sequence[Bound
             return False
         left = [have - gone for have, gone in zip(left, piece, strict=True)]
     return True
-
-
-def apart_at(ground: Ground, one: str, other: str) -> tuple[Queue, Queue]:
-    """The highest queues in which two differ."""
-    ours, theirs = ground.path(one)[::-1], ground.path(other)[::-1]
-    return next((a, b) for a, b in zip(ours, theirs, strict=False) if a.name != b.name)
 
 
 def added(amounts: Iterable[Amount]) -> Amount:

@@ -25,6 +25,7 @@ from aliquot.core.victims import Consolidate, Cost, Preempt, Rule, Tenants, Unit
 if TYPE_CHECKING:
     from aliquot.core.scene import Scene
 
+Offer = tuple[Cost, list[Unit]]
 # Up to this many units, all ways to choose among them are tried before a job is refused, and this many ways at most:
 # work, not time, so that plans are the same everywhere.
 _FEW = 12
@@ -182,7 +183,7 @@ class Solver:
             if not offers:
                 break
             offer, i = min(offers, key=lambda one: (one[0][0], one[0][1].id))
-            if self._stop(offer[2]):
+            if self._stop(offer[2], kind, offer[1]):
                 found = offer[1]
                 break
             ledgers[i].set_aside()  # not allowed now; perhaps for somebody else
@@ -198,7 +199,7 @@ class Solver:
                 if offer is not None:
                     offers.append((offer[0], node.id, node, offer[1]))
         for _, _, node, units in sorted(offers, key=lambda one: one[:2]):
-            if self._stop(units):
+            if self._stop(units, kind, node):
                 return node
         return None
 
@@ -220,12 +221,11 @@ class Solver:
     def gained(self) -> list[NodeState]:
         return self._room.gained
 
-    def offer(self, kind: Kind, node: NodeState, leaves: list[QueueState]) -> tuple[Cost, list[Unit]] | None:
+    def offer(self, kind: Kind, node: NodeState, leaves: list[QueueState]) -> Offer | None:
         """The cheapest units that make room on a node: as few as can be, the smallest that is large enough last."""
-        rule = self._rule
-        if (kind.near or kind.apart or self._room.neighbours.watched) and not self._neighbourly(kind, node):
-            return None
-        units = [unit for leaf in leaves for unit in self._tenants.units_on(node, leaf, rule)]
+        units = [unit for leaf in leaves for unit in self._tenants.units_on(node, leaf, self._rule)]
+        if self._minds(kind):
+            return self._pick_by_trial(kind, node, units)
         self._many = len(leaves) > 1
         best = self._pick(kind, node, units)
         single = [unit for unit in units if len(unit) == 1]
@@ -282,19 +282,40 @@ class Solver:
         standing = tuple(one.saturation(taken.get(one)) for one in queue.path[::-1]) if self._many else ()
         return (standing, rows, tuple(-one for one in self._cost(unit)), unit[0].job.name)
 
-    def _neighbourly(self, kind: Kind, node: NodeState) -> bool:
-        return self._room.neighbours.allows(kind, node)
+    def _minds(self, kind: Kind) -> bool:
+        """Whether it matters who is near."""
+        return bool(kind.near or kind.apart or self._room.neighbours.watched)
 
-    def _stop(self, units: list[Unit]) -> bool:
-        """Stop these, if each may go at its turn and the whole is not too much."""
+    def _pick_by_trial(self, kind: Kind, node: NodeState, units: list[Unit]) -> Offer | None:
+        """Where it matters who is near, whoever goes may be in the way as a neighbour too: stop one after the other
+        until the task may come."""
+        chosen: list[Unit] = []
+        mark = self._room.mark()
+        found = False
+        for unit in sorted(units, key=lambda unit: (self._cost(unit), unit[0].job.name)):
+            chosen.append(unit)
+            self._stop_all([unit])
+            if kind.fits(node, node.soon) and self._room.neighbours.allows(kind, node):
+                found = True
+                break
+        self._room.undo(mark)
+        if not found:
+            return None
+        everybody = list(dict.fromkeys(member for unit in chosen for member in unit))
+        return (*self._cost(everybody), self._room.rank(kind, node)), chosen
+
+    def _stop(self, units: Sequence[Unit], kind: Kind | None = None, node: NodeState | None = None) -> bool:
+        """Stop these, if each may go at its turn and the task may then come to the node."""
         mark = self._room.mark()
         for unit in units:
             if not self._rule.gives(unit[0].job.queue):
                 self._room.undo(mark)
                 return False
-            for member in unit:
-                if member.state == RUNNING:
-                    self._room.stop(member)
+            self._stop_all([unit])
+        if kind is not None and node is not None and self._minds(kind):
+            if not self._room.neighbours.allows(kind, node):
+                self._room.undo(mark)
+                return False
         return True
 
     # ---------------------------------------------------------------- afterwards
@@ -363,9 +384,6 @@ def _free(node: NodeState, view: View, unit: Iterable[Member], gone: set[Member]
         if member.node is node and member not in gone:
             request = member.task.request
             node.give(view, request.cpu, request.memory, member.rows)
-
-
-Offer = tuple[Cost, list[Unit]]
 
 
 class Ledger:

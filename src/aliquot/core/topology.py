@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import mul
 
-from aliquot.core.model import Amount, Closeness
+from aliquot.core.model import GPU, Amount, Closeness
 from aliquot.core.rows import NodeState
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -43,7 +43,8 @@ class Topologies:
         held: Iterable[NodeState],
         holding: bool = True,
     ) -> Iterator[Stages]:
-        """Sets of nodes to try in turn. `held`: where the job is already. `holding`: only parts with enough free."""
+        """Sets of nodes to try in turn. `held`: where the job is already. `holding`: only parts with enough free; if
+        not, those that would have enough if they were empty."""
         levels = self._levels.get(closeness.topology, ())
         places = self._places_of(closeness.topology)
         wanted = [label for label in (closeness.preferred, closeness.required) if label is not None]
@@ -61,6 +62,8 @@ class Topologies:
                 yield self._stages(list(nodes), places, innermost, asked)
                 return
             for part in _ranked(known, places, level, asked, holding):
+                if not holding and asked[0] > sum(GPU * sum(node.worth) for node in part):
+                    continue
                 if level == innermost or not closeness.preferred:
                     yield [part]
                 else:
