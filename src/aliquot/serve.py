@@ -34,7 +34,7 @@ from aliquot.store.informer import Informers
 from aliquot.store.sqlite import SqliteBody
 from aliquot.store.typed import Store
 from aliquot.telemetry import logs
-from aliquot.types import Namespace, Node, Pod, Project, Workload
+from aliquot.types import Department, Namespace, Node, Pod, Project, Workload
 
 log = structlog.get_logger()
 _STOP_SECONDS = 5  # for answers under way; watches end at once
@@ -149,7 +149,7 @@ def _deciding(body: Body, service: Service, agent: LocalAgent | None) -> list[Co
     runs = [Projects(store, of(Project), of(Namespace)).loop.run()]
     if agent is not None:
         runs.append(Workloads(store, of(Workload), of(Pod), of(Namespace)).loop.run())
-        runs.append(Scheduler(store, of(Node), of(Pod), of(Project), of(Namespace), of(Workload)).run())
+        runs.append(Scheduler(store, of(Node), of(Pod), of(Project), of(Department), of(Namespace), of(Workload)).run())
     return runs
 
 

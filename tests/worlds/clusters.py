@@ -60,19 +60,19 @@ def cases(draw: Draw, tiny: bool = False, plain: bool = False, newest: bool = Tr
     nodes = draw(st.lists(_nodes(plain), min_size=1, max_size=3 if tiny else 5))
     nodes = tuple(replace(node, name=f"n{index}") for index, node in enumerate(nodes))
     queues = draw(_trees())
-    count = draw(st.integers(1, 6 if tiny else 9))
+    count = draw(st.integers(2, 6 if tiny else 9))
     parents = {queue.parent for queue in queues}
     leaves = [queue.name for queue in queues if queue.name not in parents]
     if not tiny and rarely(draw, 6):
         nodes = (*nodes[:-1], replace(nodes[-1], pool="other"))
     jobs = [draw(_jobs(index, leaves, nodes, tiny, plain)) for index in range(count)]
+    runs = 0
     if draw(st.booleans()):
-        hog = draw(st.sampled_from(leaves))
-        runs = draw(st.integers(1, count))
+        hog, runs = draw(st.sampled_from(leaves)), draw(st.integers(1, count))
         held = [replace(job, queue=hog, priority=50, preemptible=True) for job in jobs[:runs]]
         jobs = [*held, *jobs[runs:]]
     snapshot = Snapshot(nodes, queues, (), TOPOLOGY)
-    return Case(_run_some(draw, snapshot, jobs), draw(policies(newest)))
+    return Case(_run_some(draw, snapshot, jobs, runs), draw(policies(newest)))
 
 
 @st.composite
@@ -235,10 +235,11 @@ def _particular(draw: Draw, job: Job) -> Job:
     return replace(job, tasks=tuple(replace(task, **fields) for task in job.tasks)) if fields else job
 
 
-def _run_some(draw: Draw, snapshot: Snapshot, jobs: list[Job]) -> Snapshot:
-    """Some jobs run already, as far as there is room for them; an elastic one with any number above its minimum."""
-    for job in jobs:
-        if draw(st.booleans()):
+def _run_some(draw: Draw, snapshot: Snapshot, jobs: list[Job], sure: int) -> Snapshot:
+    """Some jobs run already, as far as there is room for them, the first ones surely; an elastic one with any number
+    above its minimum."""
+    for index, job in enumerate(jobs):
+        if index < sure or draw(st.integers(0, 4)) < (1 if sure else 3):
             lacking = draw(st.integers(0, 2))  # of its elastic tasks
             placed = _placed(snapshot, job, lacking)
             if placed is not None:

@@ -38,10 +38,14 @@ def priority_class(workload: Workload) -> str:
 
 def is_preemptible(pod: Pod) -> bool:
     """Whether a pod may be stopped for others: decided by its priority alone, as on Kubernetes."""
+    return priority_of(pod) < _NON_PREEMPTIBLE
+
+
+def priority_of(pod: Pod) -> int:
     value = PRIORITY_VALUES.get(pod.spec.priority_class_name)
     if value is None:
-        value = 50 if pod.spec.priority is None else pod.spec.priority
-    return value < _NON_PREEMPTIBLE
+        return 50 if pod.spec.priority is None else pod.spec.priority
+    return value
 
 
 def pod_of(workload: Workload, project: str) -> Pod:

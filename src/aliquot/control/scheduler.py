@@ -9,22 +9,37 @@ the same device twice; should it happen all the same, the node refuses.
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 
 import structlog
 
 from aliquot import labels
 from aliquot.control.snapshot import job_name, snapshot_of
-from aliquot.core import Bind, Plan, Refusal, Share, Verdict, plan
+from aliquot.core import Bind, Plan, Policy, Refusal, Share, Verdict, plan
 from aliquot.errors import NotFound, PlatformError
 from aliquot.store.informer import Informer, Key
 from aliquot.store.typed import Store
-from aliquot.types import KINDS, Amounts, DeviceShare, Namespace, Node, Pod, Project, Workload, encode, shares_text
+from aliquot.types import (
+    KINDS,
+    Amounts,
+    Department,
+    DeviceShare,
+    Namespace,
+    Node,
+    Pod,
+    Project,
+    Workload,
+    encode,
+    shares_text,
+)
 from aliquot.types import Refusal as ShownRefusal
 
 # Changes come in bursts; a moment's patience makes one plan of them. Short enough that nobody sees it.
 _DEBOUNCE_SECONDS = 0.005
 _RETRY_SECONDS = 1.0
+# What is carried out so far: starting jobs. Stopping them for others comes with the writing of evictions.
+_POLICY = Policy(steps=("allocate",))
 log = structlog.get_logger()
 
 
@@ -35,16 +50,17 @@ class Scheduler:
         nodes: Informer[Node],
         pods: Informer[Pod],
         projects: Informer[Project],
+        departments: Informer[Department],
         namespaces: Informer[Namespace],
         workloads: Informer[Workload],
     ) -> None:
         self._store = store
-        self._nodes, self._pods, self._projects = nodes, pods, projects
+        self._nodes, self._pods, self._projects, self._departments = nodes, pods, projects, departments
         self._namespaces, self._workloads = namespaces, workloads
         self._assumed: dict[str, tuple[str, tuple[Share, ...]]] = {}
         self._bell = asyncio.Event()
         pods.listen(self._pod_changed)
-        for informer in (nodes, projects, namespaces):
+        for informer in (nodes, projects, departments, namespaces):
             informer.listen(self._changed)
         workloads.listen(self._workload_changed)
 
@@ -66,7 +82,9 @@ class Scheduler:
 
     async def run(self) -> None:
         """Until cancelled."""
-        for informer in (self._nodes, self._pods, self._projects, self._namespaces, self._workloads):
+        for informer in (
+            self._nodes, self._pods, self._projects, self._departments, self._namespaces, self._workloads,
+        ):  # fmt: skip
             await informer.synced.wait()
         while True:
             await self._bell.wait()
@@ -84,7 +102,10 @@ class Scheduler:
             job_name(workload.metadata.namespace, workload.metadata.name): workload.metadata.created or 0.0
             for workload in self._workloads
         }
-        decided = plan(snapshot_of(self._nodes, self._pods, self._projects, spaces, self._assumed, ages))
+        snapshot = snapshot_of(
+            self._nodes, self._pods, self._projects, self._departments, spaces, self._assumed, ages,
+        )  # fmt: skip
+        decided = plan(snapshot, _POLICY, time.time())
         await self._apply(decided)
 
     async def _apply(self, decided: Plan) -> None:
@@ -133,7 +154,7 @@ def _shown(reason: Refusal) -> ShownRefusal:
         step=reason.step,
         code=reason.code,
         text=reason.text,
-        missing=Amounts(gpu=reason.missing_gpu or None),
+        missing=Amounts(gpu=reason.missing[0] or None, cpu=reason.missing[1] or None, memory=reason.missing[2] or None),
         nodes=reason.nodes,
         final=reason.verdict is Verdict.NEVER,
     )

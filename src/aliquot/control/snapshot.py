@@ -4,14 +4,30 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from aliquot import labels, units
-from aliquot.control.pods import is_preemptible, request_of
-from aliquot.core import Device, Job, Node, Queue, Request, Share, Snapshot, Task, TaskState
-from aliquot.core.model import Taint, Toleration
+from aliquot.control.pods import is_preemptible, priority_of, request_of
+from aliquot.core import (
+    Device,
+    Job,
+    Node,
+    Queue,
+    Request,
+    Share,
+    Snapshot,
+    Taint,
+    Task,
+    TaskState,
+    Terms,
+    Toleration,
+)
 from aliquot.errors import Invalid
-from aliquot.types import Namespace, Pod, Project, devices_of, shares_of
+from aliquot.types import Department, Namespace, Pod, Project, devices_of, shares_of
 from aliquot.types import Node as NodeObject
+from aliquot.types.common import Weights
+from aliquot.types.organisation import DEFAULT_POOL, DepartmentSpec, ProjectSpec, terms
+from aliquot.types.organisation import Terms as SpecTerms
 
 _FINISHED = ("Succeeded", "Failed")
 _NO_AGES: Mapping[str, float] = {}
@@ -23,6 +39,7 @@ def snapshot_of(
     nodes: Iterable[NodeObject],
     pods: Iterable[Pod],
     projects: Iterable[Project],
+    departments: Iterable[Department],
     namespaces: Mapping[str, Namespace],
     assumed: Assumed,
     ages: Mapping[str, float] = _NO_AGES,
@@ -36,7 +53,7 @@ def snapshot_of(
         _job(namespace, group, members, namespaces, assumed, ages) for (namespace, group), members in groups.items()
     ]
     return Snapshot(
-        tuple(_node(node) for node in nodes), tuple(_queue(project) for project in projects), tuple(filter(None, jobs))
+        tuple(_node(node) for node in nodes), tuple(queues_of(projects, departments)), tuple(filter(None, jobs))
     )
 
 
@@ -75,6 +92,7 @@ def _job(
         queue=labels.project_of(place.metadata.labels) if place else "",
         tasks=tasks,
         created=ages.get(name, min(pod.metadata.created or 0 for pod in members)),
+        priority=max(priority_of(pod) for pod in members),
         preemptible=all(is_preemptible(pod) for pod in members),
     )
 
@@ -137,13 +155,58 @@ def _node(node: NodeObject) -> Node:
     )
 
 
-def _queue(project: Project) -> Queue:
-    spec = project.spec
+def queues_of(projects: Iterable[Project], departments: Iterable[Department]) -> list[Queue]:
+    """Projects under their departments. One whose department does not exist (yet) stands alone."""
+    known = {department.metadata.name: department for department in departments}
+    projects = list(projects)
+    queues = [_queue(project.metadata.name, project.spec, _parent(project, known)) for project in projects]
+    for name, department in known.items():
+        own = [project.spec for project in projects if (project.spec.department or labels.DEFAULT_DEPARTMENT) == name]
+        queues.append(_department(name, department, own))
+    return queues
+
+
+def _parent(project: Project, known: Mapping[str, Department]) -> str:
+    name = project.spec.department or labels.DEFAULT_DEPARTMENT
+    return department_queue(name) if name in known else ""
+
+
+def department_queue(name: str) -> str:
+    """A department may have the name of a project."""
+    return f"department/{name}"
+
+
+def _queue(name: str, spec: ProjectSpec | DepartmentSpec, parent: str = "") -> Queue:
+    pools = (DEFAULT_POOL, *spec.pools)
     return Queue(
-        name=project.metadata.name,
-        gpu=spec.quota.gpu or 0,
-        cpu=spec.quota.cpu,
-        memory=spec.quota.memory,
-        gpu_limit=spec.limit.gpu,
-        over_quota=spec.over_quota,
+        name=name,
+        parent=parent,
+        pools={pool: _terms(terms(spec, pool)) for pool in pools},
+        reclaim_min_runtime=spec.reclaim_min_runtime,
+        preempt_min_runtime=spec.preempt_min_runtime,
     )
+
+
+def _department(name: str, department: Department, projects: list[ProjectSpec]) -> Queue:
+    """One without GPUs of its own has the sum of its projects' quotas: nobody need set both."""
+    queue = _queue(department_queue(name), department.spec)
+    if department.spec.quota.gpu:
+        return queue
+    total = sum(spec.quota.gpu for spec in projects)
+    default = queue.terms(DEFAULT_POOL)
+    return replace(queue, pools={**queue.pools, DEFAULT_POOL: replace(default, quota=(total, *default.quota[1:]))})
+
+
+def _terms(told: SpecTerms) -> Terms:
+    quota, limit, weight = told.quota, told.limit, told.over_quota_weight or Weights()
+    return Terms(
+        quota=(quota.gpu, quota.cpu, quota.memory),
+        limit=(limit.gpu, limit.cpu, limit.memory),
+        weight=(_weight(weight.gpu), _weight(weight.cpu), _weight(weight.memory)),
+        over_quota=told.over_quota,
+        priority=100 if told.priority is None else told.priority,
+    )
+
+
+def _weight(milli: int | None) -> float:
+    return 1.0 if milli is None else milli / 1000

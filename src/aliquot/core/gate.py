@@ -71,7 +71,7 @@ def refusal(queue: QueueState, asked: Amount, fixed: bool) -> Refusal | None:
 def _over(queue: QueueState, r: int, asked: int, held: int, most: int, code: str, word: str, why: str) -> Refusal:
     kind = "department" if queue.children else "project"
     text = (
-        f"{kind} {queue.name} holds {amount_text(held, r)} of its {word} of {amount_text(most, r)}"
+        f"{kind} {queue.shown} holds {amount_text(held, r)} of its {word} of {amount_text(most, r)}"
         f" and this asks for {amount_text(asked, r)} more{why}"
     )
     missing = [0, 0, 0]

@@ -312,10 +312,10 @@ class Solver:
                 self._room.undo(mark)
                 return False
             self._stop_all([unit])
-        if kind is not None and node is not None and self._minds(kind):
-            if not self._room.neighbours.allows(kind, node):
-                self._room.undo(mark)
-                return False
+        minds = kind is not None and node is not None and self._minds(kind)
+        if minds and not self._room.neighbours.allows(kind, node):  # type: ignore[arg-type]  # they were asked for
+            self._room.undo(mark)
+            return False
         return True
 
     # ---------------------------------------------------------------- afterwards

@@ -64,6 +64,12 @@ class QueueState:
         self.allowance: Bound = (0, 0, 0)
         self.scale: Amount = NOTHING
 
+    @property
+    def shown(self) -> str:
+        """Its name for people; a department may have the name of a project, and is told apart by what stands before
+        the slash."""
+        return self.name.rpartition("/")[2]
+
     def hold(self, amount: Amount, fixed: bool, sign: int = 1) -> None:
         """Count an amount here and above; with sign -1 take it back."""
         gpu, cpu, memory = amount
