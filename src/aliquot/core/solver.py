@@ -9,7 +9,7 @@ and whoever goes is given another place if there is one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from aliquot.core import gate
 from aliquot.core.jobs import RUNNING, STOPPED, JobState, Member
 from aliquot.core.kinds import WHOLE, Kind
+from aliquot.core.model import GPU
 from aliquot.core.room import Mark, Room
 from aliquot.core.rows import NodeState, View
 from aliquot.core.tree import QueueState
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from aliquot.core.scene import Scene
 
 Offer = tuple[Cost, list[Unit]]
+_NOBODY: frozenset[Member] = frozenset()
 # Up to this many units, all ways to choose among them are tried before a job is refused, and this many ways at most:
 # work, not time, so that plans are the same everywhere.
 _FEW = 12
@@ -227,6 +229,9 @@ class Solver:
         if self._minds(kind):
             return self._pick_by_trial(kind, node, units)
         self._many = len(leaves) > 1
+        best = self._pick_whole(kind, node, units) if kind.form == WHOLE and not self._many else None
+        if best is not None:
+            return (*best[0], self._room.rank(kind, node)), best[1]
         best = self._pick(kind, node, units)
         single = [unit for unit in units if len(unit) == 1]
         if len(single) < len(units) and single:  # a few spare tasks may do where a whole job would go otherwise
@@ -269,6 +274,33 @@ class Solver:
                     for r in range(3):
                         sums[r] += member.amount[r]
         return None
+
+    def _pick_whole(self, kind: Kind, node: NodeState, units: Sequence[Unit]) -> Offer | None:
+        """The same for the common case, by counting: single tasks of one queue that have whole devices. None where it
+        is not that simple."""
+        missing = kind.devices - node.soon.whole
+        sized: list[tuple[int, Cost, str, Unit]] = []
+        for unit in units:
+            rows = unit[0].rows
+            if len(unit) > 1 or not rows or rows[0][1] != GPU:
+                return None
+            sized.append((-len(rows), self._cost(unit), unit[0].job.name, unit))
+        sized.sort()
+        chosen: list[Unit] = []
+        while missing > 0:
+            enough = [one for one in sized if -one[0] >= missing]
+            if not sized:
+                return None
+            best = min(enough, key=lambda one: one[1:3]) if enough else sized[0]
+            sized.remove(best)
+            chosen.append(best[3])
+            missing += best[0]
+        view = node.soon.copy()
+        for unit in chosen:
+            _free(node, view, unit, _NOBODY)
+        if not chosen or not kind.fits(node, view):
+            return None
+        return self._cost([unit[0] for unit in chosen]), chosen
 
     def _does(self, kind: Kind, node: NodeState, view: View, unit: Unit, gone: set[Member]) -> bool:
         """Whether the task fits once this unit is gone too."""
@@ -379,7 +411,7 @@ def _rows_here(unit: Unit, node: NodeState) -> int:
     return sum(len(member.rows) for member in unit if member.node is node)
 
 
-def _free(node: NodeState, view: View, unit: Iterable[Member], gone: set[Member]) -> None:
+def _free(node: NodeState, view: View, unit: Iterable[Member], gone: Set[Member]) -> None:
     for member in unit:
         if member.node is node and member not in gone:
             request = member.task.request
