@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from aliquot.core.jobs import JobState, Member
 from aliquot.core.outcome import Outcome
+from aliquot.core.rules import Consolidate, Preempt, Reclaim, Rule
 from aliquot.core.scene import Scene
 from aliquot.core.solver import Solver
 from aliquot.core.turns import Turns
-from aliquot.core.victims import Consolidate, Preempt, Reclaim, Rule
 
 RULES: dict[str, type[Rule]] = {rule.step: rule for rule in (Consolidate, Reclaim, Preempt)}
 
@@ -32,7 +32,7 @@ def displace(scene: Scene, jobs: Sequence[JobState], step: str, outcome: Outcome
             why = refused(scene, rule)
             key = (rule.scope, *signature(scene, job, members))
             if why is None and key not in failed:
-                stopped = Solver(scene, scene.tenants, rule, scene.ledgers).solve(members)
+                stopped = Solver(scene, rule).solve(members)
                 if stopped is not None:
                     failed.clear()
                     outcome.stop(stopped, job, step)

@@ -19,10 +19,11 @@ from aliquot.core.kinds import Kind
 from aliquot.core.outcome import Outcome
 from aliquot.core.room import Mark
 from aliquot.core.rows import NodeState
+from aliquot.core.rules import Consolidate, Rule
 from aliquot.core.scene import Scene
+from aliquot.core.tenants import Unit, by_job
 from aliquot.core.tree import QueueState
 from aliquot.core.turns import Turns
-from aliquot.core.victims import Consolidate, Rule, Unit, by_job
 
 _MOVED_AT_MOST = 16  # jobs that one consolidation considers
 

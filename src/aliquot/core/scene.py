@@ -8,12 +8,12 @@ from functools import cached_property
 from aliquot.core.jobs import ABSENT, PENDING, RUNNING, STOPPED, STUCK, JobState, Member
 from aliquot.core.kinds import Kinds
 from aliquot.core.model import DEFAULT_POOL, GPU, Amount, Job, Policy, Snapshot, Task, TaskState
+from aliquot.core.offers import Ledger
 from aliquot.core.place import Placer
 from aliquot.core.room import Room
-from aliquot.core.solver import Ledger
+from aliquot.core.tenants import Costs, Tenants
 from aliquot.core.topology import Topologies
 from aliquot.core.tree import Tree
-from aliquot.core.victims import Costs, Tenants
 
 _GONE = (TaskState.SUCCEEDED, TaskState.FAILED)
 

@@ -1,33 +1,29 @@
 """Room for a job at the expense of others, with as little disruption as possible.
 
-One solver for the three rules of `victims`. First it counts: what cannot be enough is refused without a search. Then
-tasks choose nodes one after the other, a free one where there is one, else the node that is cheapest to clear. Costs
-are kept per kind of task and queue in heaps, and worked out again only for nodes that changed; so a thousand jobs that
-take one GPU each, or one job that takes a thousand, cost about the same per GPU. In the end whoever need not go stays,
-and whoever goes is given another place if there is one.
+One solver for the three `rules`. Tasks choose nodes one after the other, a free one where there is one, else the node
+that is cheapest to clear (`offers`). In the end whoever need not go stays, and whoever goes is given another place if
+there is one. Where few could go and this finds nothing, all ways are tried before the job is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
-from heapq import heapify, heappop, heappush, heapreplace
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
 from aliquot.core import gate
 from aliquot.core.jobs import RUNNING, STOPPED, JobState, Member
-from aliquot.core.kinds import WHOLE, Kind
-from aliquot.core.model import GPU
+from aliquot.core.kinds import Kind
+from aliquot.core.offers import Ledger, Offers
 from aliquot.core.room import Mark, Room
-from aliquot.core.rows import NodeState, View
+from aliquot.core.rows import NodeState
+from aliquot.core.rules import Consolidate, Preempt, Rule
+from aliquot.core.tenants import Unit, by_job
 from aliquot.core.tree import QueueState
-from aliquot.core.victims import Consolidate, Cost, Preempt, Rule, Tenants, Unit, by_job
 
 if TYPE_CHECKING:
     from aliquot.core.scene import Scene
 
-Offer = tuple[Cost, list[Unit]]
-_NOBODY: frozenset[Member] = frozenset()
 # Up to this many units, all ways to choose among them are tried before a job is refused, and this many ways at most:
 # work, not time, so that plans are the same everywhere.
 _FEW = 12
@@ -35,16 +31,13 @@ _WAYS_TRIED = 200
 
 
 class Solver:
-    def __init__(self, scene: Scene, tenants: Tenants, rule: Rule, ledgers: dict[object, Ledger]) -> None:
-        self._scene = scene
+    def __init__(self, scene: Scene, rule: Rule) -> None:
         self._room: Room = scene.room
         self._placer = scene.placer
-        self._tenants = tenants
+        self._tenants = scene.tenants
+        self._ledgers = scene.ledgers
         self._rule = rule
-        self._ledgers = ledgers
-        self._costs = scene.costs
-        self._by_priority = rule.step == "preempt"
-        self._many = False  # whether several queues are looked at together
+        self._offers = Offers(scene, rule)
         bound = scene.policy.disruption_bound
         self._most = None if bound is None or rule.owed else bound * max(rule.asked[0], 1)
 
@@ -92,7 +85,7 @@ class Solver:
         if not units or len(units) > _FEW:
             return None
         mark = room.mark()
-        self._stop_all(units)
+        self._offers.stop(units)
         helps = self._placer.place(job, members, promise_only=True)
         room.undo(mark)
         if not helps:  # if even that does not do, nothing does
@@ -104,7 +97,7 @@ class Solver:
                 if tried > _WAYS_TRIED:
                     return None
                 mark = room.mark()
-                self._stop_all(some)
+                self._offers.stop(some)
                 if self._placer.place(job, members, promise_only=True) and self._fit_queues(job):
                     found = self._finish(mark, members)
                     if found is not None:
@@ -118,7 +111,7 @@ class Solver:
     def _rearrange(self, members: Sequence[Member], units: Sequence[Unit]) -> list[Member] | None:
         """New places for all of them at once, whoever comes first."""
         mark = self._room.mark()
-        self._stop_all(units)
+        self._offers.stop(units)
         stopped = [member for member in self._room.since(mark) if member.state == STOPPED]
         if (
             self._placer.arrange([*members, *stopped])
@@ -129,12 +122,6 @@ class Solver:
                 return stopped
         self._room.undo(mark)
         return None
-
-    def _stop_all(self, units: Iterable[Unit]) -> None:
-        for unit in units:
-            for member in unit:
-                if member.state == RUNNING:
-                    self._room.stop(member)
 
     def _all_units(self) -> list[Unit]:
         """Everybody who could go, cheapest first."""
@@ -147,7 +134,7 @@ class Solver:
                 units |= dict.fromkeys(self._tenants.units_on(self._room.nodes[number], leaf, rule))
                 if len(units) > _FEW:
                     return list(units)
-        return sorted(units, key=lambda unit: (self._cost(unit), unit[0].task.name))
+        return sorted(units, key=lambda unit: (self._offers.cost(unit), unit[0].task.name))
 
     # ---------------------------------------------------------------- choosing whom to stop
 
@@ -178,10 +165,10 @@ class Solver:
             return self._cheapest_of(kind, choices, nodes)
         ledgers = [self._ledger(kind, leaves) for leaves in choices]
         for ledger in ledgers:
-            ledger.refresh(self)
+            ledger.refresh(self._offers)
         found = None
         while True:
-            offers = [(offer, i) for i, ledger in enumerate(ledgers) if (offer := ledger.best(self))]
+            offers = [(offer, i) for i, ledger in enumerate(ledgers) if (offer := ledger.best(self._offers))]
             if not offers:
                 break
             offer, i = min(offers, key=lambda one: (one[0][0], one[0][1].id))
@@ -197,7 +184,7 @@ class Solver:
         offers = []
         for node in nodes:
             for leaves in choices:
-                offer = self.offer(kind, node, leaves) if kind.mask[node.id] else None
+                offer = self._offers.offer(kind, node, leaves) if kind.mask[node.id] else None
                 if offer is not None:
                     offers.append((offer[0], node.id, node, offer[1]))
         for _, _, node, units in sorted(offers, key=lambda one: one[:2]):
@@ -209,132 +196,8 @@ class Solver:
         key = (kind.id, self._rule.scope, tuple(leaf.name for leaf in leaves))
         found = self._ledgers.get(key)
         if found is None:
-            found = self._ledgers[key] = Ledger(self, kind, leaves)
+            found = self._ledgers[key] = Ledger(self._offers, kind, leaves)
         return found
-
-    def candidates(self, leaves: list[QueueState]) -> list[NodeState]:
-        """Nodes with tasks of these queues."""
-        numbers: dict[int, None] = {}
-        for leaf in leaves:
-            numbers |= self._tenants.by_queue.get(leaf, {})
-        return [self._room.nodes[number] for number in numbers]
-
-    @property
-    def gained(self) -> list[NodeState]:
-        return self._room.gained
-
-    def offer(self, kind: Kind, node: NodeState, leaves: list[QueueState]) -> Offer | None:
-        """The cheapest units that make room on a node: as few as can be, the smallest that is large enough last."""
-        units = [unit for leaf in leaves for unit in self._tenants.units_on(node, leaf, self._rule)]
-        if self._minds(kind):
-            return self._pick_by_trial(kind, node, units)
-        self._many = len(leaves) > 1
-        best = self._pick_whole(kind, node, units) if kind.form == WHOLE and not self._many else None
-        if best is not None:
-            return (*best[0], self._room.rank(kind, node)), best[1]
-        best = self._pick(kind, node, units)
-        single = [unit for unit in units if len(unit) == 1]
-        if len(single) < len(units) and single:  # a few spare tasks may do where a whole job would go otherwise
-            other = self._pick(kind, node, single)
-            if other is not None and (best is None or other[0] < best[0]):
-                best = other
-        if best is None:
-            return None
-        return (*best[0], self._room.rank(kind, node)), best[1]
-
-    def _cost(self, members: Sequence[Member]) -> Cost:
-        return self._costs.of(members, self._by_priority)
-
-    def _pick(self, kind: Kind, node: NodeState, units: Sequence[Unit]) -> tuple[Cost, list[Unit]] | None:
-        rule = self._rule
-        view = node.soon.copy()
-        left = [(unit, _rows_here(unit, node)) for unit in units]
-        chosen: list[Unit] = []
-        gone: set[Member] = set()
-        taken: dict[QueueState, list[int]] = {}
-        while left:
-            missing = kind.devices - view.whole if kind.form == WHOLE else 0
-            allowed = [one for one in left if rule.gives(one[0][0].job.queue, taken)] if taken else left
-            enough = [unit for unit, rows in allowed if rows >= missing and self._does(kind, node, view, unit, gone)]
-            if enough:
-                chosen.append(min(enough, key=lambda unit: (self._cost(unit), unit[0].job.name)))
-                everybody = chosen[0] if len(chosen) == 1 else list(dict.fromkeys(m for one in chosen for m in one))
-                return self._cost(everybody), chosen
-            if not allowed:
-                return None
-            largest = max(allowed, key=lambda one: self._weight(one[0], one[1], taken))
-            left.remove(largest)
-            unit = largest[0]
-            _free(node, view, unit, gone)
-            gone.update(unit)
-            chosen.append(unit)
-            for queue in unit[0].job.queue.path:
-                sums = taken.setdefault(queue, [0, 0, 0])
-                for member in unit:
-                    for r in range(3):
-                        sums[r] += member.amount[r]
-        return None
-
-    def _pick_whole(self, kind: Kind, node: NodeState, units: Sequence[Unit]) -> Offer | None:
-        """The same for the common case, by counting: single tasks of one queue that have whole devices. None where it
-        is not that simple."""
-        missing = kind.devices - node.soon.whole
-        sized: list[tuple[int, Cost, str, Unit]] = []
-        for unit in units:
-            rows = unit[0].rows
-            if len(unit) > 1 or not rows or rows[0][1] != GPU:
-                return None
-            sized.append((-len(rows), self._cost(unit), unit[0].job.name, unit))
-        sized.sort()
-        chosen: list[Unit] = []
-        while missing > 0:
-            enough = [one for one in sized if -one[0] >= missing]
-            if not sized:
-                return None
-            best = min(enough, key=lambda one: one[1:3]) if enough else sized[0]
-            sized.remove(best)
-            chosen.append(best[3])
-            missing += best[0]
-        view = node.soon.copy()
-        for unit in chosen:
-            _free(node, view, unit, _NOBODY)
-        if not chosen or not kind.fits(node, view):
-            return None
-        return self._cost([unit[0] for unit in chosen]), chosen
-
-    def _does(self, kind: Kind, node: NodeState, view: View, unit: Unit, gone: set[Member]) -> bool:
-        """Whether the task fits once this unit is gone too."""
-        trial = view.copy()
-        _free(node, trial, unit, gone)
-        return kind.fits(node, trial)
-
-    def _weight(self, unit: Unit, rows: int, taken: dict[QueueState, list[int]]) -> tuple[object, ...]:
-        """Who goes first where one is not enough: of the queue furthest above its due, the largest, the cheapest."""
-        queue = unit[0].job.queue
-        standing = tuple(one.saturation(taken.get(one)) for one in queue.path[::-1]) if self._many else ()
-        return (standing, rows, tuple(-one for one in self._cost(unit)), unit[0].job.name)
-
-    def _minds(self, kind: Kind) -> bool:
-        """Whether it matters who is near."""
-        return bool(kind.near or kind.apart or self._room.neighbours.watched)
-
-    def _pick_by_trial(self, kind: Kind, node: NodeState, units: list[Unit]) -> Offer | None:
-        """Where it matters who is near, whoever goes may be in the way as a neighbour too: stop one after the other
-        until the task may come."""
-        chosen: list[Unit] = []
-        mark = self._room.mark()
-        found = False
-        for unit in sorted(units, key=lambda unit: (self._cost(unit), unit[0].job.name)):
-            chosen.append(unit)
-            self._stop_all([unit])
-            if kind.fits(node, node.soon) and self._room.neighbours.allows(kind, node):
-                found = True
-                break
-        self._room.undo(mark)
-        if not found:
-            return None
-        everybody = list(dict.fromkeys(member for unit in chosen for member in unit))
-        return (*self._cost(everybody), self._room.rank(kind, node)), chosen
 
     def _stop(self, units: Sequence[Unit], kind: Kind | None = None, node: NodeState | None = None) -> bool:
         """Stop these, if each may go at its turn and the task may then come to the node."""
@@ -343,8 +206,8 @@ class Solver:
             if not self._rule.gives(unit[0].job.queue):
                 self._room.undo(mark)
                 return False
-            self._stop_all([unit])
-        minds = kind is not None and node is not None and self._minds(kind)
+            self._offers.stop([unit])
+        minds = kind is not None and node is not None and self._offers.minds(kind)
         if minds and not self._room.neighbours.allows(kind, node):  # type: ignore[arg-type]  # they were asked for
             self._room.undo(mark)
             return False
@@ -356,7 +219,7 @@ class Solver:
         """Where there is room but a queue may not hold more, somebody below that queue makes way."""
         while (full := gate.broken(job.queue, job.fixed)) is not None:
             units = [
-                (self._cost(unit), unit)
+                (self._offers.cost(unit), unit)
                 for leaf in self._rule.leaves()
                 if full in leaf.path and self._rule.gives(leaf)
                 for number in self._tenants.by_queue.get(leaf, {})
@@ -405,76 +268,3 @@ class Solver:
 
 def _deserving(members: Iterable[Member]) -> list[tuple[JobState, list[Member]]]:
     return sorted(by_job(members).items(), key=lambda item: item[0].order())
-
-
-def _rows_here(unit: Unit, node: NodeState) -> int:
-    return sum(len(member.rows) for member in unit if member.node is node)
-
-
-def _free(node: NodeState, view: View, unit: Iterable[Member], gone: Set[Member]) -> None:
-    for member in unit:
-        if member.node is node and member not in gone:
-            request = member.task.request
-            node.give(view, request.cpu, request.memory, member.rows)
-
-
-class Ledger:
-    """What clearing each node for a kind of task would cost, cheapest first. An offer holds until its node changes."""
-
-    def __init__(self, solver: Solver, kind: Kind, leaves: list[QueueState]) -> None:
-        self._kind = kind
-        self._leaves = leaves
-        self._heap: list[tuple[Cost, int]] = []
-        self._aside: list[tuple[Cost, int]] = []
-        self._nodes: dict[int, NodeState] = {}
-        self._offers: dict[int, tuple[int, Offer | None]] = {}  # by node: the version it was made for, and itself
-        self._seen = len(solver.gained)
-        for node in solver.candidates(leaves):
-            if kind.mask[node.id]:
-                self._nodes[node.id] = node
-                offer = self._ask(solver, node)
-                if offer is not None:
-                    self._heap.append((offer[0], node.id))
-        heapify(self._heap)
-
-    def _ask(self, solver: Solver, node: NodeState) -> Offer | None:
-        known = self._offers.get(node.id)
-        if known is not None and known[0] == node.version:
-            return known[1]
-        offer = solver.offer(self._kind, node, self._leaves)
-        self._offers[node.id] = (node.version, offer)
-        return offer
-
-    def refresh(self, solver: Solver) -> None:
-        """Where somebody was stopped it may be cheaper now, or possible at all."""
-        gained = solver.gained
-        if self._seen < len(gained):
-            for node in dict.fromkeys(gained[self._seen :]):
-                if node.id in self._nodes:
-                    before = self._offers.get(node.id)
-                    offer = self._ask(solver, node)
-                    if offer is not None and (before is None or before[1] is None or before[1][0] != offer[0]):
-                        heappush(self._heap, (offer[0], node.id))
-            self._seen = len(gained)
-
-    def best(self, solver: Solver) -> tuple[Cost, NodeState, list[Unit]] | None:
-        heap = self._heap
-        while heap:
-            known, number = heap[0]
-            node = self._nodes[number]
-            offer = self._ask(solver, node)
-            if offer is None:
-                heappop(heap)
-            elif offer[0] != known:
-                heapreplace(heap, (offer[0], number))
-            else:
-                return offer[0], node, offer[1]
-        return None
-
-    def set_aside(self) -> None:
-        self._aside.append(heappop(self._heap))
-
-    def restore(self) -> None:
-        for entry in self._aside:
-            heappush(self._heap, entry)
-        self._aside.clear()

@@ -15,8 +15,8 @@ from aliquot.core.kinds import NONE, SLICES, WHOLE, Kind
 from aliquot.core.model import GPU, NOTHING, Amount
 from aliquot.core.plan import Refusal, Verdict
 from aliquot.core.rows import NodeState
+from aliquot.core.rules import Reclaim, Rule
 from aliquot.core.scene import Scene
-from aliquot.core.victims import Reclaim, Rule
 from aliquot.core.wording import amount_text, amounts_text, count, memory_text, request_text
 
 _HOLDERS_NAMED = 3

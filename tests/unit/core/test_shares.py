@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from aliquot.core.shares import Claim, divide
 
-ALL = 1_000_000  # more than there is
 
-
-def claim(quota: float | None, wanted: float = 1000, weight: float = 1, name: str = "q", **more: float) -> Claim:
-    return Claim(name, None if quota is None else round(quota * 1000), round(wanted * 1000), weight, **more)  # type: ignore[arg-type]
+def claim(quota: float | None, wanted: float = 1000, weight: float = 1, name: str = "q", **more: Any) -> Claim:
+    return Claim(name, None if quota is None else round(quota * 1000), round(wanted * 1000), weight, **more)
 
 
 def shares(total: float, *claims: Claim, unit: int = 1, usage_weight: float = 0) -> list[float]:

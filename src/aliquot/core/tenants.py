@@ -1,0 +1,136 @@
+"""Who could be stopped where, what stops together, and what it costs.
+
+A *unit* is what stops together: one task above its job's minimum, or all that is left of a job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from aliquot.core.jobs import RUNNING, JobState, Member
+from aliquot.core.model import Amount
+from aliquot.core.rows import NodeState
+from aliquot.core.tree import QueueState
+
+if TYPE_CHECKING:
+    from aliquot.core.rules import Rule
+    from aliquot.core.scene import Scene
+
+Unit = tuple[Member, ...]
+Cost = tuple[float, ...]
+
+
+class Tenants:
+    """Who could be stopped where: running tasks of jobs that may be stopped, by node and by queue."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.by_node: dict[int, dict[QueueState, list[Member]]] = {}
+        self.by_queue: dict[QueueState, dict[int, None]] = {}
+        self.amount: dict[QueueState, int] = {}  # GPUs in milli
+        self.largest: dict[QueueState, int] = {}
+        self.lowest: dict[QueueState, int] = {}  # priority
+        for job in scene.jobs:
+            if job.fixed:
+                continue
+            total = 0
+            for member in job.members:
+                if member.state == RUNNING and member.home is not None:
+                    node = member.home[0]
+                    self.by_node.setdefault(node.id, {}).setdefault(job.queue, []).append(member)
+                    self.by_queue.setdefault(job.queue, {})[node.id] = None
+                    total += member.amount[0]
+            if not total and not any(member.state == RUNNING for member in job.members):
+                continue
+            queue, priority = job.queue, job.source.priority
+            self.amount[queue] = self.amount.get(queue, 0) + total
+            self.largest[queue] = max(self.largest.get(queue, 0), total)
+            self.lowest[queue] = min(self.lowest.get(queue, priority), priority)
+
+    def units_on(self, node: NodeState, leaf: QueueState, rule: Rule) -> list[Unit]:
+        """What could stop on a node: tasks above a minimum one by one, then whole jobs."""
+        units: list[Unit] = []
+        seen: set[JobState] = set()
+        for member in self.by_node.get(node.id, {}).get(leaf, ()):
+            job = member.job
+            if member.state != RUNNING or job in seen or not rule.admits(job):
+                continue
+            if len(job.members) == 1:
+                if not rule.protected(job):
+                    units.append((member,))
+                continue
+            seen.add(job)
+            units += _units_of(job, node, rule.protected(job))
+        return units
+
+
+def _units_of(job: JobState, node: NodeState, protected: bool) -> list[Unit]:
+    units: list[Unit] = []
+    single: set[Member] = set()
+    for one in job.sets:
+        spare = one.present - one.least
+        here = [m for m in one.members if m.state == RUNNING and m.home is not None and m.home[0] is node]
+        for member in here[::-1][: max(spare, 0)]:
+            units.append((member,))
+            single.add(member)
+    if protected:
+        return units
+    rest = tuple(member for member in job.members if member.state == RUNNING and member.home is not None)
+    if any(member not in single and member.home is not None and member.home[0] is node for member in rest):
+        units.append(rest)
+    return units
+
+
+def by_job(members: Iterable[Member]) -> dict[JobState, list[Member]]:
+    jobs: dict[JobState, list[Member]] = {}
+    for member in members:
+        jobs.setdefault(member.job, []).append(member)
+    return jobs
+
+
+def chunks(job: JobState, members: Sequence[Member]) -> list[Amount]:
+    amounts = [member.home[2] for member in members if member.home is not None]
+    if len(amounts) < 2 or job.present:  # what is left is its minimum: those who went were above it
+        return amounts
+    spare = sum(max(len(one.members) - one.least, 0) for one in job.sets)
+    singles, rest = amounts[: min(spare, len(amounts))], amounts[min(spare, len(amounts)) :]
+    return [*singles, (sum(a[0] for a in rest), sum(a[1] for a in rest), sum(a[2] for a in rest))] if rest else singles
+
+
+def lost_work(member: Member, now: float) -> float:
+    """GPU-seconds that stopping it throws away: since it started, or since it last saved."""
+    job = member.job.source
+    since = max(job.started if job.started is not None else now, job.saved if job.saved is not None else float("-inf"))
+    return max(now - since, 0) * max(member.amount[0], 1)
+
+
+class Costs:
+    """How much stopping tasks disturbs: fewest tasks, fewest GPUs, lowest priority, least work lost, newest. Inside
+    one queue lowest priority comes first of all."""
+
+    def __init__(self, now: float) -> None:
+        self._now = now
+        self._known: dict[Member, Cost] = {}
+
+    def one(self, member: Member) -> Cost:
+        found = self._known.get(member)
+        if found is None:
+            job = member.job.source
+            gpu = member.amount[0]
+            found = (1, gpu, job.priority, lost_work(member, self._now), -job.created)
+            self._known[member] = found
+        return found
+
+    def of(self, members: Sequence[Member], by_priority: bool) -> Cost:
+        if len(members) == 1:
+            total = self.one(members[0])
+        else:
+            each = [self.one(member) for member in members]
+            total = (
+                len(each),
+                sum(one[1] for one in each),
+                max(one[2] for one in each),
+                sum(one[3] for one in each),
+                min(one[4] for one in each),
+            )
+        return (total[2], *total) if by_priority else total
