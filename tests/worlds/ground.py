@@ -198,10 +198,12 @@ class Ground:
         return True
 
     def neighbourly(self, job: Job, task: Task) -> bool:
-        """Whether a task that has a place may be there, for the sake of those who are near."""
-        here = self.nodes[self.spots[job.name, task.name][0]].labels
+        """Whether a task that has a place may be there, for the sake of those who are near. Each node pool is a
+        cluster of its own."""
+        home = self.nodes[self.spots[job.name, task.name][0]]
+        here = home.labels
         for (name, other), (node, _) in self.spots.items():
-            if (name, other) == (job.name, task.name):
+            if (name, other) == (job.name, task.name) or self.nodes[node].pool != home.pool:
                 continue
             there, theirs = self.nodes[node].labels, self.jobs[name]
             for rule, labels in ((job.apart, theirs.labels), (theirs.apart, job.labels)):

@@ -103,13 +103,13 @@ class Offers:
         """The same for the common case, by counting: single tasks of one queue that have whole devices. None where it
         is not that simple."""
         missing = kind.devices - node.soon.whole
-        sized: list[tuple[int, Cost, str, Unit]] = []
+        sized: list[tuple[int, Cost, tuple[str, str], Unit]] = []
         for unit in units:
             rows = unit[0].rows
             if len(unit) > 1 or not rows or rows[0][1] != GPU:
                 return None
-            sized.append((-len(rows), self.cost(unit), unit[0].job.name, unit))
-        sized.sort()
+            sized.append((-len(rows), self.cost(unit), (unit[0].job.name, unit[0].task.name), unit))
+        sized.sort(key=lambda one: one[:3])
         chosen: list[Unit] = []
         while missing > 0:
             enough = [one for one in sized if -one[0] >= missing]
