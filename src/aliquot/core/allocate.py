@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from aliquot.core import gate
 from aliquot.core.jobs import BOUND, PENDING, RESERVED, JobState, Member, satisfied
 from aliquot.core.outcome import Outcome
+from aliquot.core.room import counted
 from aliquot.core.scene import Scene
 from aliquot.core.turns import Turns
 
@@ -19,7 +20,7 @@ def allocate(scene: Scene, jobs: Sequence[JobState], outcome: Outcome) -> list[J
     while job := turns.pop():
         why = ""
         for members in job.options() if job.source.groups else (job.next_tasks(),):
-            if not gate.passes(job.queue, placer.asked(members), job.fixed):
+            if not gate.passes(job.queue, placer.least(members), job.fixed):
                 why = why or "gate"
             elif not placer.place(job, members):
                 why = "room"
@@ -51,9 +52,11 @@ def _hold(scene: Scene, member: Member) -> bool:
     """Whether its place is still to be had, and is now held for it."""
     node = scene.room.by_name.get(member.task.node)
     kind = scene.placer.kind(member)
-    if node is None or not kind.mask[node.id] or not gate.passes(member.job.queue, kind.amount, member.job.fixed):
+    if node is None or not kind.mask[node.id]:
         return False
     rows = node.rows_of(member.task.shares)
+    if not gate.passes(member.job.queue, counted(kind, node, rows), member.job.fixed):
+        return False
     soon = node.soon
     if (
         len(rows) != len(member.task.shares)
@@ -69,12 +72,12 @@ def _hold(scene: Scene, member: Member) -> bool:
 
 def _start(scene: Scene, job: JobState, members: list[Member]) -> None:
     room = scene.room
-    free = [member for member in members if room.can_start(member)]
     mark = room.mark()
-    for member in free:
+    for member in members:
         if room.can_start(member):
             room.start(member)
-    if free and (len(free) == len(members) or _enough(job)):
+    started = [member for member in members if member.state == BOUND]
+    if started and (len(started) == len(members) or _enough(job)):
         return
     room.undo(mark)
     # Not all of them can start there yet. Perhaps they can elsewhere.

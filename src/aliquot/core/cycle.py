@@ -99,7 +99,7 @@ def _run(scene: Scene, jobs: list[Job], outcome: Outcome) -> list[Job]:
     for step in ("consolidate", "reclaim", "preempt"):
         if step in steps and waiting:
             waiting = move(scene, waiting, step, outcome)
-    return [job.source for job in waiting]
+    return [job.source for job in waiting if not job.present]  # who has something here stays here
 
 
 def _ready(scene: Scene, jobs: list[JobState], outcome: Outcome) -> list[JobState]:
@@ -120,7 +120,4 @@ def _ready(scene: Scene, jobs: list[JobState], outcome: Outcome) -> list[JobStat
                 continue
         if state.next_tasks():
             ready.append(state)
-        elif state.waiting():
-            text = "too few of its tasks exist yet to start together"
-            outcome.refuse(state.name, Refusal("incomplete", Verdict.NOT_NOW, text))
     return ready

@@ -40,7 +40,7 @@ def displace(scene: Scene, jobs: Sequence[JobState], step: str, outcome: Outcome
                     break
                 failed.add(key)
         else:
-            if rule is not None:
+            if rule is not None and why != "gate":  # which was told already
                 outcome.note(job, step, why or "no-arrangement", rule)
             waiting.append(job)
     return waiting

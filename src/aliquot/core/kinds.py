@@ -26,6 +26,7 @@ class Kind:
         "form",
         "id",
         "labels",
+        "least",
         "mask",
         "memory",
         "near",
@@ -34,7 +35,7 @@ class Kind:
         "task",
     )
 
-    def __init__(self, number: int, task: Task, job: Job, mask: bytes, smallest_mib: int) -> None:
+    def __init__(self, number: int, task: Task, job: Job, mask: bytes, sizes: tuple[int, ...]) -> None:
         request = task.request
         self.id = number
         self.task = task  # one of them, to tell a refusal by
@@ -45,8 +46,10 @@ class Kind:
         self.devices = request.devices
         self.form = SLICES if request.mig else NONE if not request.devices else WHOLE if request.whole else PART
         self.needs: dict[int, tuple[int, int]] = {}
-        # While it waits it counts by the smallest device it may use.
-        self.amount: Amount = (request.quota(smallest_mib), request.cpu, request.memory)
+        # While it waits it counts by the smallest device it may use; on the largest it would count least.
+        fitting = [size for size in sizes if size >= request.memory_mib] or [0]
+        self.amount: Amount = (request.quota(fitting[0]), request.cpu, request.memory)
+        self.least: Amount = (request.quota(fitting[-1]), request.cpu, request.memory)
         self.near: Neighbours | None = job.near
         self.apart: Neighbours | None = job.apart
         self.labels: Mapping[str, str] = job.labels
@@ -172,9 +175,7 @@ class Kinds:
         found = self._kinds.get(key)
         if found is None:
             mask, sizes = self._mask(task)
-            needed = request.memory_mib
-            smallest = next((size for size in sizes if size >= needed), 0)
-            found = Kind(len(self._kinds), task, job, mask, smallest)
+            found = Kind(len(self._kinds), task, job, mask, sizes)
             self._kinds[key] = found
         return found
 

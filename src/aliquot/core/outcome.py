@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aliquot.core.jobs import BOUND, RESERVED, JobState, Member
-from aliquot.core.plan import Bind, Eviction, Place, Plan, Refusal, Reservation
+from aliquot.core.plan import Bind, Eviction, Place, Plan, Refusal, Reservation, Verdict
 from aliquot.core.scene import Scene
 from aliquot.core.why import Why
+
+INCOMPLETE = Refusal("incomplete", Verdict.NOT_NOW, "too few of its tasks exist yet to start together")
+NOT_TRIED = Refusal("not-tried", Verdict.NOT_NOW, "no step of the scheduling policy starts it")
 
 # (step, what stood in the way, what it was about): turned into a refusal only for those who wait in the end.
 Note = tuple[str, str, object]
@@ -65,9 +68,12 @@ class Outcome:
         for scene in scenes:
             why = Why(scene)
             for job in scene.jobs:
-                notes = self._notes.get(job)
-                if notes and job.waiting():
-                    told.setdefault(job.name, []).extend(why.refusal(job, *note) for note in notes)
+                if not (job.waits and job.waiting()):
+                    continue
+                for note in self._notes.get(job, ()):
+                    told.setdefault(job.name, []).append(why.refusal(job, *note))
+                if job.name not in told:
+                    told[job.name] = [INCOMPLETE if not job.next_tasks() else NOT_TRIED]
         return {name: tuple(told[name]) for name in sorted(told)}
 
 

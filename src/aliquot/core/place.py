@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 
+from aliquot.core import gate
 from aliquot.core.jobs import BOUND, RUNNING, STOPPED, Branch, JobState, Member, TaskSet
 from aliquot.core.kinds import PART, Kind, Kinds
 from aliquot.core.model import Amount, Closeness
@@ -46,6 +47,13 @@ class Placer:
             gpu, cpu, memory = gpu + amount[0], cpu + amount[1], memory + amount[2]
         return (gpu, cpu, memory)
 
+    def least(self, members: Sequence[Member]) -> Amount:
+        """What they would count if each had the device on which it counts least."""
+        if len(members) == 1:
+            return self.kind(members[0]).least
+        amounts = [self.kind(member).least for member in members]
+        return (sum(a[0] for a in amounts), sum(a[1] for a in amounts), sum(a[2] for a in amounts))
+
     def asks(self, job: JobState) -> Amount:
         """What it would start next."""
         return self.asked(job.next_tasks())
@@ -69,8 +77,23 @@ class Placer:
         if node is None:
             self.failed = kind
             return False
+        mark = self.room.mark()
         self._put(member, kind, node, promise_only)
-        return True
+        if kind.least is kind.amount or kind.least == kind.amount:
+            return True
+        job = member.job
+        if gate.broken(job.queue, job.fixed) is None:
+            return True
+        # It counts for less on a larger device, and then it may be allowed.
+        self.room.undo(mark)
+        for size in sorted({size for one in self.room.nodes for size in one.sizes}, reverse=True):
+            other = self.room.best(kind, [one for one in self.room.nodes if size in one.sizes], promise_only)
+            if other is not None:
+                self._put(member, kind, other, promise_only)
+                if gate.broken(job.queue, job.fixed) is None:
+                    return True
+                self.room.undo(mark)
+        return False
 
     def _put(self, member: Member, kind: Kind, node: NodeState, promise_only: bool) -> None:
         if member.home is not None and self._best_at_home(member, kind, node):
