@@ -103,7 +103,7 @@ def test_more_gpus_than_any_node_has() -> None:
     world.pending("x", gpu=16)
     (reason,) = world.plan().refusals["x"]
     assert reason.verdict is Verdict.NEVER
-    assert "16 GPUs fit on no node of this cluster" in reason.text
+    assert reason.text == "16 GPUs fit on no node of this cluster (2 nodes with 8 GPUs)"
 
 
 def test_interactive_stays_within_quota() -> None:
@@ -181,7 +181,7 @@ def test_releasing_no_longer_counts_against_quota() -> None:
 def test_node_that_is_not_ready() -> None:
     """Nothing goes to a node that is not ready."""
     world = cluster([gpus(8, ready=False)], {"a": quota(8)}).pending("x", gpu=1)
-    assert world.plan().refusals["x"][0].text == "1 GPU fits on no node now (1 node: not ready)"
+    assert world.plan().refusals["x"][0].text == "1 GPU fits on no node now (1 node not ready)"
 
 
 def test_unhealthy_device() -> None:

@@ -85,7 +85,7 @@ def _told(task: Task, refused: list[tuple[str, Refusal]]) -> Refusal:
     parts = []
     for _, said in sorted(groups.items(), key=lambda item: (item[1][0].verdict is Verdict.NEVER, item[0])):
         counts = Counter(one.text for one in said)
-        parts += [f"{count} {'node' if count == 1 else 'nodes'}: {text}" for text, count in sorted(counts.items())]
+        parts += [f"{count} {'node' if count == 1 else 'nodes'} {text}" for text, count in sorted(counts.items())]
     nearest = min((f for _, f in refused if f.verdict is verdict), key=lambda f: (f.missing_gpu or 1 << 60, f.code))
     where = "on no node of this cluster" if final else "on no node now"
     text = f"{_asked(task)} {where} ({'; '.join(parts)})"

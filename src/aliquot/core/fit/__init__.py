@@ -14,6 +14,7 @@ from aliquot.core.room import Free
 
 Rule = Callable[[Task, Free], Refusal | None]
 # Cheap and final ones first: the first refusal is the one that is told.
+# Its text goes on after "2 nodes": "with 1 GPU free", "not ready".
 RULES: tuple[Rule, ...] = (is_ready, allowed_place, enough_devices, enough_compute)
 
 

@@ -13,12 +13,13 @@ def enough_devices(task: Task, free: Free) -> Refusal | None:
         return None
     possible = [device for device in free.devices.values() if _fits_empty(task, device.memory_mib)]
     if len(possible) < wanted:
-        return Refusal("too-large", Verdict.NEVER, f"has {len(possible)} GPUs that are large enough")
+        which = " that are large enough" if task.request.memory_mib else ""
+        return Refusal("too-large", Verdict.NEVER, f"with {_spelt(len(possible))}{which}")
     open_ = sum(_fits(task, free, index) for index in free.devices)
     if open_ >= wanted:
         return None
     missing = (wanted - open_) * (task.request.milli or GPU)
-    return Refusal("enough-gpu", Verdict.NOT_NOW, f"{_spelt(open_)} free", missing_gpu=missing)
+    return Refusal("enough-gpu", Verdict.NOT_NOW, f"with {_spelt(open_)} free", missing_gpu=missing)
 
 
 def choose(task: Task, free: Free) -> tuple[Share, ...]:
