@@ -37,6 +37,10 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 # --- on workloads
 CREATED_BY = "aliquot.dev/created-by"  # annotation: "cli" when the command line made it
+FILLED_BY = "aliquot.dev/filled-by"  # annotation: the template and policies that filled it in, and which fields
+
+# --- on events
+WORKLOAD_UID = "aliquot.dev/workload-uid"  # of the workload it is about, also where it names one of its pods
 
 # --- on pods
 WORKLOAD = "aliquot.dev/workload"

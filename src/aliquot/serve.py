@@ -22,9 +22,11 @@ import uvicorn
 
 from aliquot.agent.local import LocalAgent, local_agent
 from aliquot.control.bootstrap import bootstrap
+from aliquot.control.events import Chronicle
 from aliquot.control.garbage import Garbage
 from aliquot.control.projects import Projects
 from aliquot.control.scheduler import Scheduler
+from aliquot.control.usage import Usage
 from aliquot.control.workloads import Workloads
 from aliquot.errors import Invalid, PlatformError
 from aliquot.folder import Folder
@@ -149,7 +151,9 @@ def _deciding(body: Body, service: Service, agent: LocalAgent | None) -> list[Co
     runs = [Projects(store, of(Project), of(Namespace)).loop.run()]
     if agent is not None:
         runs.append(Workloads(store, of(Workload), of(Pod), of(Namespace)).loop.run())
+        runs.append(Chronicle(store, of(Workload), of(Pod)).loop.run())
         runs.append(Scheduler(store, of(Node), of(Pod), of(Project), of(Department), of(Namespace), of(Workload)).run())
+        runs.append(Usage(store, of(Pod), of(Namespace), of(Project), of(Department), of(Node)).run())
     return runs
 
 

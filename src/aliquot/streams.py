@@ -28,6 +28,8 @@ class LogOptions:
     limit_bytes: int | None = None
     # Bytes from the log's beginning: go on from exactly there. Wins over tail_lines and since.
     offset: int | None = None
+    # Of the pod with this uid, and of no other that has its name now; empty: whoever has the name.
+    pod_uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,10 @@ class Streams(Protocol):
         """Pieces of the log, in order. `Conflict` says why there is none (not started, image unknown)."""
 
     def log_start(self, pod: Pod, options: LogOptions) -> int | None:
-        """At which offset of the log `logs` will begin, so that a reader can go on after a break; None: not known."""
+        """At which offset of the log `logs` will begin, so that a reader can go on after a break; None: not known.
+
+        `Conflict` as for `logs`.
+        """
 
     async def exec(self, pod: Pod, command: Sequence[str], *, tty: bool, size: TerminalSize) -> Session:
         """Start a command in the pod's main container. `Conflict` when it does not run."""

@@ -62,6 +62,16 @@ def quantity(value: object) -> Bytes:
     return Bytes(_whole(number.to_integral_value(), value))
 
 
+def exact(value: object) -> Decimal:
+    """Any number or amount, also a negative one or a part: -1, 0.5, "0.5", "64Gi"."""
+    text = str(value).strip()
+    found = None if isinstance(value, bool) else _QUANTITY.match(text.removeprefix("-"))
+    if found is None:
+        raise ValueError(f"must be a number or an amount such as 512Mi, not {_shown(value)}")
+    number = Decimal(found[1]) * _SUFFIXES[found[2] or ""]
+    return -number if text.startswith("-") else number
+
+
 def quantity_text(count: int) -> str:
     """The shortest exact spelling: 4294967296 -> 4Gi, 1500000 -> 1500k, 7 -> 7."""
     if count == 0:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import signal
 import sys
+import time
 
+from aliquot.agent.machine import Backoff
 from aliquot.agent.runtimes import linux
+from aliquot.types.pod import ContainerState
 from bodies.running import until
 from pods.world import World, pod, shell
 
@@ -106,3 +110,24 @@ async def test_no_gap_in_the_log(world: World) -> None:
         ended = await world.phase(seen, "Succeeded", "Failed")
         log = await world.log(ended)
     assert log == "".join(f"{i}\n" for i in range(count))
+
+
+async def test_cut_off_between_two_starts(world: World) -> None:
+    """A platform that ends at the moment a pod is due to be started again ends without a complaint."""
+    world.backoff = Backoff(first=0.3, longest=0.3)
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+    async with world.agent():
+        seen = await world.create(shell("p-0-0", "exit 1", policy="Always"))
+
+        async def waits() -> bool:
+            statuses = (await world.see(seen)).status.container_statuses
+            return (
+                bool(statuses) and statuses[0].state.waiting is not None and statuses[0].last_state != ContainerState()
+            )
+
+        await until(waits)
+        # Nobody gets a turn until the timer is due: then both the end and the timer come at once.
+        time.sleep(0.4)  # noqa: ASYNC251
+    gc.collect()  # work that was begun and dropped complains when it is collected
+    assert complaints == []

@@ -61,7 +61,7 @@ def test_duplicate(demo: Platform) -> None:
 @pytest.mark.parametrize(
     "flags, error",
     [
-        ("-g 1", "--image: is required: give -i IMAGE, or a template that has one"),
+        ("-g 1", "--image: is required: give one, or a template that has one"),
         ("-i python -g 1.5", "--gpu: must be a whole number of GPUs, or a fraction of one below 1, not 1.5"),
         ("-i python -g -1", "--gpu: must not be negative, not '-1'"),
         ("-i python -g 0.1234", "--gpu: must have at most three decimals, not '0.1234'"),

@@ -33,12 +33,14 @@ def test_session_with_kills(fresh: Platform) -> None:
     before: dict[str, Life] = {}
     for step in SESSION:
         check(step, play(fresh, step))
-        for name in step.ends:
-            before.pop(name, None)
+        # Also what has just begun: it has its first kill before it.
+        lived = {name: life for name, life in before.items() if name not in step.ends}
+        before = lived | fresh.lives(but=step.ends)
+        assert {name: before[name] for name in lived} == lived, step.command
         fresh.kill()
-        now = fresh.lives()
+        now = fresh.lives(but=step.ends)
         assert {name: now.get(name) for name in before} == before, step.command
         assert all(life.restarts == 0 for life in now.values()), now
-        before = {name: life for name, life in now.items() if name not in step.ends}
+        before = now
     assert fresh.server.starts == len(SESSION) + 1
     assert "Traceback" not in fresh.server.log

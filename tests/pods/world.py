@@ -21,7 +21,7 @@ from aliquot.errors import Exists, NotFound
 from aliquot.store.memory import MemoryBody
 from aliquot.store.typed import Store
 from aliquot.streams import LogOptions
-from aliquot.types import Container, Device, DeviceShare, Metadata, Namespace, Pod, shares_text
+from aliquot.types import Container, Device, DeviceShare, Metadata, Namespace, Owner, Pod, Workload, shares_text
 from aliquot.types.pod import EnvVar, PodSpec, Resources, VolumeMount
 from bodies.running import running, until
 
@@ -57,6 +57,7 @@ def pod(
     mounts: dict[str, str] | None = None,
     image: str = "ubuntu",
     node: str = NODE,
+    workload: Workload | None = None,
 ) -> Pod:
     container = Container(
         name="main",
@@ -74,7 +75,14 @@ def pod(
         volumes=tuple(volumes),
     )
     annotations = {labels.DEVICES: shares_text(shares)} if shares else {}
-    return Pod(metadata=Metadata(name=name, namespace=namespace, annotations=annotations), spec=spec)
+    owners = () if workload is None else (owned_by(workload),)
+    metadata = Metadata(name=name, namespace=namespace, annotations=annotations, owners=owners)
+    return Pod(metadata=metadata, spec=spec)
+
+
+def owned_by(workload: Workload) -> Owner:
+    place = workload.metadata
+    return Owner(api_version=labels.API_VERSION, kind="Workload", name=place.name, uid=place.uid, controller=True)
 
 
 def shell(name: str, script: str, **more: object) -> Pod:
@@ -114,6 +122,14 @@ class World:
         with suppress(Exists):
             await self.store.create(Namespace(metadata=Metadata(name=wanted.metadata.namespace)))
         return await self.store.create(wanted)
+
+    async def workload(self, name: str, namespace: str = "runai-team-a") -> Workload:
+        with suppress(Exists):
+            await self.store.create(Namespace(metadata=Metadata(name=namespace)))
+        return await self.store.create(Workload(metadata=Metadata(name=name, namespace=namespace)))
+
+    def checkpoints(self, workload: Workload) -> Path:
+        return self.data / "checkpoints" / workload.metadata.namespace / workload.metadata.uid
 
     async def phase(self, seen: Pod, *phases: str) -> Pod:
         async def reached() -> bool:

@@ -8,10 +8,6 @@ from aliquot.core import Policy, Taint, Toleration
 from worlds import TaskState, cluster, gpus, quota
 
 
-
-
-
-
 def test_fraction_goes_to_the_fullest_device() -> None:
     """A part of a GPU goes where the least is left, so that whole GPUs stay whole."""
     world = cluster([gpus(3, "n1")], {"a": quota(3)})
@@ -48,14 +44,6 @@ def test_memory_on_several_devices() -> None:
     assert world.started() == {"x": ("n1", [0, 1])}
 
 
-
-
-
-
-
-
-
-
 def test_small_job_passes_a_large_one_that_waits() -> None:
     """A job that does not fit does not hold up one that does."""
     world = cluster([gpus(2, "n1")], {"a": quota(8)})
@@ -77,7 +65,6 @@ def test_releasing_no_longer_counts_against_quota() -> None:
     world.running("old", "n1", [0], state=TaskState.RELEASING, preemptible=False)
     world.pending("new", gpu=1, preemptible=False)
     assert "new" in world.started()
-
 
 
 def test_unhealthy_device() -> None:

@@ -1,8 +1,13 @@
-"""What holds of every plan for every cluster, and of where plans lead."""
+"""What holds of every plan for every cluster, and of where plans lead.
+
+The quick tests look at the same few hundred clusters every time; `make soak` looks at other thousands each time.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,53 +18,75 @@ from worlds.checks import check, settle, shuffled
 from worlds.clusters import Case, cases
 from worlds.oracle import Oracle
 
-_QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
+_SOAK = {"sound": 6000, "order": 4000, "rest": 6000, "refusals": 6000}
+_QUICK = {"sound": 80, "order": 60, "rest": 80, "refusals": 80}
 
 
-def plans_are_sound(case: Case) -> None:
+def sound(case: Case) -> None:
     check(case.snapshot, case.policy, plan(case.snapshot, case.policy, case.now), case.now)
 
 
-def order_is_nothing(case: Case, chance: Random) -> None:
-    one = plan(case.snapshot, case.policy, case.now)
-    other = plan(shuffled(case.snapshot, chance), case.policy, case.now)
-    assert one == other
+def order(case: Case, chance: Random) -> None:
+    decided = plan(case.snapshot, case.policy, case.now)
+    assert plan(shuffled(case.snapshot, chance), case.policy, case.now) == decided
 
 
-def comes_to_rest(case: Case, lingering: bool) -> None:
+def rest(case: Case, lingering: bool) -> None:
     settle(case.snapshot, case.policy, case.now, lingering)
 
 
-def refusals_are_true(case: Case) -> None:
-    rested = settle(case.snapshot, case.policy, case.now)
-    decided = plan(rested, case.policy, case.now)
-    for way in Oracle(rested, case.policy, decided.shares["default"], case.now).ways():
-        raise AssertionError(way)
+def refusals(case: Case, lingering: bool) -> None:
+    rested = settle(case.snapshot, case.policy, case.now, lingering)
+    shares = plan(rested, case.policy, case.now).shares["default"]
+    assert next(Oracle(rested, case.policy, shares, case.now).ways(), None) is None
 
 
-@settings(max_examples=100, **_QUIET)
-@given(cases())
-def test_plans_are_sound(case: Case) -> None:
+PROPERTIES: dict[str, tuple[Callable[..., None], tuple[st.SearchStrategy[Any], ...]]] = {
+    "sound": (sound, (cases(),)),
+    "order": (order, (cases(), st.randoms(use_true_random=False))),
+    "rest": (rest, (cases(), st.booleans())),
+    # The order `newest` promises the peer's search, which gives up earlier.
+    "refusals": (refusals, (cases(tiny=True, newest=False), st.booleans())),
+}
+
+
+def explore(name: str, count: int, again: bool) -> None:
+    """`again`: the same clusters as last time."""
+    proposition, strategies = PROPERTIES[name]
+    wanted = settings(
+        max_examples=count,
+        derandomize=again,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+    )
+    wanted(given(*strategies)(proposition))()
+
+
+def test_plans_are_sound() -> None:
     """Nothing is given out twice, nobody is stopped for nothing, gangs are whole, queues keep their bounds."""
-    plans_are_sound(case)
+    explore("sound", _QUICK["sound"], again=True)
 
 
-@settings(max_examples=60, **_QUIET)
-@given(cases(), st.randoms(use_true_random=False))
-def test_order_is_nothing(case: Case, chance: Random) -> None:
+def test_order_is_nothing() -> None:
     """The same cluster has the same plan, whatever the order in which it is told."""
-    order_is_nothing(case, chance)
+    explore("order", _QUICK["order"], again=True)
 
 
-@settings(max_examples=80, **_QUIET)
-@given(cases(), st.booleans())
-def test_comes_to_rest(case: Case, lingering: bool) -> None:
-    """Plan after plan, the cluster comes to rest, and every plan on the way is sound."""
-    comes_to_rest(case, lingering)
+def test_comes_to_rest() -> None:
+    """Plan after plan the cluster comes to rest, and every plan on the way is sound."""
+    explore("rest", _QUICK["rest"], again=True)
 
 
-@settings(max_examples=80, **_QUIET)
-@given(cases(tiny=True, newest=False))
-def test_refusals_are_true(case: Case) -> None:
-    """Where a job waits in a cluster at rest, a search through all that the rules allow finds no way either."""
-    refusals_are_true(case)
+def test_refusals_are_true() -> None:
+    """Where a job waits in a cluster at rest, a search through all that the rules allow finds no way either: nothing
+    usable is idle, and nobody below its share waits for what others hold above theirs."""
+    explore("refusals", _QUICK["refusals"], again=True)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_for_long(name: str) -> None:
+    """The same, for thousands of clusters."""
+    explore(name, _SOAK[name], again=False)

@@ -9,7 +9,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,13 +146,14 @@ class Platform:
         assert done.status == 0, done
         self.reaches(name, project, *(phases or ("Running",)))
 
-    def lives(self) -> dict[str, Life]:
-        """Every job that runs, by name, as its processes tell it."""
-        return {
-            pod["metadata"]["name"].removesuffix("-0-0"): self._life(pod)
+    def lives(self, but: Collection[str] = ()) -> dict[str, Life]:
+        """Every job that runs, by name, as its processes tell it; of those in `but`, which just end, nobody can say."""
+        running = {
+            pod["metadata"]["name"].removesuffix("-0-0"): pod
             for pod in self.ask(f"{PREFIX}/pods")["items"]
             if pod.get("status", {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
         }
+        return {name: self._life(pod) for name, pod in running.items() if name not in but}
 
     def _life(self, pod: Any) -> Life:
         uid = pod["metadata"]["uid"]

@@ -86,6 +86,8 @@ def described(name: str, project: str, kind: str, gpus: str) -> tuple[str, ...]:
         "",
         "Events:",
         "SOURCE  TYPE  AGE  MESSAGE",
+        rf"pod/{name}-0-0  Normal  <age>  \[Scheduled\] placed on dgx1-1: {'' if gpus == '1' else f'{gpus} of '}GPU \d",
+        rf"pod/{name}-0-0  Normal  <age>  \[Started\] the job has started",
     )
 
 

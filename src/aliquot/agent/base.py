@@ -42,6 +42,7 @@ class Ticket:
     node: str
     shares: tuple[DeviceShare, ...] = ()
     policy: str = "Always"
+    workload: str = ""  # the uid of the workload it is an attempt at; empty for a pod that somebody made by hand
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,8 @@ class Runtime(Protocol):
     isolation: str
     # Called once for each attempt that was `Started`, when nothing of it is left.
     on_end: Callable[[str, Ended], None]
+    # Asked by who follows a log: whether a pod (uid) has ended for good, and is not just between two starts.
+    finished: Callable[[str], bool]
 
     def traces(self) -> list[Trace]:
         """Every pod that has left something here."""
@@ -112,3 +115,9 @@ class Runtime(Protocol):
 
     async def remove(self, uid: str) -> None:
         """End whatever is left of a pod, and remove its files."""
+
+    def kept(self) -> list[tuple[str, str]]:
+        """(namespace, uid) of every workload that has left checkpoints here."""
+
+    async def forget(self, namespace: str, workload: str) -> None:
+        """Remove a workload's checkpoints."""

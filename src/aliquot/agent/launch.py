@@ -18,6 +18,7 @@ from aliquot.types import Container, Pod, shares_of
 from aliquot.types.pod import EnvVar
 
 _REFERENCE = re.compile(r"\$\$(?=\()|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
+_UID = re.compile(r"[0-9a-f-]{36}")  # becomes the name of a folder
 _FIELD = re.compile(r"^metadata\.(labels|annotations)\['(.+)'\]$")
 
 
@@ -34,7 +35,13 @@ def ticket_of(pod: Pod) -> Ticket:
         node=pod.spec.node_name,
         shares=shares_of(pod),
         policy=pod.spec.restart_policy or "Always",
+        workload=_workload(pod),
     )
+
+
+def _workload(pod: Pod) -> str:
+    owners = (owner.uid for owner in pod.metadata.owners if owner.kind == "Workload" and _UID.fullmatch(owner.uid))
+    return next(owners, "")
 
 
 def problem_of(pod: Pod, ticket: Ticket) -> str:

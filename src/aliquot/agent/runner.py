@@ -20,7 +20,8 @@ from aliquot.agent import machine
 from aliquot.agent.base import CannotStart, Ended, Runtime, Started
 from aliquot.agent.devices.base import Devices, NodeFacts, node_object
 from aliquot.agent.launch import Images, launch_of, problem_of, ticket_of
-from aliquot.agent.machine import Backoff, Event, State
+from aliquot.agent.leftovers import Leftovers
+from aliquot.agent.machine import Backoff, Event, Stage, State
 from aliquot.agent.status import status_of
 from aliquot.control.loop import Loop
 from aliquot.errors import Conflict, Exists, Invalid, NotFound
@@ -62,6 +63,7 @@ class Agent:
         self._confirmed: set[str] = set()
         self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
         self._writes = Loop("agent", self._write)
+        self._leftovers = Leftovers(store.body, runtime)
         self._work: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
@@ -74,11 +76,15 @@ class Agent:
                 if self._runs_pods:
                     group.create_task(self._pods.run())
                 group.create_task(self._writes.run())
+                group.create_task(self._leftovers.workloads.run())
                 await self._pods.synced.wait()
                 self._take_over()
                 self._pods.listen(self._changed)
+                self._runtime.finished = self._finished
+                group.create_task(self._leftovers.run())
         finally:
             self._runtime.on_end = lambda uid, ended: None  # what ends from now on is the next agent's to find
+            self._runtime.finished = lambda uid: False
             for timer in self._timers.values():
                 timer.cancel()
 
@@ -146,7 +152,13 @@ class Agent:
     def _on_end(self, uid: str, ended: Ended) -> None:
         self._feed(_exited(uid, ended))
 
+    def _finished(self, uid: str) -> bool:
+        task = self._state.tasks.get(uid)
+        return task is None or task.stage is Stage.ENDED
+
     def _feed(self, event: Event) -> None:
+        if isinstance(event, machine.Wanted):
+            self._leftovers.used(event.ticket)
         self._state, commands = machine.step(self._state, event)
         for command in commands:
             self._do(command)
@@ -173,7 +185,10 @@ class Agent:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         assert self._work is not None, "events come only while it runs"
-        self._work.create_task(work)
+        try:
+            self._work.create_task(work)
+        except RuntimeError:  # we are ending: what is left to do is the next agent's to find
+            work.close()
 
     async def _start(self, uid: str, attempt: int) -> None:
         try:
@@ -190,6 +205,7 @@ class Agent:
     async def _remove(self, uid: str) -> None:
         try:
             await self._runtime.remove(uid)
+            self._leftovers.left(uid)
         except Exception:  # its files stay; the next start finds and removes them
             log.exception("remove failed", pod=uid)
 

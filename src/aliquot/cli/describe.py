@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import click
 
+from aliquot import units
 from aliquot.cli import output
 from aliquot.cli.program import Verb
 from aliquot.cli.session import Place, place_options, session
 from aliquot.cli.targets import Target, object_arguments, only, targets
 from aliquot.errors import PlatformError
+from aliquot.labels import WORKLOAD_UID
 from aliquot.store.base import Body, Document
 from aliquot.types import KINDS
 from aliquot.types.base import Json
@@ -47,13 +49,22 @@ def describe(kind: str, names: tuple[str, ...], form: str, place: Place) -> int:
 
 
 async def events_of(body: Body, document: Document) -> list[Json]:
-    """What happened to an object, oldest first; nothing where events cannot be read."""
+    """What happened to an object, oldest first, and to a workload's pods, also those that are gone.
+
+    Nothing where events cannot be read.
+    """
+    kind, place = KINDS.named("events"), document.namespace or None
     try:
-        kind = KINDS.named("events")
-        listing = await body.list(kind, document.namespace or None, fields=f"involvedObject.uid={document.uid}")
+        found = (await body.list(kind, place, fields=f"involvedObject.uid={document.uid}")).items
+        found += (await body.list(kind, place, labels=f"{WORKLOAD_UID}={document.uid}")).items
     except PlatformError:
         return []  # a description without events is better than none
-    return sorted((each.data for each in listing.items), key=lambda event: str(_moment(event)))[-_MOST_EVENTS:]
+    return in_order({each.name: each.data for each in found}.values())[-_MOST_EVENTS:]
+
+
+def in_order(events: Iterable[Json]) -> list[Json]:
+    """Oldest first."""
+    return sorted(events, key=lambda event: units.timestamp(_moment(event)))
 
 
 def described(target: Target, data: Json, events: Sequence[Json], now: float) -> Iterator[str]:
@@ -151,12 +162,18 @@ def _events(events: Sequence[Json], now: float) -> Iterator[str]:
             output.cell(event.get("type")),
             output.cell(event.get("reason")),
             output.age_of(_moment(event), now),
-            output.cell(event.get("message")),
+            output.cell(event.get("message")) + times(event),
         ]
         for event in events
     ]
     table = output.table(["TYPE", "REASON", "AGE", "MESSAGE"], rows)
     yield from ("  " + text for text in table.splitlines())
+
+
+def times(event: Json) -> str:
+    """How often, where it was more than once."""
+    count = event.get("count") or 1
+    return f" (x{count})" if count > 1 else ""
 
 
 def _moment(event: Json) -> Any:

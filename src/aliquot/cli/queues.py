@@ -19,8 +19,8 @@ from aliquot.cli.get import as_list, output_options
 from aliquot.cli.objects import delete_all
 from aliquot.cli.program import Verb
 from aliquot.cli.session import Place, Session, session
-from aliquot.cli.targets import Target, complete_names
-from aliquot.errors import Invalid, PlatformError, Unavailable
+from aliquot.cli.targets import Target, complete_names, no_such_project
+from aliquot.errors import Invalid, NotFound, PlatformError, Unavailable
 from aliquot.store.base import AnyKind, Body, Document
 from aliquot.types import KINDS
 from aliquot.types.base import Json
@@ -239,6 +239,13 @@ department = _group(KINDS.named("department"))
 def set_(name: str) -> None:
     """Make a project your default."""
     here = session()
-    here.run(lambda body: body.get(KINDS.named("project"), name))
+
+    async def look(body: Body) -> None:
+        try:
+            await body.get(KINDS.named("project"), name)
+        except NotFound:
+            raise no_such_project(name) from None
+
+    here.run(look)
     here.remember_project(name)
     click.echo(f"project {name} configured successfully")

@@ -89,7 +89,9 @@ def lines(report: dict[str, Any], now: float) -> list[str]:
     if "started" in report:
         told.append(("Up since", f"{output.local_time(report['started'])} ({output.age_of(report['started'], now)})"))
     told.append(("Ready", "yes" if report["ready"] else f"no: {report['reason']}"))
-    held = [f"{count} {_counted(plural, count)}" for plural, count in report["counts"].items() if count]
+    # Events come and go; how many there are tells nobody anything.
+    counts = {plural: count for plural, count in report["counts"].items() if count and plural != "events"}
+    held = [f"{count} {_counted(plural, count)}" for plural, count in counts.items()]
     told.append(("Holds", ", ".join(held) or "nothing yet"))
     told += [("Node", _node_line(node)) for node in report.get("nodes", ())]
     if "isolation" in report:

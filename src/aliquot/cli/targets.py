@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from aliquot.cli.session import Place, session
-from aliquot.errors import PlatformError
+from aliquot.errors import NotFound, PlatformError
 from aliquot.store.base import AnyKind, Body
 from aliquot.types import KINDS
 
@@ -29,6 +29,10 @@ class Target(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind.word}/{self.name}"
+
+
+def no_such_project(name: str) -> NotFound:
+    return NotFound(f"project {name!r} does not exist", hint="`runai list projects` shows those there are")
 
 
 def targets(word: str, names: Sequence[str]) -> list[Target]:

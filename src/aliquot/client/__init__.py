@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from aliquot.client.connection import Connection
-from aliquot.store.base import Body
+from aliquot.store.base import AnyKind, Body, Document
 from aliquot.streams import LogOptions, Session, TerminalSize
 from aliquot.types.base import Json
 
@@ -32,6 +32,9 @@ class Server(Body, Protocol):
 
     async def whoami(self) -> Json:
         """{"user", "subject", "roles"}"""
+
+    async def rehearse(self, kind: AnyKind, document: Document) -> Json:
+        """What `create` would store; nothing is stored."""
 
     def logs(self, namespace: str, pod: str, options: LogOptions) -> AbstractAsyncContextManager[Log]:
         """A pod's log, for as long as the block lasts; `Conflict` when there is none yet."""

@@ -9,6 +9,7 @@ from aliquot.client import streams
 from aliquot.client.connection import Connection
 from aliquot.client.streams import Log
 from aliquot.labels import API_VERSION
+from aliquot.store.base import AnyKind, Document
 from aliquot.store.rest import RestBody
 from aliquot.store.transport import Endpoint, Patience
 from aliquot.streams import LogOptions, Session, TerminalSize
@@ -22,6 +23,10 @@ class RemoteServer(RestBody):
 
     async def whoami(self) -> Json:
         return await self._transport.read(f"/apis/{API_VERSION}/whoami")
+
+    async def rehearse(self, kind: AnyKind, document: Document) -> Json:
+        path = self._all(kind, document.namespace)
+        return await self._transport.write("POST", f"{path}?dryRun=All", document.data)
 
     def logs(self, namespace: str, pod: str, options: LogOptions) -> AbstractAsyncContextManager[Log]:
         return streams.open_log(self._connection, namespace, pod, options)

@@ -46,6 +46,8 @@ def log_query(options: LogOptions, now: float) -> dict[str, str]:
         query["limitBytes"] = str(options.limit_bytes)
     if options.offset is not None:
         query["offset"] = str(options.offset)
+    if options.pod_uid:
+        query["uid"] = options.pod_uid
     return query
 
 

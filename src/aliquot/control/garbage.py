@@ -2,7 +2,7 @@
 
  1. An object all of whose owners are gone goes too.
  2. A namespace that is being deleted is emptied, and then let go.
- 3. Events are kept for an hour, as on Kubernetes.
+ 3. Events are kept for an hour, as on Kubernetes; of very many only the latest.
 
 Only metadata is remembered, a few hundred bytes an object. Before anything is deleted its owners are looked up once
 more in the store itself: a memory that lags behind must not cost anybody an object.
@@ -14,16 +14,18 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from aliquot import units
+from aliquot.control.events import EVENT_SECONDS
 from aliquot.control.loop import Loop
 from aliquot.errors import NotFound, PlatformError
 from aliquot.store.base import AnyKind, Body, Document
 from aliquot.store.informer import Informer, Key
 from aliquot.types import KINDS
 
-EVENT_SECONDS = 3600
+MOST_EVENTS = 10_000  # some 10 MB; an hour of three jobs a second
 _SWEEP_SECONDS = 60
 
 
@@ -41,6 +43,7 @@ class Trace:
     uid: str
     owners: tuple[OwnerRef, ...]
     deleting: bool
+    last_seen: float = 0  # of an event
 
 
 def trace(document: Document) -> Trace:
@@ -48,7 +51,16 @@ def trace(document: Document) -> Trace:
     owners = tuple(
         OwnerRef(owner["kind"], owner["name"], owner["uid"]) for owner in metadata.get("ownerReferences") or ()
     )
-    return Trace(document.uid, owners, "deletionTimestamp" in metadata)
+    return Trace(document.uid, owners, "deletionTimestamp" in metadata, _last_seen(document))
+
+
+def _last_seen(document: Document) -> float:
+    if document.data.get("kind") != "Event":
+        return 0
+    try:
+        return units.timestamp(document.data.get("lastTimestamp") or document.metadata["creationTimestamp"])
+    except ValueError:
+        return 0  # written past our checks, and of no use to anybody
 
 
 class Garbage:
@@ -135,17 +147,17 @@ class Garbage:
 
     async def sweep(self) -> None:
         """Drop old events, for ever."""
-        kind = KINDS.named("Event")
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             try:
-                await self._sweep_once(kind)
+                await self.sweep_once()
             except PlatformError:
                 continue  # the store is away; its informers already say so
 
-    async def _sweep_once(self, kind: AnyKind) -> None:
-        limit = self._clock() - EVENT_SECONDS
-        for document in (await self._body.list(kind)).items:
-            last = document.data.get("lastTimestamp") or document.metadata["creationTimestamp"]
-            if units.timestamp(last) < limit:
-                await self._body.delete(kind, document.name, document.namespace, uid=document.uid)
+    async def sweep_once(self, most: int = MOST_EVENTS) -> None:
+        kind, limit = KINDS.named("Event"), self._clock() - EVENT_SECONDS
+        newest_first = sorted(self.informers["Event"].items(), key=lambda item: -item[1].last_seen)
+        for position, ((namespace, name), known) in enumerate(newest_first):
+            if known.last_seen < limit or position >= most:
+                with suppress(NotFound):
+                    await self._body.delete(kind, name, namespace, uid=known.uid)

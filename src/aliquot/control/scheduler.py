@@ -60,12 +60,19 @@ class Scheduler:
         self._assumed: dict[str, tuple[str, tuple[Share, ...]]] = {}
         self._bell = asyncio.Event()
         pods.listen(self._pod_changed)
-        for informer in (nodes, projects, departments, namespaces):
+        for informer in (nodes, namespaces):
             informer.listen(self._changed)
+        projects.listen(self._queue_changed)
+        departments.listen(self._queue_changed)
         workloads.listen(self._workload_changed)
 
     def _changed(self, key: Key, old: object, new: object) -> None:
         self._bell.set()
+
+    def _queue_changed(self, key: Key, old: Project | Department | None, new: Project | Department | None) -> None:
+        # What it holds now is written to its status all the time, and changes nothing here.
+        if old is None or new is None or old.spec != new.spec:
+            self._bell.set()
 
     def _workload_changed(self, key: Key, old: Workload | None, new: Workload | None) -> None:
         # Only its coming: why it waits may have been decided before we knew whom to tell.

@@ -17,14 +17,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from aliquot.control.events import Note, Recorder
 from aliquot.control.loop import Loop
 from aliquot.control.pods import pod_name, pod_of, request_of
 from aliquot.errors import Exists, NotFound
 from aliquot.labels import WORKLOAD, project_of
 from aliquot.store.informer import Informer, Key
 from aliquot.store.typed import Store
-from aliquot.types import Amounts, Namespace, Pod, Workload
+from aliquot.types import Amounts, Namespace, Pod, Workload, shares_of
 from aliquot.types.workload import Phase, PodCounts, WorkloadStatus
 
 _BACKOFF_LIMIT = 6  # unless the workload says otherwise
@@ -40,7 +39,6 @@ class Decision:
     delete: bool = False
     # Look again after so many seconds, because time alone will change the decision.
     again: float | None = None
-    note: Note | None = None
 
 
 def decide(workload: Workload, pod: Pod | None, project: str, now: float) -> Decision:
@@ -74,8 +72,7 @@ def _with_pod(workload: Workload, status: WorkloadStatus, pod: Pod, now: float) 
     match pod.status.phase:
         case "Succeeded":
             pods = PodCounts(desired=0, succeeded=1, failed=failed)
-            ended = _ended(status, "Completed", now, pods, pod)
-            return Decision(ended, note=Note("Completed", "the job has ended well"))
+            return Decision(_ended(status, "Completed", now, pods, pod, pod.status.message))
         case "Failed":
             return _after_failure(workload, status, pod, now)
         case "Running":
@@ -102,16 +99,19 @@ def _after_failure(workload: Workload, status: WorkloadStatus, pod: Pod, now: fl
         return Decision(status, delete=True)  # counted before we were stopped; only the deletion is left
     status = replace(status, last_failed_pod=pod.metadata.uid)
     failed = status.pods.failed + 1
-    limit = _BACKOFF_LIMIT if workload.spec.backoff_limit is None else workload.spec.backoff_limit
     why = pod.status.message or f"exit status {_exit_code(pod)}"
     pods = PodCounts(desired=0, failed=failed)
     # What can never start is not tried again: the next attempt would say the same.
-    if failed > limit or pod.status.reason in _HOPELESS:
-        ended = _ended(status, "Failed", now, pods, pod)
-        return Decision(ended, note=Note("Failed", why, warning=True))
+    if failed >= attempts(workload) or pod.status.reason in _HOPELESS:
+        return Decision(_ended(status, "Failed", now, pods, pod, why))
     again = _moved(replace(status, finished_at=now), "Pending", now, pods=pods, reason="Error", message=why)
-    note = Note("BackOff", f"{why}; attempt {failed} of {limit + 1}", warning=True)
-    return Decision(again, delete=True, note=note)
+    return Decision(again, delete=True)
+
+
+def attempts(workload: Workload) -> int:
+    """How often it may be started in all."""
+    limit = workload.spec.backoff_limit
+    return 1 + (_BACKOFF_LIMIT if limit is None else limit)
 
 
 def _stopped(status: WorkloadStatus, pod: Pod | None, now: float) -> Decision:
@@ -148,8 +148,8 @@ def _moved(
     )
 
 
-def _ended(status: WorkloadStatus, phase: Phase, now: float, pods: PodCounts, pod: Pod) -> WorkloadStatus:
-    moved = _moved(status, phase, now, pods=pods, reason=pod.status.reason, message=pod.status.message)
+def _ended(status: WorkloadStatus, phase: Phase, now: float, pods: PodCounts, pod: Pod, message: str) -> WorkloadStatus:
+    moved = _moved(status, phase, now, pods=pods, reason=pod.status.reason, message=message)
     return replace(moved, finished_at=now)
 
 
@@ -165,12 +165,14 @@ def _belongs(pod: Pod, workload: Workload) -> bool:
 
 def _requested(workload: Workload) -> Amounts:
     compute = workload.spec.compute
-    return Amounts(gpu=compute.gpu or 0, cpu=compute.cpu, memory=compute.memory)
+    return Amounts(gpu=(compute.gpu or 0) * (compute.gpu_devices or 1), cpu=compute.cpu, memory=compute.memory)
 
 
 def _allocated(pod: Pod) -> Amounts:
     request = request_of(pod)
-    return Amounts(gpu=request.devices * request.milli, cpu=request.cpu or None, memory=request.memory or None)
+    # What an amount of memory is in GPUs only the devices it got can say.
+    gpu = sum(share.milli for share in shares_of(pod)) if request.memory_mib else request.devices * request.milli
+    return Amounts(gpu=gpu, cpu=request.cpu or None, memory=request.memory or None)
 
 
 def _restarts(pod: Pod) -> int:
@@ -209,7 +211,6 @@ class Workloads:
         self._store = store
         self._namespaces = namespaces
         self._clock = clock
-        self._recorder = Recorder(store, "workloads", clock)
         self.loop = Loop("workloads", self._reconcile)
         self.loop.follow(workloads)
         pods.listen(self._pod_changed)
@@ -238,8 +239,6 @@ class Workloads:
             await self._store.delete(pod)
         if decision.create is not None:
             await self._create(decision.create, key)
-        if decision.note is not None:
-            await self._recorder.note("Workload", workload.metadata, decision.note)
         if decision.again is not None:
             self.loop.later(key, decision.again)
 

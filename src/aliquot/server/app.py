@@ -20,6 +20,7 @@ from aliquot.errors import NotFound, PlatformError, Unavailable
 from aliquot.server.access import Access
 from aliquot.server.answers import error_response, json_response
 from aliquot.server.objects import PREFIX, Objects
+from aliquot.server.presets import Presets
 from aliquot.server.streams import StreamRoutes
 from aliquot.store.base import Body
 from aliquot.store.informer import Informers
@@ -49,6 +50,7 @@ class Service:
         self.facts = facts or {}  # what `aliquot status` shows beside the objects
         self.informers = informers or Informers(body)
         self.access = Access(body, self.informers)
+        self.presets = Presets(body, self.informers)
         self.metrics = Metrics()
         self.stopping = asyncio.Event()
 
@@ -67,7 +69,7 @@ def application(service: Service) -> ASGIApp:
         Route("/openapi.json", _openapi),
         Route(f"{PREFIX}/whoami", _Whoami(service), methods=["GET"]),
         *StreamRoutes(Store(service.body), service.access, service.streams, service.stopping).routes(),
-        *Objects(service.body, service.access, service.stopping).routes(),
+        *Objects(service.body, service.access, service.presets, service.stopping).routes(),
     ]
     handlers = {HTTPException: _http_error, PlatformError: _refusal, Exception: _failure}
     app = Starlette(routes=routes, exception_handlers=handlers)

@@ -17,10 +17,11 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from aliquot.errors import Conflict, Denied, Fault, Invalid, NotFound, PlatformError
+from aliquot.errors import Conflict, Denied, Exists, Fault, Invalid, NotFound, PlatformError
 from aliquot.server import admission, secrets
 from aliquot.server.access import Access, Caller, department_of, owns
 from aliquot.server.answers import json_response, read_json, status_of
+from aliquot.server.presets import Presets
 from aliquot.store import rules
 from aliquot.store.base import AnyKind, Body, Change, Document
 from aliquot.types import KINDS
@@ -36,9 +37,10 @@ Handler = Callable[[Request, AnyKind], Coroutine[None, None, Response]]
 class Objects:
     """The handlers, over one body."""
 
-    def __init__(self, body: Body, access: Access, stopping: asyncio.Event) -> None:
+    def __init__(self, body: Body, access: Access, presets: Presets, stopping: asyncio.Event) -> None:
         self._body = body
         self._access = access
+        self._presets = presets
         self._stopping = stopping
 
     def routes(self) -> list[Route]:
@@ -61,6 +63,7 @@ class Objects:
         """One route for all verbs of an address, so that a refused verb is told which ones there are."""
 
         async def handle(request: Request) -> Response:
+            _check_rehearsal(request, kind)
             return await handlers["GET" if request.method == "HEAD" else request.method](request, kind)
 
         return Route(path, handle, methods=list(handlers))
@@ -112,11 +115,23 @@ class Objects:
             self._access.require_department(caller, kind, department_of(data))
         else:
             self._access.require(caller, "create", kind, namespace, name)
+        if kind.name == "Workload":
+            data = await self._presets.filled(data, namespace)
         document = admission.admitted(kind, data, namespace=namespace, fresh=True)
         self._check_trusted(caller, kind, document, None)
+        if kind.name == "Workload":
+            self._presets.check(document)
         document = admission.signed(kind, document, caller.subject)
         await admission.check_references(self._body, kind, document.data)
+        if "dryRun" in request.query_params:
+            await self._check_free(kind, document)
+            return self._answer(kind, document, 201)
         return self._answer(kind, await self._body.create(kind, document), 201)
+
+    async def _check_free(self, kind: AnyKind, document: Document) -> None:
+        with suppress(NotFound):
+            await self._body.get(kind, document.name, document.namespace)
+            raise Exists(f"{kind.word} {document.name!r} already exists")
 
     async def replace(self, request: Request, kind: AnyKind) -> Response:
         caller = await self._caller(request)
@@ -128,7 +143,10 @@ class Objects:
             return self._answer(kind, await self._body.update_status(kind, document))
         await self._check_move(caller, kind, document)
         if kind.name in admission.TRUSTED:
-            self._check_trusted(caller, kind, document, await self._body.get(kind, name, namespace))
+            old = await self._body.get(kind, name, namespace)
+            self._check_trusted(caller, kind, document, old)
+            if kind.name == "Workload":
+                self._presets.check(document, old)
         await admission.check_references(self._body, kind, document.data)
         return self._answer(kind, await self._body.update(kind, document))
 
@@ -158,6 +176,8 @@ class Objects:
         new = admission.admitted(kind, merged, name=name, namespace=namespace, fresh=False)
         await self._check_move(caller, kind, new, old)
         self._check_trusted(caller, kind, new, old)
+        if kind.name == "Workload" and not status:
+            self._presets.check(new, old)
         await admission.check_references(self._body, kind, new.data)
         # What differs after checking, not what was sent: the stored form is canonical.
         difference = rules.difference(old.data, new.data)
@@ -301,6 +321,17 @@ def _selection(request: Request) -> dict[str, str]:
 
 def _action(request: Request) -> str:
     return "report" if _wants_status(request) else "edit"
+
+
+def _check_rehearsal(request: Request, kind: AnyKind) -> None:
+    """`dryRun=All`, as Kubernetes spells it. Whoever asks for one must never get the real thing."""
+    asked = request.query_params.get("dryRun")
+    if asked is None or request.method in ("GET", "HEAD"):
+        return
+    if asked != "All":
+        raise Invalid.because("request", [Fault("dryRun", f"must be All, not {asked!r}")])
+    if request.method != "POST" or kind.name == "Token":
+        raise Invalid.because("request", [Fault("dryRun", "is possible only where an object is created")])
 
 
 def _wants_status(request: Request) -> bool:

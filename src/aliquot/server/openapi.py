@@ -91,7 +91,8 @@ def _list(kind: Kind[Any], where: str, place: list[Json]) -> Json:
 def _create(kind: Kind[Any], place: list[Json]) -> Json:
     answer = {"$ref": "#/components/schemas/NewToken"} if kind.name == "Token" else _ref(kind)
     operation = _operation(f"create{kind.name}", f"Create a {kind.word}", answer, code="201", body=_ref(kind))
-    return {**operation, "parameters": place}
+    rehearsal = [] if kind.name == "Token" else [{"name": "dryRun", "in": "query", "schema": {"enum": ["All"]}}]
+    return {**operation, "parameters": [*place, *rehearsal]}
 
 
 def _one(kind: Kind[Any], place: list[Json], part: str) -> Json:

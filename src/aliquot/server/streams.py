@@ -20,7 +20,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from aliquot import units
-from aliquot.errors import Fault, Invalid, PlatformError, Unavailable
+from aliquot.errors import Fault, Invalid, NotFound, PlatformError, Unavailable
 from aliquot.server.access import Access
 from aliquot.server.answers import error_response
 from aliquot.server.objects import PREFIX
@@ -51,6 +51,8 @@ class StreamRoutes:
         self._access.require(caller, "view", KINDS.of(Pod), namespace, name)
         options = _options(request.query_params)
         pod = await self._store.get(Pod, name, namespace)
+        if options.pod_uid not in ("", pod.metadata.uid):
+            raise NotFound(f"pod {name} is gone with its log; another pod has its name")
         start = self._runner().log_start(pod, options)
         source = aiter(self._runner().logs(pod, dataclasses.replace(options, offset=start)))
         first = asyncio.ensure_future(anext(source))
@@ -181,6 +183,7 @@ def _options(query: QueryParams) -> LogOptions:
         previous=_flag(query, "previous"),
         limit_bytes=_whole(query, "limitBytes", 0) if query.get("limitBytes") else None,
         offset=_whole(query, "offset", 0) if query.get("offset") else None,
+        pod_uid=query.get("uid", ""),
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, ItemsView, Iterator
 from typing import Any, Generic, TypeVar
 
 import structlog
@@ -55,6 +55,9 @@ class Informer(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         return iter(self._objects.values())
+
+    def items(self) -> ItemsView[Key, T]:
+        return self._objects.items()
 
     def __len__(self) -> int:
         return len(self._objects)

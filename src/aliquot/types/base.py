@@ -237,7 +237,8 @@ def decode(cls: type[T], data: Mapping[str, Any], *, strict: bool = False, what:
         made = adapter(cls).validate_python(body, extra="forbid" if strict else "ignore")
     except ValidationError as exc:
         raise Invalid.because(what or cls.__name__.lower(), faults_of(exc)) from None
-    faults = [*_unwritable(body), *(made.faults() if isinstance(made, Ruled) else ())] if strict else ()
+    # What cannot even be written is not looked at further: rules need not be ready for it.
+    faults = (list(_unwritable(body)) or list(made.faults() if isinstance(made, Ruled) else ())) if strict else ()
     if faults:
         raise Invalid.because(what or cls.__name__.lower(), faults)
     return made
@@ -306,6 +307,9 @@ def _path(location: tuple[int | str, ...]) -> str:
     return path.removeprefix(".")
 
 
+UNKNOWN_FIELD = "unknown field"
+
+
 def _wording(error: Any) -> str:
     context = error.get("ctx", {})
     given = error.get("input")
@@ -314,7 +318,7 @@ def _wording(error: Any) -> str:
         case "missing" | "missing_keyword_only_argument" | "missing_argument":
             return "is required"
         case "unexpected_keyword_argument" | "extra_forbidden" | "no_such_attribute":
-            return "unknown field"
+            return UNKNOWN_FIELD
         case "value_error":
             return str(context.get("error", error["msg"]))
         case "literal_error" | "enum":

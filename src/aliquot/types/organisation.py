@@ -144,6 +144,8 @@ class DepartmentStatus:
     """How many projects it has."""
     allocated: Amounts = Amounts()
     """Held by its workloads in all pools."""
+    requested: Amounts = Amounts()
+    """Asked for by its workloads in all pools."""
     pools: Mapping[str, PoolUse] = NOTHING
     """The same per node pool."""
     observed_generation: Int64 | None = None

@@ -7,14 +7,14 @@ named. Those in namespace `runai` hold for everyone; those in a project's namesp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, WithJsonSchema
 
 from aliquot import units
-from aliquot.errors import Fault
-from aliquot.types.base import NOTHING, Int64, Metadata, Strings, Text, record
+from aliquot.errors import Fault, Invalid
+from aliquot.types.base import NOTHING, UNKNOWN_FIELD, Int64, Metadata, Strings, Text, decode, record
 from aliquot.types.common import Condition
 from aliquot.types.workload import WorkloadSpec, WorkloadType
 
@@ -61,12 +61,8 @@ class Template:
 def _as_bound(value: object) -> int | str:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    text = str(value).strip()
-    try:
-        units.quantity(text.removeprefix("-"))
-    except ValueError:
-        raise ValueError(f"must be a number or an amount such as 512Mi, not {value!r}") from None
-    return text
+    units.exact(value)
+    return str(value).strip()
 
 
 # A number or an amount. A fraction is written as text, because custom resources have integers or text here.
@@ -176,3 +172,26 @@ class Policy:
     """Defaults and rules."""
     status: PolicyStatus = PolicyStatus()
     """Whether it is in force; written by the platform."""
+
+    def faults(self) -> Iterator[Fault]:
+        """A slip here would surface in everybody's submissions, so what it says must fit a workload."""
+        for part, values in (("defaults", self.spec.defaults), ("imposed", self.spec.imposed)):
+            yield from (Fault(f"spec.{part}.{fault.path}", fault.text) for fault in _misfits(values))
+        for path in self.spec.rules:
+            if any(fault.text == UNKNOWN_FIELD for fault in _misfits(_nested(path))):
+                yield Fault(f"spec.rules[{path!r}]", "workloads have no such field")
+
+
+def _misfits(values: Mapping[str, Any]) -> Sequence[Fault]:
+    try:
+        decode(WorkloadSpec, values, strict=True)
+    except Invalid as exc:
+        return exc.faults
+    return ()
+
+
+def _nested(path: str) -> Mapping[str, Any]:
+    value: Any = None
+    for key in reversed(path.split(".")):
+        value = {key: value}
+    return value  # type: ignore[no-any-return]  # a path has at least one step

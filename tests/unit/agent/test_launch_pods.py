@@ -10,7 +10,7 @@ from aliquot import labels
 from aliquot.agent.base import CannotStart, Launch
 from aliquot.agent.images import Catalogue
 from aliquot.agent.launch import expand, launch_of, problem_of, ticket_of
-from aliquot.types import DeviceShare, Pod
+from aliquot.types import DeviceShare, Owner, Pod
 from aliquot.types.pod import EnvVar
 from pods.world import DEVICES, NODE, pod
 
@@ -72,3 +72,20 @@ def test_gpus_that_nobody_gave() -> None:
 def test_simulated_gpus_have_no_device_files() -> None:
     """A pod on a simulated node gets no device of the machine."""
     assert not launched(pod("p", "true", shares=[DeviceShare(index=0, milli=1000)])).gpus
+
+
+@pytest.mark.parametrize("uid", ["", "..", "../../x", "/etc", "u1", "9b2f0c1e-0000-4000-8000-00000000000/"])
+def test_a_name_that_is_no_uid(uid: str) -> None:
+    """Whoever writes a pod by hand cannot choose the folder of its checkpoints."""
+    owner = Owner(api_version=labels.API_VERSION, kind="Workload", name="w", uid=uid, controller=True)
+    wanted = pod("p", "true")
+    assert ticket_of(replace(wanted, metadata=replace(wanted.metadata, owners=(owner,)))).workload == ""
+
+
+@pytest.mark.parametrize("kind, found", [("Workload", True), ("Job", False)])
+def test_whose_attempt_it_is(kind: str, found: bool) -> None:
+    """A pod's checkpoints are those of the workload that owns it; other owners have none."""
+    uid = "9b2f0c1e-0000-4000-8000-000000000001"
+    owner = Owner(api_version=labels.API_VERSION, kind=kind, name="w", uid=uid, controller=True)
+    wanted = pod("p", "true")
+    assert ticket_of(replace(wanted, metadata=replace(wanted.metadata, owners=(owner,)))).workload == uid * found

@@ -19,8 +19,8 @@ def path(tmp_path: Path) -> Path:
     return made
 
 
-async def _read(path: Path, options: LogOptions) -> bytes:
-    return b"".join([piece async for piece in logfile.read(path, options, lambda: True)])
+async def _read(path: Path, options: LogOptions, begin: int = 0, end: int | None = None) -> bytes:
+    return b"".join([piece async for piece in logfile.read(path, options, lambda: True, begin, end)])
 
 
 @pytest.mark.parametrize("options", [LogOptions(), LogOptions(tail_lines=1), LogOptions(tail_lines=0)])
@@ -35,3 +35,21 @@ async def test_going_on(path: Path, offset: int) -> None:
     options = LogOptions(offset=offset, tail_lines=1, since=1.0)
     assert await _read(path, options) == LOG[offset:]
     assert logfile.start(path, options) == offset
+
+
+@pytest.mark.parametrize("begin", range(len(LOG) + 1))
+async def test_one_attempt_of_several(path: Path, begin: int) -> None:
+    """A part of the log is read exactly, wherever it begins and ends: also in the middle of a line."""
+    for end in range(begin, len(LOG) + 1):
+        assert await _read(path, LogOptions(), begin, end) == LOG[begin:end]
+        assert await _read(path, LogOptions(tail_lines=1), begin, end) in (LOG[begin:end], *_last_lines(begin, end))
+    assert await _read(path, LogOptions(), begin) == LOG[begin:]
+
+
+def _last_lines(begin: int, end: int) -> list[bytes]:
+    return LOG[begin:end].splitlines(keepends=True)[-1:]
+
+
+async def test_the_part_of_a_log_that_was_emptied(path: Path) -> None:
+    """Where a file system without holes made us empty the log, a part of it begins with what came after."""
+    assert await _read(path, LogOptions(), begin=1000) == LOG

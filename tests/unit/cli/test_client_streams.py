@@ -37,10 +37,10 @@ async def test_a_log(server: PodServer) -> None:
 
 
 def test_what_is_asked_for() -> None:
-    options = LogOptions(True, 0, 90.5, True, True, 9, 7)
+    options = LogOptions(True, 0, 90.5, True, True, 9, 7, "u1")
     assert log_query(options, 100.0) == {
         "follow": "true", "timestamps": "true", "previous": "true",
-        "tailLines": "0", "sinceSeconds": "10", "limitBytes": "9", "offset": "7",
+        "tailLines": "0", "sinceSeconds": "10", "limitBytes": "9", "offset": "7", "uid": "u1",
     }  # fmt: skip
     assert log_query(LogOptions(since=200.0), 100.0) == {"sinceSeconds": "1"}
 

@@ -124,6 +124,17 @@ def test_events_of_the_job_and_its_pods(team: World) -> None:
     assert out.index("step 0") < out.index("step 1")
 
 
+def test_events_of_pods_that_are_gone(team: World) -> None:
+    """What happened to an earlier pod of the job is told too, with how often."""
+    uid = team.get("workload", "x", "runai-team-a")["metadata"]["uid"]
+    about = {"kind": "Pod", "name": "x-0-0", "namespace": "runai-team-a", "uid": "of-a-pod-that-is-gone"}
+    team.put("event", "e", "runai-team-a", metadata={"labels": {"aliquot.dev/workload-uid": uid}},
+             involvedObject=about, reason="Started", message="it began", count=3,
+             lastTimestamp="2026-01-01T00:00:00Z")  # fmt: skip
+    assert "[Started] it began (x3)" in team.said("describe job x")
+    assert "it began (x3)" in team.ok("describe", "workload", "x", "-p", "team-a")
+
+
 def test_a_template(team: World) -> None:
     team.put("namespace", "runai")
     team.put("template", "base", "runai", spec={"values": {"image": "ubuntu"}, "description": "To begin with"})

@@ -64,6 +64,7 @@ def test_logs(world: World, server: PodServer) -> None:
     result = _type(world, server, "logs", "x", "--tail", "5", "--since", "2m", "--timestamps")
     assert (result.exit_code, result.stdout_bytes) == (0, b"Epoch 1 \xff\nloss 0.5\n")
     (query,) = server.queries
+    assert query.pop("uid") == world.get("pod", "x-0-0", SPACE)["metadata"]["uid"]
     assert 120 <= int(query.pop("sinceSeconds")) <= 130
     assert query == {"tailLines": "5", "timestamps": "true"}
 
@@ -72,7 +73,7 @@ def test_all_lines(world: World, server: PodServer) -> None:
     _pod(world)
     server.logs = [[b"x"]]
     _type(world, server, "logs", "x", "-t", "-1", "--pod", "x-0")
-    assert server.queries == [{}]
+    assert [set(query) for query in server.queries] == [{"uid"}]
 
 
 def test_a_followed_log_survives_a_server(world: World, server: PodServer) -> None:

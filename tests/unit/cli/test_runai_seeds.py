@@ -128,11 +128,11 @@ def test_a_template(teams: World) -> None:
     values = {"image": "python", "compute": {"gpu": 2, "cpu": 4}, "environment": [{"name": "A", "value": "1"}]}
     teams.put("namespace", "runai")
     teams.put("template", "batch-ops", "runai", spec={"values": values})
-    teams.said("submit x -g 1 -e B=2 --template batch-ops")
+    teams.said("submit x -g 1 -e B=2 --template batch_ops")
     spec = teams.get("workload", "x", "runai-team-a")["spec"]
     assert (spec["image"], spec["compute"], spec["template"]) == ("python", {"gpu": 1, "cpu": 4}, "batch-ops")
     assert spec["environment"] == [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]
-    assert "template 'batch_ops' does not exist" in teams.runai("submit y --template batch_ops").stderr
+    assert "--template: template 'ops' does not exist" in teams.runai("submit y --template ops").stderr
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_an_image_is_needed(team: World) -> None:
     result = team.runai("submit x -g 1")
     assert (result.exit_code, result.stderr) == (
         1,
-        "error: --image: is required: give -i IMAGE, or a template that has one\n",
+        "error: --image: is required: give one, or a template that has one\n",
     )
 
 
@@ -101,10 +101,18 @@ def test_no_project_is_set(world: World) -> None:
 
 
 def test_unknown_project(team: World) -> None:
-    for line in ("submit x -i python -p nobody", "list -p nobody", "get x -p nobody", "config project nobody"):
+    for line in (
+        "submit x -i python -p nobody",
+        "list -p nobody",
+        "get x -p nobody",
+        "project set nobody",
+        "config project nobody",
+    ):
         result = team.runai(line)
         assert result.exit_code == 1
-        assert "nobody" in result.stderr
+        assert result.stderr == (
+            "error: project 'nobody' does not exist\nhint: `runai list projects` shows those there are\n"
+        )
     assert team.said("list -A -o name") == ""
 
 

@@ -13,24 +13,43 @@ from click.testing import CliRunner, Result
 from aliquot.cli.main import aliquot, runai, runai_adm
 from aliquot.cli.session import Session
 from aliquot.client.connection import Asked, Connection
+from aliquot.server import admission
+from aliquot.server.presets import Presets
 from aliquot.store.base import Document
+from aliquot.store.informer import Informers
 from aliquot.store.memory import MemoryBody
 from aliquot.types import KINDS
 from aliquot.types.base import Json
+from bodies.running import running
 
 
 class MemoryServer(MemoryBody):
-    """A store that knows its user and hands out tokens, as the server does."""
+    """A store that knows its user, hands out tokens, and fills in workloads, as the server does."""
 
     async def whoami(self) -> Json:
         return {"user": "admin", "subject": "token:first", "roles": ["system-administrator"]}
 
     async def create(self, kind: Any, document: Document) -> Document:
+        if kind.name == "Workload":
+            document = await self._admitted(kind, document)
         if kind.name != "Token":
             return await super().create(kind, document)
         spec = {**document.data["spec"], "hash": "0" * 64}
         made = await super().create(kind, Document({**document.data, "spec": spec}))
         return Document({**made.data, "token": "alq_shown_once"})
+
+    async def rehearse(self, kind: Any, document: Document) -> Json:
+        return (await self._admitted(kind, document)).data
+
+    async def _admitted(self, kind: Any, document: Document) -> Document:
+        informers = Informers(self)
+        presets = Presets(self, informers)
+        async with running(*(informer.run() for informer in informers)):
+            await informers.wait()
+            data = await presets.filled(document.data, document.namespace)
+            done = admission.admitted(kind, data, namespace=document.namespace, fresh=True)
+            presets.check(done)
+            return done
 
 
 class World:
@@ -85,4 +104,4 @@ class World:
         kind = KINDS.named(word)
         metadata = {"name": name, **({"namespace": namespace} if namespace else {}), **parts.pop("metadata", {})}
         data = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **parts}
-        return asyncio.run(self.body.create(kind, Document(data)))
+        return asyncio.run(MemoryBody.create(self.body, kind, Document(data)))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
 
-from aliquot.control.garbage import EVENT_SECONDS, Garbage
+from aliquot.control.events import EVENT_SECONDS
+from aliquot.control.garbage import Garbage
 from aliquot.errors import NotFound
 from aliquot.store.base import Document
 from aliquot.types import KINDS
@@ -139,14 +140,35 @@ async def test_empty_namespace(embedded: Place) -> None:
         await until(lambda: namespace_gone(embedded))
 
 
+async def happened(place: Place, name: str, stamp: str) -> None:
+    data = document(EVENT, name, place.namespace).data
+    involved = {"kind": "Pod", "name": "p", "namespace": place.namespace}
+    await place.body.create(
+        EVENT, Document({**data, "involvedObject": involved, "reason": "Test", "lastTimestamp": stamp})
+    )
+
+
+async def swept(place: Place, now: float, most: int = 10) -> list[str]:
+    """The events that are left."""
+    garbage = Garbage(place.body, clock=lambda: now)
+    async with running(garbage.informers["Event"].run()):
+        await garbage.informers["Event"].synced.wait()
+        await garbage.sweep_once(most)
+    return [item.name for item in (await place.body.list(EVENT, place.namespace)).items]
+
+
+BASE = 978307200.0  # 2001-01-01
+
+
 async def test_old_events_go(embedded: Place) -> None:
     """Events are kept for an hour."""
-    for name, stamp in (("old", "2001-01-01T00:00:00Z"), ("new", "2001-01-01T00:59:00Z")):
-        data = document(EVENT, name, embedded.namespace).data
-        involved = {"kind": "Pod", "name": "p", "namespace": embedded.namespace}
-        await embedded.body.create(
-            EVENT, Document({**data, "involvedObject": involved, "reason": "Test", "lastTimestamp": stamp})
-        )
-    base = 978307200.0  # 2001-01-01
-    await Garbage(embedded.body, clock=lambda: base + EVENT_SECONDS + 1)._sweep_once(EVENT)
-    assert [item.name for item in (await embedded.body.list(EVENT, embedded.namespace)).items] == ["new"]
+    await happened(embedded, "old", "2001-01-01T00:00:00Z")
+    await happened(embedded, "new", "2001-01-01T00:59:00Z")
+    assert await swept(embedded, BASE + EVENT_SECONDS + 1) == ["new"]
+
+
+async def test_of_many_events_the_latest_stay(embedded: Place) -> None:
+    """However much happens in an hour, what is kept of it has a bound."""
+    for minute in (1, 3, 2, 4):
+        await happened(embedded, f"e{minute}", f"2001-01-01T00:0{minute}:00Z")
+    assert await swept(embedded, BASE + 300, most=2) == ["e3", "e4"]

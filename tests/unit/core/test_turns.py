@@ -97,7 +97,9 @@ def test_below_its_minimum_goes_before_growing() -> None:
     """A job that has nothing yet goes before an older one that has its minimum and wants more."""
     world = cluster([gpus(8, "n1")], {"a": quota(8)})
     more = world.task("old-0-0", "n1", [0])
-    world.job("old", "a", more, replace(more, name="old-1-0", node="", shares=(), state=TaskState.PENDING), min_available=1)
+    world.job(
+        "old", "a", more, replace(more, name="old-1-0", node="", shares=(), state=TaskState.PENDING), min_available=1
+    )
     assert turns(world.pending("new", gpu=1)) == ["new", "old"]
 
 

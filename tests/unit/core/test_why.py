@@ -1,4 +1,4 @@
-"""Why jobs wait: every code of a refusal, once, in the smallest cluster that has it; and the facts that come with it."""
+"""Why jobs wait: every code of a refusal, in the smallest cluster that has it, and the facts that come with it."""
 
 from __future__ import annotations
 

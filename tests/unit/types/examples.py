@@ -45,7 +45,8 @@ _USE = {"allocated": {"gpu": 1.5}, "requested": {"gpu": 2, "memory": "1Gi"}, "fa
 DEPARTMENT = _made(
     OURS, "Department", "research", spec=_QUEUE,
     status={
-        "phase": "Ready", "projects": 3, "allocated": {"gpu": 1.5}, "pools": {"h100": _USE}, "conditions": [_CONDITION],
+        "phase": "Ready", "projects": 3, "allocated": {"gpu": 1.5}, "requested": {"gpu": 2.5}, "pools": {"h100": _USE},
+        "conditions": [_CONDITION],
     },
 )  # fmt: skip
 PROJECT = _made(
@@ -191,7 +192,7 @@ POLICY = _made(
     OURS, "Policy", "bounds",
     spec={
         "types": ["interactive"], "department": "research", "distributed": False,
-        "defaults": {"compute": {"gpu": 1}, "labels": {"a": "b"}, "list": [1, {"x": None}]},
+        "defaults": {"compute": {"gpu": 1}, "labels": {"a": "b"}, "args": ["-v"]},
         "rules": {
             "compute.gpu": {"required": True, "canEdit": True, "min": 0, "max": 4, "step": "0.5"},
             "compute.memory": {"max": "64Gi", "defaultFrom": {"field": "compute.cpu", "factor": 2.5}},

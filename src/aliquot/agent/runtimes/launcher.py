@@ -1,5 +1,8 @@
 """Starts one pod, or one command in a pod, and is gone: `python -m aliquot.agent.runtimes.launcher`.
 
+    serve         wait for orders to start pods, and fork a launcher for each (see starter.py)
+    exec ORDERS   run one command in a pod
+
 A process of its own, because what it does cannot be undone: it leaves namespaces and drops rights. What it leaves
 behind for a pod is small, since hundreds of pods run at once:
 
@@ -15,7 +18,7 @@ that leaves a supervisor that sees its starter gone, and ends; a kill after it l
 
 Everything is imported at the top: inside the pod our own modules may not exist.
 
-The answer is one line of JSON on standard output: {"pid": ...}, {"held": true}, {"done": true} or {"error": ...}.
+The answer to a start is JSON: {"pid": ...}, {"held": true}, {"done": true} or {"error": ...}.
 """
 
 from __future__ import annotations
@@ -51,18 +54,48 @@ class CannotRun(Exception):
 
 
 def main(arguments: list[str]) -> int:
-    mode, path = arguments
-    with open(path, encoding="utf-8") as file:
-        spec = json.load(file)
     os.umask(0o022)
+    if arguments == ["serve"]:
+        return serve(socket.socket(fileno=0))
+    return execute(_orders(arguments[1]), json.loads(sys.stdin.buffer.readline()))
+
+
+def _orders(path: str) -> dict[str, Any]:
+    with open(path, encoding="utf-8") as file:
+        spec: dict[str, Any] = json.load(file)
     # The platform raised its own limit of open files; jobs get the one it was started with.
     resource.setrlimit(resource.RLIMIT_NOFILE, (spec["files"], resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    if mode == "start":
-        answer = json.dumps(start(spec)).encode()
-        with contextlib.suppress(BrokenPipeError):  # nobody is left to hear it; it is on the disk
-            os.write(1, answer)
-        return 0
-    return execute(spec, json.loads(sys.stdin.buffer.readline()))
+    return spec
+
+
+def serve(line: socket.socket) -> int:
+    """Fork a launcher for each message (a path, and a socket for the answer), until the platform is gone."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them; the kernel buries them
+    while True:
+        path, handles, *_ = socket.recv_fds(line, 4096, 1)
+        if not path:
+            return 0
+        if os.fork() == 0:
+            _serve_one(line, os.fsdecode(path), handles[0])
+        os.close(handles[0])
+
+
+def _serve_one(line: socket.socket, path: str, answers: int) -> NoReturn:
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), line.detach())
+        os.setsid()
+        _answer(answers, {"launcher": os.getpid()})
+        _answer(answers, start(_orders(path)))
+    except Exception:  # noqa: BLE001  # the end of this process; whoever waits hears that nothing came
+        sys.excepthook(*sys.exc_info())  # to the platform's log
+    finally:
+        os._exit(0)  # never back into the loop
+
+
+def _answer(answers: int, words: dict[str, Any]) -> None:
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # nobody is left to hear it; it is on the disk
+        os.write(answers, json.dumps(words).encode())
 
 
 # --- a pod
@@ -75,30 +108,31 @@ def start(spec: dict[str, Any]) -> dict[str, Any]:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return {"held": True}
-    if _attempts(folder) > spec["attempt"]:
+    before = _last_start(folder)
+    if before and before["attempt"] >= spec["attempt"]:
         return {"done": True}
     try:
-        return _start(spec, lock)
+        return _start(spec, lock, before)
     except (CannotRun, sandbox.Refused) as exc:
         return {"error": str(exc), "code": getattr(exc, "code", 128)}
     except OSError as exc:
         return {"error": f"cannot start: {exc.strerror or exc}", "code": 128}
 
 
-def _attempts(folder: str) -> int:
+def _last_start(folder: str) -> dict[str, Any]:
     try:
         with open(os.path.join(folder, "state.json"), encoding="utf-8") as file:
-            return int(json.load(file)["attempt"]) + 1
+            return dict(json.load(file))
     except FileNotFoundError:
-        return 0
+        return {}
 
 
-def _start(spec: dict[str, Any], lock: int) -> dict[str, Any]:
+def _start(spec: dict[str, Any], lock: int, before: dict[str, Any]) -> dict[str, Any]:
     folder, attempt = spec["folder"], spec["attempt"]
     reading, writing = os.pipe()
     if spec["isolated"]:
         os.fchown(writing, spec["uid"], spec["uid"])  # else nobody inside could open /dev/stdout
-    collector = _collector(folder, attempt, reading, writing)
+    collector, log_start = _collector(folder, reading, writing)
     os.close(reading)
     for cgroup in spec["cgroups"]:
         _join_cgroup(cgroup)
@@ -120,7 +154,8 @@ def _start(spec: dict[str, Any], lock: int) -> dict[str, Any]:
         os.waitpid(pid, 0)
         return dict(answer)
     state = {"attempt": attempt, "pid": pid, "startTime": linux.start_time(pid), "collector": collector,
-             "collectorStart": linux.start_time(collector), "started": time.time()}  # fmt: skip
+             "collectorStart": linux.start_time(collector), "started": time.time(),
+             "logStart": log_start, "previousStart": before.get("logStart")}  # fmt: skip
     _write(os.path.join(folder, "state.json"), json.dumps(state))
     os.write(let_go, b"g")
     return state
@@ -132,23 +167,10 @@ def _write(path: str, text: str) -> None:
     os.rename(path + ".new", path)
 
 
-def _new_log(folder: str, attempt: int) -> int:
-    """An empty log in the place of the last attempt's. There is one at every moment: somebody may be reading."""
-    path, fresh, previous = (os.path.join(folder, name) for name in ("log", "log.new", "previous"))
-    if not (attempt and os.path.exists(path)):
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    log = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    os.link(path, previous + ".new")
-    os.rename(previous + ".new", previous)
-    with contextlib.suppress(FileNotFoundError):
-        os.rename(path + ".marks", previous + ".marks")
-    os.rename(fresh, path)
-    return log
-
-
-def _collector(folder: str, attempt: int, reading: int, writing: int) -> int:
-    """Starts `cat` into the log; the log of the attempt before is kept."""
-    log = _new_log(folder, attempt)
+def _collector(folder: str, reading: int, writing: int) -> tuple[int, int]:
+    """Starts `cat` at the end of the log; its process, and where it begins."""
+    log = os.open(os.path.join(folder, "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    begin = os.fstat(log).st_size
     pid = os.fork()
     if pid == 0:
         os.close(writing)
@@ -159,7 +181,7 @@ def _collector(folder: str, attempt: int, reading: int, writing: int) -> int:
         nothing = os.open("/dev/null", os.O_WRONLY)
         _become(["/bin/sh", "-c", _COLLECTOR, "aliquot-log"], {"PATH": os.defpath}, {0: reading, 1: log, 2: nothing})
     os.close(log)
-    return pid
+    return pid, begin
 
 
 def _join_cgroup(cgroup: dict[str, Any]) -> None:

@@ -99,6 +99,14 @@ def children(pid: int) -> list[int]:
         return []
 
 
+def command_line(pid: int) -> bytes:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
 def pids() -> Iterator[int]:
     for name in os.listdir("/proc"):
         if name.isdigit():

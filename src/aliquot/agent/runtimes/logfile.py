@@ -99,14 +99,16 @@ def read_marks(path: Path) -> list[Mark]:
     return marks
 
 
-async def read(path: Path, options: LogOptions, ended: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """The log as asked for. `ended` says whether nothing more will come."""
+async def read(
+    path: Path, options: LogOptions, ended: Callable[[], bool], begin: int = 0, end: int | None = None
+) -> AsyncIterator[bytes]:
+    """The log between two offsets, as asked for. `ended` says whether nothing more will come."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        place = _start(handle, path, options)
+        place = _start(handle, path, options, begin, end)
         stamper = _Stamper(path) if options.timestamps else None
         left = options.limit_bytes
-        async for data in _pieces(handle, place, options.follow, ended):
+        async for data in _pieces(handle, place, end, options.follow, ended):
             shown = stamper.stamped(*data) if stamper else data[1]
             if left is not None:
                 shown, left = shown[:left], left - len(shown)
@@ -118,32 +120,39 @@ async def read(path: Path, options: LogOptions, ended: Callable[[], bool]) -> As
         os.close(handle)
 
 
-def start(path: Path, options: LogOptions) -> int:
+def start(path: Path, options: LogOptions, begin: int = 0, end: int | None = None) -> int:
     """Where in the log `read` will begin."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return _start(handle, path, options)
+        return _start(handle, path, options, begin, end)
     finally:
         os.close(handle)
 
 
-def _start(handle: int, path: Path, options: LogOptions) -> int:
-    first = _first_line(handle, _first(handle, 0))
+def _start(handle: int, path: Path, options: LogOptions, begin: int, end: int | None) -> int:
+    if begin > os.fstat(handle).st_size:
+        begin = 0  # emptied, see _give_back
+    first = _first(handle, begin)
+    if first > begin:
+        first = _first_line(handle, first)
     if options.offset is not None:
         return max(first, options.offset)
     place = first
     if options.since is not None:
         place = max(place, _offset_since(handle, path, options.since))
     if options.tail_lines is not None:
-        place = max(place, _tail(handle, place, options.tail_lines))
+        place = max(place, _tail(handle, place, options.tail_lines, end))
     return place
 
 
-async def _pieces(handle: int, place: int, follow: bool, ended: Callable[[], bool]) -> AsyncIterator[tuple[int, bytes]]:
+async def _pieces(
+    handle: int, place: int, end: int | None, follow: bool, ended: Callable[[], bool]
+) -> AsyncIterator[tuple[int, bytes]]:
     """(offset, bytes). What was given back while we read is left out, up to the next whole line."""
     while True:
         last = ended()  # asked before the read: what was written before it ended is then seen
-        data = await asyncio.to_thread(os.pread, handle, _CHUNK, place)
+        size = _CHUNK if end is None else max(0, min(_CHUNK, end - place))
+        data = await asyncio.to_thread(os.pread, handle, size, place)
         start = _first(handle, place) if data else place
         if start > place:
             place = _first_line(handle, start)
@@ -180,9 +189,9 @@ def _first_line(handle: int, place: int) -> int:
     return place
 
 
-def _tail(handle: int, start: int, lines: int) -> int:
+def _tail(handle: int, start: int, lines: int, end: int | None) -> int:
     """Where the last `lines` lines begin."""
-    end = os.fstat(handle).st_size
+    end = os.fstat(handle).st_size if end is None else end
     if lines <= 0:
         return end
     if end and os.pread(handle, 1, end - 1) == b"\n":

@@ -15,14 +15,20 @@ from aliquot.agent.runtimes.podfolder import PodFolder
 from aliquot.types.base import Json
 
 WORKLOAD = "/workload"
+CHECKPOINTS = "/checkpoints"
 POD_VARIABLE = "ALIQUOT_POD"  # in the environment of everything a pod runs
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PACKAGE_PARENT = str(Path(aliquot.__file__).resolve().parent.parent)
 
 
-def isolated_orders(launch: Launch, folder: PodFolder, data: Path, owner: int, allowed: tuple[str, ...]) -> Json:
+def isolated_orders(
+    launch: Launch, folder: PodFolder, data: Path, owner: int, allowed: tuple[str, ...], checkpoints: Path | None
+) -> Json:
     shown = sorted({*_interpreter(), *launch.programs})
     own = _places(shown)
+    env = _environment(launch, _visible_path(shown), own["home"], CHECKPOINTS if checkpoints else "")
+    if checkpoints:
+        own[str(checkpoints)] = CHECKPOINTS
     return {
         "isolated": True,
         "uid": owner,
@@ -31,18 +37,20 @@ def isolated_orders(launch: Launch, folder: PodFolder, data: Path, owner: int, a
         "volumes": [_volume(volume, folder, owner, allowed) for volume in launch.volumes],
         "own": own,
         "cwd": launch.cwd or WORKLOAD,
-        "env": {"USER": "root", "LOGNAME": "root"} | _environment(launch, _visible_path(shown), own["home"]),
+        "env": {"USER": "root", "LOGNAME": "root"} | env,
     }
 
 
-def plain_orders(launch: Launch, folder: PodFolder, data: Path, allowed: tuple[str, ...]) -> Json:
+def plain_orders(
+    launch: Launch, folder: PodFolder, data: Path, allowed: tuple[str, ...], checkpoints: Path | None
+) -> Json:
     """Without namespaces: the pod sees the machine as its user does."""
     for volume in launch.volumes:
         _check_plain(volume, allowed)
     work = str(folder.path / "work")
     cwd = launch.cwd or WORKLOAD
     inside = cwd == WORKLOAD or cwd.startswith(WORKLOAD + "/")
-    env = _environment(launch, os.environ.get("PATH", _PATH), str(folder.path / "home"))
+    env = _environment(launch, os.environ.get("PATH", _PATH), str(folder.path / "home"), str(checkpoints or ""))
     return {
         "isolated": False,
         "uid": os.geteuid(),
@@ -79,10 +87,11 @@ def _places(shown: list[str]) -> dict[str, str]:
     return places if "tmp" in below else {**places, "tmp": "/tmp"}  # noqa: S108  # the pod's own
 
 
-def _environment(launch: Launch, path: str, home: str) -> dict[str, str]:
+def _environment(launch: Launch, path: str, home: str, checkpoints: str) -> dict[str, str]:
     """The pod's own variables win, but for those that tell it apart and those that lead to its devices' programs."""
     name = host_name(launch.ticket.name)
-    env = {"LANG": "C.UTF-8", "HOME": home, "HOSTNAME": name, "PATH": path, **launch.env}
+    lasting = {"ALIQUOT_CHECKPOINT_DIR": checkpoints} if checkpoints else {}
+    env = {"LANG": "C.UTF-8", "HOME": home, "HOSTNAME": name, "PATH": path, **lasting, **launch.env}
     env["PATH"] = os.pathsep.join([*launch.programs, env["PATH"]])
     if launch.argv[0] == sys.executable and not PACKAGE_PARENT.startswith(sys.prefix):
         env.setdefault("PYTHONPATH", PACKAGE_PARENT)  # the platform runs from a checkout

@@ -4,7 +4,7 @@ spec.json       the launcher's orders, and the ticket: who it is and what it hol
 lock            held by the pod's supervisor: held means alive
 state.json      attempt, process numbers and start times; written before the pod may run
 exit.N          exit status of attempt N
-log, previous   what the last attempt, and the one before it, printed (see logfile.py)
+log             what all attempts printed, one after the other (see logfile.py); state.json says where each began
 work, tmp, home, volumes    the pod's own files: /workload, /tmp, /root and emptyDir volumes
 """
 
@@ -36,6 +36,9 @@ class Process:
     collector: int
     collector_start: str
     started: float
+    # Where in the log this attempt begins, and the one before it; None when there was none.
+    log_start: int = 0
+    previous_start: int | None = None
 
     @property
     def supervised(self) -> bool:
@@ -51,7 +54,6 @@ class PodFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.log = path / "log"
-        self.previous = path / "previous"
         self.spec_file = path / "spec.json"
 
     @property
@@ -62,7 +64,7 @@ class PodFolder:
         """Make the folders; `owner` gets those that the pod may write to."""
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         for name in OWN:
-            if _made(self.path / name, owner) and name == "home":
+            if make(self.path / name, owner) and name == "home":
                 _write(self.path / name / ".bashrc", bashrc, owner)
         _write(self.path / "hosts", f"127.0.0.1 localhost {host_name}\n::1 localhost\n")
         _write(self.path / "hostname", host_name + "\n")
@@ -70,7 +72,7 @@ class PodFolder:
     def volume(self, name: str, owner: int | None) -> Path:
         path = self.path / "volumes" / name
         path.parent.mkdir(exist_ok=True, mode=0o700)
-        _made(path, owner)
+        make(path, owner)
         return path
 
     def write_spec(self, spec: Json, ticket: Ticket) -> None:
@@ -83,6 +85,10 @@ class PodFolder:
     def spec(self) -> Json | None:
         found: Json | None = _read(self.spec_file)
         return found
+
+    def cgroups(self) -> list[Path]:
+        """The control groups that were made for it, wherever the platform that did had its own."""
+        return [Path(group["path"]) for group in (self.spec() or {}).get("cgroups", ())]
 
     def ticket(self) -> Ticket | None:
         try:
@@ -102,6 +108,8 @@ class PodFolder:
             collector=found["collector"],
             collector_start=found["collectorStart"],
             started=found["started"],
+            log_start=found.get("logStart", 0),
+            previous_start=found.get("previousStart"),
         )
 
     def exit_status(self, attempt: int) -> tuple[int, float] | None:
@@ -117,8 +125,7 @@ class PodFolder:
         found = self.path.iterdir() if self.path.exists() else ()
         for entry in sorted(found, key=lambda entry: entry == self.spec_file):
             if entry.is_dir() and not entry.is_symlink():
-                _open_up(entry)
-                shutil.rmtree(entry, ignore_errors=True)
+                remove_tree(entry)
             else:
                 entry.unlink(missing_ok=True)
         shutil.rmtree(self.path, ignore_errors=True)
@@ -129,7 +136,8 @@ def folders(root: Path) -> Iterator[PodFolder]:
         yield from (PodFolder(path) for path in sorted(root.iterdir()) if path.is_dir())
 
 
-def _made(path: Path, owner: int | None) -> bool:
+def make(path: Path, owner: int | None) -> bool:
+    """A folder for a pod to write to; False when it is there already."""
     try:
         path.mkdir(mode=0o755)
     except FileExistsError:
@@ -152,6 +160,11 @@ def _read(path: Path) -> Any:
         return json.loads(path.read_text())
     except (OSError, ValueError):
         return None
+
+
+def remove_tree(path: Path) -> None:
+    _open_up(path)
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _open_up(path: Path) -> None:

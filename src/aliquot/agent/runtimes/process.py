@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import resource
 import signal
@@ -26,11 +25,13 @@ from pathlib import Path
 import structlog
 
 from aliquot.agent.base import CannotStart, Ended, Launch, SignalName, Started, Trace
-from aliquot.agent.runtimes import linux, logfile, orders
+from aliquot.agent.runtimes import cgroups, linux, logfile, orders
 from aliquot.agent.runtimes.cgroups import Cgroups
+from aliquot.agent.runtimes.checkpoints import Checkpoints
 from aliquot.agent.runtimes.logfile import LogKeeper
 from aliquot.agent.runtimes.podfolder import PodFolder, Process, folders
 from aliquot.agent.runtimes.session import ExecSession, open_session
+from aliquot.agent.runtimes.starter import LauncherFailed, Starter
 from aliquot.agent.runtimes.uids import Uids
 from aliquot.errors import Conflict
 from aliquot.streams import LogOptions, TerminalSize
@@ -73,12 +74,15 @@ class ProcessRuntime:
         self._isolated = can_isolate() if isolated is None else isolated
         self._cgroups = Cgroups()
         self._uids = Uids(self._data / "uids.json")
+        self._checkpoints = Checkpoints(self._data / "checkpoints")
         self._soft_files = _raise_open_files()
         self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._starter = Starter([*_LAUNCHER, "serve"], _LAUNCHER_ENV)
         self._keepers: dict[str, LogKeeper] = {}
         self._watched: dict[str, int] = {}  # uid -> pidfd of its supervisor
         self._tasks: set[asyncio.Task[None]] = set()
         self.on_end: Callable[[str, Ended], None] = lambda uid, ended: None
+        self.finished: Callable[[str], bool] = lambda uid: False  # not known, so whoever follows a log waits
         self.isolation = self._sentence()
 
     def _sentence(self) -> str:
@@ -88,7 +92,10 @@ class ProcessRuntime:
                 f"data folder or of other projects; {self._cgroups.sentence}"
             )
         why = "the platform was started by a user" if os.geteuid() else "this machine does not let us make namespaces"
-        return f"jobs are not kept apart from each other or from the platform's data, because {why}"
+        return (
+            f"jobs are not kept apart from each other or from the platform's data, because {why}; "
+            f"{self._cgroups.sentence}"
+        )
 
     # --- life of a pod
 
@@ -149,11 +156,19 @@ class ProcessRuntime:
                 await asyncio.sleep(_LOOK_AGAIN_SECONDS)
             await self._clear(folder, process)
         self._forget(uid)
+        groups = folder.cgroups()
         await asyncio.to_thread(folder.remove)
-        self._cgroups.remove(uid)
+        cgroups.remove(groups)
+
+    def kept(self) -> list[tuple[str, str]]:
+        return self._checkpoints.all()
+
+    async def forget(self, namespace: str, workload: str) -> None:
+        await asyncio.to_thread(self._checkpoints.remove, namespace, workload)
 
     async def run(self) -> None:
         """Look after logs and collect ends, until cancelled. Pods go on without us."""
+        self._starter.open()
         try:
             while True:
                 hasty = [keeper.tick() for keeper in list(self._keepers.values())]
@@ -163,6 +178,7 @@ class ProcessRuntime:
                 self._unwatch(uid)
             for task in self._tasks:
                 task.cancel()
+            self._starter.close()
 
     # --- starting
 
@@ -173,10 +189,11 @@ class ProcessRuntime:
         ticket = launch.ticket
         owner = self._uids.of(ticket.namespace) if self._isolated else None
         folder.prepare(owner, orders.bashrc(launch, folder, self._isolated), orders.host_name(ticket.name))
+        lasting = self._checkpoints.folder(ticket.namespace, ticket.workload, owner) if ticket.workload else None
         if owner is not None:
-            special = orders.isolated_orders(launch, folder, self._data, owner, self._allowed)
+            special = orders.isolated_orders(launch, folder, self._data, owner, self._allowed, lasting)
         else:
-            special = orders.plain_orders(launch, folder, self._data, self._allowed)
+            special = orders.plain_orders(launch, folder, self._data, self._allowed, lasting)
         groups = self._cgroups.groups(ticket.uid, launch.memory, launch.cpu, launch.cpu_weight)
         common: Json = {
             "folder": str(folder.path),
@@ -192,21 +209,10 @@ class ProcessRuntime:
 
     async def _launch(self, folder: PodFolder) -> Json:
         async with self._slots:
-            process = await asyncio.create_subprocess_exec(
-                *_launcher("start", folder),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                env=_LAUNCHER_ENV,
-                start_new_session=True,
-            )
             try:
-                text, _ = await asyncio.wait_for(process.communicate(), _LAUNCH_SECONDS)
-                answer: Json = json.loads(text)
-            except (TimeoutError, ValueError) as exc:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
+                return await self._starter.start(folder.spec_file, _LAUNCH_SECONDS)
+            except LauncherFailed as exc:
                 raise CannotStart("CreateContainerError", "the launcher did not finish") from exc
-            return answer
 
     # --- ending
 
@@ -267,7 +273,7 @@ class ProcessRuntime:
             code, finished, message = *status, ""
         else:
             code, finished, message = 137, time.time(), "killed, or the machine was restarted"
-        reason = "OOMKilled" if code == 137 and self._cgroups.killed_for_memory(folder.uid) else ""
+        reason = "OOMKilled" if code == 137 and cgroups.killed_for_memory(folder.cgroups()) else ""
         return Ended(process.attempt, code, process.started, finished, reason, message)
 
     def _marked(self, uid: str) -> list[int]:
@@ -281,10 +287,14 @@ class ProcessRuntime:
                 _send(pid, signal.SIGKILL)
 
     async def _terminate(self, process: Process) -> None:
-        """To the command itself, which is the supervisor's oldest child; it may not be there for a moment yet."""
+        """To the command itself, which is the supervisor's oldest child.
+
+        For a moment it is not there yet, and for another it is still a copy of the supervisor, whose shell would
+        swallow the signal: it has the same words on its command line then.
+        """
         while process.supervised:
             found = linux.children(process.pid)
-            if found:
+            if found and linux.command_line(found[0]) != linux.command_line(process.pid):
                 _send(found[0], signal.SIGTERM)
                 return
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
@@ -297,26 +307,33 @@ class ProcessRuntime:
     # --- looking inside
 
     async def logs(self, pod: Pod, options: LogOptions) -> AsyncIterator[bytes]:
+        """Who follows goes on with the next start of the pod, until it has ended for good."""
         folder = self._folder(pod.metadata.uid)
-        path = folder.previous if options.previous else folder.log
-        process = folder.process()
-        # The log is there a moment before its process is: who followed it then would be told that it is over.
-        if not path.exists() or (process is None and not options.previous):
-            raise Conflict(_no_log(pod, options.previous))
+        part = self._part(pod, options)
 
         def over() -> bool:
-            # Asked of the kernel, not of our memory: a platform that has just started has not found its pods yet.
-            return options.previous or process is None or process.collected
+            return options.previous or self.finished(folder.uid)
 
-        async for piece in logfile.read(path, options, over):
-            yield piece
-
-    def log_start(self, pod: Pod, options: LogOptions) -> int | None:
-        folder = self._folder(pod.metadata.uid)
         try:
-            return logfile.start(folder.previous if options.previous else folder.log, options)
-        except OSError:
-            return None  # `logs` says why there is none
+            async for piece in logfile.read(folder.log, options, over, *part):
+                yield piece
+        except FileNotFoundError:
+            raise Conflict(_no_log(pod, options.previous)) from None
+
+    def log_start(self, pod: Pod, options: LogOptions) -> int:
+        try:
+            return logfile.start(self._folder(pod.metadata.uid).log, options, *self._part(pod, options))
+        except FileNotFoundError:
+            raise Conflict(_no_log(pod, options.previous)) from None
+
+    def _part(self, pod: Pod, options: LogOptions) -> tuple[int, int | None]:
+        """From where to where in its log a pod's last attempt is, or the one before; `Conflict` when there is none."""
+        folder = self._folder(pod.metadata.uid)
+        process = folder.process()
+        # The log may be there a moment before its process is: not yet, then.
+        if process is None or (options.previous and process.previous_start is None):
+            raise Conflict(_no_log(pod, options.previous))
+        return (process.previous_start or 0, process.log_start) if options.previous else (process.log_start, None)
 
     async def exec(self, pod: Pod, command: Sequence[str], *, tty: bool, size: TerminalSize) -> ExecSession:
         folder = self._folder(pod.metadata.uid)
@@ -328,15 +345,12 @@ class ProcessRuntime:
         env = {"TERM": os.environ.get("TERM", "xterm-256color")} if tty else {}
         wish: Json = {"pid": process.pid, "argv": list(command), "tty": tty, "env": env}
         wish |= {"rows": size.rows, "columns": size.columns}
-        return await open_session(_launcher("exec", folder), _LAUNCHER_ENV, wish)
+        return await open_session([*_LAUNCHER, "exec", str(folder.spec_file)], _LAUNCHER_ENV, wish)
 
 
 # The launcher imports nothing but the standard library and its own package, so it needs no site packages.
 _LAUNCHER_ENV = {"PYTHONPATH": orders.PACKAGE_PARENT, "PATH": os.defpath}
-
-
-def _launcher(mode: str, folder: PodFolder) -> list[str]:
-    return [sys.executable, "-S", "-s", "-m", "aliquot.agent.runtimes.launcher", mode, str(folder.spec_file)]
+_LAUNCHER = [sys.executable, "-S", "-s", "-m", "aliquot.agent.runtimes.launcher"]
 
 
 def can_isolate() -> bool:

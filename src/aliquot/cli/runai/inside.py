@@ -101,6 +101,7 @@ async def _logs(
     here: Session, server: Server, name: str, asked: str, project: str, options: LogOptions, patience: int | None
 ) -> None:
     pod = await _pod_with_log(here, server, name, asked, project, wait=options.follow, patience=patience)
+    options = dataclasses.replace(options, pod_uid=pod.metadata.uid)
     if options.follow:
         await follow_log(server, pod, options, _write, here.note)
         return
@@ -208,7 +209,8 @@ async def _still_runs(server: Server, pod: Pod) -> bool:
     now = await Store(server).get(Pod, pod.metadata.name, pod.metadata.namespace)
     if now.metadata.uid != pod.metadata.uid:
         raise NotFound("another attempt has its name")
-    return is_running(now)
+    # Between two starts of its container nothing runs in it, and yet it goes on.
+    return now.status.phase == "Running" and now.metadata.deleted is None
 
 
 def is_running(pod: Pod) -> bool:

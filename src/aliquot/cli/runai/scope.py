@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from aliquot import labels
 from aliquot.cli.session import Session
+from aliquot.cli.targets import no_such_project
 from aliquot.errors import Denied, Invalid, NotFound
 from aliquot.labels import namespace_of
 from aliquot.store.base import Body
@@ -41,7 +42,7 @@ async def scope_of(here: Session, body: Body, asked: str) -> Scope:
     try:
         return _scope(await Store(body).get(Project, name))
     except NotFound:
-        raise NotFound(f"project {name!r} does not exist", hint="`runai list projects` shows those there are") from None
+        raise no_such_project(name) from None
     except Denied:
         return Scope(name, namespace_of(name))  # its jobs may be ours to see even so
 

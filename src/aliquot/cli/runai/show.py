@@ -10,7 +10,7 @@ import click
 from aliquot import units
 from aliquot.cli import output
 from aliquot.cli.describe import describe as describe_object
-from aliquot.cli.describe import events_of
+from aliquot.cli.describe import events_of, in_order, times
 from aliquot.cli.get import get as get_objects
 from aliquot.cli.runai import state
 from aliquot.cli.runai.lists import created_by_cli
@@ -20,7 +20,7 @@ from aliquot.cli.runai.scope import JOB_WORDS, Scope, is_kind, job, pods_in, pod
 from aliquot.cli.session import Session, session
 from aliquot.cli.targets import complete_names
 from aliquot.errors import Denied, NotFound
-from aliquot.labels import SYSTEM_NAMESPACE
+from aliquot.labels import FILLED_BY, SYSTEM_NAMESPACE
 from aliquot.store.base import Body, Document
 from aliquot.store.typed import Store
 from aliquot.types import Node, Pod, Template, Workload, to_json
@@ -86,9 +86,11 @@ def show_job(here: Session, name: str, asked: str, form: str) -> int:
 
 
 async def _events(body: Body, workload: Workload, pods: Sequence[Pod]) -> list[Json]:
-    """What happened to the job and to its pods, oldest first."""
-    found = [event for each in (workload, *pods) for event in await events_of(body, Document(to_json(each)))]
-    return sorted(found, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
+    """What happened to the job and to its pods, also those that are gone, oldest first."""
+    found: dict[str, Json] = {}
+    for each in (workload, *pods):
+        found |= {event["metadata"]["name"]: event for event in await events_of(body, Document(to_json(each)))}
+    return in_order(found.values())
 
 
 async def _addresses(body: Body) -> dict[str, str]:
@@ -145,6 +147,8 @@ def properties(workload: Workload, pods: Sequence[Pod], word: str, now: float) -
     yield "IS DISTRIBUTED WORKLOAD", "true" if spec.distributed else "false"
     yield "CREATED BY CLI", created_by_cli(workload)
     yield "SERVICE URL(S)", state.urls(workload)
+    if filled_by := workload.metadata.annotations.get(FILLED_BY):
+        yield "FILLED IN BY", filled_by
 
 
 def _per_pod(workload: Workload) -> str:
@@ -196,7 +200,12 @@ def _event_row(event: Json, now: float) -> list[str]:
     at = event.get("lastTimestamp") or event.get("eventTime") or event.get("firstTimestamp")
     source = f"{str(about.get('kind') or '').lower()}/{about.get('name') or ''}"
     message = " ".join(filter(None, (f"[{event.get('reason')}]" if event.get("reason") else "", event.get("message"))))
-    return [output.clean(source), str(event.get("type") or "-"), output.age_of(at, now), output.clean(message)]
+    return [
+        output.clean(source),
+        str(event.get("type") or "-"),
+        output.age_of(at, now),
+        output.clean(message) + times(event),
+    ]
 
 
 # --- templates

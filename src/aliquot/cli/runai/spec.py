@@ -10,11 +10,9 @@ from typing import Any
 from aliquot.cli.runai import mounts
 from aliquot.cli.runai.flags import COMMON, DISTRIBUTED, SERVING, Flag
 from aliquot.errors import Fault, Invalid
-from aliquot.store.rules import merged
 from aliquot.types import KINDS, Workload, check_name, decode, to_json
 from aliquot.types.base import Json
 
-JUPYTER_IMAGE = "jupyter/base-notebook"
 _GPU = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)", re.ASCII)
 
 
@@ -231,16 +229,6 @@ _PARTS = (_type, _program, _image, _marks, _gpu, _storage, _network, _place, _se
 # --- the whole
 
 
-def with_template(spec: Json, values: Json) -> Json:
-    """What is given wins; variables are joined by name, every other list is one value."""
-    given = {variable["name"] for variable in spec.get("environment", [])}
-    inherited = [variable for variable in values.get("environment", []) if variable.get("name") not in given]
-    joined: Json = merged(values, spec)
-    if inherited:
-        joined["environment"] = [*inherited, *spec.get("environment", [])]
-    return joined
-
-
 def checked(name: str, namespace: str, spec: Json, annotations: Mapping[str, str]) -> Json:
     """The document to create; `Invalid` in one line that names the flags."""
     try:
@@ -251,7 +239,13 @@ def checked(name: str, namespace: str, spec: Json, annotations: Mapping[str, str
     try:
         return to_json(decode(Workload, {"metadata": metadata, "spec": spec}, strict=True))
     except Invalid as exc:
-        raise Invalid("; ".join(map(fault_text, exc.faults))) from None
+        raise by_flags(exc) from None
+
+
+def by_flags(error: Invalid) -> Invalid:
+    """The same with its faults named by flag, as whoever typed them knows them."""
+    text = "; ".join(map(fault_text, error.faults)) or error.message
+    return Invalid(text, hint=error.hint, faults=error.faults)
 
 
 def fault_text(fault: Fault) -> str:
@@ -265,6 +259,7 @@ _FLAG_OF = {
     "compute.gpu": "gpu",
     "compute.gpuDevices": "gpu",
     "imagePullPolicy": "image-pull-policy",
+    "template": "template",
     "serviceType": "service-type",
     "ports": "port",
     "environment": "environment",

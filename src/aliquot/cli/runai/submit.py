@@ -19,14 +19,14 @@ from aliquot.cli.runai.program import OFF, REST, JobVerb, project_option
 from aliquot.cli.runai.scope import Scope, scope_of
 from aliquot.cli.runai.spec import Given
 from aliquot.cli.session import session
-from aliquot.errors import Exists, Invalid, NotFound
-from aliquot.store.base import Body, Document
+from aliquot.client import Server
+from aliquot.errors import Exists, Invalid
+from aliquot.store.base import Document
 from aliquot.types import KINDS
 from aliquot.types.base import Json
 
 CREATED_BY_CLI = {labels.CREATED_BY: "cli"}
 _KIND = KINDS.named("workload")
-_TEMPLATES = KINDS.named("template")
 _LETTERS = "bcdfghjklmnpqrstvwxz0123456789"  # no vowels: no words by chance
 _EPILOG = "Words after a bare `--` are arguments of the image's program, or with --command the program itself."
 
@@ -51,12 +51,9 @@ def _submit(given: Given, words: Sequence[str], asked: str) -> int:
     wanted = specs.spec_of(given)
     wanted["user"] = user_name()
 
-    async def work(body: Body) -> tuple[Scope, Json]:
-        scope = await scope_of(here, body, asked)
-        spec = await _filled(body, scope, wanted)
-        if not spec.get("image"):
-            raise Invalid("--image: is required: give -i IMAGE, or a template that has one")
-        return scope, await _create(body, scope, name, given, spec)
+    async def work(server: Server) -> tuple[Scope, Json]:
+        scope = await scope_of(here, server, asked)
+        return scope, await _create(server, scope, name, given, wanted)
 
     scope, made = here.run(work)
     if given.switch("dry_run"):
@@ -90,49 +87,6 @@ def user_name() -> str:
         return "unknown"
 
 
-# --- templates, until the server fills them in by itself
-
-
-async def _filled(body: Body, scope: Scope, spec: Json) -> Json:
-    template = await _template(body, scope, spec.get("template") or "", spec["type"])
-    if template is not None:
-        values = {**(template.data.get("spec") or {}).get("values", {})}
-        values.pop("type", None)  # the flags always say it
-        spec = specs.with_template(spec, values)
-        spec["template"] = template.name
-    return _with_notebook(spec) if spec.get("jupyter") else spec
-
-
-async def _template(body: Body, scope: Scope, name: str, type_: str) -> Document | None:
-    """The one that is named, or else the default one; the project's own before everybody's."""
-    places = (scope.namespace, labels.SYSTEM_NAMESPACE)
-    if name:
-        for place in places:
-            try:
-                return await body.get(_TEMPLATES, name, place)
-            except NotFound:
-                continue
-        raise NotFound(f"template {name!r} does not exist", hint="`runai list templates` shows those there are")
-    for place in places:
-        for document in sorted((await body.list(_TEMPLATES, place)).items, key=lambda each: each.name):
-            spec = document.data.get("spec") or {}
-            if spec.get("default") and type_ in (spec.get("types") or [type_]):
-                return document
-    return None
-
-
-def _with_notebook(spec: Json) -> Json:
-    """What `--jupyter` means where nothing else is said: an image, its program, a port, and a token."""
-    preset: Json = {
-        "image": specs.JUPYTER_IMAGE,
-        "command": ["start-notebook.sh"],
-        "ports": [{"container": 8888}],
-        "serviceType": "portforward",
-        "environment": [{"name": "JUPYTER_TOKEN", "value": secrets.token_hex(16)}],
-    }
-    return specs.with_template(spec, preset)
-
-
 def _token_in(spec: Json) -> str:
     found = [each.get("value", "") for each in spec.get("environment", []) if each["name"] == "JUPYTER_TOKEN"]
     return found[0] if found else ""
@@ -141,28 +95,33 @@ def _token_in(spec: Json) -> str:
 # --- names
 
 
-async def _create(body: Body, scope: Scope, name: str, given: Given, spec: Json) -> Json:
+async def _create(server: Server, scope: Scope, name: str, given: Given, spec: Json) -> Json:
     if name:
-        document = specs.checked(name, scope.namespace, spec, CREATED_BY_CLI)
-        if given.switch("dry_run"):
-            return document
         try:
-            return (await body.create(_KIND, Document(document))).data
+            return await _store(server, scope, name, given, spec)
         except Exists:
             raise Exists(
                 f"job {name!r} already exists in project {scope.project!r}",
                 hint=f"choose another name, or delete it first: runai delete {name} -p {scope.project}",
             ) from None
-    taken = {document.name for document in (await body.list(_KIND, scope.namespace)).items}
+    taken = {document.name for document in (await server.list(_KIND, scope.namespace)).items}
     for prefix, made in _names(given, taken):
-        document = specs.checked(made, scope.namespace, {**spec, "namePrefix": prefix}, CREATED_BY_CLI)
-        if given.switch("dry_run"):
-            return document
         try:
-            return (await body.create(_KIND, Document(document))).data
+            return await _store(server, scope, made, given, {**spec, "namePrefix": prefix})
         except Exists:
             continue  # somebody else took it just now
     raise AssertionError("names do not end")
+
+
+async def _store(server: Server, scope: Scope, name: str, given: Given, spec: Json) -> Json:
+    """The job as the server made it, with what its template and policies say."""
+    document = Document(specs.checked(name, scope.namespace, spec, CREATED_BY_CLI))
+    try:
+        if given.switch("dry_run"):
+            return await server.rehearse(_KIND, document)
+        return (await server.create(_KIND, document)).data
+    except Invalid as exc:
+        raise specs.by_flags(exc) from None
 
 
 def _names(given: Given, taken: set[str]) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,239 @@
+"""What projects and departments hold and ask for, in their status.
+
+    pod -> namespace -> project -> department
+
+A change of a pod is added to the sums above it, and only those are looked at: what nothing happens to costs nothing,
+however many there are. The sums live in memory and are made anew at every start, so a crash cannot make them wrong.
+A status is written where it differs from the sums, whoever made it differ.
+
+A pod holds its place until it is gone, also while it stops; it asks for it until it has ended or is to stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from operator import add
+from typing import NamedTuple
+
+from aliquot.control.loop import Loop
+from aliquot.control.pods import request_of
+from aliquot.core import Request
+from aliquot.errors import Invalid
+from aliquot.labels import DEFAULT_DEPARTMENT, project_of
+from aliquot.store.informer import Informer, Key
+from aliquot.store.typed import Store
+from aliquot.types import Amounts, Department, Namespace, Node, Pod, Project, devices_of, shares_of
+
+_FINISHED = ("Succeeded", "Failed")
+# Changes come in bursts; a moment's patience makes one write of them.
+_PATIENCE_SECONDS = 0.05
+
+Place = tuple[str, str, str]  # kind, namespace, name
+
+
+class Use(NamedTuple):
+    """What is held and what is asked for: GPUs and cores in thousandths, memory in bytes."""
+
+    gpu: int = 0
+    cpu: int = 0
+    memory: int = 0
+    asked_gpu: int = 0
+    asked_cpu: int = 0
+    asked_memory: int = 0
+    projects: int = 0
+
+    def plus(self, other: Use, sign: int = 1) -> Use:
+        return Use(*map(add, self, (sign * each for each in other)))
+
+    @property
+    def allocated(self) -> Amounts:
+        return Amounts(gpu=self.gpu, cpu=self.cpu, memory=self.memory)
+
+    @property
+    def requested(self) -> Amounts:
+        return Amounts(gpu=self.asked_gpu, cpu=self.asked_cpu, memory=self.asked_memory)
+
+
+_NOTHING = Use()
+
+
+class Sums:
+    """A tree of sums. A change costs as many additions as there are places above it."""
+
+    def __init__(self, changed: Callable[[Place], None]) -> None:
+        self._changed = changed
+        self._own: dict[Place, Use] = {}
+        self._totals: dict[Place, Use] = {}
+        self._above: dict[Place, Place] = {}
+
+    def total(self, place: Place) -> Use:
+        return self._totals.get(place, _NOTHING)
+
+    def put(self, place: Place, own: Use, above: Place | None) -> None:
+        """What a place has itself, and where it belongs."""
+        if self._above.get(place) != above:
+            self._add(self._above.pop(place, None), self.total(place), -1)
+            if above is not None:
+                self._above[place] = above
+            self._add(above, self.total(place))
+        before = self._own.pop(place, _NOTHING)
+        if own != _NOTHING:
+            self._own[place] = own
+        self._add(place, own.plus(before, -1))
+
+    def drop(self, place: Place) -> None:
+        self.put(place, _NOTHING, None)
+
+    def _add(self, place: Place | None, more: Use, sign: int = 1) -> None:
+        if more == _NOTHING:
+            return
+        while place is not None:
+            total = self.total(place).plus(more, sign)
+            if total == _NOTHING:
+                self._totals.pop(place, None)
+            else:
+                self._totals[place] = total
+            self._changed(place)
+            place = self._above.get(place)
+
+
+class Books:
+    """The sums, kept up to date by what happens to pods, namespaces, projects and nodes."""
+
+    def __init__(self, changed: Callable[[Place], None]) -> None:
+        self._sums = Sums(changed)
+        self._sizes: dict[str, dict[int, int]] = {}  # node -> GPU -> MiB
+        self._by_memory: dict[Key, Pod] = {}  # those whose part of a GPU depends on the size of the GPU
+
+    def of_project(self, name: str) -> Use:
+        return self._sums.total(("project", "", name))
+
+    def of_department(self, name: str) -> Use:
+        return self._sums.total(("department", "", name))
+
+    def pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
+        self._by_memory.pop(key, None)
+        if new is None:
+            self._sums.drop(("pod", *key))
+            return
+        request = _request(new)
+        if request.memory_mib:
+            self._by_memory[key] = new
+        self._sums.put(("pod", *key), self._use(new, request), ("namespace", "", key[0]))
+
+    def namespace_changed(self, key: Key, old: Namespace | None, new: Namespace | None) -> None:
+        project = project_of(new.metadata.labels) if new else ""
+        self._sums.put(("namespace", "", key[1]), _NOTHING, ("project", "", project) if project else None)
+
+    def project_changed(self, key: Key, old: Project | None, new: Project | None) -> None:
+        place = ("project", "", key[1])
+        if new is None:
+            self._sums.drop(place)
+        else:
+            department = new.spec.department or DEFAULT_DEPARTMENT
+            self._sums.put(place, Use(projects=1), ("department", "", department))
+
+    def node_changed(self, key: Key, old: Node | None, new: Node | None) -> None:
+        before = self._sizes.pop(key[1], {})
+        sizes = _sizes(new) if new else {}
+        if sizes:
+            self._sizes[key[1]] = sizes
+        if sizes != before:
+            for pod_key, pod in list(self._by_memory.items()):
+                self.pod_changed(pod_key, pod, pod)
+
+    def _use(self, pod: Pod, request: Request) -> Use:
+        if pod.status.phase in _FINISHED:
+            return _NOTHING
+        amounts = (request.quota(self._size(pod)), request.cpu, request.memory)
+        held = amounts if pod.spec.node_name else (0, 0, 0)
+        asked = amounts if pod.metadata.deleted is None else (0, 0, 0)
+        return Use(*held, *asked)
+
+    def _size(self, pod: Pod) -> int:
+        """MiB of the GPU it got; of the smallest there is while it waits."""
+        try:
+            sizes, shares = self._sizes.get(pod.spec.node_name, {}), shares_of(pod)
+        except Invalid:
+            shares = ()
+        if shares and shares[0].index in sizes:
+            return sizes[shares[0].index]
+        return min((size for each in self._sizes.values() for size in each.values()), default=0)
+
+
+def _request(pod: Pod) -> Request:
+    try:
+        return request_of(pod)
+    except ValueError:
+        return Request()  # written past our checks by somebody else; the scheduler tells what is wrong
+
+
+def _sizes(node: Node) -> dict[int, int]:
+    try:
+        return {device.index: device.memory_mib for device in devices_of(node) if device.memory_mib}
+    except Invalid:
+        return {}
+
+
+class Usage:
+    """The loop that writes what the books say."""
+
+    def __init__(
+        self,
+        store: Store,
+        pods: Informer[Pod],
+        namespaces: Informer[Namespace],
+        projects: Informer[Project],
+        departments: Informer[Department],
+        nodes: Informer[Node],
+    ) -> None:
+        self._store = store
+        self._projects, self._departments = projects, departments
+        self._informers = (pods, namespaces, projects, departments, nodes)
+        self._due: set[Key] = set()
+        self._loop = Loop("usage", self._reconcile)
+        self.books = Books(self._moved)
+        nodes.listen(self.books.node_changed)
+        namespaces.listen(self.books.namespace_changed)
+        projects.listen(self.books.project_changed)
+        pods.listen(self.books.pod_changed)
+        # Also when somebody else, or a write of ours that was overtaken, left another status.
+        projects.listen(lambda key, old, new: self._look_at(("project", key[1])))
+        departments.listen(lambda key, old, new: self._look_at(("department", key[1])))
+
+    def _moved(self, place: Place) -> None:
+        if place[0] in ("project", "department"):
+            self._look_at((place[0], place[2]))
+
+    def _look_at(self, key: Key) -> None:
+        if key not in self._due:
+            self._due.add(key)
+            self._loop.later(key, _PATIENCE_SECONDS)
+
+    async def run(self) -> None:
+        """Until cancelled. Nothing is written before everything was seen."""
+        for informer in self._informers:
+            await informer.synced.wait()
+        await self._loop.run()
+
+    async def _reconcile(self, key: Key) -> None:
+        self._due.discard(key)
+        kind, name = key
+        if kind == "project" and (project := self._projects.get(name)):
+            use = self.books.of_project(name)
+            told = replace(project.status, allocated=use.allocated, requested=use.requested)
+            if told != project.status:
+                await self._store.update_status(replace(project, status=told), seen=project)
+        elif kind == "department" and (department := self._departments.get(name)):
+            use = self.books.of_department(name)
+            said = replace(
+                department.status,
+                phase="Ready",
+                projects=use.projects,
+                allocated=use.allocated,
+                requested=use.requested,
+                observed_generation=department.metadata.generation,
+            )
+            if said != department.status:
+                await self._store.update_status(replace(department, status=said), seen=department)
