@@ -1,8 +1,8 @@
 """Figures of the scheduler's core on the peer's inputs: `make bench`. Outcomes are asserted, times only printed.
 
-Time is that of `plan()` alone, from snapshot to plan, building its arrays included: the median of several runs after one
-to warm up, in one process, the collector of garbage left as it is. The peer's figures are its own benchmark's on this
-kind of machine, less the sleep in its harness.
+Time is that of `plan()` alone, from snapshot to plan, building its arrays included: the median of several runs after
+one to warm up, in one process, the collector of garbage left as it is. The peer's figures are its own benchmark's on
+this kind of machine, less the sleep in its harness.
 """
 
 from __future__ import annotations

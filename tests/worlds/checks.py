@@ -1,8 +1,8 @@
 """What holds of every plan, whatever the cluster: nothing is given out twice, nobody is stopped for nothing.
 
-    check   asserts all of it
-    after   the snapshot once a plan was carried out
-    settle  plans and carries out until nothing changes
+check   asserts all of it
+after   the snapshot once a plan was carried out
+settle  plans and carries out until nothing changes
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Check:
 
     def once(self) -> None:
         """A task has one fate."""
-        fates = Counter([*((one.job, one.task) for one in self.places), *((e.job, e.task) for e in self.plan.evictions)])
+        fates = Counter((one.job, one.task) for one in (*self.places, *self.plan.evictions))
         assert all(count == 1 for count in fates.values()), f"two fates: {fates.most_common(1)}"
         for one in self.places:
             assert self._task(one).state in _STANDS, f"{one.task} is placed and was {self._task(one).state}"
@@ -158,9 +158,7 @@ class Check:
             bound = Counter(self._task(one).group for one in self.plan.binds if one.job == job.name)
             touched = {one.task for one in self.plan.evictions}
             if bound:
-                runs = Counter(
-                    t.group for t in job.tasks if t.state is TaskState.RUNNING and t.name not in touched
-                )
+                runs = Counter(t.group for t in job.tasks if t.state is TaskState.RUNNING and t.name not in touched)
                 assert enough(job, runs + bound), f"{job.name} starts {dict(bound)} beside {dict(runs)}"
 
     def near_and_apart(self) -> None:
@@ -189,9 +187,7 @@ def _mix(things: tuple[T, ...], chance: Random) -> tuple[T, ...]:
 def shuffled(snapshot: Snapshot, chance: Random) -> Snapshot:
     """The same, in another order."""
 
-    jobs = tuple(
-        replace(job, tasks=_mix(job.tasks, chance), groups=_mix(job.groups, chance)) for job in snapshot.jobs
-    )
+    jobs = tuple(replace(job, tasks=_mix(job.tasks, chance), groups=_mix(job.groups, chance)) for job in snapshot.jobs)
     nodes, queues = _mix(snapshot.nodes, chance), _mix(snapshot.queues, chance)
     return replace(snapshot, nodes=nodes, queues=queues, jobs=_mix(jobs, chance))
 

@@ -1,4 +1,4 @@
-"""The rules of the ground, written down a second time and plainly: who holds what, what fits where, what a queue may have.
+"""The ground rules, written down a second time and plainly: who holds what, what fits where, what a queue may have.
 
 It serves the checks of plans and the search that looks for what a plan has missed, so it takes nothing from the
 scheduler but the types of its input and output. Slow is fine here; clever is not.
@@ -12,7 +12,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 
-from aliquot.core.model import Amount, Bound, Closeness, Job, Neighbours, Node, Queue, Request, Share, Snapshot, Task
+from aliquot.core.model import (
+    RESOURCES,
+    Amount,
+    Bound,
+    Closeness,
+    Job,
+    Neighbours,
+    Node,
+    Queue,
+    Request,
+    Share,
+    Snapshot,
+    Task,
+)
 from aliquot.core.model import TaskState as State
 from aliquot.labels import NODE_TYPE
 
@@ -31,7 +44,7 @@ class Free:
         self.memory = node.memory - node.foreign[2]
         self.pods = node.pods
         self.devices = {device.index: device for device in node.devices if device.healthy}
-        self.milli = {index: 1000 for index in self.devices}
+        self.milli = dict.fromkeys(self.devices, 1000)
         self.mib = {index: device.memory_mib for index, device in self.devices.items()}
 
     def add(self, request: Request, shares: Iterable[Share], sign: int) -> None:
@@ -165,10 +178,10 @@ class Ground:
             terms = queue.terms(self.pool)
             for r in resources:
                 if beyond(self.used[queue.name][r], terms.limit[r]):
-                    return f"{queue.name} is over its limit of {'GPU CPU memory'.split()[r]}"
+                    return f"{queue.name} is over its limit of {RESOURCES[r]}"
                 held = self.used if not terms.over_quota else self.fixed if not job.preemptible else None
                 if held is not None and beyond(held[queue.name][r], terms.quota[r]):
-                    return f"{queue.name} is over its quota of {'GPU CPU memory'.split()[r]}"
+                    return f"{queue.name} is over its quota of {RESOURCES[r]}"
         return None
 
     def domain(self, closeness: Closeness, level: str, node: str) -> tuple[str, ...] | None:

@@ -1,8 +1,8 @@
 """A search through everything the written rules allow, for small clusters: is there a way in which a job could run?
 
-Written from the rules (`scheduler.md` 1.4 to 1.6, `scenarios.md`), not from the scheduler. It answers for a cluster at
-rest, in which nobody is leaving and no promise stands. Where the rules leave room it takes the narrow reading, so that a
-way it finds is one that the scheduler should have found:
+Written from the rules, not from the scheduler. It answers for a cluster at rest, in which nobody is leaving and no
+promise stands. Where the rules leave room it takes the narrow reading, so that a way it finds is one that the scheduler
+should have found:
 
   - who stops is one task above its job's minimum, the last first, or all of the job;
   - in reclaim and preempt whoever stops is counted as lost, though it might find another place;
@@ -247,9 +247,7 @@ def stops(job: Job) -> Iterator[Unit]:
     spare = {name: [t for t in running if t.group == name][minimum[name] :] for name in minimum}
     for counts in product(*(range(len(tasks) + 1) for tasks in spare.values())):
         some = [
-            task
-            for count, tasks in zip(counts, spare.values(), strict=True)
-            for task in tasks[len(tasks) - count :]
+            task for count, tasks in zip(counts, spare.values(), strict=True) for task in tasks[len(tasks) - count :]
         ]
         if some:
             yield job, tuple(some)

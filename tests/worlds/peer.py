@@ -27,7 +27,7 @@ def allocate(nodes: int, jobs: int) -> Json:
 
 def set_up(nodes: int, jobs: int) -> Json:
     """Everybody runs, nobody waits: the cost of looking."""
-    workloads = [_running(index, f"queue-{index % 4}", f"node-{index % nodes}", index // nodes) for index in range(jobs)]
+    workloads = [_running(i, f"queue-{i % 4}", f"node-{i % nodes}", i // nodes) for i in range(jobs)]
     return _scenario(_nodes(nodes, "node-{}"), _four_queues(nodes), workloads, "reclaim")
 
 
@@ -101,12 +101,13 @@ def slots(nodes: int = 1000, each: int = 32) -> Json:
     return _scenario(there, _tree([], [_queue("queue", 0, 1)]), workloads, "allocate")
 
 
+_SMALL = ((10, 50), (50, 200))
 INPUTS: dict[str, Callable[[], Json]] = {
-    **{f"allocate-{n}-{j}": lambda n=n, j=j: allocate(n, j) for n, j in ((10, 50), (50, 200), (100, 500), (1000, 5000))},
-    **{f"set-up-{n}-{j}": lambda n=n, j=j: set_up(n, j) for n, j in ((10, 50), (50, 200))},
-    **{f"preempt-{n}-{j}": lambda n=n, j=j: half(n, j, "preempt") for n, j in ((10, 50), (50, 200))},
-    **{f"consolidate-{n}-{j}": lambda n=n, j=j: half(n, j, "consolidate") for n, j in ((10, 50), (50, 200))},
-    **{f"full-cycle-{n}-{j}": lambda n=n, j=j: half(n, j) for n, j in ((10, 50), (50, 200), (100, 500), (1000, 5000))},
+    **{f"allocate-{n}-{j}": lambda n=n, j=j: allocate(n, j) for n, j in (*_SMALL, (100, 500), (1000, 5000))},
+    **{f"set-up-{n}-{j}": lambda n=n, j=j: set_up(n, j) for n, j in _SMALL},
+    **{f"preempt-{n}-{j}": lambda n=n, j=j: half(n, j, "preempt") for n, j in _SMALL},
+    **{f"consolidate-{n}-{j}": lambda n=n, j=j: half(n, j, "consolidate") for n, j in _SMALL},
+    **{f"full-cycle-{n}-{j}": lambda n=n, j=j: half(n, j) for n, j in (*_SMALL, (100, 500), (1000, 5000))},
     "many-queues": many_queues,
     "gangs": gangs,
     **{f"large-{n}": lambda n=n: large(n) for n in (10, 50, 100, 200, 500, 1000)},
@@ -142,7 +143,8 @@ def _queue(name: str, gpu: int | None, weight: int, **fields: Any) -> Json:
 def _four_queues(nodes: int) -> Json:
     whole = 8 * nodes
     departments = [_queue(f"dept-{letter}", whole // 2, whole // 2) for letter in "ab"]
-    return _tree(departments, [_queue(f"queue-{i}", whole // 4, 1, department=f"dept-{'ab'[i // 2]}") for i in range(4)])
+    projects = [_queue(f"queue-{i}", whole // 4, 1, department=f"dept-{'ab'[i // 2]}") for i in range(4)]
+    return _tree(departments, projects)
 
 
 def _two_queues(first: int, second: int) -> Json:

@@ -10,6 +10,7 @@ from there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from aliquot.core import gate
@@ -19,7 +20,7 @@ from aliquot.core.kinds import Kind
 from aliquot.core.outcome import Outcome
 from aliquot.core.room import Mark
 from aliquot.core.rows import NodeState
-from aliquot.core.rules import Consolidate, Rule
+from aliquot.core.rules import Consolidate, Preempt, Rule
 from aliquot.core.scene import Scene
 from aliquot.core.tenants import Unit, by_job
 from aliquot.core.tree import QueueState
@@ -33,6 +34,7 @@ def displace_newest(scene: Scene, jobs: Sequence[JobState], step: str, outcome: 
     placer = scene.placer
     waiting: list[JobState] = []
     failed: set[object] = set()
+    line = Line(scene)
     turns = Turns(jobs, placer.asks)
     while job := turns.pop():
         members = job.next_tasks()
@@ -40,7 +42,7 @@ def displace_newest(scene: Scene, jobs: Sequence[JobState], step: str, outcome: 
         why = "not-preemptible" if step == "consolidate" and job.fixed else refused(scene, rule)
         key = (rule.scope, *signature(scene, job, members))
         if why is None and key not in failed:
-            stopped = Growth(scene, rule).solve(members)
+            stopped = Growth(scene, rule, line).solve(members)
             if stopped is not None:
                 failed.clear()
                 outcome.stop(stopped, job, step)
@@ -53,16 +55,54 @@ def displace_newest(scene: Scene, jobs: Sequence[JobState], step: str, outcome: 
     return waiting
 
 
+class Line:
+    """Everybody who could go, by queue, who goes first last."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._units: dict[QueueState, list[Unit]] = {}
+        keyed: dict[QueueState, list[tuple[tuple[float | str, ...], Unit]]] = {}
+        for job in scene.jobs:
+            if job.fixed:
+                continue
+            units = job.units()
+            spare = len(units) - 1
+            priority, _, created, name = job.order()
+            for i, unit in enumerate(units):
+                key = (priority, 2 if i < spare else 1, created, name, -i)
+                keyed.setdefault(job.queue, []).append((key, tuple(unit)))
+        for queue, units_ in keyed.items():
+            self._units[queue] = [unit for _, unit in sorted(units_, key=lambda one: one[0])]
+
+    def candidates(self, rule: Rule) -> dict[QueueState, Iterator[Unit]]:
+        """Those that a rule admits, who goes first first."""
+        found: dict[QueueState, Iterator[Unit]] = {}
+        for queue, units in self._units.items():
+            while units and units[-1][0].state != RUNNING:
+                units.pop()
+            if units and (not isinstance(rule, Preempt) or queue is rule.job.queue):
+                found[queue] = filter(partial(_admitted, rule), reversed(units))
+        return found
+
+
+def _admitted(rule: Rule, unit: Unit) -> bool:
+    job = unit[0].job
+    if not rule.admits(job) or any(member.state != RUNNING for member in unit):
+        return False
+    # What is left of a job that is protected stays.
+    return not rule.protected(job) or job.present - len(unit) >= sum(one.least for one in job.sets)
+
+
 class Growth:
     """One job's search."""
 
-    def __init__(self, scene: Scene, rule: Rule) -> None:
+    def __init__(self, scene: Scene, rule: Rule, line: Line) -> None:
+        self._line = line
         self._scene = scene
         self._room = scene.room
         self._placer = scene.placer
         self._rule = rule
         self._victims: Iterator[Unit] = iter(())
-        self._added: list[Unit] = []  # candidates so far
+        self._gone: dict[Member, None] = {}  # who was stopped for the tasks so far
         self._on: dict[NodeState, list[Unit]] = {}
         # Whether its tasks must be placed together to know whether they fit.
         self._whole = bool(rule.job.source.groups) or rule.job.source.closeness is not None
@@ -73,7 +113,7 @@ class Growth:
         for count, member in enumerate(members, 1):
             kind = self._placer.kind(member)
             if kind is not last:
-                self._victims, self._added, self._on = self._worst_first(), [], {}
+                self._victims, self._on = self._worst_first(), {}
                 last = kind
             if not self._next(members[:count] if self._whole else [member], kind):
                 self._room.undo(mark)
@@ -88,7 +128,8 @@ class Growth:
         room.undo(mark)
         for member in stopped:
             room.stop(member)
-        if self._in_turn(members, by_job(stopped)) and self._valid():
+        self._gone = {}
+        if self._in_turn(members, by_job(stopped)) and self._valid(stopped):
             return [one for one in stopped if one.state != RUNNING]
         room.undo(mark)
         return None
@@ -100,7 +141,6 @@ class Growth:
         for unit in self._victims:
             if any(one.state != RUNNING for one in unit):
                 continue
-            self._added.append(unit)
             nodes = list(dict.fromkeys(one.home[0] for one in unit if one.home is not None))
             for node in nodes:
                 self._on.setdefault(node, []).append(unit)
@@ -130,10 +170,15 @@ class Growth:
             if member.state == RESERVED:
                 room.withdraw(member)
         gone = [one for unit in units for one in unit]
-        for one in gone:
-            if one.state == RUNNING:
-                room.stop(one)
-        if self._in_turn(members, by_job(gone)) and self._valid():
+        each_may = True
+        for unit in units:
+            each_may = each_may and self._rule.gives(unit[0].job.queue)
+            for one in unit:
+                if one.state == RUNNING:
+                    room.stop(one)
+        # Where each might go at its turn the whole is fair; otherwise some may find another place, or a better order.
+        if self._in_turn(members, by_job(gone)) and self._valid(gone, each_may):
+            self._gone |= dict.fromkeys(gone)
             return True
         room.undo(mark)
         return False
@@ -172,28 +217,15 @@ class Growth:
 
     def _worst_first(self) -> Iterator[Unit]:
         """Units in the reverse of the scheduling order: the queue that deserves least, in it the job that does."""
-        jobs: dict[QueueState, list[JobState]] = {}
-        for job in self._scene.jobs:
-            if self._rule.admits(job) and any(m.state == RUNNING and m.home is not None for m in job.members):
-                jobs.setdefault(job.queue, []).append(job)
-        left: dict[QueueState, list[Unit]] = {}
-        for queue, theirs in jobs.items():
-            keyed = []
-            for job in theirs:
-                units = job.units()
-                spare = len(units) - 1
-                priority, _, created, name = job.order()
-                for i, each in enumerate(units[:spare] if self._rule.protected(job) else units):
-                    keyed.append(((priority, 2 if i < spare else 1, created, name, -i), tuple(each)))
-            if keyed:
-                left[queue] = [unit for _, unit in sorted(keyed, key=lambda one: one[0])]  # the last goes first
+        lines = self._line.candidates(self._rule)
+        left = {queue: unit for queue, line in lines.items() if (unit := next(line, None)) is not None}
         gone = dict.fromkeys(self._scene.tree.queues.values(), (0, 0, 0))
         count = 0
         while left:
             queue = self._worst(left, gone)
-            unit = left[queue].pop()
-            if not left[queue]:
-                del left[queue]
+            unit = left.pop(queue)
+            if (following := next(lines[queue], None)) is not None:
+                left[queue] = following
             amount = tuple(sum(member.amount[r] for member in unit) for r in range(3))
             for one in queue.path:
                 before = gone[one]
@@ -203,7 +235,7 @@ class Growth:
                 return
             yield unit
 
-    def _worst(self, left: dict[QueueState, list[Unit]], gone: dict[QueueState, tuple[int, int, int]]) -> QueueState:
+    def _worst(self, left: dict[QueueState, Unit], gone: dict[QueueState, tuple[int, int, int]]) -> QueueState:
         if len(left) == 1:
             return next(iter(left))
         queues = [queue for queue in self._scene.tree.roots if any(queue in leaf.path for leaf in left)]
@@ -214,14 +246,14 @@ class Growth:
             queues = [child for child in best.children if any(child in leaf.path for leaf in left)]
 
     def _standing(
-        self, queue: QueueState, left: dict[QueueState, list[Unit]], gone: dict[QueueState, tuple[int, int, int]]
+        self, queue: QueueState, left: dict[QueueState, Unit], gone: dict[QueueState, tuple[int, int, int]]
     ) -> tuple[Any, ...]:
         """As whose turn it is, but without those who went before and the next one."""
         leaf = queue
         while leaf not in left:
             below = [child for child in leaf.children if any(child in one.path for one in left)]
             leaf = max(below, key=lambda one: self._standing(one, left, gone))
-        unit = left[leaf][-1]
+        unit = left[leaf]
         amount = [sum(member.amount[r] for member in unit) for r in range(3)]
         went = gone[queue]
         key = queue.order((0, 0, 0))
@@ -234,9 +266,7 @@ class Growth:
 
     # ---------------------------------------------------------------- what is fair
 
-    def _valid(self) -> bool:
+    def _valid(self, gone: Sequence[Member], fair: bool = False) -> bool:
         if isinstance(self._rule, Consolidate):
-            return not any(member.state == STOPPED for unit in self._added for member in unit)
-        return self._rule.fair(
-            [m for m in dict.fromkeys(m for unit in self._added for m in unit) if m.state == STOPPED]
-        )
+            return not any(member.state == STOPPED for member in gone)
+        return fair or self._rule.fair([m for m in {**self._gone, **dict.fromkeys(gone)} if m.state == STOPPED])

@@ -15,12 +15,13 @@ from aliquot.core import Device, Neighbours, Node, Policy, Request, Taint, Task,
 from aliquot.labels import GPU_WORKER
 from worlds import World, cluster, gpus, quota, request
 
+_ALL = Policy()
 NOT_NOW, NEVER = Verdict.NOT_NOW, Verdict.NEVER
 PAGE = Path(__file__).parents[3] / "docs/scheduler.md"
 
 
-def one_node(count: int = 2, own: float = 8, **more: object) -> World:
-    return cluster([gpus(count, "n1", **more)], {"a": quota(own), "b": quota(0)})
+def one_node(count: int = 2, own: float = 8, policy: Policy = _ALL, **more: object) -> World:
+    return cluster([gpus(count, "n1", **more)], {"a": quota(own), "b": quota(0)}, policy=policy)
 
 
 def together() -> World:
@@ -109,6 +110,7 @@ CASES: list[tuple[str, str, Verdict, Made]] = [
     ("nothing-to-preempt", "preempt", NOT_NOW, nothing_to_preempt),
     ("preemption-delay", "consolidate", NOT_NOW, preemption_delay),
     ("no-arrangement", "reclaim", NOT_NOW, no_arrangement),
+    ("not-tried", "allocate", NOT_NOW, lambda: one_node(policy=Policy(steps=("stale-gang",))).pending("j", gpu=1)),
 ]
 # Said by `aliquot simulate` about tasks that no plan looked at.
 SIMULATED = {"gated", "evicted", "not-considered"}
