@@ -30,7 +30,8 @@ def allocate(scene: Scene, jobs: Sequence[JobState], outcome: Outcome) -> list[J
                     turns.push(job)
                 break
         else:
-            outcome.note(job, "allocate", why, placer.failed if why == "room" else None)
+            if why:  # else too few of its tasks exist
+                outcome.note(job, "allocate", why, placer.failed if why == "room" else None)
             waiting.append(job)
     return waiting
 

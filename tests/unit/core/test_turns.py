@@ -44,9 +44,11 @@ def test_3_priority_of_the_queue() -> None:
 
 
 def test_4_who_is_due_nothing_comes_last() -> None:
-    """Of two beyond quota, the one that is due some of it goes first, although it holds more of it."""
-    world = cluster([gpus(8, "n1")], {"a": quota(0, weight=0), "b": quota(1)})
-    world.running("b0", "n1", [0], "b").pending("a1", "a", gpu=1).pending("b1", "b", gpu=4)
+    """Of two beyond quota, the one that is due some of what it asks for goes first, however far it goes beyond."""
+    world = cluster([gpus(8)], {"a": quota(0, weight=0), "b": quota(0)})
+    one_byte = Terms(quota=(0, None, 1), weight=(1, 1, 0))
+    world.queues[1] = replace(world.queues[1], pools={"default": one_byte})
+    world.pending("a1", "a", gpu=1).pending("b1", "b", memory=1 << 38)
     assert turns(world) == ["b1", "a1"]
 
 
@@ -71,11 +73,19 @@ def test_7_smaller_due() -> None:
     assert turns(world) == ["b1", "a1"]
 
 
-def test_8_older_queue_then_its_name() -> None:
-    """Alike in everything: age, then the name."""
-    world = cluster([gpus(8)], {"a": quota(4), "b": quota(4, created=-5), "c": quota(4)})
-    world.pending("a1", "a", gpu=1).pending("b1", "b", gpu=1).pending("c1", "c", gpu=1)
-    assert turns(world) == ["b1", "a1", "c1"]
+def test_8_older_queue() -> None:
+    """Alike in what they are due and hold: the older queue first."""
+    world = cluster([gpus(8)], {"a": quota(4), "b": quota(4, created=-5)})
+    assert turns(world.pending("a1", "a", gpu=1).pending("b1", "b", gpu=1)) == ["b1", "a1"]
+
+
+def test_name_of_the_queue() -> None:
+    """Alike in everything: by name, so that the same cluster has the same plan."""
+    names = "gkabfldcjhie"
+    world = cluster([gpus(12)], {name: quota(1) for name in names})
+    for name in names:
+        world.pending(f"{name}1", name, gpu=1)
+    assert turns(world) == [f"{name}1" for name in sorted(names)]
 
 
 def test_department_is_judged_by_its_best_job() -> None:
