@@ -156,9 +156,9 @@ class Check:
             assert len(pools) < 2, f"{job.name} is in several pools"
             assert not sum(will.values()) or enough(job, will), f"{job.name} will have {dict(will)}"
             bound = Counter(self._task(one).group for one in self.plan.binds if one.job == job.name)
-            touched = {one.task for one in self.plan.evictions}
+            going = {one.task for one in self.plan.evictions if one.to is None or one.reserved}
             if bound:
-                runs = Counter(t.group for t in job.tasks if t.state is TaskState.RUNNING and t.name not in touched)
+                runs = Counter(t.group for t in job.tasks if t.state is TaskState.RUNNING and t.name not in going)
                 assert enough(job, runs + bound), f"{job.name} starts {dict(bound)} beside {dict(runs)}"
 
     def near_and_apart(self) -> None:

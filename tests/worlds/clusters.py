@@ -54,8 +54,8 @@ def rarely(draw: Draw, one_in: int) -> bool:
 
 @st.composite
 def cases(draw: Draw, tiny: bool = False, plain: bool = False, newest: bool = True) -> Case:
-    """A snapshot and a policy. Half of them are contended: one queue has what others want. `plain` leaves out everything
-    but GPUs and queues; without `newest` only the default order of victims."""
+    """A snapshot and a policy. Half of them are contended: one queue has what others want. `plain` leaves out all but
+    GPUs and queues; without `newest` only the default order of victims."""
     plain = plain or draw(st.booleans())
     nodes = draw(st.lists(_nodes(plain), min_size=1, max_size=3 if tiny else 5))
     nodes = tuple(replace(node, name=f"n{index}") for index, node in enumerate(nodes))

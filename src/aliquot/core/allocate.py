@@ -18,12 +18,13 @@ def allocate(scene: Scene, jobs: Sequence[JobState], outcome: Outcome) -> list[J
     waiting: list[JobState] = []
     turns = Turns(jobs, placer.asks)
     while job := turns.pop():
-        why = ""
+        why, failed = "", None
         for members in job.options() if job.source.groups else (job.next_tasks(),):
             if not gate.passes(job.queue, placer.least(members), job.fixed):
                 why = why or "gate"
             elif not placer.place(job, members):
-                why = "room"
+                why = "room" if placer.failed is not None else "gate"
+                failed = placer.failed or failed
             else:
                 turns.touch(job.queue)
                 if len(job.members) > 1 and job.next_tasks():
@@ -31,7 +32,7 @@ def allocate(scene: Scene, jobs: Sequence[JobState], outcome: Outcome) -> list[J
                 break
         else:
             if why:  # else too few of its tasks exist
-                outcome.note(job, "allocate", why, placer.failed if why == "room" else None)
+                outcome.note(job, "allocate", why, failed)
             waiting.append(job)
     return waiting
 

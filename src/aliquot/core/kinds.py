@@ -33,6 +33,7 @@ class Kind:
         "needs",
         "request",
         "task",
+        "varies",
     )
 
     def __init__(self, number: int, task: Task, job: Job, mask: bytes, sizes: tuple[int, ...]) -> None:
@@ -50,6 +51,7 @@ class Kind:
         fitting = [size for size in sizes if size >= request.memory_mib] or [0]
         self.amount: Amount = (request.quota(fitting[0]), request.cpu, request.memory)
         self.least: Amount = (request.quota(fitting[-1]), request.cpu, request.memory)
+        self.varies = self.least != self.amount  # what it counts depends on the device it gets
         self.near: Neighbours | None = job.near
         self.apart: Neighbours | None = job.apart
         self.labels: Mapping[str, str] = job.labels

@@ -88,6 +88,8 @@ def _admitted(rule: Rule, unit: Unit) -> bool:
     job = unit[0].job
     if not rule.admits(job) or any(member.state != RUNNING for member in unit):
         return False
+    if len(job.members) > 1 and any(member.state < RUNNING for member in job.members if member.home is None):
+        return False  # it got something in this very cycle: it is judged again in the next
     # What is left of a job that is protected stays.
     return not rule.protected(job) or job.present - len(unit) >= sum(one.least for one in job.sets)
 

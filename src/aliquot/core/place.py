@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 
 from aliquot.core import gate
-from aliquot.core.jobs import BOUND, RUNNING, STOPPED, Branch, JobState, Member, TaskSet
+from aliquot.core.jobs import BOUND, RESERVED, RUNNING, STOPPED, Branch, JobState, Member, TaskSet
 from aliquot.core.kinds import PART, Kind, Kinds
 from aliquot.core.model import Amount, Closeness
 from aliquot.core.room import Room
@@ -59,15 +59,22 @@ class Placer:
         return self.asked(job.next_tasks())
 
     def place(self, job: JobState, members: Sequence[Member], promise_only: bool = False) -> bool:
-        """Place these tasks of a job, all or none. What was done stays in the room's log."""
+        """Place these tasks of a job, all or none. What was done stays in the room's log. When it fails, `failed` is
+        what did not fit, or None where a queue may not hold it."""
         source = job.source
-        if len(members) == 1 and not source.groups and source.closeness is None:
-            return self._one(members[0], promise_only)
+        self.failed = None
         mark = self.room.mark()
-        if not self._branch(job, job.root, set(members), None, promise_only):
+        if len(members) == 1 and not source.groups and source.closeness is None:
+            if not self._one(members[0], promise_only):
+                return False
+        elif not self._branch(job, job.root, set(members), None, promise_only):
             self.room.undo(mark)
             return False
-        if not promise_only:
+        elif any(self.kind(member).varies for member in members) and gate.broken(job.queue, job.fixed) is not None:
+            self.room.undo(mark)
+            self.failed = None
+            return False
+        if not promise_only and len(job.members) > 1:
             self._together(job, members)
         return True
 
@@ -79,7 +86,7 @@ class Placer:
             return False
         mark = self.room.mark()
         self._put(member, kind, node, promise_only)
-        if kind.least is kind.amount or kind.least == kind.amount:
+        if not kind.varies:
             return True
         job = member.job
         if gate.broken(job.queue, job.fixed) is None:
@@ -143,7 +150,7 @@ class Placer:
 
     def _together(self, job: JobState, members: Sequence[Member]) -> None:
         """A job whose minimum cannot all start now starts nothing yet."""
-        if all(member.state == BOUND for member in members):
+        if not any(member.state == RESERVED for member in job.members):
             return
         for one in job.sets:
             started = sum(member.state in (BOUND, RUNNING) for member in one.members)
@@ -239,10 +246,11 @@ class Placer:
 
     def _search(self, members: list[Member], stages: Stages | None, promise_only: bool) -> bool:
         """Another arrangement. Tasks that are alike and do not mind their neighbours have none: what one of them
-        leaves to the next does not depend on which node it takes."""
+        leaves to the next does not depend on which node it takes, unless each has parts of several devices."""
         kinds = {self.kind(member).id for member in members}
         first = self.kind(members[0])
-        if len(members) == 1 or (len(kinds) == 1 and first.near is None and first.apart is None):
+        several = first.form == PART and first.devices > 1
+        if len(members) == 1 or (len(kinds) == 1 and first.near is None and first.apart is None and not several):
             return False
         nodes = self.room.nodes if stages is None else [node for stage in stages for node in stage]
         return self._arrange(self._hardest_first(members), 0, nodes, [_SEARCH_WORK], promise_only)

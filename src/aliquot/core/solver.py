@@ -88,7 +88,7 @@ class Solver:
         self._offers.stop(units)
         helps = self._placer.place(job, members, promise_only=True)
         room.undo(mark)
-        if not helps:  # if even that does not do, nothing does
+        if not helps and job.source.near is None:  # if even that does not do, nothing does
             return None
         tried = 0
         for count in range(1, len(units) + 1):

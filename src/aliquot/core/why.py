@@ -33,7 +33,10 @@ class Why:
         asked = self._scene.placer.asks(job)
         if what == "gate":
             found = gate.refusal(job.queue, asked, job.fixed)
-            return found if found is not None else Refusal("over-quota", Verdict.NOT_NOW, "its project was full", step)
+            if found is None:  # somebody else has left meanwhile
+                text = f"project {job.queue.shown} held all that it may when this had its turn"
+                found = Refusal("over-quota", Verdict.NOT_NOW, text, queue=job.queue.name)
+            return found
         if what == "room":
             assert isinstance(about, Kind)
             alike = sum(self._scene.placer.kind(member) is about for member in job.next_tasks())

@@ -1,0 +1,115 @@
+"""Small clusters in which a search through random ones once found something wrong. Every plan on the way is checked."""
+
+from __future__ import annotations
+
+from aliquot.core import Group, Neighbours, Snapshot, Task, TaskState
+from worlds import World, cluster, gpus, quota, request
+from worlds.checks import settle
+
+
+def rest(world: World, lingering: bool = False) -> set[str]:
+    """The tasks that run once nothing changes any more; `lingering`: who is stopped takes a round to go."""
+    rested: Snapshot = settle(world.snapshot(), world.policy, world.now, lingering)
+    return {task.name for job in rested.jobs for task in job.tasks if task.state is TaskState.RUNNING}
+
+
+def test_no_over_quota_counts_all_that_is_held() -> None:
+    """A department that may not borrow stays within its quota, whatever of it may be stopped."""
+    world = cluster([gpus(3)], {"d": quota(1.5, over_quota=False), "a": quota(None, parent="d")})
+    world.pending("train", gpu=1).pending("build", gpu=0.5, count=2, preemptible=False)
+    assert rest(world) in ({"train-0-0"}, {"build-0-0", "build-1-0"})
+
+
+def test_consolidation_moves_a_gang_whole() -> None:
+    """A gang that makes room is moved with all its tasks."""
+    world = cluster([gpus(1, pods=1), gpus(1), gpus(1)], {"a": quota(0)})
+    world.pending("gang", gpu=0.5, count=4).pending("whole", gpu=1)
+    assert len(rest(world)) == 5
+
+
+def test_who_stays_keeps_others_apart() -> None:
+    """A job that refuses a neighbour does not move in because the neighbour could have been moved."""
+    world = cluster([gpus(3, labels={"rack": "r"})], {"a": quota(0)})
+    world.pending("other", mib=3333, on=2).pending("light", labels={"app": "u"})
+    world.pending("shy", gpu=1, apart=Neighbours((("app", "u"),), "rack"))
+    assert "shy-0-0" not in rest(world)
+
+
+def test_promised_gang_starts_whole() -> None:
+    """A gang whose places become free one after the other starts when all of them are."""
+    world = cluster([gpus(1, "n1")], {"a": quota(1), "b": quota(0)})
+    world.running("old", "n1", [0], "b", gpu=0.5).pending("gang", gpu=0.3, count=3)
+    assert rest(world, lingering=True) == {"gang-0-0", "gang-1-0", "gang-2-0"}
+
+
+def test_elastic_job_stays_in_its_pool() -> None:
+    """A job that has begun in one node pool grows there and nowhere else."""
+    world = cluster([gpus(1, "n1"), gpus(1, "n2", pool="other")], {"a": quota(1)})
+    world.pending("x", gpu=0.9, count=3, min_available=1, pools=("default", "other"))
+    assert len(rest(world)) == 1
+
+
+def test_part_of_a_job_that_cannot_begin_yet_is_told() -> None:
+    """A subgroup that is not complete is told so, though the rest of its job has started."""
+    world = cluster([gpus(2)], {"a": quota(2)})
+    one = request(1)
+    tasks = [Task("x", one, group="x"), Task("y-0", one, group="y"), Task("y-1", one, TaskState.GATED, group="y")]
+    world.job("j", "a", *tasks, groups=(Group("x"), Group("y")), min_groups=1)
+    assert world.codes("j") == ["incomplete"]
+
+
+def test_promise_counts_by_its_device() -> None:
+    """An amount of memory that was promised a large device is not refused for what it would take of a small one."""
+    sizes = [gpus(1, "n1", memory_mib=10_000), gpus(3, "n2", memory_mib=24_000)]
+    world = cluster(sizes, {"a": quota(3, over_quota=False)})
+    world.running("x", "n1", [0], gpu=0.5, state=TaskState.RELEASING)
+    world.pending("memory", mib=3333, priority=75).pending("light", gpu=0.125, on=2)
+    world.pending("two", gpu=1, count=2, priority=75).pending("parts", gpu=0.334, count=2, priority=125)
+    rest(world)
+
+
+def test_extra_task_goes_with_its_gang() -> None:
+    """An elastic job that is stopped does not start its extra task in the same plan."""
+    world = cluster([gpus(3, "n1")], {"a": quota(0)})
+    held = [world.task(f"x-{index}", "n1", [index]) for index in range(2)]
+    world.job("x", "a", *held, Task("x-2", request(1)), min_available=2)
+    world.pending("y", gpu=2, priority=125)
+    assert "y-0-0" in rest(world)
+
+
+def test_extra_task_waits_for_its_gang() -> None:
+    """A task above the minimum does not start before the minimum does."""
+    world = cluster([gpus(1, "n1")], {"a": quota(0)})
+    world.running("old", "n1", [0])
+    tasks = [Task("x", request(1), group="x"), Task("y-0", request(), group="y"), Task("y-1", request(), group="y")]
+    world.job("j", "a", *tasks, groups=(Group("x"), Group("y", min_available=1)), priority=125)
+    assert rest(world, lingering=True) == {"x", "y-0", "y-1"}
+
+
+def test_gang_of_memory_keeps_the_limit() -> None:
+    """Amounts of memory count by the devices they get, and a limit holds for all of them together."""
+    world = cluster([gpus(1, memory_mib=10_000), gpus(1, memory_mib=24_000)], {"a": quota(1, limit=1)})
+    world.pending("x", mib=5000, count=3)
+    rest(world)
+
+
+def test_parts_of_two_devices_each() -> None:
+    """Three tasks of half of two GPUs fill three GPUs."""
+    world = cluster([gpus(3)], {"a": quota(3)}).pending("x", gpu=0.5, on=2, count=3)
+    assert len(rest(world)) == 3
+
+
+def test_company_is_not_stopped_for_who_wants_it() -> None:
+    """Who wants to be near somebody is given the place of another, even where that is the larger one."""
+    world = cluster([gpus(2, "n1", labels={"rack": "r"})], {"a": quota(0)})
+    world.running("friend", "n1", [0], gpu=0.5, labels={"app": "u"}).running("other", "n1", [1])
+    world.pending("x", gpu=1, priority=75, near=Neighbours((("app", "u"),), "rack"))
+    assert rest(world) == {"friend-0-0", "x-0-0"}
+
+
+def test_any_subgroups_will_do() -> None:
+    """Where one of two subgroups is enough, it may be the second."""
+    world = cluster([gpus(1)], {"a": quota(1)})
+    tasks = [Task("x", request(2), group="x"), Task("y", request(1), group="y")]
+    world.job("j", "a", *tasks, groups=(Group("x"), Group("y")), min_groups=1)
+    assert rest(world) == {"y"}
