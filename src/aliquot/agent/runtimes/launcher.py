@@ -199,7 +199,7 @@ def _supervise(spec: dict[str, Any], go: int, tell: int, handed: tuple[int, int,
     """In the child: become the supervisor, or say why not."""
     try:
         os.setsid()
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and jobs would inherit that
+        _forget_signals()
         _be_first_to_go()
         argv = _enter(spec)
         output, exit_file, lock = handed
@@ -352,7 +352,7 @@ def _pipes(line: socket.socket) -> dict[int, int]:
 def _run_command(spec: dict[str, Any], wish: dict[str, Any], files: dict[int, int], tell: int) -> NoReturn:
     try:
         os.setsid()
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        _forget_signals()
         if wish["tty"]:
             fcntl.ioctl(files[0], termios.TIOCSCTTY, 0)
         _be_first_to_go()
@@ -368,6 +368,13 @@ def _run_command(spec: dict[str, Any], wish: dict[str, Any], files: dict[int, in
         _tell(tell, f"cannot run: {exc.strerror or exc}", _NOT_EXECUTABLE)
     finally:
         os._exit(1)
+
+
+def _forget_signals() -> None:
+    """Jobs would inherit what is ignored here: SIGPIPE by Python, SIGHUP by a platform that was started with nohup."""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _pass_on_hang_up(pid: int) -> None:
