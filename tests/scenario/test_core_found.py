@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from aliquot.core import Group, Neighbours, Snapshot, Task, TaskState
 from worlds import World, cluster, gpus, quota, request
 from worlds.checks import settle
@@ -113,3 +115,16 @@ def test_any_subgroups_will_do() -> None:
     tasks = [Task("x", request(2), group="x"), Task("y", request(1), group="y")]
     world.job("j", "a", *tasks, groups=(Group("x"), Group("y")), min_groups=1)
     assert rest(world) == {"y"}
+
+
+def test_one_spare_task_is_spare_once() -> None:
+    """A job with one task above its minimum loses that one, or all of its tasks."""
+    world = cluster([gpus(2, "n1"), gpus(3, "n2")], {"a": quota(0)})
+    tasks = [
+        Task("x", request(), TaskState.RUNNING, "n1", group="x"),
+        replace(world.task("y-0", "n1", [1]), group="y"),
+        replace(world.task("y-1", "n2", [0]), group="y"),
+    ]
+    world.job("j", "a", *tasks, groups=(Group("x"), Group("y", min_available=1)))
+    world.running("one", "n1", [0], priority=75).pending("gang", gpu=1, count=4, priority=75)
+    assert "gang-0-0" in rest(world)

@@ -70,16 +70,19 @@ class Outcome:
             for job in scene.jobs:
                 if not (job.waits and job.waiting()):
                     continue
+                reasons = told.setdefault(job.name, [])
                 for note in self._notes.get(job, ()):
-                    told.setdefault(job.name, []).append(why.refusal(job, *note))
-                if job.name not in told:
-                    told[job.name] = [INCOMPLETE if not job.next_tasks() else NOT_TRIED]
+                    one = why.refusal(job, *note)
+                    if all(one.text != other.text for other in reasons):  # a full queue stops every step alike
+                        reasons.append(one)
+                if not reasons:
+                    reasons.append(INCOMPLETE if not job.next_tasks() else NOT_TRIED)
         return {name: tuple(told[name]) for name in sorted(told)}
 
 
 def _because(rule: str, by: str, to: Place | None) -> str:
     if rule == "stale-gang":
-        return "stopped: it ran with fewer tasks than its minimum"
+        return "it ran with fewer tasks than its minimum"
     if to is not None:
         return f"moved to {to.node} to make room for {by}"
     return f"{'reclaimed' if rule == 'reclaim' else 'preempted'} by {by}"

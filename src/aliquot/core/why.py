@@ -60,6 +60,9 @@ class Why:
                 wait = until - self._scene.now
                 text = f"it may make others stop only {wait:g} s from now"
                 return Refusal(what, Verdict.NOT_NOW, text, step, until=until)
+            case "not-preemptible":
+                text = "others are moved only for jobs that can be preempted themselves"
+                return Refusal(what, Verdict.NEVER, text, step)
             case "no-lower-priority":
                 text = f"project {job.queue.name} runs nothing of lower priority that could make way"
                 return Refusal(what, Verdict.NOT_NOW, text, step, queue=job.queue.name)
@@ -199,7 +202,10 @@ class Why:
 
 
 def _plural(kind: Kind, tasks: int) -> bool:
-    return tasks > 1 or kind.devices > 1 or kind.form == NONE
+    request = kind.request
+    if tasks > 1 or kind.form == NONE:
+        return True
+    return request.devices > 1 if request.memory_mib else request.devices * request.milli != GPU
 
 
 def first(refusals: Iterable[Refusal]) -> Refusal | None:
