@@ -27,6 +27,8 @@ NODE_TYPE = "run.ai/type"  # written: what administrators type (`kubectl label n
 DEVICES = "aliquot.dev/devices"  # annotation. node: its GPUs; pod: the GPUs it was given (JSON, see types.machine)
 GPU_WORKER = "node-role.kubernetes.io/runai-gpu-worker"  # once any node has one of the two, unmarked nodes are unused
 CPU_WORKER = "node-role.kubernetes.io/runai-cpu-worker"
+EVICTED = "aliquot.dev/evicted"  # annotation on a pod: it is to be stopped, by whom and why (JSON, see control.notices)
+PROMISED = "aliquot.dev/promised"  # annotation on a pod: the place it gets as soon as it is free (JSON, the same)
 SIMULATED = "aliquot.dev/simulated"  # "true" on nodes whose GPUs do not exist
 
 # --- on our custom resource definitions

@@ -152,7 +152,7 @@ def _deciding(body: Body, service: Service, agent: LocalAgent | None) -> list[Co
     if agent is not None:
         runs.append(Workloads(store, of(Workload), of(Pod), of(Namespace)).loop.run())
         runs.append(Chronicle(store, of(Workload), of(Pod)).loop.run())
-        runs.append(Scheduler(store, of(Node), of(Pod), of(Project), of(Department), of(Namespace), of(Workload)).run())
+        runs.append(Scheduler(store, service.informers).run())
         runs.append(Usage(store, of(Pod), of(Namespace), of(Project), of(Department), of(Node)).run())
     return runs
 

@@ -1,98 +1,56 @@
 """The scheduler as a loop: something changed, look, decide, write.
 
-The decision is `core.plan`, and no rule of scheduling is here. What is here is how its answers reach the world: each
-binding is one compare-and-swap on the version it was decided from, and why a workload waits is written to its status.
-A binding that was written but is not yet in our picture is assumed until it is, so that the next plan does not give
-the same device twice; should it happen all the same, the node refuses.
+The decision is `core.plan`, and no rule of scheduling is here. What is here is how its answers reach the world, each as
+one compare-and-swap on the version it was decided from:
+
+    1. evictions    the reason is written on the pod, then the pod is deleted; what was begun and not finished is
+                    finished before the next plan
+    2. promises     the place is written on the waiting pod, and the next plan honours it
+    3. bindings     node and devices; assumed until our picture shows them, so that the next plan does not give the
+                    same device twice; should it happen all the same, the node refuses
+    4. refusals     why a workload waits, in its status, where it changed
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from typing import TypeVar
 
 import structlog
 
 from aliquot import labels
-from aliquot.control.snapshot import job_name, snapshot_of
-from aliquot.core import Bind, Plan, Policy, Refusal, Share, Verdict, plan
+from aliquot.control.notices import Notice, notice_of, notice_text, promise_of, promise_text
+from aliquot.control.picture import Picture
+from aliquot.control.snapshot import job_name
+from aliquot.core import Bind, Eviction, Plan, Refusal, Reservation, Snapshot, Verdict, plan
 from aliquot.errors import NotFound, PlatformError
-from aliquot.store.informer import Informer, Key
+from aliquot.store.informer import Informers
 from aliquot.store.typed import Store
-from aliquot.types import (
-    KINDS,
-    Amounts,
-    Department,
-    DeviceShare,
-    Namespace,
-    Node,
-    Pod,
-    Project,
-    Workload,
-    encode,
-    shares_text,
-)
+from aliquot.types import KINDS, Amounts, DeviceShare, Pod, Workload, encode, shares_text
 from aliquot.types import Refusal as ShownRefusal
+from aliquot.types.base import Json
 
 # Changes come in bursts; a moment's patience makes one plan of them. Short enough that nobody sees it.
 _DEBOUNCE_SECONDS = 0.005
 _RETRY_SECONDS = 1.0
-# What is carried out so far: starting jobs. Stopping them for others comes with the writing of evictions.
-_POLICY = Policy(steps=("allocate",))
 log = structlog.get_logger()
+Decision = TypeVar("Decision", Bind, Eviction, Reservation)
 
 
 class Scheduler:
-    def __init__(
-        self,
-        store: Store,
-        nodes: Informer[Node],
-        pods: Informer[Pod],
-        projects: Informer[Project],
-        departments: Informer[Department],
-        namespaces: Informer[Namespace],
-        workloads: Informer[Workload],
-    ) -> None:
+    def __init__(self, store: Store, informers: Informers, clock: Callable[[], float] = time.time) -> None:
         self._store = store
-        self._nodes, self._pods, self._projects, self._departments = nodes, pods, projects, departments
-        self._namespaces, self._workloads = namespaces, workloads
-        self._assumed: dict[str, tuple[str, tuple[Share, ...]]] = {}
+        self._clock = clock
         self._bell = asyncio.Event()
-        pods.listen(self._pod_changed)
-        for informer in (nodes, namespaces):
-            informer.listen(self._changed)
-        projects.listen(self._queue_changed)
-        departments.listen(self._queue_changed)
-        workloads.listen(self._workload_changed)
-
-    def _changed(self, key: Key, old: object, new: object) -> None:
-        self._bell.set()
-
-    def _queue_changed(self, key: Key, old: Project | Department | None, new: Project | Department | None) -> None:
-        # What it holds now is written to its status all the time, and changes nothing here.
-        if old is None or new is None or old.spec != new.spec:
-            self._bell.set()
-
-    def _workload_changed(self, key: Key, old: Workload | None, new: Workload | None) -> None:
-        # Only its coming: why it waits may have been decided before we knew whom to tell.
-        if old is None:
-            self._bell.set()
-
-    def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
-        """What the picture says itself need not be assumed any longer."""
-        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self._assumed.pop(old.metadata.uid, None)
-        if new is not None and new.spec.node_name:
-            self._assumed.pop(new.metadata.uid, None)
-        self._bell.set()
+        self._picture = Picture(informers, self._bell.set)
+        self._timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Until cancelled."""
-        for informer in (
-            self._nodes, self._pods, self._projects, self._departments, self._namespaces, self._workloads,
-        ):  # fmt: skip
-            await informer.synced.wait()
+        await self._picture.synced()
         while True:
             await self._bell.wait()
             await asyncio.sleep(_DEBOUNCE_SECONDS)
@@ -101,34 +59,89 @@ class Scheduler:
                 await self._cycle()
             except Exception as exc:  # one bad object must not stop the scheduler for the others
                 log.exception("cycle failed", error=str(exc))
-                asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._bell.set)
+                self._ring_in(_RETRY_SECONDS)
 
     async def _cycle(self) -> None:
-        spaces = {namespace.metadata.name: namespace for namespace in self._namespaces}
-        ages = {
-            job_name(workload.metadata.namespace, workload.metadata.name): workload.metadata.created or 0.0
-            for workload in self._workloads
-        }
-        snapshot = snapshot_of(
-            self._nodes, self._pods, self._projects, self._departments, spaces, self._assumed, ages,
-        )  # fmt: skip
-        decided = plan(snapshot, _POLICY, time.time())
-        await self._apply(decided)
+        await self._finish_evictions()
+        policy, policies = self._picture.policy()
+        snapshot = self._picture.snapshot()
+        now = self._clock()
+        decided = plan(snapshot, policy, now, policies)
+        await self._apply(snapshot, decided)
+        times = [one.until for refusals in decided.refusals.values() for one in refusals if one.until is not None]
+        if times:  # what only time can change
+            self._ring_in(max(min(times) - now, 0) + _DEBOUNCE_SECONDS)
 
-    async def _apply(self, decided: Plan) -> None:
-        for bind in decided.binds:
+    def _ring_in(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._bell.set)
+
+    async def _apply(self, snapshot: Snapshot, decided: Plan) -> None:
+        queues = {job.name: job.queue for job in snapshot.jobs}
+        await self._each(decided.evictions, lambda one: self._evict(one, queues))
+        await self._each(decided.reservations, self._promise)
+        await self._each(decided.binds, self._bind)
+        await self._release({(one.job, one.task) for one in decided.reservations})
+        await self._tell(decided)
+
+    async def _each(self, decisions: Iterable[Decision], write: Callable[[Decision], Awaitable[None]]) -> None:
+        for one in decisions:
             try:
-                await self._bind(bind)
+                await write(one)
             except NotFound:
                 continue  # deleted meanwhile
             except PlatformError as exc:
-                log.info("binding refused", pod=bind.task, node=bind.node, error=str(exc))
-                asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._bell.set)
-        await self._tell(decided)
+                log.info("not carried out", what=type(one).__name__, pod=one.task, error=str(exc))
+                self._ring_in(_RETRY_SECONDS)
+
+    # ---------------------------------------------------------------- writing
+
+    def _pod(self, job: str, task: str) -> Pod | None:
+        return self._picture.pods.get(task, job.partition("/")[0])
+
+    async def _patch(self, pod: Pod, change: Json) -> None:
+        place = pod.metadata
+        await self._store.body.patch(KINDS.of(Pod), place.name, place.namespace, change, version=place.version)
+
+    async def _evict(self, eviction: Eviction, queues: dict[str, str]) -> None:
+        pod = self._pod(eviction.job, eviction.task)
+        if pod is None or pod.metadata.deleted is not None or notice_of(pod) is not None:
+            return
+        by = eviction.by
+        shown = f"{queues.get(by, '')}/{by.partition('/')[2]}" if by else ""
+        text = eviction.text.replace(by, shown) if by else eviction.text
+        notice = Notice(eviction.rule, shown, text, self._clock(), moved=eviction.to is not None)
+        await self._patch(pod, {"metadata": {"annotations": {labels.EVICTED: notice_text(notice)}}})
+        await self._store.delete(pod)
+
+    async def _finish_evictions(self) -> None:
+        """Those that were written down and not carried out before somebody stopped us."""
+        for pod in list(self._picture.pods):
+            if pod.metadata.deleted is None and labels.EVICTED in pod.metadata.annotations:
+                with suppress(NotFound):
+                    await self._store.delete(pod)
+
+    async def _promise(self, promise: Reservation) -> None:
+        pod = self._pod(promise.job, promise.task)
+        if pod is None or pod.spec.node_name or promise_of(pod) == (promise.node, promise.shares):
+            return
+        await self._patch(
+            pod, {"metadata": {"annotations": {labels.PROMISED: promise_text(promise.node, promise.shares)}}}
+        )
+
+    async def _release(self, kept: set[tuple[str, str]]) -> None:
+        """Take back promises that the plan did not repeat; those that were kept go with the binding."""
+        for job, task in self._picture.promised():
+            if (job, task) in kept:
+                continue
+            pod = self._pod(job, task)
+            if pod is not None and not pod.spec.node_name and pod.metadata.uid not in self._picture.assumed:
+                with suppress(PlatformError):
+                    await self._patch(pod, {"metadata": {"annotations": {labels.PROMISED: None}}})
 
     async def _bind(self, bind: Bind) -> None:
-        namespace = bind.job.partition("/")[0]
-        pod = self._pods.get(bind.task, namespace)
+        pod = self._pod(bind.job, bind.task)
         if pod is None or pod.spec.node_name:
             return
         shares = [DeviceShare(index=s.index, milli=s.milli, memory_mib=s.memory_mib) for s in bind.shares]
@@ -137,16 +150,16 @@ class Scheduler:
             "spec": {"nodeName": bind.node},
         }
         # Assumed before it is written: the picture may show it before the answer comes.
-        self._assumed[pod.metadata.uid] = (bind.node, bind.shares)
+        self._picture.assume(pod, bind.node, bind.shares)
         try:
-            await self._store.body.patch(KINDS.of(Pod), bind.task, namespace, change, version=pod.metadata.version)
+            await self._patch(pod, change)
         except PlatformError:
-            self._assumed.pop(pod.metadata.uid, None)
+            self._picture.forget(pod)
             raise
 
     async def _tell(self, decided: Plan) -> None:
         """Write why workloads wait; only what changed."""
-        for workload in list(self._workloads):  # a copy: the picture moves on while we write
+        for workload in list(self._picture.workloads):  # a copy: the picture moves on while we write
             place = workload.metadata
             shown = tuple(_shown(reason) for reason in decided.refusals.get(job_name(place.namespace, place.name), ()))
             if shown == workload.status.refusals:
@@ -157,11 +170,12 @@ class Scheduler:
 
 
 def _shown(reason: Refusal) -> ShownRefusal:
+    gpu, cpu, memory = reason.missing
     return ShownRefusal(
         step=reason.step,
         code=reason.code,
         text=reason.text,
-        missing=Amounts(gpu=reason.missing[0] or None, cpu=reason.missing[1] or None, memory=reason.missing[2] or None),
+        missing=Amounts(gpu=gpu or None, cpu=cpu or None, memory=memory or None),
         nodes=reason.nodes,
         final=reason.verdict is Verdict.NEVER,
     )

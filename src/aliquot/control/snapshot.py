@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from aliquot import labels, units
+from aliquot.control.notices import notice_of, promise_of
 from aliquot.control.pods import is_preemptible, priority_of, request_of
 from aliquot.core import (
     Device,
@@ -15,7 +15,6 @@ from aliquot.core import (
     Queue,
     Request,
     Share,
-    Snapshot,
     Taint,
     Task,
     TaskState,
@@ -23,38 +22,15 @@ from aliquot.core import (
     Toleration,
 )
 from aliquot.errors import Invalid
-from aliquot.types import Department, Namespace, Pod, Project, devices_of, shares_of
+from aliquot.types import Department, Namespace, Pod, Project, Workload, devices_of, shares_of
 from aliquot.types import Node as NodeObject
 from aliquot.types.common import Weights
 from aliquot.types.organisation import DEFAULT_POOL, DepartmentSpec, ProjectSpec, terms
 from aliquot.types.organisation import Terms as SpecTerms
 
 _FINISHED = ("Succeeded", "Failed")
-_NO_AGES: Mapping[str, float] = {}
 # What was decided a moment ago and the store's picture may not show yet: pod uid -> (node, shares).
 Assumed = Mapping[str, tuple[str, tuple[Share, ...]]]
-
-
-def snapshot_of(
-    nodes: Iterable[NodeObject],
-    pods: Iterable[Pod],
-    projects: Iterable[Project],
-    departments: Iterable[Department],
-    namespaces: Mapping[str, Namespace],
-    assumed: Assumed,
-    ages: Mapping[str, float] = _NO_AGES,
-) -> Snapshot:
-    """`ages` says since when workloads exist, by job name: a new pod does not send its workload to the queue's end."""
-    groups: dict[tuple[str, str], list[Pod]] = defaultdict(list)
-    for pod in pods:
-        if _takes_part(pod):
-            groups[pod.metadata.namespace, group_of(pod)].append(pod)
-    jobs = [
-        _job(namespace, group, members, namespaces, assumed, ages) for (namespace, group), members in groups.items()
-    ]
-    return Snapshot(
-        tuple(_node(node) for node in nodes), tuple(queues_of(projects, departments)), tuple(filter(None, jobs))
-    )
 
 
 def group_of(pod: Pod) -> str:
@@ -66,7 +42,7 @@ def job_name(namespace: str, group: str) -> str:
     return f"{namespace}/{group}"
 
 
-def _takes_part(pod: Pod) -> bool:
+def takes_part(pod: Pod) -> bool:
     """Pods that hold something, and pods that wait for us."""
     if pod.status.phase in _FINISHED:
         return False
@@ -76,33 +52,56 @@ def _takes_part(pod: Pod) -> bool:
     return ours and pod.metadata.deleted is None and not pod.spec.scheduling_gates
 
 
-def _job(
-    namespace: str,
-    group: str,
-    members: list[Pod],
-    namespaces: Mapping[str, Namespace],
+def job_of(
+    key: tuple[str, str],
+    pods: list[Pod],
+    namespace: Namespace | None,
+    project: Project | None,
+    workload: Workload | None,
     assumed: Assumed,
-    ages: Mapping[str, float],
-) -> Job | None:
-    place = namespaces.get(namespace)
-    tasks = tuple(_task(pod, assumed) for pod in members)
-    name = job_name(namespace, group)
+) -> Job:
+    """One job of the pods of a group. With its workload it keeps its age: a new pod does not send it to the end."""
+    types = _node_types(pods, project)
+    oldest = min(pod.metadata.created or 0 for pod in pods)
+    spec = None if workload is None else workload.spec
+    starts = [pod.status.start_time for pod in pods if pod.status.start_time is not None]
     return Job(
-        name=name,
-        queue=labels.project_of(place.metadata.labels) if place else "",
-        tasks=tasks,
-        created=ages.get(name, min(pod.metadata.created or 0 for pod in members)),
-        priority=max(priority_of(pod) for pod in members),
-        preemptible=all(is_preemptible(pod) for pod in members),
+        name=job_name(*key),
+        queue=labels.project_of(namespace.metadata.labels) if namespace else "",
+        tasks=tuple(_task(pod, assumed, types) for pod in pods),
+        created=oldest if workload is None else workload.metadata.created or oldest,
+        priority=max(priority_of(pod) for pod in pods),
+        preemptible=all(is_preemptible(pod) for pod in pods),
+        pools=_pools(workload, project),
+        started=min(starts, default=None),
+        preemption_delay=(spec.preemption_delay or 0) if spec is not None else 0,
     )
 
 
-def _task(pod: Pod, assumed: Assumed) -> Task:
+def _pools(workload: Workload | None, project: Project | None) -> tuple[str, ...]:
+    if workload is not None and workload.spec.node_pools:
+        return tuple(workload.spec.node_pools)
+    return tuple(project.spec.default_pools) if project is not None else ()
+
+
+def _node_types(pods: list[Pod], project: Project | None) -> tuple[str, ...]:
+    """Where a project holds its workloads to: training what can be stopped, interactive what cannot."""
+    if project is None:
+        return ()
+    types = project.spec.node_types
+    return tuple(types.training if all(is_preemptible(pod) for pod in pods) else types.interactive)
+
+
+def _task(pod: Pod, assumed: Assumed, types: tuple[str, ...]) -> Task:
     node, shares = _place(pod, assumed)
-    if not node:
-        state = TaskState.PENDING
-    else:
-        state = TaskState.RUNNING if pod.metadata.deleted is None else TaskState.RELEASING
+    state = TaskState.PENDING
+    promised = promise_of(pod) if not node else None
+    if node and (pod.metadata.deleted is not None or notice_of(pod) is not None):
+        state = TaskState.RELEASING
+    elif node:
+        state = TaskState.RUNNING
+    elif promised is not None:
+        state, (node, shares) = TaskState.RESERVED, promised
     return Task(
         name=pod.metadata.name,
         request=_request(pod),
@@ -110,10 +109,12 @@ def _task(pod: Pod, assumed: Assumed) -> Task:
         node=node,
         shares=shares,
         selector=pod.spec.node_selector,
+        node_types=types,
         tolerations=tuple(
             Toleration(one.key, None if one.operator == "Exists" else one.value, one.effect)
             for one in pod.spec.tolerations
         ),
+        releasing_since=pod.metadata.deleted,
     )
 
 
@@ -135,7 +136,7 @@ def _place(pod: Pod, assumed: Assumed) -> tuple[str, tuple[Share, ...]]:
     return assumed.get(pod.metadata.uid, ("", ()))
 
 
-def _node(node: NodeObject) -> Node:
+def node_of(node: NodeObject) -> Node:
     try:
         devices = devices_of(node)
     except Invalid:

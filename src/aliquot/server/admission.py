@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from aliquot.errors import Conflict, Fault, Invalid, NotFound
-from aliquot.labels import DEVICES, namespace_of, project_of
+from aliquot.labels import DEVICES, EVICTED, PROMISED, namespace_of, project_of
 from aliquot.store.base import AnyKind, Body, Document
 from aliquot.types import KINDS, check_name, decode, to_json
 from aliquot.types.base import Json
@@ -46,7 +46,7 @@ def admitted(kind: AnyKind, data: Json, *, name: str = "", namespace: str = "", 
 
 # Fields that only the platform and its administrators write.
 TRUSTED = {
-    "Pod": (("spec", "nodeName"), ("metadata", "annotations", DEVICES)),
+    "Pod": (("spec", "nodeName"), *(("metadata", "annotations", mark) for mark in (DEVICES, EVICTED, PROMISED))),
     "Workload": (("spec", "subject"),),
 }
 

@@ -1,0 +1,141 @@
+"""The scheduler's picture of the store, kept up to date event by event.
+
+What an event is about is made anew, the rest stays: a job is rebuilt when one of its pods or its workload changed, a
+node when it changed, the queues when a project or department changed. A cycle then only puts the parts together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from aliquot import labels
+from aliquot.control.policies import policies_of
+from aliquot.control.snapshot import group_of, job_of, node_of, queues_of, takes_part
+from aliquot.core import Job, Node, Policy, Queue, Share, Snapshot, TaskState
+from aliquot.store.informer import Informer, Informers, Key
+from aliquot.types import Department, Namespace, Pod, Project, SchedulingPolicy, Workload
+from aliquot.types import Node as NodeObject
+
+
+class Picture:
+    def __init__(self, informers: Informers, changed: Callable[[], None]) -> None:
+        self._changed = changed
+        self.pods: Informer[Pod] = informers.of(Pod)
+        self.workloads: Informer[Workload] = informers.of(Workload)
+        self._projects: Informer[Project] = informers.of(Project)
+        self._departments: Informer[Department] = informers.of(Department)
+        self._namespaces: Informer[Namespace] = informers.of(Namespace)
+        self._policies: Informer[SchedulingPolicy] = informers.of(SchedulingPolicy)
+        self._node_objects: Informer[NodeObject] = informers.of(NodeObject)
+        self._groups: dict[Key, dict[str, Pod]] = {}
+        self._jobs: dict[Key, Job] = {}
+        self._stale: dict[Key, None] = {}  # jobs to make anew
+        self._nodes: dict[str, Node] = {}
+        self._queues: tuple[Queue, ...] | None = None
+        self._policy: tuple[Policy, Mapping[str, Policy]] | None = None
+        # What was decided a moment ago and the store's picture may not show yet: pod uid -> (node, shares).
+        self.assumed: dict[str, tuple[str, tuple[Share, ...]]] = {}
+        self.pods.listen(self._pod_changed)
+        self.workloads.listen(self._workload_changed)
+        self._node_objects.listen(self._node_changed)
+        self._namespaces.listen(self._namespace_changed)
+        self._policies.listen(self._policy_changed)
+        self._projects.listen(self._queue_changed)
+        self._departments.listen(self._queue_changed)
+
+    async def synced(self) -> None:
+        for informer in (
+            self.pods, self.workloads, self._projects, self._departments, self._namespaces, self._policies,
+            self._node_objects,
+        ):  # fmt: skip
+            await informer.synced.wait()
+
+    def snapshot(self) -> Snapshot:
+        for key in self._stale:
+            self._make(key)
+        self._stale = {}
+        if self._queues is None:
+            self._queues = tuple(queues_of(self._projects, self._departments))
+        return Snapshot(tuple(self._nodes.values()), self._queues, tuple(self._jobs.values()))
+
+    def promised(self) -> list[tuple[str, str]]:
+        """Waiting pods that have a promise, as job and pod."""
+        return [
+            (job.name, task.name)
+            for job in self._jobs.values()
+            for task in job.tasks
+            if task.state is TaskState.RESERVED
+        ]
+
+    def policy(self) -> tuple[Policy, Mapping[str, Policy]]:
+        if self._policy is None:
+            self._policy = policies_of(self._policies)
+        return self._policy
+
+    def assume(self, pod: Pod, node: str, shares: tuple[Share, ...]) -> None:
+        self.assumed[pod.metadata.uid] = (node, shares)
+        self._stale[pod.metadata.namespace, group_of(pod)] = None
+
+    def forget(self, pod: Pod) -> None:
+        if self.assumed.pop(pod.metadata.uid, None) is not None:
+            self._stale[pod.metadata.namespace, group_of(pod)] = None
+
+    def _make(self, key: Key) -> None:
+        pods = self._groups.get(key)
+        if not pods:
+            self._jobs.pop(key, None)
+            return
+        namespace = self._namespaces.get(key[0])
+        project = self._projects.get(labels.project_of(namespace.metadata.labels)) if namespace else None
+        workload = self.workloads.get(key[1], key[0])
+        self._jobs[key] = job_of(key, list(pods.values()), namespace, project, workload, self.assumed)
+
+    # ---------------------------------------------------------------- events
+
+    def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
+        """What the picture says itself need not be assumed any longer."""
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self.assumed.pop(old.metadata.uid, None)
+        if new is not None and new.spec.node_name:
+            self.assumed.pop(new.metadata.uid, None)
+        for pod in (old, new):
+            if pod is not None:
+                group = (key[0], group_of(pod))
+                self._groups.setdefault(group, {}).pop(key[1], None)
+                self._stale[group] = None
+        if new is not None and takes_part(new):
+            self._groups.setdefault((key[0], group_of(new)), {})[key[1]] = new
+        self._changed()
+
+    def _workload_changed(self, key: Key, old: Workload | None, new: Workload | None) -> None:
+        if old is None or new is None or old.spec != new.spec or old.status.started_at != new.status.started_at:
+            self._stale[key] = None
+            self._changed()
+
+    def _node_changed(self, key: Key, old: NodeObject | None, new: NodeObject | None) -> None:
+        if new is None:
+            self._nodes.pop(key[1], None)
+        else:
+            made = node_of(new)
+            if self._nodes.get(key[1]) == made:
+                return  # a heartbeat, say
+            self._nodes[key[1]] = made
+        self._changed()
+
+    def _namespace_changed(self, key: Key, old: Namespace | None, new: Namespace | None) -> None:
+        self._restart(group for group in self._groups if group[0] == key[1])
+
+    def _policy_changed(self, key: Key, old: SchedulingPolicy | None, new: SchedulingPolicy | None) -> None:
+        if old is None or new is None or old.spec != new.spec:
+            self._policy = None
+            self._changed()
+
+    def _queue_changed(self, key: Key, old: Project | Department | None, new: Project | Department | None) -> None:
+        # What it holds now is written to its status all the time, and changes nothing here.
+        if old is None or new is None or old.spec != new.spec:
+            self._queues = None
+            self._restart(self._groups)  # node types and pools of a project are those of its jobs
+
+    def _restart(self, groups: Iterable[Key]) -> None:
+        self._stale |= dict.fromkeys(groups)
+        self._changed()
