@@ -38,6 +38,7 @@ TOPOLOGY = {"default": ("zone", "rack")}
 _MIG = (("1g.5gb", 5 << 10), ("2g.10gb", 10 << 10))
 _WHOLE = st.sampled_from([1, 1, 1, 2, 2, 3])
 _PARTS = st.sampled_from([500, 500, 250, 300, 334, 700, 999, 125, 1])
+_POOR = {"default": Terms(), "other": Terms()}  # no quota, and so more than its due as soon as others ask
 _PLENTY = (64_000, 256 << 30)
 
 
@@ -70,7 +71,8 @@ def cases(draw: Draw, tiny: bool = False, plain: bool = False, newest: bool = Tr
     if draw(st.booleans()):
         hog, runs = draw(st.sampled_from(leaves)), draw(st.integers(1, count))
         held = [replace(job, queue=hog, priority=50, preemptible=True) for job in jobs[:runs]]
-        jobs = [*held, *jobs[runs:]]
+        jobs = [*held, *(replace(job, queue=draw(st.sampled_from(leaves))) for job in jobs[runs:])]
+        queues = tuple(replace(one, pools=_POOR) if one.name == hog else one for one in queues)
     snapshot = Snapshot(nodes, queues, (), TOPOLOGY)
     return Case(_run_some(draw, snapshot, jobs, runs), draw(policies(newest)))
 

@@ -85,7 +85,7 @@ class Branch:
 
 
 class JobState:
-    __slots__ = ("_root", "fixed", "members", "name", "queue", "source", "waits")
+    __slots__ = ("_elastic", "_root", "fixed", "members", "name", "queue", "source", "waits")
 
     def __init__(self, source: Job, queue: QueueState) -> None:
         self.source = source
@@ -94,6 +94,7 @@ class JobState:
         self.fixed = not source.preemptible
         self.members: list[Member] = []
         self._root: Branch | None = None
+        self._elastic: bool | None = None
         self.waits = False
 
     @property
@@ -102,6 +103,13 @@ class JobState:
         if self._root is None:
             self._root = _branches(self.source, self.members)
         return self._root
+
+    @property
+    def elastic(self) -> bool:
+        """Whether some of its tasks may come and go alone."""
+        if self._elastic is None:
+            self._elastic = len(self.members) > 1 and any(one.least < len(one.members) for one in self.sets)
+        return self._elastic
 
     @property
     def sets(self) -> list[TaskSet]:

@@ -14,7 +14,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from operator import mul
 
-from aliquot.core.jobs import BOUND, PENDING, RESERVED, RUNNING, STOPPED, Member
+from aliquot.core.jobs import BOUND, PENDING, RESERVED, RUNNING, STOPPED, JobState, Member
 from aliquot.core.kinds import NONE, PART, SLICES, WHOLE, Kind
 from aliquot.core.model import GPU, Amount, Node, Policy
 from aliquot.core.neighbours import Neighbourhood
@@ -262,8 +262,17 @@ class Room:
         if self.neighbours.watched:
             self.neighbours.leave(member)
         self.gained.append(node)
+        if len(member.job.members) > 1 and member.job.elastic:
+            self._reconsider(member.job)
         self._hopeless = {}
         self._log.append((_STOPPED, member, None))
+
+    def _reconsider(self, job: JobState) -> None:
+        """Who of a job could go alone before may now only go with all the others, wherever they are."""
+        for member in job.members:
+            if member.home is not None:
+                member.home[0].version += 1
+                self.gained.append(member.home[0])
 
     def keep(self, member: Member) -> None:
         """Let somebody who was stopped in this cycle run on."""
@@ -295,6 +304,8 @@ class Room:
                 self._leave(member)
             elif what == _STOPPED:
                 self._run_on(member)
+                if len(member.job.members) > 1 and member.job.elastic:
+                    self._reconsider(member.job)
             elif what == _KEPT:
                 self.stop(member)
                 log.pop()
