@@ -71,7 +71,8 @@ def cases(draw: Draw, tiny: bool = False, plain: bool = False, newest: bool = Tr
     if draw(st.booleans()):
         hog, runs = draw(st.sampled_from(leaves)), draw(st.integers(1, count))
         held = [replace(job, queue=hog, priority=50, preemptible=True) for job in jobs[:runs]]
-        jobs = [*held, *(replace(job, queue=draw(st.sampled_from(leaves))) for job in jobs[runs:])]
+        others = [leaf for leaf in leaves if leaf != hog] or leaves
+        jobs = [*held, *(replace(job, queue=draw(st.sampled_from(others))) for job in jobs[runs:])]
         queues = tuple(replace(one, pools=_POOR) if one.name == hog else one for one in queues)
     snapshot = Snapshot(nodes, queues, (), TOPOLOGY)
     return Case(_run_some(draw, snapshot, jobs, runs), draw(policies(newest)))
@@ -128,7 +129,7 @@ def _trees(draw: Draw) -> tuple[Queue, ...]:
     queues: list[Queue] = []
 
     def grow(parent: str, depth: int) -> None:
-        for index in range(draw(st.integers(1, 2 if depth else 3))):
+        for index in range(draw(st.sampled_from([1, 2, 2] if depth else [1, 2, 2, 3]))):
             name = f"{parent}{'pqr'[index]}"
             terms = draw(_terms())
             queue = Queue(name, parent, {"default": terms, "other": terms}, float(draw(st.integers(0, 2))))

@@ -70,7 +70,10 @@ def _plan(snapshot: Snapshot, policy: Policy, now: float, policies: Mapping[str,
             break
     for scene in scenes.values():
         stop_stale_gangs(scene, outcome)
-    return outcome.plan(scenes.values())
+    decided = outcome.plan(scenes.values())
+    for scene in scenes.values():
+        scene.close()
+    return decided
 
 
 def _routes(jobs: list[Job], snapshot: Snapshot, names: list[str]) -> dict[str, list[str]]:

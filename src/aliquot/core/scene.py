@@ -95,6 +95,13 @@ class Scene:
         self._sum(came)
         return came
 
+    def close(self) -> None:
+        """Let go of everything: jobs and their tasks know each other, and would wait for the collector of garbage."""
+        for job in self.jobs:
+            for member in job.members:
+                del member.job
+        self.jobs = []
+
     def _stands(self, task: Task) -> int:
         if task.state is TaskState.RUNNING:
             return RUNNING
