@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aliquot.core import Group, Neighbours, Snapshot, Task, TaskState
-from worlds import World, cluster, gpus, quota, request
+from worlds import V100_MIB, World, cluster, gpus, quota, request
 from worlds.checks import settle
 
 
@@ -128,3 +128,12 @@ def test_one_spare_task_is_spare_once() -> None:
     world.job("j", "a", *tasks, groups=(Group("x"), Group("y", min_available=1)))
     world.running("one", "n1", [0], priority=75).pending("gang", gpu=1, count=4, priority=75)
     assert "gang-0-0" in rest(world)
+
+
+def test_moved_gang_is_not_stopped_in_part() -> None:
+    """A gang of which one task is moved in a plan is not stopped but for that one in the same plan."""
+    world = cluster([gpus(2, "n1")], {"a": quota(0)})
+    world.running("half", "n1", [0], gpu=0.5)
+    world.job("gang", "a", *(world.task(f"gang-{index}", "n1", [index > 0], 0.3) for index in range(3)))
+    world.pending("memory", mib=V100_MIB // 2).pending("wide", gpu=0.334, on=2, priority=75)
+    assert "wide-0-0" in rest(world)

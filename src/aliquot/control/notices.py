@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aliquot import labels
 from aliquot.core import Share
 from aliquot.types import Pod
+from aliquot.types.workload import Interruption, WorkloadStatus
+
+_INTERRUPTIONS_KEPT = 100  # the latest; enough to see a pattern, and no object grows for ever
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +47,27 @@ def notice_of(pod: Pod) -> Notice | None:
     """None where there is none, or one that we cannot read: then the pod was not stopped by us."""
     told = _read(pod, labels.EVICTED)
     try:
-        return None if told is None else Notice(**told)
-    except TypeError:
+        if told is None:
+            return None
+        moved = told["moved"] is True
+        return Notice(str(told["rule"]), str(told["by"]), str(told["text"]), float(told["at"]), moved)
+    except (KeyError, TypeError, ValueError):
         return None
+
+
+def interrupted(status: WorkloadStatus, notice: Notice, pod: str, now: float) -> WorkloadStatus:
+    """A workload's status with one more stop in its history: once for each pod."""
+    if any(one.pod == pod for one in status.interruptions):
+        return status
+    lost = now - status.started_at if status.phase == "Running" and status.started_at is not None else 0.0
+    one = Interruption(
+        at=notice.at, reason=notice.reason, by=notice.by, lost_seconds=lost, message=notice.text, pod=pod
+    )
+    return replace(
+        status,
+        interruptions=(*status.interruptions, one)[-_INTERRUPTIONS_KEPT:],
+        interruption_count=status.interruption_count + 1,
+    )
 
 
 Promise = tuple[str, tuple[Share, ...]]
@@ -60,8 +81,8 @@ def promise_text(node: str, shares: Iterable[Share]) -> str:
 def promise_of(pod: Pod) -> Promise | None:
     told = _read(pod, labels.PROMISED)
     try:
-        return None if told is None else (str(told["node"]), tuple(Share(*share) for share in told["shares"]))
-    except (KeyError, TypeError):
+        return None if told is None else (str(told["node"]), tuple(Share(*map(int, share)) for share in told["shares"]))
+    except (KeyError, TypeError, ValueError):
         return None
 
 

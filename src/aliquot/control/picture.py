@@ -33,6 +33,7 @@ class Picture:
         self._nodes: dict[str, Node] = {}
         self._queues: tuple[Queue, ...] | None = None
         self._policy: tuple[Policy, Mapping[str, Policy]] | None = None
+        self.evicted: dict[Key, Pod] = {}  # pods with a notice
         # What was decided a moment ago and the store's picture may not show yet: pod uid -> (node, shares).
         self.assumed: dict[str, tuple[str, tuple[Share, ...]]] = {}
         self.pods.listen(self._pod_changed)
@@ -83,6 +84,7 @@ class Picture:
     def _make(self, key: Key) -> None:
         pods = self._groups.get(key)
         if not pods:
+            self._groups.pop(key, None)
             self._jobs.pop(key, None)
             return
         namespace = self._namespaces.get(key[0])
@@ -101,14 +103,17 @@ class Picture:
         for pod in (old, new):
             if pod is not None:
                 group = (key[0], group_of(pod))
-                self._groups.setdefault(group, {}).pop(key[1], None)
+                self._groups.get(group, {}).pop(key[1], None)
                 self._stale[group] = None
+        self.evicted.pop(key, None)
+        if new is not None and labels.EVICTED in new.metadata.annotations:
+            self.evicted[key] = new
         if new is not None and takes_part(new):
             self._groups.setdefault((key[0], group_of(new)), {})[key[1]] = new
         self._changed()
 
     def _workload_changed(self, key: Key, old: Workload | None, new: Workload | None) -> None:
-        if old is None or new is None or old.spec != new.spec or old.status.started_at != new.status.started_at:
+        if old is None or new is None or old.metadata.uid != new.metadata.uid or old.spec != new.spec:
             self._stale[key] = None
             self._changed()
 

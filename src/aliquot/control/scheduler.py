@@ -3,8 +3,8 @@
 The decision is `core.plan`, and no rule of scheduling is here. What is here is how its answers reach the world, each as
 one compare-and-swap on the version it was decided from:
 
-    1. evictions    the reason is written on the pod, then the pod is deleted; what was begun and not finished is
-                    finished before the next plan
+    1. evictions    the reason is written on the pod, then into the workload's history, then the pod is deleted; what
+                    was begun and not finished is finished before the next plan
     2. promises     the place is written on the waiting pod, and the next plan honours it
     3. bindings     node and devices; assumed until our picture shows them, so that the next plan does not give the
                     same device twice; should it happen all the same, the node refuses
@@ -17,14 +17,16 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from typing import TypeVar
 
 import structlog
 
 from aliquot import labels
-from aliquot.control.notices import Notice, notice_of, notice_text, promise_of, promise_text
+from aliquot.control.alarm import next_look
+from aliquot.control.notices import Notice, interrupted, notice_of, notice_text, promise_of, promise_text
 from aliquot.control.picture import Picture
-from aliquot.control.snapshot import job_name
+from aliquot.control.snapshot import group_of, job_name
 from aliquot.core import Bind, Eviction, Plan, Refusal, Reservation, Snapshot, Verdict, plan
 from aliquot.errors import NotFound, PlatformError
 from aliquot.store.informer import Informers
@@ -68,14 +70,18 @@ class Scheduler:
         now = self._clock()
         decided = plan(snapshot, policy, now, policies)
         await self._apply(snapshot, decided)
-        times = [one.until for refusals in decided.refusals.values() for one in refusals if one.until is not None]
-        if times:  # what only time can change
-            self._ring_in(max(min(times) - now, 0) + _DEBOUNCE_SECONDS)
+        at = next_look(snapshot, decided, (policy, *policies.values()), now)
+        if at is not None:
+            self._ring_in(at - now + _DEBOUNCE_SECONDS)
 
     def _ring_in(self, seconds: float) -> None:
+        """At the latest: who asked for an earlier moment is not put off."""
+        loop = asyncio.get_running_loop()
+        if self._timer is not None and loop.time() < self._timer.when() <= loop.time() + seconds:
+            return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._bell.set)
+        self._timer = loop.call_later(seconds, self._bell.set)
 
     async def _apply(self, snapshot: Snapshot, decided: Plan) -> None:
         queues = {job.name: job.queue for job in snapshot.jobs}
@@ -113,14 +119,31 @@ class Scheduler:
         text = eviction.text.replace(by, shown) if by else eviction.text
         notice = Notice(eviction.rule, shown, text, self._clock(), moved=eviction.to is not None)
         await self._patch(pod, {"metadata": {"annotations": {labels.EVICTED: notice_text(notice)}}})
+        await self._stop(pod, notice)
+
+    async def _stop(self, pod: Pod, notice: Notice) -> None:
+        """History first: a pod that is gone has taken its notice along."""
+        place = pod.metadata
+        with suppress(NotFound):  # a pod of nobody has no history
+            seen = await self._store.get(Workload, group_of(pod), place.namespace)
+            if any(owner.uid == seen.metadata.uid for owner in place.owners):
+                status = interrupted(seen.status, notice, place.uid, self._clock())
+                await self._store.update_status(replace(seen, status=status), seen=seen)
         await self._store.delete(pod)
 
     async def _finish_evictions(self) -> None:
         """Those that were written down and not carried out before somebody stopped us."""
-        for pod in list(self._picture.pods):
-            if pod.metadata.deleted is None and labels.EVICTED in pod.metadata.annotations:
-                with suppress(NotFound):
-                    await self._store.delete(pod)
+        for pod in list(self._picture.evicted.values()):
+            notice = notice_of(pod)
+            if notice is None or pod.metadata.deleted is not None:
+                continue
+            try:
+                await self._stop(pod, notice)
+            except NotFound:
+                continue
+            except PlatformError as exc:
+                log.info("not carried out", what="Eviction", pod=pod.metadata.name, error=str(exc))
+                self._ring_in(_RETRY_SECONDS)
 
     async def _promise(self, promise: Reservation) -> None:
         pod = self._pod(promise.job, promise.task)
@@ -131,7 +154,7 @@ class Scheduler:
         )
 
     async def _release(self, kept: set[tuple[str, str]]) -> None:
-        """Take back promises that the plan did not repeat; those that were kept go with the binding."""
+        """Take back promises that the plan did not repeat; those that it kept went with the binding."""
         for job, task in self._picture.promised():
             if (job, task) in kept:
                 continue
@@ -146,7 +169,7 @@ class Scheduler:
             return
         shares = [DeviceShare(index=s.index, milli=s.milli, memory_mib=s.memory_mib) for s in bind.shares]
         change = {
-            "metadata": {"annotations": {labels.DEVICES: shares_text(shares)}},
+            "metadata": {"annotations": {labels.DEVICES: shares_text(shares), labels.PROMISED: None}},
             "spec": {"nodeName": bind.node},
         }
         # Assumed before it is written: the picture may show it before the answer comes.

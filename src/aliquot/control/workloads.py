@@ -18,19 +18,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from aliquot.control.loop import Loop
-from aliquot.control.notices import notice_of
 from aliquot.control.pods import pod_name, pod_of, request_of
 from aliquot.errors import Exists, NotFound
 from aliquot.labels import WORKLOAD, project_of
 from aliquot.store.informer import Informer, Key
 from aliquot.store.typed import Store
 from aliquot.types import Amounts, Namespace, Pod, Workload, shares_of
-from aliquot.types.workload import Interruption, Phase, PodCounts, WorkloadStatus
+from aliquot.types.workload import Phase, PodCounts, WorkloadStatus
 
 _BACKOFF_LIMIT = 6  # unless the workload says otherwise
 _FIRST_RETRY, _LAST_RETRY = 1.0, 60.0  # seconds before a failed pod is tried again
-_INTERRUPTIONS_KEPT = 100  # the latest; enough to see a pattern, and no object grows for ever
 _ENDED = ("Failed", "Completed")
+_WAITING = ("Pending", "Initializing")
 _HOPELESS = ("ContainerCannotRun", "ErrImagePull", "FailedMount", "CreateContainerConfigError")
 
 
@@ -56,19 +55,8 @@ def decide(workload: Workload, pod: Pod | None, project: str, now: float) -> Dec
     if pod is None:
         return _without_pod(workload, status, project, now)
     if pod.metadata.deleted is not None:
-        status = _interrupted(status, pod, now)
         return Decision(_moved(status, "Pending", now, reason="Terminating", pods=PodCounts(desired=1, running=0)))
     return _with_pod(workload, status, pod, now)
-
-
-def _interrupted(status: WorkloadStatus, pod: Pod, now: float) -> WorkloadStatus:
-    """Once for each pod that the scheduler stopped."""
-    notice = notice_of(pod)
-    if notice is None or any(one.at == notice.at for one in status.interruptions):
-        return status
-    lost = now - status.started_at if status.phase == "Running" and status.started_at is not None else 0.0
-    one = Interruption(at=notice.at, reason=notice.reason, by=notice.by, lost_seconds=lost, message=notice.text)
-    return replace(status, interruptions=(*status.interruptions, one)[-_INTERRUPTIONS_KEPT:])
 
 
 def _without_pod(workload: Workload, status: WorkloadStatus, project: str, now: float) -> Decision:
@@ -144,8 +132,12 @@ def _moved(
     message: str = "",
     allocated: Amounts | None = None,
 ) -> WorkloadStatus:
-    """The status in a phase, with run and wait time added up when it begins or stops to run."""
-    running = phase == "Running"
+    """The status in a phase, with run and wait time added up when it begins or stops to run or to wait."""
+    running, waits = phase == "Running", phase in _WAITING
+    if waits and status.queued_at is None:
+        status = replace(status, queued_at=now)
+    if not waits and status.queued_at is not None:
+        status = replace(status, queued_at=None, wait_seconds=status.wait_seconds + now - status.queued_at)
     if running and status.phase != "Running":
         status = replace(status, started_at=now, refusals=())
     if not running and status.phase == "Running" and status.started_at is not None:

@@ -9,7 +9,7 @@ from there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -73,23 +73,23 @@ class Line:
         for queue, units_ in keyed.items():
             self._units[queue] = [unit for _, unit in sorted(units_, key=lambda one: one[0])]
 
-    def candidates(self, rule: Rule) -> dict[QueueState, Iterator[Unit]]:
-        """Those that a rule admits, who goes first first."""
+    def candidates(self, rule: Rule, moved: Mapping[Member, None]) -> dict[QueueState, Iterator[Unit]]:
+        """Those that a rule admits, who goes first first. `moved`: who has made way for the job already."""
         found: dict[QueueState, Iterator[Unit]] = {}
         for queue, units in self._units.items():
             while units and units[-1][0].state != RUNNING:
                 units.pop()
             if units and (not isinstance(rule, Preempt) or queue is rule.job.queue):
-                found[queue] = filter(partial(_admitted, rule), reversed(units))
+                found[queue] = filter(partial(_admitted, rule, moved), reversed(units))
         return found
 
 
-def _admitted(rule: Rule, unit: Unit) -> bool:
+def _admitted(rule: Rule, moved: Mapping[Member, None], unit: Unit) -> bool:
     job = unit[0].job
     if not rule.admits(job) or any(member.state != RUNNING for member in unit):
         return False
-    if len(job.members) > 1 and any(member.state < RUNNING for member in job.members if member.home is None):
-        return False  # it got something in this very cycle: it is judged again in the next
+    if len(job.members) > 1 and any(member.state < RUNNING and member not in moved for member in job.members):
+        return False  # it got something, or was moved, in this very cycle: it is judged again in the next
     # What is left of a job that is protected stays.
     return not rule.protected(job) or job.present - len(unit) >= sum(one.least for one in job.sets)
 
@@ -219,7 +219,7 @@ class Growth:
 
     def _worst_first(self) -> Iterator[Unit]:
         """Units in the reverse of the scheduling order: the queue that deserves least, in it the job that does."""
-        lines = self._line.candidates(self._rule)
+        lines = self._line.candidates(self._rule, self._gone)
         left = {queue: unit for queue, line in lines.items() if (unit := next(line, None)) is not None}
         gone = dict.fromkeys(self._scene.tree.queues.values(), (0, 0, 0))
         count = 0

@@ -7,7 +7,7 @@ a thousand jobs that take one GPU each, or one job that takes a thousand, cost a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from aliquot.core.jobs import RUNNING, Member
@@ -188,6 +188,7 @@ class Ledger:
         self._aside: list[tuple[Cost, int]] = []
         self._nodes: dict[int, NodeState] = {}
         self._offers: dict[int, tuple[int, Offer | None]] = {}  # by node: the version it was made for, and itself
+        self._listed: dict[int, Cost] = {}  # by node: its latest entry in the heap
         self._seen = len(offers.gained)
         for node in offers.candidates(leaves):
             if kind.mask[node.id]:
@@ -195,6 +196,7 @@ class Ledger:
                 offer = self._ask(offers, node)
                 if offer is not None:
                     self._heap.append((offer[0], node.id))
+                    self._listed[node.id] = offer[0]
         heapify(self._heap)
 
     def _ask(self, offers: Offers, node: NodeState) -> Offer | None:
@@ -211,11 +213,14 @@ class Ledger:
         if self._seen < len(gained):
             for node in dict.fromkeys(gained[self._seen :]):
                 if node.id in self._nodes:
-                    before = self._offers.get(node.id)
-                    offer = self._ask(offers, node)
-                    if offer is not None and (before is None or before[1] is None or before[1][0] != offer[0]):
-                        heappush(self._heap, (offer[0], node.id))
+                    self._list(node.id, self._ask(offers, node))
             self._seen = len(gained)
+
+    def _list(self, number: int, offer: Offer | None) -> None:
+        """Put an offer into the heap, unless it is there."""
+        if offer is not None and self._listed.get(number) != offer[0]:
+            self._listed[number] = offer[0]
+            heappush(self._heap, (offer[0], number))
 
     def best(self, offers: Offers) -> tuple[Cost, NodeState, list[Unit]] | None:
         heap = self._heap
@@ -223,12 +228,12 @@ class Ledger:
             known, number = heap[0]
             node = self._nodes[number]
             offer = self._ask(offers, node)
-            if offer is None:
-                heappop(heap)
-            elif offer[0] != known:
-                heapreplace(heap, (offer[0], number))
-            else:
-                return offer[0], node, offer[1]
+            if offer is not None and offer[0] == known:
+                return known, node, offer[1]
+            heappop(heap)  # it is no longer so
+            if self._listed.get(number) == known:
+                del self._listed[number]
+            self._list(number, offer)
         return None
 
     def set_aside(self) -> None:

@@ -60,8 +60,8 @@ class Tenants:
                     units.append((member,))
                 continue
             seen.add(job)
-            if any(one.state < RUNNING and one.home is None for one in job.members):
-                continue  # it got something in this very cycle: it is judged again in the next
+            if any(one.state < RUNNING for one in job.members):
+                continue  # it got something, or was moved, in this very cycle: it is judged again in the next
             units += _units_of(job, node, rule.protected(job))
         return units
 

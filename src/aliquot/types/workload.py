@@ -281,6 +281,8 @@ class Interruption:
     """Run time since its last start, which may have to be repeated."""
     message: str = ""
     """A sentence for people."""
+    pod: str = ""
+    """uid of the pod that was stopped, so that none counts twice."""
 
 
 @record
@@ -323,6 +325,8 @@ class WorkloadStatus:
     """Where it can be reached."""
     refusals: tuple[Refusal, ...] = ()
     """Why it waits."""
+    queued_at: Time | None = None
+    """Since when it waits, counted anew each time that it was stopped; absent while it does not wait."""
     started_at: Time | None = None
     """When it last began to run."""
     finished_at: Time | None = None
