@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from aliquot.core import plan
 from worlds.checks import check, settle, shuffled
 from worlds.clusters import Case, cases
+from worlds.dues import Dues
 from worlds.oracle import Oracle
 
-_SOAK = {"sound": 6000, "order": 4000, "rest": 6000, "refusals": 6000}
-_QUICK = {"sound": 80, "order": 60, "rest": 80, "refusals": 80}
+_SOAK = {"sound": 6000, "order": 4000, "rest": 6000, "shares": 2000, "refusals": 6000}
+_QUICK = {"sound": 80, "order": 60, "rest": 80, "shares": 60, "refusals": 80}
 
 
 def sound(case: Case) -> None:
@@ -41,10 +42,16 @@ def refusals(case: Case, lingering: bool) -> None:
     assert next(Oracle(rested, case.policy, shares, case.now).ways(), None) is None
 
 
+def shares(case: Case) -> None:
+    due = plan(case.snapshot, case.policy, case.now).shares["default"]
+    Dues(case.snapshot, case.policy, due).check()
+
+
 PROPERTIES: dict[str, tuple[Callable[..., None], tuple[st.SearchStrategy[Any], ...]]] = {
     "sound": (sound, (cases(),)),
     "order": (order, (cases(), st.randoms(use_true_random=False))),
     "rest": (rest, (cases(), st.booleans())),
+    "shares": (shares, (cases(tiny=True),)),
     # The order `newest` promises the peer's search, which gives up earlier.
     "refusals": (refusals, (cases(tiny=True, newest=False), st.booleans())),
 }
@@ -77,6 +84,11 @@ def test_order_is_nothing() -> None:
 def test_comes_to_rest() -> None:
     """Plan after plan the cluster comes to rest, and every plan on the way is sound."""
     explore("rest", _QUICK["rest"], again=True)
+
+
+def test_shares_are_shared_out() -> None:
+    """Everybody is due what its quota covers of what it asks for, and nothing is left while somebody may have more."""
+    explore("shares", _QUICK["shares"], again=True)
 
 
 def test_refusals_are_true() -> None:

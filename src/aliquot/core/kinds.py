@@ -7,6 +7,7 @@ is a mask over the nodes, made once per kind by the rules in `fit/`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from aliquot.core import fit
 from aliquot.core.model import GPU, Amount, Job, Neighbours, Request, Task
@@ -21,10 +22,12 @@ class Kind:
     __slots__ = (
         "amount",
         "apart",
+        "bare",
         "cpu",
         "devices",
         "form",
         "id",
+        "job",
         "labels",
         "least",
         "mask",
@@ -39,6 +42,8 @@ class Kind:
     def __init__(self, number: int, task: Task, job: Job, mask: bytes, sizes: tuple[int, ...]) -> None:
         request = task.request
         self.id = number
+        self.job = job
+        self.bare: Kind | None = None
         self.task = task  # one of them, to tell a refusal by
         self.request: Request = request
         self.mask = mask
@@ -180,6 +185,19 @@ class Kinds:
             found = Kind(len(self._kinds), task, job, mask, sizes)
             self._kinds[key] = found
         return found
+
+    def bare(self, kind: Kind) -> Kind:
+        """The same devices on the same nodes, and nothing else: kinds that differ only in CPU and memory share it."""
+        if kind.bare is None:
+            request = replace(kind.request, cpu=0, memory=0)
+            key = ("bare", request, kind.mask, kind.near, kind.apart, frozenset(kind.labels.items()))
+            found = self._kinds.get(key)
+            if found is None:
+                found = Kind(len(self._kinds), replace(kind.task, request=request), kind.job, kind.mask, ())
+                found.bare = found
+                self._kinds[key] = found
+            kind.bare = found
+        return kind.bare
 
     def _mask(self, task: Task) -> tuple[bytes, tuple[int, ...]]:
         request = task.request

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from aliquot.core import gate
 from aliquot.core.jobs import RUNNING, STOPPED, JobState, Member
-from aliquot.core.kinds import Kind
+from aliquot.core.kinds import NONE, Kind
 from aliquot.core.offers import Ledger, Offers
 from aliquot.core.room import Mark, Room
 from aliquot.core.rows import NodeState
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # work, not time, so that plans are the same everywhere.
 _FEW = 12
 _WAYS_TRIED = 200
+# Nodes that are cheap to clear of devices but lack CPU or memory, before costs are worked out for the kind itself.
+_BARE_TRIED = 8
 
 
 class Solver:
@@ -163,11 +165,22 @@ class Solver:
         """Clear the cheapest node, each time with units of one of these lists of queues."""
         if nodes is not None:
             return self._cheapest_of(kind, choices, nodes)
-        ledgers = [self._ledger(kind, leaves) for leaves in choices]
+        if kind.form != NONE:
+            # Devices are what is scarce: costs are shared by all kinds that want the same ones.
+            found = self._cheapest_in(kind, self._placer.kinds.bare(kind), choices, _BARE_TRIED)
+            if found is not None:
+                return found
+        return self._cheapest_in(kind, kind, choices, None)
+
+    def _cheapest_in(
+        self, kind: Kind, priced: Kind, choices: list[list[QueueState]], tries: int | None
+    ) -> NodeState | None:
+        """By the ledgers of one kind, for another that wants at least as much."""
+        ledgers = [self._ledger(priced, leaves) for leaves in choices]
         for ledger in ledgers:
             ledger.refresh(self._offers)
         found = None
-        while True:
+        while tries is None or tries > 0:
             offers = [(offer, i) for i, ledger in enumerate(ledgers) if (offer := ledger.best(self._offers))]
             if not offers:
                 break
@@ -176,6 +189,7 @@ class Solver:
                 found = offer[1]
                 break
             ledgers[i].set_aside()  # not allowed now; perhaps for somebody else
+            tries = None if tries is None else tries - 1
         for ledger in ledgers:
             ledger.restore()
         return found
@@ -207,11 +221,15 @@ class Solver:
                 self._room.undo(mark)
                 return False
             self._offers.stop([unit])
-        minds = kind is not None and node is not None and self._offers.minds(kind)
-        if minds and not self._room.neighbours.allows(kind, node):  # type: ignore[arg-type]  # they were asked for
+        if kind is not None and node is not None and not self._fits(kind, node):
             self._room.undo(mark)
             return False
         return True
+
+    def _fits(self, kind: Kind, node: NodeState) -> bool:
+        if not kind.fits(node, node.soon):
+            return False
+        return not self._offers.minds(kind) or self._room.neighbours.allows(kind, node)
 
     # ---------------------------------------------------------------- afterwards
 

@@ -134,7 +134,7 @@ class Why:
         nearest: tuple[tuple[int, int], NodeState, str] | None = None
         for node in nodes:
             found = fit.place_refusal(kind.task, node.source, cluster) if not kind.mask[node.id] else None
-            if found is None:
+            if found is None and not self._surely_large(kind, node):
                 found = fit.large_enough(kind.task, node.source, cluster)
             if found is not None:
                 said[found.verdict is Verdict.NEVER, found.code, found.text] += 1
@@ -159,6 +159,14 @@ class Why:
         return Refusal(
             code, verdict, text, missing=lacking, node=best.name if best else "", nodes=len(nodes), holders=holders
         )
+
+    def _surely_large(self, kind: Kind, node: NodeState) -> bool:
+        """The common case of `large_enough`, cheaply: nodes are many."""
+        request = kind.request
+        if request.memory_mib or request.mig or node.profiles is not None:
+            return False
+        source = node.source
+        return kind.devices <= len(node.sizes) and kind.cpu <= source.cpu and kind.memory <= source.memory
 
     def _lacks(self, kind: Kind, node: NodeState) -> tuple[str, str, int]:
         """What a node that is large enough lacks now: a word, a sentence and how many milli-GPU."""

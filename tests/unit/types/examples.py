@@ -157,10 +157,12 @@ WORKLOAD = _made(
         "urls": [{"url": "https://x.example.com", "name": "Jupyter", "container": 8888}],
         "refusals": [{"step": "reclaim", "code": "over-fair-share", "text": "Too much", "missing": {"gpu": 2},
                       "pool": "h100", "nodes": 7, "final": True}],
+        "queuedAt": "2026-01-01T00:00:01Z",
         "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-02T00:00:00.250000Z", "runSeconds": 12.5,
         "waitSeconds": 3.25, "idleSeconds": 1.5, "staleSince": "2026-01-01T00:00:05Z", "restarts": 2,
         "interruptions": [
-            {"at": "2026-01-01T10:00:00Z", "reason": "reclaimed", "by": "team-d/d-2", "lostSeconds": 90.5}
+            {"at": "2026-01-01T10:00:00Z", "reason": "reclaimed", "by": "team-d/d-2", "lostSeconds": 90.5,
+             "message": "Reclaimed", "pod": "0d5c"}
         ],
         "interruptionCount": 9, "progress": 0.31, "metrics": {"loss": 0.25, "epoch": 3.0},
         "parameters": {"optimizer_name": "adam"}, "replicas": 2, "revision": "r2",

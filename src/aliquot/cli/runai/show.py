@@ -135,6 +135,8 @@ def properties(workload: Workload, pods: Sequence[Pod], word: str, now: float) -
     if status.message:
         yield "MESSAGE", status.message
     yield "TRAINING DURATION", output.age(state.run_seconds(workload, now))
+    if status.queued_at is not None:
+        yield "WAIT TIME", output.age(max(0.0, now - status.queued_at))
     yield "GPUS", _per_pod(workload)
     yield "TOTAL REQUESTED GPUS", state.short_gpus(workload)
     yield "ALLOCATED GPUS", f"{units.whole_units(status.allocated.gpu or 0):g}"
