@@ -19,8 +19,8 @@ from worlds.clusters import Case, cases
 from worlds.dues import Dues
 from worlds.oracle import Oracle
 
-_SOAK = {"sound": 6000, "order": 4000, "rest": 6000, "shares": 2000, "refusals": 6000}
-_QUICK = {"sound": 80, "order": 60, "rest": 80, "shares": 60, "refusals": 80}
+_SOAK = {"sound": 6000, "order": 4000, "rest": 6000, "fair": 3000, "shares": 2000, "refusals": 6000}
+_QUICK = {"sound": 80, "order": 60, "rest": 80, "fair": 80, "shares": 60, "refusals": 80}
 
 
 def sound(case: Case) -> None:
@@ -42,6 +42,11 @@ def refusals(case: Case, lingering: bool) -> None:
     assert next(Oracle(rested, case.policy, shares, case.now).ways(), None) is None
 
 
+def fair(case: Case) -> None:
+    decided = plan(case.snapshot, case.policy, case.now)
+    assert Oracle(case.snapshot, case.policy, decided.shares["default"], case.now).unfair(decided) is None
+
+
 def shares(case: Case) -> None:
     due = plan(case.snapshot, case.policy, case.now).shares["default"]
     Dues(case.snapshot, case.policy, due).check()
@@ -51,6 +56,7 @@ PROPERTIES: dict[str, tuple[Callable[..., None], tuple[st.SearchStrategy[Any], .
     "sound": (sound, (cases(),)),
     "order": (order, (cases(), st.randoms(use_true_random=False))),
     "rest": (rest, (cases(), st.booleans())),
+    "fair": (fair, (cases(tiny=True),)),
     "shares": (shares, (cases(tiny=True),)),
     # The order `newest` promises the peer's search, which gives up earlier.
     "refusals": (refusals, (cases(tiny=True, newest=False), st.booleans())),
@@ -84,6 +90,11 @@ def test_order_is_nothing() -> None:
 def test_comes_to_rest() -> None:
     """Plan after plan the cluster comes to rest, and every plan on the way is sound."""
     explore("rest", _QUICK["rest"], again=True)
+
+
+def test_takes_back_fairly() -> None:
+    """Who takes back stays within its share, and takes only from those who hold more than they may keep."""
+    explore("fair", _QUICK["fair"], again=True)
 
 
 def test_shares_are_shared_out() -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import combinations, permutations, product
 
 from aliquot.core.model import Amount, Bound, Job, Policy, Queue, Snapshot, Task, TaskState
+from aliquot.core.plan import Plan
 from worlds.ground import POOL, Ground, beyond, enough, least, may_go, within
 
 Unit = tuple[Job, tuple[Task, ...]]
@@ -52,6 +53,27 @@ class Oracle:
                 if step in self.policy.steps and (found := search(job, tasks)):
                     return f"{job.name} could run by {step}: {found}"
         return None
+
+    def unfair(self, decided: Plan) -> str | None:
+        """What a plan took back and should not have. Answers only where one job took, and nothing else was done."""
+        lost = [one for one in decided.evictions if one.to is None]
+        takers = {one.by for one in decided.evictions} | {one.job for one in decided.reservations}
+        if not lost or decided.binds or len(takers) != 1 or {one.rule for one in lost} != {"reclaim"}:
+            return None
+        ground = Ground(self.snapshot)
+        job = ground.jobs[takers.pop()]
+        placed = {one.task for one in decided.reservations}
+        tasks = [task for task in job.tasks if task.name in placed]
+        if not any(placed == {task.name for task in some} for some in starts(job)):
+            return None  # in more than one go
+        asked = self._asked(ground, job, tasks)
+        if not within(ground.used[job.queue], asked, self.shares[job.queue]):
+            return f"{job.name} takes, and its queue is above its share then"
+        units = [
+            (ground.jobs[name], tuple(t for t in ground.jobs[name].tasks if t.name in {one.task for one in lost}))
+            for name in {one.job for one in lost}
+        ]
+        return None if self._fair(ground, job, asked, units) else f"{job.name} takes from who may keep it"
 
     # ---------------------------------------------------------------- the four steps
 
@@ -177,22 +199,29 @@ class Oracle:
         ground = Ground(self.snapshot)
         stopped = [(victim, task) for victim, some in units for task in some]
         asked = self._asked(ground, job, tasks)
+        if moving and not self._passes(ground, job, asked):
+            return None
         for victim, task in stopped:
             ground.take(victim, task)
-        resources = [r for r in range(3) if asked[r]]
-        for queue in ground.path(job.queue):
-            terms, name = queue.terms(POOL), queue.name
-            for r in resources:
-                held, fixed = ground.used[name][r] + asked[r], ground.fixed[name][r] + asked[r]
-                if beyond(held, terms.limit[r]) or (not terms.over_quota and beyond(held, terms.quota[r])):
-                    return None
-                if not job.preemptible and beyond(fixed, terms.quota[r]):
-                    return None
+        if not self._passes(ground, job, asked):
+            return None
         wanted = [*((job, task) for task in tasks), *(stopped if moving else ())]
-        if not self._place(ground, wanted) or any(ground.over(one, resources) for one, _ in wanted):
+        if not self._place(ground, wanted) or any(ground.over(one, _asks(asked)) for one, _ in wanted):
             return None
         places = {task.name: ground.spots[one.name, task.name][0] for one, task in wanted}
         return f"{places}" + (f" after stopping {[task.name for _, task in stopped]}" if stopped else "")
+
+    def _passes(self, ground: Ground, job: Job, asked: Amount) -> bool:
+        """Whether its queues may hold this much more."""
+        for queue in ground.path(job.queue):
+            terms, name = queue.terms(POOL), queue.name
+            for r in _asks(asked):
+                held, fixed = ground.used[name][r] + asked[r], ground.fixed[name][r] + asked[r]
+                if beyond(held, terms.limit[r]) or (not terms.over_quota and beyond(held, terms.quota[r])):
+                    return False
+                if not job.preemptible and beyond(fixed, terms.quota[r]):
+                    return False
+        return True
 
     def _place(self, ground: Ground, wanted: Sequence[tuple[Job, Task]]) -> bool:
         if not wanted:
@@ -214,6 +243,10 @@ class Oracle:
         self.work -= 1
         if self.work < 0:
             raise TooMuch
+
+
+def _asks(asked: Amount) -> list[int]:
+    return [r for r in range(3) if asked[r]]
 
 
 def starts(job: Job) -> Iterator[list[Task]]:

@@ -33,7 +33,9 @@ class Offers:
         self._tenants = scene.tenants
         self._rule = rule
         self._costs = scene.costs
-        self._by_priority = rule.step == "preempt"
+        self._placer = scene.placer
+        self._order = rule.order
+        self._moves = rule.step == "consolidate"
         self._many = False  # whether several queues are looked at together
 
     def candidates(self, leaves: list[QueueState]) -> list[NodeState]:
@@ -50,6 +52,8 @@ class Offers:
     def offer(self, kind: Kind, node: NodeState, leaves: list[QueueState]) -> Offer | None:
         """The cheapest units that make room on a node: as few as can be, the smallest that is large enough last."""
         units = [unit for leaf in leaves for unit in self._tenants.units_on(node, leaf, self._rule)]
+        if self._moves:
+            units = [unit for unit in units if self._movable(unit)]
         if self.minds(kind):
             return self._pick_by_trial(kind, node, units)
         self._many = len(leaves) > 1
@@ -66,8 +70,12 @@ class Offers:
             return None
         return (*best[0], self._room.rank(kind, node)), best[1]
 
+    def _movable(self, unit: Unit) -> bool:
+        """Whether there is another place for each of these, one by one."""
+        return all(self._room.find(self._placer.kind(member), promise_only=True) is not None for member in unit)
+
     def cost(self, members: Sequence[Member]) -> Cost:
-        return self._costs.of(members, self._by_priority)
+        return self._costs.of(members, self._order)
 
     def _pick(self, kind: Kind, node: NodeState, units: Sequence[Unit]) -> tuple[Cost, list[Unit]] | None:
         rule = self._rule

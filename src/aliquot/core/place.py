@@ -259,7 +259,7 @@ class Placer:
         """Places for tasks of several jobs, none of which minds its neighbours or its part of the cluster."""
         for member in members:
             source = member.job.source
-            if source.groups or source.closeness or source.near or source.apart:
+            if source.closeness or source.near or source.apart or any(group.closeness for group in source.groups):
                 return False
         mark = self.room.mark()
         if self._arrange(self._hardest_first(members), 0, self.room.nodes, [_SEARCH_WORK], promise_only=True):

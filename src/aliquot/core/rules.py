@@ -27,6 +27,8 @@ class Rule:
     """For whom something is looked for, and what it may cost others."""
 
     step = ""
+    # What counts first among the costs of stopping somebody, by place in `Costs.one`; None: as they stand there.
+    order: tuple[int, ...] | None = None
 
     def __init__(self, scene: Scene, job: JobState, asked: Amount) -> None:
         self.scene = scene
@@ -196,6 +198,7 @@ class Preempt(Rule):
     """Inside one queue: lower priority makes way for higher."""
 
     step = "preempt"
+    order = (2, 0, 1, 3, 4)  # lowest priority first
 
     def admits(self, victim: JobState) -> bool:
         return not victim.fixed and victim.queue is self.job.queue and victim.source.priority < self.job.source.priority
@@ -215,6 +218,18 @@ class Preempt(Rule):
     def scope(self) -> object:
         return (self.step, self.job.queue, self.job.source.priority)
 
+    def fair(self, lost: Sequence[Member]) -> bool:
+        """A queue that makes room inside itself may not grow by it beyond its share: others would take it back, and
+        so for ever. The peer allows it."""
+        if self.scene.policy.victims == "newest":
+            return True
+        for queue in self.job.queue.path:
+            for r in range(3):
+                freed = sum(member.home[2][r] for member in lost if member.home is not None)
+                if self.asked[r] > freed and queue.used[r] > queue.share[r]:
+                    return False
+        return True
+
     def leaves(self) -> list[QueueState]:
         return [self.job.queue]
 
@@ -231,6 +246,7 @@ class Consolidate(Rule):
     """Anywhere: others are moved, and all of them find a new place."""
 
     step = "consolidate"
+    order = (1, 0, 2, 3, 4)  # the fewer GPUs, the easier they find another place
 
     def admits(self, victim: JobState) -> bool:
         return not victim.fixed and victim is not self.job

@@ -30,6 +30,8 @@ _FEW = 12
 _WAYS_TRIED = 200
 # Nodes that are cheap to clear of devices but lack CPU or memory, before costs are worked out for the kind itself.
 _BARE_TRIED = 8
+# Other nodes that are tried when clearing the cheapest turned out not to be allowed.
+_NODES_TRIED = 16
 
 
 class Solver:
@@ -40,24 +42,33 @@ class Solver:
         self._ledgers = scene.ledgers
         self._rule = rule
         self._offers = Offers(scene, rule)
+        self._cleared: list[NodeState] = []  # nodes that somebody was stopped on, in all attempts
+        self._avoided: set[int] = set()
         bound = scene.policy.disruption_bound
         self._most = None if bound is None or rule.owed else bound * max(rule.asked[0], 1)
 
     def solve(self, members: Sequence[Member]) -> list[Member] | None:
         """Place these tasks; who had to make way, or None. What was done stays in the room's log."""
-        job, placer = self._rule.job, self._placer
-        mark = self._room.mark()
-        placer.rescue = self._clear
-        try:
-            placed = placer.place(job, members, promise_only=True)
-        finally:
-            placer.rescue = None
-        if placed and self._fit_queues(job):
-            found = self._finish(mark, members)
-            if found is not None:
-                return found
-        self._room.undo(mark)
+        for _ in range(_NODES_TRIED):
+            mark = self._room.mark()
+            cleared = len(self._cleared)
+            if self._place(members) and self._fit_queues(self._rule.job):
+                found = self._finish(mark, members)
+                if found is not None:
+                    return found
+            self._room.undo(mark)
+            if len(self._cleared) == cleared:
+                break
+            # Those who had to go there are too many, or find no other place. Perhaps it is different elsewhere.
+            self._avoided.update(node.id for node in self._cleared[cleared:])
         return self._exhaust(members)
+
+    def _place(self, members: Sequence[Member]) -> bool:
+        self._placer.rescue = self._clear
+        try:
+            return self._placer.place(self._rule.job, members, promise_only=True)
+        finally:
+            self._placer.rescue = None
 
     def _finish(self, mark: Mark, members: Sequence[Member]) -> list[Member] | None:
         """Spare whom we can, and see whether the whole is allowed."""
@@ -143,12 +154,16 @@ class Solver:
     def _clear(self, kind: Kind, nodes: Iterable[NodeState] | None) -> NodeState | None:
         """Stop somebody so that a task of this kind fits on some node, and say which."""
         groups = self._by_turn([leaf for leaf in self._rule.leaves() if self._rule.gives(leaf)])
-        for leaves in groups:
-            found = self._cheapest(kind, [[leaf] for leaf in leaves], nodes)
-            if found is not None:
-                return found
+        choices = [[[leaf] for leaf in leaves] for leaves in groups]
         together = [leaf for leaves in groups for leaf in leaves]
-        return self._cheapest(kind, [together], nodes) if len(together) > 1 else None
+        if len(together) > 1:
+            choices.append([together])
+        for choice in choices:
+            found = self._cheapest(kind, choice, nodes)
+            if found is not None:
+                self._cleared.append(found)
+                return found
+        return None
 
     def _by_turn(self, leaves: list[QueueState]) -> list[list[QueueState]]:
         """Queues by how far they are above what they may keep, furthest first; those alike together."""
@@ -215,6 +230,8 @@ class Solver:
 
     def _stop(self, units: Sequence[Unit], kind: Kind | None = None, node: NodeState | None = None) -> bool:
         """Stop these, if each may go at its turn and the task may then come to the node."""
+        if node is not None and node.id in self._avoided:
+            return False
         mark = self._room.mark()
         for unit in units:
             if not self._rule.gives(unit[0].job.queue):

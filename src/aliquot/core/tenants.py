@@ -107,23 +107,23 @@ def lost_work(member: Member, now: float) -> float:
 
 
 class Costs:
-    """How much stopping tasks disturbs: fewest tasks, fewest GPUs, lowest priority, least work lost, newest. Inside
-    one queue lowest priority comes first of all."""
+    """How much stopping tasks disturbs."""
 
     def __init__(self, now: float) -> None:
         self._now = now
         self._known: dict[Member, Cost] = {}
 
     def one(self, member: Member) -> Cost:
+        """Tasks, GPUs, priority, work lost, and how old it is."""
         found = self._known.get(member)
         if found is None:
             job = member.job.source
-            gpu = member.amount[0]
-            found = (1, gpu, job.priority, lost_work(member, self._now), -job.created)
+            found = (1, member.amount[0], job.priority, lost_work(member, self._now), -job.created)
             self._known[member] = found
         return found
 
-    def of(self, members: Sequence[Member], by_priority: bool) -> Cost:
+    def of(self, members: Sequence[Member], order: tuple[int, ...] | None = None) -> Cost:
+        """Fewest tasks, fewest GPUs, lowest priority, least work lost, newest; or in another order."""
         if len(members) == 1:
             total = self.one(members[0])
         else:
@@ -135,4 +135,4 @@ class Costs:
                 sum(one[3] for one in each),
                 min(one[4] for one in each),
             )
-        return (total[2], *total) if by_priority else total
+        return total if order is None else tuple(total[i] for i in order)

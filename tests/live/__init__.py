@@ -1,0 +1,1 @@
+"""The control loops on a store, without an agent."""
