@@ -9,7 +9,10 @@ BIN = .venv/bin
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help up setup packages test check lint format types imports kube soak bench wheel smoke crds docs clean
+MACHINES = x86_64 aarch64
+NATIVE = $(MACHINES:%=src/aliquot/native/libgpushare-%.so)
+
+.PHONY: help up setup packages native test check lint format types imports kube soak bench wheel smoke crds docs clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,7 +36,13 @@ setup: .venv/.ready ## the environment, from the lock file
 kube: ## the Kubernetes programs that tests run: found, or built once (5 to 15 minutes)
 	@python3 tools/kube/get.py
 
-test: setup ## all tests (ARGS="-k watch"); builds the Kubernetes programs first where Go is installed
+native: $(NATIVE) ## the GPU sharing library, for both machines, into the package
+
+# one build makes both; the second target waits for the first
+$(NATIVE) &: native/gpushare/build.sh $(wildcard native/gpushare/*.[ch]) | .venv/.ready
+	@native/gpushare/build.sh $(BIN)/python src/aliquot/native
+
+test: setup native ## all tests (ARGS="-k watch"); builds the Kubernetes programs first where Go is installed
 	@if command -v go >/dev/null || [ -n "$${KUBEBUILDER_ASSETS:-}" ]; then python3 tools/kube/get.py >/dev/null; fi
 	@$(BIN)/pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
@@ -49,7 +58,7 @@ types: setup ## mypy --strict
 imports: setup ## imports point downwards
 	@$(BIN)/lint-imports
 
-wheel: setup ## dist/aliquot-*.whl, one for every platform
+wheel: setup native ## dist/aliquot-*.whl, one for every platform
 	@rm -rf dist && $(UV) build --quiet --wheel && ls dist
 
 smoke: wheel ## the installed wheel, alone, does the tour
@@ -73,4 +82,4 @@ docs: setup ## build the documentation into site/
 	@$(UV) run --with zensical zensical build
 
 clean: ## remove what was built here
-	@rm -rf .venv dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf .venv dist site src/aliquot/native/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

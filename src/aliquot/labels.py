@@ -52,6 +52,9 @@ POD_INDEX = "aliquot.dev/pod-index"
 GPU_FRACTION = "aliquot.dev/gpu-fraction"  # of each device, such as "0.5"
 GPU_MEMORY_MIB = "aliquot.dev/gpu-memory"  # on each device, in MiB
 GPU_DEVICES = "aliquot.dev/gpu-devices"  # on how many devices of one node; 1 unless given
+GPU_FRACTION_LIMIT = "aliquot.dev/gpu-fraction-limit"  # of each device, how far it may grow while others leave it idle
+GPU_MEMORY_LIMIT_MIB = "aliquot.dev/gpu-memory-limit"  # the same, in MiB
+GPU_COMPUTE_MODE = "aliquot.dev/gpu-compute"  # timesharing (unless given), fair or strict
 GPU_FRACTION_ALIASES = ("gpu-fraction",)
 GPU_MEMORY_ALIASES = ("gpu-memory",)
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from aliquot.agent.injection import Injection
 from aliquot.types import DeviceShare
 
 SignalName = Literal["TERM", "KILL"]
@@ -58,7 +59,7 @@ class Launch:
     memory: int | None = None
     cpu: int | None = None
     cpu_weight: int | None = None  # what it asked for, in thousandths of a core
-    gpus: bool = False  # whether it needs the machine's GPU device files
+    injection: Injection = field(default_factory=Injection)  # what shows it its GPUs
     host_ipc: bool = False
 
 

@@ -13,6 +13,7 @@ from aliquot import labels, units
 from aliquot.agent.base import CannotStart, Launch, Ticket, Volume
 from aliquot.agent.devices.base import Devices
 from aliquot.agent.images import Resolved
+from aliquot.agent.slices import Wish, wish_of
 from aliquot.errors import Invalid
 from aliquot.types import Container, Pod, shares_of
 from aliquot.types.pod import EnvVar
@@ -65,8 +66,8 @@ def launch_of(pod: Pod, ticket: Ticket, attempt: int, devices: Devices, images: 
     container = pod.spec.containers[0]
     env = _environment(pod, container)
     resolved = _resolved(container, env, images)
-    env = {**resolved.env, **env, **devices.environment(ticket.node, ticket.shares)}
-    simulated = any(facts.simulated for facts in devices.nodes() if facts.name == ticket.node)
+    injection = devices.injection(ticket.node, ticket.shares, _wish(pod), ticket.uid)
+    env = {**resolved.env, **env, **injection.environment}
     limits, requests = container.resources.limits, container.resources.requests
     return Launch(
         ticket=ticket,
@@ -75,13 +76,19 @@ def launch_of(pod: Pod, ticket: Ticket, attempt: int, devices: Devices, images: 
         cwd=container.working_dir or resolved.cwd,
         env=env,
         volumes=_volumes(pod, container),
-        programs=tuple(str(path) for path in devices.path_entries(ticket.node, ticket.shares)),
         memory=_amount("memory limit", limits.get("memory"), units.quantity),
         cpu=_amount("cpu limit", limits.get("cpu"), units.milli),
         cpu_weight=_amount("cpu request", requests.get("cpu"), units.milli),
-        gpus=bool(ticket.shares) and not simulated,
+        injection=injection,
         host_ipc=pod.spec.host_ipc,
     )
+
+
+def _wish(pod: Pod) -> Wish:
+    try:
+        return wish_of(pod.metadata.annotations)
+    except Invalid as exc:
+        raise CannotStart("CreateContainerConfigError", str(exc)) from exc
 
 
 def _whole_gpus(container: Container) -> int:

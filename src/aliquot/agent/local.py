@@ -11,14 +11,20 @@ from typing import Any
 
 import structlog
 
+from aliquot import native
+from aliquot.agent.base import Ticket
 from aliquot.agent.devices.base import Devices
-from aliquot.agent.devices.nvml import open_devices
+from aliquot.agent.devices.calibration import Contexts, measure
+from aliquot.agent.devices.nvml import open_driver
+from aliquot.agent.devices.real import RealDevices, fences, host_name
 from aliquot.agent.devices.simulated import SimulatedDevices
+from aliquot.agent.guard import Guard
 from aliquot.agent.images import Catalogue
+from aliquot.agent.notes import Notes
 from aliquot.agent.presets import Preset, load
 from aliquot.agent.runner import Agent
 from aliquot.agent.runtimes.process import ProcessRuntime
-from aliquot.errors import Exists, NotFound
+from aliquot.errors import Exists, NotFound, PlatformError
 from aliquot.store.informer import Informers
 from aliquot.store.typed import Store
 from aliquot.types import Pod, Project
@@ -34,6 +40,7 @@ class LocalAgent:
     runtime: ProcessRuntime
     store: Store
     devices: Devices
+    guard: Guard | None = None
 
     async def stop_jobs(self, timeout: float = _STOP_SECONDS) -> None:
         """End every pod the orderly way: asked, given its grace, killed. The next start queues them anew."""
@@ -53,14 +60,15 @@ class LocalAgent:
         return any(pod.metadata.deleted is not None and pod.spec.node_name in nodes for pod in pods)
 
     def runs(self) -> list[Coroutine[Any, Any, None]]:
-        return [self.agent.run(), self.runtime.run()]
+        held = [] if self.guard is None else [self.guard.run()]
+        return [self.agent.run(), self.runtime.run(), *held]
 
 
 async def local_agent(
     store: Store, informers: Informers, data: Path, simulate: str | None, host_paths: Sequence[str] = ()
 ) -> LocalAgent:
     """The agent for this machine. Without a GPU, and unless told otherwise, the demo's simulated nodes."""
-    devices: Devices | None = open_devices() if simulate is None else None
+    devices: Devices | None = await _real(data) if simulate is None else None
     if devices is None:
         preset = load(simulate or DEMO)
         devices = SimulatedDevices(preset.nodes)
@@ -69,7 +77,31 @@ async def local_agent(
         log.info("GPUs are simulated", preset=simulate or DEMO, nodes=nodes)
     runtime = ProcessRuntime(data, host_paths=host_paths)
     images = Catalogue(data / "images.yaml")
-    return LocalAgent(Agent(store, devices, runtime, images, pods=informers.of(Pod)), runtime, store, devices)
+    agent = Agent(store, devices, runtime, images, pods=informers.of(Pod))
+    guard = _guard(store, devices, runtime, agent) if isinstance(devices, RealDevices) else None
+    return LocalAgent(agent, runtime, store, devices, guard)
+
+
+async def _real(data: Path) -> RealDevices | None:
+    """This machine's GPUs, measured before anybody gets a part of one."""
+    driver = open_driver()
+    if driver is None:
+        return None
+    contexts = Contexts(data / "gpu-contexts.json")
+    await asyncio.to_thread(contexts.learn, driver, measure)
+    devices = RealDevices(host_name(), driver, fences(data), contexts, native.library())
+    log.info("GPUs are shared", backend=devices.choice.backend.value, reason=devices.choice.reason)
+    return devices
+
+
+def _guard(store: Store, devices: RealDevices, runtime: ProcessRuntime, agent: Agent) -> Guard:
+    async def evict(ticket: Ticket) -> None:
+        with suppress(PlatformError):
+            pod = await store.get(Pod, ticket.name, ticket.namespace)
+            if pod.metadata.uid == ticket.uid:
+                await store.delete(pod)
+
+    return Guard(devices, runtime, agent.tickets, Notes(store).tell, evict)
 
 
 async def _projects(store: Store, preset: Preset) -> None:

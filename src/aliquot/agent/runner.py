@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 
 from aliquot.agent import machine
-from aliquot.agent.base import CannotStart, Ended, Runtime, Started
+from aliquot.agent.base import CannotStart, Ended, Runtime, Started, Ticket
 from aliquot.agent.devices.base import Devices, NodeFacts, node_object
 from aliquot.agent.launch import Images, launch_of, problem_of, ticket_of
 from aliquot.agent.leftovers import Leftovers
@@ -87,6 +87,10 @@ class Agent:
             self._runtime.finished = lambda uid: False
             for timer in self._timers.values():
                 timer.cancel()
+
+    def tickets(self) -> list[Ticket]:
+        """Of the pods that hold something here."""
+        return [task.ticket for task in self._state.tasks.values() if task.stage is not Stage.ENDED]
 
     # --- nodes
 
@@ -205,6 +209,7 @@ class Agent:
     async def _remove(self, uid: str) -> None:
         try:
             await self._runtime.remove(uid)
+            self._devices.release(uid)
             self._leftovers.left(uid)
         except Exception:  # its files stay; the next start finds and removes them
             log.exception("remove failed", pod=uid)

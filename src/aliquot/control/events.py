@@ -155,30 +155,14 @@ class Chronicle:
         told = {(note.reason, note.key) for note in before or ()}
         for note in now:
             if (note.reason, note.key) not in told:
-                self._add(self._event(about, note, workload), times=int(note.repeats and before is not None))
+                event = event_of(about, note, workload, self._clock())
+                self._add(event, times=int(note.repeats and before is not None))
 
     def _add(self, event: Event, times: int) -> None:
         key = (event.metadata.namespace, event.metadata.name)
         earlier = self._waiting.get(key)
         self._waiting[key] = _Waiting(event, times + (earlier.times if earlier else 0))
         self.loop.touch(key)
-
-    def _event(self, about: ObjectReference, note: Note, workload: str) -> Event:
-        identity = f"{about.uid}/{note.reason}/" + ("" if note.repeats else note.key)
-        name = f"{about.name}.{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
-        at = self._clock() if note.at is None else note.at
-        labels = {WORKLOAD_UID: workload} if workload else {}
-        return Event(
-            metadata=Metadata(name=name, namespace=about.namespace, labels=labels),
-            involved_object=about,
-            reason=note.reason,
-            message=note.message,
-            type="Warning" if note.warning else "Normal",
-            count=1,
-            first_timestamp=at,
-            last_timestamp=at,
-            source=EventSource(component="aliquot"),
-        )
 
     async def _write(self, key: Key) -> None:
         """Never fails: an event that cannot be written is lost, and that is all."""
@@ -202,6 +186,25 @@ class Chronicle:
         )
         await self._store.update(counted, seen=seen)
         return True
+
+
+def event_of(about: ObjectReference, note: Note, workload: str, now: float) -> Event:
+    """`workload` is the uid of the one it belongs to; empty where there is none."""
+    identity = f"{about.uid}/{note.reason}/" + ("" if note.repeats else note.key)
+    name = f"{about.name}.{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+    at = now if note.at is None else note.at
+    labels = {WORKLOAD_UID: workload} if workload else {}
+    return Event(
+        metadata=Metadata(name=name, namespace=about.namespace, labels=labels),
+        involved_object=about,
+        reason=note.reason,
+        message=note.message,
+        type="Warning" if note.warning else "Normal",
+        count=1,
+        first_timestamp=at,
+        last_timestamp=at,
+        source=EventSource(component="aliquot"),
+    )
 
 
 def _reference(kind: str, api_version: str, about: Metadata) -> ObjectReference:

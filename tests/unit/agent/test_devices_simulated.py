@@ -2,38 +2,72 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
 from aliquot.agent import presets
-from aliquot.agent.devices.base import Devices
+from aliquot.agent.devices.base import NodeFacts
 from aliquot.agent.devices.simulated import SimulatedDevices
-from aliquot.types import DeviceShare
+from aliquot.agent.slices import Wish
+from aliquot.types import Device, DeviceShare
 
 
-def demo() -> Devices:
-    return SimulatedDevices(presets.load("demo").nodes)
+def told(node: str, *shares: DeviceShare) -> Mapping[str, str]:
+    """The variables of a pod that holds these."""
+    return SimulatedDevices(presets.load("demo").nodes).injection(node, shares, Wish(), "pod").environment
 
 
 def test_a_pod_is_told_its_gpus() -> None:
     """A pod with two GPUs sees their names, in order, and that there are two."""
     shares = [DeviceShare(index=2, milli=1000), DeviceShare(index=5, milli=1000)]
 
-    told = demo().environment("dgx1-2", shares)
+    said = told("dgx1-2", *shares)
 
-    assert told["NVIDIA_VISIBLE_DEVICES"] == "GPU-sim-dgx1-2-2,GPU-sim-dgx1-2-5"
-    assert told["RUNAI_NUM_OF_GPUS"] == "2"
+    assert said["NVIDIA_VISIBLE_DEVICES"] == "GPU-sim-dgx1-2-2,GPU-sim-dgx1-2-5"
+    assert said["RUNAI_NUM_OF_GPUS"] == "2"
 
 
 def test_a_fraction_is_told_as_one() -> None:
     """A pod with a part of a GPU is told the part."""
-    assert demo().environment("dgx1-1", [DeviceShare(index=0, milli=300)])["RUNAI_NUM_OF_GPUS"] == "0.3"
+    assert told("dgx1-1", DeviceShare(index=0, milli=300))["RUNAI_NUM_OF_GPUS"] == "0.3"
 
 
 def test_a_pod_without_gpus_sees_none() -> None:
     """Without a share there is nothing to see."""
-    told = demo().environment("dgx1-1", [])
+    said = told("dgx1-1")
 
-    assert (told["NVIDIA_VISIBLE_DEVICES"], told["RUNAI_NUM_OF_GPUS"]) == ("void", "0")
+    assert (said["NVIDIA_VISIBLE_DEVICES"], said["RUNAI_NUM_OF_GPUS"]) == ("void", "0")
 
 
 def test_real_gpus_stay_hidden() -> None:
     """A pod on a simulated node is not shown the machine's own GPU: it was not granted."""
-    assert demo().environment("dgx1-1", [DeviceShare(index=0, milli=1000)])["CUDA_VISIBLE_DEVICES"] == ""
+    assert told("dgx1-1", DeviceShare(index=0, milli=1000))["CUDA_VISIBLE_DEVICES"] == ""
+
+
+@pytest.mark.parametrize(
+    ("model", "mib", "milli", "wanted"),
+    [
+        ("Tesla V100-SXM2-32GB", 32510, 500, 16255),  # F1
+        ("NVIDIA A10", 23028, 300, 6908),  # F3, and F11: a card without MIG
+        ("NVIDIA A10", 23028, 500, 11514),  # F4
+        ("NVIDIA A10", 23028, 200, 4605),
+        ("Tesla V100-SXM2-16GB", 16130, 500, 8065),  # F5
+    ],
+)
+def test_nvidia_smi_prints_the_slice(tmp_path: Path, model: str, mib: int, milli: int, wanted: int) -> None:
+    """The program that a pod finds on its PATH shows one GPU with index 0 and the pod's part as all of its memory."""
+    device = Device(index=3, uuid="GPU-sim-n-3", model=model, memory_mib=mib)
+    node = NodeFacts(name="n", devices=(device,), simulated=True)
+
+    found = SimulatedDevices([node]).injection("n", [DeviceShare(index=3, milli=milli)], Wish(), "pod")
+
+    for file in found.files:
+        path = tmp_path / Path(file.place).name
+        path.write_text(file.text)
+        path.chmod(0o755)
+    query = [str(tmp_path / "nvidia-smi"), "--query-gpu=index,name,memory.total", "--format=csv,noheader"]
+    done = subprocess.run(query, capture_output=True, text=True, timeout=60, check=False, env={})
+    assert done.stdout == f"0, {model}, {wanted} MiB\n"

@@ -71,7 +71,7 @@ def test_gpus_that_nobody_gave() -> None:
 
 def test_simulated_gpus_have_no_device_files() -> None:
     """A pod on a simulated node gets no device of the machine."""
-    assert not launched(pod("p", "true", shares=[DeviceShare(index=0, milli=1000)])).gpus
+    assert launched(pod("p", "true", shares=[DeviceShare(index=0, milli=1000)])).injection.devices == ()
 
 
 @pytest.mark.parametrize("uid", ["", "..", "../../x", "/etc", "u1", "9b2f0c1e-0000-4000-8000-00000000000/"])

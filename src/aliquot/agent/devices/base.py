@@ -13,13 +13,14 @@ import os
 import platform
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 import aliquot
 from aliquot import labels, units
+from aliquot.agent.injection import Injection
+from aliquot.agent.slices import Wish
 from aliquot.types import Device, DeviceShare, Metadata, Node, devices_text
 from aliquot.types.machine import Address, NodeCondition, NodeInfo, NodeStatus
 
@@ -39,6 +40,9 @@ class NodeFacts:
     memory: int = 0
     pods: int = DEFAULT_PODS
     simulated: bool = False
+    # Who keeps the limits of parts of its GPUs, in a word, and why; empty where there is nothing to keep.
+    sharing: str = ""
+    sharing_reason: str = ""
 
 
 class Devices(Protocol):
@@ -48,12 +52,15 @@ class Devices(Protocol):
         """Every node, as it is now: health may differ from one call to the next."""
         ...
 
-    def environment(self, node: str, shares: Sequence[DeviceShare]) -> dict[str, str]:
-        """Variables for a pod that holds these shares; without any, the ones that hide every GPU."""
+    def injection(self, node: str, shares: Sequence[DeviceShare], wish: Wish, tenant: str) -> Injection:
+        """What a pod that holds these shares is given; without any, what hides every GPU.
+
+        `tenant` is the pod's uid. `CannotStart` when its part cannot be fenced off.
+        """
         ...
 
-    def path_entries(self, node: str, shares: Sequence[DeviceShare]) -> tuple[Path, ...]:
-        """Folders that come first on the pod's PATH."""
+    def release(self, tenant: str) -> None:
+        """Nothing of the pod is alive: whatever was made for it may go."""
         ...
 
 
@@ -69,20 +76,28 @@ def node_object(facts: NodeFacts, *, now: float | None = None) -> Node:
         last_heartbeat_time=now,
         last_transition_time=now,
     )
+    conditions = (ready, *_sharing(facts, now))
     addresses = (Address(type="InternalIP", address="127.0.0.1"), Address(type="Hostname", address=facts.name))
     return Node(
         metadata=Metadata(
             name=facts.name, labels=_labels(facts), annotations={labels.DEVICES: devices_text(facts.devices)}
         ),
         status=NodeStatus(
-            capacity=amounts, allocatable=usable, conditions=(ready,), addresses=addresses, node_info=_info()
+            capacity=amounts, allocatable=usable, conditions=conditions, addresses=addresses, node_info=_info()
         ),
     )
 
 
-def held(shares: Sequence[DeviceShare]) -> str:
-    """How many GPUs that is: "2", "0.5"; what RUNAI_NUM_OF_GPUS says."""
-    return f"{units.whole_units(sum(share.milli for share in shares)):g}"
+def _sharing(facts: NodeFacts, now: float | None) -> Iterator[NodeCondition]:
+    if facts.sharing:
+        yield NodeCondition(
+            type="GPUSharing",
+            status="False" if facts.sharing == "none" else "True",
+            reason=facts.sharing.capitalize(),
+            message=facts.sharing_reason,
+            last_heartbeat_time=now,
+            last_transition_time=now,
+        )
 
 
 def cores() -> int:

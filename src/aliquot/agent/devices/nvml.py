@@ -5,89 +5,121 @@ GPUs are named by UUID wherever a pod is told of them: indices of the driver and
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, TypeVar
 
 import pynvml
 import structlog
 
-from aliquot.agent.devices import base
-from aliquot.agent.devices.base import NodeFacts, held
-from aliquot.types import Device, DeviceShare, Mig
+from aliquot.agent.devices.driver import Activity, Card, Use
+from aliquot.types import Device, Mig
 from aliquot.units import MIB
 
+T = TypeVar("T")
 log = structlog.get_logger()
-Scan = Callable[[], tuple[Device, ...]]
 _PROFILE = re.compile(r"\b([0-9]g\.[0-9]+gb)\b")
+_LISTS = ("Compute", "Graphics", "MPSCompute")  # of processes; one may be in several
 
 
-class NvmlDevices:
-    """This machine as one node. A GPU that stops answering stays in the list, as one that may not be used."""
+class NvmlDriver:
+    """See aliquot.agent.devices.driver.Driver."""
 
-    def __init__(self, name: str, scan: Scan) -> None:
-        self._name = name
-        self._scan = scan
-        self._seen: dict[int, Device] = {}
-        self.nodes()
+    def __init__(self) -> None:
+        self._asked: dict[str, int] = {}  # when each GPU's last sample of activity was taken, as the driver counts
 
-    def nodes(self) -> tuple[NodeFacts, ...]:
-        facts = NodeFacts(name=self._name, devices=self._look(), cpu=base.cores(), memory=base.memory())
-        return (facts,)
+    def cards(self) -> tuple[Card, ...]:
+        try:
+            count = pynvml.nvmlDeviceGetCount()
+        except pynvml.NVMLError as exc:
+            # The driver is being replaced, or is gone: every GPU seen before counts as lost until it answers again.
+            log.warning("the GPU driver does not answer", reason=str(exc))
+            return ()
+        return tuple(map(_card, range(count)))
 
-    def environment(self, node: str, shares: Sequence[DeviceShare]) -> dict[str, str]:
-        names = [self._uuid(share) for share in shares]
-        return {
-            "NVIDIA_VISIBLE_DEVICES": ",".join(names) or "void",
-            "CUDA_VISIBLE_DEVICES": ",".join(names),  # empty hides them all
-            "RUNAI_NUM_OF_GPUS": held(shares),
-        }
+    def uses(self) -> tuple[Use, ...]:
+        return tuple(use for uuid, handle in _handles() for use in _uses(uuid, handle))
 
-    def path_entries(self, node: str, shares: Sequence[DeviceShare]) -> tuple[Path, ...]:
-        return ()
+    def activity(self) -> tuple[Activity, ...]:
+        return tuple(one for uuid, handle in _handles() for one in self._activity(uuid, handle))
 
-    def _uuid(self, share: DeviceShare) -> str:
-        known = self._seen.get(share.index)
-        return share.uuid or (known.uuid if known else "") or str(share.index)
+    def _activity(self, uuid: str, handle: Any) -> Iterator[Activity]:
+        try:
+            samples = pynvml.nvmlDeviceGetProcessUtilization(handle, self._asked.get(uuid, 0))
+        except pynvml.NVMLError:
+            return  # none since, or a card that does not say
+        self._asked[uuid] = max((sample.timeStamp for sample in samples), default=0)
+        for sample in samples:
+            if sample.timeStamp:  # the driver pads its answer
+                yield Activity(uuid, int(sample.pid), int(sample.smUtil), int(sample.memUtil))
 
-    def _look(self) -> tuple[Device, ...]:
-        found = {device.index: device for device in self._scan()}
-        lost = {index: replace(device, healthy=False) for index, device in self._seen.items()}
-        # A card that is lost has no name any more; keep the one it had.
-        named = {index: device for index, device in found.items() if device.uuid or index not in lost}
-        self._seen = lost | named
-        return tuple(self._seen[index] for index in sorted(self._seen))
+    def version(self) -> str:
+        return _asked(lambda: _text(pynvml.nvmlSystemGetDriverVersion()), "")
+
+    def keeps_limits(self) -> bool:
+        try:
+            pynvml._nvmlGetFunctionPointer("nvmlDeviceSetMemoryLimits_v1")  # the name alone; it is not called
+        except pynvml.NVMLError:
+            return False
+        return True
 
 
-def open_devices(name: str = "") -> NvmlDevices | None:
-    """The GPUs of this machine under a node of this name (its host name unless given).
-
-    None where there is no driver or no GPU; the log says which.
-    """
+def open_driver() -> NvmlDriver | None:
+    """The driver of this machine; None where there is none or it lists no GPU, and the log says which."""
     try:
         pynvml.nvmlInit()  # counted by the library: opening twice is harmless
     except pynvml.NVMLError as exc:
         log.info("no GPU of NVIDIA here", reason=str(exc))
         return None
-    if not scan():
+    driver = NvmlDriver()
+    if not driver.cards():
         log.info("no GPU of NVIDIA here", reason="the driver lists none")
         return None
-    return NvmlDevices(name or _host_name(), scan)
+    return driver
 
 
-def scan() -> tuple[Device, ...]:
-    """What the driver lists now. A GPU that does not answer is there without a name and is not well."""
+def _handles() -> Iterator[tuple[str, Any]]:
+    for index in range(_asked(pynvml.nvmlDeviceGetCount, 0)):
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            yield _text(pynvml.nvmlDeviceGetUUID(handle)), handle
+        except pynvml.NVMLError:
+            continue  # `cards` says that it is not well
+
+
+def _uses(uuid: str, handle: Any) -> Iterator[Use]:
+    found: dict[int, int] = {}
+    for kind in _LISTS:
+        for process in _processes(kind, handle):
+            found[int(process.pid)] = max(found.get(int(process.pid), 0), int(process.usedGpuMemory or 0))
+    for pid, used in found.items():
+        yield Use(uuid, pid, used)
+
+
+def _processes(kind: str, handle: Any) -> list[Any]:
+    """Drivers before 510 have only the older form of the question, and the binding does not fall back by itself."""
+    for version in ("_v3", "_v2"):
+        with suppress(pynvml.NVMLError):
+            return list(getattr(pynvml, f"nvmlDeviceGet{kind}RunningProcesses{version}")(handle))
+    return []  # a list that this card does not have
+
+
+def _card(index: int) -> Card:
+    device = _device(index)
+    if not device.uuid:
+        return Card(device)
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    number = _asked(lambda: int(pynvml.nvmlDeviceGetMinorNumber(handle)), index)
+    return Card(device, _total(handle), f"/dev/nvidia{number}")
+
+
+def _asked(question: Callable[[], T], otherwise: T) -> T:
     try:
-        count = pynvml.nvmlDeviceGetCount()
-    except pynvml.NVMLError as exc:
-        # The driver is being replaced, or is gone: every GPU seen before counts as lost until it answers again.
-        log.warning("the GPU driver does not answer", reason=str(exc))
-        return ()
-    return tuple(map(_device, range(count)))
+        return question()
+    except pynvml.NVMLError:
+        return otherwise
 
 
 def _device(index: int) -> Device:
@@ -97,7 +129,7 @@ def _device(index: int) -> Device:
             index=index,
             uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
             model=_text(pynvml.nvmlDeviceGetName(handle)),
-            memory_mib=_memory_mib(handle),
+            memory_mib=_total(handle) // MIB,
             mig=_mig(handle),
         )
     except pynvml.NVMLError as exc:
@@ -105,11 +137,14 @@ def _device(index: int) -> Device:
         return Device(index=index, healthy=False)
 
 
-def _memory_mib(handle: Any) -> int:
+def _total(handle: Any) -> int:
+    """What programs can have: all but what the driver keeps. Equals what CUDA calls the device's memory."""
     try:
-        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) // MIB
-    except pynvml.NVMLError_NotSupported:
-        return 0  # not known: boards that share the host's memory do not say
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+        return int(memory.total) - int(memory.reserved)
+    except pynvml.NVMLError:
+        # Before driver 510. Boards that share the host's memory do not say at all.
+        return _asked(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).total), 0)
 
 
 def _mig(handle: Any) -> Mig | None:
@@ -135,8 +170,3 @@ def _slice(handle: Any, place: int) -> str:
 
 def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value  # older bindings give bytes
-
-
-def _host_name() -> str:
-    name = re.sub(r"[^a-z0-9.-]+", "-", os.uname().nodename.lower()).strip("-.")
-    return name[:63].strip("-.") or "localhost"  # a label must be able to hold it

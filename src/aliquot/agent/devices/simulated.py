@@ -1,16 +1,26 @@
 """GPUs that do not exist, on nodes that do not exist: everything but the devices is real.
 
 The platform can be tried, taught and tested on a laptop. Nodes say that they are simulated, and a pod on them is
-shown no real GPU, even where the machine has one: what was not granted must not be used.
+shown no real GPU, even where the machine has one: what was not granted must not be used. `nvidia-smi` in such a pod is
+a program of ours (smi.py) that prints the slices it was given.
 """
 
 from __future__ import annotations
 
+import json
+import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from aliquot.agent.devices.base import NodeFacts, held
+from aliquot.agent.devices import smi
+from aliquot.agent.devices.base import NodeFacts
+from aliquot.agent.injection import File, Injection, injected
+from aliquot.agent.slices import Backend, Slice, Wish, slices_of
 from aliquot.types import DeviceShare
+
+PROGRAMS = "/run/aliquot/bin"
+_SMI = Path(smi.__file__).resolve()
 
 
 class SimulatedDevices:
@@ -18,19 +28,30 @@ class SimulatedDevices:
 
     def __init__(self, nodes: Sequence[NodeFacts]) -> None:
         self._nodes = tuple(nodes)
-        self._uuids = {(node.name, device.index): device.uuid for node in nodes for device in node.devices}
+        self._devices = {node.name: node.devices for node in nodes}
 
     def nodes(self) -> tuple[NodeFacts, ...]:
         return self._nodes
 
-    def environment(self, node: str, shares: Sequence[DeviceShare]) -> dict[str, str]:
-        names = [self._uuids.get((node, share.index)) or share.uuid or str(share.index) for share in shares]
-        return {
-            "NVIDIA_VISIBLE_DEVICES": ",".join(names) or "void",
+    def injection(self, node: str, shares: Sequence[DeviceShare], wish: Wish, tenant: str) -> Injection:
+        slices = slices_of(self._devices.get(node, ()), shares, wish)
+        environment = {
+            **injected(slices, Backend.NONE).environment,
             "CUDA_VISIBLE_DEVICES": "",  # none: CUDA would take the machine's own
-            "RUNAI_NUM_OF_GPUS": held(shares),
             "ALIQUOT_SIMULATED": "true",
         }
+        return Injection(environment, files=_files(slices), programs=(PROGRAMS,))
 
-    def path_entries(self, node: str, shares: Sequence[DeviceShare]) -> tuple[Path, ...]:
-        return ()
+    def release(self, tenant: str) -> None:
+        return
+
+
+def _files(slices: Sequence[Slice]) -> tuple[File, ...]:
+    listed = [{"uuid": one.uuid, "model": one.model, "memoryMiB": one.limit_mib} for one in slices]
+    program = f"{shlex.quote(sys.executable)} -I -S {shlex.quote(str(_SMI))}"
+    # What it prints lies beside it, wherever a runtime has put both.
+    script = f'#!/bin/sh\nexec {program} "${{0%/*}}/gpus.json" "$@"\n'
+    return (
+        File(f"{PROGRAMS}/nvidia-smi", script, executable=True),
+        File(f"{PROGRAMS}/gpus.json", json.dumps(listed) + "\n"),
+    )

@@ -48,9 +48,9 @@ _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 
 
 class CannotRun(Exception):
-    def __init__(self, message: str, code: int) -> None:
+    def __init__(self, message: str, code: int, reason: str = "") -> None:
         super().__init__(message)
-        self.message, self.code = message, code
+        self.message, self.code, self.reason = message, code, reason
 
 
 def main(arguments: list[str]) -> int:
@@ -214,16 +214,16 @@ def _supervise(spec: dict[str, Any], go: int, tell: int, handed: tuple[int, int,
             {0: nothing, 1: output, 2: output, 3: exit_file, 4: lock},
         )
     except (CannotRun, sandbox.Refused) as exc:
-        _tell(tell, str(exc), getattr(exc, "code", 128))
+        _tell(tell, str(exc), getattr(exc, "code", 128), getattr(exc, "reason", ""))
     except OSError as exc:
         _tell(tell, f"cannot start: {exc.strerror or exc}", 128)
     finally:
         os._exit(1)  # never back into the code of our parent, whatever happened
 
 
-def _tell(tell: int, message: str, code: int) -> None:
+def _tell(tell: int, message: str, code: int, reason: str = "") -> None:
     with contextlib.suppress(OSError):
-        os.write(tell, json.dumps({"error": message, "code": code}).encode())
+        os.write(tell, json.dumps({"error": message, "code": code, "reason": reason}).encode())
 
 
 def _be_first_to_go() -> None:
@@ -238,9 +238,31 @@ def _enter(spec: dict[str, Any]) -> list[str]:
         with contextlib.suppress(OSError):
             os.makedirs(spec["cwd"], exist_ok=True)
         sandbox.become_root_inside(spec["uid"])
+        if spec["loads"]:
+            _check_loaded(spec["loads"])
     _check_words([*spec["argv"], *(f"{name}={value}" for name, value in spec["env"].items())])
     _change_folder(spec["cwd"])
     return [find_program(spec["argv"][0], spec["env"].get("PATH", os.defpath)), *spec["argv"][1:]]
+
+
+def _check_loaded(library: str) -> None:
+    """Whether programs of the pod load the library that fences its GPUs; else they would run without a limit.
+
+    Tried, with a program of the pod: the loader passes over a library that is too new for it or not there, with
+    nothing but a warning.
+    """
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        nothing = os.open("/dev/null", os.O_RDWR)
+        _become(["cat", "/proc/self/maps"], {"PATH": os.defpath}, {0: nothing, 1: writing, 2: nothing})
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answer:
+        maps = answer.read()
+    os.waitpid(pid, 0)
+    if os.fsencode(library) not in maps:
+        said = f"its part of a GPU cannot be fenced off: programs do not load {library}"
+        raise CannotRun(said, 128, "GPUShareNotLoaded")
 
 
 def _check_words(words: list[str]) -> None:

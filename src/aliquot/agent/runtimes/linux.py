@@ -90,6 +90,33 @@ def start_time(pid: int) -> str:
     return "" if fields[0] in "ZX" else fields[19]
 
 
+def parent(pid: int) -> int:
+    """0 where there is none, or no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def pid_namespace(pid: int) -> str:
+    """Its name, which no other has; empty where we may not know."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError:
+        return ""
+
+
+def variable(pid: int, mark: bytes) -> str:
+    """The value of a variable (`mark` is NAME=) that a process was started with; empty where there is none."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            found = next((word for word in file.read().split(b"\0") if word.startswith(mark)), mark)
+    except OSError:
+        return ""
+    return found.removeprefix(mark).decode("utf-8", "replace")
+
+
 def children(pid: int) -> list[int]:
     """Its children, oldest first."""
     try:

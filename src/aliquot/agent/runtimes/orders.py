@@ -10,6 +10,7 @@ from pathlib import Path
 
 import aliquot
 from aliquot.agent.base import CannotStart, Launch, Volume
+from aliquot.agent.injection import Injection, preload_text
 from aliquot.agent.runtimes import sandbox
 from aliquot.agent.runtimes.podfolder import PodFolder
 from aliquot.types.base import Json
@@ -26,7 +27,8 @@ def isolated_orders(
 ) -> Json:
     shown = sorted({*_interpreter(), *launch.programs})
     own = _places(shown)
-    env = _environment(launch, _visible_path(shown), own["home"], CHECKPOINTS if checkpoints else "")
+    first = [*launch.injection.programs, *launch.programs]
+    env = _environment(launch, first, _visible_path(shown), own["home"], CHECKPOINTS if checkpoints else "")
     if checkpoints:
         own[str(checkpoints)] = CHECKPOINTS
     return {
@@ -50,7 +52,10 @@ def plain_orders(
     work = str(folder.path / "work")
     cwd = launch.cwd or WORKLOAD
     inside = cwd == WORKLOAD or cwd.startswith(WORKLOAD + "/")
-    env = _environment(launch, os.environ.get("PATH", _PATH), str(folder.path / "home"), str(checkpoints or ""))
+    # Nothing can be mounted: what we bring along is where we keep it.
+    first = [*(str(folder.injected(place)) for place in launch.injection.programs), *launch.programs]
+    path = os.environ.get("PATH", _PATH)
+    env = _environment(launch, first, path, str(folder.path / "home"), str(checkpoints or ""))
     return {
         "isolated": False,
         "uid": os.geteuid(),
@@ -58,8 +63,55 @@ def plain_orders(
         "shown": [],
         "volumes": [],
         "cwd": work + cwd.removeprefix(WORKLOAD) if inside else cwd,
-        "env": {"TMPDIR": str(folder.path / "tmp")} | env,
+        "env": {"TMPDIR": str(folder.path / "tmp")} | env | dict(launch.injection.unfenced),
     }
+
+
+def inject(injection: Injection, folder: PodFolder) -> list[Json]:
+    """Write what is injected; where each file is on this machine, and where the pod sees it."""
+    found = []
+    for file in injection.files:
+        text = preload_text(_own_text(file.place), file.text) if file.append else file.text
+        source = _in_place(Path(file.source), text) if file.source else folder.inject(file, text)
+        found.append({"source": str(source), "place": file.place, "readOnly": True})
+    for mount in injection.mounts:
+        if mount.zeros:
+            _zeros(Path(mount.source), mount.zeros)
+        found.append({"source": mount.source, "place": mount.place, "readOnly": mount.read_only})
+    return found
+
+
+def _own_text(place: str) -> str:
+    """Pods have the system of this machine, so its file is theirs."""
+    try:
+        return Path(place).read_text()
+    except OSError:
+        return ""
+
+
+def _in_place(path: Path, text: str) -> Path:
+    """Into the same file: a pod that has it mounted would not see another one."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.fchmod(handle, 0o644)
+        os.ftruncate(handle, os.pwrite(handle, text.encode(), 0))
+    finally:
+        os.close(handle)
+    return path
+
+
+def _zeros(path: Path, size: int) -> None:
+    """For every process of the pod to write, whatever its uid; others do not reach the folder."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        os.fchmod(handle, 0o666)
+        if os.fstat(handle).st_size != size:  # new, or damaged: nothing of it can be used
+            os.ftruncate(handle, 0)
+            os.ftruncate(handle, size)
+    finally:
+        os.close(handle)
 
 
 def host_name(name: str) -> str:
@@ -87,12 +139,12 @@ def _places(shown: list[str]) -> dict[str, str]:
     return places if "tmp" in below else {**places, "tmp": "/tmp"}  # noqa: S108  # the pod's own
 
 
-def _environment(launch: Launch, path: str, home: str, checkpoints: str) -> dict[str, str]:
+def _environment(launch: Launch, first: list[str], path: str, home: str, checkpoints: str) -> dict[str, str]:
     """The pod's own variables win, but for those that tell it apart and those that lead to its devices' programs."""
     name = host_name(launch.ticket.name)
     lasting = {"ALIQUOT_CHECKPOINT_DIR": checkpoints} if checkpoints else {}
     env = {"LANG": "C.UTF-8", "HOME": home, "HOSTNAME": name, "PATH": path, **lasting, **launch.env}
-    env["PATH"] = os.pathsep.join([*launch.programs, env["PATH"]])
+    env["PATH"] = os.pathsep.join([*first, env["PATH"]])
     if launch.argv[0] == sys.executable and not PACKAGE_PARENT.startswith(sys.prefix):
         env.setdefault("PYTHONPATH", PACKAGE_PARENT)  # the platform runs from a checkout
     return {**env, POD_VARIABLE: launch.ticket.uid}

@@ -5,6 +5,7 @@ lock            held by the pod's supervisor: held means alive
 state.json      attempt, process numbers and start times; written before the pod may run
 exit.N          exit status of attempt N
 log             what all attempts printed, one after the other (see logfile.py); state.json says where each began
+injected        files of ours that are shown to it, each below here at its own path
 work, tmp, home, volumes    the pod's own files: /workload, /tmp, /root and emptyDir volumes
 """
 
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from aliquot.agent.base import Ticket
+from aliquot.agent.injection import File
 from aliquot.agent.runtimes import linux
 from aliquot.types import DeviceShare
 from aliquot.types.base import Json
@@ -68,6 +70,18 @@ class PodFolder:
                 _write(self.path / name / ".bashrc", bashrc, owner)
         _write(self.path / "hosts", f"127.0.0.1 localhost {host_name}\n::1 localhost\n")
         _write(self.path / "hostname", host_name + "\n")
+
+    def injected(self, place: str) -> Path:
+        """Where a file that the pod sees at this place is kept."""
+        return self.path / "injected" / place.lstrip("/")
+
+    def inject(self, file: File, text: str) -> Path:
+        """Nobody's to write but ours."""
+        path = self.injected(file.place)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+        path.write_text(text)
+        path.chmod(0o755 if file.executable else 0o644)
+        return path
 
     def volume(self, name: str, owner: int | None) -> Path:
         path = self.path / "volumes" / name

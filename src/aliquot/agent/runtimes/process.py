@@ -18,13 +18,14 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
 from aliquot.agent.base import CannotStart, Ended, Launch, SignalName, Started, Trace
+from aliquot.agent.injection import LIBRARY
 from aliquot.agent.runtimes import cgroups, linux, logfile, orders
 from aliquot.agent.runtimes.cgroups import Cgroups
 from aliquot.agent.runtimes.checkpoints import Checkpoints
@@ -131,7 +132,7 @@ class ProcessRuntime:
         for _ in range(int(_LAUNCH_SECONDS / _LOOK_AGAIN_SECONDS)):
             answer = await self._launch(folder)
             if "error" in answer:
-                raise CannotStart(_reason(answer["code"]), answer["error"], answer["code"])
+                raise CannotStart(answer.get("reason") or _reason(answer["code"]), answer["error"], answer["code"])
             if found := await self.resume(launch.ticket.uid, launch.attempt):
                 return found
             # A launcher of the platform before us is half way: it finishes, or its end frees the lock.
@@ -189,6 +190,7 @@ class ProcessRuntime:
         ticket = launch.ticket
         owner = self._uids.of(ticket.namespace) if self._isolated else None
         folder.prepare(owner, orders.bashrc(launch, folder, self._isolated), orders.host_name(ticket.name))
+        injected = orders.inject(launch.injection, folder)
         lasting = self._checkpoints.folder(ticket.namespace, ticket.workload, owner) if ticket.workload else None
         if owner is not None:
             special = orders.isolated_orders(launch, folder, self._data, owner, self._allowed, lasting)
@@ -200,7 +202,9 @@ class ProcessRuntime:
             "attempt": launch.attempt,
             "hostname": orders.host_name(ticket.name),
             "argv": list(launch.argv),
-            "gpus": launch.gpus,
+            "devices": list(launch.injection.devices),
+            "injected": injected,
+            "loads": LIBRARY if launch.injection.fenced else "",
             "hostIPC": launch.host_ipc,
             "files": self._soft_files,
             "cgroups": [{"path": str(group.path), "limits": group.limits} for group in groups],
@@ -304,6 +308,47 @@ class ProcessRuntime:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    # --- whose is a process
+
+    def owners(self, pids: Sequence[int]) -> dict[int, str]:
+        """The pod of each process that belongs to one; also of one that has gone into namespaces of its own."""
+        inits, spaces = self._running()
+        found = {}
+        for pid in pids:
+            if uid := _owner(pid, inits, spaces):
+                found[pid] = uid
+        return found
+
+    def _running(self) -> tuple[dict[int, str], dict[str, str]]:
+        """Pods by their supervisor, and those that have one by their PID namespace."""
+        inits, spaces = {}, {}
+        for uid in self._watched:
+            folder = self._folder(uid)
+            process = folder.process()
+            if process is not None and process.supervised:
+                inits[process.pid] = uid
+                if (folder.spec() or {}).get("isolated", False):
+                    spaces[linux.pid_namespace(process.pid)] = uid
+        return inits, spaces
+
+    def end_process(self, uid: str, pid: int) -> bool:
+        """Kill one process of a pod; False when it is not the pod's, or no more."""
+        try:
+            handle = os.pidfd_open(pid)
+        except OSError:
+            return False
+        try:
+            # Looked at after opening: the number cannot change hands any more.
+            if self.owners([pid]).get(pid) != uid:
+                return False
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+        except OSError:
+            return False
+        else:
+            return True
+        finally:
+            os.close(handle)
+
     # --- looking inside
 
     async def logs(self, pod: Pod, options: LogOptions) -> AsyncIterator[bytes]:
@@ -376,6 +421,20 @@ def _raise_open_files() -> int:
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return soft
+
+
+def _owner(pid: int, inits: Mapping[int, str], spaces: Mapping[str, str]) -> str:
+    """By its PID namespace, or that of an ancestor: a process cannot get rid of the first process of its namespace.
+
+    The mark in its environment, which anybody can write, is believed only of pods that have no namespace.
+    """
+    place = pid
+    while place > 1:
+        if uid := inits.get(place) or spaces.get(linux.pid_namespace(place)):
+            return uid
+        place = linux.parent(place)
+    uid = linux.variable(pid, f"{orders.POD_VARIABLE}=".encode())
+    return uid if uid in inits.values() and uid not in spaces.values() else ""
 
 
 def _send(pid: int, number: signal.Signals) -> None:

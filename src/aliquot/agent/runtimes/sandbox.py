@@ -44,6 +44,7 @@ def enter(spec: dict[str, Any]) -> None:
     _own_names(root, spec)
     for volume in spec["volumes"]:
         _volume(root, volume, os.path.realpath(spec["data"]))
+    _inject(root, spec["injected"])  # last, so that no volume of the pod's can lie above it
     linux.enter_root(root)
 
 
@@ -107,10 +108,9 @@ def _devices(root: str, spec: dict[str, Any]) -> None:
     folder = root + "/dev"
     os.makedirs(folder + "/pts")
     os.makedirs(folder + "/shm")
-    gpus = [name for name in os.listdir("/dev") if name.startswith("nvidia")] if spec["gpus"] else []
-    for name in (*_NODES, *gpus):
-        if os.path.exists(f"/dev/{name}"):
-            bind(f"/dev/{name}", f"{folder}/{name}", writable=True)
+    for path in (*(f"/dev/{name}" for name in _NODES), *spec["devices"]):
+        if os.path.exists(path):
+            bind(path, root + path, writable=True)
     for name, target in _LINKS.items():
         os.symlink(target, f"{folder}/{name}")
     secure = linux.MS_NOSUID | linux.MS_NOEXEC
@@ -136,6 +136,55 @@ def _own_names(root: str, spec: dict[str, Any]) -> None:
     for name in ("hosts", "hostname"):
         if os.path.isfile(f"{root}/etc/{name}"):
             bind(os.path.join(spec["folder"], name), f"{root}/etc/{name}", writable=False)
+
+
+def _inject(root: str, files: list[dict[str, Any]]) -> None:
+    """Put files of ours where the pod can neither change, cover nor move them away.
+
+    Each lies in a folder that is a mount of root's own: nothing can be renamed over it, and a folder that is a mount
+    cannot be renamed itself. /run is the pod's, so it is made a mount too, or another could be put in its place.
+    """
+    if not files:
+        return
+    linux.mount(root + "/run", root + "/run", flags=linux.MS_BIND | linux.MS_REC)
+    made: set[str] = set()
+    for file in files:
+        place = root + file["place"]
+        if not _inside(os.path.dirname(place), root):
+            raise Refused(f"cannot mount at {file['place']}: a part of it is a link")
+        _open_folder(os.path.dirname(place), made)
+        if os.path.islink(place):
+            os.unlink(place)  # the folder is ours, and so is the link: a copy of what was there
+        bind(file["source"], place, writable=not file["readOnly"])
+
+
+def _open_folder(folder: str, made: set[str]) -> None:
+    """A folder to put files into that is root's own, up to a mount: in memory, with all that was there."""
+    there = folder
+    while not os.path.isdir(there):
+        there = os.path.dirname(there)
+    if not any(_inside(there, one) for one in made):
+        if there != folder and not os.statvfs(there).f_flag & os.ST_RDONLY:
+            # The pod's, perhaps: it could put another in the place of any folder in it that is not a mount.
+            there = os.path.join(there, os.path.relpath(folder, there).split(os.sep)[0])
+            os.mkdir(there)
+        _in_memory(there)
+        made.add(there)
+    os.makedirs(folder, exist_ok=True)
+
+
+def _in_memory(folder: str) -> None:
+    before = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        linux.mount("aliquot", folder, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=755,size=1m")
+        for entry in os.scandir(before):
+            source = f"/proc/self/fd/{before}/{entry.name}"
+            if entry.is_symlink():
+                os.symlink(os.readlink(source), os.path.join(folder, entry.name))
+            else:
+                bind(source, os.path.join(folder, entry.name), writable=True)  # as it was: read-only stays so
+    finally:
+        os.close(before)
 
 
 def _volume(root: str, volume: dict[str, Any], hidden: str) -> None:

@@ -1,0 +1,7 @@
+/* Contexts and what they bring along. See context.c. */
+#ifndef GPUSHARE_CONTEXT_H
+#define GPUSHARE_CONTEXT_H
+
+void context_forked(void);
+
+#endif

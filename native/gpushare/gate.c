@@ -1,0 +1,236 @@
+/* GPU time by lease, for `fair` and `strict`. Every launch asks; usually the answer is one clock read and one store.
+ * The rules are in lease.c, the sharing of them between processes and the driver calls here. A gate that cannot be
+ * opened is no gate: the driver's own time slices remain, and one line says so. */
+#define _GNU_SOURCE
+#include "gate.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "account.h"
+#include "lease.h"
+#include "log.h"
+#include "robust.h"
+
+static struct { struct gate *gate; int me, tried; } gates[MAX_DEVICES];
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+static int captures;       /* streams of this process under capture */
+static unsigned launched;  /* since the last drain */
+static unsigned window = 64;
+
+/* --- the file ------------------------------------------------------------------------------------------------------- */
+
+static struct gate *map_gate(const uint8_t uuid[16]) {
+    char path[320];
+    config_gate(path, sizeof path, uuid);
+    int fd = open(path, O_RDWR | O_CLOEXEC | (config_development() ? O_CREAT : 0), 0666);
+    if (fd < 0) return NULL;
+    struct stat status;
+    struct gate *g = MAP_FAILED;
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (fcntl(fd, 38 /* F_OFD_SETLKW */, &whole) == 0 && fstat(fd, &status) == 0 &&
+        (status.st_size == GATE_BYTES || (config_development() && status.st_size == 0 && ftruncate(fd, GATE_BYTES) == 0)))
+        g = mmap(NULL, GATE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (g != MAP_FAILED && !g->magic && robust_init(&g->mutex))
+        g->version = GATE_VERSION, g->size = GATE_BYTES, g->ready = 1, g->magic = GATE_MAGIC;
+    whole.l_type = F_UNLCK; /* by hand: the mapping keeps the description, and so its lock, alive */
+    fcntl(fd, 37 /* F_OFD_SETLK */, &whole);
+    close(fd);
+    if (g == MAP_FAILED) return NULL;
+    if (g->magic == GATE_MAGIC && g->version == GATE_VERSION && g->size == GATE_BYTES && g->ready == 1) return g;
+    munmap(g, GATE_BYTES);
+    return NULL;
+}
+
+static bool lock(struct gate *g) { return robust_lock(&g->mutex) != BROKEN; } /* every field is valid at any moment */
+static void unlock(struct gate *g) { pthread_mutex_unlock(&g->mutex); }
+
+static void join(int index) {
+    struct allowance allowed;
+    CUuuid uuid;
+    static int said;
+    gates[index].me = -1;
+    if (!device_allowance(index, &allowed)) return;
+    __typeof__(&cuDeviceGetUuid) get = REAL(cuDeviceGetUuid_v2) ? REAL(cuDeviceGetUuid_v2) : REAL(cuDeviceGetUuid);
+    if (!get || get(&uuid, device_cuda(index))) return;
+    struct gate *g = map_gate(uuid.bytes);
+    if (g && lock(g)) {
+        gates[index].me = lease_join(g, config_tenant(), allowed.weight, config_mode() == MODE_STRICT, now_ns());
+        unlock(g);
+    }
+    if (gates[index].me < 0) say_once(&said, "no lease gate for this GPU; its time is shared by the driver");
+    else __atomic_store_n(&gates[index].gate, g, __ATOMIC_RELEASE);
+}
+
+static int current_gate(void) {
+    static __thread CUcontext last;
+    static __thread int last_index;
+    CUcontext context = current_context();
+    if (!context) return -1;
+    if (context != last) last_index = current_device(), last = context;
+    int index = last_index;
+    if (index < 0) return -1;
+    if (!__atomic_load_n(&gates[index].tried, __ATOMIC_ACQUIRE)) {
+        pthread_mutex_lock(&opening);
+        if (!gates[index].tried) {
+            inside++;
+            join(index);
+            inside--;
+            __atomic_store_n(&gates[index].tried, 1, __ATOMIC_RELEASE);
+        }
+        pthread_mutex_unlock(&opening);
+    }
+    return gates[index].gate ? index : -1;
+}
+
+/* --- taking turns ---------------------------------------------------------------------------------------------------- */
+
+static void wake(struct gate *g, int who) { syscall(SYS_futex, &g->tenant[who].futex, FUTEX_WAKE, 64, NULL, NULL, 0); }
+
+static void doze(struct gate *g, int me, uint32_t value) {
+    struct timespec half_ms = {.tv_nsec = 500000};
+    syscall(SYS_futex, &g->tenant[me].futex, FUTEX_WAIT, value, &half_ms, NULL, 0);
+}
+
+static void drain(struct gate *g, int me, bool hand_over) {
+    uint64_t before = now_ns();
+    __atomic_add_fetch(&g->tenant[me].waits_for_work, 1, __ATOMIC_RELAXED);
+    if (REAL(cuCtxSynchronize)) CALL(cuCtxSynchronize);
+    __atomic_sub_fetch(&g->tenant[me].waits_for_work, 1, __ATOMIC_RELAXED);
+    uint64_t now = now_ns(), took = now - before;
+    unsigned size = __atomic_load_n(&window, __ATOMIC_RELAXED); /* rule 5 */
+    if (took > QUANTUM_NS / 2 && size > 1) size /= 2;
+    else if (took < QUANTUM_NS / 4 && size < 65536) size *= 2;
+    __atomic_store_n(&window, size, __ATOMIC_RELAXED);
+    __atomic_store_n(&launched, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&g->tenant[me].active, now, __ATOMIC_RELAXED);
+    if (!hand_over || !lock(g)) return;
+    lease_drained(g, me, now_ns());
+    int holder = (int)g->holder - 1;
+    unlock(g);
+    if (holder >= 0 && holder != me) wake(g, holder);
+}
+
+static bool somebody_waits(const struct gate *g, int me) {
+    for (int i = 0; i < GATE_TENANTS; i++)
+        if (i != me && __atomic_load_n(&g->tenant[i].waiting, __ATOMIC_RELAXED)) return true;
+    return false;
+}
+
+static void wait_for_turn(struct gate *g, int me) {
+    bool waiting = false;
+    for (;;) {
+        uint64_t until = 0;
+        uint32_t value = __atomic_load_n(&g->tenant[me].futex, __ATOMIC_ACQUIRE);
+        if (!lock(g)) return;
+        enum turn turn = lease_ask(g, me, now_ns(), &until);
+        bool want = turn == WAIT;
+        if (want != waiting) g->tenant[me].waiting += want ? 1u : g->tenant[me].waiting ? -1u : 0u, waiting = want;
+        unlock(g);
+        if (turn == GO) return;
+        if (turn == DRAIN) drain(g, me, true);
+        if (turn == WAIT) doze(g, me, value);
+        if (turn == SLEEP) {
+            uint64_t now = now_ns(), rest = until > now ? until - now : 0;
+            struct timespec pause = {.tv_nsec = (long)(rest < 999999999u ? rest : 999999999u)};
+            nanosleep(&pause, NULL);
+        }
+    }
+}
+
+void gate_launch(CUstream stream, bool per_thread) {
+    (void)stream, (void)per_thread;
+    if (config_mode() == MODE_TIMESHARING || __atomic_load_n(&captures, __ATOMIC_RELAXED) > 0) return;
+    int index = current_gate();
+    if (index < 0) return;
+    struct gate *g = gates[index].gate;
+    int me = gates[index].me;
+    uint64_t now = now_ns();
+    if (__atomic_load_n(&g->holder, __ATOMIC_RELAXED) == (uint32_t)me + 1 && now < __atomic_load_n(&g->end, __ATOMIC_RELAXED))
+        __atomic_store_n(&g->tenant[me].active, now, __ATOMIC_RELAXED);
+    else
+        wait_for_turn(g, me);
+    unsigned depth = __atomic_add_fetch(&launched, 1, __ATOMIC_RELAXED);
+    if (depth >= __atomic_load_n(&window, __ATOMIC_RELAXED) && (g->tenant[me].strict || somebody_waits(g, me))) drain(g, me, false);
+}
+
+void gate_forked(void) {
+    pthread_mutex_init(&opening, NULL);
+    memset(gates, 0, sizeof gates);
+    captures = 0, launched = 0;
+}
+
+/* --- the entry points -------------------------------------------------------------------------------------------------- */
+
+#define LAUNCH(name, stream, ...)          \
+    PASS_THROUGH(name, __VA_ARGS__);       \
+    gate_launch(stream, false);            \
+    return CALL(name, __VA_ARGS__)
+#define DIMENSIONS f, gx, gy, gz, bx, by, bz, shared, stream, params
+
+EXPORT CUresult cuLaunchKernel(LAUNCH_ARGS, void **extra) { LAUNCH(cuLaunchKernel, stream, DIMENSIONS, extra); }
+EXPORT CUresult cuLaunchKernel_ptsz(LAUNCH_ARGS, void **extra) { LAUNCH(cuLaunchKernel_ptsz, stream, DIMENSIONS, extra); }
+EXPORT CUresult cuLaunchCooperativeKernel(LAUNCH_ARGS) { LAUNCH(cuLaunchCooperativeKernel, stream, DIMENSIONS); }
+EXPORT CUresult cuLaunchCooperativeKernel_ptsz(LAUNCH_ARGS) { LAUNCH(cuLaunchCooperativeKernel_ptsz, stream, DIMENSIONS); }
+EXPORT CUresult cuLaunchKernelEx(const void *c, CUfunction f, void **p, void **e) { LAUNCH(cuLaunchKernelEx, NULL, c, f, p, e); }
+EXPORT CUresult cuLaunchKernelEx_ptsz(const void *c, CUfunction f, void **p, void **e) { LAUNCH(cuLaunchKernelEx_ptsz, NULL, c, f, p, e); }
+EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(void *list, unsigned n, unsigned flags) {
+    LAUNCH(cuLaunchCooperativeKernelMultiDevice, NULL, list, n, flags);
+}
+EXPORT CUresult cuLaunch(CUfunction f) { LAUNCH(cuLaunch, NULL, f); }
+EXPORT CUresult cuLaunchGrid(CUfunction f, int w, int h) { LAUNCH(cuLaunchGrid, NULL, f, w, h); }
+EXPORT CUresult cuLaunchGridAsync(CUfunction f, int w, int h, CUstream stream) { LAUNCH(cuLaunchGridAsync, stream, f, w, h, stream); }
+
+/* Inside a synchronise call a tenant is busy, though it launches nothing. */
+static int wait_begins(void) {
+    int index = current_gate();
+    if (index >= 0) __atomic_add_fetch(&gates[index].gate->tenant[gates[index].me].waits_for_work, 1, __ATOMIC_RELAXED);
+    return index;
+}
+
+static void wait_ends(int index) {
+    if (index < 0) return;
+    struct tenant *t = &gates[index].gate->tenant[gates[index].me];
+    __atomic_store_n(&t->active, now_ns(), __ATOMIC_RELAXED);
+    __atomic_sub_fetch(&t->waits_for_work, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&launched, 0, __ATOMIC_RELAXED);
+}
+
+#define WAITING(name, ...)                         \
+    PASS_THROUGH(name, ##__VA_ARGS__);             \
+    int index = wait_begins();                     \
+    CUresult result = CALL(name, ##__VA_ARGS__);   \
+    wait_ends(index);                              \
+    return result
+
+EXPORT CUresult cuCtxSynchronize(void) { WAITING(cuCtxSynchronize); }
+EXPORT CUresult cuCtxSynchronize_v2(CUcontext context) { WAITING(cuCtxSynchronize_v2, context); }
+EXPORT CUresult cuStreamSynchronize(CUstream stream) { WAITING(cuStreamSynchronize, stream); }
+EXPORT CUresult cuStreamSynchronize_ptsz(CUstream stream) { WAITING(cuStreamSynchronize_ptsz, stream); }
+EXPORT CUresult cuEventSynchronize(CUevent event) { WAITING(cuEventSynchronize, event); }
+EXPORT CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) { WAITING(cuMemcpyDtoH_v2, to, from, bytes); }
+EXPORT CUresult cuMemcpyDtoH_v2_ptds(void *to, CUdeviceptr from, size_t bytes) { WAITING(cuMemcpyDtoH_v2_ptds, to, from, bytes); }
+
+/* Rule 6: a drain would break a capture, and a captured launch runs nothing. */
+#define CAPTURE(change, name, ...)                                              \
+    PASS_THROUGH(name, __VA_ARGS__);                                            \
+    CUresult result = CALL(name, __VA_ARGS__);                                  \
+    if (!result || change < 0) __atomic_add_fetch(&captures, change, __ATOMIC_RELAXED); \
+    if (__atomic_load_n(&captures, __ATOMIC_RELAXED) < 0) __atomic_store_n(&captures, 0, __ATOMIC_RELAXED); \
+    return result
+#define TO_GRAPH CUstream stream, CUgraph graph, const CUgraphNode *after, const void *edges, size_t n, int mode
+
+EXPORT CUresult cuStreamBeginCapture(CUstream stream) { CAPTURE(1, cuStreamBeginCapture, stream); }
+EXPORT CUresult cuStreamBeginCapture_ptsz(CUstream stream) { CAPTURE(1, cuStreamBeginCapture_ptsz, stream); }
+EXPORT CUresult cuStreamBeginCapture_v2(CUstream stream, int mode) { CAPTURE(1, cuStreamBeginCapture_v2, stream, mode); }
+EXPORT CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, int mode) { CAPTURE(1, cuStreamBeginCapture_v2_ptsz, stream, mode); }
+EXPORT CUresult cuStreamBeginCaptureToGraph(TO_GRAPH) { CAPTURE(1, cuStreamBeginCaptureToGraph, stream, graph, after, edges, n, mode); }
+EXPORT CUresult cuStreamBeginCaptureToGraph_ptsz(TO_GRAPH) { CAPTURE(1, cuStreamBeginCaptureToGraph_ptsz, stream, graph, after, edges, n, mode); }
+EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) { CAPTURE(-1, cuStreamEndCapture, stream, graph); }
+EXPORT CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) { CAPTURE(-1, cuStreamEndCapture_ptsz, stream, graph); }

@@ -1,0 +1,271 @@
+/* Memory pools hold more than they hand out: they grow in 32 MiB steps and shrink at synchronisation. What counts is
+ * what a pool has reserved, so that is what is charged: the likely growth before the call, the real one after it.
+ * No call here synchronises: the driver does not either, and it would break captures. */
+#define _GNU_SOURCE
+#include "pool.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "account.h"
+#include "memory.h"
+
+enum { MAX_POOLS = 256 };
+static struct { CUmemoryPool pool; int device; uint64_t charged; } pools[MAX_POOLS];
+static int count;
+static uint64_t graph_charged[MAX_DEVICES];
+static int graphs;
+/* What a pool grows by: 32 MiB on the drivers we know. Charging it beforehand keeps us from ever being above the limit,
+ * even for a moment; a driver seen to take smaller steps is charged by block. */
+static uint64_t step = 32 * MIB;
+static pthread_mutex_t lock; /* recursive: a charge made for a pool may have to settle the pools */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void make_lock(void) {
+    pthread_mutexattr_t kind;
+    pthread_mutexattr_init(&kind);
+    pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&lock, &kind);
+    pthread_mutexattr_destroy(&kind);
+}
+
+static void enter(void) {
+    pthread_once(&once, make_lock);
+    pthread_mutex_lock(&lock);
+}
+
+static void leave(void) { pthread_mutex_unlock(&lock); }
+
+static int find(CUmemoryPool pool, int device) {
+    for (int i = 0; i < count; i++)
+        if (pools[i].pool == pool) return i;
+    if (device < 0 || count == MAX_POOLS) return -1;
+    pools[count].pool = pool, pools[count].device = device, pools[count].charged = 0;
+    return count++;
+}
+
+static uint64_t attribute(CUmemoryPool pool, int which) {
+    uint64_t value = 0;
+    if (REAL(cuMemPoolGetAttribute)) CALL(cuMemPoolGetAttribute, pool, which, &value);
+    return value;
+}
+
+/* What the driver holds is counted even beyond the limit: it is there. */
+static void settle_to(uint64_t *charged, int device, uint64_t real) {
+    if (real > *charged) ledger_force(device, real - *charged);
+    else refund(device, *charged - real, false);
+    *charged = real;
+}
+
+static void settle(int i) { settle_to(&pools[i].charged, pools[i].device, attribute(pools[i].pool, CU_POOL_RESERVED)); }
+
+static void settle_graphs(int device) {
+    CUdevice cuda = device_cuda(device);
+    uint64_t held = 0;
+    if (!__atomic_load_n(&graphs, __ATOMIC_RELAXED) || cuda < 0 || !REAL(cuDeviceGetGraphMemAttribute)) return;
+    if (!CALL(cuDeviceGetGraphMemAttribute, cuda, CU_GRAPH_MEM_RESERVED, &held)) settle_to(&graph_charged[device], device, held);
+}
+
+void pools_settle(int index) {
+    enter();
+    for (int i = 0; i < count; i++)
+        if (pools[i].device == index) settle(i);
+    settle_graphs(index);
+    leave();
+}
+
+void pools_trim(int index) {
+    enter();
+    for (int i = 0; i < count; i++)
+        if (pools[i].device == index && REAL(cuMemPoolTrimTo)) CALL(cuMemPoolTrimTo, pools[i].pool, 0);
+    if (__atomic_load_n(&graphs, __ATOMIC_RELAXED) && device_cuda(index) >= 0 && REAL(cuDeviceGraphMemTrim))
+        CALL(cuDeviceGraphMemTrim, device_cuda(index));
+    pools_settle(index);
+    leave();
+}
+
+void pools_drop(int index) {
+    enter();
+    for (int i = count - 1; i >= 0; i--) {
+        if (pools[i].device != index) continue;
+        refund(index, pools[i].charged, false);
+        pools[i] = pools[--count];
+    }
+    settle_to(&graph_charged[index], index, 0);
+    leave();
+}
+
+/* Room for what a graph will surely take; settled to what it took after the launch. */
+bool graph_charge(int index, uint64_t bytes) {
+    CUdevice cuda = device_cuda(index);
+    uint64_t reserved = 0, used = 0;
+    if (cuda < 0 || !REAL(cuDeviceGetGraphMemAttribute)) return true;
+    enter();
+    settle_graphs(index);
+    CALL(cuDeviceGetGraphMemAttribute, cuda, CU_GRAPH_MEM_RESERVED, &reserved);
+    CALL(cuDeviceGetGraphMemAttribute, cuda, CU_GRAPH_MEM_USED, &used);
+    uint64_t ahead = used + bytes > reserved ? round_up(used + bytes - reserved, step) : 0;
+    bool good = !ahead || charge(index, ahead, false);
+    if (good) graph_charged[index] += ahead;
+    leave();
+    return good;
+}
+
+void graph_memory_used(void) { __atomic_store_n(&graphs, 1, __ATOMIC_RELAXED); }
+int graphs_allocate(void) { return __atomic_load_n(&graphs, __ATOMIC_RELAXED); }
+
+/* --- allocation ---------------------------------------------------------------------------------------------------- */
+
+static bool capturing(CUstream stream, bool per_thread) {
+    int status = 0;
+    if (per_thread && REAL(cuStreamIsCapturing_ptsz)) CALL(cuStreamIsCapturing_ptsz, stream, &status);
+    else if (REAL(cuStreamIsCapturing)) CALL(cuStreamIsCapturing, stream, &status);
+    return status != 0;
+}
+
+/* The four entry points differ in where the pool comes from and in what the default stream is. */
+static CUresult take(enum entry entry, CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream) {
+    switch (entry) {
+    case E_cuMemAllocAsync: return CALL(cuMemAllocAsync, pointer, bytes, stream);
+    case E_cuMemAllocAsync_ptsz: return CALL(cuMemAllocAsync_ptsz, pointer, bytes, stream);
+    case E_cuMemAllocFromPoolAsync: return CALL(cuMemAllocFromPoolAsync, pointer, bytes, pool, stream);
+    default: return CALL(cuMemAllocFromPoolAsync_ptsz, pointer, bytes, pool, stream);
+    }
+}
+
+static CUresult give_up(CUdeviceptr *pointer, CUstream stream, bool per_thread, int i) {
+    if (per_thread && REAL(cuMemFreeAsync_ptsz)) CALL(cuMemFreeAsync_ptsz, *pointer, stream);
+    else CALL(cuMemFreeAsync, *pointer, stream);
+    *pointer = 0;
+    pools_trim(pools[i].device);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult take_counted(enum entry entry, CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream, bool per_thread, int device) {
+    int i = find(pool, device);
+    if (i < 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    settle(i);
+    uint64_t used = attribute(pool, CU_POOL_USED), reserved = pools[i].charged;
+    uint64_t ahead = bytes > UINT64_MAX - used ? UINT64_MAX : used + bytes > reserved ? round_up(used + bytes - reserved, step) : 0;
+    if (ahead) {
+        if (!charge(device, ahead, false)) return CUDA_ERROR_OUT_OF_MEMORY;
+        if ((i = find(pool, device)) < 0) return CUDA_ERROR_OUT_OF_MEMORY;
+        pools[i].charged += ahead;
+    }
+    change_begins();
+    CUresult result = take(entry, pointer, bytes, pool, stream);
+    change_ends();
+    uint64_t held = attribute(pool, CU_POOL_RESERVED), before = pools[i].charged;
+    if (!result && ahead && held < before && held > reserved) step = BLOCK;
+    if (result || held <= before) return settle(i), result;
+    if (!charge(device, held - before, false)) return give_up(pointer, stream, per_thread, i);
+    if (pools[i].charged == before) pools[i].charged = held; /* else the charge settled the pools already */
+    else refund(device, held - before, false);
+    return settle(i), result;
+}
+
+static CUresult allocate(enum entry entry, CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream, bool per_thread) {
+    int device = current_device();
+    if (!pointer) return CUDA_ERROR_INVALID_VALUE;
+    if (capturing(stream, per_thread)) { /* becomes a graph node: nothing is taken before a launch */
+        if (!room_for(device, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+        graph_memory_used();
+        return take(entry, pointer, bytes, pool, stream);
+    }
+    CUdevice cuda;
+    if (!pool && (!REAL(cuCtxGetDevice) || CALL(cuCtxGetDevice, &cuda) || !REAL(cuDeviceGetMemPool) || CALL(cuDeviceGetMemPool, &pool, cuda)))
+        return take(entry, pointer, bytes, pool, stream); /* no context: the driver has the right error */
+    enter();
+    int i = find(pool, -1);
+    CUresult result = take_counted(entry, pointer, bytes, pool, stream, per_thread, i >= 0 ? pools[i].device : device);
+    leave();
+    return result;
+}
+
+EXPORT CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream) {
+    PASS_THROUGH(cuMemAllocAsync, pointer, bytes, stream);
+    return allocate(E_cuMemAllocAsync, pointer, bytes, NULL, stream, false);
+}
+
+EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUstream stream) {
+    PASS_THROUGH(cuMemAllocAsync_ptsz, pointer, bytes, stream);
+    return allocate(E_cuMemAllocAsync_ptsz, pointer, bytes, NULL, stream, true);
+}
+
+EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream) {
+    PASS_THROUGH(cuMemAllocFromPoolAsync, pointer, bytes, pool, stream);
+    return allocate(E_cuMemAllocFromPoolAsync, pointer, bytes, pool, stream, false);
+}
+
+EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream) {
+    PASS_THROUGH(cuMemAllocFromPoolAsync_ptsz, pointer, bytes, pool, stream);
+    return allocate(E_cuMemAllocFromPoolAsync_ptsz, pointer, bytes, pool, stream, true);
+}
+
+EXPORT CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream) {
+    PASS_THROUGH(cuMemFreeAsync, pointer, stream);
+    CUresult result = CALL(cuMemFreeAsync, pointer, stream);
+    if (!result) memory_freed(pointer);
+    return result;
+}
+
+EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream) {
+    PASS_THROUGH(cuMemFreeAsync_ptsz, pointer, stream);
+    CUresult result = CALL(cuMemFreeAsync_ptsz, pointer, stream);
+    if (!result) memory_freed(pointer);
+    return result;
+}
+
+/* --- pools as such ------------------------------------------------------------------------------------------------- */
+
+EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUpoolProps *props) {
+    PASS_THROUGH(cuMemPoolCreate, pool, props);
+    CUresult result = CALL(cuMemPoolCreate, pool, props);
+    if (result || !props || props->location.type != CU_LOCATION_DEVICE) return result;
+    int device = device_index(props->location.id);
+    enter();
+    int i = find(*pool, device);
+    if (i >= 0) settle(i);
+    leave();
+    return result;
+}
+
+EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+    PASS_THROUGH(cuMemPoolDestroy, pool);
+    enter();
+    int i = find(pool, -1);
+    CUresult result = CALL(cuMemPoolDestroy, pool);
+    if (!result && i >= 0) { /* live pieces stay with the driver until freed: the next query finds them as overhead */
+        refund(pools[i].device, pools[i].charged, false);
+        pools[i] = pools[--count];
+        mark_dirty();
+    }
+    leave();
+    return result;
+}
+
+EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
+    PASS_THROUGH(cuMemPoolTrimTo, pool, keep);
+    enter();
+    CUresult result = CALL(cuMemPoolTrimTo, pool, keep);
+    int i = find(pool, -1);
+    if (i >= 0) settle(i);
+    leave();
+    return result;
+}
+
+EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int which, void *value) {
+    PASS_THROUGH(cuMemPoolSetAttribute, pool, which, value);
+    enter();
+    CUresult result = CALL(cuMemPoolSetAttribute, pool, which, value);
+    int i = find(pool, -1);
+    if (i >= 0) settle(i);
+    leave();
+    return result;
+}
+
+void pools_forked(void) {
+    make_lock();
+    count = 0, graphs = 0;
+    memset(graph_charged, 0, sizeof graph_charged);
+}

@@ -1,0 +1,7 @@
+/* Physical memory and its maps. See vmm.c. */
+#ifndef GPUSHARE_VMM_H
+#define GPUSHARE_VMM_H
+
+void vmm_forked(void);
+
+#endif

@@ -1,0 +1,101 @@
+"""Reads the ledgers that the sharing library keeps, and the limits it is told. Their form: native/gpushare/README.md.
+
+Only for reports: what a pod really holds, the driver says.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+_MAGIC, _VERSION = 0x47505348, 1
+_SIZE = 131072
+_HEADER = struct.Struct("<IIII16s64s4Q")
+_REFUSAL = struct.Struct("<QIIQ")
+_UNKNOWN = struct.Struct("<II64s")
+_REFUSAL_AT, _UNKNOWN_AT = 704, 728
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    tenant: str = ""
+    # Since it was made.
+    refusals: int = 0
+    # Bytes that were asked for when it last refused.
+    asked: int = 0
+    # An entry point of the driver that the library does not know; empty: none.
+    unknown: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    # Now; moves between the two others.
+    limit: int
+    guaranteed: int
+    cap: int
+
+
+def read(path: Path) -> Ledger:
+    """What it says; nothing where there is none, or none yet."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return Ledger()
+    if len(data) != _SIZE:
+        return Ledger()
+    magic, version, _, complete, _, tenant, _, _, refusals, _ = _HEADER.unpack_from(data)
+    if (magic, version, complete) != (_MAGIC, _VERSION, 1):
+        return Ledger()
+    asked = _REFUSAL.unpack_from(data, _REFUSAL_AT)[0]
+    seen, _, name = _UNKNOWN.unpack_from(data, _UNKNOWN_AT)
+    return Ledger(_text(tenant), refusals, asked, _text(name) if seen else "")
+
+
+def read_limits(path: Path) -> dict[str, Limit]:
+    """Bytes by GPU; nothing where the file cannot be read."""
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+    except (OSError, ValueError):
+        return {}
+    found = {}
+    for line in lines:
+        word, _, rest = line.partition(" ")
+        if word == "gpu":
+            uuid, *pairs = rest.split()
+            amounts = dict(pair.partition("=")[::2] for pair in pairs)
+            limit = int(amounts["limit"])
+            found[uuid] = Limit(limit, int(amounts.get("guaranteed", limit)), int(amounts.get("cap", limit)))
+    return found
+
+
+def write_limit(path: Path, uuid: str, limit: int) -> bool:
+    """Change what a pod may hold on one GPU, while it runs; False when it is so already, or the file is gone.
+
+    In one write, then the length: pods have this very file mounted, and a half of it must never be seen.
+    """
+    try:
+        text = path.read_text(encoding="ascii")
+    except OSError:
+        return False
+    lines = [_changed(line, uuid, limit) for line in text.splitlines()]
+    fresh = "".join(line + "\n" for line in lines).encode()
+    if fresh == text.encode():
+        return False
+    handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.ftruncate(handle, os.pwrite(handle, fresh, 0))
+    finally:
+        os.close(handle)
+    return True
+
+
+def _changed(line: str, uuid: str, limit: int) -> str:
+    if not line.startswith(f"gpu {uuid} "):
+        return line
+    return " ".join(f"limit={limit}" if word.startswith("limit=") else word for word in line.split(" "))
+
+
+def _text(data: bytes) -> str:
+    return data.partition(b"\0")[0].decode("ascii", "replace")

@@ -1,0 +1,85 @@
+"""Parts of a GPU as the documents show them: `runai bash` into a job, `nvidia-smi` there."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from aliquot.labels import DEVICES
+from seeds.platform import PREFIX, Platform
+
+pytestmark = pytest.mark.xdist_group("seeds")
+IDLE = "-i ubuntu --interactive --command sleep --args infinity"
+QUERY = "nvidia-smi --query-gpu=index,name,memory.total --format=csv,noheader"
+
+
+@pytest.fixture
+def jobs(demo: Platform) -> Iterator[list[str]]:
+    """Names of jobs of team-d, which are gone afterwards."""
+    names: list[str] = []
+    yield names
+    for name in names:
+        demo.sh(f"runai delete {name} -p team-d")
+    for name in names:
+        demo.gone(name, "team-d")
+
+
+def share(platform: Platform, job: str) -> tuple[str, Any]:
+    """Where a job's one share of a GPU is."""
+    pod = platform.ask(f"{PREFIX}/namespaces/runai-team-d/pods/{job}-0-0")
+    (found,) = json.loads(pod["metadata"]["annotations"][DEVICES])
+    return pod["spec"]["nodeName"], found["index"]
+
+
+def test_half_a_gpu(demo: Platform, jobs: list[str]) -> None:
+    """F1: in a job with half of a V100 `nvidia-smi` shows one GPU, number 0, with 16255 MiB; and says simulated."""
+    jobs.append("frac05")
+    demo.submitted("frac05", "team-d", f"-g 0.5 {IDLE}")
+
+    done = demo.sh("runai bash frac05 -p team-d", "nvidia-smi\nexit\n")
+
+    assert done.status == 0, done
+    assert re.search(r"^\|   0  Tesla V100-SXM2-32GB +On", done.out, re.MULTILINE), done.out
+    assert "0MiB / 16255MiB" in done.out
+    assert len(re.findall(r"MiB / ", done.out)) == 1
+    assert "simulated" in done.out
+
+
+def test_what_scripts_read(demo: Platform, jobs: list[str]) -> None:
+    """`runai exec ... nvidia-smi` in lists, CSV and report; a job without a GPU sees none."""
+    jobs += ["frac03", "none"]
+    demo.submitted("frac03", "team-d", f"-g 0.3 {IDLE}")
+    demo.submitted("none", "team-d", IDLE)
+
+    listed = demo.sh("runai exec frac03 -p team-d -- nvidia-smi -L").out
+    assert re.fullmatch(r"GPU 0: Tesla V100-SXM2-32GB \(UUID: GPU-sim-dgx1-\d-\d\)\n", listed), listed
+    assert demo.sh(f"runai exec frac03 -p team-d -- {QUERY}").out == "0, Tesla V100-SXM2-32GB, 9753 MiB\n"
+    assert re.search(r"Total +: 9753 MiB", demo.sh("runai exec frac03 -p team-d -- nvidia-smi -q -d MEMORY").out)
+    assert demo.sh("runai exec none -p team-d -- nvidia-smi").out == "No devices were found\n"
+
+
+def test_a_part_that_may_grow(demo: Platform, jobs: list[str]) -> None:
+    """F12: request 0.25 and limit 0.8 counts as 0.25, and sees 0.8 of the card."""
+    jobs.append("burst")
+    demo.submitted("burst", "team-d", f"-g 0.25 --gpu-portion-limit 0.8 {IDLE}")
+
+    assert demo.sh(f"runai exec burst -p team-d -- {QUERY}").out.endswith("26008 MiB\n")
+    assert re.search(r"^ALLOCATED GPUS: 0\.25$", demo.sh("runai describe job burst -p team-d").out, re.MULTILINE)
+
+
+def test_eight_on_one(demo: Platform, jobs: list[str]) -> None:
+    """F7, F8: eight jobs of 0.125 run on one GPU, each with its eighth; the ninth goes elsewhere."""
+    for index in range(9):
+        jobs.append(f"eighth{index}")
+        demo.submitted(f"eighth{index}", "team-d", f"-g 0.125 {IDLE}")
+
+    places = [share(demo, job) for job in jobs]
+
+    assert len(set(places[:8])) == 1
+    assert places[8] not in places[:8]
+    for job in (jobs[0], jobs[7]):
+        assert demo.sh(f"runai exec {job} -p team-d -- {QUERY}").out == "0, Tesla V100-SXM2-32GB, 4063 MiB\n"

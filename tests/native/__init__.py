@@ -1,0 +1,1 @@
+"""The sharing library, held to its rules on a stand-in driver."""

@@ -1,0 +1,159 @@
+"""However a program comes by a driver function, it holds ours; and what is not ours to replace stays as it was."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from native.rig import HERE, SOURCE, Rig, compile_library
+
+# prints in which file a function lies
+WHERE = """
+class Info(c.Structure):
+    _fields_ = [("file", c.c_char_p), ("base", ptr), ("name", c.c_char_p), ("address", ptr)]
+def where(address):
+    info = Info()
+    dladdr = c.CDLL(None).dladdr
+    dladdr.argtypes = [ptr, ptr]
+    assert dladdr(address, c.addressof(info)), address
+    return os.path.basename(info.file.decode())
+def proc(cuda, name, version=13000, flags=0):
+    found = ptr()
+    code = cuda.lib.cuGetProcAddress_v2(name.encode(), c.byref(found), version, u64(flags), None)
+    return where(found.value) if found.value else code
+"""
+OURS = "libgpushare.so"
+
+
+def entries(group: str) -> list[str]:
+    """The names of a list of entries.h."""
+    text = (SOURCE / "entries.h").read_text()
+    body = text.split(f"#define {group}(X)")[1].split("\n\n")[0]
+    return [part.split(")")[0] for part in body.split("X(")[1:]]
+
+
+@pytest.mark.parametrize("version", [11030, 12000, 13000])
+@pytest.mark.parametrize("flags", [0, 2])
+def test_proc_address_is_ours(rig: Rig, version: int, flags: int) -> None:
+    """Whatever version and stream mode is asked for, a function that takes memory is ours."""
+    told = rig.python(
+        WHERE + "cuda = Cuda()\nprint(*(proc(cuda, n, int(sys.argv[1]), int(sys.argv[2])) for n in sys.argv[3:]))",
+        *(version, flags, "cuMemAlloc", "cuMemAllocAsync", "cuMemCreate"),
+        *("cuMemGetInfo", "cuArrayCreate", "cuGetProcAddress"),
+    )
+    assert set(told) == {OURS}
+
+
+def test_timesharing_leaves_launches_alone(rig: Rig) -> None:
+    """With only memory limited, a program launches through the driver's own pointer."""
+    told = rig.python(
+        WHERE + "cuda = Cuda()\nprint(proc(cuda, 'cuLaunchKernel'), where(c.cast(cuda.lib.cuLaunchKernel, ptr).value))"
+    )
+    assert told == ["libcuda.so.1", "libcuda.so.1"]
+
+
+def test_fair_gates_launches(rig: Rig) -> None:
+    """With time shared by lease, launches go through the gate."""
+    told = rig.python(WHERE + "print(proc(Cuda(), 'cuLaunchKernel'))", GPUSHARE_MODE="fair")
+    assert told == [OURS]
+
+
+def test_unknown_functions_of_the_driver_are_refused(rig: Rig) -> None:
+    """A newer driver's form of an allocating function is not handed out unwatched; the ledger says which it was."""
+    result = rig.try_python(WHERE + "print(proc(Cuda(), 'cuMemAlloc'))", FAKE_NEW_ABI="cuMemAlloc")
+    assert result.out.split() == ["500"]
+    assert "gpushare: this driver's cuMemAlloc is unknown; update aliquot" in result.err
+    assert b"cuMemAlloc" in rig.ledger.read_bytes()[728:800]
+
+
+def test_unknown_functions_that_take_no_memory_pass(rig: Rig) -> None:
+    """A driver function that could not take memory is handed out, known to us or not."""
+    told = rig.python(WHERE + "print(proc(Cuda(), 'cuDeviceGetName'))", FAKE_NEW_ABI="cuDeviceGetName")
+    assert told == ["libcuda.so.1"]
+
+
+@pytest.mark.parametrize(
+    "name,owner", [("libcudart.so.13", OURS), ("libcublasLt.so.13", OURS), ("libnvidia-ptxjit.so.1", "libcuda.so.1")]
+)
+def test_who_asks_matters(rig: Rig, tmp_path: Path, name: str, owner: str) -> None:
+    """The runtime library gets our functions, though its name begins like the driver's; the driver's parts do not."""
+    compile_library(tmp_path / name, [HERE / "caller.c"])
+    told = rig.python(
+        WHERE + "cuda, lib = Cuda(), c.CDLL(sys.argv[1])\n"
+        "lib.ask.restype, lib.ask.argtypes = ptr, [ptr, c.c_char_p]\n"
+        "print(where(lib.ask(cuda.lib._handle, b'cuMemAlloc_v2')))",
+        tmp_path / name,
+    )
+    assert told == [owner]
+
+
+def test_next_keeps_its_meaning(rig: Rig, tmp_path: Path) -> None:
+    """Another preloaded library that looks behind itself finds what comes after it, as without us."""
+    compile_library(tmp_path / "libprofiler.so", [HERE / "caller.c"])
+    preload = rig.environment()["LD_PRELOAD"]
+    told = rig.python(
+        WHERE + "lib = c.CDLL(sys.argv[1])\nlib.ask_next.restype, lib.ask_next.argtypes = ptr, [c.c_char_p]\n"
+        "print(where(lib.ask_next(b'malloc')).startswith('libc.'), lib.ask_next(b'only_here'))\n"
+        "print(where(lib.ask_next(b'cuMemAlloc_v2')))",
+        tmp_path / "libprofiler.so",
+        LD_PRELOAD=f"{tmp_path / 'libprofiler.so'} {preload}",
+    )
+    assert told == ["True", "None", OURS]
+
+
+def test_other_libraries_names_are_left_alone(rig: Rig, tmp_path: Path) -> None:
+    """A library that is not the driver but has a function of that name keeps its own."""
+    source = tmp_path / "other.c"
+    source.write_text('__attribute__((visibility("default"))) int cuMemAlloc_v2(void) { return 77; }')
+    compile_library(tmp_path / "libstub.so", [source])
+    assert rig.python("print(c.CDLL(sys.argv[1]).cuMemAlloc_v2())", tmp_path / "libstub.so") == ["77"]
+
+
+def test_linked_programs_are_limited(rig: Rig, tmp_path: Path) -> None:
+    """A program linked to the driver gets ours by name."""
+    program = tmp_path / "linked"
+    subprocess.run(["cc", HERE / "linked.c", "-o", program, rig.built / "libcuda.so.1"], check=True, timeout=60)
+    told = subprocess.check_output([program], env=rig.environment(limit=2048), text=True, timeout=60)
+    assert told.split() == ["23", "2"]
+
+
+def test_second_link_namespace_is_limited(rig: Rig) -> None:
+    """A driver loaded a second time, apart from everything else, still answers with our functions."""
+    told = rig.python(
+        WHERE
+        + """
+        libc = c.CDLL(None)
+        libc.dlmopen.restype, libc.dlmopen.argtypes = ptr, [c.c_long, c.c_char_p, c.c_int]
+        libc.dlsym.restype, libc.dlsym.argtypes = ptr, [ptr, c.c_char_p]
+        handle = libc.dlmopen(-1, b"libcuda.so.1", 2)
+        print(where(libc.dlsym(handle, b"cuMemAlloc_v2")))
+        """.replace("\n        ", "\n"),
+    )
+    assert told == [OURS]
+
+
+# section 5 of the design, by base name
+DESIGNED = """
+cuMemAlloc cuMemAllocPitch cuMemFree cuMemGetInfo cuDeviceTotalMem cuMemAllocManaged cuMemAllocAsync
+cuMemAllocFromPoolAsync cuMemFreeAsync cuMemPoolCreate cuMemPoolDestroy cuMemPoolTrimTo cuMemPoolSetAttribute
+cuMemCreate cuMemRelease cuMemMap cuMemUnmap cuMemRetainAllocationHandle cuMemImportFromShareableHandle
+cuArrayCreate cuArray3DCreate cuMipmappedArrayCreate cuArrayDestroy cuMipmappedArrayDestroy
+cuGraphAddMemAllocNode cuGraphAddNode cuGraphInstantiateWithFlags cuGraphInstantiateWithParams cuGraphLaunch
+cuDeviceGraphMemTrim cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRelease cuDevicePrimaryCtxReset cuCtxCreate
+cuCtxDestroy cuGreenCtxCreate cuGreenCtxDestroy cuCtxSetLimit cuModuleLoad cuModuleLoadData cuModuleLoadDataEx
+cuModuleLoadFatBinary cuLibraryLoadData cuLibraryLoadFromFile cuGetProcAddress cuLaunchKernel cuLaunchKernelEx
+cuLaunchCooperativeKernel cuLaunchCooperativeKernelMultiDevice cuLaunch cuLaunchGrid cuLaunchGridAsync
+cuCtxSynchronize cuStreamSynchronize cuEventSynchronize cuMemcpyDtoH cuStreamBeginCapture
+cuStreamBeginCaptureToGraph cuStreamEndCapture nvmlDeviceGetMemoryInfo nvmlDeviceGetComputeRunningProcesses
+nvmlDeviceGetMPSComputeRunningProcesses nvmlDeviceGetGraphicsRunningProcesses nvmlDeviceGetProcessUtilization
+"""
+
+
+def test_the_design_is_covered() -> None:
+    """Every function the design names is in our lists, once, and nothing else is."""
+    names = [n for group in ("MEMORY_ENTRIES", "COMPUTE_ENTRIES", "NVML_ENTRIES") for n in entries(group)]
+    assert len(names) == len(set(names))
+    assert {re.sub(r"(_v\d)?(_pt[sd][sz])?$", "", n) for n in names} == set(DESIGNED.split())

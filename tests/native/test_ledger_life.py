@@ -1,0 +1,203 @@
+"""One ledger for all processes of a container: shared, and right again after any of them died anywhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from native.cu import Ledger
+from native.rig import CONTEXT, MIB, Rig, line
+
+FILL = """
+cuda = Cuda()
+print(flush=True)
+input()
+frees, code = cuda.fill(cuda.alloc, 2 * MIB)
+print(2 * len(frees), code, flush=True)
+input()
+"""
+HOLD = "Cuda().alloc(int(sys.argv[1]) * MIB); print('there', flush=True); input()"
+
+
+def test_processes_share_the_limit(rig: Rig) -> None:
+    """Two processes filling up at once get the limit together, and the card holds exactly that."""
+    both = [rig.start(FILL, limit=4096) for _ in range(2)]
+    assert [line(p) for p in both] == ["", ""]
+    for p in both:
+        assert p.stdin is not None
+        p.stdin.write("\n")
+        p.stdin.flush()
+    got = [int(line(p).split()[0]) for p in both]
+    held, ledger = rig.held(), Ledger(str(rig.ledger))
+    for p in both:
+        p.communicate("\n")
+    assert sum(got) == 4096 - 2 * CONTEXT
+    assert held == 4096 == ledger.total() // MIB
+
+
+def test_killed_process_gives_back(rig: Rig) -> None:
+    """What a killed process held is free at the next request, and counted as reaped."""
+    gone = rig.start(HOLD, 1000, limit=2048)
+    assert line(gone) == "there"
+    gone.kill()
+    gone.communicate()
+    assert rig.python("print(Cuda().info()[0] // MIB)", limit=2048) == [str(2048 - CONTEXT)]
+    assert Ledger(str(rig.ledger)).counters()[0] == 1
+
+
+@pytest.mark.parametrize("place", ["slot-taken", "before-slot", "between", "after-total"])
+@pytest.mark.parametrize("time_passed", [1, 2, 5])
+def test_killed_inside_the_lock(rig: Rig, place: str, time_passed: int) -> None:
+    """A process killed between any two writes of a change leaves a ledger that the next one mends."""
+    stays = rig.start(HOLD, 100, limit=4096)
+    assert line(stays) == "there"
+    died = rig.try_python(
+        "cuda = Cuda()\nwhile True: cuda.alloc(20 * MIB)", limit=4096, GPUSHARE_FAULT=f"{place}:{time_passed}"
+    )
+    told = rig.python("print(Cuda().info()[0] // MIB)", limit=4096)
+    ledger = Ledger(str(rig.ledger))
+    total, parts = ledger.total(), ledger.sum()
+    stays.communicate("\n")
+    if place != "slot-taken" or time_passed == 1:
+        assert died.code == -signal.SIGKILL
+    assert told == [str(4096 - 2 * CONTEXT - 100)]
+    assert total == parts
+
+
+def test_child_keeps_its_parents_memory(rig: Rig) -> None:
+    """Memory of a killed parent counts until its forked child is gone, as it stays on the card that long."""
+    program = """
+    cuda = Cuda()
+    cuda.alloc(1000 * MIB)
+    if os.fork() == 0:
+        print("forked", flush=True)
+        input()
+    else:
+        os.kill(os.getpid(), 9)
+    """
+    process = rig.start(program, limit=4096)
+    assert line(process) == "forked"
+    process.wait(timeout=30)
+    free = "print(Cuda().info()[0] // MIB)"
+    during, on_card = rig.python(free, limit=4096), rig.held()
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.close()
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.read()
+    process.stdout.close()
+    process.stderr.close()
+    for _ in range(200):  # the child is nobody's to wait for
+        if rig.held() == 0:
+            break
+        time.sleep(0.01)
+    assert during == [str(4096 - 2 * CONTEXT - 1000)]
+    assert on_card == 1000 + CONTEXT
+    assert rig.python(free, limit=4096) == [str(4096 - CONTEXT)]
+
+
+def test_child_takes_its_own_place(rig: Rig) -> None:
+    """A forked child that uses the GPU itself has a slot of its own."""
+    told = rig.python(
+        """
+        cuda, ledger = Cuda(), Ledger(sys.argv[1])
+        child = os.fork()
+        if child == 0:
+            cuda.physical(64 * MIB)
+            slots = ledger.slots()
+            print(len(slots), slots[os.getpid()][0] // MIB, flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+        """,
+        rig.ledger,
+    )
+    assert told == ["2", "64"]
+
+
+def test_closed_descriptors_are_opened_again(rig: Rig) -> None:
+    """A program that closes every descriptor it did not open is still counted, once."""
+    told = rig.python(
+        """
+        cuda, ledger = Cuda(), Ledger(sys.argv[1])
+        cuda.alloc(100 * MIB)
+        card = [int(fd) for fd in os.listdir("/proc/self/fd") if "card" in os.path.realpath("/proc/self/fd/" + fd)]
+        for fd in range(3, 2000):
+            if fd not in card:
+                try: os.close(fd)
+                except OSError: pass
+        cuda.alloc(100 * MIB)
+        print(len(ledger.slots()), ledger.total() // MIB)
+        """,
+        rig.ledger,
+    )
+    assert told == ["1", str(CONTEXT + 200)]
+
+
+def test_scribbling_does_not_help(rig: Rig) -> None:
+    """A program that writes zeros over its slot and the total is as large as before at its next request."""
+    told = rig.python(
+        """
+        import mmap
+        cuda = Cuda()
+        cuda.alloc(1000 * MIB)
+        with open(sys.argv[1], "r+b") as f:
+            raw = mmap.mmap(f.fileno(), 0)
+        raw[4096 + 64:4096 + 88] = bytes(24)
+        raw[192 + 24:192 + 32] = bytes(8)
+        frees, code = cuda.fill(cuda.alloc, 2 * MIB)
+        print(2 * len(frees), code)
+        """,
+        rig.ledger,
+        limit=2048,
+    )
+    assert told == [str(2048 - CONTEXT - 1000), "2"]
+
+
+def refusal(rig: Rig, **environment: str) -> str:
+    result = rig.try_python("Cuda()", **environment)
+    assert "cuDevicePrimaryCtxRetain answered 2" in result.err
+    lines = [words for words in result.err.splitlines() if words.startswith("gpushare: ")]
+    assert len(lines) == 1
+    return lines[0]
+
+
+def test_foreign_ledger(rig: Rig) -> None:
+    """A ledger of another tenant is not used: everything is refused, with one line that says why."""
+    rig.python("Cuda()", GPUSHARE_TENANT="one")
+    assert "belongs to another tenant; GPU memory is refused" in refusal(rig, GPUSHARE_TENANT="two")
+
+
+@pytest.mark.parametrize(
+    "start,size,words", [(b"", 1000, "wrong size"), (b"x" * 16, 131072, "damaged or of another version")]
+)
+def test_damaged_ledger(rig: Rig, start: bytes, size: int, words: str) -> None:
+    """A ledger that is short or not a ledger is not used and not mended."""
+    rig.python("Cuda()")
+    rig.ledger.write_bytes((start + rig.ledger.read_bytes()[len(start) :])[:size])
+    assert words in refusal(rig)
+
+
+def test_old_ledger(rig: Rig) -> None:
+    """A ledger from before the machine's last start is not used."""
+    rig.python("Cuda()")
+    raw = bytearray(rig.ledger.read_bytes())
+    raw[16:32] = os.urandom(16)
+    rig.ledger.write_bytes(raw)
+    assert "from before the last restart" in refusal(rig)
+
+
+def test_unreachable_ledger(rig: Rig, tmp_path: Path) -> None:
+    """A ledger that cannot be opened means no GPU memory."""
+    assert "cannot be opened" in refusal(rig, GPUSHARE_LEDGER=str(tmp_path / "none" / "ledger"))
+
+
+def test_nothing_said_is_nothing_granted(rig: Rig) -> None:
+    """Loaded without any limits at all, the library refuses."""
+    result = rig.try_python("Cuda()", limit=None)
+    assert "cuDevicePrimaryCtxRetain answered 2" in result.err
+    assert "there is no" in result.err

@@ -1,0 +1,122 @@
+"""The limits file decides, not the environment; and the agent moves a limit by writing it anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from native.rig import CONTEXT, MIB, Rig, line
+
+CARD0 = "GPU-01a0a0a0-a0a0-a0a0-a0a0-a0a0a0a0a0a0"
+CARD1 = "GPU-02a1a1a1-a1a1-a1a1-a1a1-a1a1a1a1a1a1"
+
+
+def limits(card: str = CARD0, mib: int = 2048, tenant: str = "t1") -> str:
+    gpu = f"gpu {card} limit={mib * MIB} weight=500 context={CONTEXT * MIB}"
+    return f"gpushare 1\ntenant {tenant}\nmode timesharing\n{gpu}\nend\n"
+
+
+@pytest.fixture
+def container(rig: Rig) -> Rig:
+    """As an agent prepares it: limits and a ledger of zeros."""
+    rig.extra = {"GPUSHARE_FOLDER": str(rig.folder)}
+    (rig.folder / "limits").write_text(limits())
+    rig.ledger.write_bytes(bytes(131072))
+    return rig
+
+
+def write(path: Path, text: str) -> None:
+    with path.open("r+") as f:
+        f.write(text)
+        f.truncate()
+
+
+def test_environment_does_not_lift_it(container: Rig) -> None:
+    """What a process exports changes nothing where there is a file."""
+    assert container.python("print(Cuda().info()[1] // MIB)", limit=16000) == ["2048"]
+
+
+def test_devices_are_matched_by_uuid(container: Rig) -> None:
+    """The limit belongs to the card it names, wherever CUDA or NVML count it."""
+    write(container.folder / "limits", limits(CARD1, 1024))
+    told = container.python(
+        """
+        cuda, nvml = Cuda(1), Nvml()
+        print(cuda.info()[1] // MIB, nvml.memory(nvml.device(cuda.uuid())).total // MIB)
+        """
+    )
+    assert told == ["1024", "1024"]
+
+
+def test_other_cards_are_closed(container: Rig) -> None:
+    """A card without a line may not be used."""
+    result = container.try_python("Cuda(1)")
+    assert "cuDevicePrimaryCtxRetain answered 2" in result.err
+    assert f"{CARD1} is not among this container's GPUs" in result.err
+
+
+@pytest.mark.parametrize("mib,expected", [(1024, "2 0 1024"), (4096, "0 2560 4096")])
+def test_limit_moves_while_a_program_runs(container: Rig, mib: int, expected: str) -> None:
+    """A lowered limit takes nothing away but gives no more; a raised one gives at once."""
+    program = """
+    import time
+    cuda = Cuda()
+    cuda.alloc(1000 * MIB)
+    print("there", flush=True)
+    input()
+    time.sleep(0.06)
+    code = cuda.status("cuMemAlloc_v2", c.byref(u64()), size_t(18 * MIB))
+    print(code, *(n // MIB for n in cuda.info()))
+    """
+    process = container.start(program)
+    assert line(process) == "there"
+    write(container.folder / "limits", limits(mib=mib))
+    out, err = process.communicate("\n", timeout=30)
+    assert out.strip() == expected, err
+
+
+def test_half_written_file_changes_nothing(container: Rig) -> None:
+    """While the agent is in the middle of writing, the last whole file stands."""
+    process = container.start(
+        """
+        import time
+        cuda = Cuda()
+        print("there", flush=True)
+        input()
+        time.sleep(0.06)
+        print(cuda.info()[1] // MIB)
+        """
+    )
+    assert line(process) == "there"
+    write(container.folder / "limits", limits(mib=9000)[:40])
+    out, _ = process.communicate("\n", timeout=30)
+    assert out.strip() == "2048"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "gpushare 2\ntenant t\nend\n",
+        limits().replace("end\n", ""),
+        limits().replace("limit=", "limit=x"),
+        limits() + "more\n",
+        limits().replace("mode timesharing", "mode free"),
+        limits().replace("tenant t1\n", ""),
+        limits().replace(CARD0, "GPU-1"),
+    ],
+)
+def test_bad_files_fail_closed(container: Rig, text: str) -> None:
+    """A file that is not understood grants nothing, whatever the environment says."""
+    write(container.folder / "limits", text)
+    result = container.try_python("Cuda()", limit=16000)
+    assert "cuDevicePrimaryCtxRetain answered 2" in result.err
+    assert "GPU memory is refused" in result.err
+
+
+def test_ledger_is_the_agents_to_make(container: Rig) -> None:
+    """Where there is a limits file, a missing ledger is not made by a process."""
+    container.ledger.unlink()
+    assert "cannot be opened" in container.try_python("Cuda()").err
+    assert not container.ledger.exists()

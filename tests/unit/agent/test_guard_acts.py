@@ -1,0 +1,210 @@
+"""The guard: what is done and told when pods hold more GPU memory than they may. Driver and processes are a test's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aliquot.agent.base import Ticket
+from aliquot.agent.devices import ledger
+from aliquot.agent.devices.audit import Policy
+from aliquot.agent.devices.driver import Use
+from aliquot.agent.guard import Guard, Told
+from aliquot.agent.runtimes import orders
+from aliquot.agent.runtimes.podfolder import PodFolder
+from aliquot.agent.slices import Wish
+from aliquot.types import DeviceShare
+from aliquot.units import MIB
+from gpus import A10_MIB, NODE, FakeDriver, book, node
+
+
+@dataclass
+class Scene:
+    """Pods on one A10, and what became of their processes."""
+
+    folder: Path
+    policy: Policy = Policy.KILL_PROCESS
+    driver: FakeDriver = field(default_factory=FakeDriver)
+    tickets: list[Ticket] = field(default_factory=list)
+    told: list[Told] = field(default_factory=list)
+    killed: list[int] = field(default_factory=list)
+    evicted: list[str] = field(default_factory=list)
+    now: float = 0.0
+    homes: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.devices = node(self.folder, self.driver)
+        self.guard = Guard(
+            self.devices,
+            self,
+            lambda: self.tickets,
+            self._tell,
+            self._evict,
+            policy=self.policy,
+            clock=lambda: self.now,
+        )
+
+    def pod(self, uid: str, milli: int, wish: Wish | None = None) -> None:
+        """Start one, as a runtime would: with its files."""
+        share = DeviceShare(index=0, milli=milli)
+        orders.inject(self.devices.injection(NODE, [share], wish or Wish(), uid), PodFolder(self.folder / uid))
+        self.tickets.append(Ticket(uid, "runai-team-a", f"{uid}-0-0", NODE, (share,)))
+
+    def holds(self, uid: str, pid: int, mib: int) -> None:
+        self.homes[pid] = uid
+        kept = tuple(use for use in self.driver.used if use.pid != pid)
+        self.driver.used = (*kept, Use("GPU-a", pid, mib * MIB)) if mib else kept
+
+    async def looks(self, times: int, seconds: float = 1.0) -> None:
+        for _ in range(times):
+            await self.guard.look()
+            self.now += seconds
+
+    def limit(self, uid: str) -> int:
+        return ledger.read_limits(self.devices.fences.of(uid) / "limits")["GPU-a"].limit // MIB
+
+    def owners(self, pids: object) -> dict[int, str]:
+        return self.homes
+
+    def end_process(self, uid: str, pid: int) -> bool:
+        self.killed.append(pid)
+        self.holds(uid, pid, 0)
+        return True
+
+    async def _tell(self, told: Told) -> None:
+        self.told.append(told)
+
+    async def _evict(self, ticket: Ticket) -> None:
+        self.evicted.append(ticket.uid)
+
+
+async def test_who_keeps_to_its_slice_is_left_alone(tmp_path: Path) -> None:
+    """F2: a greedy program that stops at its slice is neither touched nor told of."""
+    scene = Scene(tmp_path)
+    scene.pod("x", 300)
+    scene.holds("x", 1, 6908)
+
+    await scene.looks(10)
+
+    assert (scene.killed, scene.told) == ([], [])
+
+
+async def test_who_goes_around_the_fence_is_stopped(tmp_path: Path) -> None:
+    """F6: a process that holds more than the slice is ended at the third look; the neighbour never notices."""
+    scene = Scene(tmp_path)
+    scene.pod("x", 300)
+    scene.pod("y", 500)
+    scene.holds("x", 1, 9000)
+    scene.holds("y", 2, 11514)
+
+    await scene.looks(2)
+    assert scene.killed == []
+    await scene.looks(3)
+
+    assert scene.killed == [1]
+    (told,) = scene.told
+    assert (told.ticket.uid, told.reason) == ("x", "GPUMemoryOverrun")
+    assert told.message == "holds 9000 MiB of GPU memory on GPU-a; its limit is 6908 MiB; its process was killed"
+
+
+async def test_a_whole_gpu_has_no_other_limit(tmp_path: Path) -> None:
+    """Who has a whole GPU may fill it."""
+    scene = Scene(tmp_path)
+    scene.pod("x", 1000)
+    scene.holds("x", 1, A10_MIB)
+
+    await scene.looks(5)
+
+    assert scene.killed == []
+
+
+async def test_a_warning_is_said_once(tmp_path: Path) -> None:
+    """With the policy `warn` nothing is ended, and an overrun that goes on is told once."""
+    scene = Scene(tmp_path, Policy.WARN)
+    scene.pod("x", 300)
+    scene.holds("x", 1, 9000)
+
+    await scene.looks(6)
+
+    assert (scene.killed, len(scene.told)) == ([], 1)
+
+
+async def test_a_pod_may_be_evicted(tmp_path: Path) -> None:
+    """With the policy `evict` the pod is stopped as a whole."""
+    scene = Scene(tmp_path, Policy.EVICT)
+    scene.pod("x", 300)
+    scene.holds("x", 1, 9000)
+
+    await scene.looks(3)
+
+    assert (scene.killed, scene.evicted) == ([], ["x"])
+
+
+async def test_a_borrower_gives_back(tmp_path: Path) -> None:
+    """F12: request 0.25, limit 0.8; when the neighbour uses its part the borrower's process is ended, not its pod."""
+    scene = Scene(tmp_path)
+    scene.pod("borrower", 250, Wish(limit_milli=800))
+    scene.holds("borrower", 1, 18000)
+    await scene.looks(5)
+    assert (scene.limit("borrower"), scene.killed) == (18422, [])
+
+    scene.pod("owner", 500)
+    await scene.looks(1)
+    assert scene.limit("borrower") == A10_MIB - 11514  # no more than is left, from the first look on
+    await scene.looks(2)
+
+    assert (scene.killed, scene.evicted) == ([1], [])
+    assert scene.limit("owner") == 11514
+
+
+async def test_an_idle_owner_lends_again(tmp_path: Path) -> None:
+    """A neighbour that has started long ago and has no process on the card lends what it does not use."""
+    scene = Scene(tmp_path)
+    scene.pod("borrower", 250, Wish(limit_milli=800))
+    scene.pod("notebook", 500)
+    await scene.looks(1)
+    assert scene.limit("borrower") == A10_MIB - 11514
+
+    await scene.looks(2, seconds=60.0)
+
+    assert scene.limit("borrower") == 18422
+
+
+async def test_limits_without_growth_stay(tmp_path: Path) -> None:
+    """Where nobody may grow no limits file is ever written again."""
+    scene = Scene(tmp_path)
+    scene.pod("x", 300)
+    file = scene.devices.fences.of("x") / "limits"
+    before = file.stat().st_mtime_ns
+
+    await scene.looks(3)
+
+    assert file.stat().st_mtime_ns == before
+
+
+async def test_a_refusal_is_told(tmp_path: Path) -> None:
+    """Who runs into its limit finds it in its events, with figures, once for each time it was looked at."""
+    scene = Scene(tmp_path)
+    scene.pod("x", 300)
+    scene.holds("x", 1, 6900)
+    (scene.devices.fences.of("x") / "ledger").write_bytes(book(refusals=2, asked=20 * MIB))
+
+    await scene.looks(3)
+
+    (told,) = scene.told
+    assert (told.reason, told.message) == (
+        "GPUMemoryLimit",
+        "GPU memory limit 6908 MiB reached (used 6900, asked 20)",
+    )
+
+
+async def test_a_platform_that_is_started_again_knows_the_limits(tmp_path: Path) -> None:
+    """A new guard holds pods that were started before it to the limits they were given."""
+    scene = Scene(tmp_path)
+    scene.pod("x", 250, Wish(limit_milli=800))
+    scene.holds("x", 1, 20000)
+    again = Scene(tmp_path, tickets=scene.tickets, driver=scene.driver, homes=scene.homes)
+
+    await again.looks(3)
+
+    assert again.killed == [1]
