@@ -3,6 +3,8 @@
  * when its largest node does not fit (nodes may use each other's memory, so their sum would refuse too much), and
  * after a launch what was reserved is counted. Programs whose
  * graphs do not allocate pay one load and one branch per launch. */
+#include "graph.h"
+
 #include <pthread.h>
 
 #include "account.h"
@@ -117,4 +119,9 @@ EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device) {
     CUresult result = CALL(cuDeviceGraphMemTrim, device);
     pools_settle(device_index(device));
     return result;
+}
+
+void graph_forked(void) {
+    pthread_mutex_init(&lock, NULL);
+    table_clear(&needs);
 }

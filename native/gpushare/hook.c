@@ -14,6 +14,7 @@
 #include "account.h"
 #include "context.h"
 #include "gate.h"
+#include "graph.h"
 #include "log.h"
 #include "memory.h"
 #include "pool.h"
@@ -130,6 +131,7 @@ static void forked(void) {
     pools_forked();
     vmm_forked();
     context_forked();
+    graph_forked();
     gate_forked();
 }
 

@@ -1,5 +1,6 @@
-/* cuMemAlloc and its relatives. The driver rounds: up to 1 MiB in steps of 512 bytes, packed into 2 MiB blocks; above
- * that in steps of 2 MiB. We charge what it holds, not what was asked. */
+/* cuMemAlloc and its relatives. The driver rounds: below 2 MiB in steps of 512 bytes, packed into 2 MiB blocks (a piece
+ * of 1.2 MiB shares its block's rest with smaller ones); from there on whole blocks that nobody shares. Seen on an
+ * H200: what it holds is exactly the number of blocks in use. We charge that, not what was asked. */
 #define _GNU_SOURCE
 #include "memory.h"
 
@@ -57,7 +58,7 @@ static void refund_small(int index, uint64_t pointer, uint64_t bytes) {
 }
 
 static struct record plan(int index, uint64_t bytes, bool soft) {
-    struct record r = {.device = index, .kind = soft ? SOFT : bytes <= MIB ? SMALL : WHOLE};
+    struct record r = {.device = index, .kind = soft ? SOFT : bytes < BLOCK ? SMALL : WHOLE};
     r.bytes = r.kind == SMALL ? round_up(bytes, 512) : round_up(bytes, BLOCK);
     return r;
 }

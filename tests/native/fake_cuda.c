@@ -213,7 +213,7 @@ EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t n) {
     NEED(current, 201);
     NEED(p && n, CUDA_ERROR_INVALID_VALUE);
     uint64_t key;
-    if (n <= MIB) {
+    if (n < BLOCK) {
         NEED(pack(up(n, 512), &key), 2);
         keep(key, up(n, 512), current->card, PACKED);
     } else {

@@ -16,8 +16,8 @@ MS = 1_000_000
 class Tenant(c.Structure):
     _fields_ = [
         ("name", c.c_char * 64), ("weight", c.c_uint32), ("strict", c.c_uint32), ("vtime", c.c_uint64),
-        ("held", c.c_uint64), ("active", c.c_uint64), ("period", c.c_uint64), ("spent", c.c_uint64), ("waiting", c.c_uint32),
-        ("waits_for_work", c.c_int32), ("futex", c.c_uint32), ("unused", c.c_uint32 * 5),
+        ("held", c.c_uint64), ("active", c.c_uint64), ("period", c.c_uint64), ("spent", c.c_uint64),
+        ("waiting", c.c_uint32), ("waits_for_work", c.c_int32), ("futex", c.c_uint32), ("unused", c.c_uint32 * 5),
     ]  # fmt: skip
 
 

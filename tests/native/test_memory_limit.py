@@ -104,7 +104,7 @@ def test_memory_nobody_announced_counts(rig: Rig) -> None:
     assert told == ["2", str(2048 - CONTEXT - 1024)]
 
 
-@pytest.mark.parametrize("bytes_each", [1, 512, 100_000, 349_697, 524_800, 700_000, 1_048_576])
+@pytest.mark.parametrize("bytes_each", [1, 512, 100_000, 349_697, 524_800, 700_000, 1_048_576, 1_300_000])
 def test_small_pieces_end_at_the_limit(rig: Rig, bytes_each: int) -> None:
     """Pieces that pack badly into the driver's blocks get no block beyond the limit, and use the last one up."""
     told = rig.python(

@@ -1,0 +1,7 @@
+/* Graphs that allocate. See graph.c. */
+#ifndef GPUSHARE_GRAPH_H
+#define GPUSHARE_GRAPH_H
+
+void graph_forked(void);
+
+#endif
