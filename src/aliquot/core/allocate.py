@@ -9,15 +9,16 @@ from aliquot.core.jobs import BOUND, PENDING, RESERVED, JobState, Member, satisf
 from aliquot.core.outcome import Outcome
 from aliquot.core.room import counted
 from aliquot.core.scene import Scene
-from aliquot.core.turns import Turns
+from aliquot.core.turns import Batch, Turns
 
 
-def allocate(scene: Scene, jobs: Sequence[JobState], outcome: Outcome) -> list[JobState]:
+def allocate(scene: Scene, batches: Sequence[Batch], outcome: Outcome) -> list[Batch]:
     """Give what is free to those whose turn it is. Returns who still waits."""
     placer = scene.placer
-    waiting: list[JobState] = []
-    turns = Turns(jobs, placer.asks)
-    while job := turns.pop():
+    waiting: list[Batch] = []
+    turns = Turns(batches, placer.asks)
+    while batch := turns.pop():
+        job = batch.head
         why, failed = "", None
         for members in job.options() if job.source.groups else (job.next_tasks(),):
             if not gate.passes(job.queue, placer.least(members), job.fixed):
@@ -26,14 +27,12 @@ def allocate(scene: Scene, jobs: Sequence[JobState], outcome: Outcome) -> list[J
                 why = "room" if placer.failed is not None else "gate"
                 failed = placer.failed or failed
             else:
-                turns.touch(job.queue)
-                if len(job.members) > 1 and job.next_tasks():
-                    turns.push(job)
+                turns.served(batch)
                 break
         else:
             if why:  # else too few of its tasks exist
-                outcome.note(job, "allocate", why, failed)
-            waiting.append(job)
+                outcome.note(batch, "allocate", why, failed)
+            waiting.append(batch)
     return waiting
 
 

@@ -95,14 +95,15 @@ def _run(scene: Scene, jobs: list[Job], outcome: Outcome) -> list[Job]:
     came = scene.admit(jobs)
     keep_promises(scene)
     steps = scene.policy.steps
-    waiting: list[JobState] = _ready(scene, came, outcome)
+    waiting = scene.batches(_ready(scene, came, outcome))
     if "allocate" in steps:
         waiting = allocate(scene, waiting, outcome)
     move = displace_newest if scene.policy.victims == "newest" else displace
     for step in ("consolidate", "reclaim", "preempt"):
         if step in steps and waiting:
             waiting = move(scene, waiting, step, outcome)
-    return [job.source for job in waiting if not job.present]  # who has something here stays here
+    # Who has something here stays here.
+    return [job.source for batch in waiting for job in batch.left() if not job.present]
 
 
 def _ready(scene: Scene, jobs: list[JobState], outcome: Outcome) -> list[JobState]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from aliquot.core.jobs import BOUND, RESERVED, JobState, Member
 from aliquot.core.plan import Bind, Eviction, Place, Plan, Refusal, Reservation, Verdict
 from aliquot.core.scene import Scene
+from aliquot.core.turns import Batch
 from aliquot.core.why import Why
 
 INCOMPLETE = Refusal("incomplete", Verdict.NOT_NOW, "too few of its tasks exist yet to start together")
@@ -20,7 +21,7 @@ class Outcome:
     def __init__(self) -> None:
         self._stopped: dict[Member, tuple[str, str]] = {}  # by whom, by which rule
         self._refusals: dict[str, list[Refusal]] = {}
-        self._notes: dict[JobState, list[Note]] = {}
+        self._notes: dict[Batch, list[Note]] = {}
 
     def stop(self, members: Iterable[Member], by: JobState | None, rule: str) -> None:
         for member in members:
@@ -29,8 +30,9 @@ class Outcome:
     def refuse(self, job: str, refusal: Refusal) -> None:
         self._refusals.setdefault(job, []).append(refusal)
 
-    def note(self, job: JobState, step: str, what: str, about: object = None) -> None:
-        self._notes.setdefault(job, []).append((step, what, about))
+    def note(self, batch: Batch, step: str, what: str, about: object = None) -> None:
+        """What stood in the way of all that are left of a batch."""
+        self._notes.setdefault(batch, []).append((step, what, about))
 
     def plan(self, scenes: Iterable[Scene]) -> Plan:
         scenes = list(scenes)
@@ -64,20 +66,23 @@ class Outcome:
 
     def _told(self, scenes: list[Scene]) -> dict[str, tuple[Refusal, ...]]:
         """Why each job that still has tasks to start waits."""
-        told = dict(self._refusals)
+        told = {name: tuple(refusals) for name, refusals in self._refusals.items()}
         for scene in scenes:
             why = Why(scene)
-            for job in scene.jobs:
-                if not (job.waits and job.waiting()):
+            for batch, notes in self._notes.items():
+                if batch.at == len(batch.jobs) or scene.tree.queues.get(batch.head.queue.name) is not batch.head.queue:
                     continue
-                reasons = told.setdefault(job.name, [])
-                for note in self._notes.get(job, ()):
-                    one = why.refusal(job, *note)
-                    if all(one.text != other.text for other in reasons):  # a full queue stops every step alike
-                        reasons.append(one)
-                if not reasons:
-                    reasons.append(INCOMPLETE if not job.next_tasks() else NOT_TRIED)
-        return {name: tuple(told[name]) for name in sorted(told)}
+                reasons: dict[str, Refusal] = {}
+                for note in notes:
+                    one = why.refusal(batch.head, *note)
+                    reasons.setdefault(one.text, one)  # a full queue stops every step alike
+                for job in batch.left():
+                    if job.waiting():
+                        told[job.name] = (*told.get(job.name, ()), *reasons.values())
+            for job in scene.jobs:
+                if job.waits and job.name not in told and job.waiting():
+                    told[job.name] = (INCOMPLETE if not job.next_tasks() else NOT_TRIED,)
+        return {name: told[name] for name in sorted(told)}
 
 
 def _because(rule: str, by: str, to: Place | None) -> str:

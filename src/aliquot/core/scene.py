@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from aliquot.core.jobs import ABSENT, PENDING, RUNNING, STOPPED, STUCK, JobState, Member
@@ -14,6 +14,7 @@ from aliquot.core.room import Room
 from aliquot.core.tenants import Costs, Tenants
 from aliquot.core.topology import Topologies
 from aliquot.core.tree import Tree
+from aliquot.core.turns import Batch
 
 _GONE = (TaskState.SUCCEEDED, TaskState.FAILED)
 
@@ -94,6 +95,24 @@ class Scene:
         self.room.open()
         self._sum(came)
         return came
+
+    def signature(self, job: JobState, members: Sequence[Member]) -> tuple[object, ...]:
+        """What makes two requests of one queue alike: whatever becomes of one would become of the other."""
+        source = job.source
+        kind = self.placer.kind
+        kinds = (kind(members[0]).id,) if len(members) == 1 else tuple(kind(member).id for member in members)
+        if len(job.members) == len(members) and not source.groups and source.closeness is None:
+            return (kinds, job.fixed, source.priority, source.created if source.preemption_delay else 0)
+        if job.present or source.preemption_delay:
+            return (source.name,)
+        return (kinds, job.fixed, source.priority, len(job.members), source.closeness, source.groups, source.min_groups)
+
+    def batches(self, jobs: Iterable[JobState]) -> list[Batch]:
+        """Waiting jobs that are alike, together."""
+        found: dict[object, list[JobState]] = {}
+        for job in jobs:
+            found.setdefault((job.queue.name, self.signature(job, job.next_tasks())), []).append(job)
+        return [Batch(sorted(alike, key=JobState.order) if len(alike) > 1 else alike) for alike in found.values()]
 
     def close(self) -> None:
         """Let go of everything: jobs and their tasks know each other, and would wait for the collector of garbage."""
