@@ -31,22 +31,25 @@ def allocate(scene: Scene, batches: Sequence[Batch], outcome: Outcome) -> list[B
                 break
         else:
             if why:  # else too few of its tasks exist
-                outcome.note(batch, "allocate", why, failed)
+                outcome.note(scene, batch, "allocate", why, failed)
             waiting.append(batch)
     return waiting
 
 
-def keep_promises(scene: Scene) -> None:
-    """Places that an earlier plan promised are held; who can start there, or anywhere else now, starts."""
-    jobs: dict[JobState, list[Member]] = {}
-    for member in scene.promised:
-        if _hold(scene, member):
-            jobs.setdefault(member.job, []).append(member)
-        else:
-            member.job.waits = True
-    scene.promised = []
-    for job, members in sorted(jobs.items(), key=lambda item: item[0].order()):
+def keep_promises(scene: Scene) -> list[JobState]:
+    """Places that an earlier plan promised are held; who can start there, or anywhere else now, starts. Returns jobs
+    whose promise cannot be kept, and that wait like others."""
+    void: list[JobState] = []
+    held: dict[JobState, list[Member]] = {}
+    for job, members in sorted(scene.promised.items(), key=lambda item: item[0].name):
+        kept = [member for member in members if _hold(scene, member)]
+        if kept:
+            held[job] = kept
+        if len(kept) < len(members):
+            void.append(job)
+    for job, members in sorted(held.items(), key=lambda item: item[0].order()):
         _start(scene, job, members)
+    return void
 
 
 def _hold(scene: Scene, member: Member) -> bool:

@@ -20,13 +20,13 @@ from contextlib import contextmanager
 
 from aliquot.core.allocate import allocate, keep_promises
 from aliquot.core.displace import displace
-from aliquot.core.jobs import JobState
 from aliquot.core.model import DEFAULT_POOL, Job, Policy, Snapshot, TaskState
 from aliquot.core.newest import displace_newest
 from aliquot.core.outcome import Outcome
-from aliquot.core.plan import Plan, Refusal, Verdict
+from aliquot.core.plan import Plan
 from aliquot.core.scene import Scene
 from aliquot.core.stale import stop_stale_gangs
+from aliquot.core.turns import Batch
 
 _HOLDING = (TaskState.RUNNING, TaskState.RESERVED, TaskState.RELEASING, TaskState.EVICTED)
 _DEFAULT = Policy()
@@ -93,9 +93,15 @@ def _routes(jobs: list[Job], snapshot: Snapshot, names: list[str]) -> dict[str, 
 def _run(scene: Scene, jobs: list[Job], outcome: Outcome) -> list[Job]:
     """All steps for these jobs in one pool. Returns who still waits."""
     came = scene.admit(jobs)
-    keep_promises(scene)
-    steps = scene.policy.steps
-    waiting = scene.batches(_ready(scene, came, outcome))
+    void = keep_promises(scene)
+    ready = {**dict.fromkeys(scene.ready(came)), **dict.fromkeys(job for job in void if job.next_tasks())}
+    return run_steps(scene, scene.batches(ready), outcome)
+
+
+def run_steps(scene: Scene, batches: list[Batch], outcome: Outcome) -> list[Job]:
+    """Steps 2 to 5."""
+    outcome.tried(scene, batches)
+    steps, waiting = scene.policy.steps, batches
     if "allocate" in steps:
         waiting = allocate(scene, waiting, outcome)
     move = displace_newest if scene.policy.victims == "newest" else displace
@@ -104,24 +110,3 @@ def _run(scene: Scene, jobs: list[Job], outcome: Outcome) -> list[Job]:
             waiting = move(scene, waiting, step, outcome)
     # Who has something here stays here.
     return [job.source for batch in waiting for job in batch.left() if not job.present]
-
-
-def _ready(scene: Scene, jobs: list[JobState], outcome: Outcome) -> list[JobState]:
-    """Those that could start if there were room."""
-    for job in scene.homeless:
-        text = f"project {job.queue} does not exist" if job.queue else "its namespace belongs to no project"
-        outcome.refuse(job.name, Refusal("no-project", Verdict.NEVER, text))
-    scene.homeless = []
-    ready = []
-    for state in jobs:
-        if not state.waits:
-            continue
-        if scene.claims is not None:
-            missing = [claim for claim in state.source.claims if claim not in scene.claims]
-            if missing:
-                text = f"volume claim {missing[0]} does not exist; create it and this starts"
-                outcome.refuse(state.name, Refusal("claim-missing", Verdict.NOT_NOW, text))
-                continue
-        if state.next_tasks():
-            ready.append(state)
-    return ready

@@ -43,7 +43,7 @@ def displace(scene: Scene, batches: Sequence[Batch], step: str, outcome: Outcome
                 failed.add(key)
         else:
             if rule is not None and why != "gate":  # which was told already
-                outcome.note(batch, step, why or "no-arrangement", rule)
+                outcome.note(scene, batch, step, why or "no-arrangement", rule)
             waiting.append(batch)
     return waiting
 

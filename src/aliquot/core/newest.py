@@ -52,7 +52,7 @@ def displace_newest(scene: Scene, batches: Sequence[Batch], step: str, outcome: 
                 turns.served(batch, again=False)
                 continue
             failed.add(key)
-        outcome.note(batch, step, why or "no-arrangement", rule)
+        outcome.note(scene, batch, step, why or "no-arrangement", rule)
         waiting.append(batch)
     return waiting
 

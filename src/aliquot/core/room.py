@@ -326,6 +326,10 @@ class Room:
                 member.state = BOUND
         self._hopeless = hopeless
 
+    def touched(self) -> list[Member]:
+        """Whom something happened to in this cycle."""
+        return list(dict.fromkeys(member for _, member, _ in self._log))
+
     def since(self, mark: Mark) -> list[Member]:
         """Whom something happened to since the mark, once each, in order."""
         return list(dict.fromkeys(member for _, member, _ in self._log[mark[0] :]))

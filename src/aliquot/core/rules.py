@@ -180,7 +180,7 @@ class Reclaim(Rule):
             amount, largest = sides.get(theirs, (0, 0))
             sides[theirs] = (
                 amount + tenants.amount.get(leaf, 0),
-                max(largest, tenants.largest.get(leaf, 0)),
+                max(largest, tenants.largest(leaf)),
             )
         for theirs, (amount, largest) in sides.items():
             keep = self.may_keep(theirs)
@@ -237,7 +237,8 @@ class Preempt(Rule):
         queue = self.job.queue
         if self.job.fixed and not all(within(one.fixed, self.asked, one.quota) for one in queue.path):
             return "over-quota"
-        if tenants.lowest.get(queue, self.job.source.priority) >= self.job.source.priority:
+        lowest = tenants.lowest(queue)
+        if lowest is None or lowest >= self.job.source.priority:
             return "no-lower-priority"
         return None if self.scene.room.free + tenants.amount[queue] >= self.asked[0] else "nothing-to-preempt"
 
