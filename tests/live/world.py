@@ -83,7 +83,9 @@ class World:
     async def submit(self, name: str, gpu: int = 1000, project: str = "a", *, pod: bool = False, **spec: Any) -> None:
         """A workload; with its pod where no loop makes it."""
         wanted = WorkloadSpec(image="python", compute=Compute(gpu=gpu), **spec)
-        made = await self.store.create(Workload(metadata=Metadata(name=name, namespace=f"runai-{project}"), spec=wanted))
+        made = await self.store.create(
+            Workload(metadata=Metadata(name=name, namespace=f"runai-{project}"), spec=wanted)
+        )
         if pod:
             await self.store.create(pod_of(made, project))
 
@@ -180,6 +182,10 @@ class Mortal:
         self._body, self._left = body, writes
         self.dead = asyncio.Event()
         self.written: list[tuple[str, str, str]] = []  # what was done to which object
+
+    async def died(self) -> None:
+        async with asyncio.timeout(30):
+            await self.dead.wait()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._body, name)

@@ -120,7 +120,7 @@ class Oracle:
         for units in self._sets_of_units(victims):
             if not units or not (owed or self._bounded(ground, asked, units)):
                 continue
-            if fair and not self._fair(ground, job, asked, units):
+            if not (self._fair if fair else self._within_itself)(ground, job, asked, units):
                 continue
             if found := self._try(job, tasks, units):
                 return found
@@ -177,6 +177,18 @@ class Oracle:
                 high = held / due if due else float("inf") if held else 0.0
                 low = (ground.used[theirs_name][r] - taken[r]) / self.shares[theirs_name][r]
                 if high > 1 and self.policy.saturation_multiplier * high >= low:
+                    return False
+        return True
+
+    def _within_itself(self, ground: Ground, job: Job, asked: Amount, units: Sequence[Unit]) -> bool:
+        """A queue that makes room inside itself does not grow by it beyond its share."""
+        freed = added(
+            ground.amount(task, ground.spots[victim.name, task.name]) for victim, tasks in units for task in tasks
+        )
+        for queue in ground.path(job.queue):
+            for r in range(3):
+                held = ground.used[queue.name][r] - freed[r] + asked[r]
+                if asked[r] > freed[r] and held > self.shares[queue.name][r]:
                     return False
         return True
 

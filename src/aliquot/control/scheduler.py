@@ -154,7 +154,7 @@ class Scheduler:
         )
 
     async def _release(self, kept: set[tuple[str, str]]) -> None:
-        """Take back promises that the plan did not repeat; those that it kept went with the binding."""
+        """Take back promises that the plan did not repeat; those that it kept are done with once the pod is bound."""
         for job, task in self._picture.promised():
             if (job, task) in kept:
                 continue
@@ -169,7 +169,7 @@ class Scheduler:
             return
         shares = [DeviceShare(index=s.index, milli=s.milli, memory_mib=s.memory_mib) for s in bind.shares]
         change = {
-            "metadata": {"annotations": {labels.DEVICES: shares_text(shares), labels.PROMISED: None}},
+            "metadata": {"annotations": {labels.DEVICES: shares_text(shares)}},
             "spec": {"nodeName": bind.node},
         }
         # Assumed before it is written: the picture may show it before the answer comes.

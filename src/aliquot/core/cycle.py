@@ -35,12 +35,12 @@ _SAME: Mapping[str, Policy] = {}
 
 def plan(snapshot: Snapshot, policy: Policy = _DEFAULT, now: float = 0, policies: Mapping[str, Policy] = _SAME) -> Plan:
     """Decide. `policies` holds for the node pools it names instead of `policy`."""
-    with _no_collection():
+    with no_collection():
         return _plan(snapshot, policy, now, policies)
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """All that a plan allocates lives until it is done: to look for garbage meanwhile would double its time."""
     enabled = gc.isenabled()
     gc.disable()

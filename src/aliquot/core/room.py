@@ -186,6 +186,34 @@ class Room:
             if node.now is not node.soon:
                 node.take(node.now, request.cpu, request.memory, member.rows)
 
+    def enter(self, member: Member, sign: int) -> None:
+        """Somebody who is there, once the nodes are sorted; with sign -1 somebody who is gone."""
+        assert member.home is not None
+        node, rows, _ = member.home
+        request = member.task.request
+        old, old_cpu = self._keys(node)
+        if sign > 0:
+            self.put(member)
+        else:
+            if member.state == STOPPED:
+                node.give(node.part(), request.cpu, request.memory, rows)
+            else:
+                node.give(node.soon, request.cpu, request.memory, rows)
+                if node.now is not node.soon:
+                    node.give(node.now, request.cpu, request.memory, rows)
+            node.join()
+        if member.state != STOPPED:
+            self._changed(node, old, old_cpu, rows, -sign)
+        if self.neighbours.watched:
+            self.neighbours.enter(member, sign)
+        self._hopeless = {}
+
+    def rest(self) -> None:
+        """After a trial that was taken back whole."""
+        for node in dict.fromkeys(self.gained):
+            node.join()
+        self.gained.clear()
+
     def place(self, member: Member, kind: Kind, node: NodeState, promise: bool = False) -> None:
         """Give a task its place: from now on, or (`promise`, or where it cannot start yet) as soon as it is free."""
         soon, now = node.soon, node.now

@@ -74,6 +74,16 @@ class NodeState:
             self.now = self.soon.copy()
         return self.now
 
+    def join(self) -> None:
+        """One view again, where the two do not differ any more."""
+        now, soon = self.now, self.soon
+        if now is not soon and (
+            now.milli == soon.milli
+            and now.mib == soon.mib
+            and (now.cpu, now.memory, now.pods) == (soon.cpu, soon.memory, soon.pods)
+        ):
+            self.now = soon
+
     def take(self, view: View, cpu: int, memory: int, rows: Iterable[Row]) -> None:
         view.cpu -= cpu
         view.memory -= memory

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from aliquot.core.jobs import ABSENT, PENDING, RUNNING, STOPPED, STUCK, JobState, Member
 from aliquot.core.kinds import Kinds
-from aliquot.core.model import DEFAULT_POOL, GPU, Amount, Job, Policy, Snapshot, Task, TaskState
+from aliquot.core.model import DEFAULT_POOL, GPU, NOTHING, Amount, Job, Policy, Snapshot, Task, TaskState
 from aliquot.core.offers import Ledger
 from aliquot.core.place import Placer
 from aliquot.core.plan import Refusal, Verdict
@@ -31,6 +31,7 @@ class Scene:
         kinds = Kinds(self.room.nodes)
         self.placer = Placer(self.room, kinds, Topologies(snapshot.topologies, self.room.nodes))
         self.jobs: list[JobState] = []
+        self._all: Amount = NOTHING
         self.costs = Costs()
         self.ledgers: dict[object, Ledger] = {}  # of the solver, which go on from job to job
         self.gangs: dict[str, JobState] = {}  # jobs of several tasks
@@ -173,7 +174,12 @@ class Scene:
                         queue.fixed[r] += leaf.fixed[r]
         else:
             self._count_waiting()
-        self.tree.settle(self._total(), self.policy)
+        self._all = self._total()
+        self.share_out()
+
+    def share_out(self) -> None:
+        """See what everybody is due."""
+        self.tree.settle(self._all, self.policy)
 
     def _count_waiting(self) -> None:
         for leaf in self.tree.leaves:

@@ -152,6 +152,9 @@ class Costs:
             self._known[member] = found
         return found
 
+    def forget(self, member: Member) -> None:
+        self._known.pop(member, None)
+
     def of(self, members: Sequence[Member], order: tuple[int, ...] | None = None) -> Cost:
         """Fewest tasks, fewest GPUs, lowest priority, least work lost, newest; or in another order."""
         if len(members) == 1:
