@@ -94,8 +94,11 @@ def _node_types(pods: list[Pod], project: Project | None) -> tuple[str, ...]:
 
 def _task(pod: Pod, assumed: Assumed, types: tuple[str, ...]) -> Task:
     node, shares = _place(pod, assumed)
+    request = _request(pod)
     state = TaskState.PENDING
     promised = promise_of(pod) if not node else None
+    if promised is not None and len(promised[1]) != request.devices:
+        promised = None  # not a place for this pod, whoever wrote it
     if node and (pod.metadata.deleted is not None or notice_of(pod) is not None):
         state = TaskState.RELEASING
     elif node:
@@ -104,7 +107,7 @@ def _task(pod: Pod, assumed: Assumed, types: tuple[str, ...]) -> Task:
         state, (node, shares) = TaskState.RESERVED, promised
     return Task(
         name=pod.metadata.name,
-        request=_request(pod),
+        request=request,
         state=state,
         node=node,
         shares=shares,

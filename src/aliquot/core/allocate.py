@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from aliquot.core import gate
 from aliquot.core.jobs import BOUND, PENDING, RESERVED, JobState, Member, satisfied
@@ -36,12 +36,13 @@ def allocate(scene: Scene, batches: Sequence[Batch], outcome: Outcome) -> list[B
     return waiting
 
 
-def keep_promises(scene: Scene) -> list[JobState]:
+def keep_promises(scene: Scene, jobs: Iterable[JobState]) -> list[JobState]:
     """Places that an earlier plan promised are held; who can start there, or anywhere else now, starts. Returns jobs
     whose promise cannot be kept, and that wait like others."""
     void: list[JobState] = []
     held: dict[JobState, list[Member]] = {}
-    for job, members in sorted(scene.promised.items(), key=lambda item: item[0].name):
+    for job in sorted(jobs, key=lambda job: job.name):
+        members = scene.promised[job]
         kept = [member for member in members if _hold(scene, member)]
         if kept:
             held[job] = kept

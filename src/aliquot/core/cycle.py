@@ -93,13 +93,15 @@ def _routes(jobs: list[Job], snapshot: Snapshot, names: list[str]) -> dict[str, 
 def _run(scene: Scene, jobs: list[Job], outcome: Outcome) -> list[Job]:
     """All steps for these jobs in one pool. Returns who still waits."""
     came = scene.admit(jobs)
-    void = keep_promises(scene)
+    void = keep_promises(scene, [job for job in came if job in scene.promised] if scene.promised else [])
     ready = {**dict.fromkeys(scene.ready(came)), **dict.fromkeys(job for job in void if job.next_tasks())}
-    return run_steps(scene, scene.batches(ready), outcome)
+    waiting = run_steps(scene, scene.batches(ready), outcome)
+    # Who has something here stays here.
+    return [job.source for batch in waiting for job in batch.left() if not job.present]
 
 
-def run_steps(scene: Scene, batches: list[Batch], outcome: Outcome) -> list[Job]:
-    """Steps 2 to 5."""
+def run_steps(scene: Scene, batches: list[Batch], outcome: Outcome) -> list[Batch]:
+    """Steps 2 to 5. Returns who still waits."""
     outcome.tried(scene, batches)
     steps, waiting = scene.policy.steps, batches
     if "allocate" in steps:
@@ -108,5 +110,4 @@ def run_steps(scene: Scene, batches: list[Batch], outcome: Outcome) -> list[Job]
     for step in ("consolidate", "reclaim", "preempt"):
         if step in steps and waiting:
             waiting = move(scene, waiting, step, outcome)
-    # Who has something here stays here.
-    return [job.source for batch in waiting for job in batch.left() if not job.present]
+    return waiting

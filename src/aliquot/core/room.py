@@ -175,6 +175,7 @@ class Room:
         """Somebody who is there already, before the nodes are sorted."""
         node, task = member.node, member.task
         assert node is not None
+        node.tenants[member] = None
         request = task.request
         if member.state == STOPPED:
             node.take(node.part(), request.cpu, request.memory, member.rows)
@@ -202,6 +203,7 @@ class Room:
                 if node.now is not node.soon:
                     node.give(node.now, request.cpu, request.memory, rows)
             node.join()
+            del node.tenants[member]
         if member.state != STOPPED:
             self._changed(node, old, old_cpu, rows, -sign)
         if self.neighbours.watched:
@@ -242,6 +244,7 @@ class Room:
         self._changed(node, old, old_cpu, rows, -1)
         member.state, member.node, member.rows = state, node, rows
         member.amount = counted(kind, node, rows)
+        node.tenants[member] = None
         member.job.queue.hold(member.amount, member.job.fixed)
         if self.neighbours.watched:
             self.neighbours.enter(member)
@@ -373,6 +376,8 @@ class Room:
         member.job.queue.hold(member.amount, member.job.fixed, -1)
         if self.neighbours.watched:
             self.neighbours.leave(member)
+        if member.home is None or member.home[0] is not node:
+            del node.tenants[member]
         if member.home is None:
             member.state, member.node, member.rows = PENDING, None, ()
         else:

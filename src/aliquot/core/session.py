@@ -95,7 +95,7 @@ class Session:
     def _decide(self, scene: Scene) -> Plan:
         outcome = Outcome()
         mark = scene.room.mark()
-        void = keep_promises(scene)
+        void = keep_promises(scene, scene.promised)
         begun = [job for job in scene.promised if job in void or job.waits]
         extra = scene.batches(job for job in begun if job.name not in scene.unready and job.next_tasks())
         run_steps(scene, [*self._batches.values(), *extra], outcome)

@@ -27,7 +27,6 @@ class Why:
         self._scene = scene
         self._rooms: dict[tuple[int, int], Refusal] = {}
         self._rules: dict[tuple[object, ...], Refusal] = {}
-        self._tenants: dict[int, list[JobState]] | None = None
 
     def refusal(self, job: JobState, step: str, what: str, about: object) -> Refusal:
         asked = self._scene.placer.asks(job)
@@ -198,15 +197,8 @@ class Why:
         )
 
     def _jobs_on(self, node: NodeState) -> list[JobState]:
-        if self._tenants is None:
-            self._tenants = {}
-            for job in self._scene.jobs:
-                for member in job.members:
-                    if member.state <= RUNNING and member.node is not None and member.rows:
-                        here = self._tenants.setdefault(member.node.id, [])
-                        if job not in here[-1:]:
-                            here.append(job)
-        return self._tenants.get(node.id, [])
+        jobs = {member.job: None for member in node.tenants if member.state <= RUNNING and member.rows}
+        return sorted(jobs, key=lambda job: job.name)
 
 
 def _plural(kind: Kind, tasks: int) -> bool:
