@@ -181,14 +181,18 @@ class Oracle:
         return True
 
     def _within_itself(self, ground: Ground, job: Job, asked: Amount, units: Sequence[Unit]) -> bool:
-        """A queue that makes room inside itself does not grow by it beyond its share."""
+        """A queue that makes room inside itself does not grow by it beyond its share while another is short of its
+        own."""
         freed = added(
             ground.amount(task, ground.spots[victim.name, task.name]) for victim, tasks in units for task in tasks
         )
-        for queue in ground.path(job.queue):
-            for r in range(3):
-                held = ground.used[queue.name][r] - freed[r] + asked[r]
-                if asked[r] > freed[r] and held > self.shares[queue.name][r]:
+        parents = {queue.parent for queue in ground.queues.values()}
+        others = [name for name in ground.queues if name not in parents and name != job.queue]
+        for r in range(3):
+            if asked[r] <= freed[r] or all(ground.used[name][r] >= self.shares[name][r] for name in others):
+                continue
+            for queue in ground.path(job.queue):
+                if ground.used[queue.name][r] - freed[r] + asked[r] > self.shares[queue.name][r]:
                     return False
         return True
 

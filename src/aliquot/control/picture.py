@@ -132,6 +132,7 @@ class Picture:
 
     def _policy_changed(self, key: Key, old: SchedulingPolicy | None, new: SchedulingPolicy | None) -> None:
         if old is None or new is None or old.spec != new.spec:
+            self._policy = None
             self._changed()
 
     def _queue_changed(self, key: Key, old: Project | Department | None, new: Project | Department | None) -> None:

@@ -219,15 +219,16 @@ class Preempt(Rule):
         return (self.step, self.job.queue, self.job.source.priority)
 
     def fair(self, lost: Sequence[Member]) -> bool:
-        """A queue that makes room inside itself may not grow by it beyond its share: others would take it back, and
-        so for ever. The peer allows it."""
+        """A queue that makes room inside itself may not grow by it beyond its share while another is short of its own:
+        that one would take it back, and so for ever. The peer allows it."""
         if self.scene.policy.victims == "newest":
             return True
-        for queue in self.job.queue.path:
-            for r in range(3):
-                freed = sum(member.home[2][r] for member in lost if member.home is not None)
-                if self.asked[r] > freed and queue.used[r] > queue.share[r]:
-                    return False
+        freed = [sum(member.home[2][r] for member in lost if member.home is not None) for r in range(3)]
+        for r in range(3):
+            if self.asked[r] <= freed[r] or all(queue.used[r] <= queue.share[r] for queue in self.job.queue.path):
+                continue
+            if any(leaf.used[r] < leaf.share[r] for leaf in self.scene.tree.leaves if leaf is not self.job.queue):
+                return False
         return True
 
     def leaves(self) -> list[QueueState]:

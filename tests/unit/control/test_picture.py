@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aliquot import labels
@@ -52,7 +52,7 @@ WORDS = (
     "node", "namespace", "project", "department", "policy", "workload", "pod",  # made, or changed where it is there
     "no node", "no namespace", "no project", "no department", "no policy", "no workload", "no pod",
     "bind", "assume", "confirm", "refuse", "starts", "ends", "deleted", "notice", "promise", "no promise", "status",
-    "look", "apart", "together",
+    "look", "look", "look", "look", "apart", "together",
 )  # fmt: skip
 STEPS = st.lists(st.tuples(st.sampled_from(WORDS), st.integers(0, 2), st.integers(0, 3)), max_size=40)
 
@@ -92,7 +92,7 @@ class Cluster:
     async def step(self, word: str, which: int, how: int) -> None:
         match word:
             case "look":
-                self.picture.snapshot()
+                await self._look()
             case "apart":
                 await self.apart()
             case "together":
@@ -104,6 +104,13 @@ class Cluster:
             case _:
                 with suppress(PlatformError):
                     await self._write(word, which, how)
+
+    async def _look(self) -> None:
+        """What was seen is kept from then on, until an event says that it is another."""
+        for _ in range(10):  # for what was written to arrive
+            await asyncio.sleep(0)
+        self.picture.snapshot()
+        self.picture.policy()
 
     def _assume(self, which: int, how: int) -> None:
         pod = self.picture.pods.get(f"w{which}-0-0", f"runai-p{which % 2}")
@@ -273,11 +280,14 @@ async def _follow(steps: list[Step]) -> None:
 # Enough that most steps find what they are about.
 _BEGINNING: list[Step] = [
     ("namespace", 0, 0), ("namespace", 1, 0), ("project", 0, 1), ("project", 1, 2), ("node", 0, 1), ("node", 1, 1),
-    ("workload", 0, 1), ("workload", 1, 2), ("pod", 0, 0), ("pod", 1, 0),
+    ("workload", 0, 1), ("workload", 1, 2), ("pod", 0, 0), ("pod", 1, 0), ("look", 0, 0),
 ]  # fmt: skip
 
 
 @given(STEPS)
+@example([("project", 0, 3)])
+@example([("assume", 0, 1), ("look", 0, 0), ("confirm", 0, 0)])
+@example([("assume", 0, 1), ("look", 0, 0), ("refuse", 0, 0)])
 @settings(deadline=None, max_examples=150)
 def test_same_as_a_cold_one(steps: list[Step]) -> None:
     """After any events the kept picture and a fresh one are the same, and so is the plan."""
