@@ -78,7 +78,7 @@ class Agent:
                 group.create_task(self._writes.run())
                 group.create_task(self._leftovers.workloads.run())
                 await self._pods.synced.wait()
-                self._take_over()
+                await self._take_over()
                 self._pods.listen(self._changed)
                 self._runtime.finished = self._finished
                 group.create_task(self._leftovers.run())
@@ -108,10 +108,15 @@ class Agent:
 
     # --- events
 
-    def _take_over(self) -> None:
-        """What ran before us runs on: it is told of first, so that nobody else is given what it holds."""
+    async def _take_over(self) -> None:
+        """What ran before us runs on: it is told of first, so that nobody else is given what it holds.
+
+        Of those that the store has no more we first find out who is still alive: the store has given their devices to
+        others, who would be refused for somebody who ended long ago.
+        """
         pods = {pod.metadata.uid: pod for pod in self._pods}
         now = self._clock()
+        gone: set[str] = set()
         for trace in self._runtime.traces():
             pod = pods.get(trace.ticket.uid)
             if pod is not None and pod.status.phase in _FINAL:
@@ -119,7 +124,10 @@ class Agent:
             self._keys[trace.ticket.uid] = (trace.ticket.namespace, trace.ticket.name)
             self._feed(machine.Wanted(trace.ticket, now, trace.attempt, found=True))
             if pod is None:
+                gone.add(trace.ticket.uid)
                 self._feed(machine.Gone(trace.ticket.uid, now))
+        while any(uid in gone and task.stage is Stage.STARTING for uid, task in self._state.tasks.items()):
+            await asyncio.sleep(0.005)  # the runtime looks at one after the other
 
     def _changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
         if old is not None and self._is_ours(old) and (new is None or new.metadata.uid != old.metadata.uid):
