@@ -126,8 +126,8 @@ class Agent:
             if pod is None:
                 gone.add(trace.ticket.uid)
                 self._feed(machine.Gone(trace.ticket.uid, now))
-        while any(uid in gone and task.stage is Stage.STARTING for uid, task in self._state.tasks.items()):
-            await asyncio.sleep(0.005)  # the runtime looks at one after the other
+        while any(uid in gone and task.stage is Stage.STARTING for uid, task in self._state.tasks.items()):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)  # a machine's state rings no bell
 
     def _changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
         if old is not None and self._is_ours(old) and (new is None or new.metadata.uid != old.metadata.uid):

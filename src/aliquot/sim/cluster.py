@@ -67,7 +67,7 @@ def scenario_of(seen: Objects, now: float) -> dict[str, Any]:
         "policy": _policy(seen.policies),
         "topology": next((list(pool.spec.topology) for pool in seen.pools if pool.metadata.name == DEFAULT_POOL), []),
         "nodes": [_node(one, held) for one in _by_name(seen.nodes)],
-        "departments": [_department(one, projects) for one in _by_name(seen.departments)],
+        "departments": [_department(one, list(seen.projects), projects) for one in _by_name(seen.departments)],
         "projects": [_project(one, departments, projects) for one in _by_name(seen.projects)] + orphans,
         "workloads": workloads,
     }
@@ -146,8 +146,14 @@ def _department_name(name: str, projects: set[str]) -> str:
     return f"department {name}" if name in projects else name
 
 
-def _department(department: Department, projects: set[str]) -> dict[str, Any]:
-    return {"name": _department_name(department.metadata.name, projects), **_queue(department)}
+def _department(department: Department, below: list[Project], projects: set[str]) -> dict[str, Any]:
+    """One without GPUs of its own has the sum of its projects' quotas, as for the live scheduler."""
+    name = department.metadata.name
+    shown = {"name": _department_name(name, projects), **_queue(department)}
+    if not department.spec.quota.gpu:
+        own = [one.spec for one in below if (one.spec.department or labels.DEFAULT_DEPARTMENT) == name]
+        shown["quota"] = {**shown.get("quota", {}), "gpu": units.whole_units(sum(spec.quota.gpu for spec in own))}
+    return shown
 
 
 def _project(project: Project, departments: set[str], projects: set[str]) -> dict[str, Any]:

@@ -264,7 +264,7 @@ async def _follow(steps: list[Step]) -> None:
         await cold.synced()
     # What nobody can know from the store: what was decided a moment ago.
     for pod in cold.pods:
-        if pod.metadata.uid in warm.picture.assumed:
+        if not pod.spec.node_name and pod.metadata.uid in warm.picture.assumed:
             cold.assume(pod, *warm.picture.assumed[pod.metadata.uid])
     await warm.apart()
     assert warm.picture.assumed == cold.assumed
@@ -286,6 +286,7 @@ _BEGINNING: list[Step] = [
 
 @given(STEPS)
 @example([("project", 0, 3)])
+@example([("namespace", 0, 3)])
 @example([("assume", 0, 1), ("look", 0, 0), ("confirm", 0, 0)])
 @example([("assume", 0, 1), ("look", 0, 0), ("refuse", 0, 0)])
 @settings(deadline=None, max_examples=150)

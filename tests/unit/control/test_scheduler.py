@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from aliquot.control.notices import promise_of
 from aliquot.control.pods import pod_of
 from aliquot.control.snapshot import job_of
 from aliquot.types import Metadata, Pod, Workload, shares_of
@@ -76,7 +77,14 @@ async def test_waits_for_what_still_stops(embedded: Place) -> None:
         await world.bound("old")
         await world.store.body.delete(POD, "old-0-0", "runai-a")
         await world.submit("new", pod=True)
-        await world.waits("new")
+
+        async def promised() -> bool:
+            pod = await world.pod("new")
+            assert pod is not None
+            assert not pod.spec.node_name
+            return promise_of(pod) is not None
+
+        await until(promised)
         await world.gone("old")
         await world.bound("new")
 
