@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 from aliquot import labels
 from aliquot.control.policies import policies_of
-from aliquot.control.snapshot import group_of, job_of, node_of, queues_of, takes_part
+from aliquot.control.snapshot import group_of, job_name, job_of, node_of, queues_of, takes_part
 from aliquot.core import Job, Node, Policy, Queue, Share, Snapshot, TaskState
 from aliquot.store.informer import Informer, Informers, Key
 from aliquot.types import Department, Namespace, Pod, Project, SchedulingPolicy, Workload
 from aliquot.types import Node as NodeObject
+
+_NO_TOPOLOGY: Mapping[str, tuple[str, ...]] = {}
 
 
 class Picture:
@@ -31,6 +33,8 @@ class Picture:
         self._jobs: dict[Key, Job] = {}
         self._stale: dict[Key, None] = {}  # jobs to make anew
         self._nodes: dict[str, Node] = {}
+        self._all_nodes: tuple[Node, ...] | None = None
+        self._differing: dict[str, Job | None] = {}
         self._queues: tuple[Queue, ...] | None = None
         self._policy: tuple[Policy, Mapping[str, Policy]] | None = None
         self.evicted: dict[Key, Pod] = {}  # pods with a notice
@@ -52,12 +56,24 @@ class Picture:
             await informer.synced.wait()
 
     def snapshot(self) -> Snapshot:
+        """Parts that did not change are the very objects of the last snapshot."""
         for key in self._stale:
+            before = self._jobs.get(key)
             self._make(key)
+            made = self._jobs.get(key)
+            if made != before:
+                self._differing[job_name(*key)] = made
         self._stale = {}
         if self._queues is None:
             self._queues = tuple(queues_of(self._projects, self._departments))
-        return Snapshot(tuple(self._nodes.values()), self._queues, tuple(self._jobs.values()))
+        if self._all_nodes is None:
+            self._all_nodes = tuple(self._nodes.values())
+        return Snapshot(self._all_nodes, self._queues, tuple(self._jobs.values()), _NO_TOPOLOGY)
+
+    def changes(self) -> dict[str, Job | None]:
+        """Jobs that are other in the last snapshot than when this was last asked; None for those that are gone."""
+        found, self._differing = self._differing, {}
+        return found
 
     def promised(self) -> list[tuple[str, str]]:
         """Waiting pods that have a promise, as job and pod."""
@@ -125,6 +141,7 @@ class Picture:
             if self._nodes.get(key[1]) == made:
                 return  # a heartbeat, say
             self._nodes[key[1]] = made
+        self._all_nodes = None
         self._changed()
 
     def _namespace_changed(self, key: Key, old: Namespace | None, new: Namespace | None) -> None:

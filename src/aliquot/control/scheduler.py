@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
@@ -27,7 +27,8 @@ from aliquot.control.alarm import next_look
 from aliquot.control.notices import Notice, interrupted, notice_of, notice_text, promise_of, promise_text
 from aliquot.control.picture import Picture
 from aliquot.control.snapshot import group_of, job_name
-from aliquot.core import Bind, Eviction, Plan, Refusal, Reservation, Snapshot, Verdict, plan
+from aliquot.core import Bind, Eviction, Plan, Policy, Refusal, Reservation, Snapshot, Verdict, plan
+from aliquot.core.session import Session
 from aliquot.errors import NotFound, PlatformError
 from aliquot.store.informer import Informers
 from aliquot.store.typed import Store
@@ -38,6 +39,7 @@ from aliquot.types.base import Json
 # Changes come in bursts; a moment's patience makes one plan of them. Short enough that nobody sees it.
 _DEBOUNCE_SECONDS = 0.005
 _RETRY_SECONDS = 1.0
+_PLANS_BETWEEN_CHECKS = 500  # seldom enough not to be felt
 log = structlog.get_logger()
 Decision = TypeVar("Decision", Bind, Eviction, Reservation)
 
@@ -49,6 +51,8 @@ class Scheduler:
         self._bell = asyncio.Event()
         self._picture = Picture(informers, self._bell.set)
         self._timer: asyncio.TimerHandle | None = None
+        self._session = Session()
+        self._plans = 0
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -68,11 +72,24 @@ class Scheduler:
         policy, policies = self._picture.policy()
         snapshot = self._picture.snapshot()
         now = self._clock()
-        decided = plan(snapshot, policy, now, policies)
+        decided = self._decide(snapshot, policy, policies, now)
         await self._apply(snapshot, decided)
         at = next_look(snapshot, decided, (policy, *policies.values()), now)
         if at is not None:
             self._ring_in(at - now + _DEBOUNCE_SECONDS)
+
+    def _decide(self, snapshot: Snapshot, policy: Policy, policies: Mapping[str, Policy], now: float) -> Plan:
+        """By what changed; and now and then from nothing, to see that it comes to the same."""
+        session, self._session = self._session, Session()  # should it fail, the next plan starts anew
+        decided = session.plan(snapshot, policy, now, policies, self._picture.changes())
+        self._plans += 1
+        if self._plans % _PLANS_BETWEEN_CHECKS == 0:
+            anew = plan(snapshot, policy, now, policies)
+            if anew != decided:
+                log.error("a plan differs from the one made from nothing; going on from nothing", plans=self._plans)
+                return anew
+        self._session = session
+        return decided
 
     def _ring_in(self, seconds: float) -> None:
         """At the latest: who asked for an earlier moment is not put off."""
@@ -84,7 +101,7 @@ class Scheduler:
         self._timer = loop.call_later(seconds, self._bell.set)
 
     async def _apply(self, snapshot: Snapshot, decided: Plan) -> None:
-        queues = {job.name: job.queue for job in snapshot.jobs}
+        queues = {job.name: job.queue for job in snapshot.jobs} if decided.evictions else {}
         await self._each(decided.evictions, lambda one: self._evict(one, queues))
         await self._each(decided.reservations, self._promise)
         await self._each(decided.binds, self._bind)
@@ -182,9 +199,13 @@ class Scheduler:
 
     async def _tell(self, decided: Plan) -> None:
         """Write why workloads wait; only what changed."""
+        as_shown: dict[int, tuple[ShownRefusal, ...]] = {}  # jobs that are alike share their reasons
         for workload in list(self._picture.workloads):  # a copy: the picture moves on while we write
             place = workload.metadata
-            shown = tuple(_shown(reason) for reason in decided.refusals.get(job_name(place.namespace, place.name), ()))
+            reasons = decided.refusals.get(job_name(place.namespace, place.name), ())
+            if id(reasons) not in as_shown:
+                as_shown[id(reasons)] = tuple(map(_shown, reasons))
+            shown = as_shown[id(reasons)]
             if shown == workload.status.refusals:
                 continue
             change = {"status": {"refusals": [encode(one) for one in shown] or None}}
