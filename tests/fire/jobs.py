@@ -2,6 +2,8 @@
 
 Each alone knows all of its jobs: an answer settles a request, and a request without one is settled by looking. Every
 job counts aloud from 0, so its log shows each gap, each repetition and each second start.
+
+A job may be stopped for another one: then its history says so, it waits, and its next pod counts from 0 again.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -77,9 +79,11 @@ class LogFollower:
 
     connection: Callable[[], Connection]
     job: Job
+    stops: Callable[[], Awaitable[int]]  # how often the job was stopped for others
     data: bytes = b""
     resumed: int = 0
     ended: bool = False
+    stopped: int = 0
     _reading: bool = False
 
     async def run(self) -> None:
@@ -97,13 +101,31 @@ class LogFollower:
         self._reading = False
         options = LogOptions(follow=True, offset=len(self.data))
         async with open_log(self.connection(), self.job.namespace, self.job.pod, options) as log:
-            assert log.offset == len(self.data), f"{self.job.name}: at {log.offset}, not {len(self.data)}"
+            if log.offset != len(self.data):
+                assert await self._stopped(), f"{self.job.name}: at {log.offset}, not {len(self.data)}"
+                return
             self._reading = True
             async for piece in log.pieces:
                 self.data += piece
-        # The server says that this was all; of a job that counts for ever it may say so only once it is deleted.
+        # The server says that this was all. Of a job that counts for ever it may say so only once it is deleted, or
+        # stopped for another; of one that was stopped there will be more.
+        if not self.job.deleting and not self._is_whole and await self._stopped():
+            return
         assert self.job.form != "stays" or self.job.deleting, f"the log of {self.job.name} ended"
         self.ended = True
+
+    @property
+    def _is_whole(self) -> bool:
+        return self.data.count(b"\n") == _LINES[self.job.form]
+
+    async def _stopped(self) -> bool:
+        """Whether the history has a stop that was not known yet: then the next pod is followed from its beginning."""
+        stops = await self.stops()
+        if stops <= self.stopped:
+            return False
+        self.check()
+        self.data, self.stopped = b"", stops
+        return True
 
     def check(self) -> int:
         """How many lines there were, each once and in order; all of them where the job came to its end."""
@@ -179,7 +201,7 @@ class Person:
         return Job(f"{self.name}-{self._number}", project, form, spec)
 
     def _follow(self, job: Job) -> None:
-        follower = LogFollower(self._connection, job)
+        follower = LogFollower(self._connection, job, lambda: self._stops(job))
         self.followers.append(follower)
         self._following.append(asyncio.create_task(follower.run()))
 
@@ -207,6 +229,21 @@ class Person:
             return await patiently(lambda: self._body.get(WORKLOAD, job.name, job.namespace))
         except NotFound:
             return None
+
+    async def _stops(self, job: Job) -> int:
+        found = await self._look(job)
+        return 0 if found is None else decode(WorkloadObject, found.data).status.interruption_count
+
+    async def starts(self) -> dict[tuple[str, str], int]:
+        """How many pods each of its jobs can have had: one, and another for each that failed or was stopped."""
+        most = {}
+        for job in self.jobs.values():
+            if job.fresh:
+                status = decode(WorkloadObject, (await self._body.get(WORKLOAD, job.name, job.namespace)).data).status
+                assert len(status.interruptions) == status.interruption_count, job.name
+                most[job.project, job.name] = 1 + status.interruption_count + job.attempts - 1
+                self.done["stopped"] += status.interruption_count
+        return most
 
     async def list(self) -> None:
         """Exactly what it was told is there."""
@@ -239,7 +276,7 @@ class Person:
         """The logs of all its jobs, and what its followers saw; how many lines that was."""
         lines = 0
         for job in self.jobs.values():
-            reader = LogFollower(self._connection, job)
+            reader = LogFollower(self._connection, job, lambda job=job: self._stops(job))  # type: ignore[misc]
             async with open_log(self._connection(), job.namespace, job.pod, LogOptions(offset=0)) as log:
                 async for piece in log.pieces:
                     reader.data += piece
