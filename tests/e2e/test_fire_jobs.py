@@ -62,7 +62,7 @@ async def _under_fire(folder: Path, kills: int) -> None:
     done = team.done
     print(
         f"\nkills: {kills}, jobs submitted: {done['submitted']}, deleted: {done['deleted']},"
-        f" stopped for others: {done['stopped']} of those that are left,"
+        f" stopped for others: {done['stopped']},"
         f" listings: {done['listed']}, requests broken off: {done['broken off']}"
         f"\npods seen alive: {len(watchman.mains)}, together at most: {watchman.fullest}, found again after a kill:"
         f" {found}, looks at /proc: {watchman.looks}, with a shared GPU: {watchman.shared}"

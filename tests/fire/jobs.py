@@ -30,7 +30,7 @@ from fire.clients import SECONDS, patiently
 
 WORKLOAD = KINDS.named("Workload")
 PROJECTS = ("team-a", "team-b", "team-c", "team-d")
-GPUS = (0, 0.25, 0.5, 0.5, 1, 2)
+GPUS = (0, 0.25, 0.5, 1, 2, 2)  # more than there are, in all, so that some must give back; one job each always fits
 Form = Literal["stays", "ends", "fails"]
 # Ten lines at once, then a pause: bytes in one read and many, without a fork for every line.
 _COUNT = "i=0; while [ $i -lt %d ]; do echo $i; i=$((i+1)); [ $((i %% 10)) -ne 0 ] || sleep 0.3; done; exit %d"
@@ -52,6 +52,7 @@ class Job:
     uid: str = ""
     deleting: bool = False  # asked for; from then on it may go at any moment
     final: str = ""  # its last phase, once somebody saw it
+    stops: int = 0  # how often it was stopped for others
 
     @property
     def namespace(self) -> str:
@@ -68,7 +69,10 @@ class Job:
 
     def saw(self, found: Document) -> None:
         assert found.uid == self.uid, f"{self.name} is another one now"
-        phase = found.data.get("status", {}).get("phase", "")
+        status = found.data.get("status", {})
+        phase, stops = status.get("phase", ""), status.get("interruptionCount", 0)
+        assert stops >= self.stops, f"{self.name} has lost a part of its history"
+        self.stops = stops
         assert not self.final or phase == self.final, f"{self.name} was {self.final} and is {phase}"
         self.final = phase if phase in _FINAL else ""
 
@@ -242,7 +246,6 @@ class Person:
                 status = decode(WorkloadObject, (await self._body.get(WORKLOAD, job.name, job.namespace)).data).status
                 assert len(status.interruptions) == status.interruption_count, job.name
                 most[job.project, job.name] = 1 + status.interruption_count + job.attempts - 1
-                self.done["stopped"] += status.interruption_count
         return most
 
     async def list(self) -> None:
@@ -251,7 +254,9 @@ class Person:
         found = {item.name: item for item in listing.items if item.name.startswith(f"{self.name}-")}
         assert found.keys() == self.jobs.keys(), f"{self.name}: {found.keys() ^ self.jobs.keys()}"
         for name, item in found.items():
+            before = self.jobs[name].stops
             self.jobs[name].saw(item)
+            self.done["stopped"] += self.jobs[name].stops - before
         self.done["listed"] += 1
 
     async def settle(self) -> None:

@@ -204,7 +204,7 @@ class Scheduler:
             place = workload.metadata
             reasons = decided.refusals.get(job_name(place.namespace, place.name), ())
             if id(reasons) not in as_shown:
-                as_shown[id(reasons)] = tuple(map(_shown, reasons))
+                as_shown[id(reasons)] = tuple(map(shown_refusal, reasons))
             shown = as_shown[id(reasons)]
             if shown == workload.status.refusals:
                 continue
@@ -213,8 +213,10 @@ class Scheduler:
                 await self._store.body.patch(KINDS.of(Workload), place.name, place.namespace, change, status=True)
 
 
-def _shown(reason: Refusal) -> ShownRefusal:
-    gpu, cpu, memory = reason.missing
+def shown_refusal(reason: Refusal) -> ShownRefusal:
+    """As the status has it. Of what there is more than enough nothing is missing: a negative amount could not be read
+    back, and the workload would be lost to everybody."""
+    gpu, cpu, memory = (max(0, amount) for amount in reason.missing)
     return ShownRefusal(
         step=reason.step,
         code=reason.code,

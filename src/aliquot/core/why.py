@@ -69,7 +69,7 @@ class Why:
                 text = f"stopping all of lower priority in project {job.queue.name} would not be enough"
                 return Refusal(what, Verdict.NOT_NOW, text, step, queue=job.queue.name)
             case "not-enough-free":
-                missing = (asked[0] - self._scene.room.free, 0, 0)
+                missing = (max(asked[0] - self._scene.room.free, 0), 0, 0)
                 text = f"moving others would not help: {amount_text(self._scene.room.free, 0)} free in all"
                 return Refusal(what, Verdict.NOT_NOW, text, step, missing=missing, resource="gpu")
         if what in ("gate", "over-quota"):
@@ -83,11 +83,10 @@ class Why:
     def _over_share(self, job: JobState, asked: Amount) -> Refusal:
         queue = job.queue
         bound = queue.share
-        for r in range(3):
-            if queue.used[r] + asked[r] > bound[r]:
-                break
+        # The first that is short; by now somebody may have left, and then it is told by the GPUs.
+        r = next((r for r in range(3) if queue.used[r] + asked[r] > bound[r]), 0)
         missing = [0, 0, 0]
-        missing[r] = queue.used[r] + asked[r] - bound[r]
+        missing[r] = max(queue.used[r] + asked[r] - bound[r], 0)
         text = (
             f"project {queue.name} holds {amount_text(queue.used[r], r)} of its fair share of"
             f" {amount_text(bound[r], r)}; with {amount_text(asked[r], r)} more it would be above it,"
@@ -113,7 +112,9 @@ class Why:
             text = f"others hold at most {amount_text(above, 0)} more than they are due"
         free = amount_text(max(self._scene.room.free, 0), 0)
         text += f", and {free} are free: {amount_text(asked[0], 0)} cannot be taken back"
-        return Refusal("nothing-to-reclaim", Verdict.NOT_NOW, text, "reclaim", (asked[0] - have, 0, 0), resource="gpu")
+        return Refusal(
+            "nothing-to-reclaim", Verdict.NOT_NOW, text, "reclaim", (max(asked[0] - have, 0), 0, 0), resource="gpu"
+        )
 
     # ---------------------------------------------------------------- room
 
