@@ -33,7 +33,7 @@ setup: .venv/.ready ## the environment, from the lock file
 kube: ## the Kubernetes programs that tests run: found, or built once (5 to 15 minutes)
 	@python3 tools/kube/get.py
 
-test: setup ## all tests (ARGS="-k watch"); builds the Kubernetes programs first where Go is installed
+test: .venv/.notebook ## all tests (ARGS="-k watch"); builds the Kubernetes programs first where Go is installed
 	@if command -v go >/dev/null || [ -n "$${KUBEBUILDER_ASSETS:-}" ]; then python3 tools/kube/get.py >/dev/null; fi
 	@$(BIN)/pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
@@ -60,7 +60,7 @@ packages: ## the Debian packages that tests use, where they are missing (as root
 
 check: packages lint types imports kube test smoke ## everything CI runs
 
-soak: setup kube ## the long versions: hundreds of kills, thousands of cases (an hour)
+soak: .venv/.notebook kube ## the long versions: hundreds of kills, thousands of cases (an hour)
 	@ALIQUOT_SOAK=1 $(BIN)/pytest -m soak -p no:randomly $(ARGS)
 
 bench: setup ## figures, as ratios of one run

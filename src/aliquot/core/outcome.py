@@ -90,7 +90,9 @@ class Outcome:
             for note in self._notes.get(batch, ()):
                 one = why.refusal(batch.head, *note)
                 reasons.setdefault(one.text, one)  # a full queue stops every step alike
-            told |= dict.fromkeys((job.name for job in batch.left()), tuple(reasons.values()) or (NOT_TRIED,))
+            final = tuple(one for one in reasons.values() if one.verdict is Verdict.NEVER)  # then the rest says nothing
+            refusals = final or tuple(reasons.values()) or (NOT_TRIED,)
+            told |= dict.fromkeys((job.name for job in batch.left()), refusals)
         for name, job in scene.gangs.items():
             if name not in told and (job.waits or job in scene.promised) and job.waiting():
                 told[name] = (INCOMPLETE if not job.next_tasks() else NOT_TRIED,)

@@ -56,7 +56,7 @@ def not_enough_free() -> World:
 
 
 def over_fair_share() -> World:
-    return one_node(2, 0).running("x", "n1", [0, 1], gpu=2).pending("j", "b", gpu=3)
+    return one_node(2, 0).running("x", "n1", [0, 1], gpu=2).pending("j", "b", gpu=2)
 
 
 def nothing_to_reclaim() -> World:
