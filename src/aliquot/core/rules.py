@@ -6,6 +6,7 @@ allowed. What cannot work by counting alone is refused here, before anything is 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ Taken = Mapping[QueueState, Sequence[int]]
 NOBODY: Taken = {}
 
 
-class Rule:
+class Rule(ABC):
     """For whom something is looked for, and what it may cost others."""
 
     step = ""
@@ -35,9 +36,9 @@ class Rule:
         self.job = job
         self.asked = asked
 
+    @abstractmethod
     def admits(self, victim: JobState) -> bool:
         """Whether a job's tasks are candidates at all."""
-        raise NotImplementedError
 
     def gives(self, queue: QueueState, taken: Taken = NOBODY) -> bool:
         """Whether a queue may lose one more unit, as things stand, after what is `taken` from it and others."""
@@ -61,13 +62,13 @@ class Rule:
         """Whether it has not run for its minimum time: then it may lose only what is above its minimum."""
         return False
 
+    @abstractmethod
     def leaves(self) -> list[QueueState]:
         """Queues that have candidates."""
-        raise NotImplementedError
 
+    @abstractmethod
     def refusal(self, tenants: Tenants) -> str | None:
         """What rules a search out, found by counting alone."""
-        raise NotImplementedError
 
 
 def within(used: Sequence[int], asked: Amount, bound: tuple[int | None, ...] | Amount) -> bool:

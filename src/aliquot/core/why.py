@@ -7,7 +7,6 @@ end. First the job's own words (quota, priority), then the cluster's (which node
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
 from aliquot.core import fit, gate
 from aliquot.core.jobs import RUNNING, JobState
@@ -207,8 +206,3 @@ def _plural(kind: Kind, tasks: int) -> bool:
     if tasks > 1 or kind.form == NONE:
         return True
     return request.devices > 1 if request.memory_mib else request.devices * request.milli != GPU
-
-
-def first(refusals: Iterable[Refusal]) -> Refusal | None:
-    """The one to show where there is room for one: what the user can change comes before what others hold."""
-    return next(iter(refusals), None)
