@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from aliquot import labels
-from aliquot.control.policies import policies_of
-from aliquot.control.snapshot import group_of, job_name, job_of, node_of, queues_of, takes_part
+from aliquot.control.history import past_use, rule_of, stays_for, with_past
+from aliquot.control.pods import is_preemptible
+from aliquot.control.policies import Farewell, farewell_of, policies_of
+from aliquot.control.snapshot import group_of, job_name, job_of, node_of, only_saved, queues_of, takes_part
 from aliquot.core import Job, Node, Policy, Queue, Share, Snapshot, TaskState
 from aliquot.store.informer import Informer, Informers, Key
-from aliquot.types import Department, Namespace, Pod, Project, SchedulingPolicy, Workload
+from aliquot.types import Department, Namespace, NodePool, Pod, Project, SchedulingPolicy, Workload
 from aliquot.types import Node as NodeObject
+from aliquot.types.organisation import DEFAULT_POOL
+from aliquot.types.pools import PastUse
 
 _NO_TOPOLOGY: Mapping[str, tuple[str, ...]] = {}
 
@@ -29,6 +33,7 @@ class Picture:
         self._namespaces: Informer[Namespace] = informers.of(Namespace)
         self._policies: Informer[SchedulingPolicy] = informers.of(SchedulingPolicy)
         self._node_objects: Informer[NodeObject] = informers.of(NodeObject)
+        self._pools: Informer[NodePool] = informers.of(NodePool)
         self._groups: dict[Key, dict[str, Pod]] = {}
         self._jobs: dict[Key, Job] = {}
         self._stale: dict[Key, None] = {}  # jobs to make anew
@@ -36,7 +41,12 @@ class Picture:
         self._all_nodes: tuple[Node, ...] | None = None
         self._differing: dict[str, Job | None] = {}
         self._queues: tuple[Queue, ...] | None = None
+        self._queues_until: float | None = None  # when past use is to be looked at again
         self._policy: tuple[Policy, Mapping[str, Policy]] | None = None
+        self._past: PastUse | None = None
+        self._promised: dict[Key, Job] = {}  # jobs with a promise
+        self.told: dict[str, None] = {}  # jobs whose status says why they wait
+        self.hasty: dict[str, None] = {}  # pods that came lately and that somebody waits for in front of a screen
         self.evicted: dict[Key, Pod] = {}  # pods with a notice
         # What was decided a moment ago and the store's picture may not show yet: pod uid -> (node, shares).
         self.assumed: dict[str, tuple[str, tuple[Share, ...]]] = {}
@@ -51,11 +61,11 @@ class Picture:
     async def synced(self) -> None:
         for informer in (
             self.pods, self.workloads, self._projects, self._departments, self._namespaces, self._policies,
-            self._node_objects,
+            self._node_objects, self._pools,
         ):  # fmt: skip
             await informer.synced.wait()
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, now: float) -> Snapshot:
         """Parts that did not change are the very objects of the last snapshot."""
         for key in self._stale:
             before = self._jobs.get(key)
@@ -64,8 +74,8 @@ class Picture:
             if made != before:
                 self._differing[job_name(*key)] = made
         self._stale = {}
-        if self._queues is None:
-            self._queues = tuple(queues_of(self._projects, self._departments))
+        if self._queues is None or (self._queues_until is not None and now >= self._queues_until):
+            self._queues = self._make_queues(now)
         if self._all_nodes is None:
             self._all_nodes = tuple(self._nodes.values())
         return Snapshot(self._all_nodes, self._queues, tuple(self._jobs.values()), _NO_TOPOLOGY)
@@ -79,7 +89,7 @@ class Picture:
         """Waiting pods that have a promise, as job and pod."""
         return [
             (job.name, task.name)
-            for job in self._jobs.values()
+            for job in self._promised.values()
             for task in job.tasks
             if task.state is TaskState.RESERVED
         ]
@@ -87,7 +97,27 @@ class Picture:
     def policy(self) -> tuple[Policy, Mapping[str, Policy]]:
         if self._policy is None:
             self._policy = policies_of(self._policies)
+            self._past = rule_of(self._policies)
         return self._policy
+
+    def farewell(self, pod: Pod) -> Farewell:
+        """How a pod is stopped for others, by the policy of its node pool."""
+        node = self._nodes.get(pod.spec.node_name)
+        return farewell_of(node.pool if node is not None else DEFAULT_POOL, self._policies)
+
+    @property
+    def until(self) -> float | None:
+        """When time alone will have changed it; None: never."""
+        return self._queues_until
+
+    def _make_queues(self, now: float) -> tuple[Queue, ...]:
+        self.policy()
+        queues = queues_of(self._projects, self._departments)
+        self._queues_until = None
+        if self._past is not None:
+            self._queues_until = now + stays_for(self._past)
+            queues = with_past(queues, past_use(self._projects, self._pools, self._past, now))
+        return tuple(queues)
 
     def assume(self, pod: Pod, node: str, shares: tuple[Share, ...]) -> None:
         self.assumed[pod.metadata.uid] = (node, shares)
@@ -99,6 +129,7 @@ class Picture:
 
     def _make(self, key: Key) -> None:
         pods = self._groups.get(key)
+        self._promised.pop(key, None)
         if not pods:
             self._groups.pop(key, None)
             self._jobs.pop(key, None)
@@ -106,7 +137,10 @@ class Picture:
         namespace = self._namespaces.get(key[0])
         project = self._projects.get(labels.project_of(namespace.metadata.labels)) if namespace else None
         workload = self.workloads.get(key[1], key[0])
-        self._jobs[key] = job_of(key, list(pods.values()), namespace, project, workload, self.assumed)
+        made = job_of(key, list(pods.values()), namespace, project, workload, self.assumed)
+        self._jobs[key] = made
+        if any(task.state is TaskState.RESERVED for task in made.tasks):
+            self._promised[key] = made
 
     # ---------------------------------------------------------------- events
 
@@ -124,14 +158,23 @@ class Picture:
         self.evicted.pop(key, None)
         if new is not None and labels.EVICTED in new.metadata.annotations:
             self.evicted[key] = new
+        if new is not None and old is None and not new.spec.node_name and not is_preemptible(new):
+            self.hasty[new.metadata.uid] = None
         if new is not None and takes_part(new):
             self._groups.setdefault((key[0], group_of(new)), {})[key[1]] = new
-        self._changed()
+        if not only_saved(old, new):
+            self._changed()
 
     def _workload_changed(self, key: Key, old: Workload | None, new: Workload | None) -> None:
+        if new is not None and new.status.refusals:
+            self.told[job_name(*key)] = None
+        else:
+            self.told.pop(job_name(*key), None)
         if old is None or new is None or old.metadata.uid != new.metadata.uid or old.spec != new.spec:
             self._stale[key] = None
             self._changed()
+        elif old.status.interruptions != new.status.interruptions:
+            self._stale[key] = None  # lets nobody start: there is no need to look at once
 
     def _node_changed(self, key: Key, old: NodeObject | None, new: NodeObject | None) -> None:
         if new is None:
@@ -150,6 +193,7 @@ class Picture:
     def _policy_changed(self, key: Key, old: SchedulingPolicy | None, new: SchedulingPolicy | None) -> None:
         if old is None or new is None or old.spec != new.spec:
             self._policy = None
+            self._queues = None  # past use may count now, or no longer
             self._changed()
 
     def _queue_changed(self, key: Key, old: Project | Department | None, new: Project | Department | None) -> None:

@@ -56,18 +56,11 @@ def _plan(snapshot: Snapshot, policy: Policy, now: float, policies: Mapping[str,
     names = sorted({node.pool for node in snapshot.nodes} | {DEFAULT_POOL})
     outcome = Outcome()
     scenes = {name: Scene(snapshot, policies.get(name, policy), now, name) for name in names}
-    routes = _routes(jobs, snapshot, names)
-    turn = 0
-    while True:
-        left: list[Job] = []
-        for name, scene in scenes.items():
-            here = [job for job in jobs if name in routes[job.name][turn : turn + 1]] if len(names) > 1 else jobs
-            if turn == 0 or here:
-                left += _run(scene, here, outcome)
-        turn += 1
-        jobs = [job for job in left if len(routes[job.name]) > turn]
-        if not jobs:
-            break
+    routes = pool_routes(jobs, snapshot, names)
+    left: list[Job] = []
+    for name, scene in scenes.items():
+        left += _run(scene, [job for job in jobs if routes[job.name][0] == name] if len(names) > 1 else jobs, outcome)
+    try_elsewhere(scenes, left, routes, outcome)
     for scene in scenes.values():
         stop_stale_gangs(scene, outcome)
     decided = outcome.plan(scenes.values())
@@ -76,18 +69,33 @@ def _plan(snapshot: Snapshot, policy: Policy, now: float, policies: Mapping[str,
     return decided
 
 
-def _routes(jobs: list[Job], snapshot: Snapshot, names: list[str]) -> dict[str, list[str]]:
-    """The pools each job tries, in order. Who holds something in a pool stays there."""
+def pool_routes(jobs: list[Job], snapshot: Snapshot, names: list[str]) -> dict[str, list[str]]:
+    """The pools each job tries, in order."""
     if len(names) == 1:
-        only = names
-        return {job.name: only for job in jobs}
+        return dict.fromkeys((job.name for job in jobs), names)
     pool_of = {node.name: node.pool for node in snapshot.nodes}
-    routes = {}
-    for job in jobs:
-        held = [pool_of[task.node] for task in job.tasks if task.state in _HOLDING and task.node in pool_of]
-        wished = held[:1] or list(job.pools) or [DEFAULT_POOL]
-        routes[job.name] = [name for name in wished if name in names] or [names[0]]
-    return routes
+    return {job.name: route(job, pool_of, names) for job in jobs}
+
+
+def route(job: Job, pool_of: Mapping[str, str], names: list[str]) -> list[str]:
+    """The pools a job tries, in order. Who holds something in a pool stays there."""
+    held = [pool_of[task.node] for task in job.tasks if task.state in _HOLDING and task.node in pool_of]
+    wished = held[:1] or list(job.pools) or [DEFAULT_POOL]
+    return [name for name in wished if name in names] or [names[0]]
+
+
+def try_elsewhere(
+    scenes: Mapping[str, Scene], left: list[Job], routes: Mapping[str, list[str]], outcome: Outcome
+) -> None:
+    """Whoever was refused in one pool has its turn in the next that it names."""
+    turn = 1
+    while jobs := sorted((job for job in left if len(routes[job.name]) > turn), key=lambda job: job.name):
+        left = []
+        for name, scene in scenes.items():
+            here = [job for job in jobs if routes[job.name][turn] == name]
+            if here:
+                left += _run(scene, here, outcome)
+        turn += 1
 
 
 def _run(scene: Scene, jobs: list[Job], outcome: Outcome) -> list[Job]:
@@ -95,9 +103,12 @@ def _run(scene: Scene, jobs: list[Job], outcome: Outcome) -> list[Job]:
     came = scene.admit(jobs)
     void = keep_promises(scene, [job for job in came if job in scene.promised] if scene.promised else [])
     ready = {**dict.fromkeys(scene.ready(came)), **dict.fromkeys(job for job in void if job.next_tasks())}
-    waiting = run_steps(scene, scene.batches(ready), outcome)
-    # Who has something here stays here.
-    return [job.source for batch in waiting for job in batch.left() if not job.present]
+    return still_waiting(run_steps(scene, scene.batches(ready), outcome))
+
+
+def still_waiting(batches: list[Batch]) -> list[Job]:
+    """Who may have a turn in another pool: who has something here stays here."""
+    return [job.source for batch in batches for job in batch.left() if not job.present]
 
 
 def run_steps(scene: Scene, batches: list[Batch], outcome: Outcome) -> list[Batch]:

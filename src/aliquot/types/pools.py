@@ -45,6 +45,8 @@ class NodePoolStatus:
     """What its nodes have."""
     allocated: Amounts = Amounts()
     """What is held by workloads."""
+    history: str = ""
+    """What its nodes had over time, as a project's history says what was held."""
     observed_generation: Int64 | None = None
     """The generation of the spec this status is about."""
     conditions: tuple[Condition, ...] = ()

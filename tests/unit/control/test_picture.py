@@ -109,7 +109,7 @@ class Cluster:
         """What was seen is kept from then on, until an event says that it is another."""
         for _ in range(10):  # for what was written to arrive
             await asyncio.sleep(0)
-        self.picture.snapshot()
+        self.picture.snapshot(0)
         self.picture.policy()
 
     def _assume(self, which: int, how: int) -> None:
@@ -270,7 +270,7 @@ async def _follow(steps: list[Step]) -> None:
     assert warm.picture.assumed == cold.assumed
     assert warm.picture.evicted == cold.evicted
     assert warm.picture.policy() == cold.policy()
-    seen, fresh = warm.picture.snapshot(), cold.snapshot()
+    seen, fresh = warm.picture.snapshot(0), cold.snapshot(0)
     assert ordered(seen) == ordered(fresh)
     assert sorted(warm.picture.promised()) == sorted(cold.promised())
     policy, policies = cold.policy()
@@ -309,7 +309,7 @@ def test_nothing_is_kept_of_who_is_gone() -> None:
         for step in (*_BEGINNING, ("no pod", 0, 0), ("no pod", 1, 0), ("look", 0, 0)):
             await cluster.step(*step)
         await cluster.caught_up()
-        cluster.picture.snapshot()
+        cluster.picture.snapshot(0)
         await cluster.apart()
         return cluster.picture
 
