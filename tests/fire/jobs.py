@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -33,7 +33,7 @@ PROJECTS = ("team-a", "team-b", "team-c", "team-d")
 GPUS = (0, 0.25, 0.5, 1, 2, 2)  # more than there are, in all, so that some must give back; one job each always fits
 Form = Literal["stays", "ends", "fails"]
 # Ten lines at once, then a pause: bytes in one read and many, without a fork for every line.
-_COUNT = "i=0; while [ $i -lt %d ]; do echo $i; i=$((i+1)); [ $((i %% 10)) -ne 0 ] || sleep 0.3; done; exit %d"
+COUNT = "i=0; while [ $i -lt %d ]; do echo $i; i=$((i+1)); [ $((i %% 10)) -ne 0 ] || sleep 0.3; done; exit %d"
 _LINES = {"stays": 1 << 40, "ends": 40, "fails": 15}
 _FINAL = ("Completed", "Failed")
 
@@ -142,8 +142,17 @@ class LogFollower:
 
 
 class Person:
-    def __init__(self, body: Body, connection: Callable[[], Connection], name: str) -> None:
+    def __init__(
+        self,
+        body: Body,
+        connection: Callable[[], Connection],
+        name: str,
+        projects: Sequence[str] = PROJECTS,
+        roomy: str = "team-d",
+    ) -> None:
+        """`roomy`: the project whose quota has room for all that cannot be preempted."""
         self._body, self._connection = body, connection
+        self._projects, self._roomy = projects, roomy
         self._random = random.Random(name)
         self._number = 0
         self._free_names: list[str] = []  # of deleted jobs; to be given again
@@ -188,13 +197,13 @@ class Person:
     def _new(self) -> Job:
         form: Form = self._random.choices(("stays", "ends", "fails"), (5, 3, 2))[0]
         interactive = form == "stays" and self._random.random() < 0.3
-        # What cannot be preempted stays within quota: only this team's has room for all that are left in the end.
-        project = "team-d" if interactive else self._random.choice(PROJECTS)
+        # What cannot be preempted stays within quota.
+        project = self._roomy if interactive else self._random.choice(self._projects)
         gpu = self._random.choice(GPUS[1:4] if interactive else GPUS)
         spec = {
             "type": "interactive" if interactive else "training",
             "image": "ubuntu",
-            "command": ["sh", "-c", _COUNT % (_LINES[form], 3 if form == "fails" else 0)],
+            "command": ["sh", "-c", COUNT % (_LINES[form], 3 if form == "fails" else 0)],
             "backoffLimit": self._random.choice((0, 1)) if form == "fails" else 0,
             **({"compute": {"gpu": gpu}} if gpu else {}),
         }

@@ -132,11 +132,13 @@ class Oracle:
     # ---------------------------------------------------------------- who may be stopped
 
     def _others(self, job: Job) -> list[Job]:
-        return [
+        ground = Ground(self.snapshot)
+        found = [
             one
             for one in self.snapshot.jobs
             if one.preemptible and one.name != job.name and any(t.state is TaskState.RUNNING for t in one.tasks)
         ]
+        return [one for one in found if not ground.left_alone(one, self.policy, self.now)]
 
     def _sets_of_units(self, victims: Sequence[Job]) -> Iterator[tuple[Unit, ...]]:
         """Everything that could stop together, few jobs first."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from aliquot.core import gate
 from aliquot.core.jobs import BOUND, PENDING, RESERVED, JobState, Member, satisfied
+from aliquot.core.keeping import keep_room
 from aliquot.core.outcome import Outcome
 from aliquot.core.room import counted
 from aliquot.core.scene import Scene
@@ -32,6 +33,8 @@ def allocate(scene: Scene, batches: Sequence[Batch], outcome: Outcome) -> list[B
         else:
             if why:  # else too few of its tasks exist
                 outcome.note(scene, batch, "allocate", why, failed)
+            if why == "room":
+                keep_room(scene, job, job.next_tasks())
             waiting.append(batch)
     return waiting
 

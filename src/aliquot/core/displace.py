@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from aliquot.core.keeping import open_to
 from aliquot.core.outcome import Outcome
 from aliquot.core.rules import Consolidate, Preempt, Reclaim, Rule
 from aliquot.core.scene import Scene
@@ -19,33 +20,38 @@ RULES: dict[str, type[Rule]] = {rule.step: rule for rule in (Consolidate, Reclai
 
 def displace(scene: Scene, batches: Sequence[Batch], step: str, outcome: Outcome) -> list[Batch]:
     """Returns who still waits."""
-    placer = scene.placer
     waiting: list[Batch] = []
     failed: set[object] = set()  # what was asked for in vain, also by other queues where that makes no difference
-    turns = Turns(batches, placer.asks)
+    turns = Turns(batches, scene.placer.asks)
     while batch := turns.pop():
-        job = batch.head
-        why: str | None = None
-        rule: Rule | None = None
-        for members in job.options() if job.source.groups else (job.next_tasks(),):
-            rule = RULES[step](scene, job, placer.asked(members))
-            why = refused(scene, rule)
-            key = (rule.scope, scene.signature(job, members))
-            if why is None and key not in failed:
-                stopped = Solver(scene, rule).solve(members)
-                if stopped is not None:
-                    failed.clear()
-                    outcome.stop(stopped, job, step)
-                    for queue in {member.job.queue: None for member in stopped}:
-                        turns.touch(queue)
-                    turns.served(batch)
-                    break
-                failed.add(key)
-        else:
-            if rule is not None and why != "gate":  # which was told already
-                outcome.note(scene, batch, step, why or "no-arrangement", rule)
-            waiting.append(batch)
+        with open_to(scene, batch.head):
+            if not _asks(scene, batch, step, turns, failed, outcome):
+                waiting.append(batch)
     return waiting
+
+
+def _asks(scene: Scene, batch: Batch, step: str, turns: Turns, failed: set[object], outcome: Outcome) -> bool:
+    """Whether the first of a batch gets what it asks for."""
+    placer, job = scene.placer, batch.head
+    why: str | None = None
+    rule: Rule | None = None
+    for members in job.options() if job.source.groups else (job.next_tasks(),):
+        rule = RULES[step](scene, job, placer.asked(members))
+        why = refused(scene, rule)
+        key = (rule.scope, scene.signature(job, members))
+        if why is None and key not in failed:
+            stopped = Solver(scene, rule).solve(members)
+            if stopped is not None:
+                failed.clear()
+                outcome.stop(stopped, job, step)
+                for queue in {member.job.queue: None for member in stopped}:
+                    turns.touch(queue)
+                turns.served(batch)
+                return True
+            failed.add(key)
+    if rule is not None and why != "gate":  # which was told already
+        outcome.note(scene, batch, step, why or "no-arrangement", rule)
+    return False
 
 
 def refused(scene: Scene, rule: Rule) -> str | None:

@@ -10,6 +10,7 @@ from aliquot.core.scene import Scene
 from aliquot.core.turns import Batch
 from aliquot.core.why import Why
 
+_NODES_NAMED = 3
 INCOMPLETE = Refusal("incomplete", Verdict.NOT_NOW, "too few of its tasks exist yet to start together")
 NOT_TRIED = Refusal("not-tried", Verdict.NOT_NOW, "no step of the scheduling policy starts it")
 
@@ -93,10 +94,30 @@ class Outcome:
             final = tuple(one for one in reasons.values() if one.verdict is Verdict.NEVER)  # then the rest says nothing
             refusals = final or tuple(reasons.values()) or (NOT_TRIED,)
             told |= dict.fromkeys((job.name for job in batch.left()), refusals)
+        self._tell_kept(scene, told)
         for name, job in scene.gangs.items():
             if name not in told and (job.waits or job in scene.promised) and job.waiting():
                 told[name] = (INCOMPLETE if not job.next_tasks() else NOT_TRIED,)
         return told
+
+    def _tell_kept(self, scene: Scene, told: dict[str, tuple[Refusal, ...]]) -> None:
+        """For whom room is kept, to it and to those who found none meanwhile."""
+        kept = scene.kept
+        if kept is None:
+            return
+        where = ", ".join(kept.nodes[:_NODES_NAMED]) + (" and others" if len(kept.nodes) > _NODES_NAMED else "")
+        own = f"GPUs of {where} are kept for it as they come free, since it has waited so long"
+        others = f"GPUs of {where} are kept for {kept.job.name}, which has waited longer"
+        for batch in self._batches[scene.pool]:
+            if batch.at == len(batch.jobs) or all(what != "room" for _, what, _ in self._notes.get(batch, ())):
+                continue
+            before = told[batch.head.name]
+            if before[0].verdict is not Verdict.NEVER:
+                last = Refusal("kept", Verdict.NOT_NOW, others, "allocate", until=kept.until)
+                told |= dict.fromkeys((job.name for job in batch.left()), (*before, last))
+            if batch.head is kept.job:
+                last = Refusal("kept", Verdict.NOT_NOW, own, "allocate", until=kept.until)
+                told[batch.head.name] = (*before, last)
 
 
 def _because(rule: str, by: str, to: Place | None) -> str:

@@ -22,7 +22,7 @@ from aliquot.core.rows import NodeState, Row, View
 
 _BITS = 24  # of a key, for the node's number: 16 million nodes
 _MASK = (1 << _BITS) - 1
-_PLACED, _STOPPED, _KEPT, _PROMISED, _STARTED, _WITHDRAWN = range(6)
+_PLACED, _STOPPED, _KEPT, _PROMISED, _STARTED, _WITHDRAWN, _SEALED, _OPENED = range(8)
 
 Mark = tuple[int, dict[int, None]]
 
@@ -280,6 +280,30 @@ class Room:
         self._hopeless = {}
         self._log.append((_WITHDRAWN, member, place))
 
+    def seal(self, member: Member, node: NodeState, rows: tuple[Row, ...]) -> None:
+        """Let nobody but this one have what is free of these devices."""
+        self._close(node, rows)
+        self._log.append((_SEALED, member, (node, rows)))
+
+    def unseal(self, member: Member, node: NodeState, rows: tuple[Row, ...]) -> None:
+        self._open(node, rows)
+        self._log.append((_OPENED, member, (node, rows)))
+
+    def _close(self, node: NodeState, rows: tuple[Row, ...]) -> None:
+        old, old_cpu = self._keys(node)
+        node.part()  # for what comes soon alone: what may start now is looked at only where that fits
+        node.take(node.soon, 0, 0, rows)
+        node.soon.pods += 1
+        self._changed(node, old, old_cpu, rows, -1)
+
+    def _open(self, node: NodeState, rows: tuple[Row, ...]) -> None:
+        old, old_cpu = self._keys(node)
+        node.give(node.soon, 0, 0, rows)
+        node.soon.pods -= 1
+        self._changed(node, old, old_cpu, rows, 1)
+        self.gained.append(node)
+        self._hopeless = {}
+
     def stop(self, member: Member) -> None:
         """Stop somebody who runs: its place is free soon, not now."""
         assert member.home is not None
@@ -345,6 +369,12 @@ class Room:
                 assert member.node is not None
                 member.node.give(member.node.now, request.cpu, request.memory, member.rows)
                 member.state = RESERVED
+            elif what == _SEALED:
+                assert place is not None
+                self._open(*place)
+            elif what == _OPENED:
+                assert place is not None
+                self._close(*place)
             elif what == _WITHDRAWN:
                 assert place is not None
                 assert member.kind is not None

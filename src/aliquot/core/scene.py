@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from aliquot.core.jobs import ABSENT, PENDING, RUNNING, STOPPED, STUCK, JobState, Member
@@ -12,10 +13,27 @@ from aliquot.core.offers import Ledger
 from aliquot.core.place import Placer
 from aliquot.core.plan import Refusal, Verdict
 from aliquot.core.room import Room
+from aliquot.core.rows import NodeState, Row
 from aliquot.core.tenants import Costs, Tenants
 from aliquot.core.topology import Topologies
 from aliquot.core.tree import QueueState, Tree
 from aliquot.core.turns import Batch
+
+Places = tuple[tuple[NodeState, tuple[Row, ...]], ...]  # devices, and what is free of each
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Room that is kept for a job, and until when (see keeping.py)."""
+
+    job: JobState
+    places: Places
+    until: float
+
+    @property
+    def nodes(self) -> list[str]:
+        return [node.name for node, _ in self.places]
+
 
 _GONE = (TaskState.SUCCEEDED, TaskState.FAILED)
 
@@ -32,11 +50,12 @@ class Scene:
         self.placer = Placer(self.room, kinds, Topologies(snapshot.topologies, self.room.nodes))
         self.jobs: list[JobState] = []
         self._all: Amount = NOTHING
-        self.costs = Costs()
+        self.costs = Costs(now)
         self.ledgers: dict[object, Ledger] = {}  # of the solver, which go on from job to job
         self.gangs: dict[str, JobState] = {}  # jobs of several tasks
         self.unready: dict[str, Refusal] = {}  # jobs that no place would help
         self.promised: dict[JobState, list[Member]] = {}  # who has a promise of an earlier plan
+        self.kept: Kept | None = None
         for job in snapshot.jobs:
             self.room.neighbours.watch(job.near)
             self.room.neighbours.watch(job.apart, refusing=True)

@@ -52,6 +52,7 @@ class Session:
                     self._change(name, job)
                 for pool in self._pools.values():
                     pool.scene.now = now
+                    pool.scene.costs.at(now)
                     pool.scene.share_out()
             self._seen = snapshot
             return self._decide()
@@ -107,7 +108,8 @@ class Session:
         marks = [pool.scene.room.mark() for pool in pools]
         left = [job for pool in pools for job in pool.run(outcome)]
         if len(pools) > 1:
-            lengths = [len(pool.scene.jobs) for pool in pools]
+            for pool in pools:
+                pool.await_guests()
             scenes = {name: pool.scene for name, pool in self._pools.items()}
             try_elsewhere(scenes, left, self._routes, outcome)
         for pool in pools:
@@ -115,9 +117,8 @@ class Session:
         decided = outcome.plan(pool.scene for pool in pools)
         for pool, mark in zip(pools, marks, strict=True):
             pool.rest(mark)
-        if len(pools) > 1:
-            for pool, length in zip(pools, lengths, strict=True):
-                pool.send_away(length)
+            if len(pools) > 1:
+                pool.send_away()
         return decided
 
 
@@ -130,6 +131,8 @@ class _Pool:
         self._states = {job.name: job for job in scene.jobs}
         self._batches: dict[object, Batch] = {}
         self._batch_of: dict[str, object] = {}
+        self._own = 0
+        self._waits: list[list[int]] = []
         for job in scene.jobs:
             self._line_up(job)
 
@@ -153,21 +156,25 @@ class _Pool:
         self.scene.room.undo(mark)
         self.scene.room.rest()
         self.scene.ledgers = {}
+        self.scene.kept = None
         for batch in self._batches.values():
             batch.at = 0
 
-    def send_away(self, length: int) -> None:
-        """Jobs that came from other pools for one plan. They wait, and hold nothing."""
+    def await_guests(self) -> None:
+        """Jobs of other pools may come for the rest of this plan."""
+        self._own = len(self.scene.jobs)
+        self._waits = [list(leaf.waits) for leaf in self.scene.tree.leaves]
+
+    def send_away(self) -> None:
+        """They waited, and hold nothing."""
         scene = self.scene
-        for state in scene.jobs[length:]:
+        for state in scene.jobs[self._own :]:
             self._forget(state)
             for member in state.members:
-                if member.state == PENDING:
-                    amount = scene.placer.kind(member).amount
-                    for r in range(3):
-                        state.queue.waits[r] -= amount[r]
                 del member.job
-        del scene.jobs[length:]
+        del scene.jobs[self._own :]
+        for leaf, waits in zip(scene.tree.leaves, self._waits, strict=True):
+            leaf.waits = waits
 
     # ---------------------------------------------------------------- changes
 
