@@ -94,6 +94,9 @@ class Gangs:
                     continue
                 break
 
+    async def close(self) -> None:
+        await self._body.close()
+
     async def check(self) -> None:
         """When all is quiet: every gang is there, and all of it runs or nothing of it has a place."""
         pods = (await patiently(lambda: Store(self._body).list(Pod, self.namespace))).items

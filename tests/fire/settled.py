@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from aliquot.control.notices import notice_of
 from aliquot.control.snapshot import group_of, job_of, node_of, queues_of, takes_part
@@ -19,8 +19,9 @@ from fire.clients import SECONDS, patiently
 _FINAL = ("Completed", "Failed")
 
 
-async def at_rest(body: Body, now: float) -> Snapshot:
-    """The cluster, once nothing moves in it: all that has a place runs, and a plan would change nothing."""
+async def at_rest(body: Body, now: float, passing: Container[str] = ()) -> Snapshot:
+    """The cluster, once nothing moves in it: all that has a place runs, nobody of those who end by themselves does, and
+    a plan would change nothing."""
     seen: object = None
     wrong = "not looked at yet"
     try:
@@ -28,7 +29,9 @@ async def at_rest(body: Body, now: float) -> Snapshot:
             while True:
                 snapshot, moving, versions = await _look(body)
                 decided = plan(snapshot, now=now)
-                wrong = moving or _changes(decided)
+                running = [job.name for job in snapshot.jobs if any(task.node for task in job.tasks)]
+                ending = [name for name in running if name.partition("/")[2] in passing]
+                wrong = moving or _changes(decided) or ", ".join(ending)
                 if not wrong and versions == seen:
                     return snapshot
                 seen = versions
