@@ -15,6 +15,7 @@ from typing import Any
 
 from aliquot import labels
 from aliquot.agent.devices.base import NodeFacts, node_object
+from aliquot.control.decisions import LastDecision
 from aliquot.control.loop import Loop
 from aliquot.control.pods import pod_of
 from aliquot.control.scheduler import Scheduler
@@ -67,6 +68,7 @@ class World:
     def __init__(self, place: Place) -> None:
         self.store = Store(place.body)
         self.kubelet: Kubelet | None = None
+        self.last = LastDecision()
 
     # --- what there is
 
@@ -106,7 +108,7 @@ class World:
         informers = Informers(self.store.body)
         self.kubelet = Kubelet(self.store, informers)
         self.kubelet.holds = holds
-        scheduler = Scheduler(self.store if body is None else Store(body), informers)
+        scheduler = Scheduler(self.store if body is None else Store(body), informers, last=self.last)
         of = informers.of
         workloads = Workloads(self.store, of(Workload), of(Pod), of(Namespace))
         loops = (scheduler.run(), workloads.loop.run(), self.kubelet.loop.run())

@@ -118,7 +118,7 @@ def read(path: Path) -> Page:
 def _close(page: Page, fence: str, body: list[str], start: int) -> None:
     if fence == "console":
         page.blocks.append(_steps(body, start))
-    elif fence == "yaml" and body and (name := re.fullmatch(r"# (\S+\.yaml)", body[0])):
+    elif fence in ("yaml", "csv") and body and (name := re.fullmatch(rf"# (\S+\.{fence})", body[0])):
         page.files[name[1]] = "\n".join(body) + "\n"
 
 

@@ -82,7 +82,8 @@ def cases(draw: Draw, tiny: bool = False, plain: bool = False, newest: bool = Tr
 def policies(draw: Draw, newest: bool) -> Policy:
     return Policy(
         spare=draw(st.sampled_from(["quota", "weight"])),
-        gpu="spread" if rarely(draw, 5) else "binpack",
+        gpu=draw(st.sampled_from(["binpack", "binpack", "spread", "least-fragments"])),
+        cpu="least-fragments" if rarely(draw, 3) else "binpack",
         device="spread" if rarely(draw, 5) else "binpack",
         victims="newest" if newest and rarely(draw, 3) else "least-disruption",
         share_unit=draw(st.sampled_from(["milli", "whole"])),

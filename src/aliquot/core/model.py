@@ -234,7 +234,7 @@ class Policy:
 
     steps: tuple[str, ...] = STEPS
     spare: str = "quota"  # split by quota or by weight
-    gpu: str = "binpack"  # nodes for GPU pods: binpack or spread
+    gpu: str = "binpack"  # nodes for GPU pods: binpack, spread or least-fragments
     cpu: str = "binpack"  # nodes for CPU-only pods
     device: str = "binpack"  # which GPU of a node a fraction takes
     stale_grace: float = 60  # 0: at once; negative: never

@@ -6,6 +6,7 @@ allowed. What cannot work by counting alone is refused here, before anything is 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -20,6 +21,7 @@ from aliquot.core.tree import QueueState
 if TYPE_CHECKING:
     from aliquot.core.scene import Scene
 
+_HOUR = 3600.0
 Taken = Mapping[QueueState, Sequence[int]]
 NOBODY: Taken = {}
 
@@ -59,8 +61,10 @@ class Rule(ABC):
         return self.step
 
     def protected(self, victim: JobState) -> bool:
-        """Whether it has not run for its minimum time: then it may lose only what is above its minimum."""
-        return False
+        """Whether it may lose only what is above its minimum: it was stopped too often of late, or has not run for its
+        minimum time."""
+        until = protected_until(victim.source.stops, self.scene.policy.restarts_per_hour)
+        return until is not None and self.scene.now < until
 
     @abstractmethod
     def leaves(self) -> list[QueueState]:
@@ -69,6 +73,14 @@ class Rule(ABC):
     @abstractmethod
     def refusal(self, tenants: Tenants) -> str | None:
         """What rules a search out, found by counting alone."""
+
+
+def protected_until(stops: Sequence[float], most: int | None) -> float | None:
+    """Until when a job that was stopped at these times is left alone, where `most` stops an hour are allowed; None
+    when it is not. It does not depend on the clock: a moment that has passed protects nobody."""
+    if most == 0:
+        return math.inf
+    return None if most is None or len(stops) < most else stops[-most] + _HOUR
 
 
 def within(used: Sequence[int], asked: Amount, bound: tuple[int | None, ...] | Amount) -> bool:
@@ -101,6 +113,8 @@ class Reclaim(Rule):
         return not victim.fixed and victim.queue is not self.job.queue
 
     def protected(self, victim: JobState) -> bool:
+        if super().protected(victim):
+            return True
         started = victim.source.started
         least = self.pair(victim.queue)[1].reclaim_min if victim.queue is not self.job.queue else 0
         return least > 0 and started is not None and self.scene.now - started < least
@@ -205,6 +219,8 @@ class Preempt(Rule):
         return not victim.fixed and victim.queue is self.job.queue and victim.source.priority < self.job.source.priority
 
     def protected(self, victim: JobState) -> bool:
+        if super().protected(victim):
+            return True
         started, least = victim.source.started, victim.queue.preempt_min
         return least > 0 and started is not None and self.scene.now - started < least
 

@@ -77,6 +77,7 @@ class Scene:
                 if member.home is not None:
                     put(member)
                 self._count(member, queue)
+                self.sample(member)
             came.append(state)
             if len(state.members) > 1:
                 self.gangs[state.name] = state
@@ -145,6 +146,11 @@ class Scene:
         counts[1] += cpu
         counts[2] += memory
 
+    def sample(self, member: Member, sign: int = 1) -> None:
+        """Every task that is not over, whether it runs or waits, tells what tasks of this cluster ask for."""
+        if self.room.fragments is not None and member.state != ABSENT:
+            self.room.fragments.count(self.placer.kind(member), sign)
+
     def ready(self, jobs: Iterable[JobState]) -> Iterator[JobState]:
         """Those that could start if there were room."""
         for job in jobs:
@@ -197,8 +203,10 @@ class Scene:
         self.share_out()
 
     def share_out(self) -> None:
-        """See what everybody is due."""
+        """See what everybody is due, and what tasks ask for."""
         self.tree.settle(self._all, self.policy)
+        if self.room.fragments is not None:
+            self.room.fragments.settle()
 
     def _count_waiting(self) -> None:
         for leaf in self.tree.leaves:

@@ -171,6 +171,7 @@ class _Pool:
         for state in scene.jobs[self._own :]:
             self._forget(state)
             for member in state.members:
+                scene.sample(member, -1)
                 del member.job
         del scene.jobs[self._own :]
         for leaf, waits in zip(scene.tree.leaves, self._waits, strict=True):
@@ -220,6 +221,7 @@ class _Pool:
         if sign < 0:
             scene.tenants.enter(state, sign)
         for member in state.members:
+            scene.sample(member, sign)
             if member.state == PENDING:
                 amount = scene.placer.kind(member).amount
                 for r in range(3):

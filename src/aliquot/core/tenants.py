@@ -17,6 +17,8 @@ from aliquot.core.tree import QueueState
 if TYPE_CHECKING:
     from aliquot.core.rules import Rule
 
+# So much work lost is as good as none: jobs that save theirs every few seconds are alike, whoever did so last.
+_NEGLIGIBLE_SECONDS = 60.0
 Unit = tuple[Member, ...]
 Cost = tuple[float, ...]
 
@@ -138,17 +140,23 @@ def saved_at(member: Member) -> float:
 class Costs:
     """How much stopping tasks disturbs."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: float) -> None:
+        self._now = now
         self._known: dict[Member, Cost] = {}
 
+    def at(self, now: float) -> None:
+        """From now on as of another moment."""
+        if now != self._now:
+            self._now, self._known = now, {}
+
     def one(self, member: Member) -> Cost:
-        """Tasks, GPUs, priority, work lost, and how old it is. Work lost is GPU-seconds up to now; among those with as
-        many GPUs that is the same order as by the time since when it is lost, which does not change with the clock."""
+        """Tasks, GPUs, priority, work lost in GPU-seconds, and how old it is."""
         found = self._known.get(member)
         if found is None:
             job = member.job.source
             gpu = member.amount[0]
-            found = (1, gpu, job.priority, -saved_at(member) * max(gpu, 1), -job.created)
+            lost = max(0.0, self._now - saved_at(member) - _NEGLIGIBLE_SECONDS)
+            found = (1, gpu, job.priority, lost * max(gpu, 1), -job.created)
             self._known[member] = found
         return found
 

@@ -16,7 +16,7 @@ from aliquot.core.plan import Refusal, Verdict
 from aliquot.core.rows import NodeState
 from aliquot.core.rules import Reclaim, Rule
 from aliquot.core.scene import Scene
-from aliquot.core.wording import amount_text, amounts_text, count, memory_text, request_text
+from aliquot.core.wording import amount_text, amounts_text, count, memory_text, request_text, span_text
 
 _HOLDERS_NAMED = 3
 
@@ -40,7 +40,8 @@ class Why:
             alike = sum(self._scene.placer.kind(member) is about for member in job.next_tasks())
             return self._room(about, max(alike, 1))
         assert isinstance(about, Rule)
-        key = (step, what, job.queue, asked, job.source.created if what == "preemption-delay" else 0)
+        delay = (job.source.created, job.source.preemption_delay) if what == "preemption-delay" else None
+        key = (step, what, job.queue, asked, delay)
         if key not in self._rules:
             self._rules[key] = self._rule(job, step, what, about, asked)
         return self._rules[key]
@@ -55,8 +56,7 @@ class Why:
                 return self._too_little(rule, asked)
             case "preemption-delay":
                 until = job.source.created + job.source.preemption_delay
-                wait = until - self._scene.now
-                text = f"it may make others stop only {wait:g} s from now"
+                text = f"for {span_text(job.source.preemption_delay)} after its submission it makes nobody stop or move"
                 return Refusal(what, Verdict.NOT_NOW, text, step, until=until)
             case "not-preemptible":
                 text = "others are moved only for jobs that can be preempted themselves"

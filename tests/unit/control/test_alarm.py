@@ -78,3 +78,10 @@ async def test_preemption_delay_live(embedded: Place) -> None:
         await world.waits("owner", "b", code="preemption-delay")
         assert await world.node_of("borrower")
         await world.runs("owner", project="b")
+
+
+def test_left_alone() -> None:
+    """When who was stopped too often may be stopped again; where it never or always may, there is no moment."""
+    often = snapshot(Queue("q"), stops=(500.0, 800.0))  # type: ignore[arg-type]
+    moments = [next_look(often, waiting(), [Policy(restarts_per_hour=most)], NOW) for most in (None, 0, 1, 2, 3)]
+    assert moments == [None, None, 4400, 4100, None]

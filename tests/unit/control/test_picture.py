@@ -39,9 +39,9 @@ from aliquot.types import (
     shares_text,
 )
 from aliquot.types.organisation import DepartmentSpec, ProjectSpec
-from aliquot.types.pod import PodStatus
+from aliquot.types.pod import PodCondition, PodStatus
 from aliquot.types.pools import SchedulingPolicySpec
-from aliquot.types.workload import WorkloadSpec, WorkloadStatus
+from aliquot.types.workload import Interruption, WorkloadSpec, WorkloadStatus
 from bodies.place import POD, document
 from bodies.running import running, until
 
@@ -157,13 +157,16 @@ class Cluster:
                 await self._bind(seen, f"n{how % 2}", how % 2)
             case "starts" | "ends":
                 phase = "Running" if word == "starts" else "Succeeded"
-                status = PodStatus(phase=phase, start_time=1e9 + how)
+                saved = PodCondition(type=labels.SAVED, status="True", last_transition_time=1e9 + how)
+                status = PodStatus(phase=phase, start_time=1e9 + how % 2, conditions=(saved,) if how > 1 else ())
                 await self.store.update_status(replace(seen, status=status), seen=seen)
             case "deleted":
                 await self.store.delete(seen)
             case "status":
                 work = await self.store.get(Workload, f"w{which}", space)
-                await self.store.update_status(replace(work, status=WorkloadStatus(message=str(how))), seen=work)
+                stops = (Interruption(at=1e9, reason="reclaimed", pod=str(how)),) * (how % 3)
+                status_ = WorkloadStatus(message=str(how), interruptions=stops)
+                await self.store.update_status(replace(work, status=status_), seen=work)
             case _:
                 await self._mark(seen, word, how)
 

@@ -5,6 +5,7 @@ lock            held by the pod's supervisor: held means alive
 state.json      attempt, process numbers and start times; written before the pod may run
 exit.N          exit status of attempt N
 log             what all attempts printed, one after the other (see logfile.py); state.json says where each began
+talk            what the pod and the platform tell each other (see talk.py)
 work, tmp, home, volumes    the pod's own files: /workload, /tmp, /root and emptyDir volumes
 """
 
@@ -23,7 +24,7 @@ from aliquot.agent.runtimes import linux
 from aliquot.types import DeviceShare
 from aliquot.types.base import Json
 
-OWN = ("work", "tmp", "home")
+OWN = ("work", "tmp", "home", "talk")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class PodFolder:
         self.path = path
         self.log = path / "log"
         self.spec_file = path / "spec.json"
+        self.talk = path / "talk"
 
     @property
     def uid(self) -> str:
