@@ -5,7 +5,6 @@ Exit status 0 when the trace was played, 2 for a file that is not valid, 1 for e
 
 from __future__ import annotations
 
-import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -61,7 +60,7 @@ class _Seconds(click.ParamType[float]):
     help=f"GPU-time after which policy {LADDER} lowers a job's priority, step by step; {_DEFAULT_LADDER}.",
 )  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N jobs.")
-@click.option("--seed", type=int, metavar="N", help="Shuffle jobs submitted at the same moment; else as in the file.")
+@click.option("--seed", type=int, metavar="N", help="Shuffle jobs of the same moment; in openb, all.")
 @click.option("--json", "json_file", metavar="FILE|-", help="Write all figures as JSON.")
 @click.option("--chart", "charts", multiple=True, metavar="FILE.png|FILE.svg", help="Draw the figures.")
 def replay(file: str, policies: tuple[str, ...], json_file: str | None, charts: tuple[str, ...], **given: Any) -> int:
@@ -111,7 +110,7 @@ def _trace(
     limit: int | None,
     seed: int | None,
 ) -> Trace:
-    trace = load(read(file, sys.stdin.buffer.read), form, limit)
+    trace = load(read(file, sys.stdin.buffer.read), form, limit, seed)
     asked: dict[str, Any] = {
         "gpus_per_node": gpus_per_node,
         "restart_cost": restart_cost,
@@ -132,9 +131,6 @@ def _trace(
         shares = {name: quota * gpus // before for name, quota in trace.quotas.items()}
     else:
         shares = dict.fromkeys(trace.projects, gpus // len(trace.projects))
-    if seed is not None:
-        shuffled = random.Random(seed).sample(trace.jobs, len(trace.jobs))  # noqa: S311 - an order, not a secret
-        trace = changed(trace, jobs=tuple(sorted(shuffled, key=lambda job: job.submit)))
     return changed(trace, quotas=shares)
 
 
@@ -196,7 +192,7 @@ def _write(
         session().note(f"a chart is in {chart}")
     for one in played:
         for work in one.left[:1]:
-            why = next((refusal.text for refusal in one.last.refusals.get(work.job.name, ())), "it never ends")
+            why = next((refusal.text for refusal in one.last.refusals.get(work.job.name, ())), "it waits")
             session().note(
                 output.clean(f"{one.contender.name}: {len(one.left)} left in the end; {work.job.name}: {why}")
             )
@@ -204,9 +200,12 @@ def _write(
 
 _ROWS: tuple[tuple[str, str, Callable[[dict[str, Any]], Any]], ...] = (
     ("jobs finished", "", lambda one: one["jobs"]["finished"]),
-    ("jobs left", "", lambda one: one["jobs"]["left"] + one["jobs"]["dropped"]),
+    ("jobs left", "", lambda one: one["jobs"]["left"]),
+    ("jobs placed", "", lambda one: one["jobs"]["running"]),
+    ("jobs dropped", "", lambda one: one["jobs"]["dropped"]),
     ("allocation mean", "%", lambda one: 100 * one["allocation"]["mean"]),
     ("allocation p50", "%", lambda one: 100 * one["allocation"]["p50"]),
+    ("allocation end", "%", lambda one: 100 * one["allocation"]["end"]),
     ("completion mean", "s", lambda one: one["jctSeconds"]["mean"]),
     ("completion p50", "s", lambda one: one["jctSeconds"]["p50"]),
     ("completion p99", "s", lambda one: one["jctSeconds"]["p99"]),
@@ -229,7 +228,7 @@ def _table(trace: Trace, results: list[dict[str, Any]]) -> str:
     rows = [
         [f"{name} {unit}".strip(), *(_number(pick(one), unit) for one in results)]
         for name, unit, pick in _ROWS
-        if trace.format == "shockwave" or not name.startswith("rho")  # says little where jobs last seconds and months
+        if _says(trace, name)
     ]
     titles = ["FIGURE", *(output.clean(one["policy"]).upper() for one in results)]
     counts = f"{_count(len(trace.projects), 'project')}, {_count(len(trace.jobs), 'job')}"
@@ -238,6 +237,19 @@ def _table(trace: Trace, results: list[dict[str, Any]]) -> str:
         cluster = f"{_count(len(trace.machines), 'node')}, {_count(trace.gpus, 'GPU')}"
     shape = f"{cluster}, {counts}"
     return f"{output.clean(Path(trace.name).name)} ({trace.format}): {shape}\n{output.table(titles, rows)}"
+
+
+_OF_FILLING = ("jobs placed", "jobs dropped", "allocation end")
+_OF_ENDING = ("jobs finished", "jobs left", "completion", "wait", "makespan", "allocation mean", "allocation p50")
+
+
+def _says(trace: Trace, name: str) -> bool:
+    """Whether a figure says anything about a trace: in openb nothing ends, elsewhere everything does."""
+    if name.startswith("rho"):
+        return trace.format == "shockwave"  # elsewhere jobs last seconds or months
+    if trace.format == "openb":
+        return not name.startswith(_OF_ENDING)
+    return name not in _OF_FILLING
 
 
 def _count(number: int, thing: str) -> str:

@@ -32,6 +32,7 @@ _WHOLE_BITS = 16  # of a key, for a node's free devices
 _FINE = 16  # units of a weight's factors
 # Cores that differ by less than an eighth are one shape: few shapes are quick to look at, and change less.
 _CPU_BITS = 4
+_QUARTER = 250
 
 # States whose worth is remembered, at most; some dozens of MiB.
 _REMEMBERED = 200_000
@@ -244,15 +245,15 @@ def worth(wants: list[Wants], cpu: int, free: tuple[int, ...]) -> int:
         return 0
     total = 0
     for devices, milli, some in wants:
-        room = units = count = 0
-        for part in free:
-            if part >= milli:
-                room += part
-                units += part // milli
-                count += 1
-        if count < devices:
+        at = bisect_left(free, milli)
+        count = len(free) - at
+        if count < devices or some[0][0] > cpu:
             continue
-        units //= devices
+        if milli == GPU:
+            room, units = GPU * count, count // devices
+        else:
+            parts = free[at:]
+            room, units = sum(parts), sum([part // milli for part in parts]) // devices
         each = devices * milli
         for cores, weight in some:
             if cores > cpu:
@@ -275,9 +276,10 @@ def _shape(kind: Kind) -> Shape:
 
 
 def _rounded(cpu: int) -> int:
-    """Up to a few binary digits."""
-    digits = max(cpu.bit_length() - _CPU_BITS, 0)
-    return -(-cpu >> digits) << digits
+    """Up to a few binary digits, in quarters of a core, so that round numbers stay what they are."""
+    quarters = -(-cpu // _QUARTER)
+    digits = max(quarters.bit_length() - _CPU_BITS, 0)
+    return (-(-quarters >> digits) << digits) * _QUARTER
 
 
 def _digits(count: int) -> int:

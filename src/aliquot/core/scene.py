@@ -79,7 +79,7 @@ class Scene:
                 self._count(member, queue)
                 self.sample(member)
             came.append(state)
-            if len(state.members) > 1:
+            if not state.alone:
                 self.gangs[state.name] = state
         self.jobs += came
         self.room.open()

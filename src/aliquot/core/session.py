@@ -205,7 +205,7 @@ class _Pool:
         self._states[job.name] = state
         self._count(state, 1)
         insort(scene.jobs, state, key=lambda one: one.name)
-        if len(state.members) > 1:
+        if not state.alone:
             scene.gangs[job.name] = state
         self._line_up(state)
 

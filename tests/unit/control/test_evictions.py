@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from aliquot import labels
@@ -181,16 +183,22 @@ async def test_pod_of_nobody(embedded: Place) -> None:
 async def test_comes_back_before_younger_ones(embedded: Place) -> None:
     """Who was stopped waits with the age of its workload: it starts again before whoever came after it."""
     world = await lent(embedded)
+    created = (await world.workload("new")).metadata.created or 0
+
+    async def later() -> bool:
+        return time.time() >= created + 1
+
+    await until(later)  # ages are whole seconds, and among equals the name would decide: the younger one's comes first
     async with world.living():
-        await world.submit("younger")
-        await world.waits("younger")
+        await world.submit("junior")
+        await world.waits("junior")
         await owner_comes(world)
         await world.runs("owner", project="b")
         await world.waits("new")
         await world.store.delete(await world.workload("owner", "b"))
         await world.gone("owner", "b")
         await world.runs("new")
-        await world.waits("younger")
+        await world.waits("junior")
 
 
 def test_reasons() -> None:

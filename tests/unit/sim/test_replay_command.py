@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -100,13 +102,20 @@ def test_json_file(tmp_path: Path) -> None:
     assert result.stderr == f"figures are in {path}\n"
 
 
-def test_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress(tmp_path: Path) -> None:
     """On a terminal there is a bar for each policy, on stderr; with -q there is none."""
-    monkeypatch.setattr("aliquot.cli.replay.sys.stderr.isatty", lambda: True, raising=False)
-    shown, quiet = replay("--json", "-"), replay("--json", "-", "-q")
-    assert "binpack" in shown.stderr
-    assert json.loads(shown.stdout)
-    assert quiet.stderr == ""
+    (tmp_path / "t.csv").write_text(TRACE)
+
+    def shown(*words: str) -> str:
+        outer, inner = pty.openpty()
+        command = [sys.executable, "-m", "aliquot.cli.main", "replay", str(tmp_path / "t.csv"), "--json", "-", *words]
+        subprocess.run(command, stdout=subprocess.PIPE, stderr=inner, check=True)
+        os.write(inner, b"END")  # so that there is something to read
+        return os.read(outer, 10_000).decode()
+
+    assert "binpack" in shown()
+    assert "3/3" in shown()
+    assert shown("-q") == "END"
 
 
 def test_what_is_left() -> None:

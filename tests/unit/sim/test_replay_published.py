@@ -37,6 +37,16 @@ def test_a_part(path: str, limit: int) -> None:
     assert told["jctSeconds"]["mean"] >= told["waitSeconds"]["mean"]
 
 
+def test_a_part_of_openb() -> None:
+    """Pods that fit stay, whoever does not is dropped, and cores and models of GPUs count."""
+    replay = Replay(load(read(str(DATA / "openb/openb_pod_list_default.csv.gz")), limit=300), named("binpack", ()))
+    replay.run()
+    told = figures(replay)
+    assert (told["jobs"]["running"], told["jobs"]["finished"], told["disruption"]["moves"]) == (300, 0, 0)
+    placed = sum(work.source.gpu_milli for work in replay.running)
+    assert told["allocation"]["end"] == round(placed / 6_212_000, 4)
+
+
 def test_oldest_first_is_known() -> None:
     """Without stops, moves and kept room the order is that of arrival with backfill, of which the mean can be worked
     out apart from the scheduler."""

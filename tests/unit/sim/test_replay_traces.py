@@ -50,6 +50,16 @@ def test_published_traces(path: str, form: str, jobs: int, gpus: int, projects: 
     assert round(sum((job.duration or 0) * job.gpus for job in trace.jobs) / 3600) == hours
 
 
+def test_openb() -> None:
+    """Pods come one by one in the order of a seed, stay, and may use the GPU models they name."""
+    text = read(str(DATA / "openb/openb_pod_list_gpuspec33.csv.gz"))
+    first, again, other = (load(text, limit=50, seed=seed) for seed in (42, 42, 43))
+    assert (first.format, len(first.machines), first.gpus) == ("openb", 1213, 6212)
+    assert first.jobs == again.jobs != other.jobs
+    assert all(job.duration is None and not job.patient for job in first.jobs)
+    assert any(job.node_types for job in first.jobs)
+
+
 def test_muri_duration() -> None:
     """Iterations times the time of one, and 1.5 % more."""
     trace = csv("job_id,num_gpu,submit_time,iterations,iteration_time\n7,2,5000,1000,200\n")

@@ -267,8 +267,13 @@ class Replay:
 
     @property
     def left(self) -> list[Work]:
-        """Who has not ended when nothing happens any more: it can never start, or never ends."""
-        return list(self._alive.values())
+        """Who still waits when nothing happens any more: it can never start."""
+        return list(self._waiting.values())
+
+    @property
+    def running(self) -> list[Work]:
+        """Who runs when nothing happens any more: it never ends."""
+        return [work for work in self._alive.values() if work.started is not None]
 
 
 def _queue(name: str, quota: int, index: int) -> Queue:

@@ -6,11 +6,12 @@ quotas     a file of quotas -> GPUs by project
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from aliquot.errors import Invalid
-from aliquot.sim.traces import muri, own, philly, shockwave
+from aliquot.sim.traces import inflation, muri, own, philly, shockwave
 from aliquot.sim.traces.record import Trace, TraceJob, machine
 from aliquot.sim.traces.rows import Text, read, table
 
@@ -19,18 +20,22 @@ __all__ = ["FORMATS", "Trace", "TraceJob", "load", "machine", "quotas", "read"]
 FORMATS: Mapping[str, Callable[[Text], Trace]] = {
     "csv": own.load,
     "muri": muri.load,
+    "openb": inflation.load,
     "philly": philly.load,
     "shockwave": shockwave.load,
 }
-_COLUMNS = {"csv": own.COLUMNS, "muri": muri.COLUMNS, "philly": philly.COLUMNS}
+_COLUMNS = {"csv": own.COLUMNS, "muri": muri.COLUMNS, "openb": inflation.COLUMNS, "philly": philly.COLUMNS}
 
 
-def load(text: Text, form: str | None = None, limit: int | None = None) -> Trace:
-    """Jobs in the order of their submission, the first at 0; `limit`: only so many of them."""
-    trace = FORMATS[form or recognised(text)](text)
+def load(text: Text, form: str | None = None, limit: int | None = None, seed: int | None = None) -> Trace:
+    """Jobs in the order of their submission, the first at 0; `limit`: only so many of them. With a seed those of the
+    same moment are shuffled; where the order of all is a matter of chance, it is this one."""
+    form = form or recognised(text)
+    trace = inflation.load(text, seed) if form == "openb" else FORMATS[form](text)
     if not trace.jobs:
         raise Invalid(f"{text.name}: holds no jobs")
-    jobs = sorted(trace.jobs, key=lambda job: job.submit)[:limit]
+    given = trace.jobs if seed is None else random.Random(seed).sample(trace.jobs, len(trace.jobs))  # noqa: S311 - an order, not a secret
+    jobs = sorted(given, key=lambda job: job.submit)[:limit]
     start = jobs[0].submit
     return replace(trace, jobs=tuple(replace(job, submit=job.submit - start) for job in jobs))
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from aliquot import labels
-from aliquot.core import GPU, Device, Node, Request
+from aliquot.core import Device, Node, Request
+from aliquot.core.model import GPU
 from aliquot.sim.traces.rows import Text, table
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
@@ -61,7 +62,7 @@ def pods(text: Text) -> list[Pod]:
 
 def arrivals(some: Sequence[Pod], seed: int, gpus: int, upto: Fraction = Fraction(13, 10)) -> list[Pod]:
     """All pods in a shuffled order, then some drawn again until they want `upto` times as many GPUs as there are."""
-    chance = random.Random(seed)
+    chance = random.Random(seed)  # noqa: S311  # a shuffle that anybody can repeat
     order = list(some)
     chance.shuffle(order)
     again, wanted = list(order), sum(pod.milli for pod in order)
