@@ -7,13 +7,14 @@ node when it changed, the queues when a project or department changed. A cycle t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from aliquot import labels
 from aliquot.control.history import past_use, rule_of, stays_for, with_past
 from aliquot.control.pods import is_preemptible
 from aliquot.control.policies import Farewell, farewell_of, policies_of
 from aliquot.control.snapshot import group_of, job_name, job_of, node_of, only_saved, queues_of, takes_part
-from aliquot.core import Job, Node, Policy, Queue, Share, Snapshot, TaskState
+from aliquot.core import Job, Node, Policy, Queue, Share, Snapshot, Task, TaskState
 from aliquot.store.informer import Informer, Informers, Key
 from aliquot.types import Department, Namespace, NodePool, Pod, Project, SchedulingPolicy, Workload
 from aliquot.types import Node as NodeObject
@@ -21,6 +22,39 @@ from aliquot.types.organisation import DEFAULT_POOL
 from aliquot.types.pools import PastUse
 
 _NO_TOPOLOGY: Mapping[str, tuple[str, ...]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Where a workload goes on whose pod is being stopped. Kept in memory alone: after a crash it waits like others."""
+
+    node: str
+    shares: tuple[Share, ...]
+    until: float
+
+    def carried(self, job: Job, has_pods: bool) -> Job | None:
+        """The job with a promise of the place: to its new pod, or to one that is still to come. None: it is over."""
+        states = [task.state for task in job.tasks]
+        if not has_pods:
+            return replace(job, tasks=(self._promise(job.tasks[0]),), min_available=1)
+        if TaskState.PENDING in states:
+            tasks = (
+                replace(task, state=TaskState.RESERVED, node=self.node, shares=self.shares)
+                if task.state is TaskState.PENDING
+                else task
+                for task in job.tasks
+            )
+            return replace(job, tasks=tuple(tasks))
+        if set(states) == {TaskState.RELEASING}:
+            return replace(job, tasks=(*job.tasks, self._promise(job.tasks[0])), min_available=1)
+        return None
+
+    def _promise(self, task: Task) -> Task:
+        """For a pod that does not exist yet, so its name is nobody's."""
+        name = task.name.rstrip("'") + "'"
+        return replace(
+            task, name=name, state=TaskState.RESERVED, node=self.node, shares=self.shares, releasing_since=None
+        )
 
 
 class Picture:
@@ -48,6 +82,7 @@ class Picture:
         self.told: dict[str, None] = {}  # jobs whose status says why they wait
         self.hasty: dict[str, None] = {}  # pods that came lately and that somebody waits for in front of a screen
         self.evicted: dict[Key, Pod] = {}  # pods with a notice
+        self._moves: dict[Key, Move] = {}  # workloads on their way to another place
         # What was decided a moment ago and the store's picture may not show yet: pod uid -> (node, shares).
         self.assumed: dict[str, tuple[str, tuple[Share, ...]]] = {}
         self.pods.listen(self._pod_changed)
@@ -67,6 +102,9 @@ class Picture:
 
     def snapshot(self, now: float) -> Snapshot:
         """Parts that did not change are the very objects of the last snapshot."""
+        for key in [key for key, move in self._moves.items() if now >= move.until]:
+            del self._moves[key]
+            self._stale[key] = None
         for key in self._stale:
             before = self._jobs.get(key)
             self._make(key)
@@ -127,20 +165,38 @@ class Picture:
         if self.assumed.pop(pod.metadata.uid, None) is not None:
             self._stale[pod.metadata.namespace, group_of(pod)] = None
 
+    def move(self, pod: Pod, node: str, shares: tuple[Share, ...], until: float) -> None:
+        """A pod that is stopped goes on in another place: nobody else may have it meanwhile."""
+        key = (pod.metadata.namespace, group_of(pod))
+        self._moves[key] = Move(node, shares, until)
+        self._stale[key] = None
+
     def _make(self, key: Key) -> None:
         pods = self._groups.get(key)
         self._promised.pop(key, None)
+        made = self._job(key, pods) if pods else self._jobs.get(key)
+        move = self._moves.get(key)
+        if move is not None and made is not None:
+            made = move.carried(made, bool(pods)) if self.workloads.get(key[1], key[0]) is not None else None
+            if made is None:
+                del self._moves[key]
+                made = self._job(key, pods) if pods else None
+        elif not pods:
+            made = None
         if not pods:
             self._groups.pop(key, None)
+        if made is None:
             self._jobs.pop(key, None)
             return
-        namespace = self._namespaces.get(key[0])
-        project = self._projects.get(labels.project_of(namespace.metadata.labels)) if namespace else None
-        workload = self.workloads.get(key[1], key[0])
-        made = job_of(key, list(pods.values()), namespace, project, workload, self.assumed)
         self._jobs[key] = made
         if any(task.state is TaskState.RESERVED for task in made.tasks):
             self._promised[key] = made
+
+    def _job(self, key: Key, pods: Mapping[str, Pod]) -> Job:
+        namespace = self._namespaces.get(key[0])
+        project = self._projects.get(labels.project_of(namespace.metadata.labels)) if namespace else None
+        workload = self.workloads.get(key[1], key[0])
+        return job_of(key, list(pods.values()), namespace, project, workload, self.assumed)
 
     # ---------------------------------------------------------------- events
 

@@ -41,6 +41,7 @@ from aliquot.types.base import Json
 _DEBOUNCE_SECONDS = 0.005
 _RETRY_SECONDS = 1.0
 _PLANS_BETWEEN_CHECKS = 500  # seldom enough not to be felt
+_MOVE_SECONDS = 600.0  # the longest that a place is held for somebody who is on the way to it
 _WRITES_AT_LEAST = 16  # before a plan is broken off for somebody in a hurry
 log = structlog.get_logger()
 Decision = TypeVar("Decision", Bind, Eviction, Reservation)
@@ -155,6 +156,8 @@ class Scheduler:
         text = eviction.text.replace(by, shown) if by else eviction.text
         notice = Notice(eviction.rule, shown, text, self._clock(), moved=eviction.to is not None)
         await self._patch(pod, {"metadata": {"annotations": {labels.EVICTED: notice_text(notice)}}})
+        if eviction.to is not None:
+            self._picture.move(pod, eviction.to.node, eviction.to.shares, self._clock() + _MOVE_SECONDS)
         await self._stop(pod, notice)
 
     async def _stop(self, pod: Pod, notice: Notice) -> None:
