@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from aliquot.core import Policy, Request
+from aliquot.core import Policy
 from aliquot.labels import NODE_TYPE
 from worlds import TaskState, cluster, gpus, quota
 
@@ -67,13 +65,3 @@ def test_parts_spread_over_devices_when_asked_to() -> None:
     world = cluster([gpus(2, "n1")], {"a": quota(8)}, policy=policy)
     world.running("x", "n1", [0], gpu=0.5).pending("y", gpu=0.5)
     assert world.started()["y"] == ("n1", [1])
-
-
-def test_a_move_may_not_break_a_limit() -> None:
-    """An amount of memory counts for more on a smaller device, and is not moved there beyond its project's limit."""
-    nodes = [gpus(2, "n1", memory_mib=20_000), gpus(1, "n2", memory_mib=10_000)]
-    world = cluster(nodes, {"a": quota(0, limit=1.3), "b": quota(2)})
-    small = world.task("small-0-0", "n1", [0], 0.25)
-    world.job("small", "a", replace(small, request=Request(devices=1, memory_mib=5_000)))
-    world.running("whole", "n1", [1]).pending("pair", "b", gpu=2)
-    assert [one.to for one in world.plan().evictions] == [None, None]

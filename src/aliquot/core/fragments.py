@@ -12,7 +12,7 @@ Three things make a shape weigh more, measured on the traces in `tests/bench/ope
     small   small parts are what remainders can still be used for
     wide    devices that are free together are hard to come by
 
-How often a shape occurs counts by powers of four, so that weights, and with them all that was worked out, stay as they
+How often a shape occurs counts by powers of two, so that weights, and with them all that was worked out, stay as they
 are while jobs come and go. All numbers are integers: a plan does not depend on the order in which it was added up.
 """
 
@@ -27,7 +27,6 @@ from aliquot.core.rows import NodeState, Row, View
 
 WORD = "least-fragments"
 _BITS = 24  # of a key, for the node's number
-_MASK = (1 << _BITS) - 1
 _WHOLE_BITS = 16  # of a key, for a node's free devices
 _FINE = 16  # units of a weight's factors
 # Cores that differ by less than an eighth are one shape: few shapes are quick to look at, and change less.
@@ -136,7 +135,7 @@ class Fragments:
         self._orders, self._alike, self._changes = {}, {}, []
 
     def order(self, kind: Kind) -> list[int]:
-        """Keys of the nodes that have room for it soon, best first; `number` says which node."""
+        """Keys of the nodes that have room for it soon, best first; the last bits are a node's number."""
         order = self._order(kind)
         changes = self._changes
         if len(changes) > 8 * len(self._nodes) + 1000:  # whoever has not read them yet starts over
@@ -220,8 +219,9 @@ class Fragments:
             found = self._worth[state] = worth(self._wants[state[0]], state[1], state[2])
         return found
 
-    def rows(self, kind: Kind, node: NodeState, view: View, other: View | None = None) -> list[Row] | None:
-        """The devices a task gets on a node. With `other` they must be free there too."""
+    def rows(self, kind: Kind, node: NodeState, other: View | None = None) -> list[Row] | None:
+        """The devices a task gets on a node, soon. With `other` they must be free there too."""
+        view = node.soon
         if kind.form != PART or kind.devices != 1:
             return kind.open_rows(node, view, other=other)
         wished = self._loss(kind, node, self._order(kind))[1]
@@ -233,10 +233,6 @@ class Fragments:
             if best is None or key < best:
                 best = key
         return None if best is None else [best[2]]
-
-
-def number_of(key: int) -> int:
-    return key & _MASK
 
 
 def worth(wants: list[Wants], cpu: int, free: tuple[int, ...]) -> int:
@@ -283,8 +279,8 @@ def _rounded(cpu: int) -> int:
 
 
 def _digits(count: int) -> int:
-    """Down to a power of four."""
-    return 1 << (count.bit_length() - 1 & ~1) if count else 0
+    """Down to a power of two."""
+    return 1 << count.bit_length() - 1 if count else 0
 
 
 def _wants(shapes: list[tuple[Shape, int]], node: NodeState) -> list[Wants]:

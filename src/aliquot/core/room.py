@@ -251,7 +251,7 @@ class Room:
 
     def _rows(self, kind: Kind, node: NodeState, other: View | None = None) -> list[Row] | None:
         if self.fragments is not None and self._fragments_gpu and not self._spread_devices:
-            return self.fragments.rows(kind, node, node.soon, other)
+            return self.fragments.rows(kind, node, other)
         return kind.open_rows(node, node.soon, self._spread_devices, other)
 
     def stays(self, member: Member, kind: Kind) -> bool:

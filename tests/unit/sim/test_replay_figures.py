@@ -56,6 +56,13 @@ def test_fair_projects() -> None:
     assert hours["a"]["receivedGpuHours"] == hours["b"]["receivedGpuHours"]
 
 
+def test_borrowing_is_not_unfair() -> None:
+    """A project without quota that uses what nobody wants does not make the others look poor."""
+    borrower = TraceJob("x", 0, 100, 2000, "b")
+    replay = played(borrower, TraceJob("y", 40, 100, 2000, "a"), quotas={"a": 2, "b": 0})
+    assert figures(replay)["fairness"]["jain"] == 1
+
+
 def test_jain() -> None:
     """1 when all are equal, 1/n when one has everything."""
     assert jain([2, 2, 2]) == pytest.approx(1)

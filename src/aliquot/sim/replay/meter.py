@@ -72,8 +72,10 @@ class Meter:
         return sum(used * seconds for used, seconds in self.seconds_at.items()) / whole / self.total if whole else 0.0
 
     def ratios(self) -> list[float]:
-        """Received by deserved, of each project that was ever due anything."""
-        return [float(got / due) for got, due in zip(self.received, self.deserved, strict=True) if due > 0]
+        """What each project got of what it was due, of those that were ever due anything. More than that counts as all
+        of it: to borrow what nobody else is due does no wrong to anybody."""
+        pairs = zip(self.received, self.deserved, strict=True)
+        return [min(1.0, float(got / due)) for got, due in pairs if due > 0]
 
 
 def jain(values: Sequence[float]) -> float:
