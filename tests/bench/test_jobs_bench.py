@@ -201,7 +201,7 @@ async def test_many_running(server: ServerProcess) -> None:
 
 
 async def test_event_to_decision(server: ServerProcess) -> None:
-    """With RUNNING jobs on the machine: from a pod that waits to the same pod with its place, both as a watch sees it."""
+    """With RUNNING jobs: from a pod that waits to the same pod with its place, both as a watch sees it."""
     async with session(server) as http:
         async with following(http) as phases:
             for start in range(0, RUNNING, 25):

@@ -88,7 +88,7 @@ def policies(draw: Draw, newest: bool) -> Policy:
         victims="newest" if newest and rarely(draw, 3) else "least-disruption",
         share_unit=draw(st.sampled_from(["milli", "whole"])),
         disruption_bound=draw(st.sampled_from([4, 4, None])),
-        hold_after=600.0 if newest and rarely(draw, 4) else None,  # the oracle knows nothing of room that is kept
+        hold_after=900.0 if newest and rarely(draw, 4) else None,  # the oracle knows nothing of room that is kept
         restarts_per_hour=draw(st.integers(0, 2)) if rarely(draw, 5) else None,
     )
 

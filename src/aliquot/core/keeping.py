@@ -1,9 +1,9 @@
 """Room is kept for a job that has waited long, so that a stream of small jobs does not take every device that comes
 free before there are enough of them for a large one.
 
-Nobody knows how long others run, and what is kept is idle. So it is kept for a while and then given up for a while,
-each twice as long as the last: after waiting for H, room is kept until 2H, again from 4H to 8H, and so on. Jobs that
-end in some finite time are outwaited in the end, and for most of the time nothing is kept.
+Nobody knows how long others run, and what is kept is idle. So it is kept for a while and then given up for longer: after
+waiting for H, room is kept until 1.25 H, again from 4 H to 5 H, from 16 H to 20 H, and so on. Jobs that end in some
+finite time are outwaited in the end, and for most of the time nothing is kept.
 
 One job at a time, the first whose turn it is: one that is due what it asks for, and for which there would be room if
 all that can end or be stopped were gone. The devices that are most nearly free are chosen; whoever runs there runs on.
@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from math import floor, log2
+from math import floor, log
 
 from aliquot.core.jobs import STUCK, JobState, Member
 from aliquot.core.kinds import WHOLE
 from aliquot.core.model import GPU
 from aliquot.core.rows import NodeState, Row
 from aliquot.core.scene import Kept, Places, Scene
+
+_WHILE = 1.25  # when it is given up again, as a part of the wait after which it was kept
 
 
 def keep_room(scene: Scene, job: JobState, members: Sequence[Member]) -> None:
@@ -63,8 +65,9 @@ def _until(scene: Scene, job: JobState) -> float | None:
     patience, source = scene.policy.hold_after, job.source
     if patience is None or patience <= 0 or scene.now - source.created < patience:
         return None
-    period = floor(log2((scene.now - source.created) / patience))
-    return source.created + patience * 2.0 ** (period + 1) if period % 2 == 0 else None
+    age = scene.now - source.created
+    begin = patience * 4.0 ** floor(log(age / patience, 4))
+    return source.created + begin * _WHILE if age < begin * _WHILE else None
 
 
 def _is_plain(scene: Scene, job: JobState, members: Sequence[Member]) -> bool:

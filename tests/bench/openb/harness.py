@@ -29,7 +29,7 @@ POLICY = Policy(gpu="least-fragments", cpu="least-fragments")
 QUEUE = Queue("all", pools={"default": Terms((None, None, None))})
 
 
-class Policies(Protocol):
+class Contender(Protocol):
     def place(self, pod: Pod) -> bool: ...
 
 
@@ -63,9 +63,8 @@ def job_of(pod: Pod, number: int) -> Job:
     return Job(name, "all", (Task(name, pod.request, node_types=pod.models),))
 
 
-CONTENDERS: dict[str, Callable[[Sequence[Node], Sequence[Pod]], Policies]] = {
+CONTENDERS: dict[str, Callable[[Sequence[Node], Sequence[Pod]], Contender]] = {
     "ours": Ours,
-    "binpack": lambda nodes, pods: Ours(nodes, pods, Policy()),
     "FGD": FGD,
     "BestFit": BestFit,
 }

@@ -32,7 +32,8 @@ class Peer:
             self.free[number, : len(node.devices)] = GPU
         self.models = [node.labels[labels.NODE_TYPE] for node in ordered]
         self._scores: dict[object, tuple[Array, Array]] = {}
-        self._read: dict[object, int] = {}
+        self._masks: dict[object, Array] = {}
+        self._read: dict[object, int] = {}  # how many of the changes a kind has seen
         self._changes: list[int] = []
 
     def allowed(self, models: tuple[str, ...]) -> Array:
@@ -43,7 +44,6 @@ class Peer:
         kind = (pod.request, pod.models)
         if kind not in self._scores:
             self._scores[kind] = (np.full(len(self.cpu), -np.inf), np.zeros(len(self.cpu), int))
-            self._masks = getattr(self, "_masks", {})
             self._masks[kind] = self.allowed(pod.models)
             changed = np.arange(len(self.cpu))
         else:
@@ -78,9 +78,7 @@ class Peer:
                     scores[row], devices[row] = value, at
         else:
             after = self.free[here]
-            after[open_ & (np.cumsum(open_, 1) <= request.devices)] = 0 if request.devices else GPU
-            if not request.devices:
-                after = self.free[here]
+            after[open_ & (np.cumsum(open_, 1) <= request.devices)] = 0
             scores[here] = self.score(pod, here, after, np.zeros(len(here), int))
 
     def _take(self, pod: Pod, node: int, device: int) -> None:

@@ -12,10 +12,12 @@ from statistics import mean, stdev
 import pytest
 
 from aliquot.core import Job, Snapshot, Task, TaskState
+from aliquot.core.model import GPU
 from aliquot.core.session import Session
 from aliquot.sim.traces import openb
 from bench.openb import harness
 from bench.openb.harness import LISTS, SEEDS
+from bench.openb.moving import Moving
 
 SMALL = ("default", "gpuspec33", "multigpu50")
 
@@ -81,6 +83,24 @@ def test_not_below_fgd_on_any_list() -> None:
         if means["ours"] < means["FGD"]:
             below.append(name)
     assert not below
+
+
+@pytest.mark.soak
+def test_what_moving_adds() -> None:
+    """Where pods may be moved for one that does not fit, no fewer GPUs are in use. Prints how many, and the moves."""
+    nodes, pods = harness.nodes(), harness.pods("default")
+    gpus = sum(len(node.devices) for node in nodes)
+    order, wanted = [], 0
+    for pod in openb.arrivals(pods, 42, gpus):
+        wanted += pod.milli
+        if wanted > 1.006 * gpus * GPU:  # the last that rounds to 100, and one more
+            break
+        order.append(pod)
+    moving = Moving(nodes, pods)
+    found = harness.measure(order, gpus, moving.place)[100]
+    plain = harness.measure(order, gpus, harness.Ours(nodes, pods).place)[100]
+    print(f"\ndefault, seed 42, at 100: {plain:.2f}; {found:.2f} with {moving.moves} moves for {moving.helped} pods")
+    assert found >= plain
 
 
 def _full(one: tuple[str, str, int]) -> tuple[float, float]:

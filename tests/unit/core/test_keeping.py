@@ -28,10 +28,10 @@ def waiting(age: float, nodes: int = 1, own: float = 16, **more: Any) -> World:
 
 @pytest.mark.parametrize(
     ("age", "kept"),
-    [(0, False), (599, False), (600, True), (1199, True), (1200, False), (2399, False), (2400, True), (4800, False)],
+    [(0, False), (599, False), (600, True), (749, True), (750, False), (2399, False), (2400, True), (3000, False)],
 )
 def test_room_is_kept_for_a_while_and_given_up_for_a_while(age: float, kept: bool) -> None:
-    """Each twice as long as the last: from 10 to 20 minutes, from 40 to 80, and so on."""
+    """Each four times as long as the last: from 10 to 12.5 minutes, from 40 to 50, and so on."""
     assert ("small" not in waiting(age).started()) == kept
 
 
@@ -41,7 +41,7 @@ def test_both_are_told() -> None:
     own, other = (refusals[name][-1] for name in ("large", "small"))
     assert own.text == "GPUs of n0 are kept for it as they come free, since it has waited so long"
     assert other.text == "GPUs of n0 are kept for large, which has waited longer"
-    assert own.until == other.until == 10_000 - 700 + 1200
+    assert own.until == other.until == 10_000 - 700 + 750
 
 
 def test_only_as_much_as_it_needs() -> None:
@@ -106,9 +106,9 @@ def _stream(policy: Policy, minutes: int) -> float | None:
 def test_a_stream_of_small_jobs() -> None:
     """Without patience it never starts; with it, once the small ones that run have ended."""
     assert _stream(replace(PATIENT, hold_after=None), 300) is None
-    assert _stream(PATIENT, 300) == 10 - 1 + 8
+    assert _stream(replace(PATIENT, hold_after=2400), 300) == 40 - 1 + 8
 
 
 def test_jobs_that_run_longer_than_room_is_kept() -> None:
     """The next time it is kept four times as long, and then it is long enough."""
-    assert _stream(replace(PATIENT, hold_after=120), 300) == 2 * 4 - 1 + 8
+    assert _stream(replace(PATIENT, hold_after=120), 300) == 2 * 4 * 4 - 1 + 8

@@ -110,7 +110,12 @@ CASES: list[tuple[str, str, Verdict, Made]] = [
     ("nothing-to-preempt", "preempt", NOT_NOW, nothing_to_preempt),
     ("preemption-delay", "consolidate", NOT_NOW, preemption_delay),
     ("no-arrangement", "reclaim", NOT_NOW, no_arrangement),
-    ("kept", "allocate", NOT_NOW, lambda: one_node(policy=Policy()).running("x", "n1", [0]).pending("j", gpu=2)),
+    (
+        "kept",
+        "allocate",
+        NOT_NOW,
+        lambda: one_node(policy=Policy(hold_after=900)).running("x", "n1", [0]).pending("j", gpu=2),
+    ),
     ("not-tried", "allocate", NOT_NOW, lambda: one_node(policy=Policy(steps=("stale-gang",))).pending("j", gpu=1)),
 ]
 # Said by `aliquot simulate` about tasks that no plan looked at.

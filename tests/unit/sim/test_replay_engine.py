@@ -103,6 +103,7 @@ def test_consolidation_is_a_move() -> None:
     replay = played(trace(*jobs, nodes=2, quotas={"a": 4}), Policy(gpu="spread"))
     told = figures(replay)["disruption"]
     assert (told["moves"], told["evictions"]) == (1, 0)
+    assert sorted(ends(replay).values())[-2:] == [1000, 1000]  # its new place was its own: it went on at once
 
 
 def test_ladder_lets_short_jobs_pass() -> None:

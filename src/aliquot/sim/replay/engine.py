@@ -3,7 +3,8 @@
 Time jumps from event to event; whenever one may have changed something for somebody who waits, a plan is made and
 carried out as the live loop does it:
 
-    1. evictions   the job stops, and is gone after `grace` seconds; then it waits again, with its age
+    1. evictions   the job stops, and is gone after `grace` seconds; then it waits again, with its age; who is
+                   moved has a promise of its new place
     2. promises    the place is remembered; the next plan honours it, and what a plan does not repeat is taken back
     3. bindings    the job runs
 
@@ -149,9 +150,13 @@ class Replay:
             self._later(now + max(0.0, ladder[work.level] - work.held(now)) / work.gpus, self._step_down, work)
 
     def _gone(self, work: Work) -> None:
-        """It has left its place, and waits again."""
+        """It has left its place, and waits again; who was moved has a promise of its new place."""
         self._free(work)
         work.place(TaskState.PENDING)
+        if work.destination:
+            work.promise(work.destination)
+            self._promised[work.job.name] = work
+            work.destination = {}
         self._waiting[work.job.name] = work
         self._changed[work.job.name] = work.job
 
@@ -199,9 +204,10 @@ class Replay:
         waiting = len(self._waiting)
         stopped = _by_job(decided.evictions)
         for name, evictions in stopped.items():
-            self._evict(self._alive[name], evictions[0])
+            self._evict(self._alive[name], evictions)
         promises, binds = _places(decided.reservations), _places(decided.binds)
-        for name in [name for name in self._promised if name not in promises and name not in binds]:
+        kept = promises.keys() | binds.keys() | stopped.keys()
+        for name in [name for name in self._promised if name not in kept]:
             self._withdraw(self._promised.pop(name))
         for name, places in promises.items():
             work = self._waiting[name]
@@ -229,12 +235,15 @@ class Replay:
         self._later(work.ends_at(), self._finish, work)
         self._expect_step(work)
 
-    def _evict(self, work: Work, why: Eviction) -> None:
-        self.evictions[why.rule] = self.evictions.get(why.rule, 0) + 1
-        if why.to is None:
-            work.stops += 1
-        else:
+    def _evict(self, work: Work, evictions: list[Eviction]) -> None:
+        rule = evictions[0].rule
+        self.evictions[rule] = self.evictions.get(rule, 0) + 1
+        work.destination = {one.task: (one.to.node, one.to.shares) for one in evictions if one.to is not None}
+        if len(work.destination) == len(work.job.tasks):
             work.moves += 1
+        else:
+            work.stops += 1
+            work.destination = {}
         work.stop(self.meter.now, TaskState.EVICTED)
         self._changed[work.job.name] = work.job
         if self._grace:

@@ -16,8 +16,8 @@ _TICK = 1e-6  # seconds
 
 class Work:
     __slots__ = (
-        "_every", "_restart", "attained", "contention", "done", "finished", "first", "job", "level", "lost", "moves",
-        "pause", "ran", "run", "source", "started", "stops",
+        "_every", "_restart", "attained", "contention", "destination", "done", "finished", "first", "job", "level",
+        "lost", "moves", "pause", "ran", "run", "source", "started", "stops",
     )  # fmt: skip
 
     def __init__(self, source: TraceJob, trace: Trace, number: int = 0) -> None:
@@ -44,6 +44,7 @@ class Work:
         self.moves = 0
         self.level = 0
         self.contention = 0.0
+        self.destination: dict[str, tuple[str, tuple[Share, ...]]] = {}  # where it goes, by task, when it is moved
 
     @property
     def gpus(self) -> float:
