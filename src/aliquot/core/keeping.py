@@ -1,9 +1,9 @@
 """Room is kept for a job that has waited long, so that a stream of small jobs does not take every device that comes
 free before there are enough of them for a large one.
 
-Nobody knows how long others run, and what is kept is idle. So it is kept for a while and then given up for longer: after
-waiting for H, room is kept until 1.25 H, again from 4 H to 5 H, from 16 H to 20 H, and so on. Jobs that end in some
-finite time are outwaited in the end, and for most of the time nothing is kept.
+Nobody knows how long others run, and what is kept is idle. So it is kept for a while and then given up for longer:
+after waiting for H, room is kept until 1.25 H, again from 4 H to 5 H, from 16 H to 20 H, and so on. Jobs that end in
+some finite time are outwaited in the end, and for most of the time nothing is kept.
 
 One job at a time, the first whose turn it is: one that is due what it asks for, and for which there would be room if
 all that can end or be stopped were gone. The devices that are most nearly free are chosen; whoever runs there runs on.
