@@ -13,7 +13,7 @@ def test_no_scheduler(office: Office) -> None:
     project = office.project()
     office.admin.post(f"{space(project)}/workloads", named("w", WORK)).ok(201)
     for path in (f"{space(project)}/workloads/w/explanation", "scenario"):
-        said = office.admin.get(path).refused(503, "ServiceUnavailable")
+        said = office.admin.get(path).refused(404, "NotFound")
         assert said.message == "no scheduler runs in this process"
 
 

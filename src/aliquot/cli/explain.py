@@ -13,6 +13,8 @@ from aliquot.cli.session import session
 from aliquot.cli.targets import complete_names
 from aliquot.client import Server
 from aliquot.errors import NotFound
+from aliquot.store.typed import Store
+from aliquot.types import Workload
 from aliquot.types.base import Json
 
 # What lines are about, with what stands above them; those without a title follow at once.
@@ -34,8 +36,12 @@ def explain(job: str, project: str, form: str) -> int:
         scope = await scope_of(here, server, project)
         try:
             return await server.explain(scope.namespace, job, what_if=True)
-        except NotFound:
-            raise no_such_job(scope, job) from None
+        except NotFound as missing:
+            try:
+                await Store(server).get(Workload, job, scope.namespace)
+            except NotFound:
+                raise no_such_job(scope, job) from None
+            raise missing from None  # the job is there, and the scheduler is not
 
     told = here.run(ask)
     click.echo("\n".join(sentences(told)) if form == "text" else output.shown_as(told, form))

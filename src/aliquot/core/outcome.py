@@ -107,7 +107,7 @@ class Outcome:
             return
         where = ", ".join(kept.nodes[:_NODES_NAMED]) + (" and others" if len(kept.nodes) > _NODES_NAMED else "")
         own = f"GPUs of {where} are kept for it as they come free, since it has waited so long"
-        others = f"GPUs of {where} are kept for {kept.job.name}, which has waited longer"
+        others = f"GPUs of {where} are kept for a job of project {kept.job.queue.shown}, which has waited longer"
         for batch in self._batches[scene.pool]:
             if batch.at == len(batch.jobs) or all(what != "room" for _, what, _ in self._notes.get(batch, ())):
                 continue

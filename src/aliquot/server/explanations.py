@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from aliquot.control.decisions import LastDecision
 from aliquot.control.explaining import Explainer
-from aliquot.errors import Denied, Fault, Invalid, Unavailable
+from aliquot.errors import Denied, Fault, Invalid, NotFound
 from aliquot.server.access import Access
 from aliquot.server.answers import json_response
 from aliquot.server.objects import PREFIX
@@ -63,7 +63,7 @@ class Explanations:
 
     def _asked(self) -> Explainer:
         if self._explainer is None:
-            raise Unavailable(
+            raise NotFound(  # it will not come by waiting
                 "no scheduler runs in this process",
                 hint="start the platform without --api-only; on Kubernetes nothing is scheduled by it yet",
             )

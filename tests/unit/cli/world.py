@@ -14,7 +14,7 @@ from aliquot.cli.main import aliquot, runai, runai_adm
 from aliquot.cli.session import Session
 from aliquot.client.connection import Asked, Connection
 from aliquot.control.decisions import Decision
-from aliquot.errors import Unavailable
+from aliquot.errors import NotFound
 from aliquot.server import admission
 from aliquot.server.presets import Presets
 from aliquot.sim.cluster import scenario_of
@@ -39,12 +39,12 @@ class MemoryServer(MemoryBody):
     async def explain(self, namespace: str, workload: str, *, what_if: bool = False) -> Json:
         await self.get(KINDS.named("workload"), workload, namespace)
         if self.explanation is None:
-            raise Unavailable("no scheduler runs in this process")
+            raise NotFound("no scheduler runs in this process")
         return self.explanation
 
     async def scenario(self) -> Json:
         if self.decision is None:
-            raise Unavailable("no scheduler runs in this process")
+            raise NotFound("no scheduler runs in this process")
         return scenario_of(self.decision)
 
     async def create(self, kind: Any, document: Document) -> Document:

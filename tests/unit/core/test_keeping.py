@@ -40,7 +40,7 @@ def test_both_are_told() -> None:
     refusals = waiting(700).plan().refusals
     own, other = (refusals[name][-1] for name in ("large", "small"))
     assert own.text == "GPUs of n0 are kept for it as they come free, since it has waited so long"
-    assert other.text == "GPUs of n0 are kept for large, which has waited longer"
+    assert other.text == "GPUs of n0 are kept for a job of project a, which has waited longer"
     assert own.until == other.until == 10_000 - 700 + 750
 
 
