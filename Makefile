@@ -42,7 +42,7 @@ native: $(NATIVE) ## the GPU sharing library, for both machines, into the packag
 $(NATIVE) &: native/gpushare/build.sh $(wildcard native/gpushare/*.[ch]) | .venv/.ready
 	@native/gpushare/build.sh $(BIN)/python src/aliquot/native
 
-test: setup native ## all tests (ARGS="-k watch"); builds the Kubernetes programs first where Go is installed
+test: .venv/.notebook native ## all tests (ARGS="-k watch"); builds the Kubernetes programs first where Go is installed
 	@if command -v go >/dev/null || [ -n "$${KUBEBUILDER_ASSETS:-}" ]; then python3 tools/kube/get.py >/dev/null; fi
 	@$(BIN)/pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
@@ -69,7 +69,7 @@ packages: ## the Debian packages that tests use, where they are missing (as root
 
 check: packages lint types imports kube test smoke ## everything CI runs
 
-soak: setup kube ## the long versions: hundreds of kills, thousands of cases (an hour)
+soak: .venv/.notebook kube ## the long versions: hundreds of kills, thousands of cases (an hour)
 	@ALIQUOT_SOAK=1 $(BIN)/pytest -m soak -p no:randomly $(ARGS)
 
 bench: setup ## figures, as ratios of one run

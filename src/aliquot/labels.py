@@ -29,6 +29,7 @@ GPU_WORKER = "node-role.kubernetes.io/runai-gpu-worker"  # once any node has one
 CPU_WORKER = "node-role.kubernetes.io/runai-cpu-worker"
 EVICTED = "aliquot.dev/evicted"  # annotation on a pod: it is to be stopped, by whom and why (JSON, see control.notices)
 PROMISED = "aliquot.dev/promised"  # annotation on a pod: the place it gets as soon as it is free (JSON, the same)
+SAVED = "aliquot.dev/saved"  # condition of a pod, with the time of the last checkpoint that its job reported
 SIMULATED = "aliquot.dev/simulated"  # "true" on nodes whose GPUs do not exist
 
 # --- on our custom resource definitions
@@ -47,6 +48,7 @@ WORKLOAD_UID = "aliquot.dev/workload-uid"  # of the workload it is about, also w
 # --- on pods
 WORKLOAD = "aliquot.dev/workload"
 POD_INDEX = "aliquot.dev/pod-index"
+MIN_AVAILABLE = "aliquot.dev/min-available"  # annotation: so many pods of its workload start together, or none
 
 # --- on pods: a part of a GPU (whole ones are the resource below)
 GPU_FRACTION = "aliquot.dev/gpu-fraction"  # of each device, such as "0.5"

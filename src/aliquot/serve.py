@@ -22,6 +22,7 @@ import uvicorn
 
 from aliquot.agent.local import LocalAgent, local_agent
 from aliquot.control.bootstrap import bootstrap
+from aliquot.control.decisions import LastDecision
 from aliquot.control.events import Chronicle
 from aliquot.control.garbage import Garbage
 from aliquot.control.projects import Projects
@@ -36,7 +37,7 @@ from aliquot.store.informer import Informers
 from aliquot.store.sqlite import SqliteBody
 from aliquot.store.typed import Store
 from aliquot.telemetry import logs
-from aliquot.types import Department, Namespace, Node, Pod, Project, Workload
+from aliquot.types import Namespace, Pod, Project, Workload
 
 log = structlog.get_logger()
 _STOP_SECONDS = 5  # for answers under way; watches end at once
@@ -109,6 +110,7 @@ async def _run(options: Options, folder: Folder, listener: socket.socket) -> Non
             flavour=flavour,
             streams=agent.runtime if agent else None,
             facts={"isolation": agent.runtime.isolation} if agent else {},
+            last=LastDecision() if agent else None,
         )
         server = _Server(
             uvicorn.Config(
@@ -152,8 +154,8 @@ def _deciding(body: Body, service: Service, agent: LocalAgent | None) -> list[Co
     if agent is not None:
         runs.append(Workloads(store, of(Workload), of(Pod), of(Namespace)).loop.run())
         runs.append(Chronicle(store, of(Workload), of(Pod)).loop.run())
-        runs.append(Scheduler(store, service.informers).run())
-        runs.append(Usage(store, of(Pod), of(Namespace), of(Project), of(Department), of(Node)).run())
+        runs.append(Scheduler(store, service.informers, last=service.last).run())
+        runs.append(Usage(store, service.informers).run())
     return runs
 
 

@@ -286,7 +286,7 @@ def test_project_with_rules_stays(office: Office) -> None:
 
 
 def test_pod_placed_by_its_owner(office: Office) -> None:
-    """Where a pod runs and which GPUs it holds is not its owner's to say."""
+    """Where a pod runs, which GPUs it holds or is promised, and why it was stopped is not its owner's to say."""
     name = office.project()
     ann = office.member(name)
     pods = f"{space(name)}/pods"
@@ -299,6 +299,11 @@ def test_pod_placed_by_its_owner(office: Office) -> None:
     ann.api.post(pods, named("p", {"containers": containers})).ok(201)
     ann.api.patch(f"{pods}/p", {"metadata": {"annotations": devices}}).refused(403)
     ann.api.patch(f"{pods}/p", {"spec": {"nodeName": "n1"}}).refused(403)
+    for mark in ("aliquot.dev/evicted", "aliquot.dev/promised"):
+        ann.api.patch(f"{pods}/p", {"metadata": {"annotations": {mark: '{"node": "n1"}'}}}).refused(403)
+        marked = named("q", {"containers": containers})
+        marked["metadata"]["annotations"] = {mark: "{}"}
+        ann.api.post(pods, marked).refused(403)
     ann.api.patch(f"{pods}/p", {"metadata": {"labels": {"mine": "yes"}}}).ok()
 
 

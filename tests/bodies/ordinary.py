@@ -1,7 +1,7 @@
 """Run a program as an ordinary user, also from root: `python ordinary.py UID PROGRAM [ARGUMENT]...`.
 
-Our Python may lie where only root may go (/root/.pyenv, say). Then the program gets a mount namespace in which the way
-to it is open, and nothing else has changed.
+Our Python may lie where only root may go. Then the program gets a mount namespace in which the way to it is open, and
+nothing else has changed.
 """
 
 from __future__ import annotations

@@ -54,7 +54,8 @@ async def test_files_of_another_project_do_not_exist(island: World) -> None:
 async def test_processes_of_another_project_are_out_of_sight(island: World) -> None:
     """A job sees its own processes only, and cannot signal others by their number."""
     async with island.agent():
-        victim = await island.run(pod("v-0-0", "sleep", "1000", namespace="runai-team-b"))
+        victim = await island.run(shell("v-0-0", "echo here; exec sleep 1000", namespace="runai-team-b"))
+        await island.printed(victim, "here")
         state = json.loads((island.data / "pods" / victim.metadata.uid / "state.json").read_text())
         target = linux.children(state["pid"])[0]
         _, log = await island.finish(

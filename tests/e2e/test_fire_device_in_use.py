@@ -75,6 +75,7 @@ async def test_waits_for_the_one_that_stops(server: ServerProcess) -> None:
 
         (watchman.folder(old.metadata.uid).path / "work" / "go").touch()
         await _until(lambda: _phase(body, "new", "Running"))
+        assert (await _status(body, "new")).status.pods.failed == 0
         assert list(watchman.look()) == [(await _pod(body, "new")).metadata.uid]
         assert not watchman.mains[old.metadata.uid].alive
     finally:
@@ -146,6 +147,6 @@ async def _misplace(database: Path) -> None:
 
 
 async def _was_refused(body: RestBody) -> bool:
-    """The event of its first failure says who held the device."""
+    """The event of its refusal says who held the device."""
     said = [event.message for event in (await patiently(lambda: Store(body).list(Event, SPACE))).items]
     return any("GPU 0 of node node-1 is not free: held by runai-team-a/old-0-0" in message for message in said)

@@ -6,6 +6,7 @@ import asyncio
 import random
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,8 @@ _NAMESPACES = {f"runai-{project}" for project in PROJECTS}
 
 
 async def test_jobs_live_through_kills(tmp_path: Path) -> None:
-    """Through 20 kills no job is lost, none runs twice, no GPU is given out twice, and no log has a gap."""
+    """Through 20 kills no job is lost, none runs twice or again without a reason, no GPU is given out twice, and no
+    log has a gap."""
     await _under_fire(tmp_path / "data", kills=20)
 
 
@@ -47,6 +49,8 @@ async def _under_fire(folder: Path, kills: int) -> None:
             await team.settled()
             guard.cancel()
         await _check_known(watchman, body)
+        for person in team.people:
+            _check_starts(watchman, await person.starts())
         lines = sum([await person.check_logs() for person in team.people])
     finally:
         await team.close()
@@ -58,6 +62,7 @@ async def _under_fire(folder: Path, kills: int) -> None:
     done = team.done
     print(
         f"\nkills: {kills}, jobs submitted: {done['submitted']}, deleted: {done['deleted']},"
+        f" stopped for others: {done['stopped']},"
         f" listings: {done['listed']}, requests broken off: {done['broken off']}"
         f"\npods seen alive: {len(watchman.mains)}, together at most: {watchman.fullest}, found again after a kill:"
         f" {found}, looks at /proc: {watchman.looks}, with a shared GPU: {watchman.shared}"
@@ -123,6 +128,13 @@ async def _check_known(watchman: Watchman, body: Body) -> None:
     """When all is quiet: what the store says runs is what runs."""
     running = {uid for uid, pod in (await check_store(body)).items() if pod.status.phase == "Running"}
     assert running == (await asyncio.to_thread(watchman.look)).keys()
+
+
+def _check_starts(watchman: Watchman, most: dict[tuple[str, str], int]) -> None:
+    """No job was started more often than it failed or was stopped for others."""
+    seen = Counter(main.job for main in watchman.mains.values())
+    over = {job: seen[job] for job, starts in most.items() if seen[job] > starts}
+    assert not over, f"{over}, at most {most}"
 
 
 def _down(server: ServerProcess) -> int:

@@ -2,6 +2,8 @@
 
 Each alone knows all of its jobs: an answer settles a request, and a request without one is settled by looking. Every
 job counts aloud from 0, so its log shows each gap, each repetition and each second start.
+
+A job may be stopped for another one: then its history says so, it waits, and its next pod counts from 0 again.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -28,10 +30,10 @@ from fire.clients import SECONDS, patiently
 
 WORKLOAD = KINDS.named("Workload")
 PROJECTS = ("team-a", "team-b", "team-c", "team-d")
-GPUS = (0, 0.25, 0.5, 0.5, 1, 2)
+GPUS = (0, 0.25, 0.5, 1, 2, 2)  # more than there are, in all, so that some must give back; one job each always fits
 Form = Literal["stays", "ends", "fails"]
 # Ten lines at once, then a pause: bytes in one read and many, without a fork for every line.
-_COUNT = "i=0; while [ $i -lt %d ]; do echo $i; i=$((i+1)); [ $((i %% 10)) -ne 0 ] || sleep 0.3; done; exit %d"
+COUNT = "i=0; while [ $i -lt %d ]; do echo $i; i=$((i+1)); [ $((i %% 10)) -ne 0 ] || sleep 0.3; done; exit %d"
 _LINES = {"stays": 1 << 40, "ends": 40, "fails": 15}
 _FINAL = ("Completed", "Failed")
 
@@ -50,6 +52,7 @@ class Job:
     uid: str = ""
     deleting: bool = False  # asked for; from then on it may go at any moment
     final: str = ""  # its last phase, once somebody saw it
+    stops: int = 0  # how often it was stopped for others
 
     @property
     def namespace(self) -> str:
@@ -66,7 +69,10 @@ class Job:
 
     def saw(self, found: Document) -> None:
         assert found.uid == self.uid, f"{self.name} is another one now"
-        phase = found.data.get("status", {}).get("phase", "")
+        status = found.data.get("status", {})
+        phase, stops = status.get("phase", ""), status.get("interruptionCount", 0)
+        assert stops >= self.stops, f"{self.name} has lost a part of its history"
+        self.stops = stops
         assert not self.final or phase == self.final, f"{self.name} was {self.final} and is {phase}"
         self.final = phase if phase in _FINAL else ""
 
@@ -77,9 +83,11 @@ class LogFollower:
 
     connection: Callable[[], Connection]
     job: Job
+    stops: Callable[[], Awaitable[int]]  # how often the job was stopped for others
     data: bytes = b""
     resumed: int = 0
     ended: bool = False
+    stopped: int = 0
     _reading: bool = False
 
     async def run(self) -> None:
@@ -97,13 +105,31 @@ class LogFollower:
         self._reading = False
         options = LogOptions(follow=True, offset=len(self.data))
         async with open_log(self.connection(), self.job.namespace, self.job.pod, options) as log:
-            assert log.offset == len(self.data), f"{self.job.name}: at {log.offset}, not {len(self.data)}"
+            if log.offset != len(self.data):
+                assert await self._stopped(), f"{self.job.name}: at {log.offset}, not {len(self.data)}"
+                return
             self._reading = True
             async for piece in log.pieces:
                 self.data += piece
-        # The server says that this was all; of a job that counts for ever it may say so only once it is deleted.
+        # The server says that this was all. Of a job that counts for ever it may say so only once it is deleted, or
+        # stopped for another; of one that was stopped there will be more.
+        if not self.job.deleting and not self._is_whole and await self._stopped():
+            return
         assert self.job.form != "stays" or self.job.deleting, f"the log of {self.job.name} ended"
         self.ended = True
+
+    @property
+    def _is_whole(self) -> bool:
+        return self.data.count(b"\n") == _LINES[self.job.form]
+
+    async def _stopped(self) -> bool:
+        """Whether the history has a stop that was not known yet: then the next pod is followed from its beginning."""
+        stops = await self.stops()
+        if stops <= self.stopped:
+            return False
+        self.check()
+        self.data, self.stopped = b"", stops
+        return True
 
     def check(self) -> int:
         """How many lines there were, each once and in order; all of them where the job came to its end."""
@@ -116,8 +142,17 @@ class LogFollower:
 
 
 class Person:
-    def __init__(self, body: Body, connection: Callable[[], Connection], name: str) -> None:
+    def __init__(
+        self,
+        body: Body,
+        connection: Callable[[], Connection],
+        name: str,
+        projects: Sequence[str] = PROJECTS,
+        roomy: str = "team-d",
+    ) -> None:
+        """`roomy`: the project whose quota has room for all that cannot be preempted."""
         self._body, self._connection = body, connection
+        self._projects, self._roomy = projects, roomy
         self._random = random.Random(name)
         self._number = 0
         self._free_names: list[str] = []  # of deleted jobs; to be given again
@@ -162,13 +197,13 @@ class Person:
     def _new(self) -> Job:
         form: Form = self._random.choices(("stays", "ends", "fails"), (5, 3, 2))[0]
         interactive = form == "stays" and self._random.random() < 0.3
-        # What cannot be preempted stays within quota: only this team's has room for all that are left in the end.
-        project = "team-d" if interactive else self._random.choice(PROJECTS)
+        # What cannot be preempted stays within quota.
+        project = self._roomy if interactive else self._random.choice(self._projects)
         gpu = self._random.choice(GPUS[1:4] if interactive else GPUS)
         spec = {
             "type": "interactive" if interactive else "training",
             "image": "ubuntu",
-            "command": ["sh", "-c", _COUNT % (_LINES[form], 3 if form == "fails" else 0)],
+            "command": ["sh", "-c", COUNT % (_LINES[form], 3 if form == "fails" else 0)],
             "backoffLimit": self._random.choice((0, 1)) if form == "fails" else 0,
             **({"compute": {"gpu": gpu}} if gpu else {}),
         }
@@ -179,7 +214,7 @@ class Person:
         return Job(f"{self.name}-{self._number}", project, form, spec)
 
     def _follow(self, job: Job) -> None:
-        follower = LogFollower(self._connection, job)
+        follower = LogFollower(self._connection, job, lambda: self._stops(job))
         self.followers.append(follower)
         self._following.append(asyncio.create_task(follower.run()))
 
@@ -208,13 +243,29 @@ class Person:
         except NotFound:
             return None
 
+    async def _stops(self, job: Job) -> int:
+        found = await self._look(job)
+        return 0 if found is None else decode(WorkloadObject, found.data).status.interruption_count
+
+    async def starts(self) -> dict[tuple[str, str], int]:
+        """How many pods each of its jobs can have had: one, and another for each that failed or was stopped."""
+        most = {}
+        for job in self.jobs.values():
+            if job.fresh:
+                status = decode(WorkloadObject, (await self._body.get(WORKLOAD, job.name, job.namespace)).data).status
+                assert len(status.interruptions) == status.interruption_count, job.name
+                most[job.project, job.name] = 1 + status.interruption_count + job.attempts - 1
+        return most
+
     async def list(self) -> None:
         """Exactly what it was told is there."""
         listing = await patiently(lambda: self._body.list(WORKLOAD))
         found = {item.name: item for item in listing.items if item.name.startswith(f"{self.name}-")}
         assert found.keys() == self.jobs.keys(), f"{self.name}: {found.keys() ^ self.jobs.keys()}"
         for name, item in found.items():
+            before = self.jobs[name].stops
             self.jobs[name].saw(item)
+            self.done["stopped"] += self.jobs[name].stops - before
         self.done["listed"] += 1
 
     async def settle(self) -> None:
@@ -231,7 +282,8 @@ class Person:
             found = await patiently(lambda job=job: self._body.get(WORKLOAD, job.name, job.namespace))  # type: ignore[misc]
             status = decode(WorkloadObject, found.data).status
             wanted = {"stays": ("Running", 0), "ends": ("Completed", 0), "fails": ("Failed", job.attempts)}[job.form]
-            if (status.phase, status.pods.failed) != wanted or status.restarts:
+            again = status.interruption_count + max(0, status.pods.failed - 1)
+            if (status.phase, status.pods.failed) != wanted or status.restarts > again:
                 wrong.append(f"{job.name} ({job.form}, {job.attempts}): {status}")
         return wrong
 
@@ -239,7 +291,7 @@ class Person:
         """The logs of all its jobs, and what its followers saw; how many lines that was."""
         lines = 0
         for job in self.jobs.values():
-            reader = LogFollower(self._connection, job)
+            reader = LogFollower(self._connection, job, lambda job=job: self._stops(job))  # type: ignore[misc]
             async with open_log(self._connection(), job.namespace, job.pod, LogOptions(offset=0)) as log:
                 async for piece in log.pieces:
                     reader.data += piece

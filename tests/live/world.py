@@ -15,6 +15,7 @@ from typing import Any
 
 from aliquot import labels
 from aliquot.agent.devices.base import NodeFacts, node_object
+from aliquot.control.decisions import LastDecision
 from aliquot.control.loop import Loop
 from aliquot.control.pods import pod_of
 from aliquot.control.scheduler import Scheduler
@@ -67,6 +68,7 @@ class World:
     def __init__(self, place: Place) -> None:
         self.store = Store(place.body)
         self.kubelet: Kubelet | None = None
+        self.last = LastDecision()
 
     # --- what there is
 
@@ -83,7 +85,9 @@ class World:
     async def submit(self, name: str, gpu: int = 1000, project: str = "a", *, pod: bool = False, **spec: Any) -> None:
         """A workload; with its pod where no loop makes it."""
         wanted = WorkloadSpec(image="python", compute=Compute(gpu=gpu), **spec)
-        made = await self.store.create(Workload(metadata=Metadata(name=name, namespace=f"runai-{project}"), spec=wanted))
+        made = await self.store.create(
+            Workload(metadata=Metadata(name=name, namespace=f"runai-{project}"), spec=wanted)
+        )
         if pod:
             await self.store.create(pod_of(made, project))
 
@@ -104,7 +108,7 @@ class World:
         informers = Informers(self.store.body)
         self.kubelet = Kubelet(self.store, informers)
         self.kubelet.holds = holds
-        scheduler = Scheduler(self.store if body is None else Store(body), informers)
+        scheduler = Scheduler(self.store if body is None else Store(body), informers, last=self.last)
         of = informers.of
         workloads = Workloads(self.store, of(Workload), of(Pod), of(Namespace))
         loops = (scheduler.run(), workloads.loop.run(), self.kubelet.loop.run())
@@ -180,6 +184,10 @@ class Mortal:
         self._body, self._left = body, writes
         self.dead = asyncio.Event()
         self.written: list[tuple[str, str, str]] = []  # what was done to which object
+
+    async def died(self) -> None:
+        async with asyncio.timeout(30):
+            await self.dead.wait()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._body, name)

@@ -137,3 +137,10 @@ def test_moved_gang_is_not_stopped_in_part() -> None:
     world.job("gang", "a", *(world.task(f"gang-{index}", "n1", [index > 0], 0.3) for index in range(3)))
     world.pending("memory", mib=V100_MIB // 2).pending("wide", gpu=0.334, on=2, priority=75)
     assert "wide-0-0" in rest(world)
+
+
+def test_one_of_three_waits_for_the_others() -> None:
+    """A gang of which only one task exists so far starts nothing, and says so."""
+    world = cluster([gpus(4, "n1")], {"a": quota(4)}).pending("gang", gpu=1, min_available=3)
+    assert world.started() == {}
+    assert world.codes("gang") == ["incomplete"]

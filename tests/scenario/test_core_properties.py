@@ -6,6 +6,7 @@ The quick tests look at the same few hundred clusters every time; `make soak` lo
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -13,14 +14,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aliquot.core import plan
-from worlds.checks import check, settle, shuffled
+from aliquot.core import Job, plan
+from aliquot.core.session import Session, changes
+from worlds.checks import after, check, settle, shuffled
 from worlds.clusters import Case, cases
 from worlds.dues import Dues
 from worlds.oracle import Oracle
 
-_SOAK = {"sound": 6000, "order": 4000, "rest": 6000, "fair": 3000, "shares": 2000, "refusals": 6000}
-_QUICK = {"sound": 80, "order": 60, "rest": 80, "fair": 80, "shares": 60, "refusals": 80}
+_SOAK = {"sound": 6000, "order": 4000, "rest": 6000, "goes on": 5000, "fair": 3000, "shares": 2000, "refusals": 6000}
+_QUICK = {"sound": 80, "order": 60, "rest": 80, "goes on": 80, "fair": 80, "shares": 60, "refusals": 80}
 
 
 def sound(case: Case) -> None:
@@ -52,10 +54,32 @@ def shares(case: Case) -> None:
     Dues(case.snapshot, case.policy, due).check()
 
 
+def goes_on(case: Case, chance: Random) -> None:
+    """Round after round, some jobs come and go, one session beside a plan that is made anew each time."""
+    session = Session()
+    away: list[Job] = []
+    now, snapshot = case.now, case.snapshot
+    changed: dict[str, Job | None] | None = None
+    for _ in range(6):
+        decided = session.plan(snapshot, case.policy, now, changed=changed)
+        assert decided == plan(snapshot, case.policy, now)
+        now += chance.choice((0, 10, 1000))
+        following = after(snapshot, decided, lingering=chance.random() < 0.5, now=now)
+        jobs = list(following.jobs)
+        chance.shuffle(jobs)
+        back = [away.pop()] if away and chance.random() < 0.5 else []
+        if jobs and chance.random() < 0.7:
+            away.append(jobs.pop())
+        following = replace(following, jobs=(*jobs, *back), nodes=snapshot.nodes, queues=snapshot.queues)
+        changed = changes(snapshot, following)
+        snapshot = following
+
+
 PROPERTIES: dict[str, tuple[Callable[..., None], tuple[st.SearchStrategy[Any], ...]]] = {
     "sound": (sound, (cases(),)),
     "order": (order, (cases(), st.randoms(use_true_random=False))),
     "rest": (rest, (cases(), st.booleans())),
+    "goes on": (goes_on, (cases(), st.randoms(use_true_random=False))),
     "fair": (fair, (cases(tiny=True),)),
     "shares": (shares, (cases(tiny=True),)),
     # The order `newest` promises the peer's search, which gives up earlier.
@@ -90,6 +114,11 @@ def test_order_is_nothing() -> None:
 def test_comes_to_rest() -> None:
     """Plan after plan the cluster comes to rest, and every plan on the way is sound."""
     explore("rest", _QUICK["rest"], again=True)
+
+
+def test_a_session_plans_alike() -> None:
+    """A session that is told what changed gives the plan that is made from nothing."""
+    explore("goes on", _QUICK["goes on"], again=True)
 
 
 def test_takes_back_fairly() -> None:

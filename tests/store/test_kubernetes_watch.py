@@ -177,10 +177,11 @@ async def test_silence_asks_again(kube: KubernetesBody, cluster_with_gadgets: Cl
 async def test_dead_network_is_unavailable(kube: KubernetesBody, cluster_with_gadgets: Cluster, namespace: str) -> None:
     """When nothing comes through at all the watch gives up within its timeouts."""
     version = (await kube.list(GADGET, namespace)).version
+    await kube.create(GADGET, gadget(namespace, "a"))
+    await take(kube.watch(GADGET, namespace, version=version), 1)  # with all patience: a young server is busy at first
     quick = Patience(deadline=0.5, answer=0.5, silence=0.5)
     async with Proxy(cluster_with_gadgets.port) as proxy, through(proxy, cluster_with_gadgets, quick) as body:
         changes = body.watch(GADGET, namespace, version=version)
-        await kube.create(GADGET, gadget(namespace, "a"))
         await take(changes, 1)
         proxy.stall()
 

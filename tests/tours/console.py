@@ -52,7 +52,7 @@ VARYING = tuple(
         (r"\balq_[\w-]+", "<token>"),
         (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| [A-Z]{2,5}\b| [+-]\d\d\b)?", "<time>"),
         (r"\d+(us|ms|s)/step", "<pace>"),
-        (r"(?<=loss: )\d+\.\d+|(?<=accuracy: )\d\.\d+", "<figure>"),
+        (r"(?<=loss: )\d+\.\d+|(?<=accuracy: )\d\.\d+|(?<=Wait seconds: )\d+\.\d+", "<figure>"),
         # With the spaces that fill its column: 9s and 10s are to look the same.
         (r"(?<![\w.-])\d+(s|m|h|d)\b(?!-)( {2,})?", "<age>"),
         (r"^[\w.-]+@([\w-]+:\S*)[#$]", r"<user>@\1#"),
@@ -118,7 +118,7 @@ def read(path: Path) -> Page:
 def _close(page: Page, fence: str, body: list[str], start: int) -> None:
     if fence == "console":
         page.blocks.append(_steps(body, start))
-    elif fence == "yaml" and body and (name := re.fullmatch(r"# (\S+\.yaml)", body[0])):
+    elif fence in ("yaml", "csv") and body and (name := re.fullmatch(rf"# (\S+\.{fence})", body[0])):
         page.files[name[1]] = "\n".join(body) + "\n"
 
 

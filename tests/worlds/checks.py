@@ -138,7 +138,14 @@ class Check:
             assert over is None, f"{one.task}: {over}"
 
     def long_enough(self) -> None:
-        """Who has not run for its minimum time keeps its minimum of tasks, unless it is moved."""
+        """Who was stopped too often of late keeps its minimum of tasks where they are; who has not run for its minimum
+        time keeps it too, unless it is moved."""
+        for one in self.plan.evictions:
+            job = self.jobs[one.job]
+            if one.rule != "stale-gang" and self.before.left_alone(job, self.policy, self.now):
+                gone = Counter(self._task(other).group for other in self.plan.evictions if other.job == one.job)
+                stays = {group: count - gone[group] for group, count in _count(job, self.before).items()}
+                assert enough(job, stays), f"{one.job} is stopped too often"
         lost = {one.job: one for one in self.plan.evictions if one.rule in ("reclaim", "preempt") and one.to is None}
         for name, one in lost.items():
             if self.before.too_new(self.jobs[name], self.jobs[one.by], self.now):

@@ -82,11 +82,14 @@ def cases(draw: Draw, tiny: bool = False, plain: bool = False, newest: bool = Tr
 def policies(draw: Draw, newest: bool) -> Policy:
     return Policy(
         spare=draw(st.sampled_from(["quota", "weight"])),
-        gpu="spread" if rarely(draw, 5) else "binpack",
+        gpu=draw(st.sampled_from(["binpack", "binpack", "spread", "least-fragments"])),
+        cpu="least-fragments" if rarely(draw, 3) else "binpack",
         device="spread" if rarely(draw, 5) else "binpack",
         victims="newest" if newest and rarely(draw, 3) else "least-disruption",
         share_unit=draw(st.sampled_from(["milli", "whole"])),
         disruption_bound=draw(st.sampled_from([4, 4, None])),
+        hold_after=900.0 if newest and rarely(draw, 4) else None,  # the oracle knows nothing of room that is kept
+        restarts_per_hour=draw(st.integers(0, 2)) if rarely(draw, 5) else None,
     )
 
 
@@ -248,6 +251,7 @@ def _run_some(draw: Draw, snapshot: Snapshot, jobs: list[Job], sure: int) -> Sna
             placed = _placed(snapshot, job, lacking)
             if placed is not None:
                 job = replace(placed, started=float(draw(st.sampled_from([0, 500, 990]))))
+                job = replace(job, stops=draw(st.sampled_from([(), (-2700.0,), (-2600.0,), (-2600.0, 900.0)])))
             if placed is not None and len(job.tasks) == 1 and rarely(draw, 6):
                 state = draw(st.sampled_from([TaskState.RELEASING, TaskState.EVICTED]))
                 job = replace(job, tasks=(replace(job.tasks[0], state=state),))

@@ -20,6 +20,7 @@ from aliquot.core.model import (
     Job,
     Neighbours,
     Node,
+    Policy,
     Queue,
     Request,
     Share,
@@ -171,6 +172,11 @@ class Ground:
             times = [queue.reclaim_min_runtime for queue in above[above.index(top) :]]
         least = next((time for time in times if time is not None), 0)
         return victim.started is not None and now - victim.started < least
+
+    def left_alone(self, victim: Job, policy: Policy, now: float) -> bool:
+        """Whether a job was stopped as often in the last hour as the policy allows: then it keeps its minimum."""
+        most = policy.restarts_per_hour
+        return most is not None and sum(at > now - 3600 for at in victim.stops) >= most
 
     def over(self, job: Job, resources: Iterable[int] = range(3)) -> str | None:
         """Which queue now holds more than it may, of those above a job."""

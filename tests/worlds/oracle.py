@@ -120,7 +120,7 @@ class Oracle:
         for units in self._sets_of_units(victims):
             if not units or not (owed or self._bounded(ground, asked, units)):
                 continue
-            if fair and not self._fair(ground, job, asked, units):
+            if not (self._fair if fair else self._within_itself)(ground, job, asked, units):
                 continue
             if found := self._try(job, tasks, units):
                 return found
@@ -132,11 +132,13 @@ class Oracle:
     # ---------------------------------------------------------------- who may be stopped
 
     def _others(self, job: Job) -> list[Job]:
-        return [
+        ground = Ground(self.snapshot)
+        found = [
             one
             for one in self.snapshot.jobs
             if one.preemptible and one.name != job.name and any(t.state is TaskState.RUNNING for t in one.tasks)
         ]
+        return [one for one in found if not ground.left_alone(one, self.policy, self.now)]
 
     def _sets_of_units(self, victims: Sequence[Job]) -> Iterator[tuple[Unit, ...]]:
         """Everything that could stop together, few jobs first."""
@@ -177,6 +179,22 @@ class Oracle:
                 high = held / due if due else float("inf") if held else 0.0
                 low = (ground.used[theirs_name][r] - taken[r]) / self.shares[theirs_name][r]
                 if high > 1 and self.policy.saturation_multiplier * high >= low:
+                    return False
+        return True
+
+    def _within_itself(self, ground: Ground, job: Job, asked: Amount, units: Sequence[Unit]) -> bool:
+        """A queue that makes room inside itself does not grow by it beyond its share while another is short of its
+        own."""
+        freed = added(
+            ground.amount(task, ground.spots[victim.name, task.name]) for victim, tasks in units for task in tasks
+        )
+        parents = {queue.parent for queue in ground.queues.values()}
+        others = [name for name in ground.queues if name not in parents and name != job.queue]
+        for r in range(3):
+            if asked[r] <= freed[r] or all(ground.used[name][r] >= self.shares[name][r] for name in others):
+                continue
+            for queue in ground.path(job.queue):
+                if ground.used[queue.name][r] - freed[r] + asked[r] > self.shares[queue.name][r]:
                     return False
         return True
 

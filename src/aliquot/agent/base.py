@@ -78,6 +78,7 @@ class Ended:
     finished: float
     reason: str = ""  # empty: Completed or Error, by the code
     message: str = ""
+    saved: float | None = None  # when it last saved its work, if it said so
 
 
 class CannotStart(Exception):
@@ -99,6 +100,8 @@ class Runtime(Protocol):
     isolation: str
     # Called once for each attempt that was `Started`, when nothing of it is left.
     on_end: Callable[[str, Ended], None]
+    # Called when a running pod says that it has saved its work, and when; not for each time where it does so often.
+    on_saved: Callable[[str, float], None]
     # Asked by who follows a log: whether a pod (uid) has ended for good, and is not just between two starts.
     finished: Callable[[str], bool]
 
@@ -113,6 +116,9 @@ class Runtime(Protocol):
 
     def signal(self, uid: str, name: SignalName) -> None:
         """TERM goes to the pod's command, KILL to everything in the pod."""
+
+    def tell(self, uid: str, text: str) -> None:
+        """Leave a notice where the pod looks for it, before it gets its TERM. Best effort: it is stopped anyway."""
 
     async def remove(self, uid: str) -> None:
         """End whatever is left of a pod, and remove its files."""

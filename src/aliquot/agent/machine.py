@@ -72,6 +72,7 @@ class Task:
     ending: Ending | None = None  # of the last attempt that ended
     deadline: float | None = None  # set: it is being stopped, and killed then
     gone: bool = False  # the store has it no more
+    saved: float | None = None  # when its job last said that it had saved its work
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,15 @@ class Exited:
     at: float
     reason: str = ""
     message: str = ""
+    saved: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A job says that it has saved its work."""
+
+    uid: str
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +158,7 @@ class Fired:
     at: float
 
 
-Event = Wanted | Unwanted | Gone | Started | StartFailed | Exited | Fired
+Event = Wanted | Unwanted | Gone | Started | StartFailed | Exited | Saved | Fired
 
 
 # --- commands
@@ -211,6 +221,8 @@ def step(state: State, event: Event) -> Step:
             return _start_failed(state, event)
         case Exited():
             return _exited(state, event)
+        case Saved():
+            return _saved(state, event)
         case Fired():
             return _fired(state, event)
         case _:
@@ -247,9 +259,12 @@ def _wanted(state: State, event: Wanted) -> Step:
     if uid in state.tasks:
         return state, []
     task = Task(event.ticket, event.at, attempt=event.attempt)
-    problem = event.problem or ("" if event.found else obstacle(state, event.ticket))
+    reason, problem = "CreateContainerConfigError", event.problem
+    if not problem and not event.found:
+        # In this word whoever made the pod reads that another one may have more luck.
+        reason, problem = "UnexpectedAdmissionError", obstacle(state, event.ticket)
     if problem:
-        ending = Ending(128, "UnexpectedAdmissionError", problem, finished=event.at)
+        ending = Ending(128, reason, problem, finished=event.at)
         return _kept(state, replace(task, stage=Stage.ENDED, ending=ending), report=True)
     # What was accepted before has been reported before, and may have come further since.
     return _kept(state, task, Start(uid, event.attempt), report=not event.found)
@@ -304,13 +319,22 @@ def _exited(state: State, event: Exited) -> Step:
     if task is None or task.stage not in (Stage.STARTING, Stage.RUNNING) or task.attempt != event.attempt:
         return state, []
     reason = event.reason or ("Completed" if event.code == 0 else "Error")
-    task = replace(task, ending=Ending(event.code, reason, event.message, event.started, event.at))
+    ending = Ending(event.code, reason, event.message, event.started, event.at)
+    task = replace(task, ending=ending, saved=event.saved if event.saved is not None else task.saved)
     if task.gone or task.deadline is not None or not _restarts(task.ticket.policy, event.code):
         return _ended(state, task)
     forgiven = event.at - event.started >= state.backoff.forgiven_after
     task = replace(task, stage=Stage.BACKOFF, failures=1 if forgiven else task.failures + 1)
     restart = SetTimer(event.uid, "restart", event.at + state.backoff.pause(task.failures))
     return _kept(state, task, restart, report=True)
+
+
+def _saved(state: State, event: Saved) -> Step:
+    task = state.tasks.get(event.uid)
+    if task is None or task.stage not in (Stage.STARTING, Stage.RUNNING) or task.saved == event.at:
+        return state, []
+    # Who found it running may hear of it before we do; then it is said with its start.
+    return _kept(state, replace(task, saved=event.at), report=task.stage is Stage.RUNNING)
 
 
 def _restarts(policy: str, code: int) -> bool:

@@ -24,6 +24,7 @@ from aliquot.agent.leftovers import Leftovers
 from aliquot.agent.machine import Backoff, Event, Stage, State
 from aliquot.agent.status import status_of
 from aliquot.control.loop import Loop
+from aliquot.control.notices import announcement, notice_of
 from aliquot.errors import Conflict, Exists, Invalid, NotFound
 from aliquot.store.informer import Informer, Key, typed
 from aliquot.store.typed import Store
@@ -68,6 +69,7 @@ class Agent:
 
     async def run(self) -> None:
         self._runtime.on_end = self._on_end
+        self._runtime.on_saved = self._on_saved
         for facts in self._devices.nodes():
             await self._register(facts)
         try:
@@ -78,12 +80,13 @@ class Agent:
                 group.create_task(self._writes.run())
                 group.create_task(self._leftovers.workloads.run())
                 await self._pods.synced.wait()
-                self._take_over()
+                await self._take_over()
                 self._pods.listen(self._changed)
                 self._runtime.finished = self._finished
                 group.create_task(self._leftovers.run())
         finally:
             self._runtime.on_end = lambda uid, ended: None  # what ends from now on is the next agent's to find
+            self._runtime.on_saved = lambda uid, at: None
             self._runtime.finished = lambda uid: False
             for timer in self._timers.values():
                 timer.cancel()
@@ -112,10 +115,15 @@ class Agent:
 
     # --- events
 
-    def _take_over(self) -> None:
-        """What ran before us runs on: it is told of first, so that nobody else is given what it holds."""
+    async def _take_over(self) -> None:
+        """What ran before us runs on: it is told of first, so that nobody else is given what it holds.
+
+        Of those that the store has no more we first find out who is still alive: the store has given their devices to
+        others, who would be refused for somebody who ended long ago.
+        """
         pods = {pod.metadata.uid: pod for pod in self._pods}
         now = self._clock()
+        gone: set[str] = set()
         for trace in self._runtime.traces():
             pod = pods.get(trace.ticket.uid)
             if pod is not None and pod.status.phase in _FINAL:
@@ -123,7 +131,10 @@ class Agent:
             self._keys[trace.ticket.uid] = (trace.ticket.namespace, trace.ticket.name)
             self._feed(machine.Wanted(trace.ticket, now, trace.attempt, found=True))
             if pod is None:
+                gone.add(trace.ticket.uid)
                 self._feed(machine.Gone(trace.ticket.uid, now))
+        while any(uid in gone and task.stage is Stage.STARTING for uid, task in self._state.tasks.items()):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)  # a machine's state rings no bell
 
     def _changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
         if old is not None and self._is_ours(old) and (new is None or new.metadata.uid != old.metadata.uid):
@@ -156,6 +167,9 @@ class Agent:
     def _on_end(self, uid: str, ended: Ended) -> None:
         self._feed(_exited(uid, ended))
 
+    def _on_saved(self, uid: str, at: float) -> None:
+        self._feed(machine.Saved(uid, at))
+
     def _finished(self, uid: str) -> bool:
         task = self._state.tasks.get(uid)
         return task is None or task.stage is Stage.ENDED
@@ -174,6 +188,8 @@ class Agent:
             case machine.Start(uid, attempt):
                 self._spawn(self._start(uid, attempt))
             case machine.Signal(uid, name):
+                if name == "TERM":
+                    self._announce(uid)
                 self._runtime.signal(uid, name)
             case machine.SetTimer(uid, timer, at):
                 self._set_timer(uid, timer, at)
@@ -186,6 +202,13 @@ class Agent:
             case machine.Remove(uid):
                 self._forget(uid)
                 self._spawn(self._remove(uid))
+
+    def _announce(self, uid: str) -> None:
+        """Who is stopped for others finds out why, for whom and until when, before it gets its TERM."""
+        pod = self._pod(uid)
+        notice = None if pod is None else notice_of(pod)
+        if pod is not None and notice is not None:
+            self._runtime.tell(uid, announcement(notice, pod.metadata.deleted))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         assert self._work is not None, "events come only while it runs"
@@ -283,5 +306,12 @@ def _started(uid: str, found: Started) -> machine.Started:
 
 def _exited(uid: str, ended: Ended) -> machine.Exited:
     return machine.Exited(
-        uid, ended.attempt, ended.code, ended.started, ended.finished, reason=ended.reason, message=ended.message
+        uid,
+        ended.attempt,
+        ended.code,
+        ended.started,
+        ended.finished,
+        reason=ended.reason,
+        message=ended.message,
+        saved=ended.saved,
     )

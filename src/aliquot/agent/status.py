@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aliquot.agent.machine import Backoff, Ending, Stage, Task
+from aliquot.labels import SAVED
 from aliquot.types import Pod
 from aliquot.types.pod import (
     ContainerState,
@@ -35,6 +36,8 @@ def status_of(task: Task, pod: Pod, backoff: Backoff) -> PodStatus:
     conditions = {condition.type: condition for condition in old.conditions}
     for name, holds, why in wanted:
         conditions[name] = _condition(conditions.get(name), name, holds, why, now)
+    if task.saved is not None:
+        conditions[SAVED] = PodCondition(type=SAVED, status="True", last_transition_time=task.saved)
     return replace(
         old,
         phase=phase,

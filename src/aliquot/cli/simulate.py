@@ -18,13 +18,9 @@ from aliquot.cli.program import Verb
 from aliquot.cli.session import session
 from aliquot.errors import Exists, Fault, Invalid, NotFound, PlatformError
 from aliquot.sim import Player, World, worlds
-from aliquot.sim.cluster import Objects, scenario_of
 from aliquot.sim.explain import knows, sentences
 from aliquot.sim.result import text
 from aliquot.sim.table import tables
-from aliquot.store.base import Body
-from aliquot.store.typed import Store
-from aliquot.types import Department, Namespace, Node, NodePool, Pod, Project, SchedulingPolicy, Workload
 
 _LARGEST_FILE = 1 << 30  # whole clusters of tens of thousands of workloads, and not a disk image
 
@@ -52,7 +48,7 @@ def _complete_workloads(ctx: click.Context, param: click.Parameter, incomplete: 
 @click.option(
     "--explain", metavar="WORKLOAD", shell_complete=_complete_workloads, help="Say why it waits or was stopped."
 )
-@click.option("--from-cluster", is_flag=True, help="Write the live cluster as a scenario, to FILE or to stdout.")
+@click.option("--from-cluster", is_flag=True, help="Write what the live scheduler sees, to FILE or to stdout.")
 @click.option("--timing", is_flag=True, help="Add how long loading and planning took, and the planner's peak memory.")
 def simulate(
     file: str | None, rounds: int | None, form: str, explain: str | None, from_cluster: bool, timing: bool
@@ -122,9 +118,9 @@ def _table(world: World, told: dict[str, Any]) -> str:
 
 
 def _write(file: str | None) -> None:
-    """The live cluster, as a file that this command reads."""
+    """What the live scheduler sees, as a file that this command reads."""
     here = session()
-    shown = output.as_yaml(scenario_of(here.run(_read), time.time()))
+    shown = output.as_yaml(here.run(lambda server: server.scenario()))
     if file in (None, "-"):
         click.echo(shown)
         return
@@ -135,10 +131,3 @@ def _write(file: str | None) -> None:
     except FileExistsError:
         raise Exists(f"{path} exists", hint="remove it, or give another name") from None
     here.note(f"written to {path}")
-
-
-async def _read(body: Body) -> Objects:
-    store = Store(body)
-    kinds: tuple[Any, ...] = (Node, Pod, Namespace, Project, Department, Workload, NodePool, SchedulingPolicy)
-    found: list[Any] = [(await store.list(kind)).items for kind in kinds]
-    return Objects(*found)

@@ -33,6 +33,12 @@ class Server(Body, Protocol):
     async def whoami(self) -> Json:
         """{"user", "subject", "roles"}"""
 
+    async def explain(self, namespace: str, workload: str, *, what_if: bool = False) -> Json:
+        """How a workload stands, why, and (`what_if`) what would let it run now."""
+
+    async def scenario(self) -> Json:
+        """What the scheduler looked at last, as `simulate` reads it."""
+
     async def rehearse(self, kind: AnyKind, document: Document) -> Json:
         """What `create` would store; nothing is stored."""
 

@@ -13,6 +13,7 @@ from aliquot.store.base import AnyKind, Document
 from aliquot.store.rest import RestBody
 from aliquot.store.transport import Endpoint, Patience
 from aliquot.streams import LogOptions, Session, TerminalSize
+from aliquot.types import KINDS, Workload
 from aliquot.types.base import Json
 
 
@@ -23,6 +24,13 @@ class RemoteServer(RestBody):
 
     async def whoami(self) -> Json:
         return await self._transport.read(f"/apis/{API_VERSION}/whoami")
+
+    async def explain(self, namespace: str, workload: str, *, what_if: bool = False) -> Json:
+        path = f"{self._one(KINDS.of(Workload), workload, namespace)}/explanation"
+        return await self._transport.read(path, {"whatIf": "true"} if what_if else None)
+
+    async def scenario(self) -> Json:
+        return await self._transport.read(f"/apis/{API_VERSION}/scenario")
 
     async def rehearse(self, kind: AnyKind, document: Document) -> Json:
         path = self._all(kind, document.namespace)

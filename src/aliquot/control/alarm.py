@@ -9,13 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from aliquot.core import Plan, Policy, Snapshot, TaskState
+from aliquot.core.rules import protected_until
 
 
-def next_look(snapshot: Snapshot, decided: Plan, policies: Iterable[Policy], now: float) -> float | None:
-    """The next moment at which time alone may change the plan; None when it cannot."""
+def next_look(
+    snapshot: Snapshot, decided: Plan, policies: Iterable[Policy], now: float, until: float | None = None
+) -> float | None:
+    """The next moment at which time alone may change the plan; None when it cannot. `until`: how long past use is as
+    the snapshot says."""
     if not decided.refusals:
         return None
-    moments = (*_told(decided), *_minimum_ends(snapshot), *_stuck(snapshot, policies))
+    policies = tuple(policies)
+    moments = [*_told(decided), *_minimum_ends(snapshot), *_left_alone(snapshot, policies), *_stuck(snapshot, policies)]
+    if until is not None:
+        moments.append(until)
     return min((moment for moment in moments if moment > now), default=None)
 
 
@@ -36,6 +43,15 @@ def _minimum_ends(snapshot: Snapshot) -> Iterator[float]:
         for job in snapshot.jobs:
             if job.started is not None and job.preemptible:
                 yield from (job.started + seconds for seconds in minimums)
+
+
+def _left_alone(snapshot: Snapshot, policies: Iterable[Policy]) -> Iterator[float]:
+    """When those who were stopped often of late may be stopped again."""
+    bounds = {policy.restarts_per_hour for policy in policies if policy.restarts_per_hour}
+    if bounds:
+        for job in snapshot.jobs:
+            moments = (protected_until(job.stops, most) for most in bounds if job.stops)
+            yield from (moment for moment in moments if moment is not None)
 
 
 def _stuck(snapshot: Snapshot, policies: Iterable[Policy]) -> Iterator[float]:

@@ -9,6 +9,7 @@ waits unchanged costs nothing.
     Unschedulable  why it waits; one event, which counts up when the reason is another one
     Evicted        when and for whom it was stopped
     BackOff        an attempt failed, and there will be another
+    Refused        its node had no room for it any more, and it is placed anew
     Suspended, Completed, Failed
 """
 
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from aliquot.control.loop import Loop
-from aliquot.control.workloads import attempts
+from aliquot.control.workloads import REFUSED, attempts
 from aliquot.errors import Exists, Invalid, NotFound, PlatformError
 from aliquot.labels import API_VERSION, WORKLOAD, WORKLOAD_UID
 from aliquot.store.informer import Informer, Key
@@ -82,6 +83,8 @@ def story_of_workload(workload: Workload) -> Iterator[Note]:
         for_whom = f" for {stop.by}" if stop.by else ""
         message = stop.message or f"stopped{for_whom} ({stop.reason or 'no reason given'})"
         yield Note("Evicted", message, warning=True, key=str(stop.at), at=stop.at)
+    if status.phase == "Pending" and status.reason == REFUSED:
+        yield Note("Refused", f"{status.message}; it is placed anew", warning=True, repeats=True)
     if status.phase == "Failed":
         yield Note("Failed", status.message or "the job has failed", warning=True)
     elif status.pods.failed and status.last_failed_pod:

@@ -12,12 +12,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aliquot import labels
+from aliquot import labels, units
+from aliquot.control.policies import Farewell
 from aliquot.core import Share
-from aliquot.types import Pod
+from aliquot.types import Pod, Workload
+from aliquot.types.pod import saved_at
 from aliquot.types.workload import Interruption, WorkloadStatus
 
 _INTERRUPTIONS_KEPT = 100  # the latest; enough to see a pattern, and no object grows for ever
+_LOST_ITS_PLACE = ("reclaimed", "preempted")
+_FOR_OTHERS = (*_LOST_ITS_PLACE, "moved")
+# Without any grace a pod would be gone from the store before its process is, and its devices given out too early.
+_LEAST_GRACE = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +61,80 @@ def notice_of(pod: Pod) -> Notice | None:
         return None
 
 
-def interrupted(status: WorkloadStatus, notice: Notice, pod: str, now: float) -> WorkloadStatus:
+def announcement(notice: Notice, deadline: float | None) -> str:
+    """What the job itself is told, as JSON. Times are as in the API."""
+    told = {
+        "reason": notice.reason,
+        "by": notice.by,
+        "text": notice.text,
+        "at": units.timestamp_text(notice.at),
+        "deadline": None if deadline is None else units.timestamp_text(deadline),
+    }
+    return json.dumps(told) + "\n"
+
+
+def interrupted(workload: Workload, notice: Notice, pod: Pod, farewell: Farewell) -> WorkloadStatus:
     """A workload's status with one more stop in its history: once for each pod."""
-    if any(one.pod == pod for one in status.interruptions):
+    status, uid = workload.status, pod.metadata.uid
+    if any(one.pod == uid for one in status.interruptions):
         return status
-    lost = now - status.started_at if status.phase == "Running" and status.started_at is not None else 0.0
+    lost_its_place = notice.reason in _LOST_ITS_PLACE
+    preempted = status.preemption_count + lost_its_place
     one = Interruption(
-        at=notice.at, reason=notice.reason, by=notice.by, lost_seconds=lost, message=notice.text, pod=pod
+        at=notice.at,
+        reason=notice.reason,
+        by=notice.by,
+        lost_seconds=_lost(status, notice.at),
+        message=notice.text,
+        pod=uid,
+        final=lost_its_place and (_ends(workload, farewell) or beyond_limit(workload, preempted)),
     )
-    return replace(
+    grown = replace(
         status,
         interruptions=(*status.interruptions, one)[-_INTERRUPTIONS_KEPT:],
         interruption_count=status.interruption_count + 1,
+        preemption_count=preempted,
     )
+    return with_saved(grown, pod)
+
+
+def _lost(status: WorkloadStatus, at: float) -> float:
+    return max(0.0, at - status.started_at) if status.phase == "Running" and status.started_at is not None else 0.0
+
+
+def _ends(workload: Workload, farewell: Farewell) -> bool:
+    own = workload.spec.terminate_after_preemption
+    return (farewell.ends and workload.spec.type == "training") if own is None else own
+
+
+def beyond_limit(workload: Workload, preempted: int) -> bool:
+    limit = workload.spec.preemption_limit
+    return limit is not None and preempted > limit
+
+
+def with_saved(status: WorkloadStatus, pod: Pod) -> WorkloadStatus:
+    """What a pod saved, also after it was told to stop, is not lost: said in the history of its stop."""
+    saved = saved_at(pod)
+    if saved is None:
+        return status
+
+    def shortened(stop: Interruption) -> Interruption:
+        ours = stop.pod == pod.metadata.uid
+        return replace(stop, lost_seconds=min(stop.lost_seconds, max(0.0, stop.at - saved))) if ours else stop
+
+    return replace(status, interruptions=tuple(map(shortened, status.interruptions)))
+
+
+def grace_of(workload: Workload, farewell: Farewell) -> int | None:
+    """How long it may take to stop for others: as it says itself, or as its pool does; None: as long as its pod has."""
+    own = workload.spec.preemption_grace
+    grace = farewell.grace if own is None else own
+    return None if grace is None else max(_LEAST_GRACE, grace)
+
+
+def stops_of(status: WorkloadStatus) -> tuple[float, ...]:
+    """When a workload was stopped or moved for others, oldest first."""
+    return tuple(sorted(stop.at for stop in status.interruptions if stop.reason in _FOR_OTHERS))
 
 
 Promise = tuple[str, tuple[Share, ...]]

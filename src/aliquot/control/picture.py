@@ -7,14 +7,54 @@ node when it changed, the queues when a project or department changed. A cycle t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from aliquot import labels
-from aliquot.control.policies import policies_of
-from aliquot.control.snapshot import group_of, job_of, node_of, queues_of, takes_part
-from aliquot.core import Job, Node, Policy, Queue, Share, Snapshot, TaskState
+from aliquot.control.history import past_use, rule_of, stays_for, with_past
+from aliquot.control.pods import is_preemptible
+from aliquot.control.policies import Farewell, farewell_of, policies_of
+from aliquot.control.snapshot import group_of, job_name, job_of, node_of, only_saved, queues_of, takes_part
+from aliquot.core import Job, Node, Policy, Queue, Share, Snapshot, Task, TaskState
 from aliquot.store.informer import Informer, Informers, Key
-from aliquot.types import Department, Namespace, Pod, Project, SchedulingPolicy, Workload
+from aliquot.types import Department, Namespace, NodePool, Pod, Project, SchedulingPolicy, Workload
 from aliquot.types import Node as NodeObject
+from aliquot.types.organisation import DEFAULT_POOL
+from aliquot.types.pools import PastUse
+
+_NO_TOPOLOGY: Mapping[str, tuple[str, ...]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Where a workload goes on whose pod is being stopped. Kept in memory alone: after a crash it waits like others."""
+
+    node: str
+    shares: tuple[Share, ...]
+    until: float
+
+    def carried(self, job: Job, has_pods: bool) -> Job | None:
+        """The job with a promise of the place: to its new pod, or to one that is still to come. None: it is over."""
+        states = [task.state for task in job.tasks]
+        if not has_pods:
+            return replace(job, tasks=(self._promise(job.tasks[0]),), min_available=1)
+        if TaskState.PENDING in states:
+            tasks = (
+                replace(task, state=TaskState.RESERVED, node=self.node, shares=self.shares)
+                if task.state is TaskState.PENDING
+                else task
+                for task in job.tasks
+            )
+            return replace(job, tasks=tuple(tasks))
+        if set(states) == {TaskState.RELEASING}:
+            return replace(job, tasks=(*job.tasks, self._promise(job.tasks[0])), min_available=1)
+        return None
+
+    def _promise(self, task: Task) -> Task:
+        """For a pod that does not exist yet, so its name is nobody's."""
+        name = task.name.rstrip("'") + "'"
+        return replace(
+            task, name=name, state=TaskState.RESERVED, node=self.node, shares=self.shares, releasing_since=None
+        )
 
 
 class Picture:
@@ -27,13 +67,22 @@ class Picture:
         self._namespaces: Informer[Namespace] = informers.of(Namespace)
         self._policies: Informer[SchedulingPolicy] = informers.of(SchedulingPolicy)
         self._node_objects: Informer[NodeObject] = informers.of(NodeObject)
+        self._pools: Informer[NodePool] = informers.of(NodePool)
         self._groups: dict[Key, dict[str, Pod]] = {}
         self._jobs: dict[Key, Job] = {}
         self._stale: dict[Key, None] = {}  # jobs to make anew
         self._nodes: dict[str, Node] = {}
+        self._all_nodes: tuple[Node, ...] | None = None
+        self._differing: dict[str, Job | None] = {}
         self._queues: tuple[Queue, ...] | None = None
+        self._queues_until: float | None = None  # when past use is to be looked at again
         self._policy: tuple[Policy, Mapping[str, Policy]] | None = None
+        self._past: PastUse | None = None
+        self._promised: dict[Key, Job] = {}  # jobs with a promise
+        self.told: dict[str, None] = {}  # jobs whose status says why they wait
+        self.hasty: dict[str, None] = {}  # pods that came lately and that somebody waits for in front of a screen
         self.evicted: dict[Key, Pod] = {}  # pods with a notice
+        self._moves: dict[Key, Move] = {}  # workloads on their way to another place
         # What was decided a moment ago and the store's picture may not show yet: pod uid -> (node, shares).
         self.assumed: dict[str, tuple[str, tuple[Share, ...]]] = {}
         self.pods.listen(self._pod_changed)
@@ -47,23 +96,38 @@ class Picture:
     async def synced(self) -> None:
         for informer in (
             self.pods, self.workloads, self._projects, self._departments, self._namespaces, self._policies,
-            self._node_objects,
+            self._node_objects, self._pools,
         ):  # fmt: skip
             await informer.synced.wait()
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, now: float) -> Snapshot:
+        """Parts that did not change are the very objects of the last snapshot."""
+        for key in [key for key, move in self._moves.items() if now >= move.until]:
+            del self._moves[key]
+            self._stale[key] = None
         for key in self._stale:
+            before = self._jobs.get(key)
             self._make(key)
+            made = self._jobs.get(key)
+            if made != before:
+                self._differing[job_name(*key)] = made
         self._stale = {}
-        if self._queues is None:
-            self._queues = tuple(queues_of(self._projects, self._departments))
-        return Snapshot(tuple(self._nodes.values()), self._queues, tuple(self._jobs.values()))
+        if self._queues is None or (self._queues_until is not None and now >= self._queues_until):
+            self._queues = self._make_queues(now)
+        if self._all_nodes is None:
+            self._all_nodes = tuple(self._nodes.values())
+        return Snapshot(self._all_nodes, self._queues, tuple(self._jobs.values()), _NO_TOPOLOGY)
+
+    def changes(self) -> dict[str, Job | None]:
+        """Jobs that are other in the last snapshot than when this was last asked; None for those that are gone."""
+        found, self._differing = self._differing, {}
+        return found
 
     def promised(self) -> list[tuple[str, str]]:
         """Waiting pods that have a promise, as job and pod."""
         return [
             (job.name, task.name)
-            for job in self._jobs.values()
+            for job in self._promised.values()
             for task in job.tasks
             if task.state is TaskState.RESERVED
         ]
@@ -71,7 +135,27 @@ class Picture:
     def policy(self) -> tuple[Policy, Mapping[str, Policy]]:
         if self._policy is None:
             self._policy = policies_of(self._policies)
+            self._past = rule_of(self._policies)
         return self._policy
+
+    def farewell(self, pod: Pod) -> Farewell:
+        """How a pod is stopped for others, by the policy of its node pool."""
+        node = self._nodes.get(pod.spec.node_name)
+        return farewell_of(node.pool if node is not None else DEFAULT_POOL, self._policies)
+
+    @property
+    def until(self) -> float | None:
+        """When time alone will have changed it; None: never."""
+        return self._queues_until
+
+    def _make_queues(self, now: float) -> tuple[Queue, ...]:
+        self.policy()
+        queues = queues_of(self._projects, self._departments)
+        self._queues_until = None
+        if self._past is not None:
+            self._queues_until = now + stays_for(self._past)
+            queues = with_past(queues, past_use(self._projects, self._pools, self._past, now))
+        return tuple(queues)
 
     def assume(self, pod: Pod, node: str, shares: tuple[Share, ...]) -> None:
         self.assumed[pod.metadata.uid] = (node, shares)
@@ -81,16 +165,38 @@ class Picture:
         if self.assumed.pop(pod.metadata.uid, None) is not None:
             self._stale[pod.metadata.namespace, group_of(pod)] = None
 
+    def move(self, pod: Pod, node: str, shares: tuple[Share, ...], until: float) -> None:
+        """A pod that is stopped goes on in another place: nobody else may have it meanwhile."""
+        key = (pod.metadata.namespace, group_of(pod))
+        self._moves[key] = Move(node, shares, until)
+        self._stale[key] = None
+
     def _make(self, key: Key) -> None:
         pods = self._groups.get(key)
+        self._promised.pop(key, None)
+        made = self._job(key, pods) if pods else self._jobs.get(key)
+        move = self._moves.get(key)
+        if move is not None and made is not None:
+            made = move.carried(made, bool(pods)) if self.workloads.get(key[1], key[0]) is not None else None
+            if made is None:
+                del self._moves[key]
+                made = self._job(key, pods) if pods else None
+        elif not pods:
+            made = None
         if not pods:
             self._groups.pop(key, None)
+        if made is None:
             self._jobs.pop(key, None)
             return
+        self._jobs[key] = made
+        if any(task.state is TaskState.RESERVED for task in made.tasks):
+            self._promised[key] = made
+
+    def _job(self, key: Key, pods: Mapping[str, Pod]) -> Job:
         namespace = self._namespaces.get(key[0])
         project = self._projects.get(labels.project_of(namespace.metadata.labels)) if namespace else None
         workload = self.workloads.get(key[1], key[0])
-        self._jobs[key] = job_of(key, list(pods.values()), namespace, project, workload, self.assumed)
+        return job_of(key, list(pods.values()), namespace, project, workload, self.assumed)
 
     # ---------------------------------------------------------------- events
 
@@ -108,14 +214,23 @@ class Picture:
         self.evicted.pop(key, None)
         if new is not None and labels.EVICTED in new.metadata.annotations:
             self.evicted[key] = new
+        if new is not None and old is None and not new.spec.node_name and not is_preemptible(new):
+            self.hasty[new.metadata.uid] = None
         if new is not None and takes_part(new):
             self._groups.setdefault((key[0], group_of(new)), {})[key[1]] = new
-        self._changed()
+        if not only_saved(old, new):
+            self._changed()
 
     def _workload_changed(self, key: Key, old: Workload | None, new: Workload | None) -> None:
+        if new is not None and new.status.refusals:
+            self.told[job_name(*key)] = None
+        else:
+            self.told.pop(job_name(*key), None)
         if old is None or new is None or old.metadata.uid != new.metadata.uid or old.spec != new.spec:
             self._stale[key] = None
             self._changed()
+        elif old.status.interruptions != new.status.interruptions:
+            self._stale[key] = None  # lets nobody start: there is no need to look at once
 
     def _node_changed(self, key: Key, old: NodeObject | None, new: NodeObject | None) -> None:
         if new is None:
@@ -125,6 +240,7 @@ class Picture:
             if self._nodes.get(key[1]) == made:
                 return  # a heartbeat, say
             self._nodes[key[1]] = made
+        self._all_nodes = None
         self._changed()
 
     def _namespace_changed(self, key: Key, old: Namespace | None, new: Namespace | None) -> None:
@@ -133,6 +249,7 @@ class Picture:
     def _policy_changed(self, key: Key, old: SchedulingPolicy | None, new: SchedulingPolicy | None) -> None:
         if old is None or new is None or old.spec != new.spec:
             self._policy = None
+            self._queues = None  # past use may count now, or no longer
             self._changed()
 
     def _queue_changed(self, key: Key, old: Project | Department | None, new: Project | Department | None) -> None:

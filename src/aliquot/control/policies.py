@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aliquot.core import Policy
@@ -12,16 +12,17 @@ from aliquot.types.pools import SchedulingPolicySpec
 
 
 def policies_of(objects: Iterable[SchedulingPolicy]) -> tuple[Policy, Mapping[str, Policy]]:
-    """The one for pools that none names, and those by pool. Where several name a pool (or none), the first by name."""
-    general: Policy | None = None
-    by_pool: dict[str, Policy] = {}
-    for one in sorted(objects, key=lambda one: one.metadata.name):
-        policy = policy_of(one.spec)
-        if not one.spec.pools:
-            general = general or policy
-        for pool in one.spec.pools:
-            by_pool.setdefault(pool, policy)
-    return general or Policy(), by_pool
+    """The one for pools that none names, and those by pool."""
+    objects = list(objects)
+    named = {pool for one in objects for pool in one.spec.pools}
+    return policy_of(_spec_for("", objects)), {pool: policy_of(_spec_for(pool, objects)) for pool in sorted(named)}
+
+
+def _spec_for(pool: str, objects: Iterable[SchedulingPolicy]) -> SchedulingPolicySpec:
+    """What holds for a pool: the first by name that names it, else the first that names none."""
+    specs = [one.spec for one in sorted(objects, key=lambda one: one.metadata.name)]
+    fitting = [spec for spec in specs if pool in spec.pools] + [spec for spec in specs if not spec.pools]
+    return fitting[0] if fitting else SchedulingPolicySpec()
 
 
 def policy_of(spec: SchedulingPolicySpec) -> Policy:
@@ -39,7 +40,25 @@ def policy_of(spec: SchedulingPolicySpec) -> Policy:
         "share_unit": spec.share_unit,
         "saturation_multiplier": spec.saturation_multiplier,
         "department_first": spec.department_first,
+        "restarts_per_hour": spec.restarts_per_hour,
     }
     policy = replace(Policy(), **{name: value for name, value in given.items() if value is not None})
-    bound = spec.disruption_bound
-    return policy if bound is None else replace(policy, disruption_bound=None if bound < 0 else bound)
+    # -1 is how an absent bound is written.
+    if spec.disruption_bound is not None:
+        policy = replace(policy, disruption_bound=None if spec.disruption_bound < 0 else spec.disruption_bound)
+    if spec.hold_after is not None:
+        policy = replace(policy, hold_after=None if spec.hold_after < 0 else spec.hold_after)
+    return policy
+
+
+@dataclass(frozen=True, slots=True)
+class Farewell:
+    """How workloads of a pool are stopped for others, where they do not say themselves."""
+
+    grace: int | None = None  # None: as long as the pod has
+    ends: bool = False  # training ends instead of going back to the queue
+
+
+def farewell_of(pool: str, objects: Iterable[SchedulingPolicy]) -> Farewell:
+    spec = _spec_for(pool, objects)
+    return Farewell(spec.preemption_grace, bool(spec.terminate_after_preemption))

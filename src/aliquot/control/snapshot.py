@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from aliquot import labels, units
-from aliquot.control.notices import notice_of, promise_of
+from aliquot.control.notices import notice_of, promise_of, stops_of
 from aliquot.control.pods import is_preemptible, priority_of, request_of
 from aliquot.core import (
     Device,
@@ -25,12 +25,25 @@ from aliquot.errors import Invalid
 from aliquot.types import Department, Namespace, Pod, Project, Workload, devices_of, shares_of
 from aliquot.types import Node as NodeObject
 from aliquot.types.common import Weights
-from aliquot.types.organisation import DEFAULT_POOL, DepartmentSpec, ProjectSpec, terms
+from aliquot.types.organisation import DEFAULT_POOL, ProjectSpec, terms
 from aliquot.types.organisation import Terms as SpecTerms
+from aliquot.types.pod import saved_at
 
 _FINISHED = ("Succeeded", "Failed")
 # What was decided a moment ago and the store's picture may not show yet: pod uid -> (node, shares).
 Assumed = Mapping[str, tuple[str, tuple[Share, ...]]]
+
+
+def only_saved(old: Pod | None, new: Pod | None) -> bool:
+    """Whether nothing has happened but that a job has saved its work: that lets nobody start."""
+    if old is None or new is None or saved_at(old) == saved_at(new):
+        return False
+    kept = ("uid", "deleted", "labels", "annotations", "owners")
+    return (
+        old.spec == new.spec
+        and old.status.phase == new.status.phase
+        and all(getattr(old.metadata, name) == getattr(new.metadata, name) for name in kept)
+    )
 
 
 def group_of(pod: Pod) -> str:
@@ -73,9 +86,24 @@ def job_of(
         priority=max(priority_of(pod) for pod in pods),
         preemptible=all(is_preemptible(pod) for pod in pods),
         pools=_pools(workload, project),
+        min_available=_together(pods),
         started=min(starts, default=None),
+        saved=_saved(pods),
+        stops=stops_of(workload.status) if workload is not None else (),
         preemption_delay=(spec.preemption_delay or 0) if spec is not None else 0,
     )
+
+
+def _saved(pods: list[Pod]) -> float | None:
+    """What all of them have saved."""
+    saved = [saved_at(pod) for pod in pods if pod.spec.node_name]
+    return min((one for one in saved if one is not None), default=None) if None not in saved else None
+
+
+def _together(pods: list[Pod]) -> int | None:
+    """How many of a group start together, as its pods say; what is no number is as if nothing was said."""
+    said = [pod.metadata.annotations.get(labels.MIN_AVAILABLE, "") for pod in pods]
+    return max((int(text) for text in said if text.isdecimal()), default=None)
 
 
 def _pools(workload: Workload | None, project: Project | None) -> tuple[str, ...]:
@@ -94,8 +122,11 @@ def _node_types(pods: list[Pod], project: Project | None) -> tuple[str, ...]:
 
 def _task(pod: Pod, assumed: Assumed, types: tuple[str, ...]) -> Task:
     node, shares = _place(pod, assumed)
+    request = _request(pod)
     state = TaskState.PENDING
     promised = promise_of(pod) if not node else None
+    if promised is not None and len(promised[1]) != request.devices:
+        promised = None  # not a place for this pod, whoever wrote it
     if node and (pod.metadata.deleted is not None or notice_of(pod) is not None):
         state = TaskState.RELEASING
     elif node:
@@ -104,7 +135,7 @@ def _task(pod: Pod, assumed: Assumed, types: tuple[str, ...]) -> Task:
         state, (node, shares) = TaskState.RESERVED, promised
     return Task(
         name=pod.metadata.name,
-        request=_request(pod),
+        request=request,
         state=state,
         node=node,
         shares=shares,
@@ -160,7 +191,7 @@ def queues_of(projects: Iterable[Project], departments: Iterable[Department]) ->
     """Projects under their departments. One whose department does not exist (yet) stands alone."""
     known = {department.metadata.name: department for department in departments}
     projects = list(projects)
-    queues = [_queue(project.metadata.name, project.spec, _parent(project, known)) for project in projects]
+    queues = [_queue(project.metadata.name, project, _parent(project, known)) for project in projects]
     for name, department in known.items():
         own = [project.spec for project in projects if (project.spec.department or labels.DEFAULT_DEPARTMENT) == name]
         queues.append(_department(name, department, own))
@@ -177,12 +208,14 @@ def department_queue(name: str) -> str:
     return f"department/{name}"
 
 
-def _queue(name: str, spec: ProjectSpec | DepartmentSpec, parent: str = "") -> Queue:
+def _queue(name: str, made: Project | Department, parent: str = "") -> Queue:
+    spec = made.spec
     pools = (DEFAULT_POOL, *spec.pools)
     return Queue(
         name=name,
         parent=parent,
         pools={pool: _terms(terms(spec, pool)) for pool in pools},
+        created=made.metadata.created or 0,
         reclaim_min_runtime=spec.reclaim_min_runtime,
         preempt_min_runtime=spec.preempt_min_runtime,
     )
@@ -190,7 +223,7 @@ def _queue(name: str, spec: ProjectSpec | DepartmentSpec, parent: str = "") -> Q
 
 def _department(name: str, department: Department, projects: list[ProjectSpec]) -> Queue:
     """One without GPUs of its own has the sum of its projects' quotas: nobody need set both."""
-    queue = _queue(department_queue(name), department.spec)
+    queue = _queue(department_queue(name), department)
     if department.spec.quota.gpu:
         return queue
     total = sum(spec.quota.gpu for spec in projects)

@@ -1,6 +1,7 @@
-"""What projects and departments hold and ask for, in their status.
+"""What projects, departments and node pools hold and ask for, in their status; and what was held over time.
 
     pod -> namespace -> project -> department
+    pod -> node -> node pool
 
 A change of a pod is added to the sums above it, and only those are looked at: what nothing happens to costs nothing,
 however many there are. The sums live in memory and are made anew at every start, so a crash cannot make them wrong.
@@ -11,19 +12,23 @@ A pod holds its place until it is gone, also while it stops; it asks for it unti
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from operator import add
 from typing import NamedTuple
 
+from aliquot.control.history import extended
 from aliquot.control.loop import Loop
 from aliquot.control.pods import request_of
+from aliquot.control.snapshot import node_of
 from aliquot.core import Request
 from aliquot.errors import Invalid
 from aliquot.labels import DEFAULT_DEPARTMENT, project_of
-from aliquot.store.informer import Informer, Key
+from aliquot.store.informer import Informer, Informers, Key
 from aliquot.store.typed import Store
-from aliquot.types import Amounts, Department, Namespace, Node, Pod, Project, devices_of, shares_of
+from aliquot.types import Amounts, Department, Namespace, Node, NodePool, Pod, Project, devices_of, shares_of
+from aliquot.units import GPU
 
 _FINISHED = ("Succeeded", "Failed")
 # Changes come in bursts; a moment's patience makes one write of them.
@@ -33,7 +38,8 @@ Place = tuple[str, str, str]  # kind, namespace, name
 
 
 class Use(NamedTuple):
-    """What is held and what is asked for: GPUs and cores in thousandths, memory in bytes."""
+    """What is held and what is asked for: GPUs and cores in thousandths, memory in bytes. Of a node and a node pool it
+    is what is held there and what there is."""
 
     gpu: int = 0
     cpu: int = 0
@@ -103,6 +109,7 @@ class Books:
 
     def __init__(self, changed: Callable[[Place], None]) -> None:
         self._sums = Sums(changed)
+        self._machines = Sums(changed)
         self._sizes: dict[str, dict[int, int]] = {}  # node -> GPU -> MiB
         self._by_memory: dict[Key, Pod] = {}  # those whose part of a GPU depends on the size of the GPU
 
@@ -112,15 +119,22 @@ class Books:
     def of_department(self, name: str) -> Use:
         return self._sums.total(("department", "", name))
 
+    def of_pool(self, name: str) -> Use:
+        return self._machines.total(("pool", "", name))
+
     def pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
         self._by_memory.pop(key, None)
         if new is None:
             self._sums.drop(("pod", *key))
+            self._machines.drop(("pod", *key))
             return
         request = _request(new)
         if request.memory_mib:
             self._by_memory[key] = new
-        self._sums.put(("pod", *key), self._use(new, request), ("namespace", "", key[0]))
+        use = self._use(new, request)
+        self._sums.put(("pod", *key), use, ("namespace", "", key[0]))
+        node = new.spec.node_name
+        self._machines.put(("pod", *key), Use(*use[:3]), ("node", "", node) if node else None)
 
     def namespace_changed(self, key: Key, old: Namespace | None, new: Namespace | None) -> None:
         project = project_of(new.metadata.labels) if new else ""
@@ -135,6 +149,13 @@ class Books:
             self._sums.put(place, Use(projects=1), ("department", "", department))
 
     def node_changed(self, key: Key, old: Node | None, new: Node | None) -> None:
+        place = ("node", "", key[1])
+        if new is None:
+            self._machines.put(place, _NOTHING, None)
+        else:
+            node = node_of(new)
+            gpu = GPU * sum(device.healthy for device in node.devices)
+            self._machines.put(place, Use(0, 0, 0, gpu, node.cpu, node.memory), ("pool", "", node.pool))
         before = self._sizes.pop(key[1], {})
         sizes = _sizes(new) if new else {}
         if sizes:
@@ -179,31 +200,28 @@ def _sizes(node: Node) -> dict[int, int]:
 class Usage:
     """The loop that writes what the books say."""
 
-    def __init__(
-        self,
-        store: Store,
-        pods: Informer[Pod],
-        namespaces: Informer[Namespace],
-        projects: Informer[Project],
-        departments: Informer[Department],
-        nodes: Informer[Node],
-    ) -> None:
+    def __init__(self, store: Store, informers: Informers, clock: Callable[[], float] = time.time) -> None:
         self._store = store
-        self._projects, self._departments = projects, departments
-        self._informers = (pods, namespaces, projects, departments, nodes)
+        self._clock = clock
+        nodes, namespaces, pods = informers.of(Node), informers.of(Namespace), informers.of(Pod)
+        self._projects: Informer[Project] = informers.of(Project)
+        self._departments: Informer[Department] = informers.of(Department)
+        self._pools: Informer[NodePool] = informers.of(NodePool)
+        self._informers = (pods, namespaces, nodes, self._projects, self._departments, self._pools)
         self._due: set[Key] = set()
         self._loop = Loop("usage", self._reconcile)
         self.books = Books(self._moved)
         nodes.listen(self.books.node_changed)
         namespaces.listen(self.books.namespace_changed)
-        projects.listen(self.books.project_changed)
+        self._projects.listen(self.books.project_changed)
         pods.listen(self.books.pod_changed)
         # Also when somebody else, or a write of ours that was overtaken, left another status.
-        projects.listen(lambda key, old, new: self._look_at(("project", key[1])))
-        departments.listen(lambda key, old, new: self._look_at(("department", key[1])))
+        self._projects.listen(lambda key, old, new: self._look_at(("project", key[1])))
+        self._departments.listen(lambda key, old, new: self._look_at(("department", key[1])))
+        self._pools.listen(lambda key, old, new: self._look_at(("pool", key[1])))
 
     def _moved(self, place: Place) -> None:
-        if place[0] in ("project", "department"):
+        if place[0] in ("project", "department", "pool"):
             self._look_at((place[0], place[2]))
 
     def _look_at(self, key: Key) -> None:
@@ -221,19 +239,45 @@ class Usage:
         self._due.discard(key)
         kind, name = key
         if kind == "project" and (project := self._projects.get(name)):
-            use = self.books.of_project(name)
-            told = replace(project.status, allocated=use.allocated, requested=use.requested)
-            if told != project.status:
-                await self._store.update_status(replace(project, status=told), seen=project)
+            await self._project(project, self.books.of_project(name))
         elif kind == "department" and (department := self._departments.get(name)):
-            use = self.books.of_department(name)
-            said = replace(
-                department.status,
-                phase="Ready",
-                projects=use.projects,
-                allocated=use.allocated,
-                requested=use.requested,
-                observed_generation=department.metadata.generation,
-            )
-            if said != department.status:
-                await self._store.update_status(replace(department, status=said), seen=department)
+            await self._department(department, self.books.of_department(name))
+        elif kind == "pool" and (pool := self._pools.get(name)):
+            await self._pool(pool, self.books.of_pool(name))
+
+    async def _project(self, project: Project, use: Use) -> None:
+        status = project.status
+        history = status.history
+        if use.allocated != status.allocated or not history:
+            history = extended(history, status.allocated, self._clock())
+        told = replace(status, allocated=use.allocated, requested=use.requested, history=history)
+        if told != status:
+            await self._store.update_status(replace(project, status=told), seen=project)
+
+    async def _department(self, department: Department, use: Use) -> None:
+        told = replace(
+            department.status,
+            phase="Ready",
+            projects=use.projects,
+            allocated=use.allocated,
+            requested=use.requested,
+            observed_generation=department.metadata.generation,
+        )
+        if told != department.status:
+            await self._store.update_status(replace(department, status=told), seen=department)
+
+    async def _pool(self, pool: NodePool, use: Use) -> None:
+        status = pool.status
+        history = status.history
+        if use.requested != status.total or not history:
+            history = extended(history, status.total, self._clock())
+        told = replace(
+            status,
+            phase="Ready",
+            total=use.requested,
+            allocated=use.allocated,
+            history=history,
+            observed_generation=pool.metadata.generation,
+        )
+        if told != status:
+            await self._store.update_status(replace(pool, status=told), seen=pool)

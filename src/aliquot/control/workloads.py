@@ -6,6 +6,8 @@
     pod runs                                                           Running
     pod ended well                                                     Completed
     pod failed (training)      again, up to the backoff limit          Pending ... Failed
+    pod refused by its node    again, as often as it takes             Pending
+    stopped for others         again; or that was the last time        Pending, or Failed (Preempted)
     not active                 delete the pod, keep the definition     Stopped
 
 A pod is one attempt: the next one has the same name and a new uid. Run and wait time add up over attempts.
@@ -18,7 +20,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from aliquot.control.loop import Loop
+from aliquot.control.notices import beyond_limit, with_saved
 from aliquot.control.pods import pod_name, pod_of, request_of
+from aliquot.control.snapshot import only_saved
 from aliquot.errors import Exists, NotFound
 from aliquot.labels import WORKLOAD, project_of
 from aliquot.store.informer import Informer, Key
@@ -30,6 +34,7 @@ _BACKOFF_LIMIT = 6  # unless the workload says otherwise
 _FIRST_RETRY, _LAST_RETRY = 1.0, 60.0  # seconds before a failed pod is tried again
 _ENDED = ("Failed", "Completed")
 _WAITING = ("Pending", "Initializing")
+REFUSED = "UnexpectedAdmissionError"  # somebody was faster: the node had given its devices away
 _HOPELESS = ("ContainerCannotRun", "ErrImagePull", "FailedMount", "CreateContainerConfigError")
 
 
@@ -38,6 +43,8 @@ class Decision:
     status: WorkloadStatus
     create: Pod | None = None
     delete: bool = False
+    # The node refused the pod: the next one may have more luck, but not twice in a moment.
+    refused: bool = False
     # Look again after so many seconds, because time alone will change the decision.
     again: float | None = None
 
@@ -60,6 +67,8 @@ def decide(workload: Workload, pod: Pod | None, project: str, now: float) -> Dec
 
 
 def _without_pod(workload: Workload, status: WorkloadStatus, project: str, now: float) -> Decision:
+    if status.interruptions and status.interruptions[-1].final:
+        return Decision(_ended(status, "Failed", now, PodCounts(), "Preempted", _last_words(workload)))
     wait = _retry_at(status) - now
     if status.pods.failed and wait > 0:
         return Decision(_moved(status, "Pending", now, reason="BackOff"), again=wait)
@@ -68,12 +77,12 @@ def _without_pod(workload: Workload, status: WorkloadStatus, project: str, now: 
 
 
 def _with_pod(workload: Workload, status: WorkloadStatus, pod: Pod, now: float) -> Decision:
-    status = replace(status, restarts=_restarts(pod), nodes=(pod.spec.node_name,) if pod.spec.node_name else ())
+    status = replace(status, restarts=_restarts(status, pod), nodes=(pod.spec.node_name,) if pod.spec.node_name else ())
     failed = status.pods.failed
     match pod.status.phase:
         case "Succeeded":
             pods = PodCounts(desired=0, succeeded=1, failed=failed)
-            return Decision(_ended(status, "Completed", now, pods, pod, pod.status.message))
+            return Decision(_ended(status, "Completed", now, pods, pod.status.reason, pod.status.message))
         case "Failed":
             return _after_failure(workload, status, pod, now)
         case "Running":
@@ -98,13 +107,17 @@ def _with_pod(workload: Workload, status: WorkloadStatus, pod: Pod, now: float) 
 def _after_failure(workload: Workload, status: WorkloadStatus, pod: Pod, now: float) -> Decision:
     if status.last_failed_pod == pod.metadata.uid:
         return Decision(status, delete=True)  # counted before we were stopped; only the deletion is left
+    why = pod.status.message or f"exit status {_exit_code(pod)}"
+    if pod.status.reason == REFUSED:
+        pods = PodCounts(desired=1, pending=1, failed=status.pods.failed)
+        back = _moved(replace(status, nodes=()), "Pending", now, pods=pods, reason=REFUSED, message=why)
+        return Decision(back, delete=True, refused=True)
     status = replace(status, last_failed_pod=pod.metadata.uid)
     failed = status.pods.failed + 1
-    why = pod.status.message or f"exit status {_exit_code(pod)}"
     pods = PodCounts(desired=0, failed=failed)
     # What can never start is not tried again: the next attempt would say the same.
     if failed >= attempts(workload) or pod.status.reason in _HOPELESS:
-        return Decision(_ended(status, "Failed", now, pods, pod, why))
+        return Decision(_ended(status, "Failed", now, pods, pod.status.reason, why))
     again = _moved(replace(status, finished_at=now), "Pending", now, pods=pods, reason="Error", message=why)
     return Decision(again, delete=True)
 
@@ -153,9 +166,17 @@ def _moved(
     )
 
 
-def _ended(status: WorkloadStatus, phase: Phase, now: float, pods: PodCounts, pod: Pod, message: str) -> WorkloadStatus:
-    moved = _moved(status, phase, now, pods=pods, reason=pod.status.reason, message=message)
-    return replace(moved, finished_at=now)
+def _ended(
+    status: WorkloadStatus, phase: Phase, now: float, pods: PodCounts, reason: str, message: str
+) -> WorkloadStatus:
+    return replace(_moved(status, phase, now, pods=pods, reason=reason, message=message), finished_at=now)
+
+
+def _last_words(workload: Workload) -> str:
+    """Why a workload that was stopped for others does not go back to the queue."""
+    count, limit = workload.status.preemption_count, workload.spec.preemption_limit
+    why = f"stopped {count} times, and preemptionLimit is {limit}" if beyond_limit(workload, count) else ""
+    return f"{workload.status.interruptions[-1].message}; {why or 'it ends when preempted (terminateAfterPreemption)'}"
 
 
 def _retry_at(status: WorkloadStatus) -> float:
@@ -180,8 +201,15 @@ def _allocated(pod: Pod) -> Amounts:
     return Amounts(gpu=gpu, cpu=request.cpu or None, memory=request.memory or None)
 
 
-def _restarts(pod: Pod) -> int:
-    return sum(container.restart_count for container in pod.status.container_statuses)
+def _restarts(status: WorkloadStatus, pod: Pod) -> int:
+    """How often it was started again, in this pod and by pods before it."""
+    if pod.status.phase in ("", "Pending"):
+        return status.restarts  # it has not been, so far
+    uid = pod.metadata.uid  # what became of this one counts when there is another
+    stops = status.interruption_count - any(stop.pod == uid for stop in status.interruptions)
+    failures = status.pods.failed - (status.last_failed_pod == uid)
+    inside = sum(container.restart_count for container in pod.status.container_statuses)
+    return max(status.restarts, stops + failures + inside)
 
 
 def _is_ready(pod: Pod) -> bool:
@@ -216,36 +244,63 @@ class Workloads:
         self._store = store
         self._namespaces = namespaces
         self._clock = clock
+        self._left: dict[Key, Pod] = {}  # the last pod of a workload as it was last seen, where nobody has looked yet
+        self._refused: dict[Key, float] = {}  # when a node last refused a workload's pod
         self.loop = Loop("workloads", self._reconcile)
         self.loop.follow(workloads)
         pods.listen(self._pod_changed)
 
     def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
+        if only_saved(old, new):
+            return  # of a pod that stops it is looked at when it is gone
         if pod is not None and (name := pod.metadata.labels.get(WORKLOAD)):
+            if new is None:
+                self._left[key[0], name] = pod
             self.loop.touch((key[0], name))
 
     async def _reconcile(self, key: Key) -> None:
+        left = self._left.get(key)
+        await self._look(key, left)
+        if self._left.get(key) is left:
+            self._left.pop(key, None)
+
+    async def _look(self, key: Key, left: Pod | None) -> None:
         namespace, name = key
         try:
-            workload = await self._store.get(Workload, name, namespace)
+            seen = await self._store.get(Workload, name, namespace)
         except NotFound:
+            self._refused.pop(key, None)
             return
-        if workload.metadata.deleted is not None:
+        if seen.metadata.deleted is not None:
             return
         pod = await self._pod(namespace, pod_name(name))
+        workload = seen
+        for one in (left, pod):
+            if one is not None:
+                workload = replace(workload, status=with_saved(workload.status, one))
         place = self._namespaces.get(namespace)
         project = project_of(place.metadata.labels) if place else ""
         decision = decide(workload, pod, project, self._clock())
         # Status first: it counts attempts, and an attempt that was not counted would be made once too often.
-        if decision.status != workload.status:
-            await self._store.update_status(replace(workload, status=decision.status), seen=workload)
-        if decision.delete and pod is not None and pod.metadata.deleted is None:
+        if decision.status != seen.status:
+            await self._store.update_status(replace(seen, status=decision.status), seen=seen)
+        if decision.refused and (wait := self._patience(key)) > 0:
+            self.loop.later(key, wait)
+        elif decision.delete and pod is not None and pod.metadata.deleted is None:
             await self._store.delete(pod)
         if decision.create is not None:
             await self._create(decision.create, key)
         if decision.again is not None:
             self.loop.later(key, decision.again)
+
+    def _patience(self, key: Key) -> float:
+        """How long a refused pod stays before the next is made: the first goes at once, the others one a second."""
+        now = self._clock()
+        wait = self._refused.get(key, -_FIRST_RETRY) + _FIRST_RETRY - now
+        if wait <= 0:
+            self._refused[key] = now
+        return wait
 
     async def _pod(self, namespace: str, name: str) -> Pod | None:
         try:

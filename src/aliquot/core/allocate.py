@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from aliquot.core import gate
 from aliquot.core.jobs import BOUND, PENDING, RESERVED, JobState, Member, satisfied
+from aliquot.core.keeping import keep_room
 from aliquot.core.outcome import Outcome
 from aliquot.core.room import counted
 from aliquot.core.scene import Scene
-from aliquot.core.turns import Turns
+from aliquot.core.turns import Batch, Turns
 
 
-def allocate(scene: Scene, jobs: Sequence[JobState], outcome: Outcome) -> list[JobState]:
+def allocate(scene: Scene, batches: Sequence[Batch], outcome: Outcome) -> list[Batch]:
     """Give what is free to those whose turn it is. Returns who still waits."""
     placer = scene.placer
-    waiting: list[JobState] = []
-    turns = Turns(jobs, placer.asks)
-    while job := turns.pop():
+    waiting: list[Batch] = []
+    turns = Turns(batches, placer.asks)
+    while batch := turns.pop():
+        job = batch.head
         why, failed = "", None
         for members in job.options() if job.source.groups else (job.next_tasks(),):
             if not gate.passes(job.queue, placer.least(members), job.fixed):
@@ -26,28 +28,32 @@ def allocate(scene: Scene, jobs: Sequence[JobState], outcome: Outcome) -> list[J
                 why = "room" if placer.failed is not None else "gate"
                 failed = placer.failed or failed
             else:
-                turns.touch(job.queue)
-                if len(job.members) > 1 and job.next_tasks():
-                    turns.push(job)
+                turns.served(batch)
                 break
         else:
             if why:  # else too few of its tasks exist
-                outcome.note(job, "allocate", why, failed)
-            waiting.append(job)
+                outcome.note(scene, batch, "allocate", why, failed)
+            if why == "room":
+                keep_room(scene, job, job.next_tasks())
+            waiting.append(batch)
     return waiting
 
 
-def keep_promises(scene: Scene) -> None:
-    """Places that an earlier plan promised are held; who can start there, or anywhere else now, starts."""
-    jobs: dict[JobState, list[Member]] = {}
-    for member in scene.promised:
-        if _hold(scene, member):
-            jobs.setdefault(member.job, []).append(member)
-        else:
-            member.job.waits = True
-    scene.promised = []
-    for job, members in sorted(jobs.items(), key=lambda item: item[0].order()):
+def keep_promises(scene: Scene, jobs: Iterable[JobState]) -> list[JobState]:
+    """Places that an earlier plan promised are held; who can start there, or anywhere else now, starts. Returns jobs
+    whose promise cannot be kept, and that wait like others."""
+    void: list[JobState] = []
+    held: dict[JobState, list[Member]] = {}
+    for job in sorted(jobs, key=lambda job: job.name):
+        members = scene.promised[job]
+        kept = [member for member in members if _hold(scene, member)]
+        if kept:
+            held[job] = kept
+        if len(kept) < len(members):
+            void.append(job)
+    for job, members in sorted(held.items(), key=lambda item: item[0].order()):
         _start(scene, job, members)
+    return void
 
 
 def _hold(scene: Scene, member: Member) -> bool:

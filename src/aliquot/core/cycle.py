@@ -20,13 +20,13 @@ from contextlib import contextmanager
 
 from aliquot.core.allocate import allocate, keep_promises
 from aliquot.core.displace import displace
-from aliquot.core.jobs import JobState
 from aliquot.core.model import DEFAULT_POOL, Job, Policy, Snapshot, TaskState
 from aliquot.core.newest import displace_newest
 from aliquot.core.outcome import Outcome
-from aliquot.core.plan import Plan, Refusal, Verdict
+from aliquot.core.plan import Plan
 from aliquot.core.scene import Scene
 from aliquot.core.stale import stop_stale_gangs
+from aliquot.core.turns import Batch
 
 _HOLDING = (TaskState.RUNNING, TaskState.RESERVED, TaskState.RELEASING, TaskState.EVICTED)
 _DEFAULT = Policy()
@@ -35,12 +35,12 @@ _SAME: Mapping[str, Policy] = {}
 
 def plan(snapshot: Snapshot, policy: Policy = _DEFAULT, now: float = 0, policies: Mapping[str, Policy] = _SAME) -> Plan:
     """Decide. `policies` holds for the node pools it names instead of `policy`."""
-    with _no_collection():
+    with no_collection():
         return _plan(snapshot, policy, now, policies)
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """All that a plan allocates lives until it is done: to look for garbage meanwhile would double its time."""
     enabled = gc.isenabled()
     gc.disable()
@@ -56,18 +56,11 @@ def _plan(snapshot: Snapshot, policy: Policy, now: float, policies: Mapping[str,
     names = sorted({node.pool for node in snapshot.nodes} | {DEFAULT_POOL})
     outcome = Outcome()
     scenes = {name: Scene(snapshot, policies.get(name, policy), now, name) for name in names}
-    routes = _routes(jobs, snapshot, names)
-    turn = 0
-    while True:
-        left: list[Job] = []
-        for name, scene in scenes.items():
-            here = [job for job in jobs if name in routes[job.name][turn : turn + 1]] if len(names) > 1 else jobs
-            if turn == 0 or here:
-                left += _run(scene, here, outcome)
-        turn += 1
-        jobs = [job for job in left if len(routes[job.name]) > turn]
-        if not jobs:
-            break
+    routes = pool_routes(jobs, snapshot, names)
+    left: list[Job] = []
+    for name, scene in scenes.items():
+        left += _run(scene, [job for job in jobs if routes[job.name][0] == name] if len(names) > 1 else jobs, outcome)
+    try_elsewhere(scenes, left, routes, outcome)
     for scene in scenes.values():
         stop_stale_gangs(scene, outcome)
     decided = outcome.plan(scenes.values())
@@ -76,51 +69,56 @@ def _plan(snapshot: Snapshot, policy: Policy, now: float, policies: Mapping[str,
     return decided
 
 
-def _routes(jobs: list[Job], snapshot: Snapshot, names: list[str]) -> dict[str, list[str]]:
-    """The pools each job tries, in order. Who holds something in a pool stays there."""
+def pool_routes(jobs: list[Job], snapshot: Snapshot, names: list[str]) -> dict[str, list[str]]:
+    """The pools each job tries, in order."""
     if len(names) == 1:
-        only = names
-        return {job.name: only for job in jobs}
+        return dict.fromkeys((job.name for job in jobs), names)
     pool_of = {node.name: node.pool for node in snapshot.nodes}
-    routes = {}
-    for job in jobs:
-        held = [pool_of[task.node] for task in job.tasks if task.state in _HOLDING and task.node in pool_of]
-        wished = held[:1] or list(job.pools) or [DEFAULT_POOL]
-        routes[job.name] = [name for name in wished if name in names] or [names[0]]
-    return routes
+    return {job.name: route(job, pool_of, names) for job in jobs}
+
+
+def route(job: Job, pool_of: Mapping[str, str], names: list[str]) -> list[str]:
+    """The pools a job tries, in order. Who holds something in a pool stays there."""
+    held = [pool_of[task.node] for task in job.tasks if task.state in _HOLDING and task.node in pool_of]
+    wished = held[:1] or list(job.pools) or [DEFAULT_POOL]
+    return [name for name in wished if name in names] or [names[0]]
+
+
+def try_elsewhere(
+    scenes: Mapping[str, Scene], left: list[Job], routes: Mapping[str, list[str]], outcome: Outcome
+) -> None:
+    """Whoever was refused in one pool has its turn in the next that it names."""
+    turn = 1
+    while jobs := sorted((job for job in left if len(routes[job.name]) > turn), key=lambda job: job.name):
+        left = []
+        for name, scene in scenes.items():
+            here = [job for job in jobs if routes[job.name][turn] == name]
+            if here:
+                left += _run(scene, here, outcome)
+        turn += 1
 
 
 def _run(scene: Scene, jobs: list[Job], outcome: Outcome) -> list[Job]:
     """All steps for these jobs in one pool. Returns who still waits."""
     came = scene.admit(jobs)
-    keep_promises(scene)
-    steps = scene.policy.steps
-    waiting: list[JobState] = _ready(scene, came, outcome)
+    void = keep_promises(scene, [job for job in came if job in scene.promised] if scene.promised else [])
+    ready = {**dict.fromkeys(scene.ready(came)), **dict.fromkeys(job for job in void if job.next_tasks())}
+    return still_waiting(run_steps(scene, scene.batches(ready), outcome))
+
+
+def still_waiting(batches: list[Batch]) -> list[Job]:
+    """Who may have a turn in another pool: who has something here stays here."""
+    return [job.source for batch in batches for job in batch.left() if not job.present]
+
+
+def run_steps(scene: Scene, batches: list[Batch], outcome: Outcome) -> list[Batch]:
+    """Steps 2 to 5. Returns who still waits."""
+    outcome.tried(scene, batches)
+    steps, waiting = scene.policy.steps, batches
     if "allocate" in steps:
         waiting = allocate(scene, waiting, outcome)
     move = displace_newest if scene.policy.victims == "newest" else displace
     for step in ("consolidate", "reclaim", "preempt"):
         if step in steps and waiting:
             waiting = move(scene, waiting, step, outcome)
-    return [job.source for job in waiting if not job.present]  # who has something here stays here
-
-
-def _ready(scene: Scene, jobs: list[JobState], outcome: Outcome) -> list[JobState]:
-    """Those that could start if there were room."""
-    for job in scene.homeless:
-        text = f"project {job.queue} does not exist" if job.queue else "its namespace belongs to no project"
-        outcome.refuse(job.name, Refusal("no-project", Verdict.NEVER, text))
-    scene.homeless = []
-    ready = []
-    for state in jobs:
-        if not state.waits:
-            continue
-        if scene.claims is not None:
-            missing = [claim for claim in state.source.claims if claim not in scene.claims]
-            if missing:
-                text = f"volume claim {missing[0]} does not exist; create it and this starts"
-                outcome.refuse(state.name, Refusal("claim-missing", Verdict.NOT_NOW, text))
-                continue
-        if state.next_tasks():
-            ready.append(state)
-    return ready
+    return waiting

@@ -1,66 +1,57 @@
 """Steps 3 to 5: places for those who wait, at the expense of others.
 
 The same walk for all three: whose turn it is asks, what cannot work is refused by counting, and what may work is given
-to the solver. What failed once is not tried again for a job that asks for the same, until something has changed.
+to the solver.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aliquot.core.jobs import JobState, Member
+from aliquot.core.keeping import open_to
 from aliquot.core.outcome import Outcome
 from aliquot.core.rules import Consolidate, Preempt, Reclaim, Rule
 from aliquot.core.scene import Scene
 from aliquot.core.solver import Solver
-from aliquot.core.turns import Turns
+from aliquot.core.turns import Batch, Turns
 
 RULES: dict[str, type[Rule]] = {rule.step: rule for rule in (Consolidate, Reclaim, Preempt)}
 
 
-def displace(scene: Scene, jobs: Sequence[JobState], step: str, outcome: Outcome) -> list[JobState]:
+def displace(scene: Scene, batches: Sequence[Batch], step: str, outcome: Outcome) -> list[Batch]:
     """Returns who still waits."""
-    placer = scene.placer
-    waiting: list[JobState] = []
-    failed: set[object] = set()
-    turns = Turns(jobs, placer.asks)
-    while job := turns.pop():
-        why: str | None = None
-        rule: Rule | None = None
-        for members in job.options() if job.source.groups else (job.next_tasks(),):
-            rule = RULES[step](scene, job, placer.asked(members))
-            why = refused(scene, rule)
-            key = (rule.scope, *signature(scene, job, members))
-            if why is None and key not in failed:
-                stopped = Solver(scene, rule).solve(members)
-                if stopped is not None:
-                    failed.clear()
-                    outcome.stop(stopped, job, step)
-                    _touch(turns, job, stopped)
-                    break
-                failed.add(key)
-        else:
-            if rule is not None and why != "gate":  # which was told already
-                outcome.note(job, step, why or "no-arrangement", rule)
-            waiting.append(job)
+    waiting: list[Batch] = []
+    failed: set[object] = set()  # what was asked for in vain, also by other queues where that makes no difference
+    turns = Turns(batches, scene.placer.asks)
+    while batch := turns.pop():
+        with open_to(scene, batch.head):
+            if not _asks(scene, batch, step, turns, failed, outcome):
+                waiting.append(batch)
     return waiting
 
 
-def _touch(turns: Turns, job: JobState, stopped: Sequence[Member]) -> None:
-    turns.touch(job.queue)
-    for queue in {member.job.queue: None for member in stopped}:
-        turns.touch(queue)
-    if len(job.members) > 1 and job.next_tasks():
-        turns.push(job)
-
-
-def signature(scene: Scene, job: JobState, members: Sequence[Member]) -> tuple[object, ...]:
-    """What makes two requests alike."""
-    source = job.source
-    kinds = tuple(scene.placer.kind(member).id for member in members)
-    if source.groups or source.closeness is not None:
-        return (kinds, source.closeness, source.groups, source.name if job.present else "")
-    return (kinds, job.fixed)
+def _asks(scene: Scene, batch: Batch, step: str, turns: Turns, failed: set[object], outcome: Outcome) -> bool:
+    """Whether the first of a batch gets what it asks for."""
+    placer, job = scene.placer, batch.head
+    why: str | None = None
+    rule: Rule | None = None
+    for members in job.options() if job.source.groups else (job.next_tasks(),):
+        rule = RULES[step](scene, job, placer.asked(members))
+        why = refused(scene, rule)
+        key = (rule.scope, scene.signature(job, members))
+        if why is None and key not in failed:
+            stopped = Solver(scene, rule).solve(members)
+            if stopped is not None:
+                failed.clear()
+                outcome.stop(stopped, job, step)
+                for queue in {member.job.queue: None for member in stopped}:
+                    turns.touch(queue)
+                turns.served(batch)
+                return True
+            failed.add(key)
+    if rule is not None and why != "gate":  # which was told already
+        outcome.note(scene, batch, step, why or "no-arrangement", rule)
+    return False
 
 
 def refused(scene: Scene, rule: Rule) -> str | None:

@@ -5,6 +5,7 @@ its places."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -20,11 +21,12 @@ from aliquot.core.model import (
     TaskState,
     Terms,
 )
-from aliquot.core.plan import Plan, Refusal
-from aliquot.core.wording import amount_text, request_text
+from aliquot.core.plan import Plan, Refusal, Verdict
+from aliquot.core.wording import amount_text, request_text, span_text
 
 _CLAIMS = 4  # as many as a person reads
 _ENDINGS_TRIED = 12  # running jobs of which it is tried whether their end would be enough
+_MOMENTS_TRIED = 6  # a person does not wait for the seventh
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +34,17 @@ class Claim:
     """A change after which the job would run."""
 
     kind: str  # less, preemptible, quota, ends, anywhere or later
-    text: str
+    form: str  # the sentence, with {} where its subject stands
     subject: str = ""  # the job or queue that it is about
     until: float | None = None
+
+    @property
+    def text(self) -> str:
+        return self.told(self.subject)
+
+    def told(self, subject: str) -> str:
+        """The sentence, with another name for its subject."""
+        return self.form.replace("{}", subject)
 
 
 def what_would_help(
@@ -47,24 +57,37 @@ def what_would_help(
 ) -> list[Claim]:
     """Changes that would let this job run, the smallest first. Empty when it need not wait, or when nothing that was
     tried helps."""
+    return [claim for claim in trials(snapshot, policy, now, name, decided, policies) if claim is not None]
+
+
+def trials(
+    snapshot: Snapshot,
+    policy: Policy,
+    now: float,
+    name: str,
+    decided: Plan | None = None,
+    policies: Mapping[str, Policy] | None = None,
+) -> Iterator[Claim | None]:
+    """The same one by one: what a trial has shown, or None where it did not help. Each is a plan, so whoever has no
+    time left stops here."""
     job = next((job for job in snapshot.jobs if job.name == name), None)
     if job is None:
-        return []
+        return
     before = decided if decided is not None else plan(snapshot, policy, now, policies or {})
     if _served(before, job):
-        return []
-    found: list[Claim] = []
-    kinds: dict[str, int] = {}
+        return
+    found: Counter[str] = Counter()
     for claim, changed, then in _changes(snapshot, job, before, now):
-        if kinds.get(claim.kind, 0) >= (2 if claim.kind == "ends" else 1):
+        if found[claim.kind] >= (2 if claim.kind == "ends" else 1):
             continue
         wanted = next(one for one in changed.jobs if one.name == name)
-        if _served(plan(changed, policy, then, policies or {}), wanted):
-            kinds[claim.kind] = kinds.get(claim.kind, 0) + 1
-            found.append(claim)
-            if len(found) == _CLAIMS:
-                break
-    return found
+        if not _served(plan(changed, policy, then, policies or {}), wanted):
+            yield None
+            continue
+        found[claim.kind] += 1
+        yield claim
+        if found.total() == _CLAIMS:
+            return
 
 
 def _served(decided: Plan, job: Job) -> bool:
@@ -82,18 +105,37 @@ Change = tuple[Claim, Snapshot, float]
 
 def _changes(snapshot: Snapshot, job: Job, before: Plan, now: float) -> Iterator[Change]:
     refusals = before.refusals.get(job.name, ())
-    yield from _later(snapshot, refusals, now)
+    # What can never fit is helped by nobody's end, and by no time that passes.
+    final = bool(refusals) and all(one.verdict is Verdict.NEVER for one in refusals)
+    if not final:
+        yield from _later(snapshot, job, refusals, now)
     yield from _preemptible(snapshot, job, now)
     yield from _quota(snapshot, job, refusals, now)
     yield from _anywhere(snapshot, job, now)
     yield from _less(snapshot, job, now)
-    yield from _ends(snapshot, job, refusals, now)
+    if not final:
+        yield from _ends(snapshot, job, refusals, now)
 
 
-def _later(snapshot: Snapshot, refusals: Iterable[Refusal], now: float) -> Iterator[Change]:
-    for until in sorted({one.until for one in refusals if one.until is not None}):
-        text = f"in {until - now:g} seconds it can run without any change"
-        yield Claim("later", text, until=until), snapshot, until
+def _later(snapshot: Snapshot, job: Job, refusals: Iterable[Refusal], now: float) -> Iterator[Change]:
+    """Moments at which a rule about time ends: its own delay, or the minimum run time of somebody who stands in the
+    way."""
+    told = {one.until for one in refusals if one.until is not None}
+    minimums = {
+        seconds
+        for queue in snapshot.queues
+        for seconds in (queue.reclaim_min_runtime, queue.preempt_min_runtime)
+        if seconds
+    }
+    told |= {
+        one.started + seconds
+        for seconds in minimums
+        for one in snapshot.jobs
+        if one.preemptible and one.started is not None and one.name != job.name
+    }
+    for until in sorted(moment for moment in told if moment > now)[:_MOMENTS_TRIED]:
+        form = f"in {span_text(until - now)} it can run without any change"
+        yield Claim("later", form, until=until), snapshot, until
 
 
 def _with_job(snapshot: Snapshot, job: Job) -> Snapshot:
@@ -123,10 +165,8 @@ def _quota(snapshot: Snapshot, job: Job, refusals: Iterable[Refusal], now: float
             continue
         more = amount + one.missing[0]
         changed = _with_queue(snapshot, queue, pool, _raised(terms, word, more))
-        text = (
-            f"with a {word} of {amount_text(more, 0)} for {queue.name} ({amount_text(amount, 0)} now) it would run now"
-        )
-        yield Claim("quota", text, queue.name), changed, now
+        form = f"with a {word} of {amount_text(more, 0)} for {{}} ({amount_text(amount, 0)} now) it would run now"
+        yield Claim("quota", form, queue.name), changed, now
 
 
 def _raised(terms: Terms, word: str, gpu: int) -> Terms:
@@ -186,4 +226,4 @@ def _ends(snapshot: Snapshot, job: Job, refusals: Iterable[Refusal], now: float)
         if one.name == job.name:
             continue
         changed = replace(snapshot, jobs=tuple(other for other in snapshot.jobs if other.name != one.name))
-        yield Claim("ends", f"if {one.name} ended it would run", one.name), changed, now
+        yield Claim("ends", "if {} ended it would run", one.name), changed, now

@@ -85,7 +85,7 @@ class Branch:
 
 
 class JobState:
-    __slots__ = ("_elastic", "_root", "fixed", "members", "name", "queue", "source", "waits")
+    __slots__ = ("_elastic", "_free", "_root", "fixed", "members", "name", "queue", "source", "waits")
 
     def __init__(self, source: Job, queue: QueueState) -> None:
         self.source = source
@@ -95,6 +95,7 @@ class JobState:
         self.members: list[Member] = []
         self._root: Branch | None = None
         self._elastic: bool | None = None
+        self._free = not source.groups and (source.min_available or 1) <= 1
         self.waits = False
 
     @property
@@ -103,6 +104,11 @@ class JobState:
         if self._root is None:
             self._root = _branches(self.source, self.members)
         return self._root
+
+    @property
+    def alone(self) -> bool:
+        """One task that waits for no other; most jobs are."""
+        return self._free and len(self.members) == 1
 
     @property
     def elastic(self) -> bool:
@@ -131,7 +137,7 @@ class JobState:
 
     def _fullness(self) -> int:
         """0 below its minimum, 1 at it, 2 above."""
-        if len(self.members) == 1:
+        if self.alone:
             return 0 if self.members[0].state > RUNNING else 1
         if not satisfied(self.root):
             return 0
@@ -140,7 +146,7 @@ class JobState:
     def next_tasks(self) -> list[Member]:
         """Who starts together next: all that are missing to the minimum, or one more. Empty when nothing waits, or
         when too few tasks exist yet."""
-        if len(self.members) == 1:
+        if self.alone:
             member = self.members[0]
             return [member] if member.state == PENDING else []
         if not satisfied(self.root):

@@ -92,8 +92,17 @@ class Kind:
             return self._slices(node, view, other)
         if self.form == WHOLE:
             return self._whole(node, view, other)
+        rows = self.open_to(node, view, other)
+        if len(rows) < self.devices:
+            return None
+        milli = view.milli
+        rows.sort(key=lambda row: (-milli[row[0]] if spread else milli[row[0]], row[0]))
+        return rows[: self.devices]
+
+    def open_to(self, node: NodeState, view: View, other: View | None = None) -> list[Row]:
+        """All devices of which a part could be had."""
         milli, mib, sizes, profiles = view.milli, view.mib, node.sizes, node.profiles
-        found: list[tuple[int, int, int, int]] = []
+        found: list[Row] = []
         for row, size in enumerate(sizes):
             if profiles is not None and profiles[row]:
                 continue
@@ -102,11 +111,8 @@ class Kind:
                 continue
             if other is not None and (other.milli[row] < need[0] or other.mib[row] < need[1]):
                 continue
-            found.append((-milli[row] if spread else milli[row], row, *need))
-        if len(found) < self.devices:
-            return None
-        found.sort()
-        return [(row, part, size) for _, row, part, size in found[: self.devices]]
+            found.append((row, *need))
+        return found
 
     def _whole(self, node: NodeState, view: View, other: View | None) -> list[Row] | None:
         if view.whole < self.devices:

@@ -180,6 +180,7 @@ class Job:
     pools: tuple[str, ...] = ()  # node pools to try, in this order; the default pool when empty
     started: float | None = None
     saved: float | None = None  # its last reported checkpoint: what it did before is not lost
+    stops: tuple[float, ...] = ()  # when it was stopped or moved for others, oldest first
     min_available: int | None = None  # of the tasks in no subgroup; None: all of them
     groups: tuple[Group, ...] = ()
     min_groups: int | None = None
@@ -233,7 +234,7 @@ class Policy:
 
     steps: tuple[str, ...] = STEPS
     spare: str = "quota"  # split by quota or by weight
-    gpu: str = "binpack"  # nodes for GPU pods: binpack or spread
+    gpu: str = "binpack"  # nodes for GPU pods: binpack, spread or least-fragments
     cpu: str = "binpack"  # nodes for CPU-only pods
     device: str = "binpack"  # which GPU of a node a fraction takes
     stale_grace: float = 60  # 0: at once; negative: never
@@ -244,6 +245,8 @@ class Policy:
     share_unit: str = "milli"  # or whole
     saturation_multiplier: float = 1
     department_first: bool = True
+    hold_after: float | None = 600  # how long a job waits before room is kept for it (see keeping.py); None: never
+    restarts_per_hour: int | None = None  # most times an hour that a job is stopped or moved for others
 
 
 @dataclass(frozen=True, slots=True)

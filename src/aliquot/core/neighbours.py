@@ -30,6 +30,10 @@ class Neighbourhood:
             if refusing:
                 self._refusing.setdefault(rule, defaultdict(int))
 
+    def refuses(self, rule: Neighbours) -> bool:
+        """Whether it is known who refuses such neighbours."""
+        return rule in self._refusing
+
     def enter(self, member: Member, sign: int = 1) -> None:
         node, job = member.node, member.job.source
         if node is None:

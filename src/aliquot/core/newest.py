@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from aliquot.core import gate
-from aliquot.core.displace import RULES, refused, signature
+from aliquot.core.displace import RULES, refused
 from aliquot.core.jobs import RESERVED, RUNNING, STOPPED, JobState, Member
 from aliquot.core.kinds import Kind
 from aliquot.core.outcome import Outcome
@@ -24,34 +24,36 @@ from aliquot.core.rules import Consolidate, Preempt, Rule
 from aliquot.core.scene import Scene
 from aliquot.core.tenants import Unit, by_job
 from aliquot.core.tree import QueueState
-from aliquot.core.turns import Turns
+from aliquot.core.turns import Batch, Turns
 
 _MOVED_AT_MOST = 16  # jobs that one consolidation considers
 
 
-def displace_newest(scene: Scene, jobs: Sequence[JobState], step: str, outcome: Outcome) -> list[JobState]:
+def displace_newest(scene: Scene, batches: Sequence[Batch], step: str, outcome: Outcome) -> list[Batch]:
     """Returns who still waits."""
     placer = scene.placer
-    waiting: list[JobState] = []
+    waiting: list[Batch] = []
     failed: set[object] = set()
     line = Line(scene)
-    turns = Turns(jobs, placer.asks)
-    while job := turns.pop():
+    turns = Turns(batches, placer.asks)
+    while batch := turns.pop():
+        job = batch.head
         members = job.next_tasks()
         rule = RULES[step](scene, job, placer.asked(members))
         why = "not-preemptible" if step == "consolidate" and job.fixed else refused(scene, rule)
-        key = (rule.scope, *signature(scene, job, members))
+        key = (rule.scope, scene.signature(job, members))
         if why is None and key not in failed:
             stopped = Growth(scene, rule, line).solve(members)
             if stopped is not None:
                 failed.clear()
                 outcome.stop(stopped, job, step)
-                for queue in {job.queue: None} | {member.job.queue: None for member in stopped}:
+                for queue in {member.job.queue: None for member in stopped}:
                     turns.touch(queue)
+                turns.served(batch, again=False)
                 continue
             failed.add(key)
-        outcome.note(job, step, why or "no-arrangement", rule)
-        waiting.append(job)
+        outcome.note(scene, batch, step, why or "no-arrangement", rule)
+        waiting.append(batch)
     return waiting
 
 
@@ -187,9 +189,13 @@ class Growth:
 
     def _in_turn(self, members: Sequence[Member], victims: dict[JobState, list[Member]]) -> bool:
         mine = self._rule.job
-        turns = Turns([mine, *victims], lambda job: self._placer.asked(members if job is mine else victims[job]))
+        turns = Turns(
+            [Batch([job]) for job in (mine, *victims)],
+            lambda job: self._placer.asked(members if job is mine else victims[job]),
+        )
         done = False
-        while job := turns.pop():
+        while batch := turns.pop():
+            job = batch.head
             if job is mine:
                 if not self._place(members):
                     return False

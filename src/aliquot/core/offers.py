@@ -40,7 +40,7 @@ class Offers:
 
     def candidates(self, leaves: list[QueueState]) -> list[NodeState]:
         """Nodes with tasks of these queues."""
-        numbers: dict[int, None] = {}
+        numbers: dict[int, int] = {}
         for leaf in leaves:
             numbers |= self._tenants.by_queue.get(leaf, {})
         return [self._room.nodes[number] for number in numbers]

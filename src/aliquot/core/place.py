@@ -70,7 +70,7 @@ class Placer:
         elif not self._branch(job, job.root, set(members), None, promise_only):
             self.room.undo(mark)
             return False
-        elif any(self.kind(member).varies for member in members) and gate.broken(job.queue, job.fixed) is not None:
+        elif not self._may_hold(members):
             self.room.undo(mark)
             self.failed = None
             return False
@@ -109,12 +109,9 @@ class Placer:
             self.room.place(member, kind, node, promise_only)
 
     def _best_at_home(self, member: Member, kind: Kind, node: NodeState) -> bool:
-        """Whether the best place for somebody who was stopped in this cycle is where it was. Which whole devices of
-        a node it has makes no difference; which device it shares does."""
+        """Whether the best place for somebody who was stopped in this cycle is where it was."""
         assert member.home is not None
-        if member.home[0] is not node or not self.room.can_keep(member):
-            return False
-        return kind.form != PART or kind.open_rows(node, node.soon) == list(member.home[1])
+        return member.home[0] is node and self.room.can_keep(member) and self.room.stays(member, kind)
 
     def replace(self, job: JobState, members: Sequence[Member]) -> bool:
         """Another place for tasks of a job that were stopped in this cycle: for all, or at least for as many as its
@@ -145,8 +142,17 @@ class Placer:
     def _again(self, job: JobState, members: Sequence[Member]) -> bool:
         source = job.source
         if source.groups or source.closeness is not None:
-            return self._branch(job, job.root, set(members), None, False)
-        return self._tasks(list(members), None, False)
+            placed = self._branch(job, job.root, set(members), None, False)
+        else:
+            placed = self._tasks(list(members), None, False)
+        return placed and self._may_hold(members)
+
+    def _may_hold(self, members: Iterable[Member]) -> bool:
+        """Whether queues may hold what these count where they are now, for those that count by their device."""
+        return all(
+            not self.kind(member).varies or gate.broken(member.job.queue, member.job.fixed) is None
+            for member in members
+        )
 
     def _together(self, job: JobState, members: Sequence[Member]) -> None:
         """A job whose minimum cannot all start now starts nothing yet."""
@@ -262,7 +268,8 @@ class Placer:
             if source.closeness or source.near or source.apart or any(group.closeness for group in source.groups):
                 return False
         mark = self.room.mark()
-        if self._arrange(self._hardest_first(members), 0, self.room.nodes, [_SEARCH_WORK], promise_only=True):
+        found = self._arrange(self._hardest_first(members), 0, self.room.nodes, [_SEARCH_WORK], promise_only=True)
+        if found and self._may_hold(members):
             return True
         self.room.undo(mark)
         return False
@@ -279,7 +286,7 @@ class Placer:
         kind = self.kind(member)
         open_ = [node for node in nodes if kind.mask[node.id] and kind.fits(node, node.soon)]
         work[0] -= len(nodes)
-        open_.sort(key=lambda node: self.room.rank(kind, node))
+        open_.sort(key=lambda node: self.room.preference(kind, node))
         for node in open_:
             if not self.room.neighbours.allows(kind, node):
                 continue

@@ -2,7 +2,8 @@
 
 Nodes are numbered by name, so that a tie goes to the first name. For GPU work they stand in one sorted list by how many
 whole devices will be free soon: packing walks it upwards from the first node that is free enough, spreading from the
-emptiest. A placement moves one node in it. So a choice costs little however many nodes there are, and is made anew
+emptiest. A placement moves one node in it. Placement by least fragments has an order for each kind of task instead
+(`fragments`). So a choice costs little however many nodes there are, and is made anew
 only for what changed.
 
 `mark` and `undo` are a trial: whatever was placed, stopped or put back since the mark is taken back exactly.
@@ -14,6 +15,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from operator import mul
 
+from aliquot.core import fragments
 from aliquot.core.jobs import BOUND, PENDING, RESERVED, RUNNING, STOPPED, JobState, Member
 from aliquot.core.kinds import NONE, PART, SLICES, WHOLE, Kind
 from aliquot.core.model import GPU, Amount, Node, Policy
@@ -22,7 +24,7 @@ from aliquot.core.rows import NodeState, Row, View
 
 _BITS = 24  # of a key, for the node's number: 16 million nodes
 _MASK = (1 << _BITS) - 1
-_PLACED, _STOPPED, _KEPT, _PROMISED, _STARTED, _WITHDRAWN = range(6)
+_PLACED, _STOPPED, _KEPT, _PROMISED, _STARTED, _WITHDRAWN, _SEALED, _OPENED = range(8)
 
 Mark = tuple[int, dict[int, None]]
 
@@ -36,6 +38,10 @@ class Room:
         self._spread_nodes = policy.gpu == "spread"
         self._spread_cpu = policy.cpu == "spread"
         self._spread_devices = policy.device == "spread"
+        words = (policy.gpu, policy.cpu)
+        self._fragments_gpu, self._fragments_cpu = (word == fragments.WORD for word in words)
+        self.fragments = fragments.Fragments(self.nodes) if fragments.WORD in words else None
+        self._packs_devices = not self._spread_nodes and not self._fragments_gpu
         self._order: list[int] = []
         self._cpu_order: list[int] | None = None  # made when first asked for
         self._busy: set[int] = set()
@@ -50,6 +56,8 @@ class Room:
         self._order = sorted(self._key(node) for node in self.nodes if node.sizes)
         self._busy = {node.id for node in self.nodes if node.sizes and node.is_busy()}
         self.free = sum(sum(map(mul, node.soon.milli, node.worth)) for node in self.nodes if node.source.ready)
+        if self.fragments is not None:
+            self.fragments.reset()
 
     # ---------------------------------------------------------------- orders
 
@@ -67,12 +75,23 @@ class Room:
         return (bool(node.sizes) << 40 | min(free, (1 << 40) - 1)) << _BITS | node.id
 
     def rank(self, kind: Kind, node: NodeState) -> int:
-        """Where a node stands for a kind of task: smaller is better."""
+        """Where a node stands for a kind of task, whether or not it has room for it: smaller is better."""
         return self._cpu_key(node) if kind.form == NONE else self._key(node)
+
+    def preference(self, kind: Kind, node: NodeState) -> int:
+        """Where a node that has room for a kind of task stands: smaller is better."""
+        by_fragments = self._by_fragments(kind)
+        return self.rank(kind, node) if by_fragments is None else by_fragments.key(kind, node)
+
+    def _by_fragments(self, kind: Kind) -> fragments.Fragments | None:
+        chosen = self._fragments_cpu if kind.form == NONE else self._fragments_gpu
+        return self.fragments if chosen else None
 
     def _changed(self, node: NodeState, old: int, old_cpu: int, rows: Iterable[Row], sign: int) -> None:
         """Put a node in its new place in the orders. `old` was its key before; sign 1: these rows became free."""
         node.version += 1
+        if self.fragments is not None:
+            self.fragments.changed(node)
         if node.sizes:
             new = self._key(node)
             if new != old:
@@ -109,7 +128,7 @@ class Room:
     def _walk(self, kind: Kind, promise_only: bool) -> NodeState | None:
         later: NodeState | None = None
         nodes, mask, near = self.nodes, kind.mask, kind.near or kind.apart or self.neighbours.watched
-        if kind.form == PART and self._busy and not self._spread_nodes:
+        if kind.form == PART and self._busy and self._packs_devices:
             # A device that others use is better than a fresh one, even if somebody has to leave it first.
             found = self.best(kind, [nodes[i] for i in self._busy if mask[i]], promise_only, shared=True)
             if found is not None:
@@ -129,6 +148,9 @@ class Room:
         return later
 
     def _candidates(self, kind: Kind) -> Iterable[int]:
+        by_fragments = self._by_fragments(kind)
+        if by_fragments is not None:
+            return by_fragments.order(kind)
         if kind.form == NONE:
             if self._cpu_order is None:
                 self._cpu_order = sorted(self._cpu_key(node) for node in self.nodes)
@@ -151,11 +173,11 @@ class Room:
         for node in nodes:
             if not kind.mask[node.id] or not kind.fits(node, node.soon):
                 continue
-            sharing = kind.form == PART and not self._spread_nodes and kind.shares_device(node, node.soon)
+            sharing = kind.form == PART and self._packs_devices and kind.shares_device(node, node.soon)
             if (shared and not sharing) or (near and not self.neighbours.allows(kind, node)):
                 continue
             waits = not promise_only and node.now is not node.soon and not self.starts(kind, node)
-            key = (not sharing, waits, self.rank(kind, node))
+            key = (not sharing, waits, self.preference(kind, node))
             if best is None or key < best:
                 best, found = key, node
         return found
@@ -175,6 +197,7 @@ class Room:
         """Somebody who is there already, before the nodes are sorted."""
         node, task = member.node, member.task
         assert node is not None
+        node.tenants[member] = None
         request = task.request
         if member.state == STOPPED:
             node.take(node.part(), request.cpu, request.memory, member.rows)
@@ -186,16 +209,59 @@ class Room:
             if node.now is not node.soon:
                 node.take(node.now, request.cpu, request.memory, member.rows)
 
+    def enter(self, member: Member, sign: int) -> None:
+        """Somebody who is there, once the nodes are sorted; with sign -1 somebody who is gone."""
+        assert member.home is not None
+        node, rows, _ = member.home
+        request = member.task.request
+        old, old_cpu = self._keys(node)
+        if sign > 0:
+            self.put(member)
+        else:
+            if member.state == STOPPED:
+                node.give(node.part(), request.cpu, request.memory, rows)
+            else:
+                node.give(node.soon, request.cpu, request.memory, rows)
+                if node.now is not node.soon:
+                    node.give(node.now, request.cpu, request.memory, rows)
+            node.join()
+            del node.tenants[member]
+        if member.state != STOPPED:
+            self._changed(node, old, old_cpu, rows, -sign)
+        if self.neighbours.watched:
+            self.neighbours.enter(member, sign)
+        self._hopeless = {}
+
+    def rest(self) -> None:
+        """After a trial that was taken back whole."""
+        for node in dict.fromkeys(self.gained):
+            node.join()
+        self.gained.clear()
+
     def place(self, member: Member, kind: Kind, node: NodeState, promise: bool = False) -> None:
         """Give a task its place: from now on, or (`promise`, or where it cannot start yet) as soon as it is free."""
         soon, now = node.soon, node.now
         rows = None
-        if not promise and now is not soon and (kind.form != PART or self._spread_devices):
-            rows = kind.open_rows(node, soon, self._spread_devices, now)
+        if not promise and now is not soon and (kind.form != PART or self._spread_devices or self._fragments_gpu):
+            rows = self._rows(kind, node, now)
         if rows is None:
-            rows = kind.open_rows(node, soon, self._spread_devices)
+            rows = self._rows(kind, node)
         assert rows is not None
         self.take(member, kind, node, tuple(rows), promise)
+
+    def _rows(self, kind: Kind, node: NodeState, other: View | None = None) -> list[Row] | None:
+        if self.fragments is not None and self._fragments_gpu and not self._spread_devices:
+            return self.fragments.rows(kind, node, other)
+        return kind.open_rows(node, node.soon, self._spread_devices, other)
+
+    def stays(self, member: Member, kind: Kind) -> bool:
+        """Whether the device it shares is the one it would get on its node. Which whole ones makes no difference."""
+        assert member.home is not None
+        node, rows, _ = member.home
+        if kind.form != PART:
+            return True
+        best = self._rows(kind, node) if self._fragments_gpu else kind.open_rows(node, node.soon)
+        return best == list(rows)
 
     def take(self, member: Member, kind: Kind, node: NodeState, rows: tuple[Row, ...], promise: bool) -> None:
         """Give a task these devices, from now on if it can be."""
@@ -214,6 +280,7 @@ class Room:
         self._changed(node, old, old_cpu, rows, -1)
         member.state, member.node, member.rows = state, node, rows
         member.amount = counted(kind, node, rows)
+        node.tenants[member] = None
         member.job.queue.hold(member.amount, member.job.fixed)
         if self.neighbours.watched:
             self.neighbours.enter(member)
@@ -248,6 +315,30 @@ class Room:
         self._leave(member)
         self._hopeless = {}
         self._log.append((_WITHDRAWN, member, place))
+
+    def seal(self, member: Member, node: NodeState, rows: tuple[Row, ...]) -> None:
+        """Let nobody but this one have what is free of these devices."""
+        self._close(node, rows)
+        self._log.append((_SEALED, member, (node, rows)))
+
+    def unseal(self, member: Member, node: NodeState, rows: tuple[Row, ...]) -> None:
+        self._open(node, rows)
+        self._log.append((_OPENED, member, (node, rows)))
+
+    def _close(self, node: NodeState, rows: tuple[Row, ...]) -> None:
+        old, old_cpu = self._keys(node)
+        node.part()  # for what comes soon alone: what may start now is looked at only where that fits
+        node.take(node.soon, 0, 0, rows)
+        node.soon.pods += 1
+        self._changed(node, old, old_cpu, rows, -1)
+
+    def _open(self, node: NodeState, rows: tuple[Row, ...]) -> None:
+        old, old_cpu = self._keys(node)
+        node.give(node.soon, 0, 0, rows)
+        node.soon.pods -= 1
+        self._changed(node, old, old_cpu, rows, 1)
+        self.gained.append(node)
+        self._hopeless = {}
 
     def stop(self, member: Member) -> None:
         """Stop somebody who runs: its place is free soon, not now."""
@@ -314,6 +405,12 @@ class Room:
                 assert member.node is not None
                 member.node.give(member.node.now, request.cpu, request.memory, member.rows)
                 member.state = RESERVED
+            elif what == _SEALED:
+                assert place is not None
+                self._open(*place)
+            elif what == _OPENED:
+                assert place is not None
+                self._close(*place)
             elif what == _WITHDRAWN:
                 assert place is not None
                 assert member.kind is not None
@@ -325,6 +422,10 @@ class Room:
                 member.node.take(member.node.now, request.cpu, request.memory, member.rows)
                 member.state = BOUND
         self._hopeless = hopeless
+
+    def touched(self) -> list[Member]:
+        """Whom something happened to in this cycle."""
+        return list(dict.fromkeys(member for _, member, _ in self._log))
 
     def since(self, mark: Mark) -> list[Member]:
         """Whom something happened to since the mark, once each, in order."""
@@ -341,6 +442,8 @@ class Room:
         member.job.queue.hold(member.amount, member.job.fixed, -1)
         if self.neighbours.watched:
             self.neighbours.leave(member)
+        if member.home is None or member.home[0] is not node:
+            del node.tenants[member]
         if member.home is None:
             member.state, member.node, member.rows = PENDING, None, ()
         else:

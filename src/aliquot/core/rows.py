@@ -8,6 +8,7 @@ nobody leaves, both are one object.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from aliquot.core.model import GPU, Device, Node, Share, slices_of
 
@@ -43,6 +44,7 @@ class NodeState:
         "sizes",
         "soon",
         "source",
+        "tenants",
         "version",
         "wholes",
         "worth",
@@ -66,6 +68,7 @@ class NodeState:
         )
         self.now = self.soon
         self.version = 0  # counts changes
+        self.tenants: dict[Any, None] = {}  # the tasks that have a place here, or are promised one
         self.wholes = [(Share(device.index, GPU, device.memory_mib),) for device in self.devices]
 
     def part(self) -> View:
@@ -73,6 +76,16 @@ class NodeState:
         if self.now is self.soon:
             self.now = self.soon.copy()
         return self.now
+
+    def join(self) -> None:
+        """One view again, where the two do not differ any more."""
+        now, soon = self.now, self.soon
+        if now is not soon and (
+            now.milli == soon.milli
+            and now.mib == soon.mib
+            and (now.cpu, now.memory, now.pods) == (soon.cpu, soon.memory, soon.pods)
+        ):
+            self.now = soon
 
     def take(self, view: View, cpu: int, memory: int, rows: Iterable[Row]) -> None:
         view.cpu -= cpu

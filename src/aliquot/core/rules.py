@@ -6,6 +6,8 @@ allowed. What cannot work by counting alone is refused here, before anything is 
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -19,11 +21,12 @@ from aliquot.core.tree import QueueState
 if TYPE_CHECKING:
     from aliquot.core.scene import Scene
 
+_HOUR = 3600.0
 Taken = Mapping[QueueState, Sequence[int]]
 NOBODY: Taken = {}
 
 
-class Rule:
+class Rule(ABC):
     """For whom something is looked for, and what it may cost others."""
 
     step = ""
@@ -35,9 +38,9 @@ class Rule:
         self.job = job
         self.asked = asked
 
+    @abstractmethod
     def admits(self, victim: JobState) -> bool:
         """Whether a job's tasks are candidates at all."""
-        raise NotImplementedError
 
     def gives(self, queue: QueueState, taken: Taken = NOBODY) -> bool:
         """Whether a queue may lose one more unit, as things stand, after what is `taken` from it and others."""
@@ -58,16 +61,26 @@ class Rule:
         return self.step
 
     def protected(self, victim: JobState) -> bool:
-        """Whether it has not run for its minimum time: then it may lose only what is above its minimum."""
-        return False
+        """Whether it may lose only what is above its minimum: it was stopped too often of late, or has not run for its
+        minimum time."""
+        until = protected_until(victim.source.stops, self.scene.policy.restarts_per_hour)
+        return until is not None and self.scene.now < until
 
+    @abstractmethod
     def leaves(self) -> list[QueueState]:
         """Queues that have candidates."""
-        raise NotImplementedError
 
+    @abstractmethod
     def refusal(self, tenants: Tenants) -> str | None:
         """What rules a search out, found by counting alone."""
-        raise NotImplementedError
+
+
+def protected_until(stops: Sequence[float], most: int | None) -> float | None:
+    """Until when a job that was stopped at these times is left alone, where `most` stops an hour are allowed; None
+    when it is not. It does not depend on the clock: a moment that has passed protects nobody."""
+    if most == 0:
+        return math.inf
+    return None if most is None or len(stops) < most else stops[-most] + _HOUR
 
 
 def within(used: Sequence[int], asked: Amount, bound: tuple[int | None, ...] | Amount) -> bool:
@@ -100,6 +113,8 @@ class Reclaim(Rule):
         return not victim.fixed and victim.queue is not self.job.queue
 
     def protected(self, victim: JobState) -> bool:
+        if super().protected(victim):
+            return True
         started = victim.source.started
         least = self.pair(victim.queue)[1].reclaim_min if victim.queue is not self.job.queue else 0
         return least > 0 and started is not None and self.scene.now - started < least
@@ -180,7 +195,7 @@ class Reclaim(Rule):
             amount, largest = sides.get(theirs, (0, 0))
             sides[theirs] = (
                 amount + tenants.amount.get(leaf, 0),
-                max(largest, tenants.largest.get(leaf, 0)),
+                max(largest, tenants.largest(leaf)),
             )
         for theirs, (amount, largest) in sides.items():
             keep = self.may_keep(theirs)
@@ -204,6 +219,8 @@ class Preempt(Rule):
         return not victim.fixed and victim.queue is self.job.queue and victim.source.priority < self.job.source.priority
 
     def protected(self, victim: JobState) -> bool:
+        if super().protected(victim):
+            return True
         started, least = victim.source.started, victim.queue.preempt_min
         return least > 0 and started is not None and self.scene.now - started < least
 
@@ -219,15 +236,16 @@ class Preempt(Rule):
         return (self.step, self.job.queue, self.job.source.priority)
 
     def fair(self, lost: Sequence[Member]) -> bool:
-        """A queue that makes room inside itself may not grow by it beyond its share: others would take it back, and
-        so for ever. The peer allows it."""
+        """A queue that makes room inside itself may not grow by it beyond its share while another is short of its own:
+        that one would take it back, and so for ever. The peer allows it."""
         if self.scene.policy.victims == "newest":
             return True
-        for queue in self.job.queue.path:
-            for r in range(3):
-                freed = sum(member.home[2][r] for member in lost if member.home is not None)
-                if self.asked[r] > freed and queue.used[r] > queue.share[r]:
-                    return False
+        freed = [sum(member.home[2][r] for member in lost if member.home is not None) for r in range(3)]
+        for r in range(3):
+            if self.asked[r] <= freed[r] or all(queue.used[r] <= queue.share[r] for queue in self.job.queue.path):
+                continue
+            if any(leaf.used[r] < leaf.share[r] for leaf in self.scene.tree.leaves if leaf is not self.job.queue):
+                return False
         return True
 
     def leaves(self) -> list[QueueState]:
@@ -237,7 +255,8 @@ class Preempt(Rule):
         queue = self.job.queue
         if self.job.fixed and not all(within(one.fixed, self.asked, one.quota) for one in queue.path):
             return "over-quota"
-        if tenants.lowest.get(queue, self.job.source.priority) >= self.job.source.priority:
+        lowest = tenants.lowest(queue)
+        if lowest is None or lowest >= self.job.source.priority:
             return "no-lower-priority"
         return None if self.scene.room.free + tenants.amount[queue] >= self.asked[0] else "nothing-to-preempt"
 

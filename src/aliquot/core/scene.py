@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from aliquot.core.jobs import ABSENT, PENDING, RUNNING, STOPPED, STUCK, JobState, Member
 from aliquot.core.kinds import Kinds
-from aliquot.core.model import DEFAULT_POOL, GPU, Amount, Job, Policy, Snapshot, Task, TaskState
+from aliquot.core.model import DEFAULT_POOL, GPU, NOTHING, Amount, Job, Policy, Snapshot, Task, TaskState
 from aliquot.core.offers import Ledger
 from aliquot.core.place import Placer
+from aliquot.core.plan import Refusal, Verdict
 from aliquot.core.room import Room
+from aliquot.core.rows import NodeState, Row
 from aliquot.core.tenants import Costs, Tenants
 from aliquot.core.topology import Topologies
-from aliquot.core.tree import Tree
+from aliquot.core.tree import QueueState, Tree
+from aliquot.core.turns import Batch
+
+Places = tuple[tuple[NodeState, tuple[Row, ...]], ...]  # devices, and what is free of each
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Room that is kept for a job, and until when (see keeping.py)."""
+
+    job: JobState
+    places: Places
+    until: float
+
+    @property
+    def nodes(self) -> list[str]:
+        return [node.name for node, _ in self.places]
+
 
 _GONE = (TaskState.SUCCEEDED, TaskState.FAILED)
 
@@ -29,71 +49,131 @@ class Scene:
         kinds = Kinds(self.room.nodes)
         self.placer = Placer(self.room, kinds, Topologies(snapshot.topologies, self.room.nodes))
         self.jobs: list[JobState] = []
+        self._all: Amount = NOTHING
         self.costs = Costs(now)
         self.ledgers: dict[object, Ledger] = {}  # of the solver, which go on from job to job
-        self.homeless: list[Job] = []  # of queues that do not exist
-        self.promised: list[Member] = []  # who has a promise of an earlier plan
+        self.gangs: dict[str, JobState] = {}  # jobs of several tasks
+        self.unready: dict[str, Refusal] = {}  # jobs that no place would help
+        self.promised: dict[JobState, list[Member]] = {}  # who has a promise of an earlier plan
+        self.kept: Kept | None = None
         for job in snapshot.jobs:
             self.room.neighbours.watch(job.near)
             self.room.neighbours.watch(job.apart, refusing=True)
 
     @cached_property
     def tenants(self) -> Tenants:
-        return Tenants(self)
+        return Tenants(self.jobs)
 
     def admit(self, jobs: Iterable[Job]) -> list[JobState]:
-        """Put in every job: those that hold something here, and those that wait for something here."""
+        """Put in jobs, sorted by name: those that hold something here, and those that wait for something here."""
         came: list[JobState] = []
-        queues, by_name, placer = self.tree.queues, self.room.by_name, self.placer
-        watched = self.room.neighbours.watched
+        queues, put = self.tree.queues, self.room.put
         for job in jobs:
-            queue = queues.get(job.queue)
-            if queue is None or queue.children:
-                self.homeless.append(job)
+            state = self.make(job)
+            if state is None:
                 continue
-            state = JobState(job, queue)
-            used, fixed, waits = queue.used, queue.fixed, queue.waits
-            for task in job.tasks if len(job.tasks) == 1 else sorted(job.tasks, key=_task_order):
-                said = task.state
-                if said is TaskState.PENDING or said is TaskState.RESERVED:
-                    member = Member(state, task, PENDING)
-                    if said is TaskState.PENDING:
-                        state.waits = True
-                    else:
-                        self.promised.append(member)
-                    gpu, cpu, memory = placer.kind(member).amount
-                    waits[0] += gpu
-                    waits[1] += cpu
-                    waits[2] += memory
-                elif said is TaskState.GATED or said in _GONE:
-                    member = Member(state, task, ABSENT)
-                else:
-                    member = Member(state, task, self._stands(task))
-                    node = by_name.get(task.node)
-                    if node is not None:
-                        member.node = node
-                        member.rows = rows = node.rows_of(task.shares)
-                        request = task.request
-                        size = node.sizes[rows[0][0]] if rows and request.memory_mib else 0
-                        gpu, cpu, memory = member.amount = (request.quota(size), request.cpu, request.memory)
-                        member.home = (node, rows, member.amount)
-                        self.room.put(member)
-                        if watched:  # those who are leaving are neighbours until they have left
-                            self.room.neighbours.enter(member)
-                        if member.state <= RUNNING:
-                            used[0] += gpu
-                            used[1] += cpu
-                            used[2] += memory
-                            if state.fixed:
-                                fixed[0] += gpu
-                                fixed[1] += cpu
-                                fixed[2] += memory
-                state.members.append(member)
+            queue = queues[job.queue]
+            for member in state.members:
+                if member.home is not None:
+                    put(member)
+                self._count(member, queue)
+                self.sample(member)
             came.append(state)
+            if not state.alone:
+                self.gangs[state.name] = state
         self.jobs += came
         self.room.open()
         self._sum(came)
         return came
+
+    def make(self, job: Job) -> JobState | None:
+        """A job and its tasks as they stand; nothing is counted yet. None for one whose queue does not exist."""
+        queue = self.tree.queues.get(job.queue)
+        if queue is None or queue.children:
+            text = f"project {job.queue} does not exist" if job.queue else "its namespace belongs to no project"
+            self.unready[job.name] = Refusal("no-project", Verdict.NEVER, text)
+            return None
+        state = JobState(job, queue)
+        by_name = self.room.by_name
+        for task in job.tasks if len(job.tasks) == 1 else sorted(job.tasks, key=_task_order):
+            said = task.state
+            if said is TaskState.PENDING:
+                member = Member(state, task, PENDING)
+                state.waits = True
+            elif said is TaskState.RESERVED:
+                member = Member(state, task, PENDING)
+                self.promised.setdefault(state, []).append(member)
+            elif said is TaskState.GATED or said in _GONE:
+                member = Member(state, task, ABSENT)
+            else:
+                member = Member(state, task, self._stands(task))
+                node = by_name.get(task.node)
+                if node is not None:
+                    member.node = node
+                    member.rows = rows = node.rows_of(task.shares)
+                    request = task.request
+                    size = node.sizes[rows[0][0]] if rows and request.memory_mib else 0
+                    member.amount = (request.quota(size), request.cpu, request.memory)
+                    member.home = (node, rows, member.amount)
+            state.members.append(member)
+        if state.waits and self.claims is not None and job.claims:
+            missing = [claim for claim in job.claims if claim not in self.claims]
+            if missing:
+                text = f"volume claim {missing[0]} does not exist; create it and this starts"
+                self.unready[job.name] = Refusal("claim-missing", Verdict.NOT_NOW, text)
+        return state
+
+    def _count(self, member: Member, queue: QueueState) -> None:
+        """At its own queue alone; those above follow at once for all."""
+        if member.state == PENDING:
+            gpu, cpu, memory = self.placer.kind(member).amount
+            counts = queue.waits
+        elif member.home is None:
+            return
+        else:
+            if self.room.neighbours.watched:  # those who are leaving are neighbours until they have left
+                self.room.neighbours.enter(member)
+            if member.state > RUNNING:
+                return
+            gpu, cpu, memory = member.amount
+            counts = queue.used
+            if member.job.fixed:
+                fixed = queue.fixed
+                fixed[0] += gpu
+                fixed[1] += cpu
+                fixed[2] += memory
+        counts[0] += gpu
+        counts[1] += cpu
+        counts[2] += memory
+
+    def sample(self, member: Member, sign: int = 1) -> None:
+        """Every task that is not over, whether it runs or waits, tells what tasks of this cluster ask for."""
+        if self.room.fragments is not None and member.state != ABSENT:
+            self.room.fragments.count(self.placer.kind(member), sign)
+
+    def ready(self, jobs: Iterable[JobState]) -> Iterator[JobState]:
+        """Those that could start if there were room."""
+        for job in jobs:
+            if job.waits and job.name not in self.unready and job.next_tasks():
+                yield job
+
+    def signature(self, job: JobState, members: Sequence[Member]) -> tuple[object, ...]:
+        """What makes two requests of one queue alike: whatever becomes of one would become of the other."""
+        source = job.source
+        kind = self.placer.kind
+        kinds = (kind(members[0]).id,) if len(members) == 1 else tuple(kind(member).id for member in members)
+        if len(job.members) == len(members) and not source.groups and source.closeness is None:
+            return (kinds, job.fixed, source.priority, source.created if source.preemption_delay else 0)
+        if job.present or source.preemption_delay:
+            return (source.name,)
+        return (kinds, job.fixed, source.priority, len(job.members), source.closeness, source.groups, source.min_groups)
+
+    def batches(self, jobs: Iterable[JobState]) -> list[Batch]:
+        """Waiting jobs that are alike, together."""
+        found: dict[object, list[JobState]] = {}
+        for job in jobs:
+            found.setdefault((job.queue.name, self.signature(job, job.next_tasks())), []).append(job)
+        return [Batch(sorted(alike, key=JobState.order) if len(alike) > 1 else alike) for alike in found.values()]
 
     def close(self) -> None:
         """Let go of everything: jobs and their tasks know each other, and would wait for the collector of garbage."""
@@ -119,7 +199,14 @@ class Scene:
                         queue.fixed[r] += leaf.fixed[r]
         else:
             self._count_waiting()
-        self.tree.settle(self._total(), self.policy)
+        self._all = self._total()
+        self.share_out()
+
+    def share_out(self) -> None:
+        """See what everybody is due, and what tasks ask for."""
+        self.tree.settle(self._all, self.policy)
+        if self.room.fragments is not None:
+            self.room.fragments.settle()
 
     def _count_waiting(self) -> None:
         for leaf in self.tree.leaves:

@@ -52,12 +52,13 @@ class Solver:
         for _ in range(_NODES_TRIED):
             mark = self._room.mark()
             cleared = len(self._cleared)
-            if self._place(members) and self._fit_queues(self._rule.job):
+            placed = self._place(members) and self._fit_queues(self._rule.job)
+            if placed:
                 found = self._finish(mark, members)
                 if found is not None:
                     return found
             self._room.undo(mark)
-            if len(self._cleared) == cleared:
+            if not placed or len(self._cleared) == cleared:
                 break
             # Those who had to go there are too many, or find no other place. Perhaps it is different elsewhere.
             self._avoided.update(node.id for node in self._cleared[cleared:])

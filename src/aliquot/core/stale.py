@@ -11,8 +11,9 @@ from aliquot.core.scene import Scene
 def stop_stale_gangs(scene: Scene, outcome: Outcome) -> None:
     if "stale-gang" not in scene.policy.steps:
         return
-    for job in scene.jobs:
-        if len(job.members) > 1 and _is_stale(scene, job):
+    for name in sorted(scene.gangs):
+        job = scene.gangs[name]
+        if _is_stale(scene, job):
             running = [member for member in job.members if member.state == RUNNING and member.home is not None]
             for member in running:
                 scene.room.stop(member)

@@ -5,6 +5,7 @@ A *unit* is what stops together: one task above its job's minimum, or all that i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,9 @@ from aliquot.core.tree import QueueState
 
 if TYPE_CHECKING:
     from aliquot.core.rules import Rule
-    from aliquot.core.scene import Scene
 
+# So much work lost is as good as none: jobs that save theirs every few seconds are alike, whoever did so last.
+_NEGLIGIBLE_SECONDS = 60.0
 Unit = tuple[Member, ...]
 Cost = tuple[float, ...]
 
@@ -24,28 +26,50 @@ Cost = tuple[float, ...]
 class Tenants:
     """Who could be stopped where: running tasks of jobs that may be stopped, by node and by queue."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, jobs: Iterable[JobState]) -> None:
         self.by_node: dict[int, dict[QueueState, list[Member]]] = {}
-        self.by_queue: dict[QueueState, dict[int, None]] = {}
+        self.by_queue: dict[QueueState, dict[int, int]] = {}  # how many on each node
         self.amount: dict[QueueState, int] = {}  # GPUs in milli
-        self.largest: dict[QueueState, int] = {}
-        self.lowest: dict[QueueState, int] = {}  # priority
-        for job in scene.jobs:
-            if job.fixed:
+        self._sizes: dict[QueueState, Counter[int]] = {}
+        self._priorities: dict[QueueState, Counter[int]] = {}
+        for job in jobs:
+            self.enter(job)
+
+    def enter(self, job: JobState, sign: int = 1) -> None:
+        """Count a job that may be stopped; with sign -1 take it out."""
+        if job.fixed:
+            return
+        total, runs = 0, False
+        queue = job.queue
+        for member in job.members:
+            if member.state != RUNNING:
                 continue
-            total = 0
-            for member in job.members:
-                if member.state == RUNNING and member.home is not None:
-                    node = member.home[0]
-                    self.by_node.setdefault(node.id, {}).setdefault(job.queue, []).append(member)
-                    self.by_queue.setdefault(job.queue, {})[node.id] = None
-                    total += member.amount[0]
-            if not total and not any(member.state == RUNNING for member in job.members):
-                continue
-            queue, priority = job.queue, job.source.priority
-            self.amount[queue] = self.amount.get(queue, 0) + total
-            self.largest[queue] = max(self.largest.get(queue, 0), total)
-            self.lowest[queue] = min(self.lowest.get(queue, priority), priority)
+            runs = True
+            if member.home is not None:
+                number = member.home[0].id
+                here = self.by_node.setdefault(number, {}).setdefault(queue, [])
+                counts = self.by_queue.setdefault(queue, {})
+                if sign > 0:
+                    here.append(member)
+                    counts[number] = counts.get(number, 0) + 1
+                else:
+                    here.remove(member)
+                    counts[number] -= 1
+                    if not counts[number]:
+                        del counts[number]
+                total += member.amount[0]
+        if runs:
+            self.amount[queue] = self.amount.get(queue, 0) + sign * total
+            _tally(self._sizes.setdefault(queue, Counter()), total, sign)
+            _tally(self._priorities.setdefault(queue, Counter()), job.source.priority, sign)
+
+    def largest(self, queue: QueueState) -> int:
+        """GPUs of the largest job."""
+        return max(self._sizes.get(queue, ()), default=0)
+
+    def lowest(self, queue: QueueState) -> int | None:
+        """The lowest priority."""
+        return min(self._priorities.get(queue, ()), default=None)
 
     def units_on(self, node: NodeState, leaf: QueueState, rule: Rule) -> list[Unit]:
         """What could stop on a node: tasks above a minimum one by one, then whole jobs."""
@@ -83,6 +107,12 @@ def _units_of(job: JobState, node: NodeState, protected: bool) -> list[Unit]:
     return units
 
 
+def _tally(counts: Counter[int], value: int, sign: int) -> None:
+    counts[value] += sign
+    if not counts[value]:
+        del counts[value]
+
+
 def by_job(members: Iterable[Member]) -> dict[JobState, list[Member]]:
     jobs: dict[JobState, list[Member]] = {}
     for member in members:
@@ -99,11 +129,12 @@ def chunks(job: JobState, members: Sequence[Member]) -> list[Amount]:
     return [*singles, (sum(a[0] for a in rest), sum(a[1] for a in rest), sum(a[2] for a in rest))] if rest else singles
 
 
-def lost_work(member: Member, now: float) -> float:
-    """GPU-seconds that stopping it throws away: since it started, or since it last saved."""
+def saved_at(member: Member) -> float:
+    """Since when its work would be lost: it started, or saved what it had done."""
     job = member.job.source
-    since = max(job.started if job.started is not None else now, job.saved if job.saved is not None else float("-inf"))
-    return max(now - since, 0) * max(member.amount[0], 1)
+    if job.started is None and job.saved is None:
+        return float("inf")  # nothing is known to be lost
+    return max(job.started if job.started is not None else job.saved or 0, job.saved or float("-inf"))
 
 
 class Costs:
@@ -113,14 +144,24 @@ class Costs:
         self._now = now
         self._known: dict[Member, Cost] = {}
 
+    def at(self, now: float) -> None:
+        """From now on as of another moment."""
+        if now != self._now:
+            self._now, self._known = now, {}
+
     def one(self, member: Member) -> Cost:
-        """Tasks, GPUs, priority, work lost, and how old it is."""
+        """Tasks, GPUs, priority, work lost in GPU-seconds, and how old it is."""
         found = self._known.get(member)
         if found is None:
             job = member.job.source
-            found = (1, member.amount[0], job.priority, lost_work(member, self._now), -job.created)
+            gpu = member.amount[0]
+            lost = max(0.0, self._now - saved_at(member) - _NEGLIGIBLE_SECONDS)
+            found = (1, gpu, job.priority, lost * max(gpu, 1), -job.created)
             self._known[member] = found
         return found
+
+    def forget(self, member: Member) -> None:
+        self._known.pop(member, None)
 
     def of(self, members: Sequence[Member], order: tuple[int, ...] | None = None) -> Cost:
         """Fewest tasks, fewest GPUs, lowest priority, least work lost, newest; or in another order."""

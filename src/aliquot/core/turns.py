@@ -1,5 +1,8 @@
 """Whose turn it is: at each level of the tree the queue that deserves it most, in a leaf the next job.
 
+Jobs of a queue that ask for the same are a *batch*: when the first of them is refused, so would the others be, and all
+of them have had their turn. So a step costs as much as there are kinds of requests, however many jobs wait.
+
 A queue is judged together with the job it would start, and its standing changes only when it or somebody below it gets
 or loses something. So each level is a heap of standings that are made anew just for the queues that were touched.
 """
@@ -16,17 +19,34 @@ from aliquot.core.tree import OrderKey, QueueState
 JobKey = tuple[int, int, float, str]
 
 
+class Batch:
+    """Jobs of one queue that are alike, in their order. Those before `at` have what they asked for."""
+
+    __slots__ = ("at", "jobs")
+
+    def __init__(self, jobs: list[JobState]) -> None:
+        self.jobs = jobs
+        self.at = 0
+
+    @property
+    def head(self) -> JobState:
+        return self.jobs[self.at]
+
+    def left(self) -> list[JobState]:
+        return self.jobs[self.at :] if self.at else self.jobs
+
+
 class Turns:
-    def __init__(self, jobs: Iterable[JobState], asks: Callable[[JobState], Amount]) -> None:
+    def __init__(self, batches: Iterable[Batch], asks: Callable[[JobState], Amount]) -> None:
         self._asks = asks
-        self._jobs: dict[QueueState, list[tuple[JobKey, JobState]]] = {}
+        self._batches: dict[QueueState, list[tuple[JobKey, Batch]]] = {}
         self._levels: dict[QueueState | None, list[tuple[OrderKey, int, QueueState]]] = {}
         self._count = 0  # so that two standings of one queue are never compared further
         self._standing: dict[QueueState, OrderKey] = {}
         self._active: dict[QueueState | None, set[QueueState]] = {}
-        for job in jobs:
-            self._jobs.setdefault(job.queue, []).append((job.order(), job))
-        for queue, waiting in self._jobs.items():
+        for batch in batches:
+            self._batches.setdefault(batch.head.queue, []).append((batch.head.order(), batch))
+        for queue, waiting in self._batches.items():
             heapify(waiting)
             self._activate(queue)
 
@@ -37,11 +57,23 @@ class Turns:
                 rivals.add(one)
                 self._levels.pop(one.parent, None)  # made anew when it is next asked for
 
-    def push(self, job: JobState) -> None:
-        """A job that may have another turn."""
-        heappush(self._jobs.setdefault(job.queue, []), (job.order(), job))
-        self._activate(job.queue)
+    def push(self, batch: Batch) -> None:
+        """A batch that may have another turn."""
+        queue = batch.head.queue
+        heappush(self._batches.setdefault(queue, []), (batch.head.order(), batch))
+        self._activate(queue)
+        self.touch(queue)
+
+    def served(self, batch: Batch, again: bool = True) -> None:
+        """The head got what it asked for: the next of its batch has its turn, and it too (`again`) if it has more to
+        start."""
+        job = batch.head
+        batch.at += 1
         self.touch(job.queue)
+        if batch.at < len(batch.jobs):
+            self.push(batch)
+        if again and len(job.members) > 1 and job.next_tasks():
+            self.push(Batch([job]))
 
     def touch(self, queue: QueueState) -> None:
         """A queue got or lost something: see how it and those above it stand now."""
@@ -66,8 +98,8 @@ class Turns:
             if best is None:
                 return None
             queue = best
-        jobs = self._jobs.get(queue)
-        return jobs[0][1] if jobs else None
+        batches = self._batches.get(queue)
+        return batches[0][1].head if batches else None
 
     def _best(self, parent: QueueState | None) -> QueueState | None:
         rivals = self._active.get(parent)
@@ -86,8 +118,8 @@ class Turns:
                 return queue
             heappop(level)
 
-    def pop(self) -> JobState | None:
-        """The next job; None when all had their turn."""
+    def pop(self) -> Batch | None:
+        """The batch whose head is next; None when all had their turn."""
         queue = self._best(None)
         if queue is None:
             return None
@@ -95,13 +127,13 @@ class Turns:
             below = self._best(queue)
             assert below is not None, "an active queue has somebody active below it"
             queue = below
-        jobs = self._jobs[queue]
-        job = heappop(jobs)[1]
-        if not jobs:
+        batches = self._batches[queue]
+        batch = heappop(batches)[1]
+        if not batches:
             self._retire(queue)
         else:
             self.touch(queue)
-        return job
+        return batch
 
     def _retire(self, queue: QueueState) -> None:
         """Take a queue without jobs out, and those above it that have nobody left."""

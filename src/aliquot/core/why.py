@@ -7,7 +7,6 @@ end. First the job's own words (quota, priority), then the cluster's (which node
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
 from aliquot.core import fit, gate
 from aliquot.core.jobs import RUNNING, JobState
@@ -17,7 +16,7 @@ from aliquot.core.plan import Refusal, Verdict
 from aliquot.core.rows import NodeState
 from aliquot.core.rules import Reclaim, Rule
 from aliquot.core.scene import Scene
-from aliquot.core.wording import amount_text, amounts_text, count, memory_text, request_text
+from aliquot.core.wording import amount_text, amounts_text, count, memory_text, request_text, span_text
 
 _HOLDERS_NAMED = 3
 
@@ -27,7 +26,6 @@ class Why:
         self._scene = scene
         self._rooms: dict[tuple[int, int], Refusal] = {}
         self._rules: dict[tuple[object, ...], Refusal] = {}
-        self._tenants: dict[int, list[JobState]] | None = None
 
     def refusal(self, job: JobState, step: str, what: str, about: object) -> Refusal:
         asked = self._scene.placer.asks(job)
@@ -42,7 +40,8 @@ class Why:
             alike = sum(self._scene.placer.kind(member) is about for member in job.next_tasks())
             return self._room(about, max(alike, 1))
         assert isinstance(about, Rule)
-        key = (step, what, job.queue, asked, job.source.created if what == "preemption-delay" else 0)
+        delay = (job.source.created, job.source.preemption_delay) if what == "preemption-delay" else None
+        key = (step, what, job.queue, asked, delay)
         if key not in self._rules:
             self._rules[key] = self._rule(job, step, what, about, asked)
         return self._rules[key]
@@ -57,8 +56,7 @@ class Why:
                 return self._too_little(rule, asked)
             case "preemption-delay":
                 until = job.source.created + job.source.preemption_delay
-                wait = until - self._scene.now
-                text = f"it may make others stop only {wait:g} s from now"
+                text = f"for {span_text(job.source.preemption_delay)} after its submission it makes nobody stop or move"
                 return Refusal(what, Verdict.NOT_NOW, text, step, until=until)
             case "not-preemptible":
                 text = "others are moved only for jobs that can be preempted themselves"
@@ -70,7 +68,7 @@ class Why:
                 text = f"stopping all of lower priority in project {job.queue.name} would not be enough"
                 return Refusal(what, Verdict.NOT_NOW, text, step, queue=job.queue.name)
             case "not-enough-free":
-                missing = (asked[0] - self._scene.room.free, 0, 0)
+                missing = (max(asked[0] - self._scene.room.free, 0), 0, 0)
                 text = f"moving others would not help: {amount_text(self._scene.room.free, 0)} free in all"
                 return Refusal(what, Verdict.NOT_NOW, text, step, missing=missing, resource="gpu")
         if what in ("gate", "over-quota"):
@@ -84,11 +82,10 @@ class Why:
     def _over_share(self, job: JobState, asked: Amount) -> Refusal:
         queue = job.queue
         bound = queue.share
-        for r in range(3):
-            if queue.used[r] + asked[r] > bound[r]:
-                break
+        # The first that is short; by now somebody may have left, and then it is told by the GPUs.
+        r = next((r for r in range(3) if queue.used[r] + asked[r] > bound[r]), 0)
         missing = [0, 0, 0]
-        missing[r] = queue.used[r] + asked[r] - bound[r]
+        missing[r] = max(queue.used[r] + asked[r] - bound[r], 0)
         text = (
             f"project {queue.name} holds {amount_text(queue.used[r], r)} of its fair share of"
             f" {amount_text(bound[r], r)}; with {amount_text(asked[r], r)} more it would be above it,"
@@ -114,7 +111,9 @@ class Why:
             text = f"others hold at most {amount_text(above, 0)} more than they are due"
         free = amount_text(max(self._scene.room.free, 0), 0)
         text += f", and {free} are free: {amount_text(asked[0], 0)} cannot be taken back"
-        return Refusal("nothing-to-reclaim", Verdict.NOT_NOW, text, "reclaim", (asked[0] - have, 0, 0), resource="gpu")
+        return Refusal(
+            "nothing-to-reclaim", Verdict.NOT_NOW, text, "reclaim", (max(asked[0] - have, 0), 0, 0), resource="gpu"
+        )
 
     # ---------------------------------------------------------------- room
 
@@ -198,15 +197,8 @@ class Why:
         )
 
     def _jobs_on(self, node: NodeState) -> list[JobState]:
-        if self._tenants is None:
-            self._tenants = {}
-            for job in self._scene.jobs:
-                for member in job.members:
-                    if member.state <= RUNNING and member.node is not None and member.rows:
-                        here = self._tenants.setdefault(member.node.id, [])
-                        if job not in here[-1:]:
-                            here.append(job)
-        return self._tenants.get(node.id, [])
+        jobs = {member.job: None for member in node.tenants if member.state <= RUNNING and member.rows}
+        return sorted(jobs, key=lambda job: job.name)
 
 
 def _plural(kind: Kind, tasks: int) -> bool:
@@ -214,8 +206,3 @@ def _plural(kind: Kind, tasks: int) -> bool:
     if tasks > 1 or kind.form == NONE:
         return True
     return request.devices > 1 if request.memory_mib else request.devices * request.milli != GPU
-
-
-def first(refusals: Iterable[Refusal]) -> Refusal | None:
-    """The one to show where there is room for one: what the user can change comes before what others hold."""
-    return next(iter(refusals), None)

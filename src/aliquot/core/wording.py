@@ -43,3 +43,12 @@ def request_text(request: Request) -> str:
 
 def count(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def span_text(seconds: float) -> str:
+    """A length of time in one unit, which a person can picture: up to two of a unit in the smaller one."""
+    whole = max(0, round(seconds))
+    for size, word in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if whole >= 2 * size:
+            return count(whole // size, word)
+    return count(whole, "second")

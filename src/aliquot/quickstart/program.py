@@ -7,6 +7,7 @@ is of a whole step, and it works as process 1 of a container too, where signals 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
@@ -45,12 +46,13 @@ class _Stopped(Exception):
 
 
 class Training:
-    def __init__(self, course: Course, epochs: int, pace: Pace, folder: Path, report: Path | None) -> None:
+    def __init__(self, course: Course, epochs: int, pace: Pace, folder: Path, files: telling.Files) -> None:
         self._course = course
         self._epochs = epochs
         self._pace = pace
         self._folder = folder
-        self._report = report
+        self._files = files
+        self._report = files.report
         self._owed = 0.0  # seconds of rest
         self._train, self._test = points(course.seed, STEPS * BATCH, TESTS)
 
@@ -61,8 +63,10 @@ class Training:
                 self._one_epoch()
         except _Stopped as stopped:
             name = signal.Signals(stopped.number).name
+            why = telling.why_stopped(self._files.preemption)
             kept = self._keep() or f"checkpoint written to {self._folder / checkpoint.FILE}"
-            _say(f"{name}: stopped in epoch {self._course.epoch + 1}, step {self._course.step}: {kept}")
+            place = f"in epoch {self._course.epoch + 1}, step {self._course.step}"
+            _say(f"{name}: stopped {place}{f' ({why})' if why else ''}: {kept}")
             return 128 + stopped.number
         tested = self._course.network.accuracy(self._test)
         _say(f"Training finished after {self._course.epoch} epochs - val_accuracy: {tested:.4f}")
@@ -94,11 +98,14 @@ class Training:
         self._owed = self._pace.pause(time.monotonic() - clock, time.process_time() - cpu)
 
     def _keep(self) -> str:
-        """Write a checkpoint; what went wrong, if anything did. A full disk must not end hours of work."""
+        """Write a checkpoint and say so; what went wrong, if anything did. A full disk must not end hours of work."""
         try:
             checkpoint.save(self._folder, self._course)
         except OSError as exc:
             return f"Checkpoint not written to {self._folder}: {exc.strerror or exc}"
+        if self._files.saved is not None:
+            with contextlib.suppress(OSError):  # then the platform takes more for lost than is, and that is all
+                self._files.saved.touch()
         return ""
 
     def _tell(self) -> None:
@@ -116,10 +123,9 @@ def main(words: Sequence[str]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
     os.nice(19)  # whoever sits at the machine goes first
     folder = Path(os.environ.get("ALIQUOT_CHECKPOINT_DIR") or ".")
-    report = os.environ.get("ALIQUOT_REPORT_FILE")
     pace = Pace(options.step_seconds, options.cpu_share)
     course = _resumed(folder) or Course(Network.fresh(options.seed), options.seed)
-    return Training(course, options.epochs, pace, folder, Path(report) if report else None).run()
+    return Training(course, options.epochs, pace, folder, telling.Files.named(os.environ)).run()
 
 
 def _resumed(folder: Path) -> Course | None:

@@ -1,15 +1,42 @@
-"""What people and the platform are told: lines in the manner of Keras, and a small JSON file."""
+"""What people and the platform are told, and what the platform tells: lines in the manner of Keras, and small files."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from aliquot.quickstart.course import BATCH, STEPS, Course
 from aliquot.quickstart.network import RATE
 
 _WIDTH = 30  # of the bar
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where the program and the platform talk; None where the platform has not said."""
+
+    report: Path | None = None  # how far it is
+    saved: Path | None = None  # written whenever the work is saved
+    preemption: Path | None = None  # there when it is stopped for others
+
+    @classmethod
+    def named(cls, env: Mapping[str, str]) -> Self:
+        names = ("ALIQUOT_REPORT_FILE", "ALIQUOT_SAVED_FILE", "ALIQUOT_PREEMPTION_FILE")
+        return cls(*(Path(env[name]) if env.get(name) else None for name in names))
+
+
+def why_stopped(notice: Path | None) -> str:
+    """Why the platform stops it for others; empty where it does not, or has not said."""
+    if notice is None:
+        return ""
+    try:
+        return str(json.loads(notice.read_text())["text"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def line(course: Course, per_step: float) -> str:

@@ -16,9 +16,11 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aliquot import __version__
+from aliquot.control.decisions import LastDecision
 from aliquot.errors import NotFound, PlatformError, Unavailable
 from aliquot.server.access import Access
 from aliquot.server.answers import error_response, json_response
+from aliquot.server.explanations import Explanations
 from aliquot.server.objects import PREFIX, Objects
 from aliquot.server.presets import Presets
 from aliquot.server.streams import StreamRoutes
@@ -43,11 +45,13 @@ class Service:
         flavour: str = "embedded",
         streams: Streams | None = None,
         facts: Json | None = None,
+        last: LastDecision | None = None,
     ) -> None:
         self.body = body
         self.flavour = flavour
         self.streams = streams
         self.facts = facts or {}  # what `aliquot status` shows beside the objects
+        self.last = last  # of the scheduler in this process, where there is one
         self.informers = informers or Informers(body)
         self.access = Access(body, self.informers)
         self.presets = Presets(body, self.informers)
@@ -69,6 +73,7 @@ def application(service: Service) -> ASGIApp:
         Route("/openapi.json", _openapi),
         Route(f"{PREFIX}/whoami", _Whoami(service), methods=["GET"]),
         *StreamRoutes(Store(service.body), service.access, service.streams, service.stopping).routes(),
+        *Explanations(Store(service.body), service.access, service.last).routes(),
         *Objects(service.body, service.access, service.presets, service.stopping).routes(),
     ]
     handlers = {HTTPException: _http_error, PlatformError: _refusal, Exception: _failure}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from aliquot import __version__
+from aliquot.server.explanations import EXPLANATION, SCENARIO
 from aliquot.server.objects import PREFIX
 from aliquot.types import KINDS, Kind
 from aliquot.types.base import Json
@@ -39,6 +40,9 @@ def document() -> Json:
     paths[f"{PREFIX}/whoami"] = {
         "get": _operation("whoami", "Who you are and what you were granted", {"type": "object"})
     }
+    paths[EXPLANATION] = {"get": _explanation()}
+    whole = "What the scheduler looked at last, as a scenario for `aliquot simulate`"
+    paths[SCENARIO] = {"get": _operation("scenario", whole, {"type": "object"})}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -93,6 +97,21 @@ def _create(kind: Kind[Any], place: list[Json]) -> Json:
     operation = _operation(f"create{kind.name}", f"Create a {kind.word}", answer, code="201", body=_ref(kind))
     rehearsal = [] if kind.name == "Token" else [{"name": "dryRun", "in": "query", "schema": {"enum": ["All"]}}]
     return {**operation, "parameters": [*place, *rehearsal]}
+
+
+def _explanation() -> Json:
+    """Only what every answer has; the rest depends on how the job stands."""
+    text = {"type": "string"}
+    line = {"type": "object", "properties": {"about": text, "text": text}, "required": ["about", "text"]}
+    answer = {
+        "type": "object",
+        "properties": {"workload": text, "state": text, "lines": {"type": "array", "items": line}},
+        "required": ["workload", "namespace", "state", "decidedAt", "lines"],
+    }
+    told = "Also try out what would let it run now; takes up to a few seconds."
+    what_if = {"name": "whatIf", "in": "query", "schema": {"type": "boolean"}, "description": told}
+    operation = _operation("explainWorkload", "How a workload stands and why, by the scheduler's last plan", answer)
+    return {**operation, "parameters": [_in_path("namespace"), _in_path("name"), what_if]}
 
 
 def _one(kind: Kind[Any], place: list[Json], part: str) -> Json:

@@ -1,264 +1,302 @@
-"""The live cluster as a scenario, in the form that `simulate` reads: what is there, what runs, what waits.
+"""What the live scheduler looks at, written as a scenario: played again, it decides the same.
 
-Read by the same rules as the live scheduler reads it. Names that several projects use are told apart by their
-namespace, and what holds GPUs without belonging to a project is put under a project of its own, because what it holds
-is not free.
+Made from the very snapshot of its last decision. What a scenario cannot say is left out, and does not count for the
+scheduler either: workloads whose project does not exist, and what is on nodes that have left. Times are seconds
+relative to `now`, so that not a fraction of one is lost.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from aliquot import labels, units
-from aliquot.control.pods import PRIORITY_VALUES, is_preemptible, request_of
-from aliquot.control.snapshot import group_of, job_name
-from aliquot.core.model import DEFAULT_POOL, Request
-from aliquot.errors import Invalid
-from aliquot.types import (
-    Department,
-    Namespace,
+from aliquot import units
+from aliquot.control.decisions import Decision
+from aliquot.core.model import (
+    DEFAULT_POOL,
+    GPU,
+    RESOURCES,
+    Amount,
+    Bound,
+    Closeness,
+    Device,
+    Group,
+    Job,
+    Neighbours,
     Node,
-    NodePool,
-    Pod,
-    Project,
-    SchedulingPolicy,
-    Workload,
-    devices_of,
-    encode,
-    shares_of,
+    Policy,
+    Queue,
+    Request,
+    Snapshot,
+    Task,
+    TaskState,
+    Terms,
+    Toleration,
 )
-from aliquot.types.pools import SchedulingPolicySpec
+from aliquot.sim.holding import Places
+from aliquot.sim.records import HOLDING
 
-NOBODY = "(no project)"
-_TERMS = ("quota", "limit", "overQuota", "overQuotaWeight", "priority", "pools")
-_TOLERATION = ("key", "operator", "value", "effect")
-_FINISHED = ("Succeeded", "Failed")
-
-
-@dataclass(frozen=True)
-class Objects:
-    """What a scenario is made from."""
-
-    nodes: Iterable[Node] = ()
-    pods: Iterable[Pod] = ()
-    namespaces: Iterable[Namespace] = ()
-    projects: Iterable[Project] = ()
-    departments: Iterable[Department] = ()
-    workloads: Iterable[Workload] = ()
-    pools: Iterable[NodePool] = ()
-    policies: Iterable[SchedulingPolicy] = ()
+Json = dict[str, Any]
+_STATE_WORDS = {state: state.value for state in TaskState} | {TaskState.RELEASING: "terminating"}
+_FIXED_FROM = 100  # as load.py has it: from this priority on a workload is not preemptible unless it says so
+_MOST_GPUS = 1 << 20  # more than any node has: what a scenario writes of a request that nobody can read
 
 
-def scenario_of(seen: Objects, now: float) -> dict[str, Any]:
-    departments = {one.metadata.name for one in seen.departments}
-    projects = {one.metadata.name for one in seen.projects}
-    nodes = {one.metadata.name for one in seen.nodes}
-    # A pod whose node has left holds nothing that could be given to another.
-    pods = [pod for pod in seen.pods if _takes_part(pod) and (not pod.spec.node_name or pod.spec.node_name in nodes)]
-    held = {(pod.spec.node_name, index) for pod in pods for index in _devices(pod)}
-    workloads = _workloads(seen, pods, projects)
-    orphans = [{"name": NOBODY}] if any(each["project"] == NOBODY for each in workloads) else []
-    told = {
+def scenario_of(decision: Decision) -> Json:
+    snapshot, now = decision.snapshot, decision.now
+    projects, departments = _queues(snapshot.queues)
+    jobs = [job for job in sorted(snapshot.jobs, key=lambda job: job.name) if job.queue in projects]
+    policy = decision.policies.get(DEFAULT_POOL, decision.policy)
+    told: Json = {
         "name": f"the cluster at {units.timestamp_text(int(now))}",
         "now": units.timestamp_text(now),
-        "policy": _policy(seen.policies),
-        "topology": next((list(pool.spec.topology) for pool in seen.pools if pool.metadata.name == DEFAULT_POOL), []),
-        "nodes": [_node(one, held) for one in _by_name(seen.nodes)],
-        "departments": [_department(one, projects) for one in _by_name(seen.departments)],
-        "projects": [_project(one, departments, projects) for one in _by_name(seen.projects)] + orphans,
-        "workloads": workloads,
+        "policy": _policy(policy),
+        "policies": _policies(decision, policy),
+        "topology": {name: list(levels) for name, levels in snapshot.topologies.items()},
+        "volumeClaims": _claims(snapshot),
+        "nodes": [_node(node) for node in sorted(snapshot.nodes, key=lambda node: node.name)],
+        "departments": [_queue(queue, "parent", now) for queue in departments.values()],
+        "projects": [_queue(queue, _above(queue, departments), now) for queue in projects.values()],
+        "workloads": _workloads(snapshot, jobs, now),
     }
     return {word: value for word, value in told.items() if value}
 
 
-def _by_name(objects: Iterable[Any]) -> list[Any]:
-    return sorted(objects, key=lambda one: (one.metadata.namespace, one.metadata.name))
-
-
-def _sparse(**fields: Any) -> dict[str, Any]:
+def _sparse(**fields: Any) -> Json:
     return {word: value for word, value in fields.items() if value not in (None, "", [], {}, ())}
 
 
-def _policy(policies: Iterable[SchedulingPolicy]) -> dict[str, Any]:
-    """The policy of pool default: the one that names it, else the one for every pool."""
-    known = sorted(policies, key=lambda one: (DEFAULT_POOL not in one.spec.pools, one.metadata.name))
-    spec = next((one.spec for one in known if DEFAULT_POOL in one.spec.pools or not one.spec.pools), None)
-    return {} if spec is None else _policy_fields(spec)
+def _differing(**fields: tuple[Any, Any]) -> Json:
+    """Fields whose value is not the default."""
+    return {word: value for word, (value, default) in fields.items() if value != default}
 
 
-def _policy_fields(spec: SchedulingPolicySpec) -> dict[str, Any]:
-    bound = spec.disruption_bound
-    shown = _sparse(
-        steps=list(spec.steps),
-        spare=spec.spare,
-        placement=encode(spec.placement),
-        staleGangGrace=spec.stale_gang_grace,
-        terminatingGrace=spec.terminating_grace,
-        usageWeight=spec.usage.weight or None,
-        victims=spec.victims,
-        disruptionBound=bound,
-        shareUnit=spec.share_unit,
-    )
-    if bound is not None and bound < 0:
-        shown["disruptionBound"] = None
-    return shown
+# ---------------------------------------------------------------- policy
 
 
-def _node(node: Node, held: set[tuple[str, int]]) -> dict[str, Any]:
-    name = node.metadata.name
-    try:
-        # A broken GPU is nobody's; one that is still held is there until it is let go.
-        devices = [one for one in devices_of(node) if one.healthy or (name, one.index) in held]
-    except Invalid:
-        devices = []
-    room = {**node.status.capacity, **node.status.allocatable}
-    ready = any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
-    shown = _sparse(
-        name=name,
-        gpus=[_sparse(index=one.index, memoryMiB=one.memory_mib, model=one.model) for one in devices],
-        labels=dict(node.metadata.labels),
-        taints=[_sparse(key=one.key, value=one.value, effect=one.effect) for one in node.spec.taints],
-        pool=node.metadata.labels.get(labels.NODE_POOL),
-    )
-    shown["cpu"] = units.whole_units(units.milli(room.get("cpu", "0")))
-    shown["memory"] = units.quantity_text(units.quantity(room.get("memory", "0")))
-    shown["pods"] = int(units.quantity(room.get("pods", "110")))
-    shown["ready"] = ready and not node.spec.unschedulable and node.metadata.deleted is None
-    return shown
+def _policies(decision: Decision, policy: Policy) -> Json:
+    """Those of other pools that have nodes, where they decide otherwise."""
+    pools = sorted({node.pool for node in decision.snapshot.nodes} - {DEFAULT_POOL})
+    own = {pool: decision.policies.get(pool, decision.policy) for pool in pools}
+    return {pool: _policy(each) for pool, each in own.items() if each != policy}
 
 
-def _queue(queue: Project | Department) -> dict[str, Any]:
-    spec = encode(queue.spec)
-    created = queue.metadata.created
-    return _sparse(
-        **{word: spec[word] for word in _TERMS if word in spec},
-        created=None if created is None else units.timestamp_text(created),
-        reclaimMinRuntime=queue.spec.reclaim_min_runtime,
-        preemptMinRuntime=queue.spec.preempt_min_runtime,
+def _policy(policy: Policy) -> Json:
+    plain = Policy()
+    return _differing(
+        steps=(list(policy.steps), list(plain.steps)),
+        spare=(policy.spare, plain.spare),
+        placement=(_placement(policy), _placement(plain)),
+        staleGangGrace=(-1 if policy.stale_grace < 0 else policy.stale_grace, plain.stale_grace),
+        terminatingGrace=(policy.terminating_grace, plain.terminating_grace),
+        usageWeight=(policy.usage_weight, plain.usage_weight),
+        victims=(policy.victims, plain.victims),
+        disruptionBound=(policy.disruption_bound, plain.disruption_bound),
+        shareUnit=(policy.share_unit, plain.share_unit),
+        saturationMultiplier=(policy.saturation_multiplier, plain.saturation_multiplier),
+        departmentFirst=(policy.department_first, plain.department_first),
+        holdAfter=(policy.hold_after, plain.hold_after),
+        restartsPerHour=(policy.restarts_per_hour, plain.restarts_per_hour),
     )
 
 
-def _department_name(name: str, projects: set[str]) -> str:
-    """Queues are known by name alone in a scenario."""
-    return f"department {name}" if name in projects else name
+def _placement(policy: Policy) -> Json:
+    return {"gpu": policy.gpu, "cpu": policy.cpu, "device": policy.device}
 
 
-def _department(department: Department, projects: set[str]) -> dict[str, Any]:
-    return {"name": _department_name(department.metadata.name, projects), **_queue(department)}
+# ---------------------------------------------------------------- nodes and queues
 
 
-def _project(project: Project, departments: set[str], projects: set[str]) -> dict[str, Any]:
-    above = project.spec.department or labels.DEFAULT_DEPARTMENT
-    shown = {"name": project.metadata.name, **_queue(project)}
-    if above in departments:
-        shown["department"] = _department_name(above, projects)
-    types = {
-        "training": list(project.spec.node_types.training),
-        "interactive": list(project.spec.node_types.interactive),
+def _node(node: Node) -> Json:
+    shown = {
+        "name": node.name,
+        **_devices(node.devices),
+        "cpu": units.whole_units(node.cpu),
+        "memory": units.quantity_text(node.memory),
     }
-    return {**shown, **_sparse(nodeTypes=_sparse(**types))}
-
-
-def _workloads(seen: Objects, pods: list[Pod], projects: set[str]) -> list[dict[str, Any]]:
-    owners = {one.metadata.name: labels.project_of(one.metadata.labels) for one in seen.namespaces}
-    known = {(one.metadata.namespace, one.metadata.name): one for one in seen.workloads}
-    groups: dict[tuple[str, str], list[Pod]] = defaultdict(list)
-    for pod in pods:
-        groups[pod.metadata.namespace, group_of(pod)].append(pod)
-    names = Counter(group for _, group in groups)
-    tasks_called = Counter(pod.metadata.name for pod in pods)
-    shown = []
-    for (namespace, group), members in sorted(groups.items()):
-        owner = owners.get(namespace, "")
-        project = owner if owner in projects else NOBODY
-        if project == NOBODY and not any(pod.spec.node_name for pod in members):
-            continue  # nobody's, and it holds nothing
-        name = group if names[group] == 1 else job_name(namespace, group)
-        told = _workload(_by_name(members), known.get((namespace, group)))
-        tasks = [_task(pod, tasks_called[pod.metadata.name] > 1) for pod in _by_name(members)]
-        shown.append({"name": name, "project": project, **told, "tasks": tasks})
-    return shown
-
-
-def _takes_part(pod: Pod) -> bool:
-    """Pods that hold something, and pods that wait for us."""
-    if pod.status.phase in _FINISHED:
-        return False
-    ours = pod.spec.scheduler_name in labels.SCHEDULER_NAMES and pod.metadata.deleted is None
-    return bool(pod.spec.node_name) or ours
-
-
-def _workload(members: list[Pod], workload: Workload | None) -> dict[str, Any]:
-    first = members[0]
-    created = workload.metadata.created if workload else min(pod.metadata.created or 0 for pod in members)
-    started = [pod.status.start_time for pod in members if pod.status.start_time is not None]
-    value = PRIORITY_VALUES.get(first.spec.priority_class_name, first.spec.priority)
-    shown = _sparse(
-        type=workload.spec.type if workload else None,
-        created=None if created is None else units.timestamp_text(created),
-        started=units.timestamp_text(min(started)) if started else None,
-        nodeSelector=dict(first.spec.node_selector),
-        nodePools=list(workload.spec.node_pools) if workload else None,
-        tolerations=[_toleration(encode(one)) for one in first.spec.tolerations],
-        podLabels=dict(workload.spec.labels) if workload else None,
-        minAvailable=workload.spec.min_available if workload else None,
-        preemptionDelay=workload.spec.preemption_delay if workload else None,
-        staleGangGrace=workload.spec.stale_gang_grace if workload else None,
-        request=_request(_asked(first)),
+    shown |= _sparse(
+        labels=dict(node.labels),
+        taints=[_sparse(key=one.key, value=one.value, effect=one.effect) for one in node.taints],
+        foreign=_amount(node.foreign),
     )
-    if value is not None:
-        shown["priority"] = value
-    shown["preemptible"] = all(map(is_preemptible, members))
+    return shown | _differing(
+        pods=(node.pods, 110),
+        ready=(node.ready, True),
+        pool=(node.pool, DEFAULT_POOL),
+        migStrategy=(node.mig, "none"),
+    )
+
+
+def _devices(devices: tuple[Device, ...]) -> Json:
+    if not devices:
+        return {}
+    memory = devices[0].memory_mib
+    if devices == tuple(Device(index, memory) for index in range(len(devices))):
+        return {"gpus": len(devices), "gpuMemoryMiB": memory}
+    cards = [
+        {"index": one.index, "memoryMiB": one.memory_mib, **_sparse(profile=one.profile)}
+        | _differing(healthy=(one.healthy, True))
+        for one in devices
+    ]
+    return {"gpus": cards}
+
+
+def _queues(queues: Iterable[Queue]) -> tuple[dict[str, Queue], dict[str, Queue]]:
+    """Projects and departments by name: departments are what others hang from, and what is called one."""
+    known = {queue.name: queue for queue in sorted(queues, key=lambda queue: queue.name)}
+    inner = {queue.parent for queue in known.values()}
+    departments = {name: queue for name, queue in known.items() if name in inner or name.startswith("department/")}
+    return {name: queue for name, queue in known.items() if name not in departments}, departments
+
+
+def _above(queue: Queue, departments: Mapping[str, Queue]) -> str:
+    return "department" if queue.parent in departments else "parent"
+
+
+def _queue(queue: Queue, above: str, now: float) -> Json:
+    shown = {"name": queue.name, **_sparse(**{above: queue.parent}), **_terms(queue.terms(DEFAULT_POOL))}
+    shown |= {"created": queue.created - now}
+    shown |= _differing(
+        reclaimMinRuntime=(queue.reclaim_min_runtime, None),
+        preemptMinRuntime=(queue.preempt_min_runtime, None),
+    )
+    return shown | _sparse(
+        usage={word: part for word, part in zip(RESOURCES, queue.usage, strict=True) if part},
+        pools={pool: _terms(terms) for pool, terms in sorted(queue.pools.items()) if pool != DEFAULT_POOL},
+    )
+
+
+def _terms(terms: Terms) -> Json:
+    weights = dict(zip(RESOURCES, terms.weight, strict=True))
+    quota = {"gpu": None, **_bound(terms.quota)}  # what is not said would be no GPU at all
+    return {"quota": quota} | _differing(
+        limit=(_bound(terms.limit), {}),
+        overQuota=(terms.over_quota, True),
+        overQuotaWeight=(weights["gpu"] if len(set(terms.weight)) == 1 else weights, 1),
+        priority=(terms.priority, 100),
+    )
+
+
+def _bound(bound: Bound) -> Json:
+    gpu, cpu, memory = bound
+    return _sparse(
+        gpu=None if gpu is None else units.whole_units(gpu),
+        cpu=None if cpu is None else units.whole_units(cpu),
+        memory=None if memory is None else units.quantity_text(memory),
+    )
+
+
+def _amount(amount: Amount) -> Json:
+    gpu, cpu, memory = amount
+    shown = {"gpu": units.whole_units(gpu), "cpu": units.whole_units(cpu), "memory": memory}
+    return {word: value for word, value in shown.items() if value}
+
+
+# ---------------------------------------------------------------- workloads
+
+
+def _claims(snapshot: Snapshot) -> list[str]:
+    """Where nobody looks at claims, all that are mounted are there."""
+    if snapshot.claims is None:
+        return sorted({claim for job in snapshot.jobs for claim in job.claims})
+    return sorted(snapshot.claims)
+
+
+def _workloads(snapshot: Snapshot, jobs: list[Job], now: float) -> list[Json]:
+    places = Places(snapshot)
+    called = Counter(task.name for job in jobs for task in job.tasks)
+    shown = []
+    for job in jobs:
+        prefix = f"{job.name}/" if any(called[task.name] > 1 for task in job.tasks) else ""
+        tasks = [_placed(task, places, now) for task in job.tasks if places.stands(task)]
+        if tasks:
+            shown.append(_workload(job, [{"name": prefix + each.pop("name"), **each} for each in tasks], now))
     return shown
 
 
-def _toleration(told: dict[str, Any]) -> dict[str, Any]:
-    return {word: told[word] for word in _TOLERATION if word in told}
+def _workload(job: Job, tasks: list[Json], now: float) -> Json:
+    shared = _shared(tasks)
+    shown = {"name": job.name, "project": job.queue, "created": job.created - now}
+    shown |= _differing(priority=(job.priority, 50), preemptible=(job.preemptible, job.priority < _FIXED_FROM))
+    for word, moment in (("started", job.started), ("saved", job.saved), ("staleSince", job.stale_since)):
+        shown |= {} if moment is None else {word: moment - now}
+    shown |= _sparse(
+        stops=[stop - now for stop in job.stops],
+        nodePools=list(job.pools),
+        topology=_closeness(job.closeness),
+        subgroups=[_group(each) for each in job.groups],
+        podLabels=dict(job.labels),
+        podAffinity=_neighbours(job.near),
+        podAntiAffinity=_neighbours(job.apart),
+        volumeClaims=list(job.claims),
+    )
+    shown |= _differing(
+        minAvailable=(job.min_available, None),
+        minSubgroups=(job.min_groups, None),
+        preemptionDelay=(job.preemption_delay, 0),
+        staleGangGrace=(job.stale_grace if job.stale_grace is None else max(job.stale_grace, -1), None),
+    )
+    return {**shown, **shared, "tasks": [{k: v for k, v in each.items() if k not in shared} for each in tasks]}
 
 
-def _asked(pod: Pod) -> Request:
-    try:
-        return request_of(pod)
-    except ValueError:
-        return Request()  # written past our checks: what it holds, if anything, is in its devices
+def _shared(tasks: list[Json]) -> Json:
+    """What all tasks of a workload have alike stands there once."""
+    words = ("request", "nodeSelector", "tolerations", "nodeTypes")
+    first = tasks[0]
+    return {word: first[word] for word in words if word in first and all(one.get(word) == first[word] for one in tasks)}
 
 
-def _request(request: Request) -> dict[str, Any]:
-    shown: dict[str, Any] = {}
-    if request.memory_mib:
-        shown = _sparse(gpuMemoryMiB=request.memory_mib, devices=request.devices if request.devices > 1 else None)
-    elif request.devices and not request.whole:
-        shown = _sparse(
-            gpuFraction=units.whole_units(request.milli), devices=request.devices if request.devices > 1 else None
-        )
-    elif request.devices:
-        shown = {"gpu": request.devices}
-    return shown | _sparse(
+def _placed(task: Task, places: Places, now: float) -> Json:
+    state = _STATE_WORDS[places.state(task)]
+    shown = {"name": task.name, **_differing(state=(state, "pending"))}
+    if state in HOLDING:
+        shown |= {"node": task.node, **_sparse(devices=places.named(task))}
+        if not places.is_plain(task):
+            shown["shares"] = [{"index": s.index, "milli": s.milli, "memoryMiB": s.memory_mib} for s in task.shares]
+    shown |= _sparse(
+        subgroup=task.group,
+        order=task.order or None,
+        request=_request(task.request),
+        nodeSelector=dict(task.selector),
+        tolerations=[_toleration(one) for one in task.tolerations],
+        nodeTypes=list(task.node_types),
+    )
+    return shown | ({} if task.releasing_since is None else {"terminatingSince": task.releasing_since - now})
+
+
+def _request(request: Request) -> Json:
+    shown: Json = _sparse(
         cpu=units.whole_units(request.cpu) or None,
         memory=units.quantity_text(request.memory) if request.memory else None,
     )
+    several = {"devices": request.devices} if request.devices > 1 else {}
+    if request.mig:
+        return {"mig": dict(request.mig), **shown}
+    if request.memory_mib:
+        return {"gpuMemoryMiB": request.memory_mib, **several, **shown}
+    if request.whole:
+        return {"gpu": request.devices, **shown}
+    if request.devices and request.milli > GPU:
+        return {"gpu": _MOST_GPUS, **shown}  # not a part of a GPU: it fits nowhere, here as there
+    return {"gpuFraction": units.whole_units(request.milli), **several, **shown} if request.devices else shown
 
 
-def _task(pod: Pod, ambiguous: bool) -> dict[str, Any]:
-    place = pod.metadata
-    state = "gated" if pod.spec.scheduling_gates else "pending"
-    shown: dict[str, Any] = {"name": f"{place.namespace}/{place.name}" if ambiguous else place.name, "state": state}
-    if pod.spec.node_name:
-        shown["state"] = "running" if place.deleted is None else "terminating"
-        shown["node"] = pod.spec.node_name
-        devices = _devices(pod)
-        if len(devices) == _asked(pod).devices:  # else somebody wrote past our checks, and indices say nothing
-            shown |= _sparse(devices=devices)
-        if place.deleted is not None:
-            shown["terminatingSince"] = units.timestamp_text(place.deleted)
-    return shown
+def _toleration(one: Toleration) -> Json:
+    how = {"operator": "Exists"} if one.value is None else {"operator": "Equal", "value": one.value}
+    return {**_sparse(key=one.key), **how, **_sparse(effect=one.effect)}
 
 
-def _devices(pod: Pod) -> list[int]:
-    try:
-        return [share.index for share in shares_of(pod)]
-    except Invalid:
-        return []
+def _closeness(wanted: Closeness | None) -> Json:
+    if wanted is None:
+        return {}
+    return {"name": wanted.topology, **_sparse(required=wanted.required, preferred=wanted.preferred)}
+
+
+def _group(group: Group) -> Json:
+    shown = {"name": group.name, **_sparse(parent=group.parent, topology=_closeness(group.closeness))}
+    return shown | _differing(minAvailable=(group.min_available, None), minSubgroups=(group.min_groups, None))
+
+
+def _neighbours(wanted: Neighbours | None) -> Json:
+    return {} if wanted is None else {"labels": dict(wanted.labels), "topologyKey": wanted.key}

@@ -1,7 +1,8 @@
 """Which devices tasks hold that a scenario shows running, where the file does not say it.
 
-Those that name their devices come first. A group of fractions shares one device, a fraction that says nothing has one
-of its own, and whole GPUs take the first that are free. What is reserved comes last, and may lie on what others leave.
+Those that tell their shares come first, then those that name their devices. A group of fractions shares one device, a
+fraction that says nothing has one of its own, and whole GPUs take the first that are free. What is reserved comes last,
+and may lie on what others leave.
 """
 
 from __future__ import annotations
@@ -70,18 +71,24 @@ class _Cards:
 def held(nodes: Mapping[str, Node], holders: Iterable[Holder]) -> dict[tuple[int, int], tuple[Share, ...]]:
     """The shares of each holder; a fault where a node does not have what it is said to hold."""
     here = [one for one in holders if one.spec.node in nodes]
-    first, waiting = _Ledger(nodes), _Ledger(nodes)
-    shares = {one.key: first.named(one) for one in here if one.spec.devices and one.spec.state != "reserved"}
-    shares |= {one.key: first.found(one) for one in here if not one.spec.devices and one.spec.state != "reserved"}
     reserved = [one for one in here if one.spec.state == "reserved"]
+    shares = _assigned(_Ledger(nodes), [one for one in here if one.spec.state != "reserved"])
     if not reserved:
         return shares
+    waiting = _Ledger(nodes)
     for one in here:
         # What goes is free for those who wait for it.
         if one.spec.state == "running":
             waiting.note(one.spec.node, shares[one.key])
-    shares |= {one.key: waiting.named(one) for one in reserved if one.spec.devices}
-    return shares | {one.key: waiting.found(one) for one in reserved if not one.spec.devices}
+    return shares | _assigned(waiting, reserved)
+
+
+def _assigned(ledger: _Ledger, holders: list[Holder]) -> dict[tuple[int, int], tuple[Share, ...]]:
+    """Those first who say most."""
+    told = [one for one in holders if one.spec.shares is not None]
+    shares = {one.key: ledger.note(one.spec.node, one.spec.shares or ()) for one in told}
+    shares |= {one.key: ledger.named(one) for one in holders if one.key not in shares and one.spec.devices}
+    return shares | {one.key: ledger.found(one) for one in holders if one.key not in shares}
 
 
 class _Ledger:
@@ -95,11 +102,15 @@ class _Ledger:
             self._cards[node] = _Cards(self._nodes[node])
         return self._cards[node]
 
-    def note(self, node: str, shares: Iterable[Share]) -> None:
+    def note(self, node: str, shares: tuple[Share, ...]) -> tuple[Share, ...]:
+        """Taken as they are told, also more than there is."""
         for share in shares:
-            card = self._of(node).by_index[share.index]
+            card = self._of(node).by_index.get(share.index)
+            if card is None:
+                continue  # a device that has left
             card.milli -= share.milli
             card.memory -= share.memory_mib
+        return shares
 
     def named(self, one: Holder) -> tuple[Share, ...]:
         indices, where, cards = one.spec.devices, one.where.at("devices"), self._of(one.spec.node).by_index

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from aliquot.core import plan
 from aliquot.core.explain import what_would_help
+from aliquot.core.line import line
 from aliquot.core.model import Job, Task, TaskState
 from aliquot.core.plan import Eviction
 from aliquot.errors import NotFound
@@ -44,12 +46,16 @@ def _now(player: Player, job: Job) -> Iterator[str]:
     yield f"{job.name} of project {job.queue} waits for {len(waiting)} of {len(job.tasks)} tasks."
     for reason in player.decided.refusals.get(job.name, ()):
         yield f"{reason.step}: {reason.text}."
-    for claim in what_would_help(player.world.snapshot(), player.world.policy, player.world.now, job.name):
+    world = player.world
+    snapshot = world.snapshot()
+    decided = plan(snapshot, world.policy, world.now, world.policies)
+    for claim in what_would_help(snapshot, world.policy, world.now, job.name, decided, world.policies):
         yield f"{claim.text[0].upper()}{claim.text[1:]}."
     if any(task.state is TaskState.GATED for task in waiting):
         yield f"{job.name} is gated: it is not to be scheduled yet."
-    if _in_line(job):
-        yield _turn(player, job)
+    turn = line(snapshot, world.policy, world.now, decided, world.policies).get(job.name)
+    if turn is not None:
+        yield f"It is number {turn.place_in_queue} of {turn.of_queue} that wait in project {job.queue}."
 
 
 def _place(task: Task) -> str:
@@ -59,17 +65,3 @@ def _place(task: Task) -> str:
     where = f"on {task.node}" + (f", {'GPU' if len(task.shares) == 1 else 'GPUs'} {gpus}" if gpus else "")
     words = {TaskState.RUNNING: "runs", TaskState.RESERVED: "has a place that is not free yet"}
     return f"{words.get(task.state, 'is on its way out')} {where}"
-
-
-def _turn(player: Player, job: Job) -> str:
-    """Its place among those of its project that wait."""
-    line = sorted(
-        (other for other in player.world.jobs.values() if other.queue == job.queue and _in_line(other)),
-        key=lambda other: (-other.priority, other.created, other.name),
-    )
-    place = [other.name for other in line].index(job.name) + 1
-    return f"It is number {place} of {len(line)} that wait in project {job.queue}."
-
-
-def _in_line(job: Job) -> bool:
-    return any(task.state is TaskState.PENDING for task in job.tasks)

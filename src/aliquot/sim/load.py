@@ -83,6 +83,7 @@ class Loader:
             ready=spec.ready,
             pool=spec.pool,
             mig=_strategy(spec),
+            foreign=(spec.foreign.get("gpu") or 0, spec.foreign.get("cpu") or 0, spec.foreign.get("memory") or 0),
         )
 
     def queue(self, spec: QueueSpec, place: int) -> Queue:
@@ -129,12 +130,14 @@ class Loader:
         return Job(
             name=spec.name,
             queue=spec.project,
-            tasks=self._tasks(spec, row, project.node_types.get(kind, ()), shares),
+            tasks=self._tasks(spec, row, _node_types(spec, project, kind), shares),
             created=self._created(spec, now),
             priority=priority,
             preemptible=_preemptible(spec, priority),
             pools=spec.node_pools,
             started=self.time(spec.started),
+            saved=self.time(spec.saved),
+            stops=tuple(sorted(spec.stops)),
             min_available=None if spec.min_available is None else max(1, spec.min_available),
             groups=tuple(map(_group, spec.subgroups)),
             min_groups=spec.min_subgroups,
@@ -172,10 +175,14 @@ class Loader:
             group=spec.subgroup,
             order=spec.order,
             selector={**plain.selector, **spec.node_selector} if spec.node_selector else plain.selector,
-            tolerations=plain.tolerations,
-            node_types=plain.node_types,
+            tolerations=plain.tolerations if spec.tolerations is None else spec.tolerations,
+            node_types=plain.node_types if spec.node_types is None else spec.node_types,
             releasing_since=self.time(spec.terminating_since),
         )
+
+
+def _node_types(spec: WorkloadSpec, project: QueueSpec, kind: str) -> tuple[str, ...]:
+    return project.node_types.get(kind, ()) if spec.node_types is None else spec.node_types
 
 
 def request_of(spec: RequestSpec) -> Request:
@@ -227,7 +234,8 @@ def _devices(spec: NodeSpec) -> tuple[Device, ...]:
 
 
 def _card(card: Card, spec: NodeSpec) -> Device:
-    return Device(card.index, spec.gpu_memory_mib if card.memory_mib is None else card.memory_mib)
+    memory = spec.gpu_memory_mib if card.memory_mib is None else card.memory_mib
+    return Device(card.index, memory, card.healthy, card.profile)
 
 
 def _slice_memory(profile: str) -> int:

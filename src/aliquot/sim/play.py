@@ -106,11 +106,11 @@ class Player:
         clock.load_ms += (time.perf_counter() - start) * 1000
         if self.timing:
             tracemalloc.start()
-            plan(snapshot, self.world.policy, self.world.now)
+            plan(snapshot, self.world.policy, self.world.now, self.world.policies)
             clock.peak_mib = tracemalloc.get_traced_memory()[1] / (1 << 20)
             tracemalloc.stop()
         start = time.perf_counter()
-        self.decided = plan(snapshot, self.world.policy, self.world.now)
+        self.decided = plan(snapshot, self.world.policy, self.world.now, self.world.policies)
         clock.plan_ms = (time.perf_counter() - start) * 1000
         self.history += self.decided.evictions
         return clock

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aliquot.core.model import DEFAULT_POOL, Policy, Taint, Toleration
+from aliquot.core.model import DEFAULT_POOL, Policy, Share, Taint, Toleration
 
 Moment = float | str
 TYPES = ("training", "interactive", "inference")
@@ -26,6 +26,8 @@ class Card:
     memory_mib: int | None = None
     model: str = ""
     mig: Mapping[str, int] = field(default_factory=dict)
+    healthy: bool = True
+    profile: str = ""  # of a slice that is listed by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class NodeSpec:
     mig: Mapping[str, int] = field(default_factory=dict)
     ready: bool = True
     pool: str = DEFAULT_POOL
+    foreign: Mapping[str, int | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +123,12 @@ class TaskSpec:
     node: str = ""
     devices: tuple[int, ...] = ()
     share_group: str = ""
+    shares: tuple[Share, ...] | None = None
     request: RequestSpec | None = None
     order: int = 0
     node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] | None = None
+    node_types: tuple[str, ...] | None = None
     terminating_since: Moment | None = None
 
 
@@ -136,6 +142,8 @@ class WorkloadSpec:
     created: Moment | None = None
     min_available: int | None = None
     started: Moment | None = None
+    saved: Moment | None = None
+    stops: tuple[float, ...] = ()
     stale_since: Moment | None = None
     topology: ClosenessSpec | None = None
     subgroups: tuple[GroupSpec, ...] = ()
@@ -148,6 +156,7 @@ class WorkloadSpec:
     volume_claims: tuple[str, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)
     node_pools: tuple[str, ...] = ()
+    node_types: tuple[str, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
     request: RequestSpec = RequestSpec()
     replicas: int | None = None
@@ -171,6 +180,7 @@ class Scenario:
     now: float | None = None
     rounds: int | None = None
     policy: Policy = field(default_factory=Policy)
+    policies: Mapping[str, Policy] = field(default_factory=dict)
     nodes: tuple[NodeSpec, ...] = ()
     topology: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     volume_claims: tuple[str, ...] = ()

@@ -90,7 +90,7 @@ def _relative_only(raw: Mapping[str, Any], place: Place) -> None:
         for index, each in enumerate(found if isinstance(found, list) else []):
             if not isinstance(each, dict):
                 continue
-            _absolute(each, ("created", "started", "staleSince"), where.at(index))
+            _absolute(each, ("created", "started", "saved", "staleSince"), where.at(index))
             tasks = each.get("tasks")
             for number, task in enumerate(tasks if isinstance(tasks, list) else []):
                 if isinstance(task, dict):
@@ -219,7 +219,8 @@ class _Known:
         elif holds and task.node not in self.names["nodes"]:
             place.at("node").fault(f"no node is called {task.node!r}")
         if not holds:
-            for word, given in (("node", task.node), ("devices", task.devices), ("shareGroup", task.share_group)):
+            told = {"node": task.node, "devices": task.devices, "shareGroup": task.share_group, "shares": task.shares}
+            for word, given in told.items():
                 if given and task.state in ("pending", "gated"):
                     place.at(word).fault(f"only goes with state {', '.join(HOLDING[:-1])} or {HOLDING[-1]}")
         if task.subgroup and task.subgroup not in groups:

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from aliquot import units
-from aliquot.core.model import DEFAULT_POOL, STEPS, Policy, Taint, Toleration
+from aliquot.core.model import DEFAULT_POOL, STEPS, Policy, Share, Taint, Toleration
 from aliquot.errors import Invalid
 from aliquot.sim.reading import (
     Bad,
@@ -178,6 +178,17 @@ def _now(value: Any, place: Place, key: Any) -> float:
     return units.timestamp(value)
 
 
+def _share(value: Any, place: Place, key: Any) -> Share | None:
+    found: Share | None = nested(_SHARE, Share, ("index", "milli", "memoryMiB"), sound=True)(value, place, key)
+    return found
+
+
+def _slice(value: Any, place: Place, key: Any) -> str:
+    if type(value) is not str or not _PROFILE.match(value):
+        raise Bad("must be a MIG profile such as 1g.5gb")
+    return value
+
+
 def _step(value: Any, place: Place, key: Any) -> Step | None:
     inner = place.at(key)
     values = record(value, _STEP, inner, ())
@@ -199,6 +210,8 @@ _CARD = {
     "memoryMiB": Rule("memory_mib", whole()),
     "model": Rule("model", text),
     "mig": Rule("mig", _profiles),
+    "healthy": Rule("healthy", flag),
+    "profile": Rule("profile", _slice),
 }
 _EFFECTS = choice("NoSchedule", "PreferNoSchedule", "NoExecute")
 _TAINT = {"key": Rule("key", name), "value": Rule("value", text), "effect": Rule("effect", _EFFECTS)}
@@ -221,6 +234,7 @@ _NODE = {
     "mig": Rule("mig", _profiles),
     "ready": Rule("ready", flag),
     "pool": Rule("pool", name),
+    "foreign": Rule("foreign", _amounts),
 }
 _TERMS = {
     "quota": Rule("quota", _amounts),
@@ -267,6 +281,11 @@ _GROUP = {
     "minSubgroups": Rule("min_subgroups", whole()),
     "topology": Rule("topology", nested(_CLOSENESS, ClosenessSpec)),
 }
+_SHARE = {
+    "index": Rule("index", whole(0, 1024)),
+    "milli": Rule("milli", whole()),
+    "memoryMiB": Rule("memory_mib", whole()),
+}
 _TASK = {
     "name": Rule("name", name),
     "subgroup": Rule("subgroup", name),
@@ -274,9 +293,12 @@ _TASK = {
     "node": Rule("node", name),
     "devices": Rule("devices", listed(whole())),
     "shareGroup": Rule("share_group", name),
+    "shares": Rule("shares", listed(_share)),
     "request": Rule("request", _request),
     "order": Rule("order", whole(None)),
     "nodeSelector": Rule("node_selector", _LABELS),
+    "tolerations": Rule("tolerations", listed(_toleration)),
+    "nodeTypes": Rule("node_types", listed(text)),
     "terminatingSince": Rule("terminating_since", moment),
 }
 _WORKLOAD = {
@@ -288,6 +310,8 @@ _WORKLOAD = {
     "created": Rule("created", moment),
     "minAvailable": Rule("min_available", whole()),
     "started": Rule("started", moment),
+    "saved": Rule("saved", moment),
+    "stops": Rule("stops", listed(number(None))),
     "staleSince": Rule("stale_since", moment),
     "topology": Rule("topology", nested(_CLOSENESS, ClosenessSpec)),
     "subgroups": Rule("subgroups", listed(nested(_GROUP, GroupSpec, ("name",)))),
@@ -300,23 +324,31 @@ _WORKLOAD = {
     "volumeClaims": Rule("volume_claims", listed(name)),
     "nodeSelector": Rule("node_selector", _LABELS),
     "nodePools": Rule("node_pools", listed(name)),
+    "nodeTypes": Rule("node_types", listed(text)),
     "tolerations": Rule("tolerations", listed(_toleration)),
     "request": Rule("request", _request),
     "replicas": Rule("replicas", whole(1, 1_000_000)),
     "tasks": Rule("tasks", listed(nested(_TASK, TaskSpec, sound=True))),
 }
 _WORKLOADS = listed(nested(_WORKLOAD, WorkloadSpec, ("name", "project")))
-_PLACING = choice("binpack", "spread")
+_DEVICE = choice("binpack", "spread")
+_NODES = choice("binpack", "spread", "least-fragments")
 _POLICY = {
     "steps": Rule("steps", _steps),
     "spare": Rule("spare", choice("quota", "weight")),
-    "placement": Rule("placement", nested({word: Rule(word, _PLACING) for word in ("gpu", "cpu", "device")})),
+    "placement": Rule(
+        "placement", nested({"gpu": Rule("gpu", _NODES), "cpu": Rule("cpu", _NODES), "device": Rule("device", _DEVICE)})
+    ),
     "staleGangGrace": Rule("stale_grace", _grace),
     "terminatingGrace": Rule("terminating_grace", number(), True),
     "usageWeight": Rule("usage_weight", number()),
     "victims": Rule("victims", choice("least-disruption", "newest")),
     "disruptionBound": Rule("disruption_bound", number(), True),
     "shareUnit": Rule("share_unit", choice("milli", "whole")),
+    "saturationMultiplier": Rule("saturation_multiplier", number(1)),
+    "departmentFirst": Rule("department_first", flag),
+    "holdAfter": Rule("hold_after", number(), True),
+    "restartsPerHour": Rule("restarts_per_hour", whole(), True),
 }
 _STEP = {
     "submit": Rule("submit", _WORKLOADS),
@@ -332,6 +364,7 @@ _SCENARIO = {
     "now": Rule("now", _now),
     "rounds": Rule("rounds", whole(1)),
     "policy": Rule("policy", _policy),
+    "policies": Rule("policies", mapped(_policy)),
     "nodes": Rule("nodes", listed(nested(_NODE, NodeSpec, ("name",)))),
     "topology": Rule("topology", _levels),
     "volumeClaims": Rule("volume_claims", listed(name)),

@@ -63,6 +63,7 @@ class World:
     def __init__(self, scenario: Scenario, place: Place) -> None:
         self.scenario = scenario
         self.policy = scenario.policy
+        self.policies = scenario.policies
         self.now = 0.0
         self._loader = Loader(scenario)
         self._node_specs = {spec.name: spec for spec in scenario.nodes}
@@ -118,7 +119,8 @@ class World:
 
     def stuck(self, task: Task) -> bool:
         """Whether a task has been on its way for so long that nobody waits for it."""
-        grace, since = self.policy.terminating_grace, task.releasing_since
+        pool = self.nodes[task.node].pool if task.node in self.nodes else ""
+        grace, since = self.policies.get(pool, self.policy).terminating_grace, task.releasing_since
         return grace is not None and since is not None and self.now - since > grace
 
     def _put(self, name: str, job: Job, tasks: tuple[Task, ...]) -> None:

@@ -75,15 +75,16 @@ Grace = Annotated[
     ),
 ]
 Placing = Literal["binpack", "spread"]
+NodePlacing = Literal["binpack", "spread", "least-fragments"]
 
 
 @record
 class Placement:
-    """Whether pods are packed together or spread out."""
+    """Whether pods are packed together, spread out, or put where they leave the least room that nobody can use."""
 
-    gpu: Placing | None = None
+    gpu: NodePlacing | None = None
     """Which nodes pods with GPUs get; binpack unless given."""
-    cpu: Placing | None = None
+    cpu: NodePlacing | None = None
     """Which nodes pods without GPUs get; binpack unless given."""
     device: Placing | None = None
     """Which GPU of a node a fraction gets; binpack unless given."""

@@ -216,6 +216,8 @@ class ProjectStatus:
     """Asked for by its workloads in all pools."""
     pools: Mapping[str, PoolUse] = NOTHING
     """The same per node pool."""
+    history: str = ""
+    """What was held over time, as end:gpu:cpu:memory in thousandths and MiB times seconds; since then, `allocated`."""
     observed_generation: Int64 | None = None
     """The generation of the spec this status is about."""
     conditions: tuple[Condition, ...] = ()

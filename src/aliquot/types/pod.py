@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from aliquot import labels
 from aliquot.types.base import NOTHING, Int32, Int64, Labels, Metadata, Strings, Time, Word, record
 from aliquot.types.common import Toleration
 from aliquot.types.kube import kube_record
@@ -340,3 +341,8 @@ class Pod:
     """What to run."""
     status: PodStatus = PodStatus()
     """How it is."""
+
+
+def saved_at(pod: Pod) -> float | None:
+    """When its job last said that it had saved its work; None when it never did."""
+    return next((one.last_transition_time for one in pod.status.conditions if one.type == labels.SAVED), None)

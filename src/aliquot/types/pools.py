@@ -45,6 +45,8 @@ class NodePoolStatus:
     """What its nodes have."""
     allocated: Amounts = Amounts()
     """What is held by workloads."""
+    history: str = ""
+    """What its nodes had over time, as a project's history says what was held."""
     observed_generation: Int64 | None = None
     """The generation of the spec this status is about."""
     conditions: tuple[Condition, ...] = ()
@@ -101,6 +103,8 @@ class SchedulingPolicySpec:
     """How long a group may run with too few members; 60s unless given, 0 = not at all, -1 = for ever."""
     terminating_grace: Duration | None = None
     """A pod that takes longer than this to stop is stuck: nothing is planned on its place; no bound unless given."""
+    hold_after: Grace | None = None
+    """How long a workload waits before GPUs are kept for it as they come free; 10m unless given, -1 = never."""
     usage: PastUse = PastUse()
     """Fairness over time."""
     victims: Literal["least-disruption", "newest"] | None = None

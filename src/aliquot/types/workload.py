@@ -157,7 +157,7 @@ class WorkloadSpec:
     preemptible: bool | None = None
     """Whether it may be stopped for others, and so may go beyond quota; follows from its type unless given."""
     preemption_limit: Count | None = None
-    """How often it may be stopped for others before it fails; no limit unless given."""
+    """How often it may lose its place to others and come back; the next time it fails. No limit unless given."""
     preemption_delay: Duration | None = None
     """How long after submission it may not make others stop."""
     preemption_grace: Duration | None = None
@@ -278,7 +278,9 @@ class Interruption:
     by: str = ""
     """For whom, as project/workload."""
     lost_seconds: float = 0
-    """Run time since its last start, which may have to be repeated."""
+    """Run time since the last checkpoint that it reported, or else since its start: this has to be repeated."""
+    final: bool = False
+    """Whether it ended with this, instead of going back to the queue."""
     message: str = ""
     """A sentence for people."""
     pod: str = ""
@@ -342,11 +344,13 @@ class WorkloadStatus:
     last_failed_pod: str = ""
     """uid of the pod whose failure was counted last, so that none counts twice."""
     restarts: Count = 0
-    """How often its containers were started again."""
+    """How often it was started again: after a failure, after it was stopped for others, or in the same pod."""
     interruptions: tuple[Interruption, ...] = ()
     """When and why the platform stopped it, newest last; the oldest are dropped."""
     interruption_count: Count = 0
     """How often the platform stopped it, in all."""
+    preemption_count: Count = 0
+    """How often it lost its place to others, in all; being moved is not counted."""
     progress: Annotated[float, Field(ge=0, le=1)] | None = None
     """How far it says it has come, from 0 to 1."""
     metrics: Mapping[str, float] = NOTHING

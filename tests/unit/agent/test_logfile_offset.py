@@ -37,6 +37,13 @@ async def test_going_on(path: Path, offset: int) -> None:
     assert logfile.start(path, options) == offset
 
 
+async def test_a_place_in_another_log(path: Path) -> None:
+    """Behind the end nobody has read: it is told from the beginning, and says so."""
+    options = LogOptions(offset=len(LOG) + 1)
+    assert logfile.start(path, options) == 0
+    assert await _read(path, options) == LOG
+
+
 @pytest.mark.parametrize("begin", range(len(LOG) + 1))
 async def test_one_attempt_of_several(path: Path, begin: int) -> None:
     """A part of the log is read exactly, wherever it begins and ends: also in the middle of a line."""

@@ -118,6 +118,13 @@ class World(RuleBasedStateMachine):
         self.killed.discard(uid)
         self.feed(machine.Exited(uid, attempt, code, self.now, self.now))
 
+    @precondition(lambda self: self.processes)
+    @rule(data=st.data())
+    def saves(self, data: st.DataObject) -> None:
+        uid = data.draw(st.sampled_from(sorted(self.processes)))
+        self.feed(machine.Saved(uid, self.now))
+        assert self.state.tasks[uid].saved == self.now - 1
+
     @precondition(lambda self: self.timers)
     @rule(data=st.data())
     def fire(self, data: st.DataObject) -> None:

@@ -14,6 +14,7 @@ from aliquot.agent.machine import (
     Gone,
     Remove,
     Report,
+    Saved,
     SetTimer,
     Signal,
     Stage,
@@ -73,6 +74,26 @@ def test_memory_too_large() -> None:
     """Memory counts by itself."""
     state, _ = played(Wanted(ticket("a", milli=100, mib=800), 0), Wanted(ticket("b", milli=100, mib=300), 1))
     assert state.tasks["b"].ending.reason == "UnexpectedAdmissionError"
+
+
+def test_nobody_gave_it_devices() -> None:
+    """A pod that can never be accepted is told apart from one that came too late."""
+    state, _ = played(Wanted(ticket("a"), 0, problem="it asks for 2 GPUs and was given 0"))
+    assert state.tasks["a"].ending.reason == "CreateContainerConfigError"
+
+
+def test_saved_with_its_end() -> None:
+    """What was saved at the end is kept; an end that says nothing about it keeps what was known."""
+    first, _ = played(*RUNNING, Saved("u", 3), Exited("u", 0, 0, 1, 5))
+    second, _ = played(*RUNNING, Saved("u", 3), Exited("u", 0, 0, 1, 5, saved=4))
+    assert (first.tasks["u"].saved, second.tasks["u"].saved) == (3, 4)
+
+
+def test_saved_before_its_start_is_known() -> None:
+    """A pod that was found running may have saved its work: that is said with its start."""
+    _, commands = played(Wanted(ticket(), 0, found=True), Saved("u", 3), Started("u", 0, 1))
+    (report,) = [command for command in commands if isinstance(command, Report)]
+    assert report.task.saved == 3
 
 
 def test_other_device() -> None:

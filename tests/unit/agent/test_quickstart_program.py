@@ -95,6 +95,25 @@ def test_killed_it_goes_on_from_its_last_epoch(tmp_path: Path) -> None:
     assert course.epoch >= 3
 
 
+def test_stopped_for_others_it_says_why(tmp_path: Path) -> None:
+    """With a notice it says why it stops, and the platform can see that its work is saved."""
+    saved, notice = tmp_path / "saved", tmp_path / "notice"
+    with started(tmp_path, ALIQUOT_SAVED_FILE=str(saved), ALIQUOT_PREEMPTION_FILE=str(notice)) as process:
+        until(process, "10/60")
+        assert not saved.exists()
+        notice.write_text('{"text": "reclaimed by b/owner"}')
+        process.terminate()
+        assert "(reclaimed by b/owner): checkpoint written" in until(process, "SIGTERM: stopped")
+    assert saved.exists()
+
+
+def test_every_checkpoint_is_told(tmp_path: Path) -> None:
+    """Each epoch's checkpoint is told to the platform."""
+    saved = tmp_path / "saved"
+    finished(tmp_path, "--epochs", "1", *FAST, ALIQUOT_SAVED_FILE=str(saved))
+    assert saved.stat().st_mtime >= (tmp_path / checkpoint.FILE).stat().st_mtime
+
+
 def test_it_reports_progress(tmp_path: Path) -> None:
     """Progress and metrics are in the file it was told of, under the names that reporters use."""
     file = tmp_path / "report.json"

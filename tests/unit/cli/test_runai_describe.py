@@ -65,11 +65,57 @@ def test_a_running_job() -> None:
 
 
 def test_why_a_job_waits() -> None:
-    """Each reason of the scheduler once, as a sentence."""
-    refusals = [{"step": "allocate", "code": "enough-gpu", "text": "needs 16 GPUs; no node has more than 8"}] * 2
-    job = _job(spec={"compute": {"gpu": 16}}, status={"phase": "Pending", "refusals": refusals})
-    text = "\n".join(described(job, [], [], {}, NOW))
+    """The scheduler's reasons, each a line."""
+    job = _job(spec={"compute": {"gpu": 16}}, status={"phase": "Pending"})
+    text = "\n".join(described(job, [], [], {}, NOW, ["needs 16 GPUs; no node has more than 8"]))
     assert "Why it waits:\n  needs 16 GPUs; no node has more than 8\n\nEvents:" in text
+
+
+REFUSALS = [{"step": "allocate", "code": "enough-gpu", "text": "needs 16 GPUs; no node has more than 8"}] * 2
+
+
+def _waiting(world: World) -> None:
+    world.project("team-a")
+    world.put("workload", "big", "runai-team-a", spec={"type": "training", "image": "x", "compute": {"gpu": 16}})
+    world.told("workload", "big", "runai-team-a", phase="Pending", refusals=REFUSALS)
+
+
+def test_the_scheduler_is_asked(world: World) -> None:
+    """Why it waits, its place and what would help are what the scheduler says now."""
+    _waiting(world)
+    lines = [("state", "big waits."), ("why", "allocate: full."), ("place", "It is number 1."), ("help", "Less would.")]
+    world.body.explanation = {"lines": [{"about": about, "text": text} for about, text in lines]}
+    said = world.said("describe job big -p team-a")
+    assert "Why it waits:\n  allocate: full.\n  It is number 1.\n  Less would.\n" in said
+    assert "big waits." not in said
+
+
+def test_nobody_to_ask(world: World) -> None:
+    """Without a scheduler at hand, each reason that it wrote down last, once."""
+    _waiting(world)
+    assert "Why it waits:\n  needs 16 GPUs; no node has more than 8\n\nEvents:" in world.said(
+        "describe job big -p team-a"
+    )
+
+
+def test_what_stopped_a_job() -> None:
+    """Each time that it was stopped for others is shown with reason, for whom and what was lost; and how it stands."""
+    stops = [
+        {"at": NOW - 600, "reason": "reclaimed", "by": "team-d/d-2", "lostSeconds": 95, "message": "reclaimed by d-2"},
+        {"at": NOW - 30, "reason": "preempted", "by": "team-a/x", "message": "preempted by x", "final": True},
+    ]
+    job = _job(status={"phase": "Running", "restarts": 2, "interruptions": stops})
+    saved = {"type": "aliquot.dev/saved", "status": "True", "lastTransitionTime": NOW - 7}
+    pod = {"metadata": {"name": "hyper1-0-0"}, "status": {"phase": "Running", "conditions": [saved]}}
+    lines = "\n".join(described(job, [decode(Pod, pod)], [], {}, NOW)).splitlines()
+    assert "RESTARTS: 2" in lines
+    assert "LAST CHECKPOINT: 7s ago" in lines
+    at = lines.index("Interruptions:")
+    assert [line.split() for line in lines[at + 1 : at + 4]] == [
+        ["AGE", "REASON", "FOR", "LOST", "MESSAGE"],
+        ["10m", "reclaimed", "team-d/d-2", "1m", "reclaimed", "by", "d-2"],
+        ["30s", "preempted", "team-a/x", "0s", "preempted", "by", "x", "(it", "ended", "with", "that)"],
+    ]
 
 
 def test_many_pods() -> None:

@@ -13,8 +13,11 @@ from click.testing import CliRunner, Result
 from aliquot.cli.main import aliquot, runai, runai_adm
 from aliquot.cli.session import Session
 from aliquot.client.connection import Asked, Connection
+from aliquot.control.decisions import Decision
+from aliquot.errors import NotFound
 from aliquot.server import admission
 from aliquot.server.presets import Presets
+from aliquot.sim.cluster import scenario_of
 from aliquot.store.base import Document
 from aliquot.store.informer import Informers
 from aliquot.store.memory import MemoryBody
@@ -28,6 +31,21 @@ class MemoryServer(MemoryBody):
 
     async def whoami(self) -> Json:
         return {"user": "admin", "subject": "token:first", "roles": ["system-administrator"]}
+
+    # What the scheduler says; None: none runs in the server's process.
+    explanation: Json | None = None
+    decision: Decision | None = None
+
+    async def explain(self, namespace: str, workload: str, *, what_if: bool = False) -> Json:
+        await self.get(KINDS.named("workload"), workload, namespace)
+        if self.explanation is None:
+            raise NotFound("no scheduler runs in this process")
+        return self.explanation
+
+    async def scenario(self) -> Json:
+        if self.decision is None:
+            raise NotFound("no scheduler runs in this process")
+        return scenario_of(self.decision)
 
     async def create(self, kind: Any, document: Document) -> Document:
         if kind.name == "Workload":

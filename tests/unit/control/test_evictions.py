@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from aliquot import labels
 from aliquot.control.notices import Notice, notice_of, notice_text
 from aliquot.errors import Conflict
 from aliquot.store.base import AnyKind, Document
-from aliquot.types import Pod, Workload
 from bodies.place import POD, Place
 from bodies.running import until
 from live.world import Mortal, World
@@ -103,7 +104,7 @@ async def test_killed_between_any_two_writes(embedded: Place, writes: int) -> No
     async with world.living(body):  # type: ignore[arg-type]
         await owner_comes(world)
         if writes < 4:  # notice, history, deletion, promise: then the binding may be the last there is
-            await body.dead.wait()
+            await body.died()
     async with world.living():
         await world.runs("owner", project="b")
         await world.waits("new")
@@ -182,35 +183,22 @@ async def test_pod_of_nobody(embedded: Place) -> None:
 async def test_comes_back_before_younger_ones(embedded: Place) -> None:
     """Who was stopped waits with the age of its workload: it starts again before whoever came after it."""
     world = await lent(embedded)
+    created = (await world.workload("new")).metadata.created or 0
+
+    async def later() -> bool:
+        return time.time() >= created + 1
+
+    await until(later)  # ages are whole seconds, and among equals the name would decide: the younger one's comes first
     async with world.living():
+        await world.submit("junior")
+        await world.waits("junior")
         await owner_comes(world)
         await world.runs("owner", project="b")
         await world.waits("new")
-        await _older(world)
-        await world.submit("later")
-        await world.waits("later")
         await world.store.delete(await world.workload("owner", "b"))
         await world.gone("owner", "b")
         await world.runs("new")
-        await world.waits("later")
-
-
-async def _older(world: World) -> None:
-    """Creation times are whole seconds: let the next workload be younger by one."""
-    created = (await world.workload("new")).metadata.created
-
-    async def passed() -> bool:
-        found = await world.store.create(Workload(metadata=_named("clock"), spec=(await world.workload("new")).spec))
-        await world.store.delete(found)
-        return (found.metadata.created or 0) > (created or 0)
-
-    await until(passed)
-
-
-def _named(name: str):  # type: ignore[no-untyped-def]
-    from aliquot.types import Metadata
-
-    return Metadata(name=name, namespace="default")
+        await world.waits("junior")
 
 
 def test_reasons() -> None:
@@ -218,8 +206,3 @@ def test_reasons() -> None:
     words = {rule: Notice(rule, "", "", 0).reason for rule in ("reclaim", "preempt", "stale-gang", "consolidate")}
     assert words == {"reclaim": "reclaimed", "preempt": "preempted", "stale-gang": "stale", "consolidate": "moved"}
     assert Notice("reclaim", "", "", 0, moved=True).reason == "moved"
-
-
-def test_pod_of_another_life_keeps_its_history_to_itself() -> None:
-    """Placeholder for names: a pod without a notice has none."""
-    assert notice_of(Pod(metadata=_named("x"))) is None

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from aliquot.control.notices import promise_of
 from aliquot.control.pods import pod_of
+from aliquot.control.scheduler import shown_refusal
 from aliquot.control.snapshot import job_of
-from aliquot.types import Metadata, Pod, Workload, shares_of
+from aliquot.core import Refusal, Verdict
+from aliquot.types import Amounts, Metadata, Pod, Workload, decode, encode, shares_of
+from aliquot.types.workload import Refusal as ShownRefusal
 from aliquot.types.workload import WorkloadSpec
 from bodies.place import POD, Place, document
 from bodies.running import until
@@ -76,7 +80,14 @@ async def test_waits_for_what_still_stops(embedded: Place) -> None:
         await world.bound("old")
         await world.store.body.delete(POD, "old-0-0", "runai-a")
         await world.submit("new", pod=True)
-        await world.waits("new")
+
+        async def promised() -> bool:
+            pod = await world.pod("new")
+            assert pod is not None
+            assert not pod.spec.node_name
+            return promise_of(pod) is not None
+
+        await until(promised)
         await world.gone("old")
         await world.bound("new")
 
@@ -112,6 +123,13 @@ async def test_foreign_pods_are_left_alone(embedded: Place) -> None:
     async with world.scheduling():
         await world.bound("ours")
     assert not (await world.store.get(Pod, "theirs", "runai-a")).spec.node_name
+
+
+def test_nothing_negative_is_missing() -> None:
+    """What is written about a waiting job can be read back: more than enough is no amount that is missing."""
+    told = shown_refusal(Refusal("some", Verdict.NOT_NOW, "", missing=(500, 0, -900 << 20)))
+    assert told.missing == Amounts(gpu=500)
+    assert decode(ShownRefusal, encode(told)) == told
 
 
 def test_age_is_the_workloads() -> None:

@@ -10,7 +10,7 @@ from aliquot import labels
 from aliquot.control.usage import Usage
 from aliquot.store.informer import Informers
 from aliquot.store.typed import Store
-from aliquot.types import KINDS, Amounts, Department, Metadata, Namespace, Node, Pod, Project
+from aliquot.types import KINDS, Amounts, Department, Metadata, Namespace, Pod, Project
 from aliquot.types.pod import Container, PodSpec, Resources
 from bodies.place import POD, Place
 from bodies.running import running, until
@@ -42,8 +42,7 @@ async def place_on(store: Store, name: str) -> None:
 @asynccontextmanager
 async def counting(store: Store) -> AsyncIterator[None]:
     informers = Informers(store.body)
-    of = informers.of
-    usage = Usage(store, of(Pod), of(Namespace), of(Project), of(Department), of(Node))
+    usage = Usage(store, informers)
     async with running(*(informer.run() for informer in informers), usage.run()):
         yield
 

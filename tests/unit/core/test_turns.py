@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aliquot.core.model import TaskState, Terms
-from aliquot.core.turns import Turns
+from aliquot.core.turns import Batch, Turns
 from worlds import World, cluster, gpus, quota
 
 
 def turns(world: World) -> list[str]:
     """The waiting jobs in their turn, if none of them got anything."""
     scene = world.scene()
-    line = Turns([job for job in scene.jobs if job.waiting()], scene.placer.asks)
+    line = Turns([Batch([job]) for job in scene.jobs if job.waiting()], scene.placer.asks)
     found = []
-    while job := line.pop():
-        found.append(job.name)
+    while batch := line.pop():
+        found.append(batch.head.name)
     return found
 
 
@@ -119,20 +119,36 @@ def test_touch_makes_standing_anew() -> None:
     for name in ("a1", "a2", "b1"):
         world.pending(name, name[0], gpu=1)
     scene = world.scene()
-    line = Turns(scene.jobs, scene.placer.asks)
-    first = line.pop()
-    assert first is not None
+    line = Turns([Batch([job]) for job in scene.jobs], scene.placer.asks)
+    batch = line.pop()
+    assert batch is not None
+    first = batch.head
     first.queue.hold((1000, 0, 0), fixed=False)
     line.touch(first.queue)
-    assert [first.name, *(job.name for job in iter(line.pop, None))] == ["a1", "b1", "a2"]
+    assert [first.name, *(batch.head.name for batch in iter(line.pop, None))] == ["a1", "b1", "a2"]
 
 
 def test_push_gives_another_turn() -> None:
     """A job that is put back has its turn again, also as the last of its queue."""
     scene = cluster([gpus(8)], {"a": quota(4), "b": quota(4)}).pending("a1", "a", gpu=1).scene()
-    line = Turns(scene.jobs, scene.placer.asks)
-    job = line.pop()
-    assert job is not None
+    line = Turns([Batch([job]) for job in scene.jobs], scene.placer.asks)
+    batch = line.pop()
+    assert batch is not None
     assert line.pop() is None
-    line.push(job)
-    assert line.pop() is job
+    line.push(batch)
+    assert line.pop() is batch
+
+
+def test_the_next_of_a_batch_follows() -> None:
+    """When one of several that are alike is served the next has its turn; when it is not, all have had theirs."""
+    world = cluster([gpus(8)], {"a": quota(4)})
+    for name in ("a1", "a2", "a3"):
+        world.pending(name, "a", gpu=1)
+    scene = world.scene()
+    (batch,) = scene.batches(scene.jobs)
+    line = Turns([batch], scene.placer.asks)
+    assert line.pop() is batch
+    line.served(batch)
+    assert line.pop() is batch
+    assert [job.name for job in batch.left()] == ["a2", "a3"]
+    assert line.pop() is None

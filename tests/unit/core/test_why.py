@@ -15,7 +15,7 @@ from aliquot.core import Device, Neighbours, Node, Policy, Request, Taint, Task,
 from aliquot.labels import GPU_WORKER
 from worlds import World, cluster, gpus, quota, request
 
-_ALL = Policy()
+_ALL = Policy(hold_after=None)
 NOT_NOW, NEVER = Verdict.NOT_NOW, Verdict.NEVER
 PAGE = Path(__file__).parents[3] / "docs/scheduler.md"
 
@@ -56,7 +56,7 @@ def not_enough_free() -> World:
 
 
 def over_fair_share() -> World:
-    return one_node(2, 0).running("x", "n1", [0, 1], gpu=2).pending("j", "b", gpu=3)
+    return one_node(2, 0).running("x", "n1", [0, 1], gpu=2).pending("j", "b", gpu=2)
 
 
 def nothing_to_reclaim() -> World:
@@ -110,6 +110,12 @@ CASES: list[tuple[str, str, Verdict, Made]] = [
     ("nothing-to-preempt", "preempt", NOT_NOW, nothing_to_preempt),
     ("preemption-delay", "consolidate", NOT_NOW, preemption_delay),
     ("no-arrangement", "reclaim", NOT_NOW, no_arrangement),
+    (
+        "kept",
+        "allocate",
+        NOT_NOW,
+        lambda: one_node(policy=Policy(hold_after=900)).running("x", "n1", [0]).pending("j", gpu=2),
+    ),
     ("not-tried", "allocate", NOT_NOW, lambda: one_node(policy=Policy(steps=("stale-gang",))).pending("j", gpu=1)),
 ]
 # Said by `aliquot simulate` about tasks that no plan looked at.
@@ -173,7 +179,7 @@ def test_one_reason_for_each_step() -> None:
 def test_only_the_steps_of_the_policy() -> None:
     """A step that a policy leaves out says nothing."""
     world = one_node(1).running("x", "n1", [0]).pending("j", gpu=1)
-    world.policy = Policy(steps=("allocate",))
+    world.policy = Policy(steps=("allocate",), hold_after=None)
     assert [reason.step for reason in world.plan().refusals["j"]] == ["allocate"]
 
 

@@ -11,7 +11,7 @@ from aliquot.sim import scenario
 from tours.console import ROOT, read
 from tours.scenarios import printed
 
-PAGES = ["docs/scheduler.md", "docs/simulate.md"]
+PAGES = ["docs/replay.md", "docs/scheduler.md", "docs/simulate.md"]
 
 
 @pytest.mark.parametrize("name", PAGES)

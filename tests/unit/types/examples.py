@@ -162,9 +162,9 @@ WORKLOAD = _made(
         "waitSeconds": 3.25, "idleSeconds": 1.5, "staleSince": "2026-01-01T00:00:05Z", "restarts": 2,
         "interruptions": [
             {"at": "2026-01-01T10:00:00Z", "reason": "reclaimed", "by": "team-d/d-2", "lostSeconds": 90.5,
-             "message": "Reclaimed", "pod": "0d5c"}
+             "message": "Reclaimed", "pod": "0d5c", "final": True}
         ],
-        "interruptionCount": 9, "progress": 0.31, "metrics": {"loss": 0.25, "epoch": 3.0},
+        "interruptionCount": 9, "preemptionCount": 8, "progress": 0.31, "metrics": {"loss": 0.25, "epoch": 3.0},
         "parameters": {"optimizer_name": "adam"}, "replicas": 2, "revision": "r2",
     },
 )  # fmt: skip

@@ -130,13 +130,15 @@ def start(path: Path, options: LogOptions, begin: int = 0, end: int | None = Non
 
 
 def _start(handle: int, path: Path, options: LogOptions, begin: int, end: int | None) -> int:
-    if begin > os.fstat(handle).st_size:
+    size = os.fstat(handle).st_size
+    if begin > size:
         begin = 0  # emptied, see _give_back
     first = _first(handle, begin)
     if first > begin:
         first = _first_line(handle, first)
     if options.offset is not None:
-        return max(first, options.offset)
+        # A place behind the end is of another log: of the one before it was emptied, or of an earlier pod.
+        return max(first, options.offset) if options.offset <= size else first
     place = first
     if options.since is not None:
         place = max(place, _offset_since(handle, path, options.since))

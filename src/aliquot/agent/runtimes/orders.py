@@ -11,12 +11,13 @@ from pathlib import Path
 import aliquot
 from aliquot.agent.base import CannotStart, Launch, Volume
 from aliquot.agent.injection import Injection, preload_text
-from aliquot.agent.runtimes import sandbox
+from aliquot.agent.runtimes import sandbox, talk
 from aliquot.agent.runtimes.podfolder import PodFolder
 from aliquot.types.base import Json
 
 WORKLOAD = "/workload"
 CHECKPOINTS = "/checkpoints"
+TALK = "/run/aliquot"
 POD_VARIABLE = "ALIQUOT_POD"  # in the environment of everything a pod runs
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PACKAGE_PARENT = str(Path(aliquot.__file__).resolve().parent.parent)
@@ -28,7 +29,7 @@ def isolated_orders(
     shown = sorted({*_interpreter(), *launch.programs})
     own = _places(shown)
     first = [*launch.injection.programs, *launch.programs]
-    env = _environment(launch, first, _visible_path(shown), own["home"], CHECKPOINTS if checkpoints else "")
+    env = _environment(launch, first, _visible_path(shown), own["home"], TALK, CHECKPOINTS if checkpoints else "")
     if checkpoints:
         own[str(checkpoints)] = CHECKPOINTS
     return {
@@ -54,8 +55,8 @@ def plain_orders(
     inside = cwd == WORKLOAD or cwd.startswith(WORKLOAD + "/")
     # Nothing can be mounted: what we bring along is where we keep it.
     first = [*(str(folder.injected(place)) for place in launch.injection.programs), *launch.programs]
-    path = os.environ.get("PATH", _PATH)
-    env = _environment(launch, first, path, str(folder.path / "home"), str(checkpoints or ""))
+    path, home = os.environ.get("PATH", _PATH), str(folder.path / "home")
+    env = _environment(launch, first, path, home, str(folder.talk), str(checkpoints or ""))
     return {
         "isolated": False,
         "uid": os.geteuid(),
@@ -135,15 +136,19 @@ def _places(shown: list[str]) -> dict[str, str]:
     when our Python lies below /root or /tmp, home is elsewhere, and /tmp is in memory.
     """
     below = {place.split("/")[1] for place in shown}
-    places = {"work": WORKLOAD, "home": "/home/root" if "root" in below else "/root"}
+    places = {"work": WORKLOAD, "talk": TALK, "home": "/home/root" if "root" in below else "/root"}
     return places if "tmp" in below else {**places, "tmp": "/tmp"}  # noqa: S108  # the pod's own
 
 
-def _environment(launch: Launch, first: list[str], path: str, home: str, checkpoints: str) -> dict[str, str]:
-    """The pod's own variables win, but for those that tell it apart and those that lead to its devices' programs."""
+def _environment(
+    launch: Launch, first: list[str], path: str, home: str, files: str, checkpoints: str
+) -> dict[str, str]:
+    """The pod's own variables win, but for those that tell it apart, that lead to its devices' programs, or that name
+    the files by which it and the platform talk: these cannot be elsewhere."""
     name = host_name(launch.ticket.name)
     lasting = {"ALIQUOT_CHECKPOINT_DIR": checkpoints} if checkpoints else {}
-    env = {"LANG": "C.UTF-8", "HOME": home, "HOSTNAME": name, "PATH": path, **lasting, **launch.env}
+    told = {"ALIQUOT_PREEMPTION_FILE": f"{files}/{talk.NOTICE}", "ALIQUOT_SAVED_FILE": f"{files}/{talk.SAVED}"}
+    env = {"LANG": "C.UTF-8", "HOME": home, "HOSTNAME": name, "PATH": path, **lasting, **launch.env, **told}
     env["PATH"] = os.pathsep.join([*first, env["PATH"]])
     if launch.argv[0] == sys.executable and not PACKAGE_PARENT.startswith(sys.prefix):
         env.setdefault("PYTHONPATH", PACKAGE_PARENT)  # the platform runs from a checkout

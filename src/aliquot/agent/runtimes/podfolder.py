@@ -6,6 +6,7 @@ state.json      attempt, process numbers and start times; written before the pod
 exit.N          exit status of attempt N
 log             what all attempts printed, one after the other (see logfile.py); state.json says where each began
 injected        files of ours that are shown to it, each below here at its own path
+talk            what the pod and the platform tell each other (see talk.py)
 work, tmp, home, volumes    the pod's own files: /workload, /tmp, /root and emptyDir volumes
 """
 
@@ -25,7 +26,7 @@ from aliquot.agent.runtimes import linux
 from aliquot.types import DeviceShare
 from aliquot.types.base import Json
 
-OWN = ("work", "tmp", "home")
+OWN = ("work", "tmp", "home", "talk")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class PodFolder:
         self.path = path
         self.log = path / "log"
         self.spec_file = path / "spec.json"
+        self.talk = path / "talk"
 
     @property
     def uid(self) -> str:

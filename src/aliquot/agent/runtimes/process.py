@@ -26,7 +26,7 @@ import structlog
 
 from aliquot.agent.base import CannotStart, Ended, Launch, SignalName, Started, Trace
 from aliquot.agent.injection import LIBRARY
-from aliquot.agent.runtimes import cgroups, linux, logfile, orders
+from aliquot.agent.runtimes import cgroups, linux, logfile, orders, talk
 from aliquot.agent.runtimes.cgroups import Cgroups
 from aliquot.agent.runtimes.checkpoints import Checkpoints
 from aliquot.agent.runtimes.logfile import LogKeeper
@@ -80,9 +80,11 @@ class ProcessRuntime:
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._starter = Starter([*_LAUNCHER, "serve"], _LAUNCHER_ENV)
         self._keepers: dict[str, LogKeeper] = {}
+        self._listeners: dict[str, talk.Listener] = {}
         self._watched: dict[str, int] = {}  # uid -> pidfd of its supervisor
         self._tasks: set[asyncio.Task[None]] = set()
         self.on_end: Callable[[str, Ended], None] = lambda uid, ended: None
+        self.on_saved: Callable[[str, float], None] = lambda uid, at: None
         self.finished: Callable[[str], bool] = lambda uid: False  # not known, so whoever follows a log waits
         self.isolation = self._sentence()
 
@@ -148,6 +150,14 @@ class ProcessRuntime:
         else:
             self._spawn(self._terminate(process))
 
+    def tell(self, uid: str, text: str) -> None:
+        try:
+            talk.tell(self._folder(uid).talk, text)
+        except (
+            OSError
+        ) as exc:  # a full disk, say, or a pod from before there were notices: it gets its TERM all the same
+            log.warning("notice not written", pod=uid, error=str(exc))
+
     async def remove(self, uid: str) -> None:
         folder = self._folder(uid)
         process = folder.process()
@@ -168,11 +178,12 @@ class ProcessRuntime:
         await asyncio.to_thread(self._checkpoints.remove, namespace, workload)
 
     async def run(self) -> None:
-        """Look after logs and collect ends, until cancelled. Pods go on without us."""
+        """Look after logs, hear of saved work and collect ends, until cancelled. Pods go on without us."""
         self._starter.open()
         try:
             while True:
                 hasty = [keeper.tick() for keeper in list(self._keepers.values())]
+                self._listen(time.monotonic())
                 await asyncio.sleep(_HASTY_SECONDS if any(hasty) else _MARK_SECONDS)
         finally:
             for uid in list(self._watched):
@@ -233,6 +244,7 @@ class ProcessRuntime:
             return False
         self._watched[folder.uid] = handle
         self._keepers[folder.uid] = LogKeeper(folder.log, self._limits.piece, self._limits.pieces)
+        self._listeners[folder.uid] = talk.Listener(folder.talk)
         asyncio.get_running_loop().add_reader(handle, self._supervisor_ended, folder, process)
         return True
 
@@ -265,8 +277,14 @@ class ProcessRuntime:
                 return
             await asyncio.sleep(_LOOK_AGAIN_SECONDS / 4)
 
+    def _listen(self, now: float) -> None:
+        for uid, listener in list(self._listeners.items()):
+            if (saved := listener.tick(now)) is not None:
+                self.on_saved(uid, saved)
+
     def _forget(self, uid: str) -> None:
         self._unwatch(uid)
+        self._listeners.pop(uid, None)
         keeper = self._keepers.pop(uid, None)
         if keeper is not None:
             keeper.tick()
@@ -278,7 +296,7 @@ class ProcessRuntime:
         else:
             code, finished, message = 137, time.time(), "killed, or the machine was restarted"
         reason = "OOMKilled" if code == 137 and cgroups.killed_for_memory(folder.cgroups()) else ""
-        return Ended(process.attempt, code, process.started, finished, reason, message)
+        return Ended(process.attempt, code, process.started, finished, reason, message, talk.saved(folder.talk))
 
     def _marked(self, uid: str) -> list[int]:
         return linux.marked(f"{orders.POD_VARIABLE}={uid}".encode())

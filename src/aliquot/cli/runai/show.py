@@ -19,14 +19,18 @@ from aliquot.cli.runai.program import JobOrKind, project_option
 from aliquot.cli.runai.scope import JOB_WORDS, Scope, is_kind, job, pods_in, pods_of, scope_of
 from aliquot.cli.session import Session, session
 from aliquot.cli.targets import complete_names
-from aliquot.errors import Denied, NotFound
-from aliquot.labels import FILLED_BY, SYSTEM_NAMESPACE
+from aliquot.client import Server
+from aliquot.errors import Denied, NotFound, PlatformError
+from aliquot.labels import FILLED_BY, PROMISED, SYSTEM_NAMESPACE
 from aliquot.store.base import Body, Document
 from aliquot.store.typed import Store
 from aliquot.types import Node, Pod, Template, Workload, to_json
 from aliquot.types.base import Json, encode
+from aliquot.types.pod import saved_at
+from aliquot.types.workload import Interruption
 
 _FORMS = click.Choice(["wide", "json", "yaml"])
+_ABOUT_WAITING = ("why", "promise", "place", "help")
 _OWN_KINDS = (*JOB_WORDS, "node", "nodes", "template", "templates")
 
 
@@ -69,20 +73,34 @@ def describe(what: str, names: tuple[str, ...], form: str, project: str) -> int:
 
 
 def show_job(here: Session, name: str, asked: str, form: str) -> int:
-    async def work(body: Body) -> tuple[Workload, list[Pod], list[Json], dict[str, str]]:
+    async def work(body: Server) -> tuple[Workload, list[Pod], list[Json], dict[str, str], list[str]]:
         scope = await scope_of(here, body, asked)
         found = await job(body, scope, name)
         if form in ("json", "yaml"):
-            return found, [], [], {}
+            return found, [], [], {}, []
         pods = pods_of(found, await pods_in(body, scope.namespace))
-        return found, pods, await _events(body, found, pods), await _addresses(body)
+        why = await _why(body, found, pods)
+        return found, pods, await _events(body, found, pods), await _addresses(body), why
 
-    found, pods, events, addresses = here.run(work)
+    found, pods, events, addresses, why = here.run(work)
     if form in ("json", "yaml"):
         click.echo(output.shown_as(to_json(found), form))
     else:
-        click.echo("\n".join(described(found, pods, events, addresses, time.time())))
+        click.echo("\n".join(described(found, pods, events, addresses, time.time(), why)))
     return 0
+
+
+async def _why(server: Server, workload: Workload, pods: Sequence[Pod]) -> list[str]:
+    """Why it waits and what for, as the scheduler says it now; where nobody can be asked, what it wrote down last."""
+    promised = any(PROMISED in pod.metadata.annotations for pod in pods)
+    waits = state.status_word(workload, pods) in ("Pending", "Terminating")
+    if not waits or not (workload.status.refusals or promised):
+        return []
+    try:
+        told = await server.explain(workload.metadata.namespace, workload.metadata.name, what_if=True)
+    except PlatformError:
+        return state.why_waiting(workload)
+    return [str(line["text"]) for line in told["lines"] if line["about"] in _ABOUT_WAITING]
 
 
 async def _events(body: Body, workload: Workload, pods: Sequence[Pod]) -> list[Json]:
@@ -106,7 +124,12 @@ async def _addresses(body: Body) -> dict[str, str]:
 
 
 def described(
-    workload: Workload, pods: Sequence[Pod], events: Sequence[Json], addresses: dict[str, str], now: float
+    workload: Workload,
+    pods: Sequence[Pod],
+    events: Sequence[Json],
+    addresses: dict[str, str],
+    now: float,
+    why: Sequence[str] = (),
 ) -> Iterator[str]:
     word = state.status_word(workload, pods)
     for title, text in properties(workload, pods, word, now):
@@ -117,10 +140,13 @@ def described(
         yield output.table(("TYPE", "SOURCE", "PATH", "MODE"), mounts)
     yield "\nPods:"
     yield output.table(("POD", "STATUS", "TYPE", "AGE", "NODE"), [_pod_row(workload, p, addresses, now) for p in pods])
-    why = state.why_waiting(workload) if word in ("Pending", "Terminating") else []
     if why:
         yield "\nWhy it waits:"
         yield from (f"  {output.clean(text)}" for text in why)
+    stops = [_stop_row(stop, now) for stop in workload.status.interruptions]
+    if stops:
+        yield "\nInterruptions:"
+        yield output.table(("AGE", "REASON", "FOR", "LOST", "MESSAGE"), stops)
     yield "\nEvents:"
     yield output.table(("SOURCE", "TYPE", "AGE", "MESSAGE"), [_event_row(event, now) for event in events])
 
@@ -135,6 +161,11 @@ def properties(workload: Workload, pods: Sequence[Pod], word: str, now: float) -
     if status.message:
         yield "MESSAGE", status.message
     yield "TRAINING DURATION", output.age(state.run_seconds(workload, now))
+    if status.restarts:
+        yield "RESTARTS", str(status.restarts)
+    saved = [moment for pod in pods if (moment := saved_at(pod)) is not None]
+    if saved:
+        yield "LAST CHECKPOINT", f"{output.age(max(0.0, now - min(saved)))} ago"
     if status.queued_at is not None:
         yield "WAIT TIME", output.age(max(0.0, now - status.queued_at))
     yield "GPUS", _per_pod(workload)
@@ -194,6 +225,16 @@ def _pod_row(workload: Workload, pod: Pod, addresses: dict[str, str], now: float
         state.TYPE_WORDS[workload.spec.type],
         output.age(now - (pod.metadata.created or now)),
         f"{node}/{address}" if node and address else node,
+    ]
+
+
+def _stop_row(stop: Interruption, now: float) -> list[str]:
+    return [
+        output.age(max(0.0, now - stop.at)),
+        stop.reason or output.EMPTY,
+        output.clean(stop.by) or output.EMPTY,
+        output.age(stop.lost_seconds),
+        output.clean(stop.message) + (" (it ended with that)" if stop.final else ""),
     ]
 
 

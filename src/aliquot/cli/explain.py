@@ -1,0 +1,60 @@
+"""`explain JOB`: why it waits, for what, and what would let it run now; or where it runs, and who stopped it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import click
+
+from aliquot.cli import output
+from aliquot.cli.program import Verb
+from aliquot.cli.runai.scope import no_such_job, scope_of
+from aliquot.cli.session import session
+from aliquot.cli.targets import complete_names
+from aliquot.client import Server
+from aliquot.errors import NotFound
+from aliquot.store.typed import Store
+from aliquot.types import Workload
+from aliquot.types.base import Json
+
+# What lines are about, with what stands above them; those without a title follow at once.
+_TITLES = {"why": "Why it waits:", "help": "What would let it run:"}
+
+
+@click.command(cls=Verb)
+@click.argument("job", metavar="JOB", shell_complete=complete_names("workload"))
+@click.option("-p", "--project", default="", metavar="NAME", help="Project; your default unless given.")
+@click.option("-o", "--output", "form", type=click.Choice(["text", "json", "yaml"]), default="text", help="How.")
+@click.option("--json", "form", flag_value="json", help="The same as -o json.")
+@click.option("--yaml", "form", flag_value="yaml", help="The same as -o yaml.")
+def explain(job: str, project: str, form: str) -> int:
+    """Say how a job stands: why it waits, for what, its place in the line, what would let it run now; where it runs,
+    whether it could be stopped, and by whom it was."""
+    here = session()
+
+    async def ask(server: Server) -> Json:
+        scope = await scope_of(here, server, project)
+        try:
+            return await server.explain(scope.namespace, job, what_if=True)
+        except NotFound as missing:
+            try:
+                await Store(server).get(Workload, job, scope.namespace)
+            except NotFound:
+                raise no_such_job(scope, job) from None
+            raise missing from None  # the job is there, and the scheduler is not
+
+    told = here.run(ask)
+    click.echo("\n".join(sentences(told)) if form == "text" else output.shown_as(told, form))
+    return 0
+
+
+def sentences(told: Json) -> Iterable[str]:
+    """Its lines for people, under their titles."""
+    lines = [(str(line.get("about")), output.clean(str(line.get("text")))) for line in told.get("lines") or ()]
+    last = ""
+    for about, text in lines:
+        title = _TITLES.get(about)
+        if title and about != last:
+            yield title
+        yield f"  {text}" if title else text
+        last = about

@@ -1,0 +1,97 @@
+"""Pods arrive one by one and stay; who does not fit is gone. How much of the GPUs is given out as demand grows?
+
+`Ours` is the scheduler's own placement: a scene of the cluster, one job for each pod, through the same `Placer` as in a
+plan. What the session does between two plans is done here between two pods: the job that came is counted among those
+whose requests are known, and one that did not fit is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from aliquot.core import Job, Node, Policy, Queue, Share, Snapshot, Task, Terms
+from aliquot.core.jobs import PENDING, JobState, Member
+from aliquot.core.model import GPU
+from aliquot.core.scene import Scene
+from aliquot.sim.traces import openb, read
+from aliquot.sim.traces.openb import Pod
+from bench.openb.peers import FGD, BestFit
+
+DATA = Path(__file__).parents[2] / "data" / "openb"
+LISTS = (
+    "default", "cpu050", "cpu100", "cpu200", "cpu250", "gpushare40", "gpushare60", "gpushare80", "gpushare100",
+    "gpuspec10", "gpuspec20", "gpuspec25", "gpuspec33", "multigpu20", "multigpu30", "multigpu40", "multigpu50",
+)  # fmt: skip
+SEEDS = range(42, 52)
+POLICY = Policy(gpu="least-fragments", cpu="least-fragments")
+QUEUE = Queue("all", pools={"default": Terms((None, None, None))})
+
+
+class Contender(Protocol):
+    def place(self, pod: Pod) -> bool: ...
+
+
+class Ours:
+    def __init__(self, nodes: Sequence[Node], pods: Sequence[Pod], policy: Policy = POLICY) -> None:
+        self.scene = Scene(Snapshot(tuple(nodes), (QUEUE,), ()), policy, 0)
+        self.scene.admit([])
+        self._count = 0
+        self.held: dict[str, tuple[str, tuple[Share, ...]]] = {}  # who is where
+
+    def place(self, pod: Pod) -> bool:
+        scene = self.scene
+        self._count += 1
+        source = job_of(pod, self._count)
+        job = JobState(source, scene.tree.queues["all"])
+        member = Member(job, source.tasks[0], PENDING)
+        job.members.append(member)
+        scene.sample(member)
+        if scene.room.fragments is not None:
+            scene.room.fragments.settle()
+        if scene.placer.place(job, [member]):
+            assert member.node is not None
+            self.held[job.name] = (member.node.name, member.node.shares_of(member.rows))
+            return True
+        scene.sample(member, -1)
+        return False
+
+
+def job_of(pod: Pod, number: int) -> Job:
+    name = f"{number:06d}"
+    return Job(name, "all", (Task(name, pod.request, node_types=pod.models),))
+
+
+CONTENDERS: dict[str, Callable[[Sequence[Node], Sequence[Pod]], Contender]] = {
+    "ours": Ours,
+    "FGD": FGD,
+    "BestFit": BestFit,
+}
+
+
+def nodes() -> tuple[Node, ...]:
+    return openb.nodes(read(str(DATA / "openb_node_list_gpu_node.csv")))
+
+
+def pods(name: str) -> list[Pod]:
+    return openb.pods(read(str(DATA / f"openb_pod_list_{name}.csv.gz")))
+
+
+def allocated(contender: str, some: Sequence[Node], listed: Sequence[Pod], seed: int) -> dict[int, float]:
+    """Per cent of all GPUs given out, by per cent asked for: the mean over the arrivals that round to it."""
+    gpus = sum(len(node.devices) for node in some)
+    order = openb.arrivals(listed, seed, gpus)
+    place = CONTENDERS[contender](some, listed).place
+    return measure(order, gpus, place)
+
+
+def measure(order: Iterable[Pod], gpus: int, place: Callable[[Pod], bool]) -> dict[int, float]:
+    arrived = placed = 0
+    found: dict[int, list[float]] = {}
+    for pod in order:
+        arrived += pod.milli
+        if place(pod):
+            placed += pod.milli
+        found.setdefault(int(100 * arrived / (gpus * GPU) + 0.5), []).append(100 * placed / (gpus * GPU))
+    return {at: sum(values) / len(values) for at, values in found.items()}

@@ -1,0 +1,62 @@
+"""The same arrivals where pods may be moved: one that does not fit goes through the scheduler's consolidation.
+
+Every pod may be moved, at once and within the bound on disruption; who does not fit even so is gone. Up to the first
+pod that does not fit, nothing differs from `harness.Ours`, so the session begins there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aliquot.core import Job, Node, Policy, Share, Snapshot, Task, TaskState
+from aliquot.core.session import Session
+from aliquot.sim.traces.openb import Pod
+from bench.openb import harness
+
+POLICY = Policy(steps=("allocate", "consolidate"), gpu="least-fragments", cpu="least-fragments", hold_after=None)
+
+
+class Moving:
+    def __init__(self, nodes: Sequence[Node], pods: Sequence[Pod]) -> None:
+        self._plain: harness.Ours | None = harness.Ours(nodes, pods)
+        self._pods: dict[str, Pod] = {}
+        self._jobs: dict[str, Job] = {}
+        self._session = Session()
+        self._nodes, self._queues = tuple(nodes), (harness.QUEUE,)
+        self._first = True
+        self._late: dict[str, Job | None] = {}  # what changed since the last plan
+        self._topologies: dict[str, tuple[str, ...]] = {}
+        self.moves = 0
+        self.helped = 0
+
+    def place(self, pod: Pod) -> bool:
+        job = harness.job_of(pod, len(self._pods) + 1)
+        self._pods[job.name] = pod
+        if self._plain is not None:
+            if self._plain.place(pod):
+                return True
+            for name, (node, shares) in self._plain.held.items():
+                self._jobs[name] = self._running(name, node, shares)
+            self._plain = None
+        return self._plan(job)
+
+    def _plan(self, job: Job) -> bool:
+        self._jobs[job.name] = job
+        snapshot = Snapshot(self._nodes, self._queues, tuple(self._jobs.values()), self._topologies)
+        changed: dict[str, Job | None] = {**self._late, job.name: job}
+        decided = self._session.plan(snapshot, POLICY, 0, changed=None if self._first else changed)
+        self._first, self._late = False, {}
+        places = [(one.job, one.node, one.shares) for one in (*decided.binds, *decided.reservations)]
+        places += [(one.job, one.to.node, one.to.shares) for one in decided.evictions if one.to is not None]
+        for name, node, shares in places:
+            self._jobs[name] = self._late[name] = self._running(name, node, shares)
+        self.moves += len(decided.evictions)
+        self.helped += bool(decided.evictions)
+        if not places:
+            del self._jobs[job.name]
+            self._late[job.name] = None
+        return bool(places)
+
+    def _running(self, name: str, node: str, shares: tuple[Share, ...]) -> Job:
+        pod = self._pods[name]
+        return Job(name, "all", (Task(name, pod.request, TaskState.RUNNING, node, shares, node_types=pod.models),))

@@ -1,0 +1,184 @@
+"""`aliquot replay` as people and scripts call it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from aliquot.cli.main import aliquot
+
+TRACE = """submit,duration,gpus,project
+0,1000,2,b
+100,50,1,a
+110,10,1,b
+"""
+
+
+def replay(*words: str, input: str = TRACE) -> Result:
+    return CliRunner().invoke(aliquot, ["replay", "-", "--nodes", "1", "--gpus-per-node", "2", *words], input=input)
+
+
+def told(*words: str, input: str = TRACE) -> Any:
+    result = replay("--json", "-", *words, input=input)
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+    return json.loads(result.stdout)
+
+
+def test_table() -> None:
+    """A column per policy."""
+    result = replay("--policy", "binpack", "--policy", "no-preemption")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0] == "stdin (csv): 1 node × 2 GPUs, 2 projects, 3 jobs"
+    assert lines[1].split() == ["FIGURE", "BINPACK", "NO-PREEMPTION"]
+    row = {line.split("  ")[0]: line.split()[-2:] for line in lines[2:]}
+    assert row["evictions"] == ["1", "0"]
+    assert row["makespan s"] == ["1,210", "1,050"]
+
+
+def test_quotas(tmp_path: Path) -> None:
+    """All projects get the same unless a file says: with a quota `a` takes back what `b` borrowed, without it waits."""
+    assert told()["quotas"] == {"a": 1, "b": 1}
+    assert told()["policies"][0]["disruption"]["evictions"] == 1
+    path = tmp_path / "q.csv"
+    path.write_text("project,gpus\na,0\nb,2\n")
+    assert told("--quotas", str(path))["policies"][0]["disruption"]["evictions"] == 0
+
+
+def test_habits_of_jobs() -> None:
+    """Restart cost and checkpoints are options; without checkpoints in between nothing is lost."""
+    lost = [
+        told("--restart-cost", cost, "--checkpoint-every", every)["policies"][0]["disruption"]["gpuHoursLost"]
+        for cost, every in (("0", "0"), ("10m", "0"), ("0", "1h"))
+    ]
+    assert lost[0] == 0
+    assert min(lost[1:]) > 0
+
+
+def test_teams() -> None:
+    """Jobs of one crowd are dealt out to projects of equal quota."""
+    assert told("--teams", "2")["quotas"] == {"team-00": 1, "team-01": 1}
+
+
+def test_policy_files(tmp_path: Path) -> None:
+    """A policy as `aliquot apply` takes it, beside others."""
+    path = tmp_path / "calm.yaml"
+    path.write_text("kind: SchedulingPolicy\nmetadata: {name: calm}\nspec: {steps: [allocate]}\n")
+    shown = told("--policy", str(path), "--policy", "newest")["policies"]
+    assert [(one["policy"], one["disruption"]["evictions"] > 0) for one in shown] == [("calm", False), ("newest", True)]
+
+
+def test_seed() -> None:
+    """Jobs of the same moment come in another order with another seed, and in the same with the same."""
+    many = "submit,duration,gpus\n" + "".join(f"0,{seconds},2\n" for seconds in range(1, 30))
+    means = [told("--seed", seed, input=many)["policies"][0]["jctSeconds"]["mean"] for seed in ("1", "2", "1")]
+    assert means[0] == means[2] != means[1]
+
+
+def test_charts(tmp_path: Path) -> None:
+    """PNG and SVG of the same replay; twice the same file."""
+    files = [tmp_path / name for name in ("a.png", "a.svg", "b.svg")]
+    result = replay(*(word for file in files for word in ("--chart", str(file))))
+    assert result.exit_code == 0, result.output
+    assert files[0].read_bytes()[:4] == b"\x89PNG"
+    assert b">binpack<" in files[1].read_bytes()
+    assert files[1].read_bytes() == files[2].read_bytes()
+
+
+def test_json_file(tmp_path: Path) -> None:
+    """The table on stdout, the figures in the file, and a note where they are."""
+    path = tmp_path / "x.json"
+    result = replay("--json", str(path))
+    assert "FIGURE" in result.stdout
+    assert json.loads(path.read_text())["policies"][0]["jobs"]["finished"] == 3
+    assert result.stderr == f"figures are in {path}\n"
+
+
+def test_progress(tmp_path: Path) -> None:
+    """On a terminal there is a bar for each policy, on stderr; with -q there is none."""
+    (tmp_path / "t.csv").write_text(TRACE)
+
+    def shown(*words: str) -> str:
+        outer, inner = pty.openpty()
+        command = [sys.executable, "-m", "aliquot.cli.main", "replay", str(tmp_path / "t.csv"), "--json", "-", *words]
+        subprocess.run(command, stdout=subprocess.PIPE, stderr=inner, check=True)
+        os.write(inner, b"END")  # so that there is something to read
+        return os.read(outer, 10_000).decode()
+
+    assert "binpack" in shown()
+    assert "3/3" in shown()
+    assert shown("-q") == "END"
+
+
+def test_what_is_left() -> None:
+    """Who can never start is told, with a reason."""
+    result = replay(input="submit,duration,gpus\n0,10,1\n0,10,8\n")
+    assert result.stderr.startswith("binpack: 1 left in the end; job-1: ")
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--policy", "nice"], "error: --policy nice: neither a name nor a file\nhint: names are binpack, "),
+        (["--ladder", "2h,1h", "--policy", "ladder"], "error: --ladder 2h,1h: each step must be longer"),
+        (["--ladder", "x", "--policy", "ladder"], "error: --ladder x: must be times such as 1h,10h"),
+        (["--chart", "x.pdf"], "error: x.pdf: must end in .png or .svg"),
+        (["--chart", "no/such/x.png"], "error: no/such/x.png: its folder does not exist"),
+        (["--json", "no/such/x.json"], "error: no/such/x.json: its folder does not exist"),
+        (["--format", "muri"], "error: stdin: line 1: column job_id is missing"),
+        (["--restart-cost", "soon"], "error: Invalid value for '--restart-cost': 'soon' is not a time such as 90, 30s"),
+    ],
+)
+def test_bad_input(words: list[str], message: str) -> None:
+    """One line and a fix, and exit status 2."""
+    result = replay(*words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(message)
+
+
+def test_bad_policy_files(tmp_path: Path) -> None:
+    """The path of the field and what must hold there."""
+    path = tmp_path / "p.yaml"
+    for shown, message in (
+        ("kind: Project", "kind: must be SchedulingPolicy"),
+        ("kind: SchedulingPolicy\nmetadata: {name: x}\nspec: {victims: all}", "spec.victims: must be one of"),
+        (
+            "kind: SchedulingPolicy\nmetadata: {name: x}\nspec: {usage: {weight: 1}}",
+            "spec.usage.weight: past use is not",
+        ),
+    ):
+        path.write_text(shown)
+        result = replay("--policy", str(path))
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert message in result.stderr
+        assert result.stderr.count("\n") == 1
+
+
+def test_missing_file() -> None:
+    """A file that is not there is an ordinary error."""
+    result = CliRunner().invoke(aliquot, ["replay", "/no/such/trace.csv"])
+    assert (result.exit_code, result.stderr) == (1, "error: /no/such/trace.csv: No such file or directory\n")
+
+
+def test_without_matplotlib(tmp_path: Path) -> None:
+    """Without the extra a replay runs as ever; only a chart says how to get it, before any work is done."""
+    (tmp_path / "matplotlib.py").write_text("raise ImportError")
+    (tmp_path / "t.csv").write_text(TRACE)
+    program = "import sys; sys.path.insert(0, sys.argv.pop(1)); from aliquot.cli.main import aliquot; aliquot()"
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", program, str(tmp_path), "replay", str(tmp_path / "t.csv"), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert run().returncode == 0
+    refused = run("--chart", str(tmp_path / "x.png"))
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == "error: charts need matplotlib\nhint: pip install 'aliquot[charts]'\n"
