@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aliquot.core import Group, Neighbours, Snapshot, Task, TaskState
+from aliquot.core import Group, Neighbours, Snapshot, Task, TaskState, plan
+from aliquot.core.session import Session, changes
 from worlds import V100_MIB, World, cluster, gpus, quota, request
 from worlds.checks import settle
 
@@ -144,3 +145,18 @@ def test_one_of_three_waits_for_the_others() -> None:
     world = cluster([gpus(4, "n1")], {"a": quota(4)}).pending("gang", gpu=1, min_available=3)
     assert world.started() == {}
     assert world.codes("gang") == ["incomplete"]
+
+
+def test_who_is_of_no_project_holds_its_place() -> None:
+    """What runs in a namespace without a project is not given to others; nor by a session, when it comes and goes."""
+    world = cluster([gpus(2, "n1")], {"a": quota(2)}).running("lost", "n1", [0], "gone").pending("wide", gpu=2)
+    alone = replace(world.snapshot(), jobs=world.snapshot().jobs[1:])
+    assert world.started() == {}
+    assert list(plan(alone).binds)
+    session, before = Session(), alone
+    session.plan(before, world.policy, world.now)
+    for snapshot in (world.snapshot(), alone, world.snapshot()):
+        following = replace(snapshot, nodes=before.nodes, queues=before.queues, topologies=before.topologies)
+        decided = session.plan(following, world.policy, world.now, changed=changes(before, following))
+        assert decided == plan(following, world.policy, world.now)
+        before = following
