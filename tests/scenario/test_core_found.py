@@ -163,7 +163,7 @@ def test_who_is_of_no_project_holds_its_place() -> None:
 
 
 def test_who_is_left_alone_keeps_its_minimum() -> None:
-    """Two tasks that could each be spared are not both taken from a job that may lose only what is above its minimum."""
+    """Two tasks that could each be spared are not both taken from a job that may lose only what is above."""
     world = cluster([gpus(1, "n0"), gpus(1, "n1")], {"p": quota(1), "q": quota(0)})
     world.job("elastic", "q", *(world.task(f"e-{n}", f"n{n}", [0]) for n in range(2)), min_available=1, started=0.0)
     world.pending("gang", "p", gpu=0.5, count=3)
