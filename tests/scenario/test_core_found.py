@@ -169,3 +169,16 @@ def test_who_is_left_alone_keeps_its_minimum() -> None:
     world.pending("gang", "p", gpu=0.5, count=3)
     world.policy = replace(world.policy, restarts_per_hour=0)
     assert len(world.plan().evictions) < 2
+
+
+def test_a_gang_at_its_minimum_goes_whole() -> None:
+    """One more task of it that waits does not make one of those that run a spare one."""
+    world = cluster([gpus(2, "n0"), gpus(2, "n1")], {"p": quota(0), "q": quota(0)})
+    held = [replace(world.task(f"g-{n}", f"n{n}", [0, 1]), request=request(2)) for n in range(2)]
+    world.job("gang", "p", *held, Task("g-2", request(2)), min_available=2, started=0.0)
+    for name in ("x", "y", "z"):
+        world.pending(name, "p", gpu=1)
+    world.pending("due", "q", gpu=1)
+    decided = world.plan()
+    assert {one.task for one in decided.evictions} == {"g-0", "g-1"}
+    assert "due" in {one.job for one in decided.reservations}
