@@ -74,11 +74,16 @@ class Solver:
     def _finish(self, mark: Mark, members: Sequence[Member]) -> list[Member] | None:
         """Spare whom we can, and see whether the whole is allowed."""
         job, room = self._rule.job, self._room
-        stopped = self._keep(job, [member for member in room.since(mark) if member.state == STOPPED])
-        self._move(stopped)
-        stopped = [member for member in stopped if member.state != RUNNING]
+        gone = self._keep(job, [member for member in room.since(mark) if member.state == STOPPED])
+        stayed = room.mark()
+        self._move(gone)
+        stopped = [member for member in gone if member.state != RUNNING]
         if not self._allowed(job, stopped):
-            return None
+            # Those who are moved still count for their queue: that may be too much for it, with the job.
+            room.undo(stayed)
+            stopped = [member for member in gone if member.state != RUNNING]
+            if not self._allowed(job, stopped):
+                return None
         if not stopped:  # nothing had to be done for it: it need not wait either
             room.undo(mark)
             return [] if self._placer.place(job, members) else None
