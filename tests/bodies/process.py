@@ -107,6 +107,16 @@ class ServerProcess:
         self._process.send_signal(how)
         return self._process.wait(30)
 
+    def down(self) -> int:
+        """`aliquot down`, also after a kill, so that no job is left behind; its exit status."""
+        if not self.ready():
+            self.kill()
+            self.start()
+        command = [self._python, "-m", "aliquot.cli.main", "down", "--data-dir", str(self.folder)]
+        ended = subprocess.run(command, timeout=120, check=False, env=self._environment).returncode
+        self.stop()
+        return ended
+
     def body(self, patience: Patience | None = None) -> RestBody:
         token = self.token
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -55,7 +53,7 @@ async def _under_fire(folder: Path, kills: int) -> None:
     finally:
         await team.close()
         await body.close()
-        ended = await asyncio.to_thread(_down, server)
+        ended = await asyncio.to_thread(server.down)
     assert ended == 0
     assert watchman.left_behind() == []
     resumed = sum(follower.resumed for person in team.people for follower in person.followers)
@@ -135,13 +133,3 @@ def _check_starts(watchman: Watchman, most: dict[tuple[str, str], int]) -> None:
     seen = Counter(main.job for main in watchman.mains.values())
     over = {job: seen[job] for job, starts in most.items() if seen[job] > starts}
     assert not over, f"{over}, at most {most}"
-
-
-def _down(server: ServerProcess) -> int:
-    if not server.ready():  # a test that failed between a kill and the next start must not leave its jobs behind
-        server.kill()
-        server.start()
-    command = [sys.executable, "-m", "aliquot.cli.main", "down", "--data-dir", str(server.folder)]
-    ended = subprocess.run(command, timeout=120, check=False).returncode
-    server.stop()
-    return ended

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -78,7 +76,7 @@ async def _soak(folder: Path, seconds: float) -> None:
             await person.close()
         await gangs.close()
         await body.close()
-        ended = await asyncio.to_thread(_down, server)
+        ended = await asyncio.to_thread(server.down)
     assert ended == 0
     assert watchman.left_behind() == []
     done = sum((person.done for person in people), Counter()) + gangs.done
@@ -168,13 +166,3 @@ class Crowd:
         status = await asyncio.to_thread(Path(f"/proc/{self._server.pid}/status").read_text)
         fields = dict(line.split(":", 1) for line in status.splitlines())
         return int(fields["VmRSS"].split()[0]) / 1024
-
-
-def _down(server: ServerProcess) -> int:
-    if not server.ready():  # a test that failed between a kill and the next start must not leave its jobs behind
-        server.kill()
-        server.start()
-    command = [sys.executable, "-m", "aliquot.cli.main", "down", "--data-dir", str(server.folder)]
-    ended = subprocess.run(command, timeout=120, check=False).returncode
-    server.stop()
-    return ended

@@ -83,11 +83,12 @@ class LogFollower:
 
     connection: Callable[[], Connection]
     job: Job
-    stops: Callable[[], Awaitable[int]]  # how often the job was stopped for others
+    current: Callable[[], Awaitable[str]]  # the uid of its pod; `NotFound` when it has none
+    stops: Callable[[], Awaitable[set[str]]]  # uids of pods that were stopped for others
     data: bytes = b""
     resumed: int = 0
     ended: bool = False
-    stopped: int = 0
+    _pod: str = ""  # whose log it is
     _reading: bool = False
 
     async def run(self) -> None:
@@ -103,17 +104,18 @@ class LogFollower:
 
     async def _read(self) -> None:
         self._reading = False
-        options = LogOptions(follow=True, offset=len(self.data))
+        pod = await self.current()
+        if pod != self._pod:
+            await self._begin(pod)
+        options = LogOptions(follow=True, offset=len(self.data), pod_uid=pod)
         async with open_log(self.connection(), self.job.namespace, self.job.pod, options) as log:
-            if log.offset != len(self.data):
-                assert await self._stopped(), f"{self.job.name}: at {log.offset}, not {len(self.data)}"
-                return
+            assert log.offset == len(self.data), f"{self.job.name}: at {log.offset}, not {len(self.data)}"
             self._reading = True
             async for piece in log.pieces:
                 self.data += piece
         # The server says that this was all. Of a job that counts for ever it may say so only once it is deleted, or
         # stopped for another; of one that was stopped there will be more.
-        if not self.job.deleting and not self._is_whole and await self._stopped():
+        if not self.job.deleting and not self._is_whole and pod in await self.stops():
             return
         assert self.job.form != "stays" or self.job.deleting, f"the log of {self.job.name} ended"
         self.ended = True
@@ -122,14 +124,13 @@ class LogFollower:
     def _is_whole(self) -> bool:
         return self.data.count(b"\n") == _LINES[self.job.form]
 
-    async def _stopped(self) -> bool:
-        """Whether the history has a stop that was not known yet: then the next pod is followed from its beginning."""
-        stops = await self.stops()
-        if stops <= self.stopped:
-            return False
-        self.check()
-        self.data, self.stopped = b"", stops
-        return True
+    async def _begin(self, pod: str) -> None:
+        """The next pod is followed from its beginning; the last one must have been stopped for another."""
+        if self.data:  # a pod that a node refused has no log
+            self.check()
+            stopped = await self.stops()
+            assert self.job.deleting or self._pod in stopped, f"{self.job.name} was started again without a reason"
+        self._pod, self.data = pod, b""
 
     def check(self) -> int:
         """How many lines there were, each once and in order; all of them where the job came to its end."""
@@ -214,7 +215,7 @@ class Person:
         return Job(f"{self.name}-{self._number}", project, form, spec)
 
     def _follow(self, job: Job) -> None:
-        follower = LogFollower(self._connection, job, lambda: self._stops(job))
+        follower = LogFollower(self._connection, job, lambda: self._pod(job), lambda: self._stops(job))
         self.followers.append(follower)
         self._following.append(asyncio.create_task(follower.run()))
 
@@ -243,9 +244,12 @@ class Person:
         except NotFound:
             return None
 
-    async def _stops(self, job: Job) -> int:
+    async def _pod(self, job: Job) -> str:
+        return (await self._body.get(KINDS.of(Pod), job.pod, job.namespace)).uid
+
+    async def _stops(self, job: Job) -> set[str]:
         found = await self._look(job)
-        return 0 if found is None else decode(WorkloadObject, found.data).status.interruption_count
+        return set() if found is None else {one.pod for one in decode(WorkloadObject, found.data).status.interruptions}
 
     async def starts(self) -> dict[tuple[str, str], int]:
         """How many pods each of its jobs can have had: one, and another for each that failed or was stopped."""
@@ -291,7 +295,12 @@ class Person:
         """The logs of all its jobs, and what its followers saw; how many lines that was."""
         lines = 0
         for job in self.jobs.values():
-            reader = LogFollower(self._connection, job, lambda job=job: self._stops(job))  # type: ignore[misc]
+            reader = LogFollower(
+                self._connection,
+                job,
+                lambda job=job: self._pod(job),  # type: ignore[misc]
+                lambda job=job: self._stops(job),  # type: ignore[misc]
+            )
             async with open_log(self._connection(), job.namespace, job.pod, LogOptions(offset=0)) as log:
                 async for piece in log.pieces:
                     reader.data += piece

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aliquot.core import Group, Neighbours, Snapshot, Task, TaskState
+from aliquot.core import Group, Neighbours, Snapshot, Task, TaskState, plan
+from aliquot.core.session import Session, changes
 from worlds import V100_MIB, World, cluster, gpus, quota, request
 from worlds.checks import settle
 
@@ -144,3 +145,40 @@ def test_one_of_three_waits_for_the_others() -> None:
     world = cluster([gpus(4, "n1")], {"a": quota(4)}).pending("gang", gpu=1, min_available=3)
     assert world.started() == {}
     assert world.codes("gang") == ["incomplete"]
+
+
+def test_who_is_of_no_project_holds_its_place() -> None:
+    """What runs in a namespace without a project is not given to others; nor by a session, when it comes and goes."""
+    world = cluster([gpus(2, "n1")], {"a": quota(2)}).running("lost", "n1", [0], "gone").pending("wide", gpu=2)
+    alone = replace(world.snapshot(), jobs=world.snapshot().jobs[1:])
+    assert world.started() == {}
+    assert list(plan(alone).binds)
+    session, before = Session(), alone
+    session.plan(before, world.policy, world.now)
+    for snapshot in (world.snapshot(), alone, world.snapshot()):
+        following = replace(snapshot, nodes=before.nodes, queues=before.queues, topologies=before.topologies)
+        decided = session.plan(following, world.policy, world.now, changed=changes(before, following))
+        assert decided == plan(following, world.policy, world.now)
+        before = following
+
+
+def test_who_is_left_alone_keeps_its_minimum() -> None:
+    """Two tasks that could each be spared are not both taken from a job that may lose only what is above."""
+    world = cluster([gpus(1, "n0"), gpus(1, "n1")], {"p": quota(1), "q": quota(0)})
+    world.job("elastic", "q", *(world.task(f"e-{n}", f"n{n}", [0]) for n in range(2)), min_available=1, started=0.0)
+    world.pending("gang", "p", gpu=0.5, count=3)
+    world.policy = replace(world.policy, restarts_per_hour=0)
+    assert len(world.plan().evictions) < 2
+
+
+def test_a_gang_at_its_minimum_goes_whole() -> None:
+    """One more task of it that waits does not make one of those that run a spare one."""
+    world = cluster([gpus(2, "n0"), gpus(2, "n1")], {"p": quota(0), "q": quota(0)})
+    held = [replace(world.task(f"g-{n}", f"n{n}", [0, 1]), request=request(2)) for n in range(2)]
+    world.job("gang", "p", *held, Task("g-2", request(2)), min_available=2, started=0.0)
+    for name in ("x", "y", "z"):
+        world.pending(name, "p", gpu=1)
+    world.pending("due", "q", gpu=1)
+    decided = world.plan()
+    assert {one.task for one in decided.evictions} == {"g-0", "g-1"}
+    assert "due" in {one.job for one in decided.reservations}

@@ -38,7 +38,7 @@ class World:
     nodes: list[Node] = field(default_factory=list)
     queues: list[Queue] = field(default_factory=list)
     jobs: list[Job] = field(default_factory=list)
-    policy: Policy = Policy(hold_after=None)  # noqa: RUF009  # frozen; room is kept only in tests about it
+    policy: Policy = field(default_factory=lambda: Policy(hold_after=None))  # room is kept only in tests about it
     now: float = 1000.0
     topologies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     claims: frozenset[str] | None = None

@@ -6,12 +6,13 @@ reservation, a stop its notice. Jobs that the reader may not see are not named.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from aliquot import units
 from aliquot.control.decisions import Decision
-from aliquot.control.risk import over_quota, protected_until
+from aliquot.control.risk import left_alone_until, over_quota, protected_until
 from aliquot.control.snapshot import job_name
 from aliquot.control.words import Spot, capital, listed, moment_fact, pod_facts, queue_words, stop_facts, where
 from aliquot.core import Eviction, Job, Refusal, Share, TaskState, Verdict
@@ -284,6 +285,19 @@ class _Teller:
         if until is not None and until > self._now:
             self._out.facts |= moment_fact("protectedUntil", until)
             self._out.say("risk", f"Its minimum run time protects it for another {span_text(until - self._now)}.")
+        self._left_alone(job)
+
+    def _left_alone(self, job: Job) -> None:
+        """What `restartsPerHour` does for it."""
+        until = left_alone_until(self._decision, job)
+        if until is None or until <= self._now:
+            return
+        if math.isinf(until):
+            self._out.say("risk", "Its scheduling policy lets nobody be stopped for others.")
+            return
+        self._out.facts |= moment_fact("leftAloneUntil", until)
+        often = "It was stopped as often in the last hour as the scheduling policy allows"
+        self._out.say("risk", f"{often}: it is left alone for another {span_text(until - self._now)}.")
 
     # ---------------------------------------------------------------- history
 

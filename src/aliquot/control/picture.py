@@ -80,7 +80,7 @@ class Picture:
         self._past: PastUse | None = None
         self._promised: dict[Key, Job] = {}  # jobs with a promise
         self.told: dict[str, None] = {}  # jobs whose status says why they wait
-        self.hasty: dict[str, None] = {}  # pods that came lately and that somebody waits for in front of a screen
+        self.hasty = False  # whether a pod came lately that somebody waits for in front of a screen
         self.evicted: dict[Key, Pod] = {}  # pods with a notice
         self._moves: dict[Key, Move] = {}  # workloads on their way to another place
         # What was decided a moment ago and the store's picture may not show yet: pod uid -> (node, shares).
@@ -215,7 +215,7 @@ class Picture:
         if new is not None and labels.EVICTED in new.metadata.annotations:
             self.evicted[key] = new
         if new is not None and old is None and not new.spec.node_name and not is_preemptible(new):
-            self.hasty[new.metadata.uid] = None
+            self.hasty = True
         if new is not None and takes_part(new):
             self._groups.setdefault((key[0], group_of(new)), {})[key[1]] = new
         if not only_saved(old, new):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from aliquot.control.decisions import Decision
-from aliquot.core import Job, Queue, Task, TaskState
+from aliquot.core import Job, Queue, Task, TaskState, rules
 from aliquot.core.model import DEFAULT_POOL
 
 
@@ -20,7 +20,7 @@ class Excess(NamedTuple):
 
 def over_quota(decision: Decision, job: Job) -> Excess | None:
     """The first queue that borrows, from the job's own upwards: then the job can be stopped for another project."""
-    pool = next((decision.pools.get(task.node, DEFAULT_POOL) for task in job.tasks if task.node), DEFAULT_POOL)
+    pool = _pool(decision, job)
     held = _held(decision, pool)
     for queue in _path(decision, job.queue):
         quota = queue.terms(pool).quota[0]
@@ -38,6 +38,16 @@ def protected_until(decision: Decision, job: Job) -> float | None:
         least.append(inherited)
     sure = min(least, default=0.0)
     return job.started + sure if job.started is not None and sure else None
+
+
+def left_alone_until(decision: Decision, job: Job) -> float | None:
+    """Nobody may stop it before: it was stopped as often of late as the policy of its pool allows."""
+    policy = decision.policies.get(_pool(decision, job), decision.policy)
+    return rules.protected_until(job.stops, policy.restarts_per_hour)
+
+
+def _pool(decision: Decision, job: Job) -> str:
+    return next((decision.pools.get(task.node, DEFAULT_POOL) for task in job.tasks if task.node), DEFAULT_POOL)
 
 
 def _path(decision: Decision, name: str) -> Iterator[Queue]:

@@ -113,7 +113,7 @@ class Scheduler:
 
     async def _apply(self, snapshot: Snapshot, decided: Plan) -> None:
         """Until somebody who waits in front of a screen comes: then the rest is decided anew, with them in it."""
-        self._picture.hasty.clear()
+        self._picture.hasty = False
         queues = {job.name: job.queue for job in snapshot.jobs} if decided.evictions else {}
         whole = await self._each(decided.evictions, lambda one: self._evict(one, queues))
         whole = whole and await self._each(decided.reservations, self._promise)

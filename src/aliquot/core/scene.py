@@ -35,6 +35,7 @@ class Kept:
         return [node.name for node, _ in self.places]
 
 
+_HOLDING = (TaskState.RUNNING, TaskState.RELEASING, TaskState.EVICTED)
 _GONE = (TaskState.SUCCEEDED, TaskState.FAILED)
 
 
@@ -56,6 +57,7 @@ class Scene:
         self.unready: dict[str, Refusal] = {}  # jobs that no place would help
         self.promised: dict[JobState, list[Member]] = {}  # who has a promise of an earlier plan
         self.kept: Kept | None = None
+        self.strangers: dict[str, None] = {}  # jobs of no project that hold something
         for job in snapshot.jobs:
             self.room.neighbours.watch(job.near)
             self.room.neighbours.watch(job.apart, refusing=True)
@@ -71,6 +73,7 @@ class Scene:
         for job in jobs:
             state = self.make(job)
             if state is None:
+                self._occupy(job)
                 continue
             queue = queues[job.queue]
             for member in state.members:
@@ -85,6 +88,15 @@ class Scene:
         self.room.open()
         self._sum(came)
         return came
+
+    def _occupy(self, job: Job) -> None:
+        """Somebody of no project shares nothing, waits for nothing and is stopped for nobody, but holds its place."""
+        for task in job.tasks:
+            node = self.room.by_name.get(task.node)
+            if node is not None and task.state in _HOLDING:
+                self.strangers[job.name] = None
+                for view in {id(view): view for view in (node.soon, node.now)}.values():
+                    node.take(view, task.request.cpu, task.request.memory, node.rows_of(task.shares))
 
     def make(self, job: Job) -> JobState | None:
         """A job and its tasks as they stand; nothing is counted yet. None for one whose queue does not exist."""

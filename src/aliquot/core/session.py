@@ -70,7 +70,7 @@ class Session:
             and all(
                 pool.scene.policy == policies.get(name, policy)
                 and pool.scene.policy.terminating_grace is None  # who is stuck is a matter of time
-                and all(job is None or pool.knows(job) for job in changed.values())
+                and all(pool.knows(name, job) for name, job in changed.items())
                 for name, pool in self._pools.items()
             )
         )
@@ -136,8 +136,15 @@ class _Pool:
         for job in scene.jobs:
             self._line_up(job)
 
-    def knows(self, job: Job) -> bool:
-        """Whether the rules about neighbours that a job brings are looked at already."""
+    def knows(self, name: str, job: Job | None) -> bool:
+        """Whether it can be changed here: the rules about neighbours that it brings are looked at already, and it is
+        and was of some project, or holds nothing."""
+        if name in self.scene.strangers:
+            return False
+        if job is None:
+            return True
+        if job.queue not in self.scene.tree.queues and any(task.node for task in job.tasks):
+            return False
         watched = self.scene.room.neighbours.watched
         return (job.near is None or job.near in watched) and (
             job.apart is None or self.scene.room.neighbours.refuses(job.apart)

@@ -74,11 +74,16 @@ class Solver:
     def _finish(self, mark: Mark, members: Sequence[Member]) -> list[Member] | None:
         """Spare whom we can, and see whether the whole is allowed."""
         job, room = self._rule.job, self._room
-        stopped = self._keep(job, [member for member in room.since(mark) if member.state == STOPPED])
-        self._move(stopped)
-        stopped = [member for member in stopped if member.state != RUNNING]
+        gone = self._keep(job, [member for member in room.since(mark) if member.state == STOPPED])
+        stayed = room.mark()
+        self._move(gone)
+        stopped = [member for member in gone if member.state != RUNNING]
         if not self._allowed(job, stopped):
-            return None
+            # Those who are moved still count for their queue: that may be too much for it, with the job.
+            room.undo(stayed)
+            stopped = [member for member in gone if member.state != RUNNING]
+            if not self._allowed(job, stopped):
+                return None
         if not stopped:  # nothing had to be done for it: it need not wait either
             room.undo(mark)
             return [] if self._placer.place(job, members) else None
@@ -90,6 +95,8 @@ class Solver:
             return False
         if self._most is not None and sum(member.amount[0] for member in stopped) > self._most:
             return False
+        if any(self._rule.protected(victim) and not _keeps_minimum(victim) for victim in by_job(stopped)):
+            return False  # each of them was above the minimum, but not all together
         return self._rule.fair(lost)
 
     def _exhaust(self, members: Sequence[Member]) -> list[Member] | None:
@@ -304,3 +311,7 @@ class Solver:
 
 def _deserving(members: Iterable[Member]) -> list[tuple[JobState, list[Member]]]:
     return sorted(by_job(members).items(), key=lambda item: item[0].order())
+
+
+def _keeps_minimum(job: JobState) -> bool:
+    return all(sum(member.state == RUNNING for member in one.members) >= one.least for one in job.sets)

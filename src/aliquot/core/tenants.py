@@ -124,7 +124,8 @@ def chunks(job: JobState, members: Sequence[Member]) -> list[Amount]:
     amounts = [member.home[2] for member in members if member.home is not None]
     if len(amounts) < 2 or job.present:  # what is left is its minimum: those who went were above it
         return amounts
-    spare = sum(max(len(one.members) - one.least, 0) for one in job.sets)
+    gone = set(members)  # all that ran: tasks of it that waited anyway are no part of what it loses
+    spare = sum(max(sum(member in gone for member in one.members) - one.least, 0) for one in job.sets)
     singles, rest = amounts[: min(spare, len(amounts))], amounts[min(spare, len(amounts)) :]
     return [*singles, (sum(a[0] for a in rest), sum(a[1] for a in rest), sum(a[2] for a in rest))] if rest else singles
 

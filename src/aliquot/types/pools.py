@@ -104,7 +104,7 @@ class SchedulingPolicySpec:
     terminating_grace: Duration | None = None
     """A pod that takes longer than this to stop is stuck: nothing is planned on its place; no bound unless given."""
     hold_after: Grace | None = None
-    """How long a workload waits before GPUs are kept for it as they come free; 10m unless given, -1 = never."""
+    """How long a workload waits before GPUs are kept for it as they come free; 10m unless given, 0 or -1 = never."""
     usage: PastUse = PastUse()
     """Fairness over time."""
     victims: Literal["least-disruption", "newest"] | None = None

@@ -134,6 +134,20 @@ def test_running_over_quota() -> None:
     ]
 
 
+def test_stopped_often() -> None:
+    """Who was stopped as often as the policy allows is told that it is left alone, and how long."""
+    world = cluster([gpus(4)], {"a": quota(1)})
+    world.running("runai-a/j", "n1", [0, 1], gpu=2, stops=(100.0, world.now - 570))
+    world.policy = replace(world.policy, restarts_per_hour=1)
+    answer = told(world, job(phase="Running"))
+    often = "It was stopped as often in the last hour as the scheduling policy allows"
+    assert lines(answer, "risk")[1:] == [f"{often}: it is left alone for another 50 minutes."]
+    assert answer["leftAloneUntil"] == "1970-01-01T01:07:10Z"
+    world.policy = replace(world.policy, restarts_per_hour=0)
+    rest = lines(told(world, job(phase="Running")), "risk")[1:]
+    assert rest == ["Its scheduling policy lets nobody be stopped for others."]
+
+
 def test_a_department_that_borrows() -> None:
     """A project within its quota gives back where its department has more than its own."""
     world = cluster([gpus(2)], {"department/d": quota(1), "a": quota(2, parent="department/d")})

@@ -51,15 +51,25 @@ def test_only_as_much_as_it_needs() -> None:
 
 def test_not_beyond_what_is_due() -> None:
     """Who asks for more than its fair share has no right to keep others away."""
-    world = waiting(700, own=1)
-    world.running("y", "n0", [1], "a").jobs.sort(key=lambda job: job.name)
-    world.nodes.append(gpus(1, "n9"))
+    world = cluster([gpus(2, "n0"), gpus(1, "n9")], {"a": quota(1), "b": quota(2)}, policy=PATIENT)
+    world.running("x", "n0", [0], "b").running("y", "n9", [0], "a").pending("more", "b", gpu=2, created=world.now)
+    world.pending("large", gpu=2, created=world.now - 700).pending("small", gpu=1, created=world.now - 1)
     assert "small" in world.started()
 
 
 def test_not_where_it_can_never_be() -> None:
     """Interactive work may stay for ever: its device is not waited for."""
     assert "small" in waiting(700, preemptible=False).started()
+
+
+def test_not_where_one_does_not_leave() -> None:
+    """A pod that should have stopped long ago may never do."""
+    world = waiting(700, state=TaskState.RELEASING)
+    (task,) = world.jobs[0].tasks
+    world.jobs[0] = replace(world.jobs[0], tasks=(replace(task, releasing_since=0.0),))
+    assert "small" not in world.started()
+    world.policy = replace(PATIENT, terminating_grace=60)
+    assert "small" in world.started()
 
 
 def test_never_by_the_policy() -> None:
