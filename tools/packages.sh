@@ -3,7 +3,7 @@
 set -eu
 missing=
 # program:package
-for pair in tmux:tmux curl:curl openssl:openssl; do
+for pair in tmux:tmux curl:curl openssl:openssl podman:podman; do
   command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair#*:}"
 done
 [ -n "$missing" ] || exit 0

@@ -113,7 +113,8 @@ void reconcile(int index, bool now) {
     __atomic_store_n(&dirty, 0, __ATOMIC_RELAXED);
     if (calm && ask(index, &bytes) && before == changes && !under_way) {
         uint64_t tracked = ledger_own(index, &overhead, &soft);
-        ledger_overhead(index, bytes > tracked ? bytes - tracked : 0, soft > 0);
+        if (config_driver_keeps()) ledger_overhead(index, bytes, false); /* managed memory comes on top of what it counts */
+        else ledger_overhead(index, bytes > tracked ? bytes - tracked : 0, soft > 0);
     } else if (!calm) {
         __atomic_store_n(&dirty, 1, __ATOMIC_RELAXED);
     }
@@ -146,7 +147,8 @@ static bool charge_or_check(int index, uint64_t bytes, bool soft, bool keep) {
     struct allowance allowed;
     if (!device_allowance(index, &allowed)) return false;
     uint64_t age = now_ns() - __atomic_load_n(&known[index].asked, __ATOMIC_RELAXED);
-    if (__atomic_load_n(&dirty, __ATOMIC_RELAXED) || age > TRUST_FOR_NS) reconcile(index, true);
+    bool unseen = config_driver_keeps(); /* no other call tells us anything */
+    if (unseen || __atomic_load_n(&dirty, __ATOMIC_RELAXED) || age > TRUST_FOR_NS) reconcile(index, true);
     if (try_charge(index, bytes, soft, keep, allowed.limit)) return true;
     ledger_reap();
     reconcile(index, true);

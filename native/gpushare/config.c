@@ -23,6 +23,7 @@
 
 struct config {
     enum mode mode;
+    bool driver_keeps;
     char tenant[64];
     int count;
     struct allowance gpu[MAX_DEVICES];
@@ -84,6 +85,11 @@ static bool read_mode(const char *word, enum mode *mode) {
     return false;
 }
 
+static bool read_keeper(const char *word, bool *driver) {
+    *driver = strcmp(word, "driver") == 0;
+    return *driver || strcmp(word, "library") == 0;
+}
+
 static bool read_tenant(const char *word, char tenant[64]) {
     size_t n = strlen(word);
     if (n < 1 || n > 63 || strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:-") != n)
@@ -127,6 +133,7 @@ static const char *parse(char *text, struct config *to) {
         if (strcmp(line, "end") == 0) return strtok_r(NULL, "\n", &state) ? "goes on after end" : to->tenant[0] ? NULL : "names no tenant";
         if (strncmp(line, "tenant ", 7) == 0) good = read_tenant(line + 7, to->tenant);
         else if (strncmp(line, "mode ", 5) == 0) good = read_mode(line + 5, &to->mode);
+        else if (strncmp(line, "keeper ", 7) == 0) good = read_keeper(line + 7, &to->driver_keeps);
         else if (strncmp(line, "gpu ", 4) == 0) good = read_gpu(line + 4, to);
         if (!good) return "has a line that is not understood";
     }
@@ -210,6 +217,7 @@ bool config_allowance(const uint8_t uuid[16], struct allowance *out) {
 }
 
 enum mode config_mode(void) { return config.mode; }
+bool config_driver_keeps(void) { return config.driver_keeps; }
 const char *config_tenant(void) { return config.tenant; }
 const char *config_ledger(void) { return ledger_path; }
 bool config_development(void) { return from_environment; }

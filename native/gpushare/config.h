@@ -16,6 +16,7 @@ struct allowance {
 
 void config_load(void);  /* once, at load; afterwards the limits follow the file by themselves */
 enum mode config_mode(void);
+bool config_driver_keeps(void); /* the driver limits memory itself, all but the managed kind */
 const char *config_tenant(void);
 const char *config_ledger(void);
 bool config_development(void); /* the environment decides: files may be made when missing */

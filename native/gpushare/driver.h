@@ -66,20 +66,24 @@ typedef struct { /* CUDA_MEM_ALLOC_NODE_PARAMS */
     size_t bytesize;
     CUdeviceptr dptr;
 } CUallocNode;
+_Static_assert(sizeof(CUpoolProps) == 88 && offsetof(CUpoolProps, location) == 8, "CUmemPoolProps");
+_Static_assert(sizeof(CUallocNode) == 120 && offsetof(CUallocNode, dptr) == 112, "CUDA_MEM_ALLOC_NODE_PARAMS");
 _Static_assert(offsetof(CUallocNode, bytesize) == 104, "CUDA_MEM_ALLOC_NODE_PARAMS.bytesize");
 
-enum { CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10 };
+enum { CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10, CU_GRAPH_AUTO_FREE = 1 };
 typedef struct { /* CUgraphNodeParams */
     int type;
     int reserved0[3];
     union { int64_t reserved1[29]; CUallocNode alloc; } u;
     int64_t reserved2;
 } CUnodeParams;
+_Static_assert(sizeof(CUnodeParams) == 256 && offsetof(CUnodeParams, u) == 16, "CUgraphNodeParams");
 
 typedef struct { size_t width, height; int format; unsigned channels; } CUarrayDesc;
 typedef struct { size_t width, height, depth; int format; unsigned channels, flags; } CUarray3dDesc;
 typedef struct { unsigned width, height; int format; unsigned channels; } CUarrayDescV1;
 typedef struct { unsigned width, height, depth; int format; unsigned channels, flags; } CUarray3dDescV1;
+_Static_assert(sizeof(CUarrayDesc) == 24 && sizeof(CUarray3dDesc) == 40, "CUDA_ARRAY_DESCRIPTOR");
 enum { CU_ARRAY_LAYERED = 1, CU_ARRAY_CUBEMAP = 4, CU_ARRAY_SPARSE = 0x40, CU_ARRAY_DEFERRED = 0x80 };
 
 enum { CU_LIMIT_STACK_SIZE = 0, CU_LIMIT_MALLOC_HEAP_SIZE = 2 };
@@ -203,5 +207,8 @@ CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device);
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device);
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value);
 CUresult cuDeviceGetGraphMemAttribute(CUdevice device, int attribute, void *value);
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count);
+CUresult cuGraphNodeGetType(CUgraphNode node, int *type);
+CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUallocNode *params);
 
 #endif

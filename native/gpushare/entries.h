@@ -48,7 +48,8 @@
 #define DRIVER_HELPERS(X) \
     X(cuCtxGetDevice) X(cuCtxGetCurrent) X(cuDeviceGetUuid) X(cuDeviceGetUuid_v2) X(cuDeviceGetAttribute) \
     X(cuDevicePrimaryCtxGetState) X(cuCtxGetLimit) X(cuStreamIsCapturing) X(cuStreamIsCapturing_ptsz) \
-    X(cuDeviceGetMemPool) X(cuDeviceGetDefaultMemPool) X(cuMemPoolGetAttribute) X(cuDeviceGetGraphMemAttribute)
+    X(cuDeviceGetMemPool) X(cuDeviceGetDefaultMemPool) X(cuMemPoolGetAttribute) X(cuDeviceGetGraphMemAttribute) \
+    X(cuGraphGetNodes) X(cuGraphNodeGetType) X(cuGraphMemAllocNodeGetParams)
 #define NVML_HELPERS(X) X(nvmlInit_v2) X(nvmlDeviceGetUUID) X(nvmlDeviceGetHandleByUUID)
 
 #define DRIVER_ENTRIES(X) MEMORY_ENTRIES(X) COMPUTE_ENTRIES(X)

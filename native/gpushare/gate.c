@@ -18,11 +18,14 @@
 #include "log.h"
 #include "robust.h"
 
-static struct { struct gate *gate; int me, tried; } gates[MAX_DEVICES];
+static struct {
+    struct gate *gate;
+    int me, tried;
+    uint32_t counted;          /* see lease.h */
+    unsigned launched, window; /* since the last drain, and how many may be (rule 5) */
+} gates[MAX_DEVICES];
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 static int captures;       /* streams of this process under capture */
-static unsigned launched;  /* since the last drain */
-static unsigned window = 64;
 
 /* --- the file ------------------------------------------------------------------------------------------------------- */
 
@@ -51,17 +54,21 @@ static struct gate *map_gate(const uint8_t uuid[16]) {
 static bool lock(struct gate *g) { return robust_lock(&g->mutex) != BROKEN; } /* every field is valid at any moment */
 static void unlock(struct gate *g) { pthread_mutex_unlock(&g->mutex); }
 
-static void join(int index) {
+static int take_place(struct gate *g, int index) {
     struct allowance allowed;
+    if (!device_allowance(index, &allowed)) return -1;
+    return lease_join(g, config_tenant(), allowed.weight, config_mode() == MODE_STRICT, now_ns());
+}
+
+static void join(int index) {
     CUuuid uuid;
     static int said;
-    gates[index].me = -1;
-    if (!device_allowance(index, &allowed)) return;
+    gates[index].me = -1, gates[index].window = 64;
     __typeof__(&cuDeviceGetUuid) get = REAL(cuDeviceGetUuid_v2) ? REAL(cuDeviceGetUuid_v2) : REAL(cuDeviceGetUuid);
     if (!get || get(&uuid, device_cuda(index))) return;
     struct gate *g = map_gate(uuid.bytes);
     if (g && lock(g)) {
-        gates[index].me = lease_join(g, config_tenant(), allowed.weight, config_mode() == MODE_STRICT, now_ns());
+        gates[index].me = take_place(g, index);
         unlock(g);
     }
     if (gates[index].me < 0) say_once(&said, "no lease gate for this GPU; its time is shared by the driver");
@@ -98,43 +105,68 @@ static void doze(struct gate *g, int me, uint32_t value) {
     syscall(SYS_futex, &g->tenant[me].futex, FUTEX_WAIT, value, &half_ms, NULL, 0);
 }
 
-static void drain(struct gate *g, int me, bool hand_over) {
-    uint64_t before = now_ns();
-    __atomic_add_fetch(&g->tenant[me].waits_for_work, 1, __ATOMIC_RELAXED);
-    if (REAL(cuCtxSynchronize)) CALL(cuCtxSynchronize);
-    __atomic_sub_fetch(&g->tenant[me].waits_for_work, 1, __ATOMIC_RELAXED);
-    uint64_t now = now_ns(), took = now - before;
-    unsigned size = __atomic_load_n(&window, __ATOMIC_RELAXED); /* rule 5 */
+/* Everything we queued has run, unless a launch came in meanwhile. A wait for one stream counts as one for all: asking
+ * for more would cost programs with one stream, which most are, a pause at every hand-over. */
+static void emptied(int index, unsigned before) {
+    struct tenant *t = &gates[index].gate->tenant[gates[index].me];
+    if (!__atomic_compare_exchange_n(&gates[index].launched, &before, 0, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return;
+    lease_emptied(t, &gates[index].counted);
+    if (__atomic_load_n(&t->handing, __ATOMIC_RELAXED)) wake(gates[index].gate, gates[index].me); /* a sister waits for us */
+}
+
+static void fit_window(int index, uint64_t took) { /* rule 5 */
+    unsigned size = __atomic_load_n(&gates[index].window, __ATOMIC_RELAXED);
     if (took > QUANTUM_NS / 2 && size > 1) size /= 2;
     else if (took < QUANTUM_NS / 4 && size < 65536) size *= 2;
-    __atomic_store_n(&window, size, __ATOMIC_RELAXED);
-    __atomic_store_n(&launched, 0, __ATOMIC_RELAXED);
-    __atomic_store_n(&g->tenant[me].active, now, __ATOMIC_RELAXED);
-    if (!hand_over || !lock(g)) return;
-    lease_drained(g, me, now_ns());
+    __atomic_store_n(&gates[index].window, size, __ATOMIC_RELAXED);
+}
+
+static void drain(int index) {
+    struct tenant *t = &gates[index].gate->tenant[gates[index].me];
+    unsigned queued = __atomic_load_n(&gates[index].launched, __ATOMIC_RELAXED);
+    uint64_t before = now_ns();
+    lease_wait_begins(t);
+    if (REAL(cuCtxSynchronize)) CALL(cuCtxSynchronize);
+    uint64_t now = now_ns();
+    lease_wait_ends(t, now);
+    if (queued) fit_window(index, now - before); /* an empty queue says nothing about its depth */
+    emptied(index, queued);
+}
+
+/* False: processes of our own tenant still have work on the card. */
+static bool hand_over(struct gate *g, int me) {
+    if (!lock(g)) return true;
+    bool done = lease_drained(g, me, now_ns());
     int holder = (int)g->holder - 1;
     unlock(g);
     if (holder >= 0 && holder != me) wake(g, holder);
+    return done;
 }
 
-static bool somebody_waits(const struct gate *g, int me) {
-    for (int i = 0; i < GATE_TENANTS; i++)
-        if (i != me && __atomic_load_n(&g->tenant[i].waiting, __ATOMIC_RELAXED)) return true;
-    return false;
+/* Where many tenants come and go, one that was away long has lost its place to another. */
+static int own_place(struct gate *g, int index) {
+    int me = __atomic_load_n(&gates[index].me, __ATOMIC_RELAXED);
+    if (strncmp(g->tenant[me].name, config_tenant(), sizeof g->tenant[me].name) == 0) return me;
+    int found = take_place(g, index);
+    if (found >= 0) __atomic_store_n(&gates[index].me, found, __ATOMIC_RELAXED);
+    return found;
 }
 
-static void wait_for_turn(struct gate *g, int me) {
-    bool waiting = false;
+static void wait_for_turn(int index) {
+    struct gate *g = gates[index].gate;
     for (;;) {
         uint64_t until = 0;
-        uint32_t value = __atomic_load_n(&g->tenant[me].futex, __ATOMIC_ACQUIRE);
         if (!lock(g)) return;
+        int me = own_place(g, index);
+        if (me < 0) return unlock(g);
         enum turn turn = lease_ask(g, me, now_ns(), &until);
-        bool want = turn == WAIT;
-        if (want != waiting) g->tenant[me].waiting += want ? 1u : g->tenant[me].waiting ? -1u : 0u, waiting = want;
+        uint32_t value = __atomic_load_n(&g->tenant[me].futex, __ATOMIC_ACQUIRE);
         unlock(g);
         if (turn == GO) return;
-        if (turn == DRAIN) drain(g, me, true);
+        if (turn == DRAIN) {
+            drain(index);
+            if (!hand_over(g, me)) turn = WAIT;
+        }
         if (turn == WAIT) doze(g, me, value);
         if (turn == SLEEP) {
             uint64_t now = now_ns(), rest = until > now ? until - now : 0;
@@ -150,20 +182,20 @@ void gate_launch(CUstream stream, bool per_thread) {
     int index = current_gate();
     if (index < 0) return;
     struct gate *g = gates[index].gate;
-    int me = gates[index].me;
+    struct tenant *t = &g->tenant[gates[index].me];
     uint64_t now = now_ns();
-    if (__atomic_load_n(&g->holder, __ATOMIC_RELAXED) == (uint32_t)me + 1 && now < __atomic_load_n(&g->end, __ATOMIC_RELAXED))
-        __atomic_store_n(&g->tenant[me].active, now, __ATOMIC_RELAXED);
-    else
-        wait_for_turn(g, me);
-    unsigned depth = __atomic_add_fetch(&launched, 1, __ATOMIC_RELAXED);
-    if (depth >= __atomic_load_n(&window, __ATOMIC_RELAXED) && (g->tenant[me].strict || somebody_waits(g, me))) drain(g, me, false);
+    bool holds = __atomic_load_n(&g->holder, __ATOMIC_RELAXED) == (uint32_t)gates[index].me + 1;
+    if (holds && now < __atomic_load_n(&g->end, __ATOMIC_RELAXED)) __atomic_store_n(&t->active, now, __ATOMIC_RELAXED);
+    else wait_for_turn(index);
+    unsigned depth = __atomic_add_fetch(&gates[index].launched, 1, __ATOMIC_RELAXED);
+    lease_launched(t, &gates[index].counted);
+    if (depth >= __atomic_load_n(&gates[index].window, __ATOMIC_RELAXED) && (t->strict || lease_crowded(g, gates[index].me, now))) drain(index);
 }
 
 void gate_forked(void) {
     pthread_mutex_init(&opening, NULL);
     memset(gates, 0, sizeof gates);
-    captures = 0, launched = 0;
+    captures = 0;
 }
 
 /* --- the entry points -------------------------------------------------------------------------------------------------- */
@@ -188,25 +220,26 @@ EXPORT CUresult cuLaunchGrid(CUfunction f, int w, int h) { LAUNCH(cuLaunchGrid, 
 EXPORT CUresult cuLaunchGridAsync(CUfunction f, int w, int h, CUstream stream) { LAUNCH(cuLaunchGridAsync, stream, f, w, h, stream); }
 
 /* Inside a synchronise call a tenant is busy, though it launches nothing. */
-static int wait_begins(void) {
+static int wait_begins(unsigned *queued) {
     int index = current_gate();
-    if (index >= 0) __atomic_add_fetch(&gates[index].gate->tenant[gates[index].me].waits_for_work, 1, __ATOMIC_RELAXED);
+    if (index < 0) return index;
+    *queued = __atomic_load_n(&gates[index].launched, __ATOMIC_RELAXED);
+    lease_wait_begins(&gates[index].gate->tenant[gates[index].me]);
     return index;
 }
 
-static void wait_ends(int index) {
+static void wait_ends(int index, unsigned queued) {
     if (index < 0) return;
-    struct tenant *t = &gates[index].gate->tenant[gates[index].me];
-    __atomic_store_n(&t->active, now_ns(), __ATOMIC_RELAXED);
-    __atomic_sub_fetch(&t->waits_for_work, 1, __ATOMIC_RELAXED);
-    __atomic_store_n(&launched, 0, __ATOMIC_RELAXED);
+    lease_wait_ends(&gates[index].gate->tenant[gates[index].me], now_ns());
+    emptied(index, queued);
 }
 
 #define WAITING(name, ...)                         \
     PASS_THROUGH(name, ##__VA_ARGS__);             \
-    int index = wait_begins();                     \
+    unsigned queued = 0;                           \
+    int index = wait_begins(&queued);              \
     CUresult result = CALL(name, ##__VA_ARGS__);   \
-    wait_ends(index);                              \
+    wait_ends(index, queued);                      \
     return result
 
 EXPORT CUresult cuCtxSynchronize(void) { WAITING(cuCtxSynchronize); }

@@ -20,9 +20,12 @@ struct tenant {
     uint64_t active;   /* last launch or end of a wait, monotonic */
     uint64_t period;   /* strict: when the current period began */
     uint64_t spent;    /* strict: nanoseconds used of it, overrun carried over */
-    uint32_t waiting;  /* processes that wait for the lease */
-    int32_t waits_for_work; /* threads inside a synchronise call */
-    uint32_t futex, unused[5];
+    uint64_t asked;    /* last time one of its processes asked in vain; 0: none waits. A time, for a count outlives the killed */
+    uint64_t handing;  /* since when it wants to hand the lease over; 0: it does not */
+    uint32_t waits_for_work; /* threads inside a synchronise call */
+    uint32_t futex;    /* leases it was given so far */
+    uint32_t queued;   /* of its processes, those that launched under this lease and have not waited for it since */
+    uint32_t unused[3];
 };
 struct gate {
     uint32_t magic, version, size, ready;
@@ -33,7 +36,7 @@ struct gate {
     char space2[152];
     struct tenant tenant[GATE_TENANTS];
 };
-_Static_assert(sizeof(struct tenant) == 144 && offsetof(struct gate, tenant) == 256, "gate layout");
+_Static_assert(sizeof(struct tenant) == 152 && offsetof(struct gate, tenant) == 256, "gate layout");
 _Static_assert(sizeof(struct gate) <= GATE_BYTES, "gate size");
 
 void gate_launch(CUstream stream, bool per_thread); /* returns when this process may launch */

@@ -30,8 +30,21 @@ static const struct hook { const char *name; void *ours; enum entry entry; enum 
 };
 enum { HOOKS = sizeof hooks / sizeof *hooks };
 
+/* Where the driver keeps the limit, only what it does not count is ours. */
+static bool watched(const struct hook *h) {
+    static const char *const all[] = {"cuGetProcAddress", "cuMemAllocManaged", "cuMemFree"};
+    for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
+        if (strncmp(h->name, all[i], strlen(all[i])) == 0) return true;
+    return false;
+}
+
 /* In timesharing a launch goes through the driver's own pointer, so it costs nothing. */
-static bool wanted(const struct hook *h) { return h->group != COMPUTE || config_mode() != MODE_TIMESHARING; }
+static bool wanted(const struct hook *h) {
+    bool leased = config_mode() != MODE_TIMESHARING;
+    if (h->group == COMPUTE) return leased;
+    if (!config_driver_keeps()) return true;
+    return watched(h) || (leased && (h->entry == E_cuGraphLaunch || h->entry == E_cuGraphLaunch_ptsz));
+}
 
 static const struct hook *by_name(const char *name) {
     for (int i = 0; i < HOOKS; i++)
@@ -86,6 +99,7 @@ static size_t stem(const char *name) {
 
 static bool could_allocate(const char *name) {
     size_t n = stem(name);
+    if (config_driver_keeps()) return false; /* it counts its own newer functions */
     for (int i = 0; i < HOOKS; i++)
         if (hooks[i].group == MEMORY && stem(hooks[i].name) == n && strncmp(hooks[i].name, name, n) == 0) return true;
     return false;
@@ -138,6 +152,7 @@ static void forked(void) {
 __attribute__((constructor)) static void loaded(void) {
     real_prepare();
     config_load();
+    for (int i = 0; i < HOOKS; i++) untouched[hooks[i].entry] = !wanted(&hooks[i]);
     pthread_atfork(NULL, NULL, forked);
 }
 

@@ -4,20 +4,33 @@
 
 #include <string.h>
 
-static bool active(const struct tenant *t, uint64_t now) { return t->name[0] && (t->waiting || t->active + INACTIVE_NS > now); }
+static bool waits(const struct tenant *t, uint64_t now) {
+    uint64_t asked = __atomic_load_n(&t->asked, __ATOMIC_RELAXED);
+    return asked && now < asked + STUCK_NS;
+}
 
-static bool others_wait(const struct gate *g, int me) {
+static bool active(const struct tenant *t, uint64_t now) { return t->name[0] && (waits(t, now) || t->active + INACTIVE_NS > now); }
+
+static bool others_wait(const struct gate *g, int me, uint64_t now) {
     for (int i = 0; i < GATE_TENANTS; i++)
-        if (i != me && g->tenant[i].name[0] && g->tenant[i].waiting) return true;
+        if (i != me && waits(&g->tenant[i], now)) return true;
+    return false;
+}
+
+/* Rule 5. Who was here a moment ago may want the lease in a moment, and would then wait for all that we queued until
+ * then; longer ago than for rule 3, because it may be inside a long wait for its own work. */
+bool lease_crowded(const struct gate *g, int me, uint64_t now) {
+    for (int i = 0; i < GATE_TENANTS; i++)
+        if (i != me && (waits(&g->tenant[i], now) || __atomic_load_n(&g->tenant[i].active, __ATOMIC_RELAXED) + CROWDED_NS > now)) return true;
     return false;
 }
 
 /* The waiting tenant, or `me`, with the least virtual time; -1 when nobody waits. */
-static int next(const struct gate *g, int me) {
+static int next(const struct gate *g, int me, uint64_t now) {
     int best = me;
     for (int i = 0; i < GATE_TENANTS; i++) {
         const struct tenant *t = &g->tenant[i];
-        if (i == me || !t->name[0] || !t->waiting) continue;
+        if (i == me || !waits(t, now)) continue;
         if (best < 0 || t->vtime < g->tenant[best].vtime) best = i;
     }
     return best;
@@ -38,7 +51,7 @@ static void bill(struct tenant *t, uint64_t start, uint64_t end) {
     if (end <= start) return;
     t->held += end - start;
     t->spent += end - start;
-    t->vtime += (end - start) * 1000 / t->weight;
+    t->vtime += (end - start) * 1000 / (t->weight ? t->weight : 1); /* the file is every tenant's to write */
 }
 
 static uint64_t budget(const struct tenant *t) { return (uint64_t)PERIOD_NS * t->weight / 1000; }
@@ -59,7 +72,8 @@ static void hold(struct gate *g, int who, uint64_t now) {
         if (left < quantum) quantum = left;
     }
     g->holder = (uint32_t)who + 1, g->start = now, g->end = now + quantum;
-    t->active = now;
+    t->active = now, t->handing = 0;
+    __atomic_store_n(&t->queued, 0, __ATOMIC_RELAXED);  /* the dead, too, are counted afresh */
     __atomic_add_fetch(&t->futex, 1, __ATOMIC_RELEASE); /* the caller wakes it */
 }
 
@@ -68,42 +82,54 @@ static void revoke(struct gate *g, uint64_t now) {
     if (!g->holder || g->holder > GATE_TENANTS) { g->holder = 0; return; }
     struct tenant *t = &g->tenant[g->holder - 1];
     uint64_t last = t->active > g->start ? t->active : g->start;
-    bool idle = now > last && now - last > IDLE_NS && t->waits_for_work <= 0;
+    bool idle = now > last && now - last > IDLE_NS && !__atomic_load_n(&t->waits_for_work, __ATOMIC_RELAXED);
     bool stuck = now > g->end && now - g->end > STUCK_NS && now > last && now - last > STUCK_NS;
     if (!idle && !stuck) return;
     bill(t, g->start, idle ? last : now);
-    if (stuck) t->waits_for_work = 0, t->waiting = 0; /* counters of the dead */
-    g->holder = 0;
+    if (stuck) __atomic_store_n(&t->waits_for_work, 0, __ATOMIC_RELAXED); /* a count of the dead */
+    g->holder = 0, t->handing = 0;
 }
 
-enum turn lease_ask(struct gate *g, int me, uint64_t now, uint64_t *until) {
+static enum turn answer(struct gate *g, int me, uint64_t now, uint64_t *until) {
     struct tenant *t = &g->tenant[me];
-    revoke(g, now); /* also from ourselves: time we did nothing in is not billed */
-    arrive(g, me, now);
     if (t->strict) {
         turn_period(t, now);
         if (g->holder != (uint32_t)me + 1 && t->spent >= budget(t)) return *until = t->period + PERIOD_NS, SLEEP;
     }
-    if (!g->holder && next(g, me) == me) hold(g, me, now);
+    if (!g->holder && next(g, me, now) == me) hold(g, me, now);
     if (g->holder != (uint32_t)me + 1) return WAIT;
     t->active = now;
     if (now < g->end) return GO;
-    if (t->strict || others_wait(g, me)) return DRAIN;
-    g->start = now, g->end = now + QUANTUM_NS; /* rule 2: nobody waits, so it costs nothing */
+    if (t->strict || others_wait(g, me, now)) return DRAIN;
+    g->start = now, g->end = now + QUANTUM_NS, t->handing = 0; /* rule 2: nobody waits, so it costs nothing */
     return GO;
 }
 
-void lease_drained(struct gate *g, int me, uint64_t now) {
+enum turn lease_ask(struct gate *g, int me, uint64_t now, uint64_t *until) {
+    revoke(g, now); /* also from ourselves: time we did nothing in is not billed */
+    arrive(g, me, now);
+    enum turn turn = answer(g, me, now, until);
+    __atomic_store_n(&g->tenant[me].asked, turn == WAIT ? now : 0, __ATOMIC_RELAXED);
+    return turn;
+}
+
+/* What other processes of the tenant have queued would run under the next tenant's lease, so the last of them to drain
+ * hands over. One that is dead, or busy elsewhere, is waited for no longer than its queue can last. */
+bool lease_drained(struct gate *g, int me, uint64_t now) {
     struct tenant *t = &g->tenant[me];
-    if (g->holder != (uint32_t)me + 1) return;
+    if (g->holder != (uint32_t)me + 1) return true;
     t->active = now;
+    if (!t->handing) t->handing = now;
+    if (__atomic_load_n(&t->queued, __ATOMIC_RELAXED) && now < t->handing + HAND_OVER_NS) return false;
     bill(t, g->start, now);
     g->start = now;
     turn_period(t, now);
     bool over = t->strict && t->spent >= budget(t);
-    int heir = next(g, over ? -1 : me);
+    int heir = next(g, over ? -1 : me, now);
+    t->handing = 0;
     if (heir < 0) g->holder = 0;
     else hold(g, heir, now);
+    return true;
 }
 
 int lease_join(struct gate *g, const char *name, uint32_t weight, bool strict, uint64_t now) {
@@ -123,4 +149,29 @@ int lease_join(struct gate *g, const char *name, uint32_t weight, bool strict, u
     }
     g->tenant[found].weight = weight ? weight : 1, g->tenant[found].strict = strict;
     return found;
+}
+
+/* --- without the lock -------------------------------------------------------------------------------------------------- */
+
+static void less_one(uint32_t *at) { /* never below none: it may have been set to none meanwhile */
+    uint32_t n = __atomic_load_n(at, __ATOMIC_RELAXED);
+    while (n && !__atomic_compare_exchange_n(at, &n, n - 1, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+}
+
+void lease_launched(struct tenant *t, uint32_t *counted) {
+    uint32_t lease = __atomic_load_n(&t->futex, __ATOMIC_RELAXED);
+    if (__atomic_load_n(counted, __ATOMIC_RELAXED) == lease) return; /* the usual case */
+    if (__atomic_exchange_n(counted, lease, __ATOMIC_RELAXED) != lease) __atomic_add_fetch(&t->queued, 1, __ATOMIC_RELAXED);
+}
+
+void lease_emptied(struct tenant *t, uint32_t *counted) {
+    uint32_t lease = __atomic_exchange_n(counted, 0, __ATOMIC_RELAXED);
+    if (lease && lease == __atomic_load_n(&t->futex, __ATOMIC_RELAXED)) less_one(&t->queued);
+}
+
+void lease_wait_begins(struct tenant *t) { __atomic_add_fetch(&t->waits_for_work, 1, __ATOMIC_RELAXED); }
+
+void lease_wait_ends(struct tenant *t, uint64_t now) {
+    __atomic_store_n(&t->active, now, __ATOMIC_RELAXED);
+    less_one(&t->waits_for_work);
 }

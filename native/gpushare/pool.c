@@ -95,18 +95,33 @@ void pools_drop(int index) {
     leave();
 }
 
-/* Room for what a graph will surely take; settled to what it took after the launch. */
-bool graph_charge(int index, uint64_t bytes) {
-    CUdevice cuda = device_cuda(index);
-    uint64_t reserved = 0, used = 0;
-    if (cuda < 0 || !REAL(cuDeviceGetGraphMemAttribute)) return true;
+static uint64_t graph_attribute(int index, int which) {
+    uint64_t value = 0;
+    if (device_cuda(index) >= 0 && REAL(cuDeviceGetGraphMemAttribute)) CALL(cuDeviceGetGraphMemAttribute, device_cuda(index), which, &value);
+    return value;
+}
+
+static uint64_t graph_growth(int index, uint64_t bytes) {
+    uint64_t wanted = graph_attribute(index, CU_GRAPH_MEM_USED) + bytes, reserved = graph_attribute(index, CU_GRAPH_MEM_RESERVED);
+    return wanted > reserved ? wanted - reserved : 0;
+}
+
+bool graph_fits(int index, uint64_t bytes) { return bytes < UINT64_MAX / 2 && room_for(index, graph_growth(index, bytes)); }
+
+/* Settled to what it took after the launch. Making room may have given up the very memory the graph was to use again:
+ * then it needs more than was asked for, and is asked again. */
+bool graph_charge(int index, uint64_t bytes, bool has_it) {
+    bool good = false;
     enter();
-    settle_graphs(index);
-    CALL(cuDeviceGetGraphMemAttribute, cuda, CU_GRAPH_MEM_RESERVED, &reserved);
-    CALL(cuDeviceGetGraphMemAttribute, cuda, CU_GRAPH_MEM_USED, &used);
-    uint64_t ahead = used + bytes > reserved ? round_up(used + bytes - reserved, step) : 0;
-    bool good = !ahead || charge(index, ahead, false);
-    if (good) graph_charged[index] += ahead;
+    for (int tries = 0; tries < 3 && !good; tries++) {
+        settle_graphs(index);
+        uint64_t used = graph_attribute(index, CU_GRAPH_MEM_USED), reserved = graph_charged[index];
+        uint64_t ahead = round_up(graph_growth(index, !has_it ? bytes : bytes > used ? bytes - used : 0), step);
+        if (ahead && !charge(index, ahead, false)) break;
+        good = graph_charged[index] == reserved;
+        if (good) graph_charged[index] += ahead;
+        else refund(index, ahead, false);
+    }
     leave();
     return good;
 }
@@ -168,8 +183,8 @@ static CUresult allocate(enum entry entry, CUdeviceptr *pointer, size_t bytes, C
     int device = current_device();
     if (!pointer) return CUDA_ERROR_INVALID_VALUE;
     if (capturing(stream, per_thread)) { /* becomes a graph node: nothing is taken before a launch */
-        if (!room_for(device, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
         graph_memory_used();
+        if (!graph_fits(device, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
         return take(entry, pointer, bytes, pool, stream);
     }
     CUdevice cuda;

@@ -11,6 +11,7 @@ void pools_drop(int index);   /* their device's last context is gone */
 void pools_forked(void);
 void graph_memory_used(void); /* from now on a graph launch may take memory */
 int graphs_allocate(void);
-bool graph_charge(int index, uint64_t bytes); /* before a launch that takes at least so much */
+bool graph_fits(int index, uint64_t bytes);   /* is there room for one more node of so much? */
+bool graph_charge(int index, uint64_t bytes, bool has_it); /* before a launch that needs so much, or may have it already */
 
 #endif

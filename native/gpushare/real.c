@@ -11,6 +11,7 @@
 
 void *real_functions[ENTRIES];
 dlsym_function gpushare_real_dlsym;
+bool untouched[ENTRIES];
 __thread int inside;
 
 static const char *const names[ENTRIES] = {

@@ -17,20 +17,23 @@ typedef void *(*dlsym_function)(void *, const char *);
 extern dlsym_function gpushare_real_dlsym; /* read by the trampoline */
 
 /* Sanitizers look up functions before they are ready to watch anybody: what runs then must not be watched. */
-#define EARLY __attribute__((no_sanitize("address", "undefined")))
+#define EARLY __attribute__((no_sanitize("address", "undefined", "thread")))
 
 void real_prepare(void);    /* finds the real dlsym; idempotent */
 bool real_driver(bool load); /* libcuda's functions are there; `load` brings the library in when it is not */
 bool real_nvml(bool load);
 
+/* Entry points that are the driver's alone as things are configured: programs linked to ours are passed straight on. */
+extern bool untouched[ENTRIES];
+
 /* Above 0 while this thread is inside one of ours: a call back into us goes straight through. */
 extern __thread int inside __attribute__((tls_model("initial-exec")));
 
-/* The opening of every replacement: no driver, no answer; called from inside, no accounting. */
+/* The opening of every replacement: no driver, no answer; called from inside, or not ours here, no accounting. */
 #define PASS_THROUGH(name, ...)                                              \
     do {                                                                     \
         if (!real_driver(false) || !REAL(name)) return CUDA_ERROR_NOT_INITIALIZED; \
-        if (inside) return REAL(name)(__VA_ARGS__);                          \
+        if (inside || untouched[E_##name]) return REAL(name)(__VA_ARGS__);   \
     } while (0)
 
 /* A call into the driver, marked as ours. */

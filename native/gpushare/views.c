@@ -72,7 +72,7 @@ EXPORT CUresult cuDeviceTotalMem(unsigned *bytes, CUdevice device) {
 #define NVML_PASS(name, ...)                                                        \
     do {                                                                            \
         if (!real_nvml(false) || !REAL(name)) return NVML_UNINITIALIZED;            \
-        if (inside) return REAL(name)(__VA_ARGS__);                                 \
+        if (inside || untouched[E_##name]) return REAL(name)(__VA_ARGS__);          \
     } while (0)
 
 /* A device that is not ours shows as it is: monitoring programs look at whole nodes, and nothing of ours is in it. */

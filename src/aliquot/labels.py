@@ -38,6 +38,8 @@ INSTALLED_BY = "aliquot.dev/version"  # annotation: the version of Aliquot that 
 # --- of kubectl: the whole object as it was last applied, secrets included
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
+GPU_BUSY = "aliquot.dev/gpu-busy"  # annotation: percent of its time that each GPU computed just now, such as "83,0"
+
 # --- on workloads
 CREATED_BY = "aliquot.dev/created-by"  # annotation: "cli" when the command line made it
 FILLED_BY = "aliquot.dev/filled-by"  # annotation: the template and policies that filled it in, and which fields
@@ -56,7 +58,7 @@ GPU_MEMORY_MIB = "aliquot.dev/gpu-memory"  # on each device, in MiB
 GPU_DEVICES = "aliquot.dev/gpu-devices"  # on how many devices of one node; 1 unless given
 GPU_FRACTION_LIMIT = "aliquot.dev/gpu-fraction-limit"  # of each device, how far it may grow while others leave it idle
 GPU_MEMORY_LIMIT_MIB = "aliquot.dev/gpu-memory-limit"  # the same, in MiB
-GPU_COMPUTE_MODE = "aliquot.dev/gpu-compute"  # timesharing (unless given), fair or strict
+GPU_COMPUTE_MODE = "aliquot.dev/gpu-compute"  # timesharing, fair, strict or mps; the node's own way unless given
 GPU_FRACTION_ALIASES = ("gpu-fraction",)
 GPU_MEMORY_ALIASES = ("gpu-memory",)
 

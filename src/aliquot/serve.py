@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import structlog
 import uvicorn
 
 from aliquot.agent.local import LocalAgent, local_agent
+from aliquot.agent.settings import GpuSettings
 from aliquot.control.bootstrap import bootstrap
 from aliquot.control.decisions import LastDecision
 from aliquot.control.events import Chronicle
@@ -51,6 +52,7 @@ class Options:
     api_only: bool = False  # nothing is scheduled or run
     simulate: str | None = None  # a preset or a file; None: the GPUs of this machine, else the demo
     host_paths: tuple[str, ...] = ()  # folders of this machine that jobs may mount
+    gpu: GpuSettings = field(default_factory=GpuSettings)
     kubeconfig: Path | None = None
     context: str | None = None
     log_format: str = "text"
@@ -186,7 +188,7 @@ def _runs_jobs(options: Options) -> bool:
 
 
 async def _agent(options: Options, folder: Folder, body: Body, informers: Informers) -> LocalAgent:
-    return await local_agent(Store(body), informers, folder.path, options.simulate, options.host_paths)
+    return await local_agent(Store(body), informers, folder.path, options.simulate, options.host_paths, options.gpu)
 
 
 @asynccontextmanager

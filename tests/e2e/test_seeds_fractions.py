@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from seeds.platform import PREFIX, Platform
 
 pytestmark = pytest.mark.xdist_group("seeds")
 IDLE = "-i ubuntu --interactive --command sleep --args infinity"
+TRAIN = IDLE.replace(" --interactive", "")
 QUERY = "nvidia-smi --query-gpu=index,name,memory.total --format=csv,noheader"
 
 
@@ -26,6 +29,23 @@ def jobs(demo: Platform) -> Iterator[list[str]]:
         demo.sh(f"runai delete {name} -p team-d")
     for name in names:
         demo.gone(name, "team-d")
+
+
+@pytest.fixture
+def one_card(tmp_path: Path) -> Iterator[Callable[[str, int], Platform]]:
+    """Starts a platform with one GPU of a model, from this environment."""
+    made: list[Platform] = []
+
+    def up(model: str, mib: int) -> Platform:
+        preset = tmp_path / "one.yaml"
+        node = f"{{name: node-1, cpu: 8, memory: 32Gi, gpus: [{{model: {model}, memoryMiB: {mib}}}]}}"
+        preset.write_text(f"nodes: [{node}]\nprojects: {{team-d: {{quota: {{gpu: 1}}}}}}\n")
+        made.append(Platform(Path(sys.executable).parent, tmp_path / "platform", "--simulate", str(preset)).up())
+        return made[0]
+
+    yield up
+    for platform in made:
+        platform.down()
 
 
 def share(platform: Platform, job: str) -> tuple[str, Any]:
@@ -83,3 +103,23 @@ def test_eight_on_one(demo: Platform, jobs: list[str]) -> None:
     assert places[8] not in places[:8]
     for job in (jobs[0], jobs[7]):
         assert demo.sh(f"runai exec {job} -p team-d -- {QUERY}").out == "0, Tesla V100-SXM2-32GB, 4063 MiB\n"
+
+
+def test_parts_of_an_a10(one_card: Callable[[str, int], Platform]) -> None:
+    """F3, F4, F7, F11: 0.3, 0.5 and 0.2 of one A10, which has no MIG, fill it exactly; another tenth has to wait."""
+    platform = one_card("NVIDIA A10", 23028)
+    for name, part, mib in (("train", "0.3", 6908), ("half", "0.5", 11514), ("fifth", "0.2", 4605)):
+        platform.submitted(name, "team-d", f"-g {part} {TRAIN}")
+        assert platform.sh(f"runai exec {name} -p team-d -- {QUERY}").out == f"0, NVIDIA A10, {mib} MiB\n"
+
+    platform.submitted("tenth", "team-d", f"-g 0.1 {TRAIN}", "Pending")
+
+    assert re.search(r"^node-1 +NVIDIA A10 +1/1 ", platform.sh("runai list nodes").out, re.MULTILINE)
+
+
+def test_half_of_a_v100_with_16_gb(one_card: Callable[[str, int], Platform]) -> None:
+    """F5: 8065 of its 16130 MiB."""
+    platform = one_card("Tesla V100-SXM2-16GB", 16130)
+    platform.submitted("frac05", "team-d", f"-g 0.5 {IDLE}")
+
+    assert platform.sh(f"runai exec frac05 -p team-d -- {QUERY}").out == "0, Tesla V100-SXM2-16GB, 8065 MiB\n"

@@ -5,7 +5,7 @@ Run as root on a machine with one idle GPU, with `aliquot` and `runai` on the PA
     python3 tests/gpu/end_to_end.py
 
 It prints what it finds and ends with a status other than 0 when something is not as it should be. No setting of the
-card is changed. It takes about two minutes.
+card is changed. It takes about three minutes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 QUERY = ["nvidia-smi", "--query-gpu=memory.total,memory.used", "--format=csv,noheader,nounits"]
@@ -40,9 +41,21 @@ while time.time() < end: (x @ x); torch.cuda.synchronize()
 print("no-error", flush=True)
 """
 STEAL = """
-import time, torch
-hold = [torch.empty(1 << 30, dtype=torch.uint8, device="cuda") for _ in range(45)]
+import sys, time, torch
+hold = [torch.empty(1 << 30, dtype=torch.uint8, device="cuda") for _ in range(int(sys.argv[1]))]
 start = time.time(); print("stolen", flush=True)
+while time.time() < start + 20: time.sleep(0.25); print(f"alive {time.time() - start:.2f}", flush=True)
+"""
+# The driver under another name, which the library cannot know.
+COPY = """
+import ctypes as c, re, shutil, sys, time
+c.CDLL("libcuda.so.1")
+with open("/proc/self/maps") as f: path = next(line.split()[-1] for line in f if re.search("/libcuda[.]so", line))
+lib = c.CDLL(shutil.copy(path, "/tmp/libmine.so"))
+context, p = c.c_void_p(), c.c_uint64()
+codes = [lib.cuInit(0), lib.cuDevicePrimaryCtxRetain(c.byref(context), 0), lib.cuCtxSetCurrent(context)]
+codes += [lib.cuMemAlloc_v2(c.byref(p), c.c_size_t(1 << 30)) for _ in range(int(sys.argv[1]))]
+start = time.time(); print("codes" if any(codes) else "stolen", codes, flush=True)
 while time.time() < start + 20: time.sleep(0.25); print(f"alive {time.time() - start:.2f}", flush=True)
 """
 FAULTS: list[str] = []
@@ -99,16 +112,32 @@ def memory(name: str) -> tuple[int, int]:
     return int(total), int(used)
 
 
+def wait_until(holds: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            sys.exit(f"not within {seconds:g} s: {what}")
+        time.sleep(0.3)
+
+
+def on_the_card() -> int:
+    """MiB that the driver holds for all processes."""
+    apps = sh("nvidia-smi", "--query-compute-apps=used_memory", "--format=csv,noheader,nounits")
+    return sum(map(int, apps.split()))
+
+
 def slices(device: int) -> None:
     """Every job sees its slice; one that fills it is refused and goes on; the others never notice."""
-    for name, part in (("q1", 0.25), ("q2", 0.25), ("h1", 0.5)):
+    parts = {"q1": 0.25, "q2": 0.25, "h1": 0.5}
+    for name, part in parts.items():
         submit(name, "-g", str(part))
-    for name, part in (("q1", 0.25), ("q2", 0.25), ("h1", 0.5)):
+    for name, part in parts.items():
         # The driver prints whole MiB; the limit was taken from bytes.
         total, used = memory(name)
         check(abs(total - int(part * device)) <= 1 and used == 0, f"{name}: {total} MiB is {part} of {device}")
     busy = [python(name, BUSY, "25") for name in ("q2", "h1")]
-    time.sleep(6)
+    wait_until(lambda: all(memory(name)[1] > 2048 for name in ("q2", "h1")), "the neighbours compute")
+    listed(device, parts)
     filled = told(python("q1", FILL, "3")).split()
     limit = memory("q1")[0]
     check(filled[:3] == ["total", str(limit), str(limit)], f"PyTorch sees {filled[1:3]} of {limit}")
@@ -117,35 +146,79 @@ def slices(device: int) -> None:
     check(all("no-error" in told(one) for one in busy), "the neighbours never noticed")
 
 
-def thief() -> None:
-    """A program that hides the preload file in a namespace of its own is caught by the audit within five seconds."""
-    script = 'mount -t tmpfs none /etc && exec python3 -c "$0"'
-    said = told(inside("q1", "unshare", "-Urm", "sh", "-c", script, STEAL))
-    alive = [float(found) for found in re.findall(r"alive ([\d.]+)", said)]
-    check("stolen" in said and bool(alive), "the library alone does not hold who hides it")
-    check(bool(alive) and alive[-1] < 5, f"it was stopped after {alive[-1] if alive else '?'} s")
-    events = sh("runai", "describe", "job", "q1", "-p", "team-a")
-    check("[GPUMemoryOverrun]" in events, "the event says why")
-    check("[GPUMemoryLimit]" in events, "the refusal before it was told too")
-    check(bool(re.search(r"^STATUS: Running", events, re.MULTILINE)), "the job goes on")
+def listed(device: int, parts: dict[str, float]) -> None:
+    """`runai list` and `runai list nodes` say what the driver says."""
+    jobs = sh("runai", "list", "-p", "team-a")
+    for name, part in parts.items():
+        row = re.search(rf"^{name} +Running.* {part:g} ", jobs, re.MULTILINE)
+        check(bool(row), f"runai list: {name} runs with {part:g} GPUs")
+    nodes = sh("runai", "list", "nodes")
+    found = re.search(r" ([\d.]+)/(\d+) .* (\d+)/(\d+)MiB", nodes)
+    if not found:
+        return check(False, f"runai list nodes cannot be read: {nodes}")
+    cards = len(sh("nvidia-smi", "-L").strip().splitlines())
+    check(int(found[2]) == cards, f"runai list nodes: {found[2]} GPUs, the driver has {cards}")
+    check(abs(float(found[1]) - sum(parts.values())) < 0.01, f"runai list nodes: {found[1]} GPUs allocated")
+    given = sum(memory(name)[0] for name in parts)
+    check(int(found[3]) == given, f"runai list nodes: {found[3]} MiB allocated, the jobs see {given}")
+    check(abs(int(found[4]) - device) <= 1, f"runai list nodes: {found[4]} MiB, the driver has {device}")
+    used, driver = sum(memory(name)[1] for name in parts), on_the_card()
+    return check(abs(used - driver) <= 2 * len(parts), f"the jobs use {used} MiB, the driver holds {driver}")
+
+
+def thieves() -> None:
+    """Who goes around the library is caught by the audit within five seconds, and the event says so."""
+    hide = 'mount -t tmpfs none /etc && exec python3 -c "$0" "$1"'
+    ways = {
+        "q1": ("hides the preload file", ["unshare", "-Urm", "sh", "-c", hide, STEAL]),
+        "q2": ("brings its own copy of the driver", ["python3", "-c", COPY]),
+    }
+    for name, (how, command) in ways.items():
+        said = told(inside(name, *command, str(memory(name)[0] // 1024 + 10)))
+        alive = [float(found) for found in re.findall(r"alive ([\d.]+)", said)]
+        check("stolen" in said and bool(alive), f"{name} {how}: the library alone does not hold it {said[:100]!r}")
+        check(bool(alive) and alive[-1] < 5, f"{name} {how}: stopped after {alive[-1] if alive else '?'} s")
+        events = sh("runai", "describe", "job", name, "-p", "team-a")
+        check("[GPUMemoryOverrun]" in events, f"{name} {how}: the event says why")
+        check(bool(re.search(r"^STATUS: Running", events, re.MULTILINE)), f"{name} {how}: the job goes on")
+    check("[GPUMemoryLimit]" in sh("runai", "describe", "job", "q1", "-p", "team-a"), "q1's refusal was told too")
 
 
 def lending() -> None:
     """A job that has grown gives back when the owner of the memory comes; its process dies, its job does not."""
     sh("runai", "delete", "q1", "q2", "h1", "-p", "team-a")
     submit("b1", "-g", "0.25", "--gpu-portion-limit", "0.8")
-    time.sleep(2)
+    start = memory("b1")[0]
+    deadline = time.monotonic() + 20
+    while memory("b1")[0] <= start and time.monotonic() < deadline:
+        time.sleep(0.3)
     grown = memory("b1")[0]
     borrower = python("b1", FILL, "60")
-    time.sleep(14)
+    wait_until(lambda: memory("b1")[1] > grown * 0.9, "the borrower takes what it may")
     check(memory("b1")[1] > grown * 0.9, f"a quarter has grown to {grown} MiB")
-    start = time.monotonic()
+    begin = time.monotonic()
     submit("h2", "-g", "0.5")
     told(borrower)
-    check(borrower.returncode == 137, f"the borrower's process was killed after {time.monotonic() - start:.1f} s")
+    check(borrower.returncode == 137, f"the borrower's process was killed after {time.monotonic() - begin:.1f} s")
     filled = told(python("h2", FILL, "0")).split()
     check(int(filled[4]) > memory("h2")[0] - 700, f"the owner has all of its part ({filled[4]} MiB)")
     check(bool(re.search(r"^b1 +Running", sh("runai", "list", "-p", "team-a"), re.MULTILINE)), "its job goes on")
+
+
+def eight(device: int) -> None:
+    """Eight jobs of an eighth fill one card at once; each gets its part and is refused the rest."""
+    sh("runai", "delete", "b1", "h2", "-p", "team-a")
+    parts = {f"e{i}": 0.125 for i in range(1, 9)}
+    for name in parts:
+        submit(name, "-g", "0.125")
+    running = [python(name, FILL, "3") for name in parts]
+    filled = [told(one).split() for one in running]
+    limit = int(0.125 * device)
+    check(all(abs(int(one[1]) - limit) <= 1 for one in filled), f"8 jobs of 0.125: each sees {limit} MiB")
+    got = [int(one[4]) for one in filled]
+    check(min(got) > limit - 800 and max(got) <= limit, f"8 jobs of 0.125: refused after {min(got)} to {max(got)} MiB")
+    check(all(one[5] == "goes-on" for one in filled), "8 jobs of 0.125: all go on")
+    listed(device, parts)
 
 
 def main() -> int:
@@ -153,16 +226,18 @@ def main() -> int:
         "nvidia-smi", "--query-gpu=name,memory.total,memory.reserved,driver_version", "--format=csv,noheader,nounits"
     ).split(", ")
     print(f"{name}, driver {version.strip()}, {total} MiB, {reserved} reserved", flush=True)
+    device = int(total) - int(reserved)
     with tempfile.TemporaryDirectory() as folder:
         os.environ |= {"ALIQUOT_DATA_DIR": f"{folder}/data", "HOME": folder}
         with Path(folder, "log").open("w") as log:
             subprocess.Popen(["aliquot", "up", "--port", "0"], stdout=log, stderr=log, start_new_session=True)
-        while not sh("aliquot", "project", "create", "team-a", "--gpu", "1", "--wait"):
-            time.sleep(0.5)
         try:
-            slices(int(total) - int(reserved))
-            thief()
+            create = ("aliquot", "project", "create", "team-a", "--gpu", "1", "--wait")
+            wait_until(lambda: bool(sh(*create)), "the platform is up")
+            slices(device)
+            thieves()
             lending()
+            eight(device)
         finally:
             sh("aliquot", "down")
     print(f"{len(FAULTS)} faults", flush=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aliquot.agent.devices.calibration import Contexts
-from aliquot.agent.devices.driver import Activity, Card, Use
-from aliquot.agent.devices.real import Fences, RealDevices
+from aliquot.agent.devices.driver import Activity, Card, NotKept, Use
+from aliquot.agent.devices.fences import Fences
+from aliquot.agent.devices.real import RealDevices
+from aliquot.agent.settings import GpuSettings
 from aliquot.types import Device
 from aliquot.units import MIB
 
@@ -29,8 +31,16 @@ ONE, TWO = card(0, "GPU-a"), card(1, "GPU-b")
 class FakeDriver:
     listed: tuple[Card, ...] = (ONE,)
     used: tuple[Use, ...] = ()
+    did: tuple[Activity, ...] = ()
     number: str = "580.159.04"
-    limits: bool = False
+    # Whether it limits control groups itself, and what it was told; soft and hard, in bytes.
+    keeps: bool = False
+    kept: dict[tuple[Path, str], tuple[int, int]] = field(default_factory=dict)
+    # What goes wrong with that: "refused", or "ignored" when it says yes and does nothing.
+    fault: str = ""
+    # A path, and whether it was there each time that limits were set.
+    watched: Path = Path("/nowhere")
+    was_there: list[bool] = field(default_factory=list)
 
     def cards(self) -> tuple[Card, ...]:
         return self.listed
@@ -39,13 +49,23 @@ class FakeDriver:
         return self.used
 
     def activity(self) -> tuple[Activity, ...]:
-        return ()
+        return self.did
 
     def version(self) -> str:
         return self.number
 
     def keeps_limits(self) -> bool:
-        return self.limits
+        return self.keeps
+
+    def set_limits(self, group: Path, uuid: str, soft: int, hard: int) -> None:
+        self.was_there.append(self.watched.exists())
+        if self.fault == "refused":
+            raise NotKept("Insufficient Permissions")
+        if not self.fault:
+            self.kept[group, uuid] = (soft, hard)
+
+    def limits(self, group: Path, uuid: str) -> tuple[int, int]:
+        return self.kept.get((group, uuid), (0, (1 << 64) - 1))
 
     def lose(self, index: int) -> None:
         """A card stops answering: it is listed without a name."""
@@ -53,10 +73,23 @@ class FakeDriver:
         self.listed = tuple(lost if each.device.index == index else replace(each) for each in self.listed)
 
 
-def node(folder: Path, driver: FakeDriver | None = None, *, library: bool = True) -> RealDevices:
+def r615(*cards: Card) -> FakeDriver:
+    """A driver that limits control groups."""
+    return FakeDriver(cards or (ONE,), number="615.10", keeps=True)
+
+
+def node_of(
+    folder: Path,
+    driver: FakeDriver | None = None,
+    *,
+    library: bool = True,
+    settings: GpuSettings = GpuSettings(),  # noqa: B008  # frozen
+    cgroups: int = 2,
+) -> RealDevices:
     """A node with a library that is only a name, or with none."""
     fences, contexts = Fences(folder / "fences"), Contexts(folder / "contexts.json")
-    return RealDevices(NODE, driver or FakeDriver(), fences, contexts, Path("/lib/libgpushare.so") if library else None)
+    path = Path("/lib/libgpushare.so") if library else None
+    return RealDevices(NODE, driver or FakeDriver(), fences, contexts, path, settings=settings, cgroups=cgroups)
 
 
 def book(refusals: int = 0, asked: int = 0, unknown: str = "", *, magic: int = 0x47505348) -> bytes:

@@ -1,15 +1,26 @@
 /* What NVIDIA's Python binding asks for beyond what the sharing library does: added to the stand-in for tests of the
- * agent. The cards' device files are numbered the other way round, as they may be on a real machine. */
+ * agent. The cards' device files are numbered the other way round, as they may be on a real machine.
+ *
+ * Built with R615 it is a driver that limits control groups: a limit is a file in the group, so a group that does not
+ * exist has none, and one that goes takes it along. FAKE_LIMITS=ignored: it says yes and does nothing; =refused: it says
+ * no. Nothing is limited by it. */
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
-enum { NOT_SUPPORTED = 3 };
+enum { NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6 };
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device);
 
 EXPORT int nvmlInitWithFlags(unsigned flags) { (void)flags; return 0; }
 EXPORT const char *nvmlErrorString(int code) { (void)code; return "not in the stand-in"; }
-EXPORT int nvmlSystemGetDriverVersion(char *text, unsigned n) { snprintf(text, n, "580.00.00"); return 0; }
+#ifdef R615
+#define RELEASE "615.10.00"
+#else
+#define RELEASE "580.00.00"
+#endif
+EXPORT int nvmlSystemGetDriverVersion(char *text, unsigned n) { snprintf(text, n, RELEASE); return 0; }
 EXPORT int nvmlDeviceGetMinorNumber(void *device, unsigned *number) {
     void *first;
     nvmlDeviceGetHandleByIndex_v2(0, &first);
@@ -17,3 +28,34 @@ EXPORT int nvmlDeviceGetMinorNumber(void *device, unsigned *number) {
     return 0;
 }
 EXPORT int nvmlDeviceGetMigMode(void *device, unsigned *now, unsigned *later) { (void)device, (void)now, (void)later; return NOT_SUPPORTED; }
+
+#ifdef R615
+struct set_limits { const char *group; uint64_t soft, hard; };
+struct get_limits { const char *group; uint64_t soft, hard, used; };
+
+static FILE *limits(void *device, const char *group, const char *how) {
+    unsigned card;
+    char path[4096];
+    nvmlDeviceGetMinorNumber(device, &card);
+    snprintf(path, sizeof path, "%s/gpu%u.limits", group, card);
+    return fopen(path, how);
+}
+EXPORT int nvmlDeviceSetMemoryLimits_v1(void *device, const struct set_limits *l) {
+    const char *fault = getenv("FAKE_LIMITS");
+    if (fault) return strcmp(fault, "refused") == 0 ? NO_PERMISSION : 0;
+    FILE *file = limits(device, l->group, "w");
+    if (!file) return NOT_FOUND;
+    fprintf(file, "%lu %lu", (unsigned long)l->soft, (unsigned long)l->hard);
+    return fclose(file);
+}
+EXPORT int nvmlDeviceGetMemoryLimits_v1(void *device, struct get_limits *l) {
+    unsigned long soft = 0, hard = UINT64_MAX;
+    FILE *file = limits(device, l->group, "r");
+    if (file) {
+        if (fscanf(file, "%lu %lu", &soft, &hard) != 2) soft = hard = 0;
+        fclose(file);
+    }
+    l->soft = soft, l->hard = hard, l->used = 0;
+    return 0;
+}
+#endif

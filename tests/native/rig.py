@@ -41,8 +41,9 @@ def build(into: Path) -> Path:
                 library = sorted(SOURCE.glob("*.c"))
                 compile_library(into / name / "libgpushare.so", library, *flags, "-DGPUSHARE_TEST", "-Wl,-Bsymbolic")
             card = HERE / "card.c"
+            driver = [HERE / f"fake_{part}.c" for part in ("cuda", "memory", "graph")]
             soname = "-Wl,-soname,"
-            compile_library(into / "libcuda.so.1", [HERE / "fake_cuda.c", card], "-O1", soname + "libcuda.so.1")
+            compile_library(into / "libcuda.so.1", [*driver, card], "-O1", soname + "libcuda.so.1")
             compile_library(
                 into / "libnvidia-ml.so.1", [HERE / "fake_nvml.c", card], "-O1", soname + "libnvidia-ml.so.1"
             )

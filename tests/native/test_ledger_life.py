@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from native.cu import Ledger
-from native.rig import CONTEXT, MIB, Rig, line
+from native.rig import CONTEXT, MIB, SOURCE, Rig, line
 
 FILL = """
 cuda = Cuda()
@@ -49,23 +50,40 @@ def test_killed_process_gives_back(rig: Rig) -> None:
     assert Ledger(str(rig.ledger)).counters()[0] == 1
 
 
-@pytest.mark.parametrize("place", ["slot-taken", "before-slot", "between", "after-total"])
-@pytest.mark.parametrize("time_passed", [1, 2, 5])
-def test_killed_inside_the_lock(rig: Rig, place: str, time_passed: int) -> None:
-    """A process killed between any two writes of a change leaves a ledger that the next one mends."""
-    stays = rig.start(HOLD, 100, limit=4096)
-    assert line(stays) == "there"
-    died = rig.try_python(
-        "cuda = Cuda()\nwhile True: cuda.alloc(20 * MIB)", limit=4096, GPUSHARE_FAULT=f"{place}:{time_passed}"
-    )
+def places() -> list[str]:
+    """Every place between two writes of the ledger, as the source marks them."""
+    text = "".join(path.read_text() for path in SOURCE.glob("ledger*.c"))
+    return sorted(set(re.findall(r'FAULT\("(.*?)"\)', text)))
+
+
+@pytest.mark.parametrize("passed", [1, 2])
+@pytest.mark.parametrize("place", [p for p in places() if not p.startswith("header")])
+def test_killed_inside_the_lock(rig: Rig, place: str, passed: int) -> None:
+    """A process killed between any two writes leaves a ledger that the next one mends, whatever it was about."""
+    held = [rig.start(HOLD, mib, limit=4096) for mib in (100, 50, 50)]
+    assert [line(p) for p in held] == ["there"] * 3
+    stays, *gone = held
+    for process in gone:  # there are dead slots to give back
+        process.kill()
+        process.communicate()
+    program = "cuda = Cuda(int(sys.argv[1]))\ncuda.info()\nwhile True: cuda.alloc(20 * MIB)"
+    card = int(place == "device-entered")  # the first card is entered already
+    died = rig.try_python(program, card, limit=4096, GPUSHARE_FAULT=f"{place}:{passed}")
     told = rig.python("print(Cuda().info()[0] // MIB)", limit=4096)
     ledger = Ledger(str(rig.ledger))
     total, parts = ledger.total(), ledger.sum()
     stays.communicate("\n")
-    if place != "slot-taken" or time_passed == 1:
+    if passed == 1 or place not in ("slot-taken", "slot-used", "device-entered"):  # those are passed once
         assert died.code == -signal.SIGKILL
     assert told == [str(4096 - 2 * CONTEXT - 100)]
     assert total == parts
+
+
+@pytest.mark.parametrize("place", [p for p in places() if p.startswith("header")])
+def test_killed_over_the_header(rig: Rig, place: str) -> None:
+    """A process killed while it fills in a fresh ledger leaves it to the next, not damaged."""
+    assert rig.try_python("Cuda()", GPUSHARE_FAULT=f"{place}:1").code == -signal.SIGKILL
+    assert rig.python("print(Cuda().info()[0] // MIB)", limit=4096) == [str(4096 - CONTEXT)]
 
 
 def test_child_keeps_its_parents_memory(rig: Rig) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import heapq
 import shutil
-import struct
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,8 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "native" / "gpushare" / "lease.c"
 GO, DRAIN, WAIT, SLEEP = range(4)
 MS = 1_000_000
-# Of gate.h: where tenants begin, how long one is, and where in it these are.
-TENANTS, TENANT, WAITING = 256, 144, 112
+# Of gate.h: where tenants begin, and how long one is.
+TENANTS, TENANT = 256, 152
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +26,11 @@ def leases(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     found = ctypes.CDLL(str(made))
     found.lease_ask.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)]
     found.lease_drained.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64]
+    found.lease_drained.restype = ctypes.c_bool
+    note = ctypes.POINTER(ctypes.c_uint32)
+    found.lease_launched.argtypes = found.lease_emptied.argtypes = [ctypes.c_void_p, note]
+    found.lease_wait_begins.argtypes = [ctypes.c_void_p]
+    found.lease_wait_ends.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
     found.lease_join.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_bool, ctypes.c_uint64]
     return found
 
@@ -49,6 +53,9 @@ class Card:
         self._leases = leases
         self._jobs = jobs
         self._gate = ctypes.create_string_buffer(16384)
+        # Of each job: under which lease its process was last counted, and whether a kernel of it runs.
+        self._counted = [ctypes.c_uint32() for _ in jobs]
+        self._computing = [False] * len(jobs)
         self.computed = [0] * len(jobs)
 
     def run(self, seconds: float) -> list[float]:
@@ -59,21 +66,23 @@ class Card:
         heapq.heapify(turns)
         while turns and turns[0][0] < end:
             now, place = heapq.heappop(turns)
+            if self._computing[place]:
+                self._computed(place, now)
             if now < start + self._jobs[place].ends:
                 heapq.heappush(turns, (self._turn(place, now), place))
-            else:
-                self._waits(place, False, False)
         return [computed / (end - start) for computed in self.computed]
 
     def _turn(self, place: int, now: int) -> int:
         """What one does at a moment; when it goes on."""
         job, gate, until = self._jobs[place], ctypes.addressof(self._gate), ctypes.c_uint64()
         me = self._leases.lease_join(gate, f"pod-{place}".encode(), job.weight, job.strict, now)
-        assert me >= 0
+        assert me == place
         answer = self._leases.lease_ask(gate, me, now, ctypes.byref(until))
-        # While a kernel runs the program is in a synchronise call, or the lease would be taken for idle.
-        self._waits(me, answer == WAIT, answer == GO)
         if answer == GO:
+            self._leases.lease_launched(self._tenant(place), ctypes.byref(self._counted[place]))
+            # While a kernel runs the program is in a synchronise call, or the lease would be taken for idle.
+            self._leases.lease_wait_begins(self._tenant(place))
+            self._computing[place] = True
             self.computed[place] += job.kernel
             return now + job.kernel
         if answer == DRAIN:
@@ -81,8 +90,13 @@ class Card:
             return now + 1000
         return int(until.value) if answer == SLEEP else now + MS // 10
 
-    def _waits(self, me: int, for_turn: bool, for_work: bool) -> None:
-        struct.pack_into("<Ii", self._gate, TENANTS + TENANT * me + WAITING, for_turn, for_work)
+    def _computed(self, place: int, now: int) -> None:
+        self._leases.lease_wait_ends(self._tenant(place), now)
+        self._leases.lease_emptied(self._tenant(place), ctypes.byref(self._counted[place]))
+        self._computing[place] = False
+
+    def _tenant(self, place: int) -> int:
+        return ctypes.addressof(self._gate) + TENANTS + TENANT * place
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,11 @@ import structlog
 from aliquot.agent.base import Ticket
 from aliquot.agent.devices import audit, ledger, lending
 from aliquot.agent.devices.audit import Held, Policy
-from aliquot.agent.devices.driver import Use
+from aliquot.agent.devices.driver import Use, busy
 from aliquot.agent.devices.ledger import Limit
 from aliquot.agent.devices.real import RealDevices
+from aliquot.agent.injection import GroupLimit
+from aliquot.agent.slices import Backend
 from aliquot.units import GPU, MIB
 
 log = structlog.get_logger()
@@ -36,6 +38,9 @@ class Processes(Protocol):
 
     def end_process(self, uid: str, pid: int) -> bool:
         """Kill one process, if it is the pod's; the pod goes on."""
+
+    def move_limit(self, uid: str, limit: GroupLimit) -> bool:
+        """Change what the driver grants a pod that runs; False when it did not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,9 @@ class Guard:
         for uid in tickets:
             self._first_seen.setdefault(uid, self._clock())
         uses = await asyncio.to_thread(self._devices.driver.uses)
+        measured = busy(await asyncio.to_thread(self._devices.driver.activity))
+        if measured or self._devices.busy is not None:  # before the first figure, the driver may have none to give
+            self._devices.busy = measured
         owners = await asyncio.to_thread(self._processes.owners, sorted({use.pid for use in uses}))
         self._lend(tickets, uses, owners)
         held = audit.gather(uses, owners, {uid: self._limits(ticket) for uid, ticket in tickets.items()})
@@ -102,13 +110,11 @@ class Guard:
 
     def _limits(self, ticket: Ticket) -> dict[str, int]:
         """Bytes by GPU. A whole GPU is limited by itself."""
-        totals = self._devices.totals()
         told = ledger.read_limits(self._devices.fences.of(ticket.uid) / "limits")
         found = {}
         for share in ticket.shares:
             uuid = self._devices.uuid(share)
-            whole = totals.get(uuid, 0)
-            fallback = whole if share.milli >= GPU else share.memory_mib * MIB
+            fallback = self._devices.whole(uuid) if share.milli >= GPU else share.memory_mib * MIB
             found[uuid] = told[uuid].limit if uuid in told else fallback
         return found
 
@@ -122,8 +128,17 @@ class Guard:
                 continue
             claims = [self._claim(uid, uuid, limit, uses, owners, now) for uid, limit in sharing.items()]
             for uid, limit in lending.limits(claims, total).items():
-                if ledger.write_limit(self._devices.fences.of(uid) / "limits", uuid, limit // MIB * MIB):
-                    log.info("GPU memory limit changed", pod=uid, gpu=uuid, mib=limit // MIB)
+                self._change(uid, uuid, sharing[uid], limit // MIB * MIB)
+
+    def _change(self, uid: str, uuid: str, now: Limit, limit: int) -> None:
+        """The driver first, where it keeps limits: what it did not do is not written down, and tried again."""
+        if limit == now.limit:
+            return
+        kept = self._devices.choice.backend is Backend.CGROUP
+        if kept and not self._processes.move_limit(uid, GroupLimit(uuid, now.guaranteed, limit)):
+            return
+        if ledger.write_limit(self._devices.fences.of(uid) / "limits", uuid, limit):
+            log.info("GPU memory limit changed", pod=uid, gpu=uuid, mib=limit // MIB)
 
     def _claim(
         self, uid: str, uuid: str, limit: Limit, uses: Sequence[Use], owners: Mapping[int, str], now: float
@@ -161,6 +176,7 @@ class Guard:
                 await self._tell(Told(ticket, "GPUMemoryLimit", said))
             if book.unknown and uid not in self._unknown:
                 self._unknown.add(uid)
+                self._devices.outdated = book.unknown
                 said = f"this driver's {book.unknown} is unknown to the sharing library; update aliquot"
                 await self._tell(Told(ticket, "ShimOutdated", said))
 

@@ -18,13 +18,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from aliquot.agent.slices import Backend, Slice, limits_text
+from aliquot.agent.slices import Backend, Mode, Slice, limits_text
+from aliquot.units import GPU, MIB
 
 LIBRARY = "/usr/local/gpushare/libgpushare.so"
 PRELOAD = "/etc/ld.so.preload"
 LIMITS = "/run/gpushare/limits"
 LEDGER = "/run/gpushare/ledger"
 GATES = "/run/gpushare/gate"
+MPS = "/run/gpushare/mps"
 # Every program that uses a GPU opens these; the cards themselves are /dev/nvidia0 and so on.
 COMMON_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-caps")
 # As the library wants them; see native/gpushare/README.md.
@@ -58,6 +60,16 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupLimit:
+    """What the driver itself grants a control group on one GPU; bytes."""
+
+    uuid: str
+    # Guaranteed, and at most.
+    soft: int
+    hard: int
+
+
+@dataclass(frozen=True, slots=True)
 class Injection:
     environment: Mapping[str, str] = field(default_factory=dict)
     files: tuple[File, ...] = ()
@@ -70,6 +82,8 @@ class Injection:
     unfenced: Mapping[str, str] = field(default_factory=dict)
     # Whether a program must have loaded the library before the pod's own may run.
     fenced: bool = False
+    # Set on the pod's own control group before its program runs, where the driver keeps limits.
+    group_limits: tuple[GroupLimit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +95,8 @@ class Host:
     folder: str
     # Of gate files, one per GPU.
     gates: str
+    # By which the pod reaches the MPS daemon of its GPU; empty where it does not.
+    mps: str = ""
 
 
 def injected(slices: Sequence[Slice], backend: Backend, host: Host | None = None) -> Injection:
@@ -103,17 +119,26 @@ def injected(slices: Sequence[Slice], backend: Backend, host: Host | None = None
     # The driver does not limit managed memory, so the library stays on for that, whatever the backend.
     mounts = [Mount(LIBRARY, host.library), _written(LEDGER, f"{host.folder}/ledger", LEDGER_BYTES)]
     mounts += [_written(f"{GATES}/{one.uuid}", f"{host.gates}/{one.uuid}", GATE_BYTES) for one in leased]
+    if host.mps:
+        mounts.append(Mount(MPS, host.mps, read_only=False))
+        seen |= {"CUDA_MPS_PIPE_DIRECTORY": MPS} | mps_share(shared[0])
     return Injection(
         environment=seen | {"NVIDIA_DRIVER_CAPABILITIES": _CAPABILITIES},
         files=(
             File(PRELOAD, LIBRARY + "\n", append=True),
-            File(LIMITS, limits_text(slices), source=f"{host.folder}/limits"),
+            File(LIMITS, limits_text(slices, backend), source=f"{host.folder}/limits"),
         ),
         mounts=tuple(mounts),
         devices=devices,
         unfenced=_unfenced(shared[0], host),
         fenced=True,
+        group_limits=tuple(map(_group_limit, shared)) if backend is Backend.CGROUP else (),
     )
+
+
+def mps_share(one: Slice) -> dict[str, str]:
+    """The part of a GPU's compute that MPS gives it."""
+    return {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": f"{100 * one.milli / GPU:g}"}
 
 
 def preload_text(own: str, ours: str) -> str:
@@ -122,18 +147,23 @@ def preload_text(own: str, ours: str) -> str:
     return "".join(line + "\n" for line in [*own.splitlines(), *missing])
 
 
+def _group_limit(one: Slice) -> GroupLimit:
+    return GroupLimit(one.uuid, one.guaranteed_mib * MIB, one.limit_mib * MIB)
+
+
 def _written(place: str, source: str, size: int) -> Mount:
     return Mount(place, source, read_only=False, zeros=size)
 
 
 def _unfenced(one: Slice, host: Host) -> dict[str, str]:
     """One GPU only: variables cannot tell several apart."""
-    return {
+    mps = {"CUDA_MPS_PIPE_DIRECTORY": host.mps} if host.mps else {}
+    return mps | {
         "LD_PRELOAD": host.library,
         "GPUSHARE_LIMIT_MIB": str(one.limit_mib),
         "GPUSHARE_LEDGER": f"{host.folder}/ledger",
         "GPUSHARE_WEIGHT": str(one.milli),
-        "GPUSHARE_MODE": one.mode.value,
+        "GPUSHARE_MODE": (one.mode if one.mode.is_leased else Mode.TIMESHARING).value,
         "GPUSHARE_GATE": host.gates,
         "GPUSHARE_TENANT": one.tenant,
         "GPUSHARE_CONTEXT_MIB": str(one.context_mib),

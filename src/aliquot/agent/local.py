@@ -15,8 +15,10 @@ from aliquot import native
 from aliquot.agent.base import Ticket
 from aliquot.agent.devices.base import Devices
 from aliquot.agent.devices.calibration import Contexts, measure
+from aliquot.agent.devices.driver import Driver
+from aliquot.agent.devices.fences import fences
 from aliquot.agent.devices.nvml import open_driver
-from aliquot.agent.devices.real import RealDevices, fences, host_name
+from aliquot.agent.devices.real import RealDevices, host_name
 from aliquot.agent.devices.simulated import SimulatedDevices
 from aliquot.agent.guard import Guard
 from aliquot.agent.images import Catalogue
@@ -24,6 +26,7 @@ from aliquot.agent.notes import Notes
 from aliquot.agent.presets import Preset, load
 from aliquot.agent.runner import Agent
 from aliquot.agent.runtimes.process import ProcessRuntime
+from aliquot.agent.settings import GpuSettings
 from aliquot.errors import Exists, NotFound, PlatformError
 from aliquot.store.informer import Informers
 from aliquot.store.typed import Store
@@ -65,43 +68,62 @@ class LocalAgent:
 
 
 async def local_agent(
-    store: Store, informers: Informers, data: Path, simulate: str | None, host_paths: Sequence[str] = ()
+    store: Store,
+    informers: Informers,
+    data: Path,
+    simulate: str | None,
+    host_paths: Sequence[str] = (),
+    settings: GpuSettings = GpuSettings(),  # noqa: B008  # frozen
 ) -> LocalAgent:
     """The agent for this machine. Without a GPU, and unless told otherwise, the demo's simulated nodes."""
-    devices: Devices | None = await _real(data) if simulate is None else None
-    if devices is None:
-        preset = load(simulate or DEMO)
-        devices = SimulatedDevices(preset.nodes)
-        await _projects(store, preset)
-        nodes = ", ".join(facts.name for facts in preset.nodes) or "none"
-        log.info("GPUs are simulated", preset=simulate or DEMO, nodes=nodes)
-    runtime = ProcessRuntime(data, host_paths=host_paths)
+    driver = open_driver() if simulate is None else None
+    runtime = ProcessRuntime(data, host_paths=host_paths, keeper=driver)
+    devices: Devices
+    if driver is not None:
+        devices = await _real(data, driver, runtime, settings)
+    else:
+        devices = await _simulated(store, simulate or DEMO, settings)
     images = Catalogue(data / "images.yaml")
     agent = Agent(store, devices, runtime, images, pods=informers.of(Pod))
-    guard = _guard(store, devices, runtime, agent) if isinstance(devices, RealDevices) else None
+    guard = _guard(store, devices, runtime, agent, settings) if isinstance(devices, RealDevices) else None
     return LocalAgent(agent, runtime, store, devices, guard)
 
 
-async def _real(data: Path) -> RealDevices | None:
+async def _real(data: Path, driver: Driver, runtime: ProcessRuntime, settings: GpuSettings) -> RealDevices:
     """This machine's GPUs, measured before anybody gets a part of one."""
-    driver = open_driver()
-    if driver is None:
-        return None
     contexts = Contexts(data / "gpu-contexts.json")
     await asyncio.to_thread(contexts.learn, driver, measure)
-    devices = RealDevices(host_name(), driver, fences(data), contexts, native.library())
+    devices = RealDevices(
+        host_name(),
+        driver,
+        fences(data),
+        contexts,
+        native.library(),
+        settings=settings,
+        cgroups=runtime.group_version,
+    )
     log.info("GPUs are shared", backend=devices.choice.backend.value, reason=devices.choice.reason)
     return devices
 
 
-def _guard(store: Store, devices: RealDevices, runtime: ProcessRuntime, agent: Agent) -> Guard:
+async def _simulated(store: Store, preset_name: str, settings: GpuSettings) -> SimulatedDevices:
+    preset = load(preset_name)
+    await _projects(store, preset)
+    nodes = ", ".join(facts.name for facts in preset.nodes) or "none"
+    log.info("GPUs are simulated", preset=preset_name, nodes=nodes)
+    if settings.reserve_mib:
+        log.warning("GPUs are simulated: --gpu-reserve-mib has no effect")
+    return SimulatedDevices(preset.nodes, settings)
+
+
+def _guard(store: Store, devices: RealDevices, runtime: ProcessRuntime, agent: Agent, settings: GpuSettings) -> Guard:
     async def evict(ticket: Ticket) -> None:
         with suppress(PlatformError):
             pod = await store.get(Pod, ticket.name, ticket.namespace)
             if pod.metadata.uid == ticket.uid:
                 await store.delete(pod)
 
-    return Guard(devices, runtime, agent.tickets, Notes(store).tell, evict)
+    return Guard(devices, runtime, agent.tickets, Notes(store).tell, evict, policy=settings.overrun)
 
 
 async def _projects(store: Store, preset: Preset) -> None:

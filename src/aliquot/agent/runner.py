@@ -18,17 +18,18 @@ import structlog
 
 from aliquot.agent import machine
 from aliquot.agent.base import CannotStart, Ended, Runtime, Started, Ticket
-from aliquot.agent.devices.base import Devices, NodeFacts, node_object
+from aliquot.agent.devices.base import Devices
 from aliquot.agent.launch import Images, launch_of, problem_of, ticket_of
 from aliquot.agent.leftovers import Leftovers
 from aliquot.agent.machine import Backoff, Event, Stage, State
+from aliquot.agent.nodes import Nodes
 from aliquot.agent.status import status_of
 from aliquot.control.loop import Loop
 from aliquot.control.notices import announcement, notice_of
-from aliquot.errors import Conflict, Exists, Invalid, NotFound
+from aliquot.errors import Conflict, Invalid, NotFound
 from aliquot.store.informer import Informer, Key, typed
 from aliquot.store.typed import Store
-from aliquot.types import Node, Pod
+from aliquot.types import Pod
 
 log = structlog.get_logger()
 _FINAL = ("Succeeded", "Failed")
@@ -65,13 +66,13 @@ class Agent:
         self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
         self._writes = Loop("agent", self._write)
         self._leftovers = Leftovers(store.body, runtime)
+        self._nodes = Nodes(store, devices, clock)
         self._work: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
         self._runtime.on_end = self._on_end
         self._runtime.on_saved = self._on_saved
-        for facts in self._devices.nodes():
-            await self._register(facts)
+        await self._nodes.register()
         try:
             async with asyncio.TaskGroup() as group:
                 self._work = group
@@ -81,6 +82,8 @@ class Agent:
                 group.create_task(self._leftovers.workloads.run())
                 await self._pods.synced.wait()
                 await self._take_over()
+                await asyncio.to_thread(self._devices.sweep, frozenset(self._state.tasks))
+                group.create_task(self._nodes.run())
                 self._pods.listen(self._changed)
                 self._runtime.finished = self._finished
                 group.create_task(self._leftovers.run())
@@ -94,24 +97,6 @@ class Agent:
     def tickets(self) -> list[Ticket]:
         """Of the pods that hold something here."""
         return [task.ticket for task in self._state.tasks.values() if task.stage is not Stage.ENDED]
-
-    # --- nodes
-
-    async def _register(self, facts: NodeFacts) -> None:
-        """Ours to say: devices, amounts and that it is ready. What others wrote on it stays."""
-        wanted = node_object(facts, now=self._clock())
-        try:
-            seen = await self._store.create(wanted)
-        except Exists:
-            seen = await self._store.get(Node, facts.name)
-        metadata = replace(
-            seen.metadata,
-            labels={**seen.metadata.labels, **wanted.metadata.labels},
-            annotations={**seen.metadata.annotations, **wanted.metadata.annotations},
-        )
-        seen = await self._store.update(replace(seen, metadata=metadata), seen=seen)
-        await self._store.update_status(replace(seen, status=wanted.status), seen=seen)
-        log.info("node registered", node=facts.name, gpus=len(facts.devices), simulated=facts.simulated)
 
     # --- events
 
@@ -196,6 +181,8 @@ class Agent:
             case machine.Report(uid, task):
                 self._reports[uid] = task
                 self._writes.touch((uid, ""))
+                if task.stage is Stage.ENDED:  # for good: nothing of it will use its devices any more
+                    self._spawn(self._release(uid))
             case machine.ConfirmDeletion(uid):
                 self._confirmed.add(uid)
                 self._writes.touch((uid, ""))
@@ -232,17 +219,24 @@ class Agent:
     async def _remove(self, uid: str) -> None:
         try:
             await self._runtime.remove(uid)
-            self._devices.release(uid)
+            await self._release(uid)
             self._leftovers.left(uid)
         except Exception:  # its files stay; the next start finds and removes them
             log.exception("remove failed", pod=uid)
+
+    async def _release(self, uid: str) -> None:
+        try:
+            await asyncio.to_thread(self._devices.release, uid)
+        except OSError:  # what is left is swept away at the next start
+            log.exception("devices not released", pod=uid)
 
     async def _launch(self, uid: str, attempt: int) -> Started | Ended:
         pod = self._pod(uid)
         task = self._state.tasks.get(uid)
         if pod is None or task is None:
             raise CannotStart("CreateContainerError", "the pod is gone")
-        launch = launch_of(pod, task.ticket, attempt, self._devices, self._images)
+        # Not on the event loop: a daemon may have to be started for it.
+        launch = await asyncio.to_thread(launch_of, pod, task.ticket, attempt, self._devices, self._images)
         return await self._runtime.start(launch)
 
     def _set_timer(self, uid: str, timer: machine.Timer, at: float) -> None:

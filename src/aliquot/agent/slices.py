@@ -32,10 +32,12 @@ class Mode(Enum):
     TIMESHARING = "timesharing"  # as the driver does
     FAIR = "fair"
     STRICT = "strict"
+    MPS = "mps"  # by NVIDIA's Multi-Process Service: see devices/mps.py
 
     @property
     def is_leased(self) -> bool:
-        return self is not Mode.TIMESHARING
+        """Whether the sharing library hands out the time."""
+        return self in (Mode.FAIR, Mode.STRICT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,8 @@ class Wish:
     # How far it may grow while others leave memory idle; None: not beyond its share.
     limit_milli: int | None = None
     limit_mib: int | None = None
-    mode: Mode = Mode.TIMESHARING
+    # None: as the node does by default.
+    mode: Mode | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ def slice_of(device: Device, share: DeviceShare, wish: Wish, total: int = 0, ten
         milli=share.milli,
         guaranteed_mib=asked,
         limit_mib=max(limits),
-        mode=wish.mode,
+        mode=wish.mode or Mode.TIMESHARING,
         tenant=tenant,
     )
 
@@ -103,11 +106,13 @@ def slices_of(devices: Iterable[Device], shares: Sequence[DeviceShare], wish: Wi
     return tuple(slice_of(known.get(one.index, Device(index=one.index)), one, wish) for one in shares)
 
 
-def limits_text(slices: Sequence[Slice]) -> str:
+def limits_text(slices: Sequence[Slice], backend: Backend = Backend.SHIM) -> str:
     """The file that the library reads; its form is in native/gpushare/README.md."""
-    mode = slices[0].mode.value
-    lines = ["gpushare 1", f"tenant {slices[0].tenant}", f"mode {mode}", *map(_line, slices), "end"]
-    return "".join(line + "\n" for line in lines)
+    mode = slices[0].mode if slices[0].mode.is_leased else Mode.TIMESHARING
+    # Where the driver keeps the limit, the library watches only what the driver does not: managed memory.
+    keeper = ["keeper driver"] if backend is Backend.CGROUP else []
+    head = ["gpushare 1", f"tenant {slices[0].tenant}", f"mode {mode.value}", *keeper]
+    return "".join(line + "\n" for line in [*head, *map(_line, slices), "end"])
 
 
 def _line(one: Slice) -> str:
@@ -120,12 +125,12 @@ def _line(one: Slice) -> str:
 def wish_of(marks: Mapping[str, str]) -> Wish:
     """What a pod's annotations say; `Invalid` when they cannot be read."""
     fraction, memory = marks.get(labels.GPU_FRACTION_LIMIT), marks.get(labels.GPU_MEMORY_LIMIT_MIB)
-    mode = marks.get(labels.GPU_COMPUTE_MODE, Mode.TIMESHARING.value)
+    mode = marks.get(labels.GPU_COMPUTE_MODE)
     try:
         return Wish(
             limit_milli=units.milli(fraction) if fraction else None,
             limit_mib=int(memory) if memory else None,
-            mode=Mode(mode),
+            mode=Mode(mode) if mode else None,
         )
     except ValueError as exc:
         raise Invalid(f"how its GPU is shared cannot be read: {exc}") from exc

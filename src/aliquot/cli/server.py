@@ -42,6 +42,29 @@ _QUIET_S = 2.0
     metavar="DIR",
     help="Folder of this machine that jobs may mount; none unless given. Repeat it for more.",
 )
+@click.option(
+    "--gpu-overrun",
+    type=click.Choice(["kill-process", "warn", "evict"]),
+    default="kill-process",
+    show_default=True,
+    help="What is done about a job that holds more GPU memory than its part, past the sharing library.",
+)
+@click.option(
+    "--gpu-reserve-mib",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    metavar="MIB",
+    help="Memory of every GPU that is kept out of its parts; 64 helps jobs that fill theirs to the last byte.",
+)
+@click.option(
+    "--gpu-compute",
+    type=click.Choice(["timesharing", "fair", "strict"]),
+    default="timesharing",
+    show_default=True,
+    help="How parts of a GPU share its time, unless a job says.",
+)
+@click.option("--gpu-mps", is_flag=True, help="Let jobs ask for NVIDIA MPS (--mps); off, they are refused.")
 @click.option("--api-only", is_flag=True, help="Serve objects only: nothing is scheduled or run.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Serve this Kubernetes cluster.")
 @click.option("--context", metavar="NAME", help="Which context of the kubeconfig; its current one.")
@@ -62,6 +85,10 @@ def up(
     listen_anywhere: bool,
     simulate: str | None,
     host_paths: tuple[str, ...],
+    gpu_overrun: str,
+    gpu_reserve_mib: int,
+    gpu_compute: str,
+    gpu_mps: bool,
     api_only: bool,
     kubeconfig: Path | None,
     context: str | None,
@@ -75,6 +102,9 @@ def up(
     if context and not kubeconfig:
         raise click.UsageError("--context needs --kubeconfig")
     check_host(host, listen_anywhere)
+    from aliquot.agent.devices.audit import Policy
+    from aliquot.agent.settings import GpuSettings
+    from aliquot.agent.slices import Mode
     from aliquot.serve import Options, serve
 
     options = Options(
@@ -84,6 +114,7 @@ def up(
         api_only=api_only,
         simulate=simulate,
         host_paths=host_paths,
+        gpu=GpuSettings(Policy(gpu_overrun), gpu_reserve_mib, Mode(gpu_compute), gpu_mps),
         kubeconfig=kubeconfig,
         context=context,
         log_format=log_format,

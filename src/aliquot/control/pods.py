@@ -123,6 +123,8 @@ def _gpu_annotations(compute: Compute) -> dict[str, str]:
         marks[labels.GPU_FRACTION_LIMIT] = f"{units.whole_units(compute.gpu_limit)}"
     if marks and compute.gpu_memory_limit is not None:
         marks[labels.GPU_MEMORY_LIMIT_MIB] = str(-(-compute.gpu_memory_limit // MIB))
+    if marks and compute.mps:
+        marks[labels.GPU_COMPUTE_MODE] = "mps"
     if marks and compute.gpu_devices:
         marks[labels.GPU_DEVICES] = str(compute.gpu_devices)
     return marks

@@ -48,6 +48,14 @@ def test_a_simulated_node_says_so() -> None:
     assert "simulated" in node.status.conditions[0].message
 
 
+def test_a_simulated_node_limits_nothing() -> None:
+    """Who looks for how its GPUs are shared is told that they are simulated."""
+    (found,) = (one for one in node_object(FACTS).status.conditions if one.type == "GPUSharing")
+
+    assert (found.status, found.reason) == ("False", "Simulated")
+    assert found.message.startswith("simulated: ")
+
+
 def test_a_real_node_cannot_be_marked_as_simulated() -> None:
     """The mark follows from the facts, whatever labels the node is given."""
     facts = NodeFacts(name="real", labels={labels.SIMULATED: "true"})

@@ -8,14 +8,16 @@ from pathlib import Path
 from aliquot.agent.base import Ticket
 from aliquot.agent.devices import ledger
 from aliquot.agent.devices.audit import Policy
-from aliquot.agent.devices.driver import Use
+from aliquot.agent.devices.driver import Activity, Use
 from aliquot.agent.guard import Guard, Told
+from aliquot.agent.injection import GroupLimit
 from aliquot.agent.runtimes import orders
 from aliquot.agent.runtimes.podfolder import PodFolder
+from aliquot.agent.settings import GpuSettings
 from aliquot.agent.slices import Wish
 from aliquot.types import DeviceShare
 from aliquot.units import MIB
-from gpus import A10_MIB, NODE, FakeDriver, book, node
+from gpus import A10_MIB, NODE, FakeDriver, book, node_of, r615
 
 
 @dataclass
@@ -25,15 +27,19 @@ class Scene:
     folder: Path
     policy: Policy = Policy.KILL_PROCESS
     driver: FakeDriver = field(default_factory=FakeDriver)
+    settings: GpuSettings = field(default_factory=GpuSettings)
     tickets: list[Ticket] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
     killed: list[int] = field(default_factory=list)
     evicted: list[str] = field(default_factory=list)
     now: float = 0.0
     homes: dict[int, str] = field(default_factory=dict)
+    # What the driver was told for control groups, in MiB; a stubborn one does not do it.
+    moved: list[tuple[str, int, int]] = field(default_factory=list)
+    stubborn: bool = False
 
     def __post_init__(self) -> None:
-        self.devices = node(self.folder, self.driver)
+        self.devices = node_of(self.folder, self.driver, settings=self.settings)
         self.guard = Guard(
             self.devices,
             self,
@@ -70,6 +76,10 @@ class Scene:
         self.killed.append(pid)
         self.holds(uid, pid, 0)
         return True
+
+    def move_limit(self, uid: str, limit: GroupLimit) -> bool:
+        self.moved.append((uid, limit.soft // MIB, limit.hard // MIB))
+        return not self.stubborn
 
     async def _tell(self, told: Told) -> None:
         self.told.append(told)
@@ -208,3 +218,66 @@ async def test_a_platform_that_is_started_again_knows_the_limits(tmp_path: Path)
     await again.looks(3)
 
     assert again.killed == [1]
+
+
+async def test_the_driver_moves_limits_too(tmp_path: Path) -> None:
+    """Where the driver keeps limits, a borrower's falls there as well; its guarantee stays."""
+    scene = Scene(tmp_path, driver=r615())
+    scene.pod("borrower", 250, Wish(limit_milli=800))
+    scene.pod("owner", 500)
+
+    await scene.looks(2)
+
+    assert scene.moved == [("borrower", 5757, A10_MIB - 11514)]
+    assert scene.limit("borrower") == A10_MIB - 11514
+
+
+async def test_what_the_driver_did_not_do_is_tried_again(tmp_path: Path) -> None:
+    """A limit that the driver did not move is not written down either, so that the next look tries again."""
+    scene = Scene(tmp_path, driver=r615(), stubborn=True)
+    scene.pod("borrower", 250, Wish(limit_milli=800))
+    scene.pod("owner", 500)
+
+    await scene.looks(2)
+
+    assert len(scene.moved) == 2
+    assert scene.limit("borrower") == 18422
+
+
+async def test_an_entry_point_that_nobody_knows(tmp_path: Path) -> None:
+    """The pod is told of once, and the node says it from then on, with driver and library."""
+    scene = Scene(tmp_path)
+    scene.pod("x", 300)
+    (scene.devices.fences.of("x") / "ledger").write_bytes(book(unknown="cuMemAllocTwice"))
+
+    await scene.looks(3)
+
+    assert [told.reason for told in scene.told] == ["ShimOutdated"]
+    (facts,) = scene.devices.nodes()
+    assert "driver 580.159.04: the driver's cuMemAllocTwice is unknown" in facts.outdated
+
+
+async def test_a_reserve_is_not_taken_from_a_whole_gpu(tmp_path: Path) -> None:
+    """Memory that is kept out of parts may be filled by who has the GPU alone."""
+    scene = Scene(tmp_path, settings=GpuSettings(reserve_mib=2048))
+    scene.pod("x", 1000)
+    scene.holds("x", 1, A10_MIB)
+
+    await scene.looks(5)
+
+    assert scene.killed == []
+
+
+async def test_how_busy_gpus_are_is_noted(tmp_path: Path) -> None:
+    """From the first figure on: a driver that never has one is not taken for an idle card."""
+    scene = Scene(tmp_path)
+    await scene.looks(1)
+    assert scene.devices.busy is None
+
+    scene.driver.did = (Activity("GPU-a", 1, 60, 0),)
+    await scene.looks(1)
+    assert scene.devices.busy == {"GPU-a": 60}
+    scene.driver.did = ()
+    await scene.looks(1)
+
+    assert scene.devices.busy == {}

@@ -29,11 +29,68 @@ print(json.dumps({
     "context": Contexts(Path(sys.argv[1]) / "contexts.json").mib(cards[0].device.model, driver.version()),
 }))
 """
+# Soft and hard limit of the first card on a group, before and after they are set; or why they were not.
+LIMIT = """
+import json, sys
+from pathlib import Path
+from aliquot.agent.devices.driver import NotKept
+from aliquot.agent.devices.nvml import open_driver
+driver, group = open_driver(), Path(sys.argv[1])
+uuid = driver.cards()[0].device.uuid
+try:
+    before = driver.limits(group, uuid)
+    driver.set_limits(group, uuid, 1 << 30, 2 << 30)
+    said = [before, driver.limits(group, uuid), driver.limits(group, driver.cards()[1].device.uuid)]
+except NotKept as exc:
+    said = str(exc)
+print(json.dumps([driver.version(), driver.keeps_limits(), said]))
+"""
+# A pod with a part of the first card, from the choice of who keeps its limits to its end; the groups are folders.
+POD = """
+import asyncio, json, sys
+from pathlib import Path
+from aliquot.agent.base import CannotStart, Launch, Ticket
+from aliquot.agent.devices.calibration import Contexts
+from aliquot.agent.devices.fences import Fences
+from aliquot.agent.devices.nvml import open_driver
+from aliquot.agent.devices.real import RealDevices
+from aliquot.agent.runtimes.cgroups import Cgroups
+from aliquot.agent.runtimes.process import ProcessRuntime
+from aliquot.agent.slices import Wish
+from aliquot.types import DeviceShare
+
+here = Path(sys.argv[1])
+tree = here / "tree"
+for place in (tree, tree / "aliquot"):
+    place.mkdir()
+    (place / "cgroup.controllers").write_text("cpu memory")
+    (place / "cgroup.subtree_control").touch()
+driver = open_driver()
+fences, contexts, library = Fences(here / "fences"), Contexts(here / "c.json"), Path("/lib/none.so")
+devices = RealDevices("here", driver, fences, contexts, library, cgroups=2)
+runtime = ProcessRuntime(here / "data", isolated=False, control_groups=Cgroups(tree, tree), keeper=driver)
+share = DeviceShare(index=0, milli=250)
+given = devices.injection("here", [share], Wish(limit_milli=500), "pod-1")
+group = tree / "aliquot" / "pod-1"
+said = {"backend": devices.choice.backend.value}
+
+async def live():
+    try:
+        await runtime.start(Launch(Ticket("pod-1", "runai-a", "p-0-0", "here"), 0, ("true",), injection=given))
+        said["set"] = driver.limits(group, devices.uuid(share))
+        await runtime.remove("pod-1")
+        said["after"] = driver.limits(group, devices.uuid(share))
+    except CannotStart as exc:
+        said["reason"] = exc.reason
+
+asyncio.run(live())
+print(json.dumps(said))
+"""
 HOLD = "from cu import *; cuda = Cuda(); cuda.alloc(64 * MIB); print('held', flush=True); input()"
 
 
 class StandIn:
-    def __init__(self, built: Path, folder: Path) -> None:
+    def __init__(self, built: Path, folder: Path, *switches: str) -> None:
         self._folder = folder
         self.environment = {
             "LD_LIBRARY_PATH": f"{folder}:{built}",
@@ -41,11 +98,12 @@ class StandIn:
             "PYTHONPATH": f"{HERE}:{HERE.parents[1] / 'src'}",
         }
         sources = [HERE / "fake_nvml.c", HERE / "card.c", HERE.parent / "gpus" / "more_nvml.c"]
-        compile_library(folder / "libnvidia-ml.so.1", sources, "-O1", "-Wl,-soname,libnvidia-ml.so.1")
+        compile_library(folder / "libnvidia-ml.so.1", sources, "-O1", "-Wl,-soname,libnvidia-ml.so.1", *switches)
 
-    def ask(self) -> Any:
-        command = [sys.executable, "-c", ASK, str(self._folder)]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=120, check=False)
+    def ask(self, program: str = ASK, **env: str) -> Any:
+        command = [sys.executable, "-c", program, str(self._folder)]
+        env = self.environment | env
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 
@@ -82,3 +140,47 @@ def test_what_a_process_holds(machine: StandIn) -> None:
 
         holder.communicate("\n", timeout=60)
     assert [use[1:] for use in uses] == [[holder.pid, (518 + 64) << 20]]
+
+
+UNLIMITED = (1 << 64) - 1
+
+
+@pytest.fixture
+def newer(native_build: Path, tmp_path: Path) -> StandIn:
+    """A driver of release 615, as far as its documentation says."""
+    return StandIn(native_build, tmp_path, "-DR615")
+
+
+def test_a_driver_that_keeps_limits(newer: StandIn) -> None:
+    """What is set for one card of a control group is read back, and is that card's alone."""
+    wanted = [[0, UNLIMITED], [1 << 30, 2 << 30], [0, UNLIMITED]]
+
+    assert newer.ask(LIMIT) == ["615.10.00", True, wanted]
+
+
+def test_a_driver_that_refuses_limits(newer: StandIn) -> None:
+    """The reason is the driver's, with the call that it refused."""
+    *_, said = newer.ask(LIMIT, FAKE_LIMITS="refused")
+
+    assert said.startswith("nvmlDeviceSetMemoryLimits_v1: ")
+
+
+def test_a_pod_whose_limits_the_driver_keeps(newer: StandIn) -> None:
+    """A quarter that may grow to a half of 16384 MiB: guarantee and limit are set, and gone when the pod is."""
+    said = newer.ask(POD)
+
+    assert said == {"backend": "cgroup", "set": [4096 << 20, 8192 << 20], "after": [0, UNLIMITED]}
+
+
+@pytest.mark.parametrize("fault", ["refused", "ignored"])
+def test_a_pod_whose_limits_the_driver_does_not_keep(newer: StandIn, fault: str) -> None:
+    """It is not started, whether the driver says no or says yes and does nothing."""
+    assert newer.ask(POD, FAKE_LIMITS=fault) == {"backend": "cgroup", "reason": "GPULimitNotKept"}
+
+
+def test_a_driver_without_limits(machine: StandIn) -> None:
+    """One that does not have the calls is known by that, and says so when it is asked all the same."""
+    version, keeps, said = machine.ask(LIMIT)
+
+    assert (version, keeps) == ("580.00.00", False)
+    assert said.startswith("nvmlDeviceGetMemoryLimits_v1: ")

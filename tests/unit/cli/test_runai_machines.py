@@ -64,6 +64,25 @@ def test_describe_node(cluster: World) -> None:
     assert "NODE: dgx1-2" in cluster.said("describe node")
 
 
+def test_describe_node_has_its_conditions(cluster: World) -> None:
+    """How its GPUs are shared, and whether the library knows their driver, with the words of the agent."""
+    sharing = {"type": "GPUSharing", "status": "True", "reason": "Shim", "message": "library 1, driver 580: because"}
+    cluster.put("node", "real", status={"conditions": [{"type": "Ready", "status": "True"}, sharing]})
+
+    lines = [line.split() for line in cluster.said("describe node real").splitlines()]
+
+    assert ["GPUSharing", "True", "Shim", "library", "1,", "driver", "580:", "because"] in lines
+
+
+@pytest.mark.parametrize(("busy", "shown"), [("83,0", "42%"), ("", "-"), ("lots", "-")])
+def test_how_busy_a_node_is(cluster: World, busy: str, shown: str) -> None:
+    """The mean over its GPUs, idle ones included; a dash where nobody measures."""
+    marks = {"aliquot.dev/devices": json.dumps([{"index": 0}, {"index": 1}]), "aliquot.dev/gpu-busy": busy}
+    cluster.put("node", "real", metadata={"annotations": marks})
+
+    assert cluster.said("list nodes real").splitlines()[1].split()[3] == shown
+
+
 def test_unknown_node(cluster: World) -> None:
     for line in ("list nodes nobody", "describe node nobody", "top node nobody"):
         assert cluster.runai(line).stderr.startswith("error: node 'nobody' does not exist\n")

@@ -13,7 +13,7 @@ import os
 import platform
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -43,6 +43,10 @@ class NodeFacts:
     # Who keeps the limits of parts of its GPUs, in a word, and why; empty where there is nothing to keep.
     sharing: str = ""
     sharing_reason: str = ""
+    # Why the sharing library does not know its driver; empty: it does, as far as was seen.
+    outdated: str = ""
+    # Percent of its time that each of its GPUs computed just now, in their order; None where nobody measures.
+    busy: tuple[int, ...] | None = None
 
 
 class Devices(Protocol):
@@ -63,41 +67,53 @@ class Devices(Protocol):
         """Nothing of the pod is alive: whatever was made for it may go."""
         ...
 
+    def sweep(self, living: Container[str]) -> None:
+        """At the start: whatever was made for pods (uids) that are not among these may go."""
+        ...
+
 
 def node_object(facts: NodeFacts, *, now: float | None = None) -> Node:
     """The Node to store. `now` is when it was seen to be ready; without it the condition carries no time."""
     amounts = _amounts(facts, len(facts.devices))
     usable = _amounts(facts, sum(device.healthy for device in facts.devices))
-    ready = NodeCondition(
-        type="Ready",
-        status="True",
-        reason="AgentReady",
-        message="simulated: its GPUs do not exist" if facts.simulated else "the agent runs here",
-        last_heartbeat_time=now,
-        last_transition_time=now,
-    )
-    conditions = (ready, *_sharing(facts, now))
+    said = "simulated: its GPUs do not exist" if facts.simulated else "the agent runs here"
+    conditions = (_condition("Ready", True, "AgentReady", said, now), *_sharing(facts, now))
     addresses = (Address(type="InternalIP", address="127.0.0.1"), Address(type="Hostname", address=facts.name))
     return Node(
-        metadata=Metadata(
-            name=facts.name, labels=_labels(facts), annotations={labels.DEVICES: devices_text(facts.devices)}
-        ),
+        metadata=Metadata(name=facts.name, labels=_labels(facts), annotations=_annotations(facts)),
         status=NodeStatus(
             capacity=amounts, allocatable=usable, conditions=conditions, addresses=addresses, node_info=_info()
         ),
     )
 
 
+def _annotations(facts: NodeFacts) -> dict[str, str]:
+    busy = {} if facts.busy is None else {labels.GPU_BUSY: ",".join(map(str, facts.busy))}
+    return {labels.DEVICES: devices_text(facts.devices), **busy}
+
+
 def _sharing(facts: NodeFacts, now: float | None) -> Iterator[NodeCondition]:
-    if facts.sharing:
-        yield NodeCondition(
-            type="GPUSharing",
-            status="False" if facts.sharing == "none" else "True",
-            reason=facts.sharing.capitalize(),
-            message=facts.sharing_reason,
-            last_heartbeat_time=now,
-            last_transition_time=now,
-        )
+    if facts.simulated and facts.devices:
+        said = "simulated: nothing is limited, and nvidia-smi prints the parts that were given"
+        yield _condition("GPUSharing", False, "Simulated", said, now)
+    elif facts.sharing:
+        shared = facts.sharing != "none"
+        yield _condition("GPUSharing", shared, facts.sharing.capitalize(), facts.sharing_reason, now)
+        if shared:
+            reason = "UnknownEntryPoint" if facts.outdated else "NoneUnknown"
+            said = facts.outdated or "no program has met an entry point of the driver that the library does not know"
+            yield _condition("ShimOutdated", bool(facts.outdated), reason, said, now)
+
+
+def _condition(kind: str, holds: bool, reason: str, message: str, now: float | None) -> NodeCondition:
+    return NodeCondition(
+        type=kind,
+        status="True" if holds else "False",
+        reason=reason,
+        message=message,
+        last_heartbeat_time=now,
+        last_transition_time=now,
+    )
 
 
 def cores() -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +54,25 @@ def read(path: Path) -> Ledger:
     return Ledger(_text(tenant), refusals, asked, _text(name) if seen else "")
 
 
+def is_damaged(path: Path, tenant: str, boot: str) -> bool:
+    """Whether the library would refuse it: no ledger, another pod's, or from before the machine's last start.
+
+    One that nobody has written to yet is as good as new.
+    """
+    try:
+        with path.open("rb") as file:
+            head, size = file.read(_HEADER.size), path.stat().st_size
+    except OSError:
+        return False
+    if size != _SIZE:
+        return True
+    if not any(head):
+        return False
+    magic, version, said, complete, started, name, *_ = _HEADER.unpack(head)
+    ours = uuid.UUID(boot).bytes if boot else started
+    return (magic, version, said, complete, started, _text(name)) != (_MAGIC, _VERSION, _SIZE, 1, ours, tenant)
+
+
 def read_limits(path: Path) -> dict[str, Limit]:
     """Bytes by GPU; nothing where the file cannot be read."""
     try:
@@ -63,14 +83,14 @@ def read_limits(path: Path) -> dict[str, Limit]:
     for line in lines:
         word, _, rest = line.partition(" ")
         if word == "gpu":
-            uuid, *pairs = rest.split()
+            gpu, *pairs = rest.split()
             amounts = dict(pair.partition("=")[::2] for pair in pairs)
             limit = int(amounts["limit"])
-            found[uuid] = Limit(limit, int(amounts.get("guaranteed", limit)), int(amounts.get("cap", limit)))
+            found[gpu] = Limit(limit, int(amounts.get("guaranteed", limit)), int(amounts.get("cap", limit)))
     return found
 
 
-def write_limit(path: Path, uuid: str, limit: int) -> bool:
+def write_limit(path: Path, gpu: str, limit: int) -> bool:
     """Change what a pod may hold on one GPU, while it runs; False when it is so already, or the file is gone.
 
     In one write, then the length: pods have this very file mounted, and a half of it must never be seen.
@@ -79,7 +99,7 @@ def write_limit(path: Path, uuid: str, limit: int) -> bool:
         text = path.read_text(encoding="ascii")
     except OSError:
         return False
-    lines = [_changed(line, uuid, limit) for line in text.splitlines()]
+    lines = [_changed(line, gpu, limit) for line in text.splitlines()]
     fresh = "".join(line + "\n" for line in lines).encode()
     if fresh == text.encode():
         return False
@@ -91,8 +111,8 @@ def write_limit(path: Path, uuid: str, limit: int) -> bool:
     return True
 
 
-def _changed(line: str, uuid: str, limit: int) -> str:
-    if not line.startswith(f"gpu {uuid} "):
+def _changed(line: str, gpu: str, limit: int) -> str:
+    if not line.startswith(f"gpu {gpu} "):
         return line
     return " ".join(f"limit={limit}" if word.startswith("limit=") else word for word in line.split(" "))
 

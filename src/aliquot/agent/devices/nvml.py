@@ -5,16 +5,18 @@ GPUs are named by UUID wherever a pod is told of them: indices of the driver and
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pynvml
 import structlog
 
-from aliquot.agent.devices.driver import Activity, Card, Use
+from aliquot.agent.devices.driver import Activity, Card, NotKept, Use
 from aliquot.types import Device, Mig
 from aliquot.units import MIB
 
@@ -22,6 +24,21 @@ T = TypeVar("T")
 log = structlog.get_logger()
 _PROFILE = re.compile(r"\b([0-9]g\.[0-9]+gb)\b")
 _LISTS = ("Compute", "Graphics", "MPSCompute")  # of processes; one may be in several
+
+
+# Of driver 615 and newer. The binding does not have them yet, so they are called by name.
+_SET_LIMITS, _GET_LIMITS = "nvmlDeviceSetMemoryLimits_v1", "nvmlDeviceGetMemoryLimits_v1"
+
+
+class _Limits(ctypes.Structure):
+    """As both calls take it; the one that sets does not look at `used`."""
+
+    _fields_ = (
+        ("group", ctypes.c_char_p),
+        ("soft", ctypes.c_ulonglong),
+        ("hard", ctypes.c_ulonglong),
+        ("used", ctypes.c_ulonglong),
+    )
 
 
 class NvmlDriver:
@@ -60,10 +77,17 @@ class NvmlDriver:
 
     def keeps_limits(self) -> bool:
         try:
-            pynvml._nvmlGetFunctionPointer("nvmlDeviceSetMemoryLimits_v1")  # the name alone; it is not called
+            pynvml._nvmlGetFunctionPointer(_SET_LIMITS)  # the name alone; it is not called
         except pynvml.NVMLError:
             return False
         return True
+
+    def set_limits(self, group: Path, uuid: str, soft: int, hard: int) -> None:
+        _limits(_SET_LIMITS, uuid, _Limits(str(group).encode(), soft, hard))
+
+    def limits(self, group: Path, uuid: str) -> tuple[int, int]:
+        found = _limits(_GET_LIMITS, uuid, _Limits(str(group).encode()))
+        return int(found.soft), int(found.hard)
 
 
 def open_driver() -> NvmlDriver | None:
@@ -78,6 +102,15 @@ def open_driver() -> NvmlDriver | None:
         log.info("no GPU of NVIDIA here", reason="the driver lists none")
         return None
     return driver
+
+
+def _limits(call: str, uuid: str, words: _Limits) -> _Limits:
+    try:
+        function = pynvml._nvmlGetFunctionPointer(call)
+        pynvml._nvmlCheckReturn(function(pynvml.nvmlDeviceGetHandleByUUID(uuid), ctypes.byref(words)))
+    except pynvml.NVMLError as exc:
+        raise NotKept(f"{call}: {exc}") from exc
+    return words
 
 
 def _handles() -> Iterator[tuple[str, Any]]:

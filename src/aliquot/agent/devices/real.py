@@ -1,8 +1,6 @@
 """This machine as a node, with the GPUs that its driver lists; pods with a part of one are fenced.
 
     RealDevices    the node, and what each pod is given
-    Fences         where the limits and ledgers of pods are kept: in memory, one folder per pod, gone with the machine's
-                   next start
     backend        who can keep the limits here, and why
 
 What was given is in the limits file of each pod, so nothing is lost when the platform is killed.
@@ -12,53 +10,26 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import aliquot
 from aliquot.agent.base import CannotStart
 from aliquot.agent.devices import base
 from aliquot.agent.devices.base import NodeFacts
 from aliquot.agent.devices.calibration import Contexts
 from aliquot.agent.devices.driver import Card, Driver
+from aliquot.agent.devices.fences import Fences, boot_id
+from aliquot.agent.devices.mps import Mps
 from aliquot.agent.injection import Host, Injection, injected
-from aliquot.agent.slices import Backend, Slice, Wish, slice_of
+from aliquot.agent.settings import GpuSettings
+from aliquot.agent.slices import Backend, Mode, Slice, Wish, slice_of
+from aliquot.errors import Invalid
 from aliquot.types import Device, DeviceShare
-from aliquot.units import GPU
+from aliquot.units import GPU, MIB
 
 _FIRST_WITH_LIMITS = 615  # the driver's own limits, by control group
-
-
-class Fences:
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def of(self, tenant: str) -> Path:
-        return self._folder / "pods" / os.path.basename(tenant)
-
-    @property
-    def gates(self) -> Path:
-        return self._folder / "gates"
-
-    def remove(self, tenant: str) -> None:
-        shutil.rmtree(self.of(tenant), ignore_errors=True)
-
-
-def fences(data: Path) -> Fences:
-    """In memory where the machine lets us, else in the data folder: slower, but as right."""
-    name = re.sub(r"[^A-Za-z0-9]+", "-", str(data.resolve())).strip("-")
-    shared = Path(f"/dev/shm/aliquot-{os.geteuid()}-{name}"[:200])  # noqa: S108  # checked below
-    try:
-        shared.mkdir(mode=0o700, exist_ok=True)
-        found = shared.lstat()
-        # Anybody may make a folder there: it must be one, and our own.
-        if found.st_uid == os.geteuid() and shared.is_dir() and not shared.is_symlink():
-            shared.chmod(0o700)
-            return Fences(shared)
-    except OSError:
-        pass
-    return Fences(data / "gpushare")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,63 +39,116 @@ class Choice:
 
 
 def backend(version: str, keeps_limits: bool, cgroups: int, library: bool) -> Choice:
-    """Who keeps memory limits on this node. The driver's version alone is no proof that it can."""
+    """Who keeps memory limits on this node. The driver's version alone is no proof that it can.
+
+    `cgroups`: the version of those that every pod can have. Without the library nobody can: the driver does not limit
+    managed memory.
+    """
     number = int(found[0]) if (found := re.match(r"\d+", version)) else 0
-    if keeps_limits and number >= _FIRST_WITH_LIMITS and cgroups == 2:
-        return Choice(Backend.CGROUP, f"driver {version} limits control groups")
-    if library:
-        why = "has no limits of its own" if not keeps_limits else "limits only control groups of version 2"
-        return Choice(Backend.SHIM, f"driver {version or 'of unknown version'} {why}")
-    return Choice(Backend.NONE, "the sharing library was not built for this machine")
+    if not library:
+        return Choice(Backend.NONE, "the sharing library was not built for this machine")
+    if not keeps_limits or number < _FIRST_WITH_LIMITS:
+        return Choice(Backend.SHIM, "the driver has no limits of its own")
+    if cgroups != 2:
+        return Choice(Backend.SHIM, "the driver limits control groups of version 2, which jobs do not have here")
+    return Choice(Backend.CGROUP, "the driver limits control groups, and the library managed memory")
 
 
 class RealDevices:
     """A GPU that stops answering stays in the list, as one that may not be used."""
 
-    def __init__(self, name: str, driver: Driver, fences: Fences, contexts: Contexts, library: Path | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        driver: Driver,
+        fences: Fences,
+        contexts: Contexts,
+        library: Path | None,
+        *,
+        settings: GpuSettings = GpuSettings(),  # noqa: B008  # frozen
+        cgroups: int = 0,
+    ) -> None:
+        """`cgroups`: the version of those that every pod can have; 0: not every pod can."""
         self._name = name
         self.driver = driver
         self.fences = fences
         self._contexts = contexts
         self._library = library
-        # The driver's own limits are not set yet, so the library keeps them, on every driver.
-        self.choice = backend(driver.version(), False, 2, self._library is not None)
+        self._settings = settings
+        self._boot = boot_id()
+        self._mps = Mps(fences.folder / "mps", settings.mps)
+        self.choice = backend(driver.version(), driver.keeps_limits(), cgroups, library is not None)
+        # An entry point of the driver that the library does not know, once a program has met one.
+        self.outdated = ""
+        # Percent of its time that each GPU computed just now, by uuid; None until somebody has measured.
+        self.busy: Mapping[str, int] | None = None
         self._seen: dict[int, Card] = {}
         self.nodes()
+        self._check_reserve()
+        fences.begin(self._boot)
 
     def nodes(self) -> tuple[NodeFacts, ...]:
+        devices = self._look()
         facts = NodeFacts(
             name=self._name,
-            devices=self._look(),
+            devices=devices,
             cpu=base.cores(),
             memory=base.memory(),
             sharing=self.choice.backend.value,
-            sharing_reason=self.choice.reason,
+            sharing_reason=self._told(self.choice.reason),
+            outdated=self._told(f"the driver's {self.outdated} is unknown; update aliquot") if self.outdated else "",
+            busy=None if self.busy is None else tuple(self.busy.get(device.uuid, 0) for device in devices),
         )
         return (facts,)
 
+    def _told(self, what: str) -> str:
+        library = f"library {aliquot.__version__}" if self._library else "no library"
+        return f"{library}, driver {self.driver.version() or 'of unknown version'}: {what}"
+
     def totals(self) -> dict[str, int]:
-        """Bytes of each GPU, by uuid."""
-        return {card.device.uuid: card.total for card in self._seen.values()}
+        """Bytes of each GPU that parts of it may have together, by uuid."""
+        return {card.device.uuid: self._offered(card).total for card in self._seen.values()}
+
+    def whole(self, uuid: str) -> int:
+        """Bytes of a GPU for who has it alone; 0 where it is not known."""
+        return next((card.total for card in self._seen.values() if card.device.uuid == uuid), 0)
 
     def uuid(self, share: DeviceShare) -> str:
         card = self._seen.get(share.index)
         return (card.device.uuid if card else "") or share.uuid or str(share.index)
 
     def injection(self, node: str, shares: Sequence[DeviceShare], wish: Wish, tenant: str) -> Injection:
+        wish = replace(wish, mode=wish.mode or self._settings.compute)
         slices = tuple(self._slice(share, wish, tenant) for share in shares)
         if not any(one.is_shared for one in slices):
             return injected(slices, self.choice.backend)
         if self._library is None:
             raise CannotStart("GPUShareNotLoaded", f"a part of a GPU cannot be fenced off: {self.choice.reason}")
-        host = Host(str(self._library), str(self.fences.of(tenant)), str(self.fences.gates))
+        self.fences.mend(tenant, self._boot)
+        pipe = self._mps_pipe(slices, tenant)
+        host = Host(str(self._library), str(self.fences.of(tenant)), str(self.fences.gates), pipe)
         return injected(slices, self.choice.backend, host)
 
+    def _mps_pipe(self, slices: Sequence[Slice], tenant: str) -> str:
+        """Of the daemon that it shares the GPU by; empty where it does not ask for that."""
+        if slices[0].mode is not Mode.MPS:
+            return ""
+        if len(slices) > 1:
+            raise CannotStart("MPSUnavailable", "it asks for MPS (--mps) on several GPUs; a job can use it on one")
+        return str(self._mps.join(slices[0].uuid, tenant))
+
     def release(self, tenant: str) -> None:
+        self._mps.leave(tenant)
         self.fences.remove(tenant)
+
+    def sweep(self, living: Container[str]) -> None:
+        self._mps.sweep(living)
+        self.fences.sweep(living)
 
     def _slice(self, share: DeviceShare, wish: Wish, tenant: str) -> Slice:
         card = self._seen.get(share.index, Card(Device(index=share.index)))
+        if share.milli < GPU:
+            card = self._offered(card)
         found = slice_of(card.device, share, wish if share.milli < GPU else Wish(), card.total, tenant)
         context = self._contexts.mib(card.device.model, self.driver.version())
         return replace(found, device_file=card.file, context_mib=context)
@@ -135,7 +159,23 @@ class RealDevices:
         # A card that is lost has no name any more; keep the one it had.
         named = {index: card for index, card in found.items() if card.device.uuid or index not in lost}
         self._seen = lost | named
-        return tuple(self._seen[index].device for index in sorted(self._seen))
+        return tuple(self._offered(self._seen[index]).device for index in sorted(self._seen))
+
+    def _offered(self, card: Card) -> Card:
+        """Less what is given to nobody. A card that does not say how much it has is left as it is."""
+        if not self._settings.reserve_mib or not card.total:
+            return card
+        total = max(0, card.total - self._settings.reserve_mib * MIB)
+        return replace(card, total=total, device=replace(card.device, memory_mib=total // MIB))
+
+    def _check_reserve(self) -> None:
+        for card in self._seen.values():
+            if card.total and not self._offered(card).total:
+                raise Invalid(
+                    f"--gpu-reserve-mib {self._settings.reserve_mib} leaves nothing of GPU {card.device.index}, "
+                    f"which has {card.device.memory_mib} MiB",
+                    hint="64 is enough for most cards",
+                )
 
 
 def host_name() -> str:

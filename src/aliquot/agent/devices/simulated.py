@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 
 from aliquot.agent.devices import smi
 from aliquot.agent.devices.base import NodeFacts
-from aliquot.agent.injection import File, Injection, injected
-from aliquot.agent.slices import Backend, Slice, Wish, slices_of
+from aliquot.agent.devices.mps import check_allowed
+from aliquot.agent.injection import File, Injection, injected, mps_share
+from aliquot.agent.settings import GpuSettings
+from aliquot.agent.slices import Backend, Mode, Slice, Wish, slices_of
 from aliquot.types import DeviceShare
 
 PROGRAMS = "/run/aliquot/bin"
@@ -26,7 +28,8 @@ _SMI = Path(smi.__file__).resolve()
 class SimulatedDevices:
     """Nodes as described; their GPUs are always well."""
 
-    def __init__(self, nodes: Sequence[NodeFacts]) -> None:
+    def __init__(self, nodes: Sequence[NodeFacts], settings: GpuSettings = GpuSettings()) -> None:  # noqa: B008  # frozen
+        self._settings = settings
         self._nodes = tuple(nodes)
         self._devices = {node.name: node.devices for node in nodes}
 
@@ -35,14 +38,21 @@ class SimulatedDevices:
 
     def injection(self, node: str, shares: Sequence[DeviceShare], wish: Wish, tenant: str) -> Injection:
         slices = slices_of(self._devices.get(node, ()), shares, wish)
+        serviced = [one for one in slices if one.is_shared and one.mode is Mode.MPS]
+        if serviced:
+            check_allowed(self._settings.mps)  # as where GPUs are real; no daemon is started
         environment = {
             **injected(slices, Backend.NONE).environment,
+            **(mps_share(serviced[0]) if serviced else {}),
             "CUDA_VISIBLE_DEVICES": "",  # none: CUDA would take the machine's own
             "ALIQUOT_SIMULATED": "true",
         }
         return Injection(environment, files=_files(slices), programs=(PROGRAMS,))
 
     def release(self, tenant: str) -> None:
+        return
+
+    def sweep(self, living: Container[str]) -> None:
         return
 
 

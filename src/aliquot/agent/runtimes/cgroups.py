@@ -24,6 +24,7 @@ from pathlib import Path
 _ROOT = Path("/sys/fs/cgroup")
 _OURS, _PLATFORM = "aliquot", "aliquot-platform"
 _WANTED = {"memory": "memory", "cpu": "CPU"}  # as the kernel calls them, and as people do
+_WELCOME = ("dmem",)  # memory of devices, from kernel 6.14 on: a GPU driver that keeps limits itself uses it
 _PERIOD = 100_000  # microseconds; the kernel's own default
 
 
@@ -57,6 +58,11 @@ class Cgroups:
             return "memory and CPU limits hold"
         missing = f"{' and '.join(lost)} limits are not enforced, because {self._why or 'their controller is missing'}"
         return f"{held[0]} limits hold, {missing}" if held else missing
+
+    def leaf(self, uid: str) -> Path | None:
+        """The one group of a pod, in the tree of version 2; None where there is none for us."""
+        place = next(iter(self._places.values()), None) if self.version == 2 else None
+        return None if place is None else place / uid
 
     def groups(self, uid: str, memory: int | None, cpu: int | None, weight: int | None) -> list[Group]:
         """The groups a pod joins; amounts are bytes and thousandths of a core."""
@@ -123,12 +129,13 @@ def _first(root: Path) -> dict[str, Path]:
 
 def _second(root: Path, own: Path) -> dict[str, Path]:
     """The top of the tree before our own group: jobs that outlive us are then in nobody's way."""
+    wanted = (*_WANTED, *_WELCOME)
     try:
-        return delegate(root, tuple(_WANTED))
+        return delegate(root, wanted)
     except Unusable:
         if own == root:
             raise
-        return delegate(own, tuple(_WANTED))
+        return delegate(own, wanted)
 
 
 def own_group(root: Path) -> Path:

@@ -114,7 +114,7 @@ def start(spec: dict[str, Any]) -> dict[str, Any]:
     try:
         return _start(spec, lock, before)
     except (CannotRun, sandbox.Refused) as exc:
-        return {"error": str(exc), "code": getattr(exc, "code", 128)}
+        return {"error": str(exc), "code": getattr(exc, "code", 128), "reason": getattr(exc, "reason", "")}
     except OSError as exc:
         return {"error": f"cannot start: {exc.strerror or exc}", "code": 128}
 
@@ -185,14 +185,22 @@ def _collector(folder: str, reading: int, writing: int) -> tuple[int, int]:
 
 
 def _join_cgroup(cgroup: dict[str, Any]) -> None:
-    """Limits are a help where the machine allows them, never a reason not to start."""
+    """Limits are a help where the machine allows them, and no reason not to start, unless they fence off a GPU."""
     try:
         os.makedirs(cgroup["path"], exist_ok=True)
-        for name, value in (*cgroup["limits"].items(), ("cgroup.procs", "0")):
-            with open(os.path.join(cgroup["path"], name), "w", encoding="ascii") as file:
-                file.write(value)
-    except OSError:
-        return
+        for name, value in cgroup["limits"].items():
+            with contextlib.suppress(OSError):
+                _into_group(cgroup, name, value)
+        _into_group(cgroup, "cgroup.procs", "0")
+    except OSError as exc:
+        if cgroup.get("needed"):
+            said = f"its part of a GPU cannot be fenced off: {cgroup['path']}: {exc.strerror or exc}"
+            raise CannotRun(said, 128, "GPULimitNotKept") from exc
+
+
+def _into_group(cgroup: dict[str, Any], name: str, value: str) -> None:
+    with open(os.path.join(cgroup["path"], name), "w", encoding="ascii") as file:
+        file.write(value)
 
 
 def _supervise(spec: dict[str, Any], go: int, tell: int, handed: tuple[int, int, int]) -> NoReturn:
@@ -323,12 +331,14 @@ def execute(spec: dict[str, Any], wish: dict[str, Any]) -> int:
     end is sent to the platform.
     """
     line = socket.socket(fileno=os.dup(0))
-    for cgroup in spec["cgroups"]:
-        _join_cgroup({**cgroup, "limits": {}})
     try:
+        for cgroup in spec["cgroups"]:
+            _join_cgroup({**cgroup, "limits": {}})
         if spec["isolated"]:
             sandbox.join(wish["pid"])
         files = _terminal(line, wish) if wish["tty"] else _pipes(line)
+    except CannotRun as exc:
+        return _refuse(line, exc.message, 126)
     except OSError as exc:
         return _refuse(line, f"cannot enter the pod: {exc.strerror or exc}", 126)
     told, tell = os.pipe()

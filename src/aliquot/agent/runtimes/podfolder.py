@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from aliquot.agent.base import Ticket
-from aliquot.agent.injection import File
+from aliquot.agent.injection import File, GroupLimit
 from aliquot.agent.runtimes import linux
 from aliquot.types import DeviceShare
 from aliquot.types.base import Json
@@ -105,6 +105,14 @@ class PodFolder:
     def cgroups(self) -> list[Path]:
         """The control groups that were made for it, wherever the platform that did had its own."""
         return [Path(group["path"]) for group in (self.spec() or {}).get("cgroups", ())]
+
+    def limited_group(self) -> Path | None:
+        """The control group on which the driver limits its GPU memory."""
+        found = (group["path"] for group in (self.spec() or {}).get("cgroups", ()) if group.get("needed"))
+        return next(map(Path, found), None)
+
+    def gpu_limits(self) -> list[GroupLimit]:
+        return [GroupLimit(**limit) for limit in (self.spec() or {}).get("gpuLimits", ())]
 
     def ticket(self) -> Ticket | None:
         try:

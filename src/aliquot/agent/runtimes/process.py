@@ -19,18 +19,20 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import structlog
 
 from aliquot.agent.base import CannotStart, Ended, Launch, SignalName, Started, Trace
-from aliquot.agent.injection import LIBRARY
+from aliquot.agent.devices.driver import Keeper
+from aliquot.agent.injection import LIBRARY, GroupLimit
 from aliquot.agent.runtimes import cgroups, linux, logfile, orders, talk
 from aliquot.agent.runtimes.cgroups import Cgroups
 from aliquot.agent.runtimes.checkpoints import Checkpoints
 from aliquot.agent.runtimes.logfile import LogKeeper
 from aliquot.agent.runtimes.podfolder import PodFolder, Process, folders
+from aliquot.agent.runtimes.podgroups import PodGroups
 from aliquot.agent.runtimes.session import ExecSession, open_session
 from aliquot.agent.runtimes.starter import LauncherFailed, Starter
 from aliquot.agent.runtimes.uids import Uids
@@ -66,14 +68,18 @@ class ProcessRuntime:
         isolated: bool | None = None,
         host_paths: Sequence[str] = (),
         log_limits: LogLimits = LogLimits(),  # noqa: B008  # frozen
+        control_groups: Cgroups | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
+        """`keeper` limits the GPU memory of control groups, where the driver can."""
         self._data = data.resolve()
         self._root = self._data / "pods"
         self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._allowed = tuple(host_paths)
         self._limits = log_limits
         self._isolated = can_isolate() if isolated is None else isolated
-        self._cgroups = Cgroups()
+        self._cgroups = control_groups or Cgroups()
+        self._groups = PodGroups(self._cgroups, keeper)
         self._uids = Uids(self._data / "uids.json")
         self._checkpoints = Checkpoints(self._data / "checkpoints")
         self._soft_files = _raise_open_files()
@@ -99,6 +105,11 @@ class ProcessRuntime:
             f"jobs are not kept apart from each other or from the platform's data, because {why}; "
             f"{self._cgroups.sentence}"
         )
+
+    @property
+    def group_version(self) -> int:
+        """Of the control groups that every pod can have, for a driver that limits them; 0: not every pod can."""
+        return 2 if self._isolated and self._cgroups.leaf("any") else 0
 
     # --- life of a pod
 
@@ -131,6 +142,7 @@ class ProcessRuntime:
             await asyncio.to_thread(self._write_orders, launch, folder)
         except OSError as exc:
             raise CannotStart("CreateContainerError", f"cannot make its folder: {exc.strerror or exc}") from exc
+        await asyncio.to_thread(self._groups.limit, folder)
         for _ in range(int(_LAUNCH_SECONDS / _LOOK_AGAIN_SECONDS)):
             answer = await self._launch(folder)
             if "error" in answer:
@@ -167,9 +179,9 @@ class ProcessRuntime:
                 await asyncio.sleep(_LOOK_AGAIN_SECONDS)
             await self._clear(folder, process)
         self._forget(uid)
-        groups = folder.cgroups()
+        # Before its folder, which alone knows of them.
+        await asyncio.to_thread(self._groups.remove, folder)
         await asyncio.to_thread(folder.remove)
-        cgroups.remove(groups)
 
     def kept(self) -> list[tuple[str, str]]:
         return self._checkpoints.all()
@@ -207,7 +219,6 @@ class ProcessRuntime:
             special = orders.isolated_orders(launch, folder, self._data, owner, self._allowed, lasting)
         else:
             special = orders.plain_orders(launch, folder, self._data, self._allowed, lasting)
-        groups = self._cgroups.groups(ticket.uid, launch.memory, launch.cpu, launch.cpu_weight)
         common: Json = {
             "folder": str(folder.path),
             "attempt": launch.attempt,
@@ -218,7 +229,8 @@ class ProcessRuntime:
             "loads": LIBRARY if launch.injection.fenced else "",
             "hostIPC": launch.host_ipc,
             "files": self._soft_files,
-            "cgroups": [{"path": str(group.path), "limits": group.limits} for group in groups],
+            "cgroups": self._groups.orders(launch),
+            "gpuLimits": [asdict(limit) for limit in launch.injection.group_limits],
         }
         folder.write_spec(common | special, ticket)
 
@@ -366,6 +378,10 @@ class ProcessRuntime:
             return True
         finally:
             os.close(handle)
+
+    def move_limit(self, uid: str, limit: GroupLimit) -> bool:
+        """Change what the driver grants a pod that runs; False when it did not, and the log says why."""
+        return self._groups.move(self._folder(uid), limit)
 
     # --- looking inside
 

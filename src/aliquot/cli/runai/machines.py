@@ -93,12 +93,20 @@ def row(each: Machine) -> list[str]:
         each.name,
         each.gpu_type or "-",
         f"{units.whole_units(taken):g}/{len(each.devices)}",
-        "-",  # nobody measures it yet
+        _busy(each),
         f"{held}/{memory}MiB" if each.devices else "-",
         f"{_asked(each, 'cpu'):g}/{_has(each, 'cpu'):g}",
         f"{_asked(each, 'memory') / _GIB:.1f}/{_has(each, 'memory') / _GIB:.1f}Gi",
         each.status,
     ]
+
+
+def _busy(each: Machine) -> str:
+    """Over all its GPUs; idle ones count as 0."""
+    said = each.node.metadata.annotations.get(labels.GPU_BUSY, "").split(",")
+    if not each.devices or not all(one.isdigit() for one in said):
+        return "-"  # nobody measures it
+    return f"{sum(map(int, said)) / len(each.devices):.0f}%"
 
 
 def _has(each: Machine, resource: str) -> float:
@@ -182,6 +190,10 @@ def described(each: Machine, known: dict[str, str], now: float) -> Iterator[str]
     yield f"AGE: {output.age(now - (each.node.metadata.created or now))}"
     marks = ", ".join(f"{key}={value}" for key, value in sorted(each.node.metadata.labels.items()))
     yield f"LABELS: {output.clean(marks) or '-'}"
+    if each.node.status.conditions:
+        yield "\nCONDITIONS:"
+        told = [[one.type, one.status, one.reason, one.message] for one in each.node.status.conditions]
+        yield output.table(("TYPE", "STATUS", "REASON", "MESSAGE"), told)
     if each.devices:
         yield "\nGPUs:"
         rows = [cells[1:] for cells in device_rows(each, known)]

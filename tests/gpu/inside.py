@@ -1,0 +1,112 @@
+"""What the programs in a tenant have at hand: `from inside import *`. Standard library only, like cu.py.
+
+A program and the suite talk in lines: `tell` writes one line of JSON, `step` also waits until the suite says go on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+from cu import *  # noqa: F403
+from cu import MIB, Cuda, Ledger, c, ptr, u64
+
+STANDIN = "GPU_SUITE_DRIVER" in os.environ
+LEDGER = "/run/gpushare/ledger"
+
+# Every thread multiplies and adds so many times. Of the card's work, not of its clock: a kernel that waited for the
+# time to pass would also pass it while another tenant computes.
+PTX = b"""
+.version 7.0
+.target sm_75
+.address_size 64
+.visible .entry burn(.param .u64 out, .param .u32 rounds)
+{
+    .reg .pred %p<2>;
+    .reg .b32 %r<4>;
+    .reg .b64 %d<3>;
+    ld.param.u64 %d1, [out];
+    ld.param.u32 %r1, [rounds];
+    cvta.to.global.u64 %d2, %d1;
+    mov.u32 %r2, %tid.x;
+    mov.u32 %r3, 0;
+again:
+    mad.lo.u32 %r2, %r2, 1664525, 1013904223;
+    xor.b32 %r2, %r2, %r3;
+    add.u32 %r3, %r3, 1;
+    setp.lt.u32 %p0, %r3, %r1;
+    @%p0 bra again;
+    setp.eq.u32 %p1, %r2, 12345;
+    @%p1 st.global.u32 [%d2], %r2;
+    ret;
+}
+"""
+GIGABYTE_PTX = b"""
+.version 7.0
+.target sm_75
+.address_size 64
+.visible .global .align 16 .b8 big[1073741824];
+.visible .entry touch()
+{
+    .reg .b32 %r<2>;
+    .reg .b64 %d<2>;
+    mov.u64 %d1, big;
+    mov.u32 %r1, 1;
+    st.global.u32 [%d1], %r1;
+    ret;
+}
+"""
+SMS, THREADS = 16, 256  # attribute number of the count of multiprocessors; threads of a block
+
+
+def tell(**facts: object) -> None:
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()
+
+
+def step(**facts: object) -> str:
+    """Tell, then wait for the suite; what it says."""
+    tell(**facts)
+    return sys.stdin.readline().strip()
+
+
+def ledger_mib(path: str = LEDGER) -> int:
+    return Ledger(path).total() // MIB
+
+
+class Kernel:
+    """A piece of work for the card, started by calling it; about so many microseconds on the whole card."""
+
+    def __init__(self, cuda: Cuda, microseconds: float, rounds_per_us: float, blocks: int = 0) -> None:
+        self.cuda = cuda
+        if STANDIN:  # there a function is its own run time
+            self.function, self.grid, self.params = ptr(int(microseconds)), 1, None
+            return
+        module, self.function, count = ptr(), ptr(), c.c_int()
+        cuda.call("cuModuleLoadData", c.byref(module), PTX)
+        cuda.call("cuModuleGetFunction", c.byref(self.function), module, b"burn")
+        cuda.call("cuDeviceGetAttribute", c.byref(count), SMS, cuda.device)
+        self.grid = blocks or count.value * 8
+        self.out, self.rounds = u64(), c.c_uint32(max(1, int(microseconds * rounds_per_us)))
+        cuda.call("cuMemAlloc_v2", c.byref(self.out), c.c_size_t(4))
+        self.params = (ptr * 2)(c.addressof(self.out), c.addressof(self.rounds))
+
+    def __call__(self) -> None:
+        self.cuda.call("cuLaunchKernel", self.function, self.grid, 1, 1, THREADS, 1, 1, 0, None, self.params, None)
+
+
+def rounds_per_us(cuda: Cuda, blocks: int = 0) -> float:
+    """How many rounds every thread of a full card does in a microsecond."""
+    if STANDIN:
+        return 1.0
+    kernel = Kernel(cuda, 1, 100_000, blocks)
+    for _ in range(3):  # the clock rises under load
+        kernel()
+        cuda.sync()
+    start = time.perf_counter()
+    for _ in range(10):
+        kernel()
+    cuda.sync()
+    return 1e6 / ((time.perf_counter() - start) * 1e6)

@@ -1,0 +1,73 @@
+"""`smi`: nvidia-smi in a tenant with PID and mount namespaces of its own and an empty environment shows the slice."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+from lab import Lab
+from table import Table
+
+# Process 1 of its namespace holds 1000 MiB and runs the programs that look.
+LOOK = """
+import subprocess
+cuda, nvml = Cuda(), Nvml()
+cuda.alloc(1000 * MIB)
+device = nvml.device(cuda.uuid())
+commands, env = json.loads(sys.argv[1]), json.loads(sys.argv[2])
+def run(words): return subprocess.run(words, env=env, capture_output=True, text=True, timeout=60).stdout
+said = {name: run(words) for name, words in commands.items()}
+m1, m2 = nvml.memory(device), nvml.memory_v2(device)
+tell(pid=os.getpid(), used=(cuda.total() - cuda.info()[0]) // MIB, v1=[m1.total // MIB, m1.used // MIB, m1.free // MIB],
+     v2=[m2.total // MIB, m2.used // MIB, m2.free // MIB, m2.reserved // MIB],
+     processes={pid: n // MIB for pid, n in nvml.processes(device).items()}, said=said)
+"""
+HOLD = "cuda = Cuda(); cuda.alloc(300 * MIB); step(there=True)"
+
+
+def smi(lab: Lab, table: Table) -> None:
+    program = shutil.which("nvidia-smi")
+    if not program and not lab.standin:
+        return table.lacking("nvidia-smi", "no nvidia-smi here")
+    limit = lab.part(500) if lab.total > 64 << 30 else 4096
+    commands = {
+        "table": [program],
+        "csv": [program, "--query-gpu=memory.total,memory.used,memory.free", "--format=csv,noheader,nounits"],
+        "q": [program, "-q", "-d", "MEMORY"],
+        "apps": [program, "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"],
+    }
+    with lab.tenant(1024).start(HOLD) as neighbour:
+        neighbour.hear()
+        words = json.dumps(commands if program and not lab.standin else {})
+        with lab.tenant(limit).start(LOOK, words, json.dumps(lab.bare()), own_pids=True) as looking:
+            seen = looking.hear()
+        neighbour.go()
+    used, said = seen["used"], seen["said"]
+    for what, found, wanted in (
+        ("NVML: total, used, free", seen["v1"], [limit, used, limit - used]),
+        ("NVML v2: total, used, free, reserved", seen["v2"], [limit, used, limit - used, 0]),
+    ):
+        # each is rounded down by itself
+        good = found[0] == limit and all(abs(a - b) <= 1 for a, b in zip(found, wanted, strict=True))
+        table.check(what, good, found, wanted)
+    table.check("NVML: processes", list(seen["processes"]) == ["1"], seen["processes"], "only its own, as number 1")
+    if lab.standin:
+        return table.note("nvidia-smi", "not on the stand-in")
+    found = re.search(r"(\d+)MiB / +(\d+)MiB", said["table"])
+    figures = [int(found[1]), int(found[2])] if found else said["table"][-200:]
+    table.check(
+        "table: used / total", found and abs(figures[0] - used) <= 1 and figures[1] == limit, figures, [used, limit]
+    )
+    rows = re.findall(r"^\| +0 +N/A +N/A +(\d+) .* (\d+)MiB \|$", said["table"], re.MULTILINE)
+    table.check("table: processes", [row[0] for row in rows] == ["1"], rows, "only its own, as number 1")
+    csv = [int(word) for word in re.findall(r"\d+", said["csv"])]
+    good = len(csv) == 3 and csv[0] == limit and abs(csv[1] - used) <= 1 and abs(csv[2] - limit + used) <= 1
+    table.check("--query-gpu: total, used, free", good, csv, [limit, used, limit - used])
+    block = said["q"].split("FB Memory Usage")[-1].split("BAR1")[0]
+    whole = {name: int(n) for name, n in re.findall(r"(Total|Reserved|Used|Free) +: (\d+) MiB", block)}
+    good = whole.get("Total") == limit and abs(whole.get("Used", 0) - used) <= 1 and whole.get("Reserved", 0) == 0
+    table.check("-q -d MEMORY", good, whole, {"Total": limit, "Reserved": 0, "Used": used})
+    apps = [[int(n) for n in re.findall(r"\d+", line)] for line in said["apps"].splitlines()]
+    good = len(apps) == 1 and apps[0][0] == 1 and abs(apps[0][1] - used) <= 2
+    return table.check("--query-compute-apps: pid, used", good, apps, [[1, used]])

@@ -1,0 +1,101 @@
+"""Where the driver keeps the limit itself, the library watches managed memory and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from native.rig import CONTEXT, HERE, Rig
+from native.test_entry_points import OURS, WHERE, entries
+from native.test_limits_file import limits
+
+THEIRS = "libcuda.so.1"
+
+
+@pytest.fixture
+def container(rig: Rig) -> Rig:
+    """As an agent prepares it on a driver that limits control groups; here nobody does, so all else is free."""
+    rig.extra = {"GPUSHARE_FOLDER": str(rig.folder)}
+    (rig.folder / "limits").write_text(limits().replace("mode timesharing", "mode timesharing\nkeeper driver"))
+    rig.ledger.write_bytes(bytes(131072))
+    return rig
+
+
+def test_only_managed_memory_is_ours(container: Rig) -> None:
+    """Of all functions only those for managed memory, and the one that finds others, are ours."""
+    names = entries("MEMORY_ENTRIES")
+    told = container.python(
+        WHERE
+        + """
+cuda = Cuda()
+for name in sys.argv[1:]:
+    if hasattr(cuda.lib, name): print(name, where(c.cast(getattr(cuda.lib, name), ptr).value))
+""",
+        *names,
+    )
+    owners = dict(zip(told[::2], told[1::2], strict=True))
+    ours = {n for n, owner in owners.items() if owner == OURS}
+    assert ours == {n for n in owners if n.startswith(("cuGetProcAddress", "cuMemAllocManaged", "cuMemFree"))}
+    assert set(owners.values()) == {OURS, THEIRS}
+
+
+def test_plain_memory_is_the_drivers_to_limit(container: Rig) -> None:
+    """More than the limit in plain memory passes, and the whole card is seen: both are the driver's to refuse."""
+    told = container.python("cuda = Cuda(); cuda.alloc(4096 * MIB); print(cuda.info()[1] // MIB, cuda.total() // MIB)")
+    assert told == ["16384", "16384"]
+
+
+def test_linked_programs_pass(container: Rig, tmp_path: Path) -> None:
+    """A program linked to the driver meets our names first, and is passed on."""
+    program = tmp_path / "linked"
+    subprocess.run(["cc", HERE / "linked.c", "-o", program, container.built / THEIRS], check=True, timeout=60)
+    told = subprocess.check_output([program], env=container.environment(), text=True, timeout=60)
+    assert told.split() == [str((16384 - CONTEXT) // 64), "2"]
+
+
+def test_managed_memory_is_limited(container: Rig) -> None:
+    """Managed memory fits beside what the driver holds for the process, and what is freed makes room."""
+    told = container.python(
+        """
+        cuda = Cuda()
+        plain = cuda.alloc(500 * MIB)
+        frees, code = cuda.fill(cuda.managed, 2 * MIB)
+        plain()
+        more, _ = cuda.fill(cuda.managed, 2 * MIB)
+        for free in frees + more: free()
+        print(2 * len(frees), code, 2 * len(more), Ledger(sys.argv[1]).total() // MIB)
+        """,
+        container.ledger,
+    )
+    assert told == [str(2048 - CONTEXT - 500), "2", "500", str(CONTEXT + 500 - 500)]
+
+
+def test_newer_functions_are_handed_out(container: Rig) -> None:
+    """A function of a newer driver counts with the driver, so it is not refused."""
+    told = container.python(WHERE + "print(proc(Cuda(), 'cuMemAlloc'))", FAKE_NEW_ABI="cuMemAlloc")
+    assert told == [THEIRS]
+
+
+def test_nvml_is_not_touched(container: Rig) -> None:
+    """NVML answers as the driver does."""
+    told = container.python("nvml = Nvml(); print(nvml.memory(nvml.device(Cuda().uuid())).total // MIB)")
+    assert told == [str(16384 + 100)]
+
+
+def test_leases_work_all_the_same(container: Rig) -> None:
+    """Time is shared by lease as ever."""
+    text = (container.folder / "limits").read_text()
+    (container.folder / "limits").write_text(text.replace("timesharing", "fair"))
+    told = container.python(
+        WHERE + "cuda = Cuda(); print(*(proc(cuda, n) for n in ('cuLaunchKernel', 'cuGraphLaunch')))"
+    )
+    assert told == [OURS, OURS]
+
+
+def test_unknown_keepers_fail_closed(container: Rig) -> None:
+    """Another word is not understood, and grants nothing."""
+    text = (container.folder / "limits").read_text()
+    (container.folder / "limits").write_text(text.replace("keeper driver", "keeper somebody"))
+    assert "GPU memory is refused" in container.try_python("Cuda()").err

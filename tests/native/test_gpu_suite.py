@@ -1,0 +1,60 @@
+"""The suite for real cards (tests/gpu) on the stand-in, so that it still runs when a card is at hand again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fire.disk import need
+from native.rig import HERE, compile_library
+
+SUITE = HERE.parent / "gpu"
+
+
+def suite(driver: Path, *words: object, library: Path | None = None) -> subprocess.CompletedProcess[str]:
+    need(os.geteuid() == 0, "run as root: the suite mounts the library as a container has it")
+    need(Path("/dev/shm").is_dir(), "mount /dev/shm: the suite keeps its files there")
+    library = library or driver / "plain" / "libgpushare.so"
+    command = [sys.executable, str(SUITE), *map(str, words), "--library", str(library)]
+    env = os.environ | {"GPU_SUITE_DRIVER": str(driver)}
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.parametrize("item", ["procaddr", "exact", "apis", "hidden", "smi", "together", "tries", "kill"])
+def test_items_hold_on_the_stand_in(native_build: Path, tmp_path: Path, item: str) -> None:
+    """Every item that needs no real card holds on the stand-in, and says so in the report."""
+    report = tmp_path / "report.md"
+    done = suite(native_build, item, "--report", report)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"\n{item}: ok" in report.read_text()
+    assert "NOT A REAL CARD" in report.read_text()
+
+
+def test_a_library_that_does_nothing_fails(native_build: Path, tmp_path: Path) -> None:
+    """The suite notices when nothing is limited."""
+    source = tmp_path / "empty.c"
+    source.write_text("int nothing;")
+    compile_library(tmp_path / "libgpushare.so", [source])
+    done = suite(native_build, "exact", library=tmp_path / "libgpushare.so")
+    assert done.returncode == 1
+    assert "exact: " in done.stdout
+    assert "FAILED" in done.stdout
+
+
+def test_what_was_not_tested_fails(native_build: Path) -> None:
+    """A framework that is not there is a failure of the item, unless it was left out by name."""
+    done = suite(native_build, "frameworks", "--without", "torch", "--without", "jax")
+    assert done.returncode == 1
+    assert "not tested: no cupy here" in done.stdout
+    assert "no torch here" not in done.stdout
+
+
+def test_unknown_items_are_named(native_build: Path) -> None:
+    """A mistyped item is told with those that there are."""
+    done = suite(native_build, "exakt")
+    assert done.returncode == 2
+    assert "there is no item exakt; choose from procaddr, exact" in done.stderr

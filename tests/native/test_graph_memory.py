@@ -1,0 +1,120 @@
+"""Graphs that allocate count at what the driver reserves for them, not a node more or less, however often they run."""
+
+from __future__ import annotations
+
+import pytest
+
+from native.rig import CONTEXT, Rig
+
+# builds graphs from steps: a size in MiB allocates, a negative number frees what that step allocated
+GRAPH = """
+cuda, ledger, nvml = Cuda(), Ledger(os.environ["GPUSHARE_LEDGER"]), Nvml()
+device = nvml.device(cuda.uuid())
+class Graph:
+    def __init__(self, *steps, flags=0):
+        self.graph, self.run, self.pointers = ptr(), ptr(), []
+        cuda.call("cuGraphCreate", c.byref(self.graph), 0)
+        for step in steps:
+            node = ptr()
+            if step > 0:
+                params = AllocNode(pool=PoolProps(type=1, location=Location(1, 0)), bytes=step * MIB)
+                cuda.call("cuGraphAddMemAllocNode", c.byref(node), self.graph, None, size_t(0), c.byref(params))
+                self.pointers.append(params.pointer)
+            else:
+                at = u64(self.pointers[-step - 1])
+                cuda.call("cuGraphAddMemFreeNode", c.byref(node), self.graph, None, size_t(0), at)
+        cuda.call("cuGraphInstantiateWithFlags", c.byref(self.run), self.graph, u64(flags))
+    def launch(self):
+        return cuda.status("cuGraphLaunch", self.run, None)
+def held():
+    "what the ledger says beyond the context, and whether the driver says the same"
+    total = ledger.total()
+    assert total == nvml.self_bytes(device), (total, nvml.self_bytes(device))
+    return total // MIB - 518
+"""
+
+
+def test_several_nodes_add_up(rig: Rig) -> None:
+    """A graph with three allocations that live together counts with all three, and is refused where they do not fit."""
+    told = rig.python(
+        GRAPH
+        + """
+print(Graph(100, 200, 300).launch(), held())
+print(Graph(400, 400, 400).launch(), held())
+""",
+        limit=CONTEXT + 1500,
+    )
+    assert told == ["0", "608", "2", "608"]
+
+
+def test_nodes_that_follow_each_other_share(rig: Rig) -> None:
+    """What is freed inside the graph is used again by the next node: two of 600 MiB fit into 800."""
+    told = rig.python(GRAPH + "print(Graph(600, -1, 600, -2).launch(), held())", limit=CONTEXT + 800)
+    assert told == ["0", "608"]
+
+
+def test_launched_twice_counts_once(rig: Rig) -> None:
+    """A graph that frees what it took needs no more at its second launch; after a trim nothing is left."""
+    told = rig.python(
+        GRAPH
+        + """
+graph = Graph(600, -1)
+print(graph.launch(), graph.launch(), held())
+cuda.call("cuDeviceGraphMemTrim", 0)
+print(held())
+""",
+        limit=CONTEXT + 800,
+    )
+    assert told == ["0", "0", "608", "0"]
+
+
+def test_graphs_use_each_others_memory(rig: Rig) -> None:
+    """What one graph has given back inside itself serves another."""
+    told = rig.python(
+        GRAPH + "print(Graph(600, -1).launch(), Graph(500, -1).launch(), held())",
+        limit=CONTEXT + 800,
+    )
+    assert told == ["0", "0", "608"]
+
+
+def test_freed_at_the_next_launch(rig: Rig) -> None:
+    """A graph that frees at its launch what the last one left is launched again and again without growing."""
+    told = rig.python(
+        GRAPH + "graph = Graph(600, flags=1)\nprint(*(graph.launch() for _ in range(3)), held())",
+        limit=CONTEXT + 800,
+    )
+    assert told == ["0", "0", "0", "608"]
+
+
+def test_room_is_not_made_from_what_is_needed(rig: Rig) -> None:
+    """Giving up what a graph left in reserve makes no room for that graph: its launch is refused."""
+    told = rig.python(
+        GRAPH
+        + """
+small, large = Graph(600, -1), Graph(620, -1)
+small.launch()
+cuda.alloc(380 * MIB)
+print(held(), large.launch(), held())
+""",
+        limit=CONTEXT + 990,
+    )
+    assert told == ["988", "2", "380"]
+
+
+@pytest.mark.parametrize("limit,code,after", [(1300, "0", "1216"), (1100, "2", "0")])
+def test_captured_allocations_count(rig: Rig, limit: int, code: str, after: str) -> None:
+    """Allocations recorded from a stream count like nodes added by hand."""
+    told = rig.python(
+        GRAPH
+        + """
+cuda.call("cuStreamBeginCapture_v2", None, 0)
+first, second, graph, run = u64(), u64(), ptr(), ptr()
+for p in (first, second):
+    cuda.call("cuMemAllocAsync", c.byref(p), size_t(600 * MIB), None)
+cuda.call("cuStreamEndCapture", None, c.byref(graph))
+cuda.call("cuGraphInstantiateWithFlags", c.byref(run), graph, u64(0))
+print(held(), cuda.status("cuGraphLaunch", run, None), held())
+""",
+        limit=CONTEXT + limit,
+    )
+    assert told == ["0", code, after]

@@ -1,0 +1,46 @@
+"""`aliquot up`: what an administrator says about GPUs."""
+
+from __future__ import annotations
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from aliquot.agent.devices.audit import Policy
+from aliquot.agent.settings import GpuSettings
+from aliquot.agent.slices import Mode
+from aliquot.cli.server import up
+
+FLAGS = {option.name: option for option in up.params}
+
+
+def choices(name: str) -> set[str]:
+    kind = FLAGS[name].type
+    assert isinstance(kind, click.Choice)
+    return set(kind.choices)
+
+
+def test_every_policy_can_be_chosen() -> None:
+    """The flags offer what the platform knows; MPS is asked for by a job, never the way of a node."""
+    assert choices("gpu_overrun") == {policy.value for policy in Policy}
+    assert choices("gpu_compute") == {mode.value for mode in Mode} - {Mode.MPS.value}
+
+
+def test_the_defaults_are_those_of_the_platform() -> None:
+    """Who gives no flag gets what the settings say by themselves."""
+    told = [FLAGS[name].default for name in ("gpu_overrun", "gpu_reserve_mib", "gpu_compute")]
+    wanted = GpuSettings()
+
+    assert told == [wanted.overrun.value, wanted.reserve_mib, wanted.compute.value]
+    assert not wanted.mps  # a switch: off unless it is given
+
+
+@pytest.mark.parametrize(
+    "words", ["--gpu-overrun shout", "--gpu-reserve-mib -1", "--gpu-reserve-mib 1G", "--gpu-compute mps"]
+)
+def test_what_cannot_be_is_refused(words: str) -> None:
+    """Before anything is started, with the flag."""
+    done = CliRunner().invoke(up, words.split())
+
+    assert done.exit_code == 2
+    assert f"Invalid value for '{words.split()[0]}'" in done.output
