@@ -45,6 +45,15 @@ def test_a_greedy_program_has_its_slice(node: Node) -> None:
     assert program.end() == 0
 
 
+def test_a_program_that_ends_when_it_is_refused(node: Node) -> None:
+    """The event has what the job held then, also when its process is gone before anybody looks."""
+    node.begin("frac05", "-g 0.5")
+
+    assert node.runs("frac05", "say(*fill(cuda()))") == [str(CARD_MIB // 2 - CONTEXT), "2"]
+
+    node.tells("frac05", r"\[GPUMemoryLimit\] GPU memory limit 8192 MiB reached \(used 8192, asked 2\)")
+
+
 def test_only_the_greedy_one_is_refused(node: Node) -> None:
     """F6: beside a job that runs into its limit, a neighbour on the same card has all that it was given."""
     node.begin("greedy", "-g 0.3")

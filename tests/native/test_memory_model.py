@@ -28,18 +28,16 @@ WAYS += ["array", "array3d", "mipmap", "graph"]
 PLACES = places()
 SIZES = [1, 513, 70_000, MIB - 1, MIB + 1, 2 * MIB, 3 * MIB + 1, 31 * MIB, 33 * MIB, 150 * MIB, 400 * MIB, 900 * MIB]
 
-whos = st.integers(0, 3)
-takes = st.tuples(st.just("take"), whos, st.sampled_from(WAYS), st.sampled_from(SIZES))
-orders = st.one_of(
-    takes,
-    takes,
-    takes,
-    st.tuples(st.just("free"), whos, st.integers(0, 50), st.none()),
-    st.tuples(st.sampled_from(["context", "end", "empty"]), whos, st.none(), st.none()),
-    st.tuples(st.sampled_from(["kill", "exit"]), whos, st.none(), st.none()),
-    st.tuples(st.just("fault"), whos, st.sampled_from(PLACES), st.integers(1, 3)),
+KINDS = ["take"] * 10 + ["free"] * 4 + ["empty", "context", "end", "fault", "kill", "exit"]
+
+Order = tuple[str, int, str, int, int]  # what, who, and as far as it matters: way, size, any number
+orders: st.SearchStrategy[Order] = st.tuples(
+    st.sampled_from(KINDS),
+    st.integers(0, 3),
+    st.sampled_from(WAYS),
+    st.sampled_from(SIZES),
+    st.integers(0, 50),
 )
-Order = tuple[str, int, str | int | None, int | None]
 
 
 class World:
@@ -74,31 +72,28 @@ class World:
         return sum(p.held() for p in self.processes.values())
 
     def obey(self, order: Order) -> None:
-        kind, who, what, number = order
+        kind, who, way, number, nth = order
         if kind in ("free", "end", "empty") and who not in self.processes:
             return
         if kind == "empty":
             while who in self.processes and self.processes[who].pieces:
-                self.obey(("free", who, 0, None))
+                self.obey(("free", who, way, number, nth))
             return
         process = self.processes.setdefault(who, Process())
         wanted = copy.deepcopy(process)
         words: tuple[object, ...]
         if kind == "take":
-            assert isinstance(what, str)
-            assert number is not None
-            size = max(1, number // (2 * MIB)) * 2 * MIB if what in ("create", "mapped") else number
+            size = max(1, number // (2 * MIB)) * 2 * MIB if way in ("create", "mapped") else number
             self.names += 1
-            words = ("take", what, size, self.names)
+            words = ("take", way, size, self.names)
             wanted.contexts = max(wanted.contexts, 0)
             if self._fits(who, wanted):  # the context comes first, and stays when the rest is refused
                 process.contexts = wanted.contexts
-            wanted.take(what, size, str(self.names))
+            wanted.take(way, size, str(self.names))
         elif kind == "free":
             if not process.pieces:
                 return
-            assert isinstance(what, int)
-            name = list(process.pieces)[what % len(process.pieces)]
+            name = list(process.pieces)[nth % len(process.pieces)]
             words = ("free", name)
             wanted.free(name)
         elif kind == "context":
@@ -113,7 +108,7 @@ class World:
             wanted.end()
         elif kind == "fault":
             self.faulty.add(who)
-            words = ("fault", f"{what}:{number}")
+            words = ("fault", f"{PLACES[nth % len(PLACES)]}:{1 + nth % 3}")
         else:
             words = (kind,)
         self._settle(who, wanted, self.tell(who, *words))
@@ -143,6 +138,7 @@ class World:
         for who, process in self.processes.items():
             charged, overhead, soft = slots.get(self.pids[who], (0, 0, 0))
             assert charged + overhead == process.held(), (who, process)
+            assert overhead == (CONTEXT * MIB if process.contexts >= 0 else 0)  # nothing but the context went unseen
             assert soft == process.managed()
             assert on_card.get(self.pids[who], 0) == process.held() - process.managed()
         assert ledger.total() == self.held()

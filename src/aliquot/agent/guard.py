@@ -171,7 +171,9 @@ class Guard:
             if book.refusals > self._refused.get(uid, 0):
                 self._refused[uid] = book.refusals
                 mine = next((one for one in held if one.uid == uid), Held(uid, "", 0))
-                used, limit, asked = mine.used // MIB, mine.limit // MIB, -(-book.asked // MIB)
+                # Who was refused has often ended since, and its memory is gone: what it had is still in the ledger.
+                held_then = max(mine.used, min(book.held, mine.limit))
+                used, limit, asked = held_then // MIB, mine.limit // MIB, -(-book.asked // MIB)
                 said = f"GPU memory limit {limit} MiB reached (used {used}, asked {asked})"
                 await self._tell(Told(ticket, "GPUMemoryLimit", said))
             if book.unknown and uid not in self._unknown:

@@ -48,6 +48,14 @@ def test_a_ledger_that_says_nothing(tmp_path: Path, data: bytes) -> None:
     assert ledger.read(tmp_path / "ledger") == Ledger() == ledger.read(tmp_path / "none")
 
 
+def test_a_ledger_that_was_made_enormous(tmp_path: Path) -> None:
+    """A pod can make its file as long as it likes; that costs the platform nothing."""
+    with (tmp_path / "ledger").open("wb") as file:
+        file.truncate(1 << 42)
+
+    assert ledger.read(tmp_path / "ledger") == Ledger()
+
+
 def test_limits_are_read_back(tmp_path: Path) -> None:
     """What was written for a pod is found again, also by a platform that was started later."""
     path = limits_file(tmp_path, "GPU-a", "GPU-b")

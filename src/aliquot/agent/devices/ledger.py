@@ -16,7 +16,9 @@ _SIZE = 131072
 _HEADER = struct.Struct("<IIII16s64s4Q")
 _REFUSAL = struct.Struct("<QIIQ")
 _UNKNOWN = struct.Struct("<II64s")
-_REFUSAL_AT, _UNKNOWN_AT = 704, 728
+_DEVICE = struct.Struct("<16sQQ")
+_DEVICES_AT, _REFUSAL_AT, _UNKNOWN_AT = 192, 704, 728
+_DEVICE_COUNT = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,8 @@ class Ledger:
     refusals: int = 0
     # Bytes that were asked for when it last refused.
     asked: int = 0
+    # Bytes that were held on that GPU; of the dead as well, until another process of the pod gives back theirs.
+    held: int = 0
     # An entry point of the driver that the library does not know; empty: none.
     unknown: str = ""
 
@@ -41,7 +45,8 @@ class Limit:
 def read(path: Path) -> Ledger:
     """What it says; nothing where there is none, or none yet."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(_SIZE + 1)  # the file is the pod's to write, and may be of any length
     except OSError:
         return Ledger()
     if len(data) != _SIZE:
@@ -49,9 +54,10 @@ def read(path: Path) -> Ledger:
     magic, version, _, complete, _, tenant, _, _, refusals, _ = _HEADER.unpack_from(data)
     if (magic, version, complete) != (_MAGIC, _VERSION, 1):
         return Ledger()
-    asked = _REFUSAL.unpack_from(data, _REFUSAL_AT)[0]
+    asked, device, _, _ = _REFUSAL.unpack_from(data, _REFUSAL_AT)
+    total = _DEVICE.unpack_from(data, _DEVICES_AT + _DEVICE.size * (device % _DEVICE_COUNT))[2]
     seen, _, name = _UNKNOWN.unpack_from(data, _UNKNOWN_AT)
-    return Ledger(_text(tenant), refusals, asked, _text(name) if seen else "")
+    return Ledger(_text(tenant), refusals, asked, total, _text(name) if seen else "")
 
 
 def is_damaged(path: Path, tenant: str, boot: str) -> bool:
