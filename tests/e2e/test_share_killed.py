@@ -71,7 +71,7 @@ def test_the_platform_is_killed(node: Node) -> None:
     raw = node.execute("late", f"exec {PLACE}/raw {HALF + 100}")
     assert raw.says() == ["got", str(HALF + 100)]
     assert raw.killed()
-    node.tells("late", r"\[GPUMemoryOverrun\] .*; its process was killed")
+    node.tells("late", r"\[GPUMemoryOverrun\] .*; its process \S+ \(\d+\) was killed")
     assert node.lives().keys() >= lives.keys()
     assert [node.phase(name, PROJECT) for name in parts] == ["Running"] * 3
 

@@ -95,7 +95,8 @@ def test_a_borrower_gives_way(node: Node) -> None:
     owner = node.start("owner", FILL)
     assert owner.says() == [str(CARD_MIB * 3 // 4 - CONTEXT), "2", str(CARD_MIB * 3 // 4)]
     node.tells(
-        "borrower", r"\[GPUMemoryOverrun\] holds \d+ MiB of GPU memory on \S+; its limit is \d+ MiB; its process was"
+        "borrower",
+        r"\[GPUMemoryOverrun\] holds \d+ MiB of GPU memory on \S+; its limit is \d+ MiB; its process \S+ \(\d+\) was",
     )
     assert node.phase("borrower", PROJECT) == "Running"
     assert node.limit("borrower") == CARD_MIB // 4

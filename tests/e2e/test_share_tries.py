@@ -147,7 +147,10 @@ def test_a_driver_in_a_namespace_of_the_loader(node: Node) -> None:
     assert program.end() == 0
 
 
-CAUGHT = r"\[GPUMemoryOverrun\] holds \d+ MiB of GPU memory on GPU-\S+; its limit is 8192 MiB; its process was killed"
+CAUGHT = (
+    r"\[GPUMemoryOverrun\] holds \d+ MiB of GPU memory on GPU-\S+; its limit is 8192 MiB;"
+    r" its process \S+ \(\d+\) was killed"
+)
 
 
 @pytest.mark.parametrize(

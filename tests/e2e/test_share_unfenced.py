@@ -16,7 +16,8 @@ from pods.world import needs_root
 
 pytestmark = [needs_root, pytest.mark.xdist_group("standin")]
 OVERRUN = (
-    r"\[GPUMemoryOverrun\] holds 12\d\d\d MiB of GPU memory on GPU-\S+; its limit is 8192 MiB; its process was killed"
+    r"\[GPUMemoryOverrun\] holds 12\d\d\d MiB of GPU memory on GPU-\S+; its limit is 8192 MiB;"
+    r" its process \S+ \(\d+\) was killed"
 )
 PRIVATE = f"""
 import shutil
@@ -73,7 +74,7 @@ def test_a_library_that_was_not_built(bare: Node) -> None:
     """Nothing with a part of a GPU is started, and the event says why; a whole GPU needs no library."""
     bare.up()
     bare.begin("part", "-g 0.5", phases=("Pending", "Failed", "Error"))
-    said = "a part of a GPU cannot be fenced off: the sharing library was not built for this machine"
+    said = "GPUShareNotLoaded: a part of a GPU cannot be fenced off: the sharing library was not built for this machine"
     bare.tells("part", said)
     bare.begin("whole", "-g 1")
 
@@ -86,6 +87,6 @@ def test_a_library_that_no_program_loads(bare: Node, package: Path) -> None:
     bare.up()
     bare.begin("part", "-g 0.5", phases=("Pending", "Failed", "Error"))
 
-    bare.tells("part", r"its part of a GPU cannot be fenced off: programs do not load \S+\.so")
+    bare.tells("part", r"GPUShareNotLoaded: its part of a GPU cannot be fenced off: programs do not load \S+\.so")
 
     assert not bare.lives()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from native.rig import Rig, build
+from native.rig import SOURCE, Rig, build, compile_library
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +19,10 @@ def native_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def rig(native_build: Path, tmp_path: Path) -> Rig:
     return Rig(native_build, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def lease_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("lease") / "liblease.so"
+    compile_library(out, [SOURCE / "lease.c"], "-fvisibility=default")
+    return out

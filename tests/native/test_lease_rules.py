@@ -5,21 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from native import lease_model as m
 from native.lease_bodies import Body, Library, Model
-from native.rig import SOURCE, compile_library
 
 MS = m.MS
-
-
-@pytest.fixture(scope="session")
-def lease_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("lease") / "liblease.so"
-    compile_library(out, [SOURCE / "lease.c"], "-fvisibility=default")
-    return out
 
 
 class Clockwork:
@@ -289,80 +279,3 @@ def test_places_are_found_again(clock: Clockwork) -> None:
     assert clock.join("t32", 10) is None
     clock.now += 100 * MS
     assert clock.join("t32", 10) is not None
-
-
-# --- both bodies, any events
-
-PROCESSES = 3  # of each tenant
-whos = st.integers(0, 3)
-event_kinds = st.one_of(
-    st.tuples(st.just("ask"), whos, st.integers(0, PROCESSES - 1)),
-    st.tuples(st.just("ask"), whos, st.integers(0, PROCESSES - 1)),
-    st.tuples(
-        st.sampled_from(["drained", "emptied", "launched", "begins", "ends"]), whos, st.integers(0, PROCESSES - 1)
-    ),
-    st.tuples(st.just("join"), st.integers(0, 40), st.sampled_from([1, 100, 250, 700, 1000])),
-)
-pauses = st.one_of(
-    st.integers(0, 12 * MS), st.sampled_from([0, 1, 500_000, m.IDLE, m.HAND_OVER, m.QUANTUM]), st.integers(0, 400 * MS)
-)
-
-
-def same_after(library: Path, weights: list[tuple[int, bool]], events: list[tuple[tuple[str, int, int], int]]) -> None:
-    """Drives the model and lease.c with the same events and compares everything after each."""
-    model, lease = Model(), Library(library)
-    bodies: list[Body] = [model, lease]
-    now = 10_000 * MS
-    counted: dict[tuple[int, int], int] = {}
-    for i, (weight, strict) in enumerate(weights):
-        for body in bodies:
-            body.step(m.Join(f"t{i}", weight, strict), now)
-    for (kind, who, detail), pause in events:
-        now += pause
-        me, note = who % len(weights), counted.get((who % len(weights), detail), 0)
-        event: m.Event
-        match kind:
-            case "ask":
-                event = m.Ask(me)
-            case "drained":
-                event = m.Drained(me)
-            case "emptied":
-                event = m.Emptied(me, note)
-            case "launched":
-                event = m.Launched(me, note)
-            case "begins":
-                event = m.WaitBegins(me)
-            case "ends":
-                event = m.WaitEnds(me)
-            case _:
-                event = m.Join(f"t{who}", detail, detail == 250)
-        told, did = (body.step(event, now) for body in bodies)
-        assert told == did, event
-        assert model.state() == lease.state(), event
-        assert model.crowded(me, now) == lease.crowded(me, now)
-        for action in told:
-            if isinstance(action, m.Counted):
-                counted[me, detail] = action.lease
-
-
-tenancies = st.lists(st.tuples(st.sampled_from([1, 10, 250, 500, 750, 1000]), st.booleans()), min_size=1, max_size=4)
-histories = st.lists(st.tuples(event_kinds, pauses), max_size=80)
-
-
-@settings(max_examples=60, deadline=None)
-@given(weights=tenancies, events=histories)
-def test_the_library_follows_the_model(
-    lease_library: Path, weights: list[tuple[int, bool]], events: list[tuple[tuple[str, int, int], int]]
-) -> None:
-    """After any events the gate of lease.c is, field by field, the state of the model, and so were the answers."""
-    same_after(lease_library, weights, events)
-
-
-@pytest.mark.soak
-@settings(max_examples=20_000, deadline=None)
-@given(weights=tenancies, events=histories)
-def test_the_library_follows_the_model_for_long(
-    lease_library: Path, weights: list[tuple[int, bool]], events: list[tuple[tuple[str, int, int], int]]
-) -> None:
-    """The same with thousands of histories."""
-    same_after(lease_library, weights, events)

@@ -36,6 +36,9 @@ class Processes(Protocol):
     def owners(self, pids: Sequence[int]) -> dict[int, str]:
         """The pod of each process that belongs to one."""
 
+    def program(self, pid: int) -> str:
+        """What a process is called."""
+
     def end_process(self, uid: str, pid: int) -> bool:
         """Kill one process, if it is the pod's; the pod goes on."""
 
@@ -153,9 +156,11 @@ class Guard:
         said = audit.sentence(held)
         match self._policy:
             case Policy.KILL_PROCESS:
-                killed = [pid for pid in audit.victims(held) if self._processes.end_process(held.uid, pid)]
-                number = "its process was" if len(killed) == 1 else f"{len(killed)} of its processes were"
-                said += f"; {number} killed"
+                names = {pid: self._processes.program(pid) for pid in audit.victims(held)}
+                ended = [pid for pid in names if self._processes.end_process(held.uid, pid)]
+                who = ", ".join(f"{names[pid]} ({pid})" for pid in ended)
+                if ended:
+                    said += f"; its process {who} was killed" if len(ended) == 1 else f"; {who} were killed"
             case Policy.EVICT:
                 await self._evict(ticket)
                 said += "; it was stopped"

@@ -57,6 +57,8 @@ class LocalAgent:
             async with asyncio.timeout(timeout):
                 while await self._stopping(nodes):  # noqa: ASYNC110  # the store rings no bell for a condition
                     await asyncio.sleep(0.05)
+        if isinstance(self.devices, RealDevices):
+            self.devices.fences.leave()
 
     async def _stopping(self, nodes: set[str]) -> bool:
         pods = (await self.store.list(Pod)).items

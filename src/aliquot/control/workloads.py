@@ -108,6 +108,8 @@ def _after_failure(workload: Workload, status: WorkloadStatus, pod: Pod, now: fl
     if status.last_failed_pod == pod.metadata.uid:
         return Decision(status, delete=True)  # counted before we were stopped; only the deletion is left
     why = pod.status.message or f"exit status {_exit_code(pod)}"
+    if pod.status.reason.startswith("GPU"):  # words that the documentation explains
+        why = f"{pod.status.reason}: {why}"
     if pod.status.reason == REFUSED:
         pods = PodCounts(desired=1, pending=1, failed=status.pods.failed)
         back = _moved(replace(status, nodes=()), "Pending", now, pods=pods, reason=REFUSED, message=why)

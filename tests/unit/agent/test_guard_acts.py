@@ -72,6 +72,9 @@ class Scene:
     def owners(self, pids: object) -> dict[int, str]:
         return self.homes
 
+    def program(self, pid: int) -> str:
+        return f"p{pid}"
+
     def end_process(self, uid: str, pid: int) -> bool:
         self.killed.append(pid)
         self.holds(uid, pid, 0)
@@ -114,7 +117,7 @@ async def test_who_goes_around_the_fence_is_stopped(tmp_path: Path) -> None:
     assert scene.killed == [1]
     (told,) = scene.told
     assert (told.ticket.uid, told.reason) == ("x", "GPUMemoryOverrun")
-    assert told.message == "holds 9000 MiB of GPU memory on GPU-a; its limit is 6908 MiB; its process was killed"
+    assert told.message == "holds 9000 MiB of GPU memory on GPU-a; its limit is 6908 MiB; its process p1 (1) was killed"
 
 
 async def test_a_whole_gpu_has_no_other_limit(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
     begin    at the platform's start: what is from before the machine's last start is of nobody
     mend     before a pod starts: a ledger that the library would refuse is made anew
     sweep    once it is known who is there: folders of others go
+    leave    when the platform is taken down
 
 Each may be cut off at any point and is done again the next time.
 """
@@ -57,6 +58,12 @@ class Fences:
         for path in list(pods.iterdir()) if pods.is_dir() else []:
             if path.name not in living:
                 shutil.rmtree(path, ignore_errors=True)
+
+    def leave(self) -> None:
+        """The platform is taken down: when nobody is left, nothing is."""
+        pods = self.folder / "pods"
+        if not pods.is_dir() or not any(pods.iterdir()):
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def remove(self, tenant: str) -> None:
         shutil.rmtree(self.of(tenant), ignore_errors=True)

@@ -6,12 +6,14 @@ Only for reports: what a pod really holds, the driver says.
 from __future__ import annotations
 
 import os
+import re
 import struct
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
 _MAGIC, _VERSION = 0x47505348, 1
+_ENTRY = re.compile(r"cu[A-Z]\w{0,60}", re.ASCII)
 _SIZE = 131072
 _HEADER = struct.Struct("<IIII16s64s4Q")
 _REFUSAL = struct.Struct("<QIIQ")
@@ -57,7 +59,9 @@ def read(path: Path) -> Ledger:
     asked, device, _, _ = _REFUSAL.unpack_from(data, _REFUSAL_AT)
     total = _DEVICE.unpack_from(data, _DEVICES_AT + _DEVICE.size * (device % _DEVICE_COUNT))[2]
     seen, _, name = _UNKNOWN.unpack_from(data, _UNKNOWN_AT)
-    return Ledger(_text(tenant), refusals, asked, total, _text(name) if seen else "")
+    unknown = _text(name) if seen else ""
+    # The pod can write here what it likes: nothing but a name goes on from here.
+    return Ledger(_text(tenant), refusals, asked, total, unknown if _ENTRY.fullmatch(unknown) else "")
 
 
 def is_damaged(path: Path, tenant: str, boot: str) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from collections.abc import Iterator
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
@@ -97,6 +98,15 @@ def parent(pid: int) -> int:
             return int(file.read().rpartition(")")[2].split()[1])
     except OSError:
         return 0
+
+
+def program(pid: int) -> str:
+    """What a process calls itself, in plain characters; a question mark where there is none."""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return re.sub(r"[^A-Za-z0-9._:+-]", "", file.read()) or "?"
+    except OSError:
+        return "?"
 
 
 def pid_namespace(pid: int) -> str:

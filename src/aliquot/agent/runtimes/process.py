@@ -361,6 +361,10 @@ class ProcessRuntime:
                     spaces[linux.pid_namespace(process.pid)] = uid
         return inits, spaces
 
+    def program(self, pid: int) -> str:
+        """What a process calls itself."""
+        return linux.program(pid)
+
     def end_process(self, uid: str, pid: int) -> bool:
         """Kill one process of a pod; False when it is not the pod's, or no more."""
         try:
