@@ -103,6 +103,7 @@ static bool ask(int index, uint64_t *bytes) {
 void reconcile(int index, bool now) {
     if (index < 0) return;
     uint64_t time = now_ns();
+    now = now || __atomic_load_n(&dirty, __ATOMIC_RELAXED);
     if (!now && time - __atomic_load_n(&known[index].asked, __ATOMIC_RELAXED) < QUERY_EVERY_NS) return;
     __atomic_store_n(&known[index].asked, time, __ATOMIC_RELAXED);
     inside++;

@@ -248,12 +248,12 @@ EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUpoolProps *props) {
 EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     PASS_THROUGH(cuMemPoolDestroy, pool);
     enter();
-    int i = find(pool, -1);
+    int i = find(pool, -1), device = i >= 0 ? pools[i].device : -1;
     CUresult result = CALL(cuMemPoolDestroy, pool);
-    if (!result && i >= 0) { /* live pieces stay with the driver until freed: the next query finds them as overhead */
-        refund(pools[i].device, pools[i].charged, false);
+    if (!result && i >= 0) {
+        refund(device, pools[i].charged, false);
         pools[i] = pools[--count];
-        mark_dirty();
+        reconcile(device, true); /* live pieces stay with the driver until they are freed: they are overhead from now on */
     }
     leave();
     return result;

@@ -166,11 +166,14 @@ def follow(built: Path, history: list[Order]) -> None:
             for order in history:
                 world.obey(order)
                 world.check()
+            for who in range(4):
+                world.obey(("empty", who, "", 0, 0))
+                world.check()
             world.close()
 
 
 @settings(max_examples=40, deadline=None)
-@given(history=st.lists(orders, min_size=10, max_size=40))
+@given(history=st.lists(orders, min_size=30, max_size=60))
 def test_the_books_follow_the_model(native_build: Path, history: list[Order]) -> None:
     """Four processes at most, any orders, any deaths: ledger, card and model agree after each."""
     follow(native_build, history)
@@ -178,7 +181,7 @@ def test_the_books_follow_the_model(native_build: Path, history: list[Order]) ->
 
 @pytest.mark.soak
 @settings(max_examples=3_000, deadline=None)
-@given(history=st.lists(orders, min_size=10, max_size=80))
+@given(history=st.lists(orders, min_size=30, max_size=120))
 def test_the_books_follow_the_model_for_long(native_build: Path, history: list[Order]) -> None:
     """The same with thousands of longer histories."""
     follow(native_build, history)
