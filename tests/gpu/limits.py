@@ -94,6 +94,7 @@ cuda.sync()
 told("pool destroyed with live memory", wanted=None)
 code = cuda.status("cuMemFreeAsync", p, None)
 cuda.sync()
+cuda.info()  # no call says that it is gone: the next query does
 told("its memory freed", wanted=0, note=f"code {code}")
 
 cuda.call("cuDevicePrimaryCtxReset_v2", 0)

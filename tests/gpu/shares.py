@@ -170,10 +170,11 @@ def shares(lab: Lab, table: Table) -> None:
     many, strict, alone = Case(lab, [500, 500], BURN), Case(lab, [250], BURN, "strict"), Case(lab, [500], matmul)
     for _ in range(2):
         many.add(0, BURN)
+    pair = Case(lab, [500, 500], BURN)
     notebook = Case(lab, [500], matmul)
     notebook.tenants.append(lab.tenant(2048, mode="fair", weight=500, gates=notebook.gates))
     notebook.add(1, NOTEBOOK)
-    for case in (*equal.values(), *unequal.values(), many, strict, alone, notebook):
+    for case in (*equal.values(), *unequal.values(), many, pair, strict, alone, notebook):
         case.ready()
     whole = _alone(table, alone)
     for case in equal.values():
@@ -181,9 +182,9 @@ def shares(lab: Lab, table: Table) -> None:
     for words, case in unequal.items():
         _unequal(table, words, case)
     _strict(table, strict)
-    _many(table, many)
+    _many(table, many, pair)
     _notebook(table, notebook)
-    for case in (*equal.values(), *unequal.values(), many, strict, alone, notebook):
+    for case in (*equal.values(), *unequal.values(), many, pair, strict, alone, notebook):
         case.end()
     _holder_killed(lab, table)
 
@@ -220,15 +221,18 @@ def _strict(table: Table, case: Case) -> None:
     table.note("strict 0.25 alone: work", f"{told[0]['done'] / 5.0:.0f} kernels of 200 µs per s")
 
 
-def _many(table: Table, case: Case) -> None:
+def _many(table: Table, case: Case, pair: Case) -> None:
+    """Three processes fill the pauses of each other, and so do more in the same time; their neighbour must not lose."""
+    (_, alone), _ = pair.run()
     told, held = case.run()
     three, one = told[0]["done"] + told[2]["done"] + told[3]["done"], told[1]["done"]
-    off = abs(2 * three / ((three + one) or 1) - 1) * 100
-    table.check("3 processes of a tenant against 1: work", off <= 3, f"{three} / {one}: off by {off:.2f} %", "≤ 3 %")
     off = abs(2 * held[0] / (sum(held) or 1) - 1) * 100
-    table.check(
-        "3 processes of a tenant against 1: time", off <= 3, f"{shown(held, '.2f')} s: off by {off:.2f} %", "≤ 3 %"
-    )
+    words = "3 processes of a tenant against 1"
+    table.check(f"{words}: time", off <= 3, f"{shown(held, '.2f')} s: off by {off:.2f} %", "≤ 3 %")
+    lost = (1 - one / (alone["done"] or 1)) * 100
+    figure = f"{one} kernels, {alone['done']} against a single one: {lost:.2f} % less"
+    table.check(f"{words}: work of the 1", lost <= 3, figure, "≤ 3 % less")
+    table.note(f"{words}: work of the 3", f"{three} kernels")
 
 
 def _notebook(table: Table, case: Case) -> None:
