@@ -114,13 +114,15 @@ enum turn lease_ask(struct gate *g, int me, uint64_t now, uint64_t *until) {
 }
 
 /* What other processes of the tenant have queued would run under the next tenant's lease, so the last of them to drain
- * hands over. One that is dead, or busy elsewhere, is waited for no longer than its queue can last. */
+ * hands over. While one of them waits for its work, that work is on the card; one that is dead, or busy elsewhere, is
+ * waited for no longer than its queue can last. */
 bool lease_drained(struct gate *g, int me, uint64_t now) {
     struct tenant *t = &g->tenant[me];
     if (g->holder != (uint32_t)me + 1) return true;
     t->active = now;
     if (!t->handing) t->handing = now;
-    if (__atomic_load_n(&t->queued, __ATOMIC_RELAXED) && now < t->handing + HAND_OVER_NS) return false;
+    uint64_t patience = __atomic_load_n(&t->waits_for_work, __ATOMIC_RELAXED) ? STUCK_NS : HAND_OVER_NS;
+    if (__atomic_load_n(&t->queued, __ATOMIC_RELAXED) && now < t->handing + patience) return false;
     bill(t, g->start, now);
     g->start = now;
     turn_period(t, now);

@@ -10,7 +10,7 @@
 #define CROWDED_NS 1000000000u     /* until then another may come back, so queues stay short */
 #define STUCK_NS 200000000u        /* past the quantum: killed or hung. Who waits asks every half millisecond: as long */
 #define PERIOD_NS 100000000u       /* strict budgets */
-#define HAND_OVER_NS 5000000u      /* for all processes of a tenant: the queue of each is kept below half a quantum */
+#define HAND_OVER_NS 5000000u      /* for a process that does not come: its queue is kept below half a quantum */
 
 enum turn { GO, DRAIN, WAIT, SLEEP };
 

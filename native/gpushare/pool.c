@@ -15,6 +15,7 @@ static struct { CUmemoryPool pool; int device; uint64_t charged; } pools[MAX_POO
 static int count;
 static uint64_t graph_charged[MAX_DEVICES];
 static int graphs;
+static int orphans; /* a pool was destroyed with live memory */
 /* What a pool grows by: 32 MiB on the drivers we know. Charging it beforehand keeps us from ever being above the limit,
  * even for a moment; a driver seen to take smaller steps is charged by block. */
 static uint64_t step = 32 * MIB;
@@ -217,18 +218,23 @@ EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes,
     return allocate(E_cuMemAllocFromPoolAsync_ptsz, pointer, bytes, pool, stream, true);
 }
 
+/* What a pool left behind that is no more goes without a word: the next query looks for it. */
+static CUresult freed(CUresult result, CUdeviceptr pointer) {
+    if (!result) memory_freed(pointer);
+    if (!result && __atomic_load_n(&orphans, __ATOMIC_RELAXED)) mark_dirty();
+    return result;
+}
+
 EXPORT CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream) {
     PASS_THROUGH(cuMemFreeAsync, pointer, stream);
     CUresult result = CALL(cuMemFreeAsync, pointer, stream);
-    if (!result) memory_freed(pointer);
-    return result;
+    return freed(result, pointer);
 }
 
 EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream) {
     PASS_THROUGH(cuMemFreeAsync_ptsz, pointer, stream);
     CUresult result = CALL(cuMemFreeAsync_ptsz, pointer, stream);
-    if (!result) memory_freed(pointer);
-    return result;
+    return freed(result, pointer);
 }
 
 /* --- pools as such ------------------------------------------------------------------------------------------------- */
@@ -249,10 +255,12 @@ EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     PASS_THROUGH(cuMemPoolDestroy, pool);
     enter();
     int i = find(pool, -1), device = i >= 0 ? pools[i].device : -1;
+    uint64_t live = attribute(pool, CU_POOL_USED);
     CUresult result = CALL(cuMemPoolDestroy, pool);
     if (!result && i >= 0) {
         refund(device, pools[i].charged, false);
         pools[i] = pools[--count];
+        if (live) __atomic_store_n(&orphans, 1, __ATOMIC_RELAXED);
         reconcile(device, true); /* live pieces stay with the driver until they are freed: they are overhead from now on */
     }
     leave();
@@ -281,6 +289,6 @@ EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int which, void *value)
 
 void pools_forked(void) {
     make_lock();
-    count = 0, graphs = 0;
+    count = 0, graphs = 0, orphans = 0;
     memset(graph_charged, 0, sizeof graph_charged);
 }

@@ -96,8 +96,8 @@ class Kernel:
         cuda.call("cuMemAlloc_v2", c.byref(self.out), c.c_size_t(4))
         self.params = (ptr * 2)(c.addressof(self.out), c.addressof(self.rounds))
 
-    def __call__(self) -> None:
-        self.cuda.call("cuLaunchKernel", self.function, self.grid, 1, 1, THREADS, 1, 1, 0, None, self.params, None)
+    def __call__(self, stream: object = None) -> None:
+        self.cuda.call("cuLaunchKernel", self.function, self.grid, 1, 1, THREADS, 1, 1, 0, stream, self.params, None)
 
 
 def drivers_own(names: Sequence[str]) -> list[int]:

@@ -235,7 +235,7 @@ def _drained(state: State, me: int, now: int) -> tuple[State, list[Action]]:
         return state, [Passed(True)]
     t = state.tenants[me]
     t = replace(t, active=now, handing=t.handing or now)
-    if t.queued and now < t.handing + HAND_OVER:
+    if t.queued and now < t.handing + (STUCK if t.waits_for_work else HAND_OVER):
         return state.put(me, t), [Passed(False)]
     t = replace(t.billed(state.start, now).turned(now), handing=0)
     state = replace(state.put(me, t), start=now)

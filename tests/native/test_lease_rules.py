@@ -225,6 +225,25 @@ def test_the_last_process_to_drain_hands_over(clock: Clockwork) -> None:
     assert clock.held(many) == 14
 
 
+def test_a_process_that_waits_for_its_work_is_waited_for(clock: Clockwork) -> None:
+    """Rule 6: three queues of half a quantum each last longer than one; whose work is on the card keeps the lease."""
+    many, one = clock.tenants(500, 500)
+    clock.ask(many)
+    clock.launch(many, process=1)
+    clock.launch(many, process=2)
+    clock.ask(one)
+    clock.spend(many, 10)
+    clock.wait(many, begins=True)
+    clock.empty(many, process=1)
+    clock.spend(many, 12)
+    assert not clock.drained(many)
+    assert (clock.ask(many), clock.ask(one)) == ("drain", "wait")
+    clock.wait(many, begins=False)
+    clock.empty(many, process=2)
+    assert clock.drained(many)
+    assert (clock.ask(one), clock.held(many)) == ("go", 22)
+
+
 def test_a_process_that_never_drains_is_not_waited_for(clock: Clockwork) -> None:
     """Rule 6: a process that was killed, or computes elsewhere, holds up the hand-over for 5 ms, and only once."""
     many, one = clock.tenants(500, 500)
