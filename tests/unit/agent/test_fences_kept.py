@@ -57,6 +57,15 @@ def test_a_platform_that_starts_again_keeps_them(tmp_path: Path) -> None:
     assert left(fences) == ["GPU-a", "boot", "ledger"]
 
 
+def test_nobody_else_looks_in(tmp_path: Path) -> None:
+    """Other users of the machine pass by on their way to the MPS daemon, and find nothing of pods."""
+    fences = made(tmp_path / "fences", "pod-1")
+
+    modes = {place: place.stat().st_mode & 0o777 for place in (fences.folder, fences.folder / "pods", fences.gates)}
+
+    assert list(modes.values()) == [0o711, 0o700, 0o700]
+
+
 def test_a_machine_that_starts_again_makes_them_anew(tmp_path: Path) -> None:
     """Nothing that was alive before is alive now: ledgers and gates of then would be refused by the library."""
     fences = made(tmp_path, "pod-1", "pod-2")

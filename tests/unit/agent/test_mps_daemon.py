@@ -60,6 +60,17 @@ def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return programs / PROGRAM
 
 
+def test_servers_of_pods_reach_the_daemon(control: Path, tmp_path: Path) -> None:
+    """They run as the users of pods, and go by the path on the machine."""
+    machine = Machine(tmp_path)
+    machine.starts("a")
+
+    (pipe,) = (tmp_path / "fences" / "mps").rglob("pipe")
+
+    on_the_way = [place for place in (pipe, *pipe.parents) if tmp_path in place.parents]
+    assert all(place.stat().st_mode & 0o001 for place in on_the_way)
+
+
 def test_a_pod_that_asks_for_it(control: Path, tmp_path: Path) -> None:
     """It reaches the daemon of its card, has its part of the compute, and its memory is fenced as everywhere."""
     found = Machine(tmp_path).starts("pod-1")

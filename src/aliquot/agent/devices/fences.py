@@ -34,6 +34,7 @@ class Fences:
 
     def begin(self, boot: str) -> None:
         """`boot` names the machine's last start. Nothing that was alive before it can be now."""
+        self._close()
         if not boot:
             return
         said = self.folder / "boot"
@@ -41,11 +42,17 @@ class Fences:
         if before != boot:
             for place in ("pods", "gates", "mps"):
                 shutil.rmtree(self.folder / place, ignore_errors=True)
+            self._close()
         # Last, so that being killed before it means to begin again.
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         fresh = said.with_suffix(".new")
         fresh.write_text(boot)
         fresh.rename(said)
+
+    def _close(self) -> None:
+        """What is of one pod is nobody else's to see; but servers of MPS run as the pods' users, and pass by."""
+        for place, mode in ((self.folder, 0o711), (self.folder / "pods", 0o700), (self.folder / "gates", 0o700)):
+            place.mkdir(parents=True, exist_ok=True)
+            place.chmod(mode)
 
     def mend(self, tenant: str, boot: str) -> None:
         """Nothing of the pod is alive. What it has left in its ledger must not keep it from starting again."""
@@ -78,7 +85,6 @@ def fences(data: Path) -> Fences:
         found = shared.lstat()
         # Anybody may make a folder there: it must be one, and our own.
         if found.st_uid == os.geteuid() and shared.is_dir() and not shared.is_symlink():
-            shared.chmod(0o700)
             return Fences(shared)
     except OSError:
         pass

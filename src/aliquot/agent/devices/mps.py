@@ -42,7 +42,9 @@ class Mps:
     def _join(self, card: Path, uuid: str, tenant: str) -> Path:
         for name in ("pods", "pipe", "log"):
             (card / name).mkdir(parents=True, exist_ok=True)
-        (card / "pipe").chmod(0o755)  # pods of every uid reach it, and only those that have it mounted
+        # The server of a pod runs as the pod's user, and finds the daemon by this path.
+        for place, mode in ((self._folder, 0o711), (card, 0o711), (card / "pods", 0o700), (card / "pipe", 0o755)):
+            place.chmod(mode)
         # The pod first: whoever is killed in between finds a daemon with a user, never one that nobody stops.
         (card / "pods" / os.path.basename(tenant)).touch()
         if not _runs(card):

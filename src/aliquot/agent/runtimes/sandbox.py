@@ -115,7 +115,10 @@ def _devices(root: str, spec: dict[str, Any]) -> None:
         os.symlink(target, f"{folder}/{name}")
     secure = linux.MS_NOSUID | linux.MS_NOEXEC
     linux.mount("devpts", folder + "/pts", "devpts", secure, "newinstance,ptmxmode=0666,mode=620")
-    linux.mount("shm", folder + "/shm", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, f"mode=1777,size={SHM_BYTES}")
+    if spec["hostIPC"]:  # shared memory by name is a part of it
+        bind("/dev/shm", folder + "/shm", writable=True)  # noqa: S108  # the machine's own, on purpose
+    else:
+        linux.mount("shm", folder + "/shm", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, f"mode=1777,size={SHM_BYTES}")
 
 
 def _own_folders(root: str, spec: dict[str, Any]) -> None:
