@@ -262,13 +262,15 @@ class Placer:
         return self._arrange(self._hardest_first(members), 0, nodes, [_SEARCH_WORK], promise_only)
 
     def arrange(self, members: Sequence[Member]) -> bool:
-        """Places for tasks of several jobs, none of which minds its neighbours or its part of the cluster."""
+        """Places for tasks of several jobs, none of which minds its part of the cluster."""
         for member in members:
             source = member.job.source
-            if source.closeness or source.near or source.apart or any(group.closeness for group in source.groups):
+            if source.closeness or any(group.closeness for group in source.groups):
                 return False
         mark = self.room.mark()
-        found = self._arrange(self._hardest_first(members), 0, self.room.nodes, [_SEARCH_WORK], promise_only=True)
+        # Whoever must be near another comes after it.
+        order = sorted(self._hardest_first(members), key=lambda member: member.job.source.near is not None)
+        found = self._arrange(order, 0, self.room.nodes, [_SEARCH_WORK], promise_only=True)
         if found and self._may_hold(members):
             return True
         self.room.undo(mark)
