@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aliquot.core import Group, Job, Neighbours, Policy, Snapshot, Task, TaskState, plan
+from aliquot.core import Closeness, Group, Job, Neighbours, Policy, Snapshot, Task, TaskState, plan
 from aliquot.core.session import Session, changes
 from worlds import V100_MIB, World, cluster, gpus, quota, request
 from worlds.checks import check, settle
@@ -234,3 +234,12 @@ def test_two_change_places() -> None:
     rested = settle(world.snapshot(), world.policy, world.now, False)
     places = {task.name: task.node for job in rested.jobs for task in job.tasks if task.state is TaskState.RUNNING}
     assert places == {"large-0-0": "n1", "small-0-0": "n2", "other-0-0": "n2", "third-0-0": "n2"}
+
+
+def test_two_change_places_for_one_that_must_be_somewhere() -> None:
+    """So they do for a job that must be in one part of the cluster, and it comes to be there."""
+    world = cluster([gpus(1, "n1", labels={"rack": "r"}), gpus(2, "n2", labels={"rack": "r"}, pods=2)], {"a": quota(0)})
+    world.topologies = {"default": ("rack",)}
+    world.running("whole", "n1", [0]).running("stays", "n2", [0]).running("part", "n2", [1], gpu=0.5)
+    world.pending("near", gpu=0.5, closeness=Closeness(required="rack"))
+    assert "near-0-0" in rest(world)
