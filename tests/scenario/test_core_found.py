@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aliquot.core import Group, Neighbours, Snapshot, Task, TaskState, plan
+from aliquot.core import Closeness, Group, Job, Neighbours, Policy, Snapshot, Task, TaskState, plan
 from aliquot.core.session import Session, changes
 from worlds import V100_MIB, World, cluster, gpus, quota, request
-from worlds.checks import settle
+from worlds.checks import check, settle
 
 
 def rest(world: World, lingering: bool = False) -> set[str]:
@@ -182,3 +182,64 @@ def test_a_gang_at_its_minimum_goes_whole() -> None:
     decided = world.plan()
     assert {one.task for one in decided.evictions} == {"g-0", "g-1"}
     assert "due" in {one.job for one in decided.reservations}
+
+
+def newest(**more: int) -> Policy:
+    return Policy(victims="newest", hold_after=None, **more)  # type: ignore[arg-type]  # of its fields
+
+
+def gang(world: World, *places: tuple[str, int, float, str], **more: object) -> World:
+    """A running job of these tasks: node, device, GPUs, group."""
+    tasks = [
+        replace(world.task(f"gang-{index}", node, [device], gpu), group=group)
+        for index, (node, device, gpu, group) in enumerate(places)
+    ]
+    world.jobs.append(Job("gang", "a", tuple(tasks), created=0.0, started=0.0, **more))  # type: ignore[arg-type]
+    return world
+
+
+def test_spare_tasks_elsewhere_go_too() -> None:
+    """Newest first: whoever stops a gang's minimum on one node stops what is left of it on others."""
+    world = cluster([gpus(1, "n1"), gpus(1, "n2")], {"a": quota(0)}, policy=newest())
+    groups = (Group("x"), Group("y", min_available=1))
+    gang(world, ("n1", 0, 1, "x"), ("n2", 0, 0.5, "y"), ("n2", 0, 0.5, "y"), groups=groups)
+    world.pending("urgent", gpu=1, priority=75)
+    decided = world.plan()
+    check(world.snapshot(), world.policy, decided, world.now)
+    assert {one.task for one in decided.evictions} == {"gang-0", "gang-1", "gang-2"}
+
+
+def test_all_together_keep_the_minimum() -> None:
+    """Newest first: of a job that is left alone only as many go as are above its minimum, however often one looks."""
+    world = cluster([gpus(2, "n1"), gpus(1, "n2")], {"a": quota(0)}, policy=newest(restarts_per_hour=0))
+    gang(world, ("n1", 0, 1, ""), ("n1", 1, 1, ""), ("n2", 0, 1, ""), min_available=1)
+    world.pending("urgent", gpu=1, count=3, priority=75)
+    assert world.plan().evictions == ()
+    world.jobs[-1] = replace(world.jobs[-1], tasks=world.jobs[-1].tasks[:2])
+    decided = world.plan()
+    check(world.snapshot(), world.policy, decided, world.now)
+    assert len(decided.evictions) == 2
+
+
+def test_two_change_places() -> None:
+    """A job that is small moves to where a large one was, and the large one to where it was alone, though the small
+    one must be near the large: then there is room for a third."""
+    world = cluster([gpus(2, "n1"), gpus(3, "n2")], {"a": quota(0)})
+    world.nodes = [replace(node, labels={"rack": "r"}) for node in world.nodes]
+    world.nodes[0] = replace(world.nodes[0], pods=1)
+    world.running("large", "n2", [1, 2], gpu=2, labels={"app": "v"})
+    world.running("small", "n1", [0], priority=75, near=Neighbours((("app", "v"),), "rack"))
+    world.running("other", "n2", [0], priority=75, preemptible=False)
+    world.pending("third", gpu=1)
+    rested = settle(world.snapshot(), world.policy, world.now, False)
+    places = {task.name: task.node for job in rested.jobs for task in job.tasks if task.state is TaskState.RUNNING}
+    assert places == {"large-0-0": "n1", "small-0-0": "n2", "other-0-0": "n2", "third-0-0": "n2"}
+
+
+def test_two_change_places_for_one_that_must_be_somewhere() -> None:
+    """So they do for a job that must be in one part of the cluster, and it comes to be there."""
+    world = cluster([gpus(1, "n1", labels={"rack": "r"}), gpus(2, "n2", labels={"rack": "r"}, pods=2)], {"a": quota(0)})
+    world.topologies = {"default": ("rack",)}
+    world.running("whole", "n1", [0]).running("stays", "n2", [0]).running("part", "n2", [1], gpu=0.5)
+    world.pending("near", gpu=0.5, closeness=Closeness(required="rack"))
+    assert "near-0-0" in rest(world)

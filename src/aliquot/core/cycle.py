@@ -15,7 +15,7 @@ own shares; a job that is refused in one pool has its turn in the next that it n
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 
 from aliquot.core.allocate import allocate, keep_promises
@@ -57,9 +57,12 @@ def _plan(snapshot: Snapshot, policy: Policy, now: float, policies: Mapping[str,
     outcome = Outcome()
     scenes = {name: Scene(snapshot, policies.get(name, policy), now, name) for name in names}
     routes = pool_routes(jobs, snapshot, names)
+    restless = {name for name, found in routes.items() if len(found) > 1}
     left: list[Job] = []
     for name, scene in scenes.items():
-        left += _run(scene, [job for job in jobs if routes[job.name][0] == name] if len(names) > 1 else jobs, outcome)
+        here = [job for job in jobs if routes[job.name][0] == name] if len(names) > 1 else jobs
+        waiting = _run(scene, here, outcome)
+        left += still_waiting(waiting, restless) if restless else []
     try_elsewhere(scenes, left, routes, outcome)
     for scene in scenes.values():
         stop_stale_gangs(scene, outcome)
@@ -94,21 +97,21 @@ def try_elsewhere(
         for name, scene in scenes.items():
             here = [job for job in jobs if routes[job.name][turn] == name]
             if here:
-                left += _run(scene, here, outcome)
+                left += still_waiting(_run(scene, here, outcome), routes)
         turn += 1
 
 
-def _run(scene: Scene, jobs: list[Job], outcome: Outcome) -> list[Job]:
+def _run(scene: Scene, jobs: list[Job], outcome: Outcome) -> list[Batch]:
     """All steps for these jobs in one pool. Returns who still waits."""
     came = scene.admit(jobs)
     void = keep_promises(scene, [job for job in came if job in scene.promised] if scene.promised else [])
     ready = {**dict.fromkeys(scene.ready(came)), **dict.fromkeys(job for job in void if job.next_tasks())}
-    return still_waiting(run_steps(scene, scene.batches(ready), outcome))
+    return run_steps(scene, scene.batches(ready), outcome)
 
 
-def still_waiting(batches: list[Batch]) -> list[Job]:
-    """Who may have a turn in another pool: who has something here stays here."""
-    return [job.source for batch in batches for job in batch.left() if not job.present]
+def still_waiting(batches: list[Batch], names: Container[str]) -> list[Job]:
+    """Who of these may have a turn in another pool: who has something here stays here."""
+    return [job.source for batch in batches for job in batch.left() if job.name in names and not job.present]
 
 
 def run_steps(scene: Scene, batches: list[Batch], outcome: Outcome) -> list[Batch]:

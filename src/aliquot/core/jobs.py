@@ -58,6 +58,11 @@ class TaskSet:
     def present(self) -> int:
         return sum(member.state <= RUNNING for member in self.members)
 
+    @property
+    def unmoved(self) -> int:
+        """How many stay where they are."""
+        return sum(member.state == RUNNING for member in self.members)
+
     def waiting(self) -> list[Member]:
         return [member for member in self.members if member.state == PENDING]
 
@@ -131,6 +136,10 @@ class JobState:
     def satisfied(self) -> bool:
         return satisfied(self.root)
 
+    def keeps_minimum(self) -> bool:
+        """Whether enough of it stay where they are."""
+        return satisfied(self.root, in_place=True)
+
     def order(self) -> tuple[int, int, float, str]:
         """Its turn in its queue: by priority, then who lacks its minimum, then age."""
         return (-self.source.priority, self._fullness(), self.source.created, self.name)
@@ -193,10 +202,10 @@ class JobState:
         return [*spare, rest] if rest else spare
 
 
-def satisfied(branch: Branch) -> bool:
-    """Whether enough of its children have their minimum."""
-    have = sum(one.present >= one.least for one in branch.sets) + sum(satisfied(one) for one in branch.branches)
-    return have >= _needed(branch)
+def satisfied(branch: Branch, in_place: bool = False) -> bool:
+    """Whether enough of its children have their minimum; `in_place`: without those who are moved."""
+    have = sum((one.unmoved if in_place else one.present) >= one.least for one in branch.sets)
+    return have + sum(satisfied(one, in_place) for one in branch.branches) >= _needed(branch)
 
 
 def _needed(branch: Branch) -> int:

@@ -132,6 +132,7 @@ class Growth:
         room.undo(mark)
         for member in stopped:
             room.stop(member)
+        stopped += self._rest_of(stopped)
         self._gone = {}
         if self._in_turn(members, by_job(stopped)) and self._valid(stopped):
             return [one for one in stopped if one.state != RUNNING]
@@ -180,12 +181,20 @@ class Growth:
             for one in unit:
                 if one.state == RUNNING:
                     room.stop(one)
+        gone += self._rest_of(gone)
         # Where each might go at its turn the whole is fair; otherwise some may find another place, or a better order.
         if self._in_turn(members, by_job(gone)) and self._valid(gone, each_may):
             self._gone |= dict.fromkeys(gone)
             return True
         room.undo(mark)
         return False
+
+    def _rest_of(self, gone: Sequence[Member]) -> list[Member]:
+        """Who cannot go on without these: what is above a job's minimum may be on a node that was not looked at."""
+        left = [one for job in by_job(gone) if not job.satisfied() for one in job.members if one.state == RUNNING]
+        for one in left:
+            self._room.stop(one)
+        return left
 
     def _in_turn(self, members: Sequence[Member], victims: dict[JobState, list[Member]]) -> bool:
         mine = self._rule.job
@@ -275,6 +284,9 @@ class Growth:
     # ---------------------------------------------------------------- what is fair
 
     def _valid(self, gone: Sequence[Member], fair: bool = False) -> bool:
+        moved = by_job(member for member in gone if member.state != RUNNING)
+        if any(self._rule.protected(job) and not job.keeps_minimum() for job in moved):
+            return False  # each of them was above the minimum, but not all together
         if isinstance(self._rule, Consolidate):
             return not any(member.state == STOPPED for member in gone)
         return fair or self._rule.fair([m for m in {**self._gone, **dict.fromkeys(gone)} if m.state == STOPPED])

@@ -262,13 +262,12 @@ class Placer:
         return self._arrange(self._hardest_first(members), 0, nodes, [_SEARCH_WORK], promise_only)
 
     def arrange(self, members: Sequence[Member]) -> bool:
-        """Places for tasks of several jobs, none of which minds its neighbours or its part of the cluster."""
-        for member in members:
-            source = member.job.source
-            if source.closeness or source.near or source.apart or any(group.closeness for group in source.groups):
-                return False
+        """Places for tasks of several jobs."""
         mark = self.room.mark()
-        found = self._arrange(self._hardest_first(members), 0, self.room.nodes, [_SEARCH_WORK], promise_only=True)
+        # Whoever must be near another comes after it.
+        order = sorted(self._hardest_first(members), key=lambda member: member.job.source.near is not None)
+        jobs = list({member.job: None for member in members})
+        found = self._arrange(order, 0, self.room.nodes, [_SEARCH_WORK], promise_only=True, jobs=jobs)
         if found and self._may_hold(members):
             return True
         self.room.undo(mark)
@@ -277,11 +276,29 @@ class Placer:
     def _hardest_first(self, members: Sequence[Member]) -> list[Member]:
         return sorted(members, key=lambda m: (*(-a for a in self.kind(m).amount), m.task.name))
 
+    def _is_close(self, branch: Branch) -> bool:
+        """Whether those who must be in one part of the cluster are."""
+        parts: list[Branch | TaskSet] = [branch, *branch.sets]
+        for part in parts:
+            if part.closeness is not None:
+                sets = [part] if isinstance(part, TaskSet) else list(part.all_sets())
+                held = [one.node for each in sets for one in each.members if one.state <= RUNNING and one.node]
+                if not self._topologies.holds(part.closeness, held):
+                    return False
+        return all(map(self._is_close, branch.branches))
+
     def _arrange(
-        self, members: list[Member], at: int, nodes: Sequence[NodeState], work: list[int], promise_only: bool
+        self,
+        members: list[Member],
+        at: int,
+        nodes: Sequence[NodeState],
+        work: list[int],
+        promise_only: bool,
+        jobs: Sequence[JobState] = (),
     ) -> bool:
+        """`jobs`: those whose closeness the nodes do not settle."""
         if at == len(members):
-            return True
+            return all(self._is_close(job.root) for job in jobs)
         member = members[at]
         kind = self.kind(member)
         open_ = [node for node in nodes if kind.mask[node.id] and kind.fits(node, node.soon)]
@@ -298,7 +315,7 @@ class Placer:
                     self.room.keep(member)
                 else:
                     self.room.take(member, kind, node, rows, promise_only)
-                if self._arrange(members, at + 1, nodes, work, promise_only):
+                if self._arrange(members, at + 1, nodes, work, promise_only, jobs):
                     return True
                 self.room.undo(mark)
         return False

@@ -33,6 +33,7 @@ class Session:
         self._pools: dict[str, _Pool] = {}
         self._pool_of: dict[str, str] = {}  # by node
         self._routes: dict[str, list[str]] = {}  # by job, where there are several pools
+        self._restless: set[str] = set()  # jobs that may have a turn in another pool
 
     def plan(
         self,
@@ -82,6 +83,7 @@ class Session:
         names = sorted({*self._pool_of.values(), DEFAULT_POOL})
         jobs = sorted(snapshot.jobs, key=lambda job: job.name)
         self._routes = {job.name: route(job, self._pool_of, names) for job in jobs} if len(names) > 1 else {}
+        self._restless = {name for name, found in self._routes.items() if len(found) > 1}
         self._pools = {}
         for name in names:
             scene = Scene(snapshot, policies.get(name, policy), now, name)
@@ -93,12 +95,15 @@ class Session:
             pool = next(iter(self._pools.values()))
             pool.take_out(name)
         else:
+            self._restless.discard(name)
             before = self._routes.pop(name, None)
             if before is not None:
                 self._pools[before[0]].take_out(name)
             if job is not None:
                 self._routes[name] = found = route(job, self._pool_of, list(self._pools))
                 pool = self._pools[found[0]]
+                if len(found) > 1:
+                    self._restless.add(name)
         if job is not None:
             pool.put_in(job)
 
@@ -106,11 +111,12 @@ class Session:
         outcome = Outcome()
         pools = list(self._pools.values())
         marks = [pool.scene.room.mark() for pool in pools]
-        left = [job for pool in pools for job in pool.run(outcome)]
+        waiting = [batch for pool in pools for batch in pool.run(outcome)]
         if len(pools) > 1:
             for pool in pools:
                 pool.await_guests()
             scenes = {name: pool.scene for name, pool in self._pools.items()}
+            left = still_waiting(waiting, self._restless) if self._restless else []
             try_elsewhere(scenes, left, self._routes, outcome)
         for pool in pools:
             stop_stale_gangs(pool.scene, outcome)
@@ -150,13 +156,13 @@ class _Pool:
             job.apart is None or self.scene.room.neighbours.refuses(job.apart)
         )
 
-    def run(self, outcome: Outcome) -> list[Job]:
+    def run(self, outcome: Outcome) -> list[Batch]:
         """All steps for its own jobs. Returns who still waits."""
         scene = self.scene
         void = keep_promises(scene, scene.promised)
         begun = [job for job in scene.promised if job in void or job.waits]
         extra = scene.batches(job for job in begun if job.name not in scene.unready and job.next_tasks())
-        return still_waiting(run_steps(scene, [*self._batches.values(), *extra], outcome))
+        return run_steps(scene, [*self._batches.values(), *extra], outcome)
 
     def rest(self, mark: Mark) -> None:
         """Everything as it was before the plan."""

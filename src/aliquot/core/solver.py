@@ -95,7 +95,7 @@ class Solver:
             return False
         if self._most is not None and sum(member.amount[0] for member in stopped) > self._most:
             return False
-        if any(self._rule.protected(victim) and not _keeps_minimum(victim) for victim in by_job(stopped)):
+        if any(self._rule.protected(victim) and not victim.keeps_minimum() for victim in by_job(stopped)):
             return False  # each of them was above the minimum, but not all together
         return self._rule.fair(lost)
 
@@ -311,7 +311,3 @@ class Solver:
 
 def _deserving(members: Iterable[Member]) -> list[tuple[JobState, list[Member]]]:
     return sorted(by_job(members).items(), key=lambda item: item[0].order())
-
-
-def _keeps_minimum(job: JobState) -> bool:
-    return all(sum(member.state == RUNNING for member in one.members) >= one.least for one in job.sets)

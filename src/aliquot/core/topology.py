@@ -35,6 +35,17 @@ class Topologies:
             self._places[name] = places
         return places
 
+    def holds(self, closeness: Closeness, nodes: Iterable[NodeState]) -> bool:
+        """Whether these nodes are in one part of the level that is required, where one is."""
+        levels, places = self._levels.get(closeness.topology, ()), self._places_of(closeness.topology)
+        if any(label not in levels for label in (closeness.preferred, closeness.required) if label is not None):
+            return False
+        if closeness.required is None:
+            return True
+        depth = levels.index(closeness.required) + 1
+        parts = {places.get(node.id, ())[:depth] for node in nodes}
+        return len(parts) <= 1 and () not in parts
+
     def candidates(
         self,
         closeness: Closeness,
