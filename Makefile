@@ -17,7 +17,7 @@ NATIVE = $(MACHINES:%=src/aliquot/native/libgpushare-%.so)
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-up: .venv/.notebook ## run the platform here, in the foreground (ARGS="--port 8000")
+up: .venv/.notebook native ## run the platform here, in the foreground (ARGS="--port 8000")
 	@exec $(BIN)/aliquot up $(ARGS)
 
 setup: .venv/.ready ## the environment, from the lock file
