@@ -140,7 +140,12 @@ class Platform:
         )
 
     def gone(self, name: str, project: str) -> None:
-        until(lambda: self.job(name, project) is None, f"{name} gone")
+        """With its pod, which may take some time to end and holds its GPUs until then."""
+        until(lambda: self.job(name, project) is None and not self._has_pod(name, project), f"{name} gone")
+
+    def _has_pod(self, name: str, project: str) -> bool:
+        pods = self.ask(f"{PREFIX}/namespaces/runai-{project}/pods")["items"]
+        return any(pod["metadata"]["name"] == f"{name}-0-0" for pod in pods)
 
     def submitted(self, name: str, project: str, how: str, *phases: str) -> None:
         """Submit a job and wait until it is in one of these phases."""
