@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import struct
 import time
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,7 @@ def tenant_bytes() -> int:
 class Case:
     """Tenants with these weights on a gate of their own, and their programs."""
 
-    def __init__(self, lab: Lab, weights: list[int], program: str, mode: str = "fair") -> None:
+    def __init__(self, lab: Lab, weights: Sequence[int], program: str, mode: str = "fair") -> None:
         self.lab = lab
         self.gates = lab.file("gates")
         self.gates.mkdir()
@@ -166,7 +167,7 @@ def shown(amounts: list[float], form: str = ".1f") -> str:
 def shares(lab: Lab, table: Table) -> None:
     matmul = BURN if "torch" in lab.without or lab.standin else MATMUL
     equal = {n: Case(lab, [1000 // n] * n, matmul) for n in (2, 4)}
-    unequal = {words: Case(lab, words, matmul) for words in ((250, 750), (100, 200, 700))}  # type: ignore[arg-type]
+    unequal = {words: Case(lab, words, matmul) for words in ((250, 750), (100, 200, 700))}
     many, strict, alone = Case(lab, [500, 500], BURN), Case(lab, [250], BURN, "strict"), Case(lab, [500], matmul)
     for _ in range(2):
         many.add(0, BURN)

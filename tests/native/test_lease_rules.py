@@ -235,6 +235,7 @@ def test_a_process_that_waits_for_its_work_is_waited_for(clock: Clockwork) -> No
     clock.spend(many, 10)
     clock.wait(many, begins=True)
     clock.empty(many, process=1)
+    assert not clock.drained(many)
     clock.spend(many, 12)
     assert not clock.drained(many)
     assert (clock.ask(many), clock.ask(one)) == ("drain", "wait")

@@ -209,6 +209,26 @@ def test_spare_tasks_elsewhere_go_too() -> None:
     assert {one.task for one in decided.evictions} == {"gang-0", "gang-1", "gang-2"}
 
 
+def test_gangs_are_alike_however_their_groups_are_told() -> None:
+    """They have one turn together; apart, the second could be tried when things are different already."""
+    world = cluster([gpus(8, "n1")], {"a": quota(8)})
+    groups = (Group("x"), Group("y"))
+    for name, told in (("one", groups), ("two", groups[::-1])):
+        world.job(name, "a", *(Task(f"{name}-{group}", request(1), group=group) for group in "xy"), groups=told)
+    scene = world.scene()
+    assert [len(batch.jobs) for batch in scene.batches(scene.ready(scene.jobs))] == [2]
+
+
+def test_gangs_with_other_ways_are_not_alike() -> None:
+    """Where one group of two is enough, two gangs that want the same next may still differ in what else would do."""
+    world = cluster([gpus(1, "n1")], {"a": quota(8)})
+    groups = (Group("x"), Group("y"))
+    for name, other in (("first", 3), ("second", 1)):
+        tasks = (Task(f"{name}-x", request(2), group="x"), Task(f"{name}-y", request(other), group="y"))
+        world.job(name, "a", *tasks, groups=groups, min_groups=1)
+    assert rest(world) == {"second-y"}
+
+
 def test_all_together_keep_the_minimum() -> None:
     """Newest first: of a job that is left alone only as many go as are above its minimum, however often one looks."""
     world = cluster([gpus(2, "n1"), gpus(1, "n2")], {"a": quota(0)}, policy=newest(restarts_per_hour=0))

@@ -108,7 +108,7 @@ def _after_failure(workload: Workload, status: WorkloadStatus, pod: Pod, now: fl
     if status.last_failed_pod == pod.metadata.uid:
         return Decision(status, delete=True)  # counted before we were stopped; only the deletion is left
     why = pod.status.message or f"exit status {_exit_code(pod)}"
-    if pod.status.reason.startswith("GPU"):  # words that the documentation explains
+    if pod.status.reason.startswith(("GPU", "MPS")):  # words that the documentation explains
         why = f"{pod.status.reason}: {why}"
     if pod.status.reason == REFUSED:
         pods = PodCounts(desired=1, pending=1, failed=status.pods.failed)

@@ -192,7 +192,6 @@ class Growth:
     def _rest_of(self, gone: Sequence[Member]) -> list[Member]:
         """Who cannot go on without these: what is above a job's minimum may be on a node that was not looked at."""
         left = [one for job in by_job(gone) if not job.satisfied() for one in job.members if one.state == RUNNING]
-        left.sort(key=lambda one: (one.job.name, one.task.name))  # not as they were told
         for one in left:
             self._room.stop(one)
         return left

@@ -178,7 +178,10 @@ class Scene:
             return (kinds, job.fixed, source.priority, source.created if source.preemption_delay else 0)
         if job.present or source.preemption_delay:
             return (source.name,)
-        return (kinds, job.fixed, source.priority, len(job.members), source.closeness, source.groups, source.min_groups)
+        groups = tuple(sorted(source.groups, key=lambda group: group.name))  # in whatever order they were told
+        # Where not every group is needed, others than the next may start instead.
+        all_ = tuple(sorted((one.task.group, kind(one).id) for one in job.members)) if groups else len(job.members)
+        return (kinds, job.fixed, source.priority, all_, source.closeness, groups, source.min_groups)
 
     def batches(self, jobs: Iterable[JobState]) -> list[Batch]:
         """Waiting jobs that are alike, together."""
