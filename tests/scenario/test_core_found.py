@@ -263,3 +263,17 @@ def test_two_change_places_for_one_that_must_be_somewhere() -> None:
     world.running("whole", "n1", [0]).running("stays", "n2", [0]).running("part", "n2", [1], gpu=0.5)
     world.pending("near", gpu=0.5, closeness=Closeness(required="rack"))
     assert "near-0-0" in rest(world)
+
+
+def test_more_go_than_are_in_the_way() -> None:
+    """Inside a queue somebody makes way whose place is not needed, where the queue would otherwise grow beyond its
+    share while another is short of its own."""
+    world = cluster([gpus(4, "n1"), gpus(2, "n2")], {"a": quota(0), "b": quota(2, over_quota=False)})
+    gang(world, ("n1", 1, 1, ""), ("n1", 2, 1, ""), min_available=1)
+    world.running("single", "n1", [3], queue="a").running("other", "n1", [0], queue="b")
+    world.pending("short", gpu=2, queue="b")
+    world.job("urgent", "a", *(Task(f"urgent-{index}", request(2)) for index in range(2)), priority=75)
+    decided = world.plan()
+    check(world.snapshot(), world.policy, decided, world.now)
+    assert {one.task for one in decided.evictions} == {"gang-0", "gang-1", "single-0-0"}
+    assert {"urgent-0", "urgent-1", "other-0-0"} <= rest(world)

@@ -72,22 +72,33 @@ class Solver:
             self._placer.rescue = None
 
     def _finish(self, mark: Mark, members: Sequence[Member]) -> list[Member] | None:
-        """Spare whom we can, and see whether the whole is allowed."""
+        """Spare whom we can, and see whether the whole is allowed. Who stays still counts for his queue: that may be
+        too much for it, with the job; then only those stay with whom it is not."""
         job, room = self._rule.job, self._room
-        gone = self._keep(job, [member for member in room.since(mark) if member.state == STOPPED])
+        stopped = [member for member in room.since(mark) if member.state == STOPPED]
+        begun = room.mark()
+        for fairly in (False, True):
+            gone = self._spare(job, stopped, fairly)
+            if gone is not None:
+                break
+            room.undo(begun)
+        if gone is None or gone:
+            return gone
+        room.undo(mark)  # nothing had to be done for it: it need not wait either
+        return [] if self._placer.place(job, members) else None
+
+    def _spare(self, job: JobState, stopped: list[Member], fairly: bool) -> list[Member] | None:
+        """Who goes for good, after some stay and others are moved; None: that is not allowed."""
+        room = self._room
+        gone = self._keep(job, stopped, fairly)
         stayed = room.mark()
         self._move(gone)
-        stopped = [member for member in gone if member.state != RUNNING]
-        if not self._allowed(job, stopped):
-            # Those who are moved still count for their queue: that may be too much for it, with the job.
-            room.undo(stayed)
-            stopped = [member for member in gone if member.state != RUNNING]
-            if not self._allowed(job, stopped):
-                return None
-        if not stopped:  # nothing had to be done for it: it need not wait either
-            room.undo(mark)
-            return [] if self._placer.place(job, members) else None
-        return stopped
+        moved = [member for member in gone if member.state != RUNNING]
+        if self._allowed(job, moved):
+            return moved
+        room.undo(stayed)  # those who are moved count too
+        gone = [member for member in gone if member.state != RUNNING]
+        return gone if self._allowed(job, gone) else None
 
     def _allowed(self, job: JobState, stopped: Sequence[Member]) -> bool:
         lost = [member for member in stopped if member.state == STOPPED]
@@ -275,8 +286,9 @@ class Solver:
                 return False
         return True
 
-    def _keep(self, job: JobState, stopped: list[Member]) -> list[Member]:
-        """Whoever need not go after all stays, the most deserving first; a job stays whole or goes whole."""
+    def _keep(self, job: JobState, stopped: list[Member], fairly: bool) -> list[Member]:
+        """Whoever need not go after all stays, the most deserving first; a job stays whole or goes whole. `fairly`:
+        only if it is fair with those who are left."""
         room = self._room
         kept: set[Member] = set()
         for victim, mine in _deserving(stopped):
@@ -288,7 +300,12 @@ class Solver:
                     break
                 room.keep(member)
             else:
-                if gate.broken(job.queue, job.fixed) is None and gate.broken(victim.queue, victim.fixed) is None:
+                left = [member for member in stopped if member not in kept and member not in mine]
+                if (
+                    gate.broken(job.queue, job.fixed) is None
+                    and gate.broken(victim.queue, victim.fixed) is None
+                    and (not fairly or self._rule.fair(left))
+                ):
                     kept.update(mine)
                     continue
             room.undo(mark)
