@@ -20,6 +20,7 @@ static int seen_count;
 static struct { uint8_t uuid[16]; CUdevice device; uint64_t asked; nvmlDevice_t nvml; } known[MAX_DEVICES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int under_way, dirty;
+static __thread int own_changes __attribute__((tls_model("initial-exec"))); /* of those under way, this thread's */
 static uint64_t changes;
 
 static int index_locked(CUdevice device) {
@@ -110,9 +111,10 @@ void reconcile(int index, bool now) {
     pools_settle(index);
     pthread_mutex_lock(&lock);
     uint64_t before = changes, bytes, overhead, soft;
-    bool calm = !under_way;
+    /* Between its begin and its charge a change of our own has done nothing yet; one of another thread may have. */
+    bool calm = under_way == own_changes;
     __atomic_store_n(&dirty, 0, __ATOMIC_RELAXED);
-    if (calm && ask(index, &bytes) && before == changes && !under_way) {
+    if (calm && ask(index, &bytes) && before == changes && under_way == own_changes) {
         uint64_t tracked = ledger_own(index, &overhead, &soft);
         if (config_driver_keeps()) ledger_overhead(index, bytes, false); /* managed memory comes on top of what it counts */
         else ledger_overhead(index, bytes > tracked ? bytes - tracked : 0, soft > 0);
@@ -129,13 +131,13 @@ void mark_dirty(void) { __atomic_store_n(&dirty, 1, __ATOMIC_RELAXED); }
 
 void change_begins(void) {
     pthread_mutex_lock(&lock);
-    under_way++;
+    under_way++, own_changes++;
     pthread_mutex_unlock(&lock);
 }
 
 void change_ends(void) {
     pthread_mutex_lock(&lock);
-    under_way--;
+    under_way--, own_changes--;
     changes++;
     pthread_mutex_unlock(&lock);
 }
@@ -169,6 +171,6 @@ void refund(int index, uint64_t bytes, bool soft) { ledger_refund(index, bytes, 
 
 void account_forked(void) {
     pthread_mutex_init(&lock, NULL);
-    under_way = 0, dirty = 0;
+    under_way = own_changes = 0, dirty = 0;
     for (int i = 0; i < MAX_DEVICES; i++) known[i].asked = 0;
 }

@@ -22,7 +22,8 @@ bool charge(int index, uint64_t bytes, bool soft);
 void refund(int index, uint64_t bytes, bool soft);
 bool room_for(int index, uint64_t bytes);
 
-/* A driver call that changes memory happens between these two, so that a reconciliation knows its figure is stale. */
+/* A driver call that changes memory happens between these two, with its charge: a reconciliation in between would take
+ * what is charged and not there yet for less overhead than there is. */
 void change_begins(void);
 void change_ends(void);
 

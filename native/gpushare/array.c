@@ -27,8 +27,8 @@ static uint64_t array_bytes(const CUarray3dDesc *d) {
         int index = current_device();                                                   \
         uint64_t granted;                                                               \
         if (!current_context()) return CALL(name, __VA_ARGS__);                         \
-        if (memory_charged(index, bytes, &granted)) return CUDA_ERROR_OUT_OF_MEMORY;    \
         change_begins();                                                                \
+        if (memory_charged(index, bytes, &granted)) return change_ends(), CUDA_ERROR_OUT_OF_MEMORY; \
         CUresult result = CALL(name, __VA_ARGS__);                                      \
         if (result) refund(index, granted, false);                                      \
         else memory_created((uint64_t)(uintptr_t)*(key), index, granted);               \

@@ -102,8 +102,8 @@ static void call_failed(struct record r, bool ahead) {
     do {                                                                                         \
         struct record r = planned;                                                               \
         bool ahead = false;                                                                      \
-        if (!charge_record(r, &ahead)) return CUDA_ERROR_OUT_OF_MEMORY;                          \
         change_begins();                                                                         \
+        if (!charge_record(r, &ahead)) return change_ends(), CUDA_ERROR_OUT_OF_MEMORY;           \
         CUresult result = CALL(name, __VA_ARGS__);                                               \
         if (result) call_failed(r, ahead);                                                       \
         else if (r.kind != SMALL || place_small(r.device, *pointer, r.bytes, ahead)) remember(r, *pointer); \

@@ -163,12 +163,12 @@ static CUresult take_counted(enum entry entry, CUdeviceptr *pointer, size_t byte
     settle(i);
     uint64_t used = attribute(pool, CU_POOL_USED), reserved = pools[i].charged;
     uint64_t ahead = bytes > UINT64_MAX - used ? UINT64_MAX : used + bytes > reserved ? round_up(used + bytes - reserved, step) : 0;
+    change_begins();
     if (ahead) {
-        if (!charge(device, ahead, false)) return CUDA_ERROR_OUT_OF_MEMORY;
-        if ((i = find(pool, device)) < 0) return CUDA_ERROR_OUT_OF_MEMORY;
+        if (!charge(device, ahead, false)) return change_ends(), CUDA_ERROR_OUT_OF_MEMORY;
+        if ((i = find(pool, device)) < 0) return change_ends(), CUDA_ERROR_OUT_OF_MEMORY;
         pools[i].charged += ahead;
     }
-    change_begins();
     CUresult result = take(entry, pointer, bytes, pool, stream);
     change_ends();
     uint64_t held = attribute(pool, CU_POOL_RESERVED), before = pools[i].charged;

@@ -32,9 +32,9 @@ EXPORT CUresult cuMemCreate(CUhandle *handle, size_t bytes, const CUmemProp *pro
     if (!handle || !prop || prop->location.type != CU_LOCATION_DEVICE) return CALL(cuMemCreate, handle, bytes, prop, flags);
     int index = device_index(prop->location.id); /* where it will lie, not where we are */
     struct block *b = calloc(1, sizeof *b);
-    if (!b || !charge(index, bytes, false)) return free(b), CUDA_ERROR_OUT_OF_MEMORY;
-    *b = (struct block){.bytes = bytes, .device = index};
     change_begins();
+    if (!b || !charge(index, bytes, false)) return change_ends(), free(b), CUDA_ERROR_OUT_OF_MEMORY;
+    *b = (struct block){.bytes = bytes, .device = index};
     CUresult result = CALL(cuMemCreate, handle, bytes, prop, flags);
     if (result) refund(index, bytes, false), free(b);
     else add_handle(*handle, b);

@@ -15,7 +15,7 @@ from pathlib import Path
 from aliquot.store.rest import RestBody
 from aliquot.store.transport import Endpoint, Patience
 
-START_SECONDS = 60  # on a busy machine; about one on a quiet one
+START_SECONDS = 180  # on a very busy machine; about one on a quiet one
 
 
 class ServerProcess:
