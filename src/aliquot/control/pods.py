@@ -84,6 +84,7 @@ def pod_of(workload: Workload, project: str) -> Pod:
             restart_policy="Never" if spec.type == "training" else "Always",
             node_selector={**spec.node_selector, **({labels.NODE_TYPE: spec.node_type} if spec.node_type else {})},
             tolerations=tuple(spec.tolerations),
+            host_ipc=bool(spec.security.host_ipc),
             hostname=pod_name(place.name),
             termination_grace_period_seconds=spec.preemption_grace,
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aliquot.control.pods import pod_of
 from aliquot.types import Metadata, Pod, Workload
 from aliquot.types.compute import Compute
+from aliquot.types.security import Security
 from aliquot.types.storage import HostPath, Storage
 from aliquot.types.workload import WorkloadSpec
 
@@ -31,3 +32,9 @@ def test_large_shared_memory() -> None:
 
     assert made.volumes == ({"name": "shm", "emptyDir": {"medium": "Memory"}},)
     assert [mount.mount_path for mount in made.containers[0].volume_mounts] == ["/dev/shm"]
+
+
+def test_shared_memory_of_the_machine() -> None:
+    """Only a job that asks for it shares the machine's inter-process communication."""
+    assert pod(WorkloadSpec(security=Security(host_ipc=True))).spec.host_ipc
+    assert not pod(WorkloadSpec()).spec.host_ipc
