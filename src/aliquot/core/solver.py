@@ -300,16 +300,15 @@ class Solver:
                     break
                 room.keep(member)
             else:
-                left = [member for member in stopped if member not in kept and member not in mine]
                 if (
                     gate.broken(job.queue, job.fixed) is None
                     and gate.broken(victim.queue, victim.fixed) is None
-                    and (not fairly or self._rule.fair(left))
+                    and (not fairly or self._rule.fair(_without(stopped, {*kept, *mine})))
                 ):
                     kept.update(mine)
                     continue
             room.undo(mark)
-        return [member for member in stopped if member not in kept]
+        return _without(stopped, kept)
 
     def _may_stay(self, member: Member) -> bool:
         if not self._room.can_keep(member):
@@ -324,6 +323,10 @@ class Solver:
             mark = self._room.mark()
             if not self._placer.replace(victim, mine) or gate.broken(victim.queue, victim.fixed) is not None:
                 self._room.undo(mark)
+
+
+def _without(members: Iterable[Member], some: set[Member]) -> list[Member]:
+    return [member for member in members if member not in some]
 
 
 def _deserving(members: Iterable[Member]) -> list[tuple[JobState, list[Member]]]:
