@@ -106,13 +106,17 @@ class PatientBody:
         broken = False
         while True:
             try:
-                return await self._body.delete(
+                gone = await self._body.delete(
                     kind, name, namespace, version=version, uid=uid, grace_seconds=grace_seconds
                 )
+                if not gone and (marked := await self._look(kind, name, namespace)) is not None:
+                    self._told.add(marked.version)  # or a later call that breaks off would take the mark for its own
+                return gone
             except Unavailable:
                 broken = True
                 found = await self._look(kind, name, namespace)
                 if found is not None and found.version not in self._told:
+                    self._told.add(found.version)
                     return False
             except NotFound:
                 if not broken:
