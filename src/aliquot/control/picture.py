@@ -253,8 +253,9 @@ class Picture:
             self._changed()
 
     def _queue_changed(self, key: Key, old: Project | Department | None, new: Project | Department | None) -> None:
-        # What it holds now is written to its status all the time, and changes nothing here.
-        if old is None or new is None or old.spec != new.spec:
+        # What it holds now is written to its status all the time, and changes nothing here. Another one of its name may
+        # be younger.
+        if old is None or new is None or old.metadata.uid != new.metadata.uid or old.spec != new.spec:
             self._queues = None
             self._restart(self._groups)  # node types and pools of a project are those of its jobs
 

@@ -62,13 +62,15 @@ def decide(workload: Workload, pod: Pod | None, project: str, now: float) -> Dec
     if pod is None:
         return _without_pod(workload, status, project, now)
     if pod.metadata.deleted is not None:
-        return Decision(_moved(status, "Pending", now, reason="Terminating", pods=PodCounts(desired=1, running=0)))
+        pods = PodCounts(desired=1, failed=status.pods.failed)
+        return Decision(_moved(status, "Pending", now, reason="Terminating", pods=pods))
     return _with_pod(workload, status, pod, now)
 
 
 def _without_pod(workload: Workload, status: WorkloadStatus, project: str, now: float) -> Decision:
     if status.interruptions and status.interruptions[-1].final:
-        return Decision(_ended(status, "Failed", now, PodCounts(), "Preempted", _last_words(workload)))
+        pods = PodCounts(failed=status.pods.failed)
+        return Decision(_ended(status, "Failed", now, pods, "Preempted", _last_words(workload)))
     wait = _retry_at(status) - now
     if status.pods.failed and wait > 0:
         return Decision(_moved(status, "Pending", now, reason="BackOff"), again=wait)

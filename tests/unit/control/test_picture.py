@@ -289,6 +289,7 @@ _BEGINNING: list[Step] = [
 
 @given(STEPS)
 @example([("project", 0, 3)])
+@example([("apart", 0, 0), ("no project", 0, 0), ("project", 0, 1)])  # another one of the same name
 @example([("namespace", 0, 3)])
 @example([("assume", 0, 1), ("look", 0, 0), ("confirm", 0, 0)])
 @example([("assume", 0, 1), ("look", 0, 0), ("refuse", 0, 0)])

@@ -73,6 +73,20 @@ def test_run_time_adds_up() -> None:
     assert after(workload(running), pod("Succeeded", node="n1")).status.run_seconds == 150.0
 
 
+def test_failures_count_through_a_stop() -> None:
+    """A job that was stopped for others after a failure has no more attempts than before."""
+    first = after(workload(backoff_limit=1), pod("Failed", node="n1")).status
+    again = after(workload(first, backoff_limit=1), pod("Running", node="n1", uid="p2"), NOW + 9).status
+    leaving = pod("Running", node="n1", uid="p2")
+    leaving = replace(leaving, metadata=replace(leaving.metadata, deleted=NOW + 10))
+    stopped = after(workload(again, backoff_limit=1), leaving, NOW + 10).status
+    assert (stopped.phase, stopped.pods.failed) == ("Pending", 1)
+    third = after(workload(stopped, backoff_limit=1), None, NOW + 11)
+    assert third.create is not None
+    ended = after(workload(third.status, backoff_limit=1), pod("Failed", node="n1", uid="p3"), NOW + 12).status
+    assert (ended.phase, ended.pods.failed) == ("Failed", 2)
+
+
 def test_failure_is_tried_again() -> None:
     """A failed pod is replaced: counted first, then deleted, then made again after a pause."""
     first = after(workload(), pod("Failed", node="n1"))
