@@ -5,7 +5,7 @@ Run as root on a machine with one idle GPU, with `aliquot` and `runai` on the PA
     python3 tests/gpu/end_to_end.py
 
 It prints what it finds and ends with a status other than 0 when something is not as it should be. No setting of the
-card is changed. It takes about three minutes.
+card is changed. It takes about four minutes.
 """
 
 from __future__ import annotations
@@ -57,6 +57,18 @@ codes = [lib.cuInit(0), lib.cuDevicePrimaryCtxRetain(c.byref(context), 0), lib.c
 codes += [lib.cuMemAlloc_v2(c.byref(p), c.c_size_t(1 << 30)) for _ in range(int(sys.argv[1]))]
 start = time.time(); print("codes" if any(codes) else "stolen", codes, flush=True)
 while time.time() < start + 20: time.sleep(0.25); print(f"alive {time.time() - start:.2f}", flush=True)
+"""
+# What the service lets a program use of the card, before it computes for a while.
+SERVED = """
+import ctypes as c, time, torch
+class Affinity(c.Structure): _fields_ = [("type", c.c_int), ("sms", c.c_uint), ("room", c.c_uint * 8)]
+x, may = torch.ones(4096, 4096, device="cuda", dtype=torch.bfloat16), Affinity()
+code = c.CDLL("libcuda.so.1").cuCtxGetExecAffinity(c.byref(may), 0)
+print("sms", may.sms if code == 0 else -code, flush=True)
+print("total", torch.cuda.mem_get_info()[1] >> 20, flush=True)
+end = time.time() + 5
+while time.time() < end: (x @ x); torch.cuda.synchronize()
+print("no-error", flush=True)
 """
 FAULTS: list[str] = []
 
@@ -221,6 +233,35 @@ def eight(device: int) -> None:
     listed(device, parts)
 
 
+def service(device: int) -> None:
+    """Two jobs under NVIDIA's multi-process service: each on its part of the card, which is as before when they go."""
+    sh("runai", "delete", *(f"e{i}" for i in range(1, 9)), "-p", "team-a")
+    check(not serving(), "no service where no job asks for it")
+    for name in ("m1", "m2"):
+        submit(name, "-g", "0.25", "--mps")
+    running = [python(name, SERVED) for name in ("m1", "m2")]
+    wait_until(lambda: "nvidia-cuda-mps-server" in serving(), "the service serves a job")
+    said = [dict(line.partition(" ")[::2] for line in told(one).splitlines()) for one in running]
+    check(all("no-error" in one for one in said), f"two jobs with --mps compute at once {said}")
+    limit = int(0.25 * device)
+    check(all(abs(int(one["total"]) - limit) <= 1 for one in said), f"each sees {limit} MiB")
+    all_of_it = told(inside("m1", "env", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100", "python3", "-c", SERVED))
+    parts = [int(one["sms"]) / int(all_of_it.split()[1]) for one in said]
+    check(all(0.23 <= part <= 0.27 for part in parts), f"each has {parts[0]:.3f} of the multiprocessors")
+    filled = told(python("m1", FILL, "0")).split()
+    check(limit - 700 < int(filled[4]) <= limit, f"refused after {filled[4]} MiB and a context")
+    sh("runai", "delete", "m1", "-p", "team-a")
+    check(bool(serving()), "the service stays while one job is left")
+    sh("runai", "delete", "m2", "-p", "team-a")
+    wait_until(lambda: not serving(), "the service is gone with the last job", 30)
+
+
+def serving() -> set[str]:
+    """The programs of the service that run here."""
+    names = sh("ps", "-eo", "args").splitlines()
+    return {word for line in names if (word := line.split()[0].rpartition("/")[2]).startswith("nvidia-cuda-mps")}
+
+
 def main() -> int:
     name, total, reserved, version = sh(
         "nvidia-smi", "--query-gpu=name,memory.total,memory.reserved,driver_version", "--format=csv,noheader,nounits"
@@ -230,7 +271,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         os.environ |= {"ALIQUOT_DATA_DIR": f"{folder}/data", "HOME": folder}
         with Path(folder, "log").open("w") as log:
-            subprocess.Popen(["aliquot", "up", "--port", "0"], stdout=log, stderr=log, start_new_session=True)
+            up = ["aliquot", "up", "--port", "0", "--gpu-mps"]
+            subprocess.Popen(up, stdout=log, stderr=log, start_new_session=True)
         try:
             create = ("aliquot", "project", "create", "team-a", "--gpu", "1", "--wait")
             wait_until(lambda: bool(sh(*create)), "the platform is up")
@@ -238,6 +280,7 @@ def main() -> int:
             thieves()
             lending()
             eight(device)
+            service(device)
         finally:
             sh("aliquot", "down")
     print(f"{len(FAULTS)} faults", flush=True)

@@ -19,7 +19,7 @@ commands, env = json.loads(sys.argv[1]), json.loads(sys.argv[2])
 def run(words): return subprocess.run(words, env=env, capture_output=True, text=True, timeout=60).stdout
 said = {name: run(words) for name, words in commands.items()}
 m1, m2 = nvml.memory(device), nvml.memory_v2(device)
-tell(pid=os.getpid(), used=(cuda.total() - cuda.info()[0]) // MIB, v1=[m1.total // MIB, m1.used // MIB, m1.free // MIB],
+step(pid=os.getpid(), v1=[m1.total // MIB, m1.used // MIB, m1.free // MIB],
      v2=[m2.total // MIB, m2.used // MIB, m2.free // MIB, m2.reserved // MIB],
      processes={pid: n // MIB for pid, n in nvml.processes(device).items()}, said=said)
 """
@@ -40,10 +40,12 @@ def smi(lab: Lab, table: Table) -> None:
     with lab.tenant(1024).start(HOLD) as neighbour:
         neighbour.hear()
         words = json.dumps(commands if program and not lab.standin else {})
-        with lab.tenant(limit).start(LOOK, words, json.dumps(lab.bare()), own_pids=True) as looking:
-            seen = looking.hear()
+        tenant = lab.tenant(limit)
+        with tenant.start(LOOK, words, json.dumps(lab.bare()), own_pids=True) as looking:
+            seen, used = looking.hear(), tenant.counted()
+            looking.go()
         neighbour.go()
-    used, said = seen["used"], seen["said"]
+    said = seen["said"]
     for what, found, wanted in (
         ("NVML: total, used, free", seen["v1"], [limit, used, limit - used]),
         ("NVML v2: total, used, free, reserved", seen["v2"], [limit, used, limit - used, 0]),

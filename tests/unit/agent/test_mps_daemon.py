@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from aliquot.agent.base import CannotStart
+from aliquot.agent.devices.fences import fences
 from aliquot.agent.devices.mps import PROGRAM
 from aliquot.agent.devices.simulated import SimulatedDevices
 from aliquot.agent.injection import MPS, Injection
@@ -21,7 +23,7 @@ CONTROL = """#!/bin/sh
 echo "$CUDA_VISIBLE_DEVICES $*" >> "$MPS_SAID"
 control="$CUDA_MPS_PIPE_DIRECTORY/control"
 if [ "$1" = -d ]; then
-    [ -e "$MPS_BROKEN" ] && { echo "Cannot find a GPU" >&2; exit 1; }
+    [ -e "$MPS_BROKEN" ] && { cat "$MPS_BROKEN" >&2; exit 1; }
     exec touch "$control"
 fi
 [ -e "$control" ] || { echo "Cannot find MPS control daemon process" >&2; exit 1; }
@@ -128,7 +130,7 @@ def test_a_machine_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_daemon_that_does_not_start(control: Path, tmp_path: Path) -> None:
     """The reason is its own, and nothing is left of it once the pod is gone."""
-    (tmp_path / "broken").touch()
+    (tmp_path / "broken").write_text("Cannot find a GPU\n")
     machine = Machine(tmp_path)
 
     with pytest.raises(CannotStart, match="did not start on GPU-a: Cannot find a GPU"):
@@ -136,6 +138,20 @@ def test_a_daemon_that_does_not_start(control: Path, tmp_path: Path) -> None:
 
     machine.devices.release("pod-1")
     assert not (tmp_path / "fences" / "mps" / "GPU-a").exists()
+
+
+def test_sockets_need_a_short_path(control: Path, tmp_path: Path) -> None:
+    """The control program does not say why it gives up; we do. Where memory is shared, no data folder is too long."""
+    (tmp_path / "broken").touch()
+    folder = tmp_path / ("x" * 60)
+    folder.mkdir()
+
+    with pytest.raises(CannotStart, match="is too long a path for its sockets; use a shorter --data-dir"):
+        Machine(folder).starts("pod-1")
+
+    fenced = fences(tmp_path / ("y" * 200))
+    fenced.folder.rmdir()
+    assert len(str(fenced.folder / "mps" / f"GPU-{uuid4()}" / "pipe" / "control_privileged")) < 108
 
 
 def test_only_on_one_gpu(control: Path, tmp_path: Path) -> None:

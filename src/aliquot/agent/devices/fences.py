@@ -10,8 +10,8 @@ Each may be cut off at any point and is done again the next time.
 
 from __future__ import annotations
 
+import hashlib
 import os
-import re
 import shutil
 from collections.abc import Container
 from pathlib import Path
@@ -78,8 +78,9 @@ class Fences:
 
 def fences(data: Path) -> Fences:
     """In memory where the machine lets us, else in the data folder: slower, but as right."""
-    name = re.sub(r"[^A-Za-z0-9]+", "-", str(data.resolve())).strip("-")
-    shared = Path(f"/dev/shm/aliquot-{os.geteuid()}-{name}"[:200])  # noqa: S108  # checked below
+    # Short, however long the path of the data folder: sockets of the MPS daemon lie in it, and theirs may not be long.
+    name = hashlib.sha256(os.fsencode(data.resolve())).hexdigest()[:12]
+    shared = Path(f"/dev/shm/aliquot-{os.geteuid()}-{name}")  # noqa: S108  # checked below
     try:
         shared.mkdir(mode=0o700, exist_ok=True)
         found = shared.lstat()

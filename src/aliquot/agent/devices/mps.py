@@ -22,6 +22,7 @@ from aliquot.agent.base import CannotStart
 
 PROGRAM = "nvidia-cuda-mps-control"
 _SECONDS = 20.0
+_LONGEST_SOCKET = 107  # letters of a socket's path; the kernel's limit
 
 
 class Mps:
@@ -86,8 +87,14 @@ def _runs(card: Path) -> bool:
 def _start(card: Path, uuid: str) -> None:
     done = _control(card, "-d", CUDA_VISIBLE_DEVICES=uuid)
     if done.returncode or not _runs(card):
-        said = " ".join((done.stderr or done.stdout).split()) or "it gave no reason"
+        said = " ".join((done.stderr or done.stdout).split()) or _no_reason(card)
         raise CannotStart("MPSUnavailable", f"{PROGRAM} did not start on {uuid}: {said}")
+
+
+def _no_reason(card: Path) -> str:
+    if len(os.fsencode(card / "pipe" / "control_privileged")) > _LONGEST_SOCKET:
+        return f"{card} is too long a path for its sockets; use a shorter --data-dir"
+    return "it gave no reason"
 
 
 def _stop_unused(card: Path) -> None:
