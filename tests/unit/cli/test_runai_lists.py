@@ -57,6 +57,12 @@ def test_the_layout_of_2020() -> None:
     ]
 
 
+def test_jobs_of_one_second() -> None:
+    """The one that was numbered last is the newest."""
+    jobs = [job(name, age, "Running", 1) for name, age in (("job-10", 5), ("job-2", 5), ("job-9", 5), ("job-1", 4))]
+    assert [each.workload.metadata.name for each in in_order_2020(jobs)] == ["job-1", "job-10", "job-9", "job-2"]
+
+
 def test_the_layout_of_2023() -> None:
     jobs = [
         job("frac05-3", 240, "Running", 0.5, node="gpu1"),
