@@ -14,6 +14,7 @@ from aliquot.control.decisions import Decision
 from aliquot.core import (
     Closeness,
     Device,
+    Expression,
     Group,
     Job,
     Neighbours,
@@ -138,6 +139,7 @@ def test_random_clusters_for_long() -> None:
     explore(4000, again=False)
 
 
+NAMED, ROOMY = Expression("", "In", ("n1",)), Expression("cores", "Gt", ("8",))
 # One of everything: each field of the model is other than its default somewhere.
 EVERYTHING = Snapshot(
     nodes=(
@@ -165,6 +167,7 @@ EVERYTHING = Snapshot(
                 Task("a", Request(1, 500, 0, 250, 1 << 20), TaskState.RUNNING, "n1", (Share(0, 500, 500),), "x", 3),
                 Task("b", Request(1, 0, 333), TaskState.PENDING, "", (), "y", 0, {"zone": "a"}, (), ("dgx",)),
                 Task("c", Request(1, 1000, mig=(("1g.5gb", 1),)), group="y", tolerations=(Toleration("k", "v"),)),
+                Task("d", Request(1, 1000), group="y", affinity=((), ((), (NAMED, ROOMY)))),
             ),
             created=NOW - 30.25, priority=75, preemptible=False, pools=("other",), started=NOW - 20, saved=NOW - 10,
             stops=(NOW - 100, NOW - 90.5), min_groups=1, closeness=Closeness("t", None, "rack"),
@@ -173,6 +176,7 @@ EVERYTHING = Snapshot(
             ),
             stale_since=NOW - 5, stale_grace=30.0, preemption_delay=15.0, labels={"app": "u"},
             near=Neighbours((("app", "u"),), "zone"), apart=Neighbours((("app", "v"),), "rack"), claims=("data",),
+            hindrance="it asks too much",
         ),
         Job(
             "runai-p/going", "p",

@@ -11,7 +11,7 @@ from aliquot.core.model import DEFAULT_POOL
 from aliquot.core.scene import Scene
 
 V100_MIB = 32510
-_OF_TASK = ("selector", "tolerations", "node_types", "group", "order")
+_OF_TASK = ("selector", "tolerations", "node_types", "affinity", "group", "order")
 _OF_TERMS = {one.name for one in fields(Terms)} - {"quota", "limit"}
 
 

@@ -16,6 +16,7 @@ from aliquot.core.model import (
     Bound,
     Closeness,
     Device,
+    Expression,
     Group,
     Job,
     Neighbours,
@@ -216,6 +217,14 @@ def _grouped(draw: Draw, job: Job, nodes: tuple[Node, ...], plain: bool) -> Job:
     return replace(job, tasks=tuple(tasks), groups=tuple(groups), min_available=None)
 
 
+# In zone a or on the node n1; not in zone b, and with a rack; and what no node is.
+AFFINITIES = (
+    (((Expression("zone", "In", ("a",)),), (Expression("", "In", ("n1",)),)),),
+    (((Expression("zone", "NotIn", ("b",)),),), ((Expression("rack", "Exists"),),)),
+    (((Expression("zone", "In", ("nowhere",)),),),),
+)
+
+
 def _closeness(draw: Draw) -> Closeness:
     kind = draw(st.integers(0, 3))
     if kind == 3:
@@ -237,6 +246,8 @@ def _particular(draw: Draw, job: Job) -> Job:
         fields["selector"] = {"zone": "a"}
     if rarely(draw, 12):
         fields["node_types"] = ("dgx",)
+    if rarely(draw, 10):
+        fields["affinity"] = draw(st.sampled_from(AFFINITIES))
     if rarely(draw, 4):
         fields["tolerations"] = (Toleration("keep"),)
     return replace(job, tasks=tuple(replace(task, **fields) for task in job.tasks)) if fields else job

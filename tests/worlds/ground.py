@@ -17,6 +17,7 @@ from aliquot.core.model import (
     Amount,
     Bound,
     Closeness,
+    Expression,
     Job,
     Neighbours,
     Node,
@@ -266,6 +267,8 @@ def may_go(job: Job, task: Task, node: Node) -> bool:
         return False
     if task.node_types and node.labels.get(NODE_TYPE) not in task.node_types:
         return False
+    if not all(any(all(is_so(one, node) for one in term) for term in terms) for terms in task.affinity):
+        return False
     for taint in node.taints:
         borne = any(
             one.key in ("", taint.key) and one.value in (None, taint.value) and one.effect in ("", taint.effect)
@@ -276,6 +279,12 @@ def may_go(job: Job, task: Task, node: Node) -> bool:
     if request.mig:
         return node.mig == "mixed"
     return not request.devices or node.mig == "none" or (node.mig == "single" and request.whole)
+
+
+def is_so(one: Expression, node: Node) -> bool:
+    """Whether an expression holds, of those that the clusters here have."""
+    value = node.labels.get(one.key) if one.key else node.name
+    return {"In": value in one.values, "NotIn": value not in one.values, "Exists": value is not None}[one.operator]
 
 
 def least(job: Job) -> dict[str, int]:

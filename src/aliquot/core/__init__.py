@@ -2,8 +2,10 @@
 
 from aliquot.core.cycle import plan
 from aliquot.core.model import (
+    Alternatives,
     Closeness,
     Device,
+    Expression,
     Group,
     Job,
     Neighbours,
@@ -22,10 +24,12 @@ from aliquot.core.model import (
 from aliquot.core.plan import Bind, Eviction, Place, Plan, Refusal, Reservation, Verdict
 
 __all__ = [
+    "Alternatives",
     "Bind",
     "Closeness",
     "Device",
     "Eviction",
+    "Expression",
     "Group",
     "Job",
     "Neighbours",

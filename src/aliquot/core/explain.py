@@ -182,8 +182,8 @@ def _with_queue(snapshot: Snapshot, queue: Queue, pool: str, terms: Terms) -> Sn
 
 def _anywhere(snapshot: Snapshot, job: Job, now: float) -> Iterator[Change]:
     """Without what holds it to some nodes."""
-    if any(task.selector or task.node_types for task in job.tasks):
-        tasks = tuple(replace(task, selector={}, node_types=()) for task in job.tasks)
+    if any(task.selector or task.node_types or task.affinity for task in job.tasks):
+        tasks = tuple(replace(task, selector={}, node_types=(), affinity=()) for task in job.tasks)
         text = "on nodes of any type and label it would run now"
         yield Claim("anywhere", text), _with_job(snapshot, replace(job, tasks=tasks)), now
     if job.closeness is not None and job.closeness.required:

@@ -171,12 +171,13 @@ class Kinds:
 
     def of(self, task: Task, job: Job) -> Kind:
         request = task.request
-        if task.selector or task.tolerations or task.node_types or job.near or job.apart:
+        if task.selector or task.tolerations or task.node_types or task.affinity or job.near or job.apart:
             key: object = (
                 request,
                 frozenset(task.selector.items()),
                 task.tolerations,
                 task.node_types,
+                task.affinity,
                 job.near,
                 job.apart,
                 frozenset(job.labels.items()),
@@ -208,7 +209,7 @@ class Kinds:
     def _mask(self, task: Task) -> tuple[bytes, tuple[int, ...]]:
         request = task.request
         form = SLICES if request.mig else NONE if not request.devices else WHOLE if request.whole else PART
-        key = (form, frozenset(task.selector.items()), task.tolerations, task.node_types)
+        key = (form, frozenset(task.selector.items()), task.tolerations, task.node_types, task.affinity)
         found = self._masks.get(key)
         if found is None:
             mask = bytes(fit.place_refusal(task, node.source, self._cluster) is None for node in self._nodes)

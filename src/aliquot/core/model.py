@@ -101,6 +101,19 @@ class Toleration:
 
 
 @dataclass(frozen=True, slots=True)
+class Expression:
+    """What must hold of one label of a node, as Kubernetes says it; with no key, of the node's name."""
+
+    key: str
+    operator: str  # In, NotIn, Exists, DoesNotExist, Gt or Lt
+    values: tuple[str, ...] = ()
+
+
+# One alternative: all of its expressions hold. Of several alternatives one has to.
+Alternatives = tuple[tuple[Expression, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     name: str
     devices: tuple[Device, ...] = ()
@@ -138,6 +151,7 @@ class Task:
     selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
     node_types: tuple[str, ...] = ()  # only nodes of these types; all when empty
+    affinity: tuple[Alternatives, ...] = ()  # what its node must be like: each of these holds
     releasing_since: float | None = None
 
 
@@ -192,6 +206,7 @@ class Job:
     near: Neighbours | None = None
     apart: Neighbours | None = None
     claims: tuple[str, ...] = ()
+    hindrance: str = ""  # why it cannot be placed wherever there is room: it asks for what this scheduler cannot give
 
 
 @dataclass(frozen=True, slots=True)

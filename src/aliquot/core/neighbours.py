@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from aliquot.core.model import Neighbours
+from aliquot.core.model import Job, Neighbours
 from aliquot.core.rows import NodeState
 
 if TYPE_CHECKING:
@@ -35,9 +35,10 @@ class Neighbourhood:
         return rule in self._refusing
 
     def enter(self, member: Member, sign: int = 1) -> None:
-        node, job = member.node, member.job.source
-        if node is None:
-            return
+        if member.node is not None:
+            self.count(member.job.source, member.node, sign)
+
+    def count(self, job: Job, node: NodeState, sign: int = 1) -> None:
         for rule, counts in self.watched.items():
             part = node.source.labels.get(rule.key)
             if part is not None and matches(rule, job.labels):

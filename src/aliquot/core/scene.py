@@ -95,6 +95,7 @@ class Scene:
             node = self.room.by_name.get(task.node)
             if node is not None and task.state in _HOLDING:
                 self.strangers[job.name] = None
+                self.room.neighbours.count(job, node)
                 for view in {id(view): view for view in (node.soon, node.now)}.values():
                     node.take(view, task.request.cpu, task.request.memory, node.rows_of(task.shares))
 
@@ -128,7 +129,9 @@ class Scene:
                     member.amount = (request.quota(size), request.cpu, request.memory)
                     member.home = (node, rows, member.amount)
             state.members.append(member)
-        if state.waits and self.claims is not None and job.claims:
+        if state.waits and job.hindrance:
+            self.unready[job.name] = Refusal("cannot-give", Verdict.NEVER, job.hindrance)
+        elif state.waits and self.claims is not None and job.claims:
             missing = [claim for claim in job.claims if claim not in self.claims]
             if missing:
                 text = f"volume claim {missing[0]} does not exist; create it and this starts"

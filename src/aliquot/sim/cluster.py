@@ -21,6 +21,7 @@ from aliquot.core.model import (
     Bound,
     Closeness,
     Device,
+    Expression,
     Group,
     Job,
     Neighbours,
@@ -230,6 +231,7 @@ def _workload(job: Job, tasks: list[Json], now: float) -> Json:
         podAffinity=_neighbours(job.near),
         podAntiAffinity=_neighbours(job.apart),
         volumeClaims=list(job.claims),
+        hindrance=job.hindrance,
     )
     shown |= _differing(
         minAvailable=(job.min_available, None),
@@ -242,7 +244,7 @@ def _workload(job: Job, tasks: list[Json], now: float) -> Json:
 
 def _shared(tasks: list[Json]) -> Json:
     """What all tasks of a workload have alike stands there once."""
-    words = ("request", "nodeSelector", "tolerations", "nodeTypes")
+    words = ("request", "nodeSelector", "tolerations", "nodeTypes", "nodeAffinity")
     first = tasks[0]
     return {word: first[word] for word in words if word in first and all(one.get(word) == first[word] for one in tasks)}
 
@@ -261,6 +263,7 @@ def _placed(task: Task, places: Places, now: float) -> Json:
         nodeSelector=dict(task.selector),
         tolerations=[_toleration(one) for one in task.tolerations],
         nodeTypes=list(task.node_types),
+        nodeAffinity=[[[_expression(one) for one in term] for term in terms] for terms in task.affinity],
     )
     return shown | ({} if task.releasing_since is None else {"terminatingSince": task.releasing_since - now})
 
@@ -280,6 +283,10 @@ def _request(request: Request) -> Json:
     if request.devices and request.milli > GPU:
         return {"gpu": _MOST_GPUS, **shown}  # not a part of a GPU: it fits nowhere, here as there
     return {"gpuFraction": units.whole_units(request.milli), **several, **shown} if request.devices else shown
+
+
+def _expression(one: Expression) -> Json:
+    return {"key": one.key, "operator": one.operator, **_sparse(values=list(one.values))}
 
 
 def _toleration(one: Toleration) -> Json:

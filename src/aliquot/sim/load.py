@@ -149,6 +149,7 @@ class Loader:
             near=_neighbours(spec.pod_affinity),
             apart=_neighbours(spec.pod_anti_affinity),
             claims=spec.volume_claims,
+            hindrance=spec.hindrance,
         )
 
     def _tasks(
@@ -156,7 +157,14 @@ class Loader:
         shares: Mapping[tuple[int, int], tuple[Share, ...]],
     ) -> tuple[Task, ...]:  # fmt: skip
         request = request_of(spec.request)
-        plain = Task("", request, selector=spec.node_selector, tolerations=spec.tolerations, node_types=node_types)
+        plain = Task(
+            "",
+            request,
+            selector=spec.node_selector,
+            tolerations=spec.tolerations,
+            node_types=node_types,
+            affinity=spec.node_affinity,
+        )
         names = task_names(spec)
         if spec.tasks is None:
             return tuple(replace(plain, name=name) for name in names)
@@ -177,6 +185,7 @@ class Loader:
             selector={**plain.selector, **spec.node_selector} if spec.node_selector else plain.selector,
             tolerations=plain.tolerations if spec.tolerations is None else spec.tolerations,
             node_types=plain.node_types if spec.node_types is None else spec.node_types,
+            affinity=plain.affinity if spec.node_affinity is None else spec.node_affinity,
             releasing_since=self.time(spec.terminating_since),
         )
 

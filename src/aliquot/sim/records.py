@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aliquot.core.model import DEFAULT_POOL, Policy, Share, Taint, Toleration
+from aliquot.core.model import DEFAULT_POOL, Alternatives, Policy, Share, Taint, Toleration
 
 Moment = float | str
 TYPES = ("training", "interactive", "inference")
@@ -129,6 +129,7 @@ class TaskSpec:
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Toleration, ...] | None = None
     node_types: tuple[str, ...] | None = None
+    node_affinity: tuple[Alternatives, ...] | None = None
     terminating_since: Moment | None = None
 
 
@@ -157,7 +158,9 @@ class WorkloadSpec:
     node_selector: Mapping[str, str] = field(default_factory=dict)
     node_pools: tuple[str, ...] = ()
     node_types: tuple[str, ...] | None = None
+    node_affinity: tuple[Alternatives, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    hindrance: str = ""
     request: RequestSpec = RequestSpec()
     replicas: int | None = None
     tasks: tuple[TaskSpec, ...] | None = None

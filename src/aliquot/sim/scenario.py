@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from aliquot import units
-from aliquot.core.model import DEFAULT_POOL, STEPS, Policy, Share, Taint, Toleration
+from aliquot.core.model import DEFAULT_POOL, STEPS, Expression, Policy, Share, Taint, Toleration
 from aliquot.errors import Invalid
 from aliquot.sim.reading import (
     Bad,
@@ -221,6 +221,13 @@ _TOLERATION = {
     "value": Rule("value", text),
     "effect": Rule("effect", choice("", "NoSchedule", "PreferNoSchedule", "NoExecute")),
 }
+_EXPRESSION = {
+    "key": Rule("key", text),
+    "operator": Rule("operator", choice("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")),
+    "values": Rule("values", listed(text)),
+}
+# All of a list; of each any alternative; of that one all expressions.
+_AFFINITY = listed(listed(listed(nested(_EXPRESSION, Expression, ("key", "operator"), sound=True))))
 _NODE = {
     "name": Rule("name", name),
     "gpus": Rule("gpus", _gpus),
@@ -299,6 +306,7 @@ _TASK = {
     "nodeSelector": Rule("node_selector", _LABELS),
     "tolerations": Rule("tolerations", listed(_toleration)),
     "nodeTypes": Rule("node_types", listed(text)),
+    "nodeAffinity": Rule("node_affinity", _AFFINITY),
     "terminatingSince": Rule("terminating_since", moment),
 }
 _WORKLOAD = {
@@ -325,7 +333,9 @@ _WORKLOAD = {
     "nodeSelector": Rule("node_selector", _LABELS),
     "nodePools": Rule("node_pools", listed(name)),
     "nodeTypes": Rule("node_types", listed(text)),
+    "nodeAffinity": Rule("node_affinity", _AFFINITY),
     "tolerations": Rule("tolerations", listed(_toleration)),
+    "hindrance": Rule("hindrance", text),
     "request": Rule("request", _request),
     "replicas": Rule("replicas", whole(1, 1_000_000)),
     "tasks": Rule("tasks", listed(nested(_TASK, TaskSpec, sound=True))),

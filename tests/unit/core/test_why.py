@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 import aliquot.core
-from aliquot.core import Device, Neighbours, Node, Policy, Request, Taint, Task, TaskState, Verdict
+from aliquot.core import Device, Expression, Neighbours, Node, Policy, Request, Taint, Task, TaskState, Verdict
 from aliquot.labels import GPU_WORKER
 from worlds import World, cluster, gpus, quota, request
 
 _ALL = Policy(hold_after=None)
 NOT_NOW, NEVER = Verdict.NOT_NOW, Verdict.NEVER
+A_DISK = Expression("disk", "In", ("fast",))
 PAGE = Path(__file__).parents[3] / "docs/scheduler.md"
 
 
@@ -87,6 +88,7 @@ CASES: list[tuple[str, str, Verdict, Made]] = [
     ("no-project", "allocate", NEVER, lambda: one_node().pending("j", "nobody", gpu=1)),
     ("no-nodes", "allocate", NEVER, lambda: cluster([], {"a": quota(8)}).pending("j", gpu=1)),
     ("claim-missing", "allocate", NOT_NOW, claim_missing),
+    ("cannot-give", "allocate", NEVER, lambda: one_node().pending("j", gpu=1, hindrance="it wants the moon")),
     ("incomplete", "allocate", NOT_NOW, incomplete),
     ("over-limit", "allocate", NEVER, lambda: cluster([gpus(2)], {"a": quota(0, limit=1)}).pending("j", gpu=2)),
     ("over-quota", "allocate", NEVER, lambda: one_node(2, 1).pending("j", gpu=2, preemptible=False)),
@@ -98,6 +100,7 @@ CASES: list[tuple[str, str, Verdict, Made]] = [
     ("neighbours", "allocate", NOT_NOW, neighbours),
     ("too-large", "allocate", NEVER, lambda: one_node(2).pending("j", gpu=3)),
     ("node-selector", "allocate", NEVER, lambda: one_node().pending("j", gpu=1, selector={"disk": "fast"})),
+    ("node-affinity", "allocate", NEVER, lambda: one_node().pending("j", gpu=1, affinity=(((A_DISK,),),))),
     ("node-type", "allocate", NEVER, lambda: one_node().pending("j", gpu=1, node_types=("dgx",))),
     ("node-role", "allocate", NEVER, lambda: one_node(labels={GPU_WORKER: ""}).pending("j", cpu=1)),
     ("taint", "allocate", NEVER, lambda: one_node(taints=(Taint("keep", "out"),)).pending("j", gpu=1)),

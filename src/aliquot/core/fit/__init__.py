@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from aliquot.core.fit.affinity import is_like
 from aliquot.core.fit.cluster import Cluster
 from aliquot.core.fit.labels import has_labels
 from aliquot.core.fit.mig import right_device
@@ -17,7 +18,7 @@ from aliquot.core.plan import Refusal
 
 Rule = Callable[[Task, Node, Cluster], Refusal | None]
 # The first refusal is the one that is told: first what a user asked for, then what the node is like.
-RULES: tuple[Rule, ...] = (has_labels, has_role, bears_taints, right_device, is_ready)
+RULES: tuple[Rule, ...] = (has_labels, is_like, has_role, bears_taints, right_device, is_ready)
 
 __all__ = ["RULES", "Cluster", "large_enough", "place_refusal"]
 
