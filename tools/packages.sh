@@ -3,9 +3,11 @@
 set -eu
 missing=
 # program:package
-for pair in tmux:tmux curl:curl openssl:openssl podman:podman; do
+for pair in tmux:tmux curl:curl openssl:openssl podman:podman \
+  containerd:containerd runc:runc ip:iproute2 iptables:iptables busybox:busybox-static; do
   command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair#*:}"
 done
+[ -x /usr/lib/cni/bridge ] || missing="$missing containernetworking-plugins"
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null 2>&1; then
   echo "not installed:$missing; tests that need them skip, or fail with CI=true" >&2

@@ -43,6 +43,7 @@ GPU_BUSY = "aliquot.dev/gpu-busy"  # annotation: percent of its time that each G
 # --- on workloads
 CREATED_BY = "aliquot.dev/created-by"  # annotation: "cli" when the command line made it
 FILLED_BY = "aliquot.dev/filled-by"  # annotation: the template and policies that filled it in, and which fields
+TRANSLATED = "aliquot.dev/translated"  # annotation: the spec as it followed from the Run:ai object that it belongs to
 
 # --- on events
 WORKLOAD_UID = "aliquot.dev/workload-uid"  # of the workload it is about, also where it names one of its pods
@@ -51,6 +52,15 @@ WORKLOAD_UID = "aliquot.dev/workload-uid"  # of the workload it is about, also w
 WORKLOAD = "aliquot.dev/workload"
 POD_INDEX = "aliquot.dev/pod-index"
 MIN_AVAILABLE = "aliquot.dev/min-available"  # annotation: so many pods of its workload start together, or none
+PRIORITY_CLASS = "priorityClassName"  # label: the name of its priority class, where its spec cannot say it
+NODE_POOL_ALIASES = ("kai.scheduler/node-pool",)  # label: the node pool it wants
+POD_GROUP = "pod-group-name"  # annotation of KAI: the pod group it belongs to
+KNATIVE_REVISION = "serving.knative.dev/revision"  # what Knative, Kubeflow's notebooks and Deployments mark theirs by
+NOTEBOOK = "notebook-name"
+POD_TEMPLATE_HASH = "pod-template-hash"
+
+# --- on namespaces
+ENFORCE_SCHEDULER = "runai/enforce-scheduler-name"  # annotation, "true": all new pods there are placed by us
 
 # --- on pods: a part of a GPU (whole ones are the resource below)
 GPU_FRACTION = "aliquot.dev/gpu-fraction"  # of each device, such as "0.5"
@@ -61,6 +71,16 @@ GPU_MEMORY_LIMIT_MIB = "aliquot.dev/gpu-memory-limit"  # the same, in MiB
 GPU_COMPUTE_MODE = "aliquot.dev/gpu-compute"  # timesharing, fair, strict or mps; the node's own way unless given
 GPU_FRACTION_ALIASES = ("gpu-fraction",)
 GPU_MEMORY_ALIASES = ("gpu-memory",)
+GPU_DEVICES_ALIASES = ("gpu-fraction-num-devices",)
+
+# --- on Kubernetes: how a part of a GPU is held and handed over (see kube/)
+RESERVATION = "aliquot.dev/reservation"  # label, "true": the pod holds a whole GPU for those that have parts of it
+CLAIMS = "aliquot.dev/claims"  # annotation on such a pod: who has a part of its GPU, or is about to (JSON)
+CLAIM_BROKEN = "aliquot.dev/claim-broken"  # annotation on a waiting pod: when it was last told that its claim is over
+GPU_CONFIG = "aliquot.dev/gpu-config"  # annotation on a pod: the ConfigMap that says which GPU it has, and how much
+ENFORCED = (
+    "aliquot.dev/enforce-scheduler"  # label on a namespace where ENFORCE_SCHEDULER holds: webhooks select by labels
+)
 
 # --- extended resources
 GPU_RESOURCE = "nvidia.com/gpu"

@@ -1,4 +1,4 @@
-"""`aliquot up`: store, loops and server wired into one process.
+"""`aliquot up` and `aliquot serve`: store, loops and server wired into one process.
 
 The only module that knows which body it runs on. Everything in the process hangs from one task group, in the
 foreground; SIGINT and SIGTERM end it cleanly, and a kill at any moment costs nothing that was acknowledged.
@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import time
+import uuid
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,19 +21,22 @@ from typing import Any
 import structlog
 import uvicorn
 
-from aliquot.agent.local import LocalAgent, local_agent
+from aliquot.agent.local import local_agent
 from aliquot.agent.settings import GpuSettings
-from aliquot.control.bootstrap import bootstrap
+from aliquot.control.bootstrap import SharedToken, bootstrap
 from aliquot.control.decisions import LastDecision
 from aliquot.control.events import Chronicle
 from aliquot.control.garbage import Garbage
+from aliquot.control.ground import Ground
+from aliquot.control.leader import Leader
 from aliquot.control.projects import Projects
 from aliquot.control.scheduler import Scheduler
 from aliquot.control.usage import Usage
 from aliquot.control.workloads import Workloads
 from aliquot.errors import Invalid, PlatformError
 from aliquot.folder import Folder
-from aliquot.server.app import Service, application
+from aliquot.kube.settings import ClusterSettings
+from aliquot.server.app import Service, application, probes
 from aliquot.store.base import Body
 from aliquot.store.informer import Informers
 from aliquot.store.sqlite import SqliteBody
@@ -41,6 +45,9 @@ from aliquot.telemetry import logs
 from aliquot.types import Namespace, Pod, Project, Workload
 
 log = structlog.get_logger()
+Runs = list[Coroutine[Any, Any, None]]
+PARTS = ("server", "loops", "scheduler")  # that may run in one process or in several
+API_ONLY = ("server", "projects")  # nothing runs, but projects have their namespaces
 _STOP_SECONDS = 5  # for answers under way; watches end at once
 
 
@@ -49,12 +56,11 @@ class Options:
     data_dir: Path
     host: str = "127.0.0.1"
     port: int = 7520
-    api_only: bool = False  # nothing is scheduled or run
+    parts: frozenset[str] = frozenset(PARTS)
     simulate: str | None = None  # a preset or a file; None: the GPUs of this machine, else the demo
     host_paths: tuple[str, ...] = ()  # folders of this machine that jobs may mount
     gpu: GpuSettings = field(default_factory=GpuSettings)
-    kubeconfig: Path | None = None
-    context: str | None = None
+    cluster: ClusterSettings | None = None  # None: everything is on this machine
     log_format: str = "text"
     log_level: str = "info"
 
@@ -103,20 +109,21 @@ def _listening(host: str, port: int) -> socket.socket:
 
 async def _run(options: Options, folder: Folder, listener: socket.socket) -> None:
     async with _body(options, folder) as (body, flavour):
-        await bootstrap(Store(body), folder)
+        await bootstrap(Store(body), folder, _shared_token(options, body))
         informers = Informers(body)
-        agent = await _agent(options, folder, body, informers) if _runs_jobs(options) else None
+        ground = await _ground(options, folder, body, informers)
         service = Service(
             body,
             informers=informers,
             flavour=flavour,
-            streams=agent.runtime if agent else None,
-            facts={"isolation": agent.runtime.isolation} if agent else {},
-            last=LastDecision() if agent else None,
+            streams=ground.streams,
+            facts=dict(ground.facts),
+            last=LastDecision() if "scheduler" in options.parts else None,
+            kubeconfigs=ground.kubeconfigs,
         )
         server = _Server(
             uvicorn.Config(
-                application(service),
+                application(service) if "server" in options.parts else probes(service),
                 log_config=None,
                 access_log=False,
                 lifespan="off",
@@ -129,10 +136,10 @@ async def _run(options: Options, folder: Folder, listener: socket.socket) -> Non
         host, port = listener.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         async with asyncio.TaskGroup() as group:
-            deciding = [group.create_task(work) for work in _deciding(body, service, agent)]
-            background = [group.create_task(work) for work in _loops(body, service, agent)]
+            deciding = [group.create_task(work) for work in _deciding(options, body, service, ground)]
+            background = [group.create_task(work) for work in _loops(body, service, ground)]
             serving = group.create_task(server.serve(sockets=[listener]))
-            group.create_task(_announce(service, server, folder, url, flavour))
+            group.create_task(_announce(service, server, folder, url, ground))
             await asyncio.wait((serving, group.create_task(stop.wait())), return_when=asyncio.FIRST_COMPLETED)
             stop.set()
             server.should_exit = True
@@ -141,31 +148,45 @@ async def _run(options: Options, folder: Folder, listener: socket.socket) -> Non
             # Nobody may start again what is stopped now.
             for task in deciding:
                 task.cancel()
-            if agent is not None and folder.jobs_must_stop:
-                await agent.stop_jobs()
+            await asyncio.gather(*deciding, return_exceptions=True)
+            if folder.jobs_must_stop:
+                await ground.stop_jobs()
             folder.stop_jobs(False)
             for task in background:
                 task.cancel()
         log.info("stopped")
 
 
-def _deciding(body: Body, service: Service, agent: LocalAgent | None) -> list[Coroutine[Any, Any, None]]:
-    """The loops that decide what should be."""
+def _deciding(options: Options, body: Body, service: Service, ground: Ground) -> Runs:
+    """The loops that decide what should be. Where several processes may, those decide that lead."""
     store, of = Store(body), service.informers.of
-    runs = [Projects(store, of(Project), of(Namespace)).loop.run()]
-    if agent is not None:
-        runs.append(Workloads(store, of(Workload), of(Pod), of(Namespace)).loop.run())
-        runs.append(Chronicle(store, of(Workload), of(Pod)).loop.run())
-        runs.append(Scheduler(store, service.informers, last=service.last).run())
-        runs.append(Usage(store, service.informers).run())
-    return runs
+    loops = []
+    if options.parts & {"loops", "projects"}:
+        loops.append(Projects(store, of(Project), of(Namespace)).loop.run)
+    if "loops" in options.parts:
+        loops.append(Workloads(store, of(Workload), of(Pod), of(Namespace)).loop.run)
+        loops.append(Chronicle(store, of(Workload), of(Pod)).loop.run)
+        loops.append(Usage(store, service.informers).run)
+        loops += ground.deciding
+    plans = []
+    if "scheduler" in options.parts:
+        around = ground.around
+        plans.append(Scheduler(store, service.informers, last=service.last, hands=ground.hands, around=around).run)
+    if options.cluster is None:
+        return [run() for run in (*loops, *plans)]
+    identity = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+    led = (("aliquot-loops" if "loops" in options.parts else "aliquot-projects", loops), ("aliquot-scheduler", plans))
+    return [
+        Leader(store, name, identity).run(lambda runs=runs: [run() for run in runs])  # type: ignore[misc]
+        for name, runs in led
+        if runs
+    ]
 
 
-def _loops(body: Body, service: Service, agent: LocalAgent | None) -> list[Coroutine[Any, Any, None]]:
+def _loops(body: Body, service: Service, ground: Ground) -> Runs:
     """Everything else that runs beside the server."""
     runs = [informer.run() for informer in service.informers]
-    if agent is not None:
-        runs += agent.runs()
+    runs += ground.always
     if not body.collects_orphans:
         garbage = Garbage(body)
         runs += [informer.run() for informer in garbage.informers.values()]
@@ -173,27 +194,40 @@ def _loops(body: Body, service: Service, agent: LocalAgent | None) -> list[Corou
     return runs
 
 
-async def _announce(service: Service, server: uvicorn.Server, folder: Folder, url: str, flavour: str) -> None:
+async def _announce(service: Service, server: uvicorn.Server, folder: Folder, url: str, ground: Ground) -> None:
     """Say where we are once requests are answered, not before."""
     await service.informers.wait()
+    await ground.ready()
     while not server.started and not service.stopping.is_set():  # noqa: ASYNC110  # uvicorn has no event for it
         await asyncio.sleep(0.01)
     if not service.stopping.is_set():
-        folder.announce(url, flavour, time.time())
-        log.info("serving", url=url, data=str(folder.path), flavour=flavour)
+        folder.announce(url, service.flavour, time.time())
+        log.info("serving", url=url, data=str(folder.path), flavour=service.flavour)
 
 
-def _runs_jobs(options: Options) -> bool:
-    return options.kubeconfig is None and not options.api_only
+async def _ground(options: Options, folder: Folder, body: Body, informers: Informers) -> Ground:
+    """Who runs the pods: this machine's agent, a cluster's kubelets, nobody."""
+    if options.cluster is not None:
+        from aliquot.kube.ground import cluster_ground
+
+        return await cluster_ground(body, informers, options.parts, options.cluster)
+    if options.parts != frozenset(PARTS):
+        return Ground()
+    agent = await local_agent(Store(body), informers, folder.path, options.simulate, options.host_paths, options.gpu)
+    return agent.ground()
 
 
-async def _agent(options: Options, folder: Folder, body: Body, informers: Informers) -> LocalAgent:
-    return await local_agent(Store(body), informers, folder.path, options.simulate, options.host_paths, options.gpu)
+def _shared_token(options: Options, body: Body) -> SharedToken | None:
+    if options.cluster is None:
+        return None
+    from aliquot.kube.admin_token import AdminToken
+
+    return AdminToken(body)
 
 
 @asynccontextmanager
 async def _body(options: Options, folder: Folder) -> AsyncIterator[tuple[Body, str]]:
-    if options.kubeconfig is None:
+    if options.cluster is None:
         body: Body = SqliteBody(folder.database)
         flavour = "embedded"
     else:
@@ -201,7 +235,9 @@ async def _body(options: Options, folder: Folder) -> AsyncIterator[tuple[Body, s
         from aliquot.store import kubeconfig
         from aliquot.store.kubernetes import KubernetesBody, install
 
-        body = KubernetesBody(kubeconfig.load([options.kubeconfig], options.context or ""))
+        files = [options.cluster.kubeconfig] if options.cluster.kubeconfig else []
+        endpoint = kubeconfig.load(files, options.cluster.context) if files else kubeconfig.in_cluster()
+        body = KubernetesBody(endpoint)
         await install(body)
         flavour = "kubernetes"
     try:

@@ -1,4 +1,4 @@
-"""Looking inside a running pod: its log, and commands in it.
+"""Looking inside a running pod: its log, commands in it, and its ports.
 
 Who runs pods (the agent here, the kubelet on Kubernetes) offers this; the server passes it on. It is the one thing
 that does not go through the store, because bytes of a terminal are nobody's state.
@@ -12,8 +12,13 @@ from typing import Protocol
 
 from aliquot.types import Pod
 
-# The header of an answer that says where in the log it begins.
-LOG_OFFSET = "Aliquot-Log-Offset"
+# Headers of an answer: where in the log it begins, or else that each of its lines begins with its time.
+LOG_OFFSET, LOG_STAMPED = "Aliquot-Log-Offset", "Aliquot-Log-Stamped"
+
+# How commands and ports go over a websocket: Kubernetes' protocol. The first byte of a message says what the rest is.
+CHANNELS = "v5.channel.k8s.io"
+STDIN, STDOUT, STDERR, STATUS, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
+DATA, ERROR = 0, 1  # of a port; CLOSE as above
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,10 @@ class LogOptions:
     limit_bytes: int | None = None
     # Bytes from the log's beginning: go on from exactly there. Wins over tail_lines and since.
     offset: int | None = None
+    # A log that has no offsets shall begin each line with its time, so that its reader can go on after a break.
+    marks: bool = False
+    # Such a time, in seconds since 1970: go on from there. Wins over tail_lines and since.
+    resume: float | None = None
     # Of the pod with this uid, and of no other that has its name now; empty: whoever has the name.
     pod_uid: str = ""
 
@@ -36,6 +45,18 @@ class LogOptions:
 class TerminalSize:
     rows: int = 24
     columns: int = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A log that is being read."""
+
+    # In order; `Unavailable` when whoever has the log broke off.
+    pieces: AsyncIterator[bytes]
+    # Bytes from the log's beginning at which this begins; None where logs have no offsets.
+    offset: int | None = None
+    # Whether each line begins with its time because of `marks`.
+    stamped: bool = False
 
 
 class Session(Protocol):
@@ -57,15 +78,38 @@ class Session(Protocol):
         """The reader is gone: hang up, as a terminal does."""
 
 
+class Pipe(Protocol):
+    """A connection to a port of a pod."""
+
+    def output(self) -> AsyncIterator[bytes]:
+        """What the pod sends, until it closes its side; `Conflict` when nobody listens there."""
+
+    async def write(self, data: bytes) -> None: ...
+
+    async def close_input(self) -> None:
+        """Nothing more will be written. What the pod sends goes on."""
+
+    async def close(self) -> None: ...
+
+
 class Streams(Protocol):
-    def logs(self, pod: Pod, options: LogOptions) -> AsyncIterator[bytes]:
-        """Pieces of the log, in order. `Conflict` says why there is none (not started, image unknown)."""
-
-    def log_start(self, pod: Pod, options: LogOptions) -> int | None:
-        """At which offset of the log `logs` will begin, so that a reader can go on after a break; None: not known.
-
-        `Conflict` as for `logs`.
-        """
+    async def open_log(self, pod: Pod, options: LogOptions) -> Log:
+        """A pod's log. `Conflict` says why there is none (not started, image unknown)."""
 
     async def exec(self, pod: Pod, command: Sequence[str], *, tty: bool, size: TerminalSize) -> Session:
         """Start a command in the pod's main container. `Conflict` when it does not run."""
+
+    async def connect(self, pod: Pod, port: int) -> Pipe:
+        """Open a port of the pod. `Conflict` when it does not run, or (here or at the first read) nobody listens."""
+
+
+def standing(pod: Pod) -> str:
+    """Why nothing can be seen of a pod that does not run: `it waits (ErrImagePull): no such image`."""
+    status = pod.status
+    if status.phase in ("Succeeded", "Failed"):
+        return f"it has ended ({status.phase})"
+    for container in (*status.init_container_statuses, *status.container_statuses):
+        waiting = container.state.waiting
+        if waiting and waiting.reason:
+            return f"it waits ({waiting.reason})" + (f": {waiting.message}" if waiting.message else "")
+    return "it has not started" if pod.spec.node_name else "it has not been placed on a node"

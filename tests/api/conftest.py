@@ -31,7 +31,7 @@ def api_server(request: pytest.FixtureRequest) -> ServerProcess:
 def kube_server(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """`aliquot up --kubeconfig` on the session's cluster. It installs our kinds itself."""
     folder = tmp_path_factory.mktemp("kube-server") / "data"
-    running = ServerProcess(folder, "--kubeconfig", str(cluster.kubeconfig)).start()
+    running = ServerProcess(folder, "--api-only", "--kubeconfig", str(cluster.kubeconfig)).start()
     yield running
     running.stop()
 
@@ -68,7 +68,7 @@ def own_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Serve
     """A server that the test may stop."""
     arguments = ["--api-only"]
     if request.param == "kubernetes":
-        arguments = ["--kubeconfig", str(request.getfixturevalue("cluster").kubeconfig)]
+        arguments = ["--api-only", "--kubeconfig", str(request.getfixturevalue("cluster").kubeconfig)]
     running = ServerProcess(tmp_path / "data", *arguments).start()
     yield running
     running.stop()

@@ -307,6 +307,20 @@ def test_pod_placed_by_its_owner(office: Office) -> None:
     ann.api.patch(f"{pods}/p", {"metadata": {"labels": {"mine": "yes"}}}).ok()
 
 
+@pytest.mark.parametrize("part, query", [("exec", {"command": "true"}), ("portforward", {"ports": "80"})])
+def test_no_way_into_another_project(office: Office, part: str, query: dict[str, str]) -> None:
+    """Another team's pod cannot be entered, and without a token nobody's; who may is told what is wrong."""
+    mine, theirs = office.project(), office.project()
+    for project in (mine, theirs):
+        pod = named("p", {"containers": [{"name": "main", "image": "busybox"}]})
+        office.admin.post(f"{space(project)}/pods", pod).ok(201)
+    ann = office.member(mine)
+    ann.api.upgrade(f"{space(theirs)}/pods/p/{part}", **query).refused(403)
+    ann.api.bearing(None).upgrade(f"{space(mine)}/pods/p/{part}", **query).refused(401)
+    ann.api.upgrade(f"{space(mine)}/pods/p/{part}").refused(400)
+    assert ann.api.upgrade(f"{space(mine)}/pods/p/{part}", **query).status in (409, 503)  # it does not run
+
+
 def test_namespace_in_the_body(office: Office) -> None:
     """The address decides where an object goes; a body that says otherwise is refused."""
     mine, theirs = office.project(), office.project()
@@ -342,3 +356,20 @@ def test_owner_reference_reaches_nobody(office: Office) -> None:
     owner = {"apiVersion": "aliquot.dev/v1", "kind": "Workload", "name": "w", "uid": made["metadata"]["uid"]}
     ann.api.post(f"{space(mine)}/templates", named("t", ownerReferences=[owner])).ok(201)
     office.admin.get(f"{space(theirs)}/workloads/w").ok()
+
+
+def test_namespaces_of_no_project(office: Office) -> None:
+    """Who may work in every project does not act, nor look inside, where the cluster itself or others run things."""
+    nobodys, project = unique("system"), office.project()
+    office.admin.post("namespaces", named(nobodys)).ok(201)
+    editor = office.grant(office.person(), "editor", CLUSTER)
+    pod = named("p", {"containers": [{"name": "main", "image": "none"}]})
+    office.admin.post(f"namespaces/{nobodys}/pods", pod).ok(201)
+    until(lambda: editor.api.post(f"namespaces/{nobodys}/pods", named("q", pod["spec"])).status == 403)
+    for kind, body in (("workloads", named("w", WORK)), ("services", named("s", {"ports": [{"port": 80}]}))):
+        editor.api.post(f"namespaces/{nobodys}/{kind}", body).refused(403)
+    editor.api.delete(f"namespaces/{nobodys}/pods/p").refused(403)
+    editor.api.get(f"namespaces/{nobodys}/pods/p/log").refused(403)
+    assert "p" in editor.api.get(f"namespaces/{nobodys}/pods").names
+    editor.api.post(f"{space(project)}/workloads", named("w", WORK)).ok(201)
+    office.admin.delete(f"namespaces/{nobodys}/pods/p").ok()

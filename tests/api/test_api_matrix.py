@@ -78,6 +78,22 @@ def test_in_another_project(company: Company, role: str, scope: str) -> None:
     _compare(company, role, scope, "theirs")
 
 
+@pytest.mark.parametrize("role, scope", SCOPED)
+def test_looking_inside(company: Company, role: str, scope: str) -> None:
+    """Whoever may see pods may read their logs; commands in them and their ports are for those who may change them."""
+    api, pod = company.person(role, scope).api, KINDS.named("pod")
+    for whose, project in company.projects.items():
+        one = f"namespaces/runai-{project}/pods/not-there"
+        asked = {
+            "log": (api.get(f"{one}/log"), "view"),
+            "exec": (api.upgrade(f"{one}/exec", command="true"), "patch"),
+            "portforward": (api.upgrade(f"{one}/portforward", ports="80"), "patch"),
+        }
+        for part, (answer, right) in asked.items():
+            may = _should(role, scope, pod, right, whose)
+            assert (part, answer.refused(404 if may else 403).status != 403) == (part, may)
+
+
 def _compare(company: Company, role: str, scope: str, whose: str) -> None:
     api = company.person(role, scope).api
     cases = [

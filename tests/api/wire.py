@@ -179,6 +179,23 @@ class Api:
     def delete(self, path: str, body: Any = None, **query: str) -> Answer:
         return self.ask("DELETE", path + (f"?{urlencode(query)}" if query else ""), body)
 
+    def upgrade(self, path: str, **query: str) -> Answer:
+        """Ask for a websocket. Whoever gets one is told so, and leaves at once."""
+        wish = {
+            "Connection": "Upgrade",
+            "Upgrade": "websocket",
+            "Sec-WebSocket-Version": "13",
+            "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+            "Sec-WebSocket-Protocol": "v5.channel.k8s.io",
+        }
+        connection = self.connect()
+        try:
+            connection.request("GET", f"{address(path)}?{urlencode(query)}", headers={**self.headers, **wish})
+            response = connection.getresponse()
+            return Answer(response.status, response.headers, b"" if response.status == 101 else response.read())
+        finally:
+            connection.close()
+
     @contextmanager
     def watch(self, path: str, version: str | None = None, **query: str) -> Iterator[Stream]:
         """A stream from a version on; from now on unless given."""

@@ -19,7 +19,7 @@ START_SECONDS = 180  # on a very busy machine; about one on a quiet one
 
 
 class ServerProcess:
-    """`aliquot up` on a folder, always on the same port once it has one."""
+    """`aliquot up`, or another verb that serves, on a folder, always on the same port once it has one."""
 
     def __init__(
         self,
@@ -28,11 +28,14 @@ class ServerProcess:
         port: int = 0,
         environment: dict[str, str] | None = None,
         python: str = sys.executable,
+        verb: str = "up",
     ) -> None:
         self.folder = folder
         self.port = port
         self._python = python
+        self._verb = verb
         self._arguments = arguments
+        self._verb = verb
         self._environment = {**os.environ, **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self.starts = 0
@@ -47,6 +50,15 @@ class ServerProcess:
         return self._process.pid
 
     @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def fell(self) -> bool:
+        """Whether it ended by itself, and not well."""
+        return self._process is not None and self._process.poll() not in (None, 0, -signal.SIGKILL)
+
+    @property
     def token(self) -> str:
         return (self.folder / "admin.token").read_text().strip()
 
@@ -57,7 +69,7 @@ class ServerProcess:
     def spawn(self) -> subprocess.Popen[bytes]:
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         command = [
-            self._python, "-m", "aliquot.cli.main", "up",
+            self._python, "-m", "aliquot.cli.main", self._verb,
             "--data-dir", str(self.folder), "--port", str(self.port), *self._arguments,
         ]  # fmt: skip
         with (self.folder.parent / f"{self.folder.name}.log").open("ab") as log:

@@ -16,8 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from aliquot.client import connect
 from aliquot.client.connection import Connection
-from aliquot.client.streams import open_log
 from aliquot.errors import Conflict, NotFound, Unavailable
 from aliquot.store.base import Body, Document
 from aliquot.store.typed import Store
@@ -108,7 +108,8 @@ class LogFollower:
         if pod != self._pod:
             await self._begin(pod)
         options = LogOptions(follow=True, offset=len(self.data), pod_uid=pod)
-        async with open_log(self.connection(), self.job.namespace, self.job.pod, options) as log:
+        here = connect(self.connection(), patience_s=0)
+        async with here as server, server.logs(self.job.namespace, self.job.pod, options) as log:
             assert log.offset == len(self.data), f"{self.job.name}: at {log.offset}, not {len(self.data)}"
             self._reading = True
             async for piece in log.pieces:
@@ -301,7 +302,8 @@ class Person:
                 lambda job=job: self._pod(job),  # type: ignore[misc]
                 lambda job=job: self._stops(job),  # type: ignore[misc]
             )
-            async with open_log(self._connection(), job.namespace, job.pod, LogOptions(offset=0)) as log:
+            here = connect(self._connection())
+            async with here as server, server.logs(job.namespace, job.pod, LogOptions(offset=0)) as log:
                 async for piece in log.pieces:
                     reader.data += piece
             reader.ended = job.form != "stays"

@@ -6,8 +6,9 @@ import asyncio
 from collections import Counter
 from collections.abc import Container, Iterator
 
+from aliquot.control.grouping import group_of
 from aliquot.control.notices import notice_of
-from aliquot.control.snapshot import group_of, job_of, node_of, queues_of, takes_part
+from aliquot.control.snapshot import job_of, node_of, queues_of, takes_part
 from aliquot.core import Job, Node, Plan, Snapshot, TaskState, plan
 from aliquot.core.model import GPU
 from aliquot.store.base import Body

@@ -21,14 +21,16 @@ import time
 import urllib.error
 import urllib.request
 import uuid
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kube.pki import write_pki
+from kube.pki import write_certificate, write_pki
 
 GET_PROGRAMS = Path(__file__).resolve().parents[2] / "tools" / "kube" / "get.py"
 PATIENCE = 90.0  # seconds until a start counts as failed; 2-3 are usual, a busy machine takes far longer
 TOKEN = "admin-token"
+LOOPBACK = "127.0.0.1"
 # Those whose work tests look at. The others would slow the start down, and some would spoil tests: pods here are bound
 # to nodes that do not exist, and one of them removes such pods.
 CONTROLLERS = (
@@ -39,8 +41,12 @@ CONTROLLERS = (
     "serviceaccount-token-controller",
 )
 
-# $0 is the folder. Reads until the pipe closes, then ends what still has a pid file.
-GUARD = 'cat >/dev/null; for f in "$0"/*.pid; do [ -f "$f" ] && kill -9 "$(cat "$f")" 2>/dev/null; done; rm -rf "$0"'
+# $0 is the folder. Reads until the pipe closes, then ends what still has a pid file, and runs what undoes the rest.
+GUARD = """cat >/dev/null
+for f in "$0"/*.pid; do [ -f "$f" ] && kill -9 "$(cat "$f")" 2>/dev/null; done
+for f in "$0"/*.undo; do [ -f "$f" ] && sh "$f"; done
+rm -rf "$0"
+"""
 
 
 class ClusterError(Exception):
@@ -79,17 +85,30 @@ def free_port() -> int:
 
 
 class Cluster:
-    def __init__(self, binaries: Path, *api_arguments: str) -> None:
-        """`api_arguments` are further flags of the API server."""
-        self._binaries = binaries
+    def __init__(
+        self,
+        binaries: Path,
+        *api_arguments: str,
+        address: str = LOOPBACK,
+        controllers: Sequence[str] = CONTROLLERS,
+        controller_arguments: Sequence[str] = (),
+        held: Sequence[int] = (),
+    ) -> None:
+        """`api_arguments` and `controller_arguments` are further flags of the API server and the controller manager.
+
+        `address` is where the API server listens. The guard keeps the open files `held`, such as locks, to its end.
+        """
+        self.binaries = binaries
+        self.address = address
         self._api_arguments = api_arguments
+        self._controller_arguments = (f"--controllers={','.join(controllers)}", *controller_arguments)
         self.folder = Path(tempfile.mkdtemp(prefix="aliquot-kube-"))
         self._guard = subprocess.Popen(
-            ["/bin/sh", "-c", GUARD, str(self.folder)], stdin=subprocess.PIPE, start_new_session=True
+            ["/bin/sh", "-c", GUARD, str(self.folder)], stdin=subprocess.PIPE, start_new_session=True, pass_fds=held
         )
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self.pki = self.folder / "pki"
-        write_pki(self.pki)
+        write_pki(self.pki, address)
         self.pki.joinpath("tokens.csv").write_text(f"{TOKEN},admin,admin,system:masters\nuser-token,user,user,users\n")
         self._trust = ssl.create_default_context(cafile=str(self.pki / "ca.crt"))
         self._trust.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -101,7 +120,7 @@ class Cluster:
 
     @property
     def server(self) -> str:
-        return f"https://127.0.0.1:{self.port}"
+        return f"https://{self.address}:{self.port}"
 
     @property
     def kubeconfig(self) -> Path:
@@ -114,10 +133,10 @@ class Cluster:
         try:
             self._start_etcd()
             for user in ("admin", "controllers"):
-                self._write_kubeconfig(user)
+                self.write_kubeconfig(user)
             self.start_apiserver()
             self._start_controllers()
-            self._await("kube-controller-manager", self._has_default_account)
+            self.wait_for("kube-controller-manager", self._has_default_account)
         except BaseException:
             self.stop()
             raise
@@ -141,14 +160,18 @@ class Cluster:
             "kube-apiserver",
             *self._api_arguments,
             f"--etcd-servers=http://127.0.0.1:{self._ports['etcd']}",
-            "--bind-address=127.0.0.1",
-            "--advertise-address=127.0.0.1",
+            f"--bind-address={self.address}",
+            f"--advertise-address={self.address}",
             f"--secure-port={self._ports['api']}",
-            "--endpoint-reconciler-type=none",
+            # Kubernetes takes no loopback address for an endpoint; any other one is the service `kubernetes` of pods.
+            f"--endpoint-reconciler-type={'none' if self.address == LOOPBACK else 'lease'}",
             "--service-cluster-ip-range=10.96.0.0/16",
             f"--tls-cert-file={pki}/apiserver.crt",
             f"--tls-private-key-file={pki}/apiserver.key",
             f"--client-ca-file={pki}/ca.crt",
+            f"--kubelet-client-certificate={pki}/admin.crt",
+            f"--kubelet-client-key={pki}/admin.key",
+            "--kubelet-preferred-address-types=InternalIP",
             f"--token-auth-file={pki}/tokens.csv",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={pki}/sa.pub",
@@ -159,7 +182,7 @@ class Cluster:
             # A kill must not leave the next one waiting for the dead one's leases.
             "--shutdown-delay-duration=0s",
         )
-        self._await("kube-apiserver", self._ready)
+        self.wait_for("kube-apiserver", self._ready)
 
     def _start_etcd(self) -> None:
         client, peer = (f"http://127.0.0.1:{self._ports[name]}" for name in ("etcd", "peer"))
@@ -174,7 +197,7 @@ class Cluster:
             f"--initial-cluster=test={peer}",
             "--unsafe-no-fsync",
         )
-        self._await("etcd", lambda: "header" in self._etcd("maintenance/status", {}))
+        self.wait_for("etcd", lambda: "header" in self._etcd("maintenance/status", {}))
 
     def _start_controllers(self) -> None:
         pki, config = self.pki, self.folder / "controllers.kubeconfig"
@@ -191,14 +214,14 @@ class Cluster:
             f"--service-account-private-key-file={pki}/sa.key",
             f"--root-ca-file={pki}/ca.crt",
             "--use-service-account-credentials=true",
-            f"--controllers={','.join(CONTROLLERS)}",
+            *self._controller_arguments,
         )
 
     # --- what tests ask for
 
     def kubectl(self, *arguments: str, stdin: str = "", check: bool = True) -> str:
         """The standard output of the real kubectl; `ClusterError` with its error output when it fails."""
-        command = [str(self._binaries / "kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments]
+        command = [str(self.binaries / "kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments]
         environment = {**os.environ, "HOME": str(self.folder)}  # its cache goes where the cluster goes
         done = subprocess.run(
             command, input=stdin, capture_output=True, text=True, timeout=120, env=environment, check=False
@@ -207,10 +230,16 @@ class Cluster:
             raise ClusterError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout if check else done.stdout + done.stderr
 
+    def call(self, path: str, body: dict[str, Any] | None = None) -> bytes:
+        """The API server's answer to its administrator: to GET, or to POST with a body."""
+        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        return _open(urllib.request.Request(self.server + path, data=data, headers=headers), self._trust)
+
     def create_namespace(self) -> str:
         """A fresh one; it goes when the cluster goes."""
         name = f"test-{uuid.uuid4().hex[:10]}"
-        self._call("/api/v1/namespaces", {"metadata": {"name": name}})
+        self.call("/api/v1/namespaces", {"metadata": {"name": name}})
         return name
 
     def compact_etcd(self) -> int:
@@ -219,14 +248,14 @@ class Cluster:
         self._etcd("kv/compaction", {"revision": revision, "physical": True})
         return revision
 
-    # --- inside
+    # --- for further programs beside it
 
-    def _spawn(self, name: str, *arguments: str) -> None:
-        log = self.folder / f"{name}.log"
-        with log.open("ab") as out:
+    def spawn(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+        """Starts a program whose output goes to the log of that name; its end is up to the caller."""
+        with self.log(name).open("ab") as out:
             # Its own session: Ctrl-C in the terminal ends the tests, and those end the cluster.
             process = subprocess.Popen(
-                [str(self._binaries / name), *arguments],
+                command,
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -235,17 +264,13 @@ class Cluster:
                 env={**os.environ, "GOGC": "400"},  # a third less CPU for twice the memory
             )
         self._running[name] = process
-        (self.folder / f"{name}.pid").write_text(str(process.pid))
+        return process
 
-    def _end(self, name: str, how: signal.Signals) -> None:
-        process = self._running.pop(name, None)
-        if process is None:
-            return
-        process.send_signal(how)
-        process.wait()
-        (self.folder / f"{name}.pid").unlink(missing_ok=True)
+    def log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
 
-    def _await(self, name: str, ready: Any) -> None:
+    def wait_for(self, name: str, ready: Callable[[], bool]) -> None:
+        """Returns when the program of that name is ready; `ClusterError` when it ends before, or takes too long."""
         until = time.monotonic() + PATIENCE
         while True:
             try:
@@ -259,26 +284,17 @@ class Cluster:
                 raise ClusterError(f"{name} was not ready after {PATIENCE:.0f} s\n{self._tail(name)}")
             time.sleep(0.05)
 
-    def _tail(self, name: str) -> str:
-        lines = (self.folder / f"{name}.log").read_text(errors="replace").splitlines()
-        return "\n".join(lines[-15:])
+    def forget(self, name: str) -> None:
+        """A spawned program has ended, or is about to."""
+        if name in self._running:
+            self._running.pop(name).wait()
 
-    def _ready(self) -> bool:
-        return self._call("/readyz") == b"ok"
+    def write_identity(self, name: str, subject: str, served: str = "") -> None:
+        """A certificate of that subject, and a kubeconfig with it."""
+        write_certificate(self.pki, name, subject, served)
+        self.write_kubeconfig(name)
 
-    def _has_default_account(self) -> bool:
-        return b'"name":"default"' in self._call("/api/v1/namespaces/default/serviceaccounts")
-
-    def _call(self, path: str, body: dict[str, Any] | None = None) -> bytes:
-        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
-        data = None if body is None else json.dumps(body).encode()
-        return _open(urllib.request.Request(self.server + path, data=data, headers=headers), self._trust)
-
-    def _etcd(self, path: str, body: dict[str, Any]) -> Any:
-        url = f"http://127.0.0.1:{self._ports['etcd']}/v3/{path}"
-        return json.loads(_open(urllib.request.Request(url, data=json.dumps(body).encode())))
-
-    def _write_kubeconfig(self, user: str) -> None:
+    def write_kubeconfig(self, user: str) -> None:
         config = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -290,6 +306,38 @@ class Cluster:
             "current-context": "test",
         }
         (self.folder / f"{user}.kubeconfig").write_text(json.dumps(config, indent=1))
+
+    def on_end(self, name: str, script: str) -> None:
+        """A shell script that the guard runs at the end, however that comes; writing it again replaces it."""
+        (self.folder / f"{name}.undo").write_text(script)
+
+    # --- inside
+
+    def _spawn(self, name: str, *arguments: str) -> None:
+        process = self.spawn(name, str(self.binaries / name), *arguments)
+        (self.folder / f"{name}.pid").write_text(str(process.pid))
+
+    def _end(self, name: str, how: signal.Signals) -> None:
+        process = self._running.pop(name, None)
+        if process is None:
+            return
+        process.send_signal(how)
+        process.wait()
+        (self.folder / f"{name}.pid").unlink(missing_ok=True)
+
+    def _tail(self, name: str) -> str:
+        lines = self.log(name).read_text(errors="replace").splitlines()
+        return "\n".join(lines[-15:])
+
+    def _ready(self) -> bool:
+        return self.call("/readyz") == b"ok"
+
+    def _has_default_account(self) -> bool:
+        return b'"name":"default"' in self.call("/api/v1/namespaces/default/serviceaccounts")
+
+    def _etcd(self, path: str, body: dict[str, Any]) -> Any:
+        url = f"http://127.0.0.1:{self._ports['etcd']}/v3/{path}"
+        return json.loads(_open(urllib.request.Request(url, data=json.dumps(body).encode())))
 
 
 def _open(request: urllib.request.Request, trust: ssl.SSLContext | None = None) -> bytes:

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
@@ -17,6 +17,9 @@ from aliquot.store import kubeconfig
 from aliquot.store.kubernetes import KubernetesBody, install
 from kube.cluster import Cluster, programs, programs_ready
 from kube.gadgets import GADGET_DEFINITION
+
+if TYPE_CHECKING:
+    from kube.nodes import NodeCluster
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +38,28 @@ def available_programs() -> Path:
         if not programs_ready():
             pytest.skip("run `make kube` (needs Go 1.26) or set KUBEBUILDER_ASSETS to test on a real API server")
     return programs()
+
+
+@pytest.fixture(scope="session")
+def real_nodes() -> Iterator[NodeCluster]:
+    """A cluster of its own with two real nodes. Mark such tests `xdist_group("nodes")`: one worker starts them."""
+    from kube.nodes import NodeCluster
+
+    running = NodeCluster(available_nodes()).start()
+    yield running
+    running.stop()
+
+
+def available_nodes() -> Path:
+    """The folder of the programs, on a machine that can run nodes; skipped elsewhere, an error with CI=true."""
+    from kube.nodes import missing
+
+    lacking = missing()
+    if lacking and os.environ.get("CI") == "true":
+        pytest.fail(f"tests on real nodes need {lacking}")
+    if lacking:
+        pytest.skip(f"tests on real nodes need {lacking}")
+    return available_programs()
 
 
 @pytest.fixture(scope="session")

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import secrets
 import subprocess
 from pathlib import Path
 
 SUBJECTS = {  # name -> (subject, names it serves under)
-    "apiserver": ("/CN=kube-apiserver", "IP:127.0.0.1,IP:10.96.0.1,DNS:localhost,DNS:kubernetes.default.svc"),
+    "apiserver": ("/CN=kube-apiserver", "IP:10.96.0.1,DNS:localhost,DNS:kubernetes.default.svc"),
     "admin": ("/O=system:masters/CN=admin", ""),
     "controllers": ("/CN=system:kube-controller-manager", "IP:127.0.0.1"),
 }
 
 
-def write_pki(folder: Path) -> None:
-    """An authority, one certificate per subject, and the key pair that signs service account tokens."""
+def write_pki(folder: Path, address: str) -> None:
+    """An authority, one certificate per subject, and the key pair that signs service account tokens.
+
+    `address` is where the API server listens.
+    """
     folder.mkdir(mode=0o700)
     _key(folder, "ca")
     _openssl(folder, "req", "-x509", "-new", "-key", "ca.key", "-subj", "/CN=test-ca", "-days", "30", "-out", "ca.crt")
     for name, (subject, served) in SUBJECTS.items():
-        write_certificate(folder, name, subject, served)
+        write_certificate(folder, name, subject, f"IP:{address},{served}" if name == "apiserver" else served)
     _key(folder, "sa")
     _openssl(folder, "ec", "-in", "sa.key", "-pubout", "-out", "sa.pub")
 
@@ -32,7 +36,8 @@ def write_certificate(folder: Path, name: str, subject: str, served: str = "") -
     (folder / f"{name}.ext").write_text("\n".join(extensions) + "\n")
     _openssl(folder, "req", "-new", "-key", f"{name}.key", "-subj", subject, "-out", f"{name}.csr")
     _openssl(
-        folder, "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
+        folder, "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key",
+        "-set_serial", str(secrets.randbits(63) + 1),  # no file with the next one, for which several would fight
         "-days", "30", "-out", f"{name}.crt", "-extfile", f"{name}.ext",
     )  # fmt: skip
 

@@ -64,7 +64,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 class Platform:
     """A server on a folder of its own, and one person with a home folder of hers."""
 
-    def __init__(self, programs: Path, folder: Path, *arguments: str) -> None:
+    def __init__(self, programs: Path, folder: Path, *arguments: str, verb: str = "up") -> None:
         self.home = folder / "home"
         self.home.mkdir(parents=True)
         self._data = folder / "data"
@@ -79,7 +79,7 @@ class Platform:
             "ALIQUOT_DATA_DIR": str(self._data),
         }
         self.server = ServerProcess(
-            self._data, *arguments, environment=self.environment, python=str(programs / "python")
+            self._data, *arguments, environment=self.environment, python=str(programs / "python"), verb=verb
         )
 
     def up(self) -> Platform:

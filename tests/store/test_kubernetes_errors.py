@@ -12,7 +12,7 @@ import pytest
 from aliquot import errors
 from aliquot.errors import PlatformError, Unavailable
 from aliquot.store.answers import Busy, error_of
-from aliquot.store.transport import FOREIGN, NOT_SENT, foreign
+from aliquot.store.connections import FOREIGN, NOT_SENT, foreign
 
 ANSWERS = [
     (400, "BadRequest", errors.Invalid),

@@ -4,8 +4,8 @@ What a page may use:
 
     ```console      `$ command`, then what it prints, as a terminal shows it (both streams); `> ` continues a command
     ```yaml         with a first line `# name.yaml`: the file of that name in the folder where the commands run
-    make up         runs beside the rest from then on, as does `aliquot up`; always on the demo cluster, so that a
-                    machine with GPUs shows the same
+    make up         runs beside the rest from then on, as do `aliquot up` and `aliquot serve`; where no cluster is named
+                    on the demo cluster, so that a machine with GPUs shows the same
     ^C              as the last line: the command goes on while the next block runs, and is then interrupted
     logs -f ... ^C  the same, interrupted at once when as much was printed as the page shows
     you@pod:/x#     a prompt: the command has a terminal, and what stands after the prompt is typed there
@@ -36,14 +36,14 @@ ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 120  # for one command on a busy machine; usually it takes one
 PATIENCE = 60  # seconds until what a page shows must have come about
 INTERRUPT = "^C"
-LOOKS = re.compile(r"(runai|aliquot) (list|get|describe|logs|status|top|project list)\b")
+LOOKS = re.compile(r"(runai|aliquot) (list|get|describe|logs|status|top|project list)\b|kubectl get\b")
 
 # How our programs and kubectl begin to say what went wrong.
 FAILURE = re.compile(r'error: |The \w+ "\S+" is invalid:')
 # What a shell in a pod asks with: root@build1-0-0:/workload# as root, and with another name and sign otherwise.
 PROMPT = re.compile(r"^[\w.-]+@[\w-]+:\S*[#$] ?", re.M)
-# A server says on which nodes it runs in no particular order, and only some machines can say that they have no GPU.
-UNORDERED, SOMETIMES = "node registered", "no GPU of NVIDIA here"
+# What a server says in no particular order while it starts, and what only some machines say: that they have no GPU.
+UNORDERED, SOMETIMES = re.compile(r"\] (node registered|leading|webhook serves) "), "no GPU of NVIDIA here"
 # (what, by what), in this order: all that two runs of the same page may differ in.
 VARYING = tuple(
     (re.compile(pattern), name)
@@ -57,6 +57,7 @@ VARYING = tuple(
         (r"(?<![\w.-])\d+(s|m|h|d)\b(?!-)( {2,})?", "<age>"),
         (r"^[\w.-]+@([\w-]+:\S*)[#$]", r"<user>@\1#"),
         (r"(?<=127\.0\.0\.1:)\d+", "<port>"),
+        (r"(?<=identity=)\S+", "<process>"),
         (r"(?<=Isolation: ).+|(?<=\"isolation\": \")[^\"]+", "<depends on the machine>"),
         (r"(?<=pid )\d+|(?<=Process:   )\d+", "<pid>"),
         (r"(?<=resourceVersion\":\")\d+|(?<=resourceVersion\": \")\d+", "<version>"),
@@ -75,7 +76,7 @@ class Step:
 
     @property
     def serves(self) -> bool:
-        return re.match(r"(make up|aliquot up)\b", self.command) is not None and not self.fails
+        return re.match(r"(make up|aliquot up|aliquot serve)\b", self.command) is not None and not self.fails
 
     @property
     def interrupted(self) -> bool:
@@ -327,7 +328,7 @@ class Tour:
         self._server = Background(step, f"{command} --port 0", self.folder, self._environment)
         self._server.wait_for(len(_in_order(step.output)))
         lines = _in_order(self._server.lines)
-        url = re.search(r"url=(\S+)", "\n".join(lines))
+        url = re.search(r"\] serving .*url=(\S+)", "\n".join(lines))
         assert url, f"{step.command}: {lines}"
         self._url = url[1]
         return lines
@@ -354,7 +355,7 @@ class Tour:
 def _in_order(lines: list[str]) -> list[str]:
     """What a server says while it starts, comparable."""
     said = [line for line in lines if SOMETIMES not in line]
-    return sorted(said, key=lambda line: (UNORDERED in line, line if UNORDERED in line else ""))
+    return sorted(said, key=lambda line: (True, normal(line)) if UNORDERED.search(line) else (False, ""))
 
 
 def normal(line: str) -> str:

@@ -26,6 +26,10 @@ PROGRAMS = {
     "kube-apiserver": ("kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver", 1900),
     "kube-controller-manager": ("kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager", 500),
     "kubectl": ("kubernetes", "k8s.io/kubernetes/cmd/kubectl", 300),
+    "kube-scheduler": ("kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler", 200),
+    "kube-proxy": ("kubernetes", "k8s.io/kubernetes/cmd/kube-proxy", 100),
+    "kubelet": ("kubernetes", "k8s.io/kubernetes/cmd/kubelet", 500),
+    "kwok": ("kwok", "sigs.k8s.io/kwok/cmd/kwok", 700),
 }
 STAMP = "k8s.io/component-base/version"
 FLAGS = f"-s -w -X {STAMP}.gitVersion={VERSION} -X {STAMP}.gitMajor=1 -X {STAMP}.gitMinor=36"

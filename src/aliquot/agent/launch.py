@@ -168,6 +168,15 @@ def _volumes(pod: Pod, container: Container) -> tuple[Volume, ...]:
     return tuple(sorted(mounts, key=lambda volume: volume.place.count("/")))
 
 
+# What only a cluster has: the word for it, and the field that names it.
+_OF_CLUSTERS = {
+    "persistentVolumeClaim": ("volume claim", "claimName"),
+    "nfs": ("NFS folder", "path"),
+    "configMap": ("ConfigMap", "name"),
+    "secret": ("Secret", "secretName"),
+}
+
+
 def _source(name: str, source: Mapping[str, Any], place: str, read_only: bool) -> Volume:
     # The store takes free JSON here, so nothing is taken for granted.
     if isinstance(path := (source.get("hostPath") or {}).get("path"), str):
@@ -179,4 +188,8 @@ def _source(name: str, source: Mapping[str, Any], place: str, read_only: bool) -
         if re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", name):
             return Volume("folder", place, name=name, read_only=read_only)
     kind = next((key for key in source if key != "name"), "nothing")
+    if kind in _OF_CLUSTERS and isinstance(source[kind], Mapping):
+        word, key = _OF_CLUSTERS[kind]
+        said = f"{word} {source[kind].get(key)} cannot be mounted at {place}: there is no Kubernetes here"
+        raise CannotStart("FailedMount", f"{said}; mount a folder of this machine instead (-v)")
     raise CannotStart("FailedMount", f"volume {name!r}: {kind} is not available without a container engine")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import structlog
 
@@ -27,6 +26,7 @@ from aliquot.agent.presets import Preset, load
 from aliquot.agent.runner import Agent
 from aliquot.agent.runtimes.process import ProcessRuntime
 from aliquot.agent.settings import GpuSettings
+from aliquot.control.ground import Ground
 from aliquot.errors import Exists, NotFound, PlatformError
 from aliquot.store.informer import Informers
 from aliquot.store.typed import Store
@@ -64,9 +64,15 @@ class LocalAgent:
         pods = (await self.store.list(Pod)).items
         return any(pod.metadata.deleted is not None and pod.spec.node_name in nodes for pod in pods)
 
-    def runs(self) -> list[Coroutine[Any, Any, None]]:
-        held = [] if self.guard is None else [self.guard.run()]
-        return [self.agent.run(), self.runtime.run(), *held]
+    def ground(self) -> Ground:
+        """This machine as what runs the pods."""
+        held = () if self.guard is None else (self.guard.run(),)
+        return Ground(
+            streams=self.runtime,
+            facts={"isolation": self.runtime.isolation},
+            always=(self.agent.run(), self.runtime.run(), *held),
+            stop_jobs=self.stop_jobs,
+        )
 
 
 async def local_agent(

@@ -16,8 +16,11 @@ def _entry(place: str, help: str, hidden: bool = False) -> Entry:
     return Entry(f"{_HERE}.{module}", attribute, help, hidden)
 
 
+_KUBECONFIG = _entry("kubeconfigs:kubeconfig", "Issue a kubeconfig for a user of one project.")
+
 COMMANDS = {
     "up": _entry("server:up", "Serve on this machine, in the foreground."),
+    "serve": _entry("server:serve", "Serve a Kubernetes cluster, in the foreground."),
     "down": _entry("server:down", "Stop the server of this machine."),
     "status": _entry("status:status", "Say how the server is."),
     "apply": _entry("apply:apply", "Create or change objects from files."),
@@ -35,6 +38,7 @@ COMMANDS = {
     "logs": _entry("runai.inside:logs", "Print the log of a job."),
     "bash": _entry("runai.inside:bash", "Open a shell in a job."),
     "exec": _entry("runai.inside:exec_", "Run a command in a job."),
+    "port-forward": _entry("runai.forward:port_forward", "Make ports of a job reachable on this machine."),
     "suspend": _entry("runai.change:suspend", "Stop jobs and keep their definition."),
     "resume": _entry("runai.change:resume", "Let suspended jobs run again."),
     "top": _entry("runai.machines:top", "Show how full the nodes are."),
@@ -45,8 +49,10 @@ COMMANDS = {
     "simulate": _entry("simulate:simulate", "Say what the scheduler would do with a cluster in a file."),
     "replay": _entry("replay:replay", "Play a trace of jobs through the scheduler and measure it."),
     "token": _entry("tokens:token", "Access tokens: create, list, delete."),
+    "kubeconfig": _KUBECONFIG,
     "whoami": _entry("about:whoami", "Say who the server takes you for."),
     "crds": _entry("about:crds", "Print our custom resources for Kubernetes."),
+    "node-files": _entry("nodefiles:node_files", "Put the sharing library onto a node.", hidden=True),
     "completion": _entry("about:completion", "Print the completion script for your shell."),
     "version": _entry("about:version", "Print the version."),
 }
@@ -63,6 +69,7 @@ RUNAI_COMMANDS = {
 ADMIN_COMMANDS = {
     "set": _entry("nodes:set_", "Give nodes a role."),
     "remove": _entry("nodes:remove", "Take a role from nodes."),
+    "kubeconfig": _KUBECONFIG,
     "version": _entry("about:version", "Print the version."),
     "completion": _entry("about:completion", "Print the completion script for your shell."),
 }

@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -105,22 +106,131 @@ def up(
     from aliquot.agent.devices.audit import Policy
     from aliquot.agent.settings import GpuSettings
     from aliquot.agent.slices import Mode
-    from aliquot.serve import Options, serve
+    from aliquot.kube.settings import ClusterSettings
+    from aliquot.serve import API_ONLY, PARTS, Options, serve
 
     options = Options(
         data_dir=session().data_dir,
         host=host,
         port=port,
-        api_only=api_only,
+        parts=frozenset(API_ONLY if api_only else PARTS),
         simulate=simulate,
         host_paths=host_paths,
         gpu=GpuSettings(Policy(gpu_overrun), gpu_reserve_mib, Mode(gpu_compute), gpu_mps),
-        kubeconfig=kubeconfig,
-        context=context,
+        cluster=ClusterSettings(kubeconfig, context or "") if kubeconfig else None,
         log_format=log_format,
         log_level=log_level,
     )
     serve(options)
+
+
+class Parts(click.ParamType[frozenset[str]]):
+    name = "parts"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> frozenset[str]:
+        from aliquot.serve import PARTS
+
+        parts = frozenset(part.strip() for part in str(value).split(","))
+        if unknown := sorted(parts - set(PARTS)):
+            self.fail(f"{unknown[0]!r} is no part; they are {', '.join(PARTS)}", param, ctx)
+        return parts
+
+
+@click.command(cls=Verb, shown=("--data-dir",))
+@click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Of the cluster to serve.")
+@click.option("--context", default="", metavar="NAME", help="Which context of the kubeconfig; its current one.")
+@click.option(
+    "--parts",
+    type=Parts(),
+    default="server,loops,scheduler",
+    show_default=True,
+    help="What this process does; each part may have a process of its own, and each process several replicas.",
+)
+@click.option(
+    "--node-loss",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="How long a node may be NotReady and silent before its jobs go on elsewhere.",
+)
+@click.option(
+    "--webhook-url",
+    default="",
+    metavar="URL",
+    help="Where the API server reaches our webhook, if this runs outside of the cluster: https://HOST:PORT.",
+)
+@click.option(
+    "--webhook-port",
+    default=0,
+    type=click.IntRange(0, 65535),
+    help="Port that the webhook listens on; else that of its URL, 9443 in the cluster.",
+)
+@click.option("--image", default="", metavar="IMAGE", help="Of our own pods: they hold shared GPUs, and prepare nodes.")
+@click.option(
+    "--runtime-class", default="", metavar="NAME", help="Of pods that use GPUs, where NVIDIA's is not the default."
+)
+@click.option("--no-node-files", is_flag=True, help="Put no sharing library on nodes: somebody else does.")
+@click.option("--api-address", default="", metavar="URL", help="Of the API server, in kubeconfigs that are issued.")
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
+@click.option(
+    "--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 takes a free one."
+)
+@click.option("--listen-anywhere", is_flag=True, help="Allow an address that other machines reach, without TLS.")
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="json", show_default=True, help="How to log."
+)
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warn", "error"]), default="info", show_default=True,
+    help="How much to log.",
+)  # fmt: skip
+def serve(
+    kubeconfig: Path | None,
+    context: str,
+    parts: frozenset[str],
+    node_loss: float,
+    webhook_url: str,
+    webhook_port: int,
+    image: str,
+    runtime_class: str,
+    no_node_files: bool,
+    api_address: str,
+    host: str,
+    port: int,
+    listen_anywhere: bool,
+    log_format: str,
+    log_level: str,
+) -> None:
+    """Run the platform on a Kubernetes cluster: in it, or beside it with --kubeconfig.
+
+    Any number of replicas may run. All of them answer; of those that schedule, and of those that run the loops, one
+    leads, and another takes over within seconds when it is gone.
+    """
+    check_host(host, listen_anywhere)
+    from aliquot.kube.settings import IMAGE, ClusterSettings, Sharing
+    from aliquot.serve import Options
+    from aliquot.serve import serve as run
+
+    run(
+        Options(
+            data_dir=session().data_dir,
+            host=host,
+            port=port,
+            parts=parts,
+            cluster=ClusterSettings(
+                kubeconfig,
+                context,
+                api_address=api_address,
+                node_loss=node_loss,
+                webhook_url=webhook_url,
+                webhook_port=webhook_port,
+                node_files=not no_node_files,
+                sharing=Sharing(image=image or IMAGE, runtime_class=runtime_class),
+            ),
+            log_format=log_format,
+            log_level=log_level,
+        )
+    )
 
 
 def check_host(host: str, consent: bool) -> None:

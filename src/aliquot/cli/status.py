@@ -7,16 +7,17 @@ from typing import Any
 
 import click
 
-from aliquot import labels, units
+from aliquot import units
 from aliquot.cli import output
 from aliquot.cli.program import Verb
+from aliquot.cli.runai.machines import machine
 from aliquot.cli.session import Session, session
 from aliquot.client.remote import RemoteServer
 from aliquot.errors import Denied, NotFound, PlatformError, Unavailable
 from aliquot.folder import Running, running_server
 from aliquot.store.base import Body
 from aliquot.store.typed import Store
-from aliquot.types import KINDS, Node, Pod, devices_of, shares_of
+from aliquot.types import KINDS, Node, Pod
 
 
 @click.command(cls=Verb, shown=("--data-dir",))
@@ -69,13 +70,12 @@ async def _running(body: Body) -> dict[str, Any]:
     nodes: list[dict[str, Any]] = []
     try:
         store = Store(body)
-        pods = [pod for pod in (await store.list(Pod)).items if pod.status.phase not in ("Succeeded", "Failed")]
+        pods = (await store.list(Pod)).items
         for node in (await store.list(Node)).items:
-            here = [pod for pod in pods if pod.spec.node_name == node.metadata.name]
-            held = sum(share.milli for pod in here for share in shares_of(pod))
-            simulated = node.metadata.labels.get(labels.SIMULATED) == "true"
-            facts = {"name": node.metadata.name, "gpus": len(devices_of(node)), "allocated": units.whole_units(held)}
-            nodes.append({**facts, "pods": len(here), "simulated": simulated})
+            each = machine(node, pods)
+            held = units.whole_units(sum(share.milli for share in each.shares))
+            facts = {"name": each.name, "gpus": len(each.devices), "allocated": held}
+            nodes.append({**facts, "pods": len(each.holders), "simulated": each.simulated})
         server = (await body.whoami()).get("server", {}) if isinstance(body, RemoteServer) else {}
     except PlatformError:
         return {"nodes": nodes}

@@ -13,15 +13,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from aliquot.client.connection import Connection
 from aliquot.store.base import AnyKind, Body, Document
-from aliquot.streams import LogOptions, Session, TerminalSize
+from aliquot.streams import Log, LogOptions, Pipe, Session, TerminalSize
 from aliquot.types.base import Json
-
-if TYPE_CHECKING:
-    from aliquot.client.streams import Log
 
 # How long reads are tried again. A restarting server is back within it, and people wait no longer for an answer.
 PATIENCE_S = 3.0
@@ -39,6 +36,9 @@ class Server(Body, Protocol):
     async def scenario(self) -> Json:
         """What the scheduler looked at last, as `simulate` reads it."""
 
+    async def kubeconfig(self, project: str, user: str, seconds: int) -> Json:
+        """{"namespace", "expires", "kubeconfig"}: what a user may do in a project, with kubectl."""
+
     async def rehearse(self, kind: AnyKind, document: Document) -> Json:
         """What `create` would store; nothing is stored."""
 
@@ -49,6 +49,9 @@ class Server(Body, Protocol):
         self, namespace: str, pod: str, command: Sequence[str], *, tty: bool, stdin: bool, size: TerminalSize
     ) -> AbstractAsyncContextManager[Session]:
         """A command in a pod, for as long as the block lasts."""
+
+    def port(self, namespace: str, pod: str, port: int) -> AbstractAsyncContextManager[Pipe]:
+        """A connection to a port of a pod, for as long as the block lasts."""
 
 
 @asynccontextmanager

@@ -7,21 +7,16 @@ from contextlib import AbstractAsyncContextManager
 
 from aliquot.client import streams
 from aliquot.client.connection import Connection
-from aliquot.client.streams import Log
 from aliquot.labels import API_VERSION
 from aliquot.store.base import AnyKind, Document
 from aliquot.store.rest import RestBody
 from aliquot.store.transport import Endpoint, Patience
-from aliquot.streams import LogOptions, Session, TerminalSize
-from aliquot.types import KINDS, Workload
+from aliquot.streams import Log, LogOptions, Pipe, Session, TerminalSize
+from aliquot.types import KINDS, Project, Workload
 from aliquot.types.base import Json
 
 
 class RemoteServer(RestBody):
-    def __init__(self, connection: Connection, endpoint: Endpoint, patience: Patience) -> None:
-        super().__init__(endpoint, patience=patience)
-        self._connection = connection
-
     async def whoami(self) -> Json:
         return await self._transport.read(f"/apis/{API_VERSION}/whoami")
 
@@ -32,21 +27,28 @@ class RemoteServer(RestBody):
     async def scenario(self) -> Json:
         return await self._transport.read(f"/apis/{API_VERSION}/scenario")
 
+    async def kubeconfig(self, project: str, user: str, seconds: int) -> Json:
+        path = f"{self._one(KINDS.of(Project), project, '')}/kubeconfig"
+        return await self._transport.write("POST", path, {"user": user, "duration": seconds})
+
     async def rehearse(self, kind: AnyKind, document: Document) -> Json:
         path = self._all(kind, document.namespace)
         return await self._transport.write("POST", f"{path}?dryRun=All", document.data)
 
     def logs(self, namespace: str, pod: str, options: LogOptions) -> AbstractAsyncContextManager[Log]:
-        return streams.open_log(self._connection, namespace, pod, options)
+        return streams.open_log(self._transport, namespace, pod, options)
 
     def exec(
         self, namespace: str, pod: str, command: Sequence[str], *, tty: bool, stdin: bool, size: TerminalSize
     ) -> AbstractAsyncContextManager[Session]:
-        return streams.open_exec(self._connection, namespace, pod, command, tty=tty, stdin=stdin, size=size)
+        return streams.open_exec(self._transport, namespace, pod, command, tty=tty, stdin=stdin, size=size)
+
+    def port(self, namespace: str, pod: str, port: int) -> AbstractAsyncContextManager[Pipe]:
+        return streams.open_port(self._transport, namespace, pod, port)
 
 
 def open_server(connection: Connection, patience_s: float) -> RemoteServer:
     async def token() -> str:
         return connection.token
 
-    return RemoteServer(connection, Endpoint(connection.url, token), Patience(deadline=patience_s))
+    return RemoteServer(Endpoint(connection.url, token), patience=Patience(deadline=patience_s))

@@ -37,7 +37,17 @@ class TokenFile(Protocol):
     def write_token(self, text: str) -> None: ...
 
 
-async def bootstrap(store: Store, file: TokenFile) -> None:
+class SharedToken(Protocol):
+    """Where several processes have the administrator's token in common."""
+
+    async def read(self) -> str | None: ...
+
+    async def write(self, text: str) -> bool:
+        """False: somebody else wrote since it was read."""
+        ...
+
+
+async def bootstrap(store: Store, file: TokenFile, shared: SharedToken | None = None) -> None:
     """Namespace, default department and pool, and an administrator whose token is in the file."""
     wanted: list[Any] = [
         Namespace(metadata=Metadata(name=SYSTEM_NAMESPACE)),
@@ -55,9 +65,12 @@ async def bootstrap(store: Store, file: TokenFile) -> None:
     ]
     for obj in wanted:
         await _ensure(store, obj)
-    text = await asyncio.to_thread(file.read_token)
-    if text is None or not await _is_known(store, Secret(text)):
-        await _issue(store, file)
+    written = await asyncio.to_thread(file.read_token)
+    text = written if shared is None else await shared.read()
+    while text is None or not await _is_known(store, Secret(text)):
+        text = await _issue(store, shared)
+    if text != written:
+        await asyncio.to_thread(file.write_token, text)
 
 
 async def _ensure(store: Store, obj: Any) -> None:
@@ -79,10 +92,15 @@ async def _is_known(store: Store, text: Secret) -> bool:
     return tokens.matches(secret, token.spec.hash)
 
 
-async def _issue(store: Store, file: TokenFile) -> None:
-    """A new token for the administrator. Stored before it is written down: a token that works nowhere is worse."""
+async def _issue(store: Store, shared: SharedToken | None) -> str | None:
+    """A new token for the administrator, or the one that another replica has just issued. Stored before it is written
+    down: a token that works nowhere is worse."""
     secret = tokens.new_secret()
     name = f"{ADMINISTRATOR}-{tokens.hash_of(secret)[:8]}"
     spec = TokenSpec(user=ADMINISTRATOR, hash=tokens.hash_of(secret), description="made by `aliquot up`")
-    await store.create(Token(metadata=Metadata(name=name), spec=spec))
-    await asyncio.to_thread(file.write_token, tokens.text_of(name, secret).reveal())
+    token = await store.create(Token(metadata=Metadata(name=name), spec=spec))
+    text = tokens.text_of(name, secret).reveal()
+    if shared is None or await shared.write(text):
+        return text
+    await store.delete(token)
+    return await shared.read()

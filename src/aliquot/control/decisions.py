@@ -3,7 +3,7 @@ it from any thread, for as long as he likes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -40,6 +40,8 @@ class LastDecision:
 
     def __init__(self) -> None:
         self._decision: Decision | None = None
+        # Asked first: a scheduler that does not lead decides only for those who ask.
+        self.refresh: Callable[[], None] | None = None
 
     def take(
         self, snapshot: Snapshot, policy: Policy, policies: Mapping[str, Policy], now: float, decided: Plan
@@ -47,6 +49,8 @@ class LastDecision:
         self._decision = Decision(snapshot, policy, policies, now, decided)
 
     def get(self) -> Decision:
+        if self.refresh is not None:
+            self.refresh()
         if self._decision is None:
             raise Unavailable("the scheduler has not decided anything yet", hint="ask again in a moment")
         return self._decision

@@ -16,22 +16,25 @@ waits unchanged costs nothing.
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from aliquot.control.loop import Loop
+from aliquot.control.notices import notice_of
 from aliquot.control.workloads import REFUSED, attempts
 from aliquot.errors import Exists, Invalid, NotFound, PlatformError
-from aliquot.labels import API_VERSION, WORKLOAD, WORKLOAD_UID
+from aliquot.labels import API_VERSION, SCHEDULER_NAMES, WORKLOAD, WORKLOAD_UID
 from aliquot.store.informer import Informer, Key
 from aliquot.store.typed import Store
 from aliquot.types import DeviceShare, Event, Metadata, ObjectReference, Pod, Workload, shares_of
 from aliquot.types.machine import EventSource
-from aliquot.types.pod import ContainerStatus
+from aliquot.types.pod import ContainerStatus, PodCondition
 from aliquot.units import GPU, whole_units
 
 EVENT_SECONDS = 3600
+_NUMBERS = re.compile(r"[\d.]+")
 _BEING_MADE = ("", "ContainerCreating", "PodInitializing")
 
 
@@ -53,13 +56,23 @@ class Note:
 def story_of_pod(pod: Pod) -> Iterator[Note]:
     if pod.spec.node_name:
         yield Note("Scheduled", _placed(pod), at=pod.status.start_time)
+    elif not pod.metadata.labels.get(WORKLOAD):  # else its workload tells it
+        why = next((one.message for one in pod.status.conditions if _says_why_it_waits(one)), "")
+        if why:  # the numbers in it change with every job that comes or goes
+            yield Note("Unschedulable", why, warning=True, key=_NUMBERS.sub("", why), repeats=True)
     for container in pod.status.container_statuses:
         yield from _of_container(container)
     if not pod.metadata.labels.get(WORKLOAD):  # else its workload tells how it ended, and what follows from it
+        if (notice := notice_of(pod)) is not None:
+            yield Note("Evicted", notice.text, warning=True, at=notice.at)
         if pod.status.phase == "Succeeded":
             yield Note("Completed", "it has ended well")
         elif pod.status.phase == "Failed":
             yield Note("Failed", pod.status.message or pod.status.reason or "it has failed", warning=True)
+
+
+def _says_why_it_waits(condition: PodCondition) -> bool:
+    return condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable"
 
 
 def _of_container(container: ContainerStatus) -> Iterator[Note]:
@@ -144,7 +157,7 @@ class Chronicle:
             self._tell(reference, new.metadata, before, list(story_of_workload(new)), new.metadata.uid)
 
     def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
-        if new is not None:
+        if new is not None and new.spec.scheduler_name in ("", *SCHEDULER_NAMES):  # others tell about theirs
             same = old if old is not None and old.metadata.uid == new.metadata.uid else None
             owner = next((owner.uid for owner in new.metadata.owners if owner.kind == "Workload"), "")
             before = None if same is None else list(story_of_pod(same))
@@ -169,7 +182,9 @@ class Chronicle:
 
     async def _write(self, key: Key) -> None:
         """Never fails: an event that cannot be written is lost, and that is all."""
-        waiting = self._waiting.pop(key)
+        waiting = self._waiting.pop(key, None)
+        if waiting is None:
+            return  # we were stopped while it was written
         try:
             if not waiting.times or not await self._count_up(waiting):
                 await self._store.create(waiting.event)

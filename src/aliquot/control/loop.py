@@ -42,13 +42,17 @@ class Loop:
         informer.listen(lambda key, old, new: self.touch(key))
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until cancelled; may be called again later."""
         while True:
             await self._bell.wait()
             while self._waiting:
                 key = next(iter(self._waiting))
                 del self._waiting[key]
-                await self._once(key)
+                try:
+                    await self._once(key)
+                except asyncio.CancelledError:
+                    self.touch(key)  # the next run, if there is one, takes it up
+                    raise
             self._bell.clear()
 
     async def _once(self, key: Key) -> None:

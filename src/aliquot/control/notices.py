@@ -22,6 +22,7 @@ from aliquot.types.workload import Interruption, WorkloadStatus
 _INTERRUPTIONS_KEPT = 100  # the latest; enough to see a pattern, and no object grows for ever
 _LOST_ITS_PLACE = ("reclaimed", "preempted")
 _FOR_OTHERS = (*_LOST_ITS_PLACE, "moved")
+_BY_OTHERS = ("node-lost", "disrupted")
 # Without any grace a pod would be gone from the store before its process is, and its devices given out too early.
 _LEAST_GRACE = 1
 
@@ -30,8 +31,8 @@ _LEAST_GRACE = 1
 class Notice:
     """Why a pod is stopped."""
 
-    rule: str  # the step of the scheduler: reclaim, preempt, consolidate or stale-gang
-    by: str  # the workload that gets the place, as project/name; empty for a stale gang
+    rule: str  # the step of the scheduler: reclaim, preempt, consolidate or stale-gang; or node-lost, disrupted
+    by: str  # the workload that gets the place, as project/name; empty where nobody does
     text: str
     at: float
     moved: bool = False
@@ -41,7 +42,8 @@ class Notice:
         """One word, as it is kept in the workload's history."""
         if self.moved:
             return "moved"
-        return {"reclaim": "reclaimed", "preempt": "preempted", "stale-gang": "stale"}.get(self.rule, "moved")
+        words = {"reclaim": "reclaimed", "preempt": "preempted", "stale-gang": "stale"}
+        return self.rule if self.rule in _BY_OTHERS else words.get(self.rule, "moved")
 
 
 def notice_text(notice: Notice) -> str:
@@ -59,6 +61,17 @@ def notice_of(pod: Pod) -> Notice | None:
         return Notice(str(told["rule"]), str(told["by"]), str(told["text"]), float(told["at"]), moved)
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def disruption_of(pod: Pod) -> Notice | None:
+    """Why the cluster stops a pod that ran, without us: its node is drained, say. None where it does not."""
+    told = next((one for one in pod.status.conditions if one.type == "DisruptionTarget" and one.status == "True"), None)
+    if told is None or pod.metadata.deleted is None or notice_of(pod) is not None:
+        return None
+    if not pod.spec.node_name or pod.status.phase in ("Succeeded", "Failed"):
+        return None
+    text = f"the cluster stopped it on node {pod.spec.node_name}: {told.message or told.reason}"
+    return Notice("disrupted", "", text, told.last_transition_time or pod.metadata.deleted)
 
 
 def announcement(notice: Notice, deadline: float | None) -> str:

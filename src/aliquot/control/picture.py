@@ -6,18 +6,32 @@ node when it changed, the queues when a project or department changed. A cycle t
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from aliquot import labels
+from aliquot.control.around import Around
+from aliquot.control.grouping import group_of, project_of
 from aliquot.control.history import past_use, rule_of, stays_for, with_past
+from aliquot.control.places import Places, is_reservation, reserved_device
 from aliquot.control.pods import is_preemptible
 from aliquot.control.policies import Farewell, farewell_of, policies_of
-from aliquot.control.snapshot import group_of, job_name, job_of, node_of, only_saved, queues_of, takes_part
+from aliquot.control.snapshot import (
+    job_name,
+    job_of,
+    looks_the_same,
+    node_of,
+    only_saved,
+    queues_of,
+    takes_part,
+)
 from aliquot.core import Job, Node, Policy, Queue, Share, Snapshot, Task, TaskState
 from aliquot.store.informer import Informer, Informers, Key
 from aliquot.types import Department, Namespace, NodePool, Pod, Project, SchedulingPolicy, Workload
 from aliquot.types import Node as NodeObject
+from aliquot.types import Refusal as ShownRefusal
 from aliquot.types.organisation import DEFAULT_POOL
 from aliquot.types.pools import PastUse
 
@@ -58,8 +72,9 @@ class Move:
 
 
 class Picture:
-    def __init__(self, informers: Informers, changed: Callable[[], None]) -> None:
+    def __init__(self, informers: Informers, changed: Callable[[], None], around: Around | None = None) -> None:
         self._changed = changed
+        self._around = around or Around()
         self.pods: Informer[Pod] = informers.of(Pod)
         self.workloads: Informer[Workload] = informers.of(Workload)
         self._projects: Informer[Project] = informers.of(Project)
@@ -80,11 +95,19 @@ class Picture:
         self._past: PastUse | None = None
         self._promised: dict[Key, Job] = {}  # jobs with a promise
         self.told: dict[str, None] = {}  # jobs whose status says why they wait
+        self.says: dict[str, tuple[ShownRefusal, ...]] = {}  # waiting pods without a workload, and what they were told
         self.hasty = False  # whether a pod came lately that somebody waits for in front of a screen
         self.evicted: dict[Key, Pod] = {}  # pods with a notice
         self._moves: dict[Key, Move] = {}  # workloads on their way to another place
+        self._shielded: dict[Key, float] = {}  # jobs that must not be stopped, and until when
         # What was decided a moment ago and the store's picture may not show yet: pod uid -> (node, shares).
         self.assumed: dict[str, tuple[str, tuple[Share, ...]]] = {}
+        self._places = Places()
+        self._known = ChainMap(self.assumed, self._places.counted)  # where pods are that do not say it themselves
+        self._reserved: dict[str, dict[Key, None]] = {}  # node -> reservation pods there
+        self._limping: set[str] = set()  # nodes of which some devices are not well
+        self._around.follow(self.pods)
+        self._around.listen(self._around_changed)
         self.pods.listen(self._pod_changed)
         self.workloads.listen(self._workload_changed)
         self._node_objects.listen(self._node_changed)
@@ -94,16 +117,28 @@ class Picture:
         self._departments.listen(self._queue_changed)
 
     async def synced(self) -> None:
-        for informer in (
+        for informer in self._informers:
+            await informer.synced.wait()
+        await self._around.synced()
+
+    @property
+    def is_synced(self) -> bool:
+        return all(informer.synced.is_set() for informer in self._informers)
+
+    @property
+    def _informers(self) -> tuple[Informer[Any], ...]:
+        return (
             self.pods, self.workloads, self._projects, self._departments, self._namespaces, self._policies,
             self._node_objects, self._pools,
-        ):  # fmt: skip
-            await informer.synced.wait()
+        )  # fmt: skip
 
     def snapshot(self, now: float) -> Snapshot:
         """Parts that did not change are the very objects of the last snapshot."""
         for key in [key for key, move in self._moves.items() if now >= move.until]:
             del self._moves[key]
+            self._stale[key] = None
+        for key in [key for key, until in self._shielded.items() if now >= until]:
+            del self._shielded[key]
             self._stale[key] = None
         for key in self._stale:
             before = self._jobs.get(key)
@@ -132,6 +167,11 @@ class Picture:
             if task.state is TaskState.RESERVED
         ]
 
+    def waiting(self, namespace: str, group: str) -> list[Pod]:
+        """Pods of a job that have no node yet."""
+        pods = self._groups.get((namespace, group), {}).values()
+        return [pod for pod in pods if not pod.spec.node_name and pod.metadata.uid not in self.assumed]
+
     def policy(self) -> tuple[Policy, Mapping[str, Policy]]:
         if self._policy is None:
             self._policy = policies_of(self._policies)
@@ -146,7 +186,8 @@ class Picture:
     @property
     def until(self) -> float | None:
         """When time alone will have changed it; None: never."""
-        return self._queues_until
+        moments = [*self._shielded.values(), *([] if self._queues_until is None else [self._queues_until])]
+        return min(moments, default=None)
 
     def _make_queues(self, now: float) -> tuple[Queue, ...]:
         self.policy()
@@ -159,11 +200,27 @@ class Picture:
 
     def assume(self, pod: Pod, node: str, shares: tuple[Share, ...]) -> None:
         self.assumed[pod.metadata.uid] = (node, shares)
+        self._places.assumed(pod.metadata.uid, node, shares)
         self._stale[pod.metadata.namespace, group_of(pod)] = None
 
     def forget(self, pod: Pod) -> None:
         if self.assumed.pop(pod.metadata.uid, None) is not None:
+            self._places.forgotten(pod.metadata.uid)
             self._stale[pod.metadata.namespace, group_of(pod)] = None
+
+    def forget_all(self) -> None:
+        """Somebody else may have decided meanwhile, and what was under way may not have arrived."""
+        for uid in self.assumed:
+            self._places.forgotten(uid)
+        self.assumed.clear()
+        self._moves.clear()
+        self._stale |= dict.fromkeys(self._groups)
+
+    def shield(self, pod: Pod, until: float) -> None:
+        """Its job is not stopped for a while: a rule that is not ours forbids it."""
+        key = (pod.metadata.namespace, group_of(pod))
+        self._shielded[key] = until
+        self._stale[key] = None
 
     def move(self, pod: Pod, node: str, shares: tuple[Share, ...], until: float) -> None:
         """A pod that is stopped goes on in another place: nobody else may have it meanwhile."""
@@ -174,6 +231,8 @@ class Picture:
     def _make(self, key: Key) -> None:
         pods = self._groups.get(key)
         self._promised.pop(key, None)
+        if key[0] == labels.RESERVATION_NAMESPACE and not self._is_idle(key):
+            pods = None  # those who share the device hold it
         made = self._job(key, pods) if pods else self._jobs.get(key)
         move = self._moves.get(key)
         if move is not None and made is not None:
@@ -183,7 +242,7 @@ class Picture:
                 made = self._job(key, pods) if pods else None
         elif not pods:
             made = None
-        if not pods:
+        if not self._groups.get(key):
             self._groups.pop(key, None)
         if made is None:
             self._jobs.pop(key, None)
@@ -194,18 +253,39 @@ class Picture:
 
     def _job(self, key: Key, pods: Mapping[str, Pod]) -> Job:
         namespace = self._namespaces.get(key[0])
-        project = self._projects.get(labels.project_of(namespace.metadata.labels)) if namespace else None
+        marks = namespace.metadata.labels if namespace else {}
+        project = self._projects.get(project_of(list(pods.values()), marks))
         workload = self.workloads.get(key[1], key[0])
-        return job_of(key, list(pods.values()), namespace, project, workload, self.assumed)
+        made = job_of(key, list(pods.values()), namespace, project, workload, self._known, self._around)
+        if key[0] == labels.RESERVATION_NAMESPACE:
+            return replace(made, tasks=tuple(replace(task, state=TaskState.RELEASING) for task in made.tasks))
+        return replace(made, preemptible=False) if key in self._shielded else made
+
+    def _is_idle(self, key: Key) -> bool:
+        """Whether a reservation pod holds a device that nobody shares: it goes soon, and with it what it holds."""
+        pod = self.pods.get(key[1], key[0])
+        device = None if pod is None else reserved_device(pod)
+        return pod is None or device not in self._places.used(pod.spec.node_name)
 
     # ---------------------------------------------------------------- events
 
     def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
         """What the picture says itself need not be assumed any longer."""
+        if new is not None and looks_the_same(old, new):
+            if key[1] in (members := self._groups.get((key[0], group_of(new)), {})):
+                members[key[1]] = new  # the next write is tied to its version
+            if key in self.evicted:
+                self.evicted[key] = new
+            return
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self.assumed.pop(old.metadata.uid, None)
+            self.says.pop(old.metadata.uid, None)
+            self._places.left(old)
         if new is not None and new.spec.node_name:
             self.assumed.pop(new.metadata.uid, None)
+        if new is not None and new.metadata.uid not in self.assumed:
+            self._places.seen(new)
+        self._look_at_node(key, old, new)
         for pod in (old, new):
             if pod is not None:
                 group = (key[0], group_of(pod))
@@ -221,6 +301,21 @@ class Picture:
         if not only_saved(old, new):
             self._changed()
 
+    def _look_at_node(self, key: Key, old: Pod | None, new: Pod | None) -> None:
+        """What a pod's coming and going means for the reservations and the devices of its node."""
+        for pod in (old, new):
+            node = pod.spec.node_name if pod is not None else ""
+            if pod is None or not node:
+                continue
+            if is_reservation(pod):
+                self._reserved.get(node, {}).pop(key, None)
+            if self._reserved.get(node):
+                self._stale |= dict.fromkeys(self._reserved[node])
+            if node in self._limping and (seen := self._node_objects.get(node)) is not None:
+                self._set_node(seen)
+        if new is not None and is_reservation(new) and new.spec.node_name:
+            self._reserved.setdefault(new.spec.node_name, {})[key] = None
+
     def _workload_changed(self, key: Key, old: Workload | None, new: Workload | None) -> None:
         if new is not None and new.status.refusals:
             self.told[job_name(*key)] = None
@@ -233,15 +328,28 @@ class Picture:
             self._stale[key] = None  # lets nobody start: there is no need to look at once
 
     def _node_changed(self, key: Key, old: NodeObject | None, new: NodeObject | None) -> None:
-        if new is None:
-            self._nodes.pop(key[1], None)
-        else:
-            made = node_of(new)
-            if self._nodes.get(key[1]) == made:
-                return  # a heartbeat, say
-            self._nodes[key[1]] = made
+        if new is not None:
+            self._set_node(new)
+            return
+        self._nodes.pop(key[1], None)
+        self._limping.discard(key[1])
         self._all_nodes = None
         self._changed()
+
+    def _set_node(self, seen: NodeObject) -> None:
+        made = node_of(seen)
+        if labels.DEVICES not in seen.metadata.annotations:
+            made = _spared(made, self._places.used(made.name))
+        name = made.name
+        (self._limping.discard if all(one.healthy for one in made.devices) else self._limping.add)(name)
+        if self._nodes.get(name) == made:
+            return  # a heartbeat, say
+        self._nodes[name] = made
+        self._all_nodes = None
+        self._changed()
+
+    def _around_changed(self, namespace: str) -> None:
+        self._restart(group for group in self._groups if namespace in ("", group[0]))
 
     def _namespace_changed(self, key: Key, old: Namespace | None, new: Namespace | None) -> None:
         self._restart(group for group in self._groups if group[0] == key[1])
@@ -262,3 +370,14 @@ class Picture:
     def _restart(self, groups: Iterable[Key]) -> None:
         self._stale |= dict.fromkeys(groups)
         self._changed()
+
+
+def _spared(node: Node, used: Mapping[int, int]) -> Node:
+    """A device plugin says how many devices are not well, not which. They are among those that nobody uses, if there
+    are as many: a free device that is not there would be given out again and again."""
+    ill = sum(not device.healthy for device in node.devices)
+    if not ill:
+        return node
+    order = sorted(node.devices, key=lambda device: (device.index in used, -device.index))
+    chosen = {device.index for device in order[:ill]}
+    return replace(node, devices=tuple(replace(one, healthy=one.index not in chosen) for one in node.devices))

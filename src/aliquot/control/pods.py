@@ -6,12 +6,18 @@ A pod is written in Kubernetes' own shape, so that a kubelet could run it as it 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from aliquot import labels, units
+from aliquot.control.grouping import default_priority, is_foreign
+from aliquot.control.mounts import mounts_of
+from aliquot.control.probing import probes_of
+from aliquot.control.securing import container_security, pod_security
 from aliquot.core import Request
 from aliquot.types import Container, Metadata, Owner, Pod, Workload
-from aliquot.types.base import Json
 from aliquot.types.compute import Compute
-from aliquot.types.pod import EnvVar, PodSpec, Resources, VolumeMount
+from aliquot.types.network import Port
+from aliquot.types.pod import ContainerPort, EnvVar, LocalReference, PodSpec, Resources
 from aliquot.types.storage import Variable
 from aliquot.units import GPU, MIB
 
@@ -37,20 +43,24 @@ def priority_class(workload: Workload) -> str:
 
 
 def is_preemptible(pod: Pod) -> bool:
-    """Whether a pod may be stopped for others: decided by its priority alone, as on Kubernetes."""
-    return priority_of(pod) < _NON_PREEMPTIBLE
+    """Whether a pod may be stopped for others: decided by its priority alone. What other schedulers placed is theirs
+    to stop."""
+    return priority_of(pod) < _NON_PREEMPTIBLE and not is_foreign(pod)
 
 
 def priority_of(pod: Pod) -> int:
-    value = PRIORITY_VALUES.get(pod.spec.priority_class_name)
-    if value is None:
-        return 50 if pod.spec.priority is None else pod.spec.priority
-    return value
+    """By its label, its class, or what made it. Kubernetes writes 0 where nobody said anything."""
+    for name in (pod.metadata.labels.get(labels.PRIORITY_CLASS, ""), pod.spec.priority_class_name):
+        if name in PRIORITY_VALUES:
+            return PRIORITY_VALUES[name]
+    if pod.spec.priority_class_name or pod.spec.priority:
+        return pod.spec.priority or 0
+    return PRIORITY_VALUES[default_priority(pod)]
 
 
 def pod_of(workload: Workload, project: str) -> Pod:
     """The one pod of a training or interactive workload."""
-    spec, place = workload.spec, workload.metadata
+    spec, place, mounts = workload.spec, workload.metadata, mounts_of(workload)
     owner = Owner(
         api_version=labels.API_VERSION, kind="Workload", name=place.name, uid=place.uid, controller=True,
     )  # fmt: skip
@@ -70,7 +80,10 @@ def pod_of(workload: Workload, project: str) -> Pod:
         working_dir=spec.working_dir or "",
         env=(*(_variable(one) for one in spec.environment if not one.exclude), *_injected(workload, project)),
         resources=_resources(spec.compute),
-        volume_mounts=tuple(mount for _, mount in _volumes(workload)),
+        ports=tuple(_port(one) for one in spec.ports if not one.exclude),
+        volume_mounts=tuple(mount for _, mount in mounts),
+        security_context=container_security(spec.security) or None,
+        **probes_of(spec.probes),
         stdin=bool(spec.stdin),
         tty=bool(spec.tty),
     )
@@ -78,13 +91,16 @@ def pod_of(workload: Workload, project: str) -> Pod:
         metadata=metadata,
         spec=PodSpec(
             containers=(container,),
-            volumes=tuple(source for source, _ in _volumes(workload)),
+            volumes=tuple(source for source, _ in mounts),
             scheduler_name=spec.scheduler_name or labels.SCHEDULER_NAMES[0],
             priority_class_name=priority_class(workload),
             restart_policy="Never" if spec.type == "training" else "Always",
             node_selector={**spec.node_selector, **({labels.NODE_TYPE: spec.node_type} if spec.node_type else {})},
             tolerations=tuple(spec.tolerations),
             host_ipc=bool(spec.security.host_ipc),
+            host_network=bool(spec.security.host_network),
+            security_context=pod_security(spec.security) or None,
+            image_pull_secrets=tuple(LocalReference(name=name) for name in spec.image_pull_secrets),
             hostname=pod_name(place.name),
             termination_grace_period_seconds=spec.preemption_grace,
         ),
@@ -93,14 +109,9 @@ def pod_of(workload: Workload, project: str) -> Pod:
 
 def request_of(pod: Pod) -> Request:
     """What a pod asks for, whoever wrote it."""
-    whole = cpu = memory = 0
-    for container in pod.spec.containers:
-        limits, requests = container.resources.limits, container.resources.requests
-        whole += int(units.quantity(limits.get(labels.GPU_RESOURCE, requests.get(labels.GPU_RESOURCE, "0"))))
-        cpu += units.milli(requests.get("cpu", limits.get("cpu", "0")))
-        memory += units.quantity(requests.get("memory", limits.get("memory", "0")))
+    whole, cpu, memory = _asked(pod.spec)
     marks = pod.metadata.annotations
-    devices = int(marks.get(labels.GPU_DEVICES, "1"))
+    devices = int(_first(marks, (labels.GPU_DEVICES, *labels.GPU_DEVICES_ALIASES)) or "1")
     fraction = _first(marks, (labels.GPU_FRACTION, *labels.GPU_FRACTION_ALIASES))
     amount = _first(marks, (labels.GPU_MEMORY_MIB, *labels.GPU_MEMORY_ALIASES))
     if fraction:
@@ -108,6 +119,41 @@ def request_of(pod: Pod) -> Request:
     if amount:
         return Request(devices=devices, memory_mib=int(amount), cpu=cpu, memory=memory)
     return Request(devices=whole, milli=GPU if whole else 0, cpu=cpu, memory=memory)
+
+
+Three = tuple[int, int, int]  # whole GPUs, milli-CPU, bytes
+
+
+def _asked(spec: PodSpec) -> Three:
+    """As Kubernetes counts: containers that run together add up, and of those that run before them the largest is
+    enough, next to the ones that stay."""
+    running = _sum(_of_container(one) for one in spec.containers)
+    beside, before = (0, 0, 0), (0, 0, 0)
+    for one in spec.init_containers:
+        mine = _sum((_of_container(one), beside))
+        if one.restart_policy == "Always":
+            beside = mine
+        before = (max(before[0], mine[0]), max(before[1], mine[1]), max(before[2], mine[2]))
+    running = _sum((running, beside))
+    extra = _quantities(spec.overhead, {})
+    return _sum(((max(running[0], before[0]), max(running[1], before[1]), max(running[2], before[2])), extra))
+
+
+def _of_container(container: Container) -> Three:
+    return _quantities(container.resources.requests, container.resources.limits)
+
+
+def _quantities(requests: Mapping[str, str], limits: Mapping[str, str]) -> Three:
+    gpus = limits.get(labels.GPU_RESOURCE, requests.get(labels.GPU_RESOURCE, "0"))
+    cpu = units.milli(requests.get("cpu", limits.get("cpu", "0")))
+    return int(units.quantity(gpus)), cpu, units.quantity(requests.get("memory", limits.get("memory", "0")))
+
+
+def _sum(parts: Iterable[Three]) -> Three:
+    gpus = cpu = memory = 0
+    for part in parts:
+        gpus, cpu, memory = gpus + part[0], cpu + part[1], memory + part[2]
+    return gpus, cpu, memory
 
 
 def _first(marks: dict[str, str] | object, keys: tuple[str, ...]) -> str:
@@ -151,27 +197,16 @@ def _whole_gpus(compute: Compute) -> int:
     return (compute.gpu or 0) // GPU
 
 
-def _volumes(workload: Workload) -> list[tuple[Json, VolumeMount]]:
-    """Folders of the node, and memory to share: each with where the job sees it. The agent has the last word."""
-    found: list[tuple[Json, VolumeMount]] = []
-    for index, host in enumerate(workload.spec.storage.host_path):
-        name = f"host-{index}"
-        mount = VolumeMount(
-            name=name,
-            mount_path=host.mount_path,
-            read_only=bool(host.read_only),
-            mount_propagation=host.mount_propagation,
-        )
-        found.append(({"name": name, "hostPath": {"path": host.path}}, mount))
-    if workload.spec.compute.large_shm:
-        mount = VolumeMount(name="shm", mount_path="/dev/shm")  # noqa: S108  # inside the pod
-        found.append(({"name": "shm", "emptyDir": {"medium": "Memory"}}, mount))
-    return found
+def _port(port: Port) -> ContainerPort:
+    return ContainerPort(container_port=port.container, name=port.name, protocol=port.protocol or "TCP")
 
 
 def _variable(variable: Variable) -> EnvVar:
     if variable.secret is not None:
         source = {"secretKeyRef": {"name": variable.secret.name, "key": variable.secret.key}}
+        return EnvVar(name=variable.name, value_from=source)
+    if variable.config_map is not None:
+        source = {"configMapKeyRef": {"name": variable.config_map.name, "key": variable.config_map.key}}
         return EnvVar(name=variable.name, value_from=source)
     if variable.pod_field:
         return EnvVar(name=variable.name, value_from={"fieldRef": {"fieldPath": variable.pod_field}})

@@ -6,9 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from aliquot import labels, units
+from aliquot.control.affinity import common, shown_labels, wanted_by
+from aliquot.control.around import NOTHING_AROUND, Around
+from aliquot.control.grouping import minimum_of, pools_of, project_of
 from aliquot.control.notices import notice_of, promise_of, stops_of
 from aliquot.control.pods import is_preemptible, priority_of, request_of
 from aliquot.core import (
+    Alternatives,
     Device,
     Job,
     Node,
@@ -46,9 +50,18 @@ def only_saved(old: Pod | None, new: Pod | None) -> bool:
     )
 
 
-def group_of(pod: Pod) -> str:
-    """The workload a pod belongs to; a pod of nobody is a group of its own."""
-    return pod.metadata.labels.get(labels.WORKLOAD) or pod.metadata.name
+def looks_the_same(old: Pod | None, new: Pod | None) -> bool:
+    """Whether nothing of a pod has changed that scheduling looks at: kubelets tell much about it."""
+    if old is None or new is None:
+        return False
+    kept = ("uid", "deleted", "labels", "annotations", "owners")
+    return (
+        old.status.phase == new.status.phase
+        and old.status.start_time == new.status.start_time
+        and saved_at(old) == saved_at(new)
+        and all(getattr(old.metadata, name) == getattr(new.metadata, name) for name in kept)
+        and old.spec == new.spec
+    )
 
 
 def job_name(namespace: str, group: str) -> str:
@@ -72,25 +85,35 @@ def job_of(
     project: Project | None,
     workload: Workload | None,
     assumed: Assumed,
+    around: Around = NOTHING_AROUND,
 ) -> Job:
     """One job of the pods of a group. With its workload it keeps its age: a new pod does not send it to the end."""
     types = _node_types(pods, project)
+    wanted, volumes = [wanted_by(pod) for pod in pods], [around.volumes(pod) for pod in pods]
+    rules = common(wanted)
     oldest = min(pod.metadata.created or 0 for pod in pods)
     spec = None if workload is None else workload.spec
     starts = [pod.status.start_time for pod in pods if pod.status.start_time is not None]
     return Job(
         name=job_name(*key),
-        queue=labels.project_of(namespace.metadata.labels) if namespace else "",
-        tasks=tuple(_task(pod, assumed, types) for pod in pods),
+        queue=project_of(pods, namespace.metadata.labels if namespace else {}),
+        tasks=tuple(
+            _task(pod, assumed, types, (*own.node, *places.node))
+            for pod, own, places in zip(pods, wanted, volumes, strict=True)
+        ),
         created=oldest if workload is None else workload.metadata.created or oldest,
         priority=max(priority_of(pod) for pod in pods),
         preemptible=all(is_preemptible(pod) for pod in pods),
-        pools=_pools(workload, project),
-        min_available=_together(pods),
+        pools=_pools(pods, workload, project),
+        min_available=minimum_of(pods, around.minimum(*key)),
         started=min(starts, default=None),
         saved=_saved(pods),
         stops=stops_of(workload.status) if workload is not None else (),
         preemption_delay=(spec.preemption_delay or 0) if spec is not None else 0,
+        labels=shown_labels(pods, around.watched),
+        near=rules.near,
+        apart=rules.apart,
+        hindrance=rules.hindrance or next((one.hindrance for one in volumes if one.hindrance), ""),
     )
 
 
@@ -100,15 +123,11 @@ def _saved(pods: list[Pod]) -> float | None:
     return min((one for one in saved if one is not None), default=None) if None not in saved else None
 
 
-def _together(pods: list[Pod]) -> int | None:
-    """How many of a group start together, as its pods say; what is no number is as if nothing was said."""
-    said = [pod.metadata.annotations.get(labels.MIN_AVAILABLE, "") for pod in pods]
-    return max((int(text) for text in said if text.isdecimal()), default=None)
-
-
-def _pools(workload: Workload | None, project: Project | None) -> tuple[str, ...]:
+def _pools(pods: list[Pod], workload: Workload | None, project: Project | None) -> tuple[str, ...]:
     if workload is not None and workload.spec.node_pools:
         return tuple(workload.spec.node_pools)
+    if workload is None and (named := pools_of(pods)):
+        return named
     return tuple(project.spec.default_pools) if project is not None else ()
 
 
@@ -120,7 +139,7 @@ def _node_types(pods: list[Pod], project: Project | None) -> tuple[str, ...]:
     return tuple(types.training if all(is_preemptible(pod) for pod in pods) else types.interactive)
 
 
-def _task(pod: Pod, assumed: Assumed, types: tuple[str, ...]) -> Task:
+def _task(pod: Pod, assumed: Assumed, types: tuple[str, ...], affinity: tuple[Alternatives, ...]) -> Task:
     node, shares = _place(pod, assumed)
     request = _request(pod)
     state = TaskState.PENDING
@@ -141,6 +160,7 @@ def _task(pod: Pod, assumed: Assumed, types: tuple[str, ...]) -> Task:
         shares=shares,
         selector=pod.spec.node_selector,
         node_types=types,
+        affinity=affinity,
         tolerations=tuple(
             Toleration(one.key, None if one.operator == "Exists" else one.value, one.effect)
             for one in pod.spec.tolerations
@@ -163,6 +183,8 @@ def _place(pod: Pod, assumed: Assumed) -> tuple[str, tuple[Share, ...]]:
             held = shares_of(pod)
         except Invalid:
             held = ()
+        if not held:  # placed by others, who do not say which: see control.places
+            return assumed.get(pod.metadata.uid, (pod.spec.node_name, ()))
         return pod.spec.node_name, tuple(Share(one.index, one.milli, one.memory_mib) for one in held)
     return assumed.get(pod.metadata.uid, ("", ()))
 

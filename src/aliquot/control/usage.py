@@ -1,6 +1,6 @@
 """What projects, departments and node pools hold and ask for, in their status; and what was held over time.
 
-    pod -> namespace -> project -> department
+    pod -> who pays in its namespace -> project -> department
     pod -> node -> node pool
 
 A change of a pod is added to the sums above it, and only those are looked at: what nothing happens to costs nothing,
@@ -18,8 +18,10 @@ from dataclasses import replace
 from operator import add
 from typing import NamedTuple
 
+from aliquot.control.grouping import is_foreign, payer
 from aliquot.control.history import extended
 from aliquot.control.loop import Loop
+from aliquot.control.places import is_reservation
 from aliquot.control.pods import request_of
 from aliquot.control.snapshot import node_of
 from aliquot.core import Request
@@ -35,6 +37,7 @@ _FINISHED = ("Succeeded", "Failed")
 _PATIENCE_SECONDS = 0.05
 
 Place = tuple[str, str, str]  # kind, namespace, name
+Bill = tuple[bool, str]  # whether another scheduler placed the pods, and the project that they name
 
 
 class Use(NamedTuple):
@@ -112,6 +115,8 @@ class Books:
         self._machines = Sums(changed)
         self._sizes: dict[str, dict[int, int]] = {}  # node -> GPU -> MiB
         self._by_memory: dict[Key, Pod] = {}  # those whose part of a GPU depends on the size of the GPU
+        self._owners: dict[str, str] = {}  # namespace -> project
+        self._bills: dict[str, dict[Bill, Place]] = {}  # of each namespace: its pods by what says who pays for them
 
     def of_project(self, name: str) -> Use:
         return self._sums.total(("project", "", name))
@@ -124,7 +129,7 @@ class Books:
 
     def pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
         self._by_memory.pop(key, None)
-        if new is None:
+        if new is None or is_reservation(new):  # those who share its GPU say what they hold
             self._sums.drop(("pod", *key))
             self._machines.drop(("pod", *key))
             return
@@ -132,13 +137,27 @@ class Books:
         if request.memory_mib:
             self._by_memory[key] = new
         use = self._use(new, request)
-        self._sums.put(("pod", *key), use, ("namespace", "", key[0]))
+        self._sums.put(("pod", *key), use, self._bill(new))
         node = new.spec.node_name
         self._machines.put(("pod", *key), Use(*use[:3]), ("node", "", node) if node else None)
 
+    def _bill(self, pod: Pod) -> Place:
+        """Where a pod is added up: with those of its namespace for which the same one pays."""
+        namespace, bill = pod.metadata.namespace, (is_foreign(pod), project_of(pod.metadata.labels))
+        bills = self._bills.setdefault(namespace, {})
+        if bill not in bills:
+            bills[bill] = ("bill", f"{namespace}/{bill[0]}", bill[1])
+            self._send(namespace, bill)
+        return bills[bill]
+
+    def _send(self, namespace: str, bill: Bill) -> None:
+        project = payer(*bill, self._owners.get(namespace, ""))
+        self._sums.put(self._bills[namespace][bill], _NOTHING, ("project", "", project) if project else None)
+
     def namespace_changed(self, key: Key, old: Namespace | None, new: Namespace | None) -> None:
-        project = project_of(new.metadata.labels) if new else ""
-        self._sums.put(("namespace", "", key[1]), _NOTHING, ("project", "", project) if project else None)
+        self._owners[key[1]] = project_of(new.metadata.labels) if new else ""
+        for bill in self._bills.get(key[1], {}):
+            self._send(key[1], bill)
 
     def project_changed(self, key: Key, old: Project | None, new: Project | None) -> None:
         place = ("project", "", key[1])

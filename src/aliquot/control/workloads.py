@@ -20,8 +20,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from aliquot.control.loop import Loop
-from aliquot.control.notices import beyond_limit, with_saved
+from aliquot.control.notices import beyond_limit, disruption_of, interrupted, with_saved
 from aliquot.control.pods import pod_name, pod_of, request_of
+from aliquot.control.policies import Farewell
 from aliquot.control.snapshot import only_saved
 from aliquot.errors import Exists, NotFound
 from aliquot.labels import WORKLOAD, project_of
@@ -35,6 +36,8 @@ _FIRST_RETRY, _LAST_RETRY = 1.0, 60.0  # seconds before a failed pod is tried ag
 _ENDED = ("Failed", "Completed")
 _WAITING = ("Pending", "Initializing")
 REFUSED = "UnexpectedAdmissionError"  # somebody was faster: the node had given its devices away
+# What else a kubelet says to a pod that it does not take, or takes no longer: nothing that its job has done.
+_REFUSALS = (REFUSED, "NodeAffinity", "NodeShutdown", "Evicted", "Preempting", "NodeLost")
 _HOPELESS = ("ContainerCannotRun", "ErrImagePull", "FailedMount", "CreateContainerConfigError")
 
 
@@ -112,7 +115,7 @@ def _after_failure(workload: Workload, status: WorkloadStatus, pod: Pod, now: fl
     why = pod.status.message or f"exit status {_exit_code(pod)}"
     if pod.status.reason.startswith(("GPU", "MPS")):  # words that the documentation explains
         why = f"{pod.status.reason}: {why}"
-    if pod.status.reason == REFUSED:
+    if pod.status.reason in _REFUSALS or pod.status.reason.startswith("OutOf"):
         pods = PodCounts(desired=1, pending=1, failed=status.pods.failed)
         back = _moved(replace(status, nodes=()), "Pending", now, pods=pods, reason=REFUSED, message=why)
         return Decision(back, delete=True, refused=True)
@@ -281,7 +284,9 @@ class Workloads:
         pod = await self._pod(namespace, pod_name(name))
         workload = seen
         for one in (left, pod):
-            if one is not None:
+            if one is not None and _belongs(one, workload):
+                if (notice := disruption_of(one)) is not None:
+                    workload = replace(workload, status=interrupted(workload, notice, one, Farewell()))
                 workload = replace(workload, status=with_saved(workload.status, one))
         place = self._namespaces.get(namespace)
         project = project_of(place.metadata.labels) if place else ""

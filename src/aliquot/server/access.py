@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from aliquot.auth import tokens
-from aliquot.auth.roles import VIEW, Grant, Place, allowed, everywhere
+from aliquot.auth.roles import ENTITY_OF_KIND, REPORT, VIEW, Grant, Place, allowed, everywhere
 from aliquot.auth.tokens import Secret
 from aliquot.errors import Denied, Invalid, NotFound, Unauthenticated
 from aliquot.labels import DEFAULT_DEPARTMENT, SYSTEM_NAMESPACE, project_of
@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 # In the system namespace these hold for every project, so everybody who may see them anywhere sees them there.
 _FOR_EVERYONE = ("Template", "Policy")
+_RUNNING = ("workloads", "data-sources")
 _HOW_TO_SEND = (
     "send `Authorization: Bearer <token>`; `aliquot up` writes the administrator's to <data folder>/admin.token"
 )
@@ -118,15 +119,22 @@ class Access:
 
     # --- may they
 
-    def require(self, caller: Caller, action: str, kind: AnyKind, namespace: str = "", name: str = "") -> None:
-        if not self.may(caller, action, kind, namespace, name):
+    def require(
+        self, caller: Caller, action: str, kind: AnyKind, namespace: str = "", name: str = "", *, inside: bool = False
+    ) -> None:
+        if not self.may(caller, action, kind, namespace, name, inside=inside):
             where = f" in namespace {namespace!r}" if namespace else ""
             raise Denied(
                 f"{caller.subject!r} may not {action} {kind.plural}{where}",
                 hint="ask an administrator for an access rule",
             )
 
-    def may(self, caller: Caller, action: str, kind: AnyKind, namespace: str = "", name: str = "") -> bool:
+    def may(
+        self, caller: Caller, action: str, kind: AnyKind, namespace: str = "", name: str = "", *, inside: bool = False
+    ) -> bool:
+        """`inside`: it is about what goes on in the object, such as a log."""
+        if (inside or action != VIEW) and self._runs_in_nobodys(kind, namespace):
+            action = REPORT
         # Whose a namespace is decides who sees into it, so giving one away is not its owner's to do.
         place = Place() if kind.name == "Namespace" and action != VIEW else self._place(kind, namespace, name)
         return allowed(caller.grants, action, kind.name, place) or (
@@ -141,6 +149,14 @@ class Access:
         if not allowed(caller.grants, "create", kind.name, Place(department=department)):
             raise Denied(
                 f"{caller.subject!r} may not put {kind.plural} into department {department!r}",
+                hint="ask an administrator for an access rule",
+            )
+
+    def require_in_project(self, caller: Caller, action: str, kind: AnyKind, project: str) -> None:
+        """For what concerns a project and is no object in it. Of a project that does not exist nobody learns more."""
+        if not allowed(caller.grants, action, kind.name, self._of_project(project)):
+            raise Denied(
+                f"{caller.subject!r} may not {action} {kind.plural} for project {project!r}",
                 hint="ask an administrator for an access rule",
             )
 
@@ -171,6 +187,12 @@ class Access:
             case _:
                 # Without a namespace it belongs to the cluster, whatever it is called.
                 return self._of_project(self._project_of(namespace)) if namespace else Place()
+
+    def _runs_in_nobodys(self, kind: AnyKind, namespace: str) -> bool:
+        """Whether it is of those that run, in a namespace of no project: that of the cluster itself, or of another
+        program. We could reach it, with rights that our callers do not have."""
+        known = self._namespaces.get(namespace) if namespace else None
+        return known is not None and ENTITY_OF_KIND[kind.name] in _RUNNING and not project_of(known.metadata.labels)
 
     def _of_project(self, project: str) -> Place:
         if not project:

@@ -21,9 +21,10 @@ from aliquot.errors import NotFound, PlatformError, Unavailable
 from aliquot.server.access import Access
 from aliquot.server.answers import error_response, json_response
 from aliquot.server.explanations import Explanations
+from aliquot.server.kubeconfigs import Issuer, KubeconfigRoutes
 from aliquot.server.objects import PREFIX, Objects
 from aliquot.server.presets import Presets
-from aliquot.server.streams import StreamRoutes
+from aliquot.server.streams import BrokenOff, StreamRoutes
 from aliquot.store.base import Body
 from aliquot.store.informer import Informers
 from aliquot.store.typed import Store
@@ -46,12 +47,14 @@ class Service:
         streams: Streams | None = None,
         facts: Json | None = None,
         last: LastDecision | None = None,
+        kubeconfigs: Issuer | None = None,
     ) -> None:
         self.body = body
         self.flavour = flavour
         self.streams = streams
         self.facts = facts or {}  # what `aliquot status` shows beside the objects
         self.last = last  # of the scheduler in this process, where there is one
+        self.kubeconfigs = kubeconfigs  # where there is a Kubernetes to give access to
         self.informers = informers or Informers(body)
         self.access = Access(body, self.informers)
         self.presets = Presets(body, self.informers)
@@ -66,16 +69,32 @@ class Service:
 def application(service: Service) -> ASGIApp:
     """The ASGI application. The caller runs `service.informers`."""
     routes: list[BaseRoute] = [
-        Route("/healthz", _healthz),
-        Route("/livez", _healthz),
-        Route("/readyz", _Readiness(service), methods=["GET"]),
-        Route("/metrics", _Figures(service), methods=["GET"]),
+        *_probes(service),
         Route("/openapi.json", _openapi),
         Route(f"{PREFIX}/whoami", _Whoami(service), methods=["GET"]),
         *StreamRoutes(Store(service.body), service.access, service.streams, service.stopping).routes(),
         *Explanations(Store(service.body), service.access, service.last).routes(),
+        *KubeconfigRoutes(service.access, service.kubeconfigs).routes(),
         *Objects(service.body, service.access, service.presets, service.stopping).routes(),
     ]
+    return _wrapped(service, routes)
+
+
+def probes(service: Service) -> ASGIApp:
+    """Only what tells whether the process is well: for one that decides and answers nobody."""
+    return _wrapped(service, _probes(service))
+
+
+def _probes(service: Service) -> list[BaseRoute]:
+    return [
+        Route("/healthz", _healthz),
+        Route("/livez", _healthz),
+        Route("/readyz", _Readiness(service), methods=["GET"]),
+        Route("/metrics", _Figures(service), methods=["GET"]),
+    ]
+
+
+def _wrapped(service: Service, routes: list[BaseRoute]) -> ASGIApp:
     handlers = {HTTPException: _http_error, PlatformError: _refusal, Exception: _failure}
     app = Starlette(routes=routes, exception_handlers=handlers)
     return _Envelope(app, service.metrics)
@@ -104,6 +123,8 @@ class _Envelope:
         self._metrics.watching(int(watching))
         try:
             await self._app(scope, receive, count)
+        except BrokenOff as exc:
+            log.warning("answer broken off", path=scope["path"], error=str(exc))
         except Exception:  # the outermost loop: the answer was sent by _failure, the reason is for us
             log.exception("request failed", method=scope["method"], path=scope["path"])
         finally:

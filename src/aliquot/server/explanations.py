@@ -65,7 +65,7 @@ class Explanations:
         if self._explainer is None:
             raise NotFound(  # it will not come by waiting
                 "no scheduler runs in this process",
-                hint="start the platform without --api-only; on Kubernetes nothing is scheduled by it yet",
+                hint="start the platform without --api-only, or with `scheduler` among its --parts",
             )
         return self._explainer
 

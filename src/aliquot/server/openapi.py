@@ -6,6 +6,7 @@ from typing import Any
 
 from aliquot import __version__
 from aliquot.server.explanations import EXPLANATION, SCENARIO
+from aliquot.server.kubeconfigs import KUBECONFIG
 from aliquot.server.objects import PREFIX
 from aliquot.types import KINDS, Kind
 from aliquot.types.base import Json
@@ -41,6 +42,7 @@ def document() -> Json:
         "get": _operation("whoami", "Who you are and what you were granted", {"type": "object"})
     }
     paths[EXPLANATION] = {"get": _explanation()}
+    paths[KUBECONFIG] = {"post": _kubeconfig()}
     whole = "What the scheduler looked at last, as a scenario for `aliquot simulate`"
     paths[SCENARIO] = {"get": _operation("scenario", whole, {"type": "object"})}
     return {
@@ -112,6 +114,27 @@ def _explanation() -> Json:
     what_if = {"name": "whatIf", "in": "query", "schema": {"type": "boolean"}, "description": told}
     operation = _operation("explainWorkload", "How a workload stands and why, by the scheduler's last plan", answer)
     return {**operation, "parameters": [_in_path("namespace"), _in_path("name"), what_if]}
+
+
+def _kubeconfig() -> Json:
+    text = {"type": "string"}
+    asked = {
+        "type": "object",
+        "properties": {
+            "user": {**text, "description": "Whose rights it has."},
+            "duration": {**text, "description": "How long it works, such as 24h, which is the default."},
+        },
+        "required": ["user"],
+    }
+    fields = dict.fromkeys(("user", "project", "namespace", "expires"), text)
+    answer = {
+        "type": "object",
+        "properties": {**fields, "kubeconfig": {"type": "object", "description": "With its token, shown this once."}},
+        "required": ["user", "project", "namespace", "expires", "kubeconfig"],
+    }
+    told = "A kubeconfig with which a user reaches the project's namespace, on Kubernetes"
+    operation = _operation("createProjectKubeconfig", told, answer, code="201", body=asked)
+    return {**operation, "parameters": [_in_path("name")]}
 
 
 def _one(kind: Kind[Any], place: list[Json], part: str) -> Json:

@@ -7,6 +7,7 @@ causes with their fields. A proxy on the way answers with whatever it likes; the
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from aliquot.errors import (
@@ -62,8 +63,8 @@ class Busy(Unavailable):
 
     sent = False
 
-    def __init__(self, message: str, *, pause: float = 0.0) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, pause: float = 0.0, faults: Sequence[Fault] = ()) -> None:
+        super().__init__(message, faults=faults)
         self.pause = pause
 
 
@@ -76,7 +77,7 @@ def error_from(status: int, said: Json, *, retry_after: str = "") -> PlatformErr
     """The same for a `Status` that has been read already, as a watch brings it."""
     message = one_line(said.get("message")) or f"the server answered {status} without a reason"
     if status == 429:
-        return Busy(message, pause=float(retry_after) if retry_after.isdigit() else 0.0)
+        return Busy(message, pause=float(retry_after) if retry_after.isdigit() else 0.0, faults=_faults(said))
     hint = KIND_HINT if status == 404 and message == NO_SUCH_PATH else _hint(said)
     return _class_of(status, str(said.get("reason") or ""), message)(message, faults=_faults(said), hint=hint)
 

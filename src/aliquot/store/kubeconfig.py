@@ -117,8 +117,9 @@ def in_cluster(folder: Path = ACCOUNT, env: Mapping[str, str] = os.environ) -> E
         raise Invalid(f"not in a pod with a service account: no {'server in the environment' if not host else folder}")
     if ":" in host:
         host = f"[{host}]"
-    trust = _trust(_file(folder / "ca.crt", "the service account's ca.crt"), "ca.crt", folder)
-    return Endpoint(f"https://{host}:{port}", token=FileToken(folder / "token"), trust=trust)
+    authority = _file(folder / "ca.crt", "the service account's ca.crt")
+    trust = _trust(authority, "ca.crt", folder)
+    return Endpoint(f"https://{host}:{port}", token=FileToken(folder / "token"), trust=trust, authority=authority)
 
 
 def _config(file: Path) -> Json:
@@ -158,12 +159,14 @@ def _endpoint(cluster: Section, user: Section) -> Endpoint:
     url = cluster.text("server")
     if not url.startswith(("https://", "http://")):
         raise cluster.fault("server", "must be an address such as https://host:6443")
-    trust = _cluster_trust(cluster) if url.startswith("https://") else None
+    authority = _authority(cluster)
+    trust = _cluster_trust(cluster, authority) if url.startswith("https://") else None
     _use_client_certificate(user, trust)
     token, refused = _identity(cluster, user, trust)
     headers = _impersonated(user)
+    name, proxy = cluster.text("tls-server-name"), cluster.text("proxy-url")
     try:
-        return Endpoint(url, token, refused, trust, cluster.text("tls-server-name"), cluster.text("proxy-url"), headers)
+        return Endpoint(url, token, refused, trust, name, proxy, headers, authority)
     except Invalid as exc:
         raise cluster.fault("server", f"is wrong: {exc.message}") from exc
 
@@ -194,16 +197,25 @@ def _impersonated(user: Section) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, value in headers if value)
 
 
-def _cluster_trust(cluster: Section) -> ssl.SSLContext:
+def _authority(cluster: Section) -> str:
+    """The certificates that sign the server's, as PEM; empty where the system's are to be used, or none."""
+    if cluster.flag("insecure-skip-tls-verify"):
+        return ""
+    if cluster.text("certificate-authority-data"):
+        return cluster.embedded("certificate-authority-data")
+    if cluster.text("certificate-authority"):
+        return _file(cluster.path("certificate-authority"), f"{cluster.place}: certificate-authority")
+    return ""
+
+
+def _cluster_trust(cluster: Section, authority: str) -> ssl.SSLContext:
     if cluster.flag("insecure-skip-tls-verify"):
         trust = ssl.create_default_context()
         trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
         return trust
-    if cluster.text("certificate-authority-data"):
-        return _trust(cluster.embedded("certificate-authority-data"), "certificate-authority-data", cluster)
-    if cluster.text("certificate-authority"):
-        path = cluster.path("certificate-authority")
-        return _trust(_file(path, f"{cluster.place}: certificate-authority"), "certificate-authority", cluster)
+    if authority:
+        field = "certificate-authority-data" if cluster.text("certificate-authority-data") else "certificate-authority"
+        return _trust(authority, field, cluster)
     return ssl.create_default_context()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -18,8 +18,9 @@ from aliquot.errors import Conflict, Denied, Exists, Expired, Invalid, NotFound,
 from aliquot.labels import INSTALLED_BY
 from aliquot.store import rules
 from aliquot.store.base import AnyKind, Change, Document
+from aliquot.store.connections import Socket, Stream
 from aliquot.store.rest import PAGE, RestBody
-from aliquot.store.transport import Endpoint, Patience, Query
+from aliquot.store.transport import APPLY_PATCH, Endpoint, Patience, Query
 from aliquot.types.base import Json
 from aliquot.types.kinds import Kind
 
@@ -28,6 +29,7 @@ IDLE_SECONDS = 60.0  # the API server keeps an unused connection for 90
 ACCOUNT_SECONDS = 10.0
 ESTABLISH_SECONDS = 30.0
 GLANCE_SECONDS = 0.1
+FIELD_MANAGER = "aliquot"  # as which the cluster remembers what we applied
 
 DEFINITION: Kind[dict[str, Any]] = Kind(
     name="CustomResourceDefinition", type=dict, plural="customresourcedefinitions", group="apiextensions.k8s.io"
@@ -35,12 +37,13 @@ DEFINITION: Kind[dict[str, Any]] = Kind(
 
 
 def path_of(kind: AnyKind) -> str:
-    return f"/apis/{kind.group}/v1" if kind.group else "/api/v1"
+    return f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
 
 
 class KubernetesBody(RestBody):
     def __init__(self, endpoint: Endpoint, *, patience: Patience | None = None, page: int = PAGE) -> None:
         super().__init__(endpoint, path_of, patience=patience or Patience(idle=IDLE_SECONDS), page=page)
+        self.endpoint = endpoint
 
     async def create(self, kind: AnyKind, document: Document) -> Document:
         until = time.monotonic() + ACCOUNT_SECONDS
@@ -70,6 +73,27 @@ class KubernetesBody(RestBody):
             return await self._bind(name, namespace, patch, version)
         return await super().patch(kind, name, namespace, patch, version=version, status=status)
 
+    async def request_token(self, account: str, namespace: str, seconds: int) -> Json:
+        """A token of a service account, as `{"token", "expirationTimestamp"}`. The server may give less time."""
+        path = f"{self._one(_ACCOUNT, account, namespace)}/token"
+        asked = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": seconds},
+        }
+        status: Json = (await self._transport.write("POST", path, asked)).get("status") or {}
+        return status
+
+    async def look(self, pod: str, namespace: str, part: str, query: Query) -> Stream:
+        """A part of a pod that is read as a stream, such as its `log`."""
+        return await self._transport.stream(f"{self._one(_POD, pod, namespace)}/{part}", query)
+
+    async def enter(
+        self, pod: str, namespace: str, part: str, query: Sequence[tuple[str, str]], protocol: str
+    ) -> Socket:
+        """A part of a pod that is talked to, such as `exec`."""
+        return await self._transport.socket(f"{self._one(_POD, pod, namespace)}/{part}", query, protocol)
+
     async def _follow(self, path: str, query: Query, version: str) -> AsyncGenerator[Change, None]:
         if not version.isdigit():
             # The API server would answer 500, or for an empty one begin somewhere.
@@ -96,25 +120,72 @@ class KubernetesBody(RestBody):
         """One write that gives a pod its node and annotations; `Conflict` when it has a node or has changed."""
         metadata = patch.get("metadata") or {}
         rules.check_binding(patch)
-        conditions = {"uid": metadata.get("uid"), "resourceVersion": version or metadata.get("resourceVersion")}
+        await self.bind(
+            name,
+            namespace,
+            patch["spec"]["nodeName"],
+            metadata.get("annotations") or {},
+            uid=metadata.get("uid") or "",
+            version=version or metadata.get("resourceVersion") or "",
+        )
+        # The answer to a binding is only "done"; the caller wants to know the pod's new version.
+        return await self.get(_POD, name, namespace)
+
+    # --- what only Kubernetes can
+
+    async def bind(
+        self, name: str, namespace: str, node: str, annotations: Json, *, uid: str = "", version: str = ""
+    ) -> None:
+        """The same in one request, for those who do not need the pod's new version."""
+        conditions = {"uid": uid, "resourceVersion": version}
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
             "metadata": {
                 "name": name,
                 "namespace": namespace,
-                "annotations": metadata.get("annotations") or {},
+                "annotations": annotations,
                 **{key: value for key, value in conditions.items() if value},
             },
-            "target": {"apiVersion": "v1", "kind": "Node", "name": patch["spec"]["nodeName"]},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        path = self._one(_POD, name, namespace)
-        await self._transport.write("POST", f"{path}/binding", binding)
-        # The answer to a binding is only "done"; the caller wants to know the pod's new version.
-        return await self.get(_POD, name, namespace)
+        await self._transport.write("POST", f"{self._one(_POD, name, namespace)}/binding", binding)
+
+    async def evict(
+        self, name: str, namespace: str, *, uid: str = "", grace_seconds: int | None = None, dry_run: bool = False
+    ) -> None:
+        """Delete a pod if its disruption budget lets us; `Unavailable` when not now. Dry: only ask."""
+        options: Json = {}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        if dry_run:
+            options["dryRun"] = ["All"]
+        place = {"name": name, "namespace": namespace}
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": place, "deleteOptions": options}
+        await self._transport.write("POST", f"{self._one(_POD, name, namespace)}/eviction", eviction, patient=False)
+
+    async def apply(self, kind: AnyKind, wanted: Json) -> Document:
+        """Make an object say what is wanted, whether it is there or not; what others wrote beside that stays."""
+        metadata = wanted["metadata"]
+        path = self._one(kind, metadata["name"], metadata.get("namespace") or "")
+        said = {**wanted, "apiVersion": kind.api_version, "kind": kind.name}
+        query = f"?fieldManager={FIELD_MANAGER}&force=true"
+        return Document(await self._transport.write("PATCH", path + query, said, APPLY_PATCH))
+
+    async def log(self, name: str, namespace: str, *, most: int = 65536) -> list[str]:
+        """The first lines that a pod has written, at most so many bytes."""
+        path = f"{self._one(_POD, name, namespace)}/log"
+        async with aclosing(self._transport.lines(path, {"limitBytes": str(most)})) as lines:
+            return [line.decode(errors="replace") async for line in lines]
 
 
 _POD: Kind[dict[str, Any]] = Kind(name="Pod", type=dict, plural="pods", group="", namespaced=True, graceful=True)
+
+_ACCOUNT: Kind[dict[str, Any]] = Kind(
+    name="ServiceAccount", type=dict, plural="serviceaccounts", group="", namespaced=True
+)
 
 
 async def install(body: KubernetesBody, definitions: Iterable[Json] | None = None) -> None:

@@ -1,7 +1,7 @@
 """Requests to an HTTP API in the shape of Kubernetes': connections, tokens, timeouts, and what is tried again.
 
-The only module that knows the HTTP library. What that library raises is translated in one place (`foreign`), answers
-that are no success in another (answers.py), so every error that leaves here is one of ours.
+Only this module and connections.py know the HTTP library. What it raises is translated there, answers that are no
+success in answers.py, so every error that leaves here is one of ours.
 
 Two rules say what is tried again:
 
@@ -17,17 +17,18 @@ import json
 import random
 import ssl
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
 
-from aliquot.errors import Invalid, PlatformError, TooLarge, Unauthenticated, Unavailable
+from aliquot.errors import Invalid, TooLarge, Unauthenticated, Unavailable
+from aliquot.store import fence
 from aliquot.store.answers import Busy, error_of, one_line
 from aliquot.store.base import MAX_DOCUMENT
+from aliquot.store.connections import Connector, Socket, Stream, Translated, cut
 from aliquot.types.base import Json
 
 Answer = TypeVar("Answer")
@@ -38,27 +39,13 @@ CONNECT_SECONDS = 5.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between tries: the upper ends of the random range
 # Kubernetes sends a bookmark every minute. Two and a half of them missing: nobody is there any more.
 SILENCE_SECONDS = 150.0
+HEARTBEAT_SECONDS = 30.0  # a websocket whose other end is silently gone is noticed after this long
+LARGEST_MESSAGE = 16 << 20  # of a websocket, in bytes; what terminals and ports send comes in far smaller ones
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
 
 RANDOM = random.SystemRandom()
-
-# All that the HTTP library and the sockets below it may raise; a test holds this against the library's own list.
-FOREIGN = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
-# Of those, the ones raised before a byte of the request left.
-NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
-# Trying again changes neither a certificate nor an address.
-HOPELESS = (aiohttp.ClientConnectorCertificateError, aiohttp.ServerFingerprintMismatch, aiohttp.InvalidURL)
-
-
-def foreign(exc: BaseException, url: str) -> Unavailable:
-    """What another library's exception means to us."""
-    silent = isinstance(exc, TimeoutError) and not str(exc)
-    told = "no answer in time" if silent else one_line(exc) or type(exc).__name__
-    fault = Unavailable(f"cannot reach {url}: {told}")
-    fault.sent = not isinstance(exc, NOT_SENT)
-    fault.retry = not isinstance(exc, HOPELESS)
-    return fault
 
 
 async def no_token() -> str:
@@ -84,6 +71,8 @@ class Endpoint:
     server_name: str = ""
     proxy: str = field(default="", repr=False)
     headers: tuple[tuple[str, str], ...] = ()
+    # The certificates that `trust` was made from, as PEM, to tell others whom to trust; empty: those of the system.
+    authority: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -123,13 +112,16 @@ class Transport:
     async def read(self, path: str, query: Query | None = None) -> Json:
         return parsed(await self._patiently(lambda: self._once("GET", path, query), reads=True))
 
-    async def write(self, method: str, path: str, data: Json, form: str = JSON) -> Json:
+    async def write(self, method: str, path: str, data: Json, form: str = JSON, *, patient: bool = True) -> Json:
+        """`patient` False: tried once, for requests whose "not now" is an answer."""
         try:
             raw = json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
         except (TypeError, ValueError, RecursionError) as exc:
             raise Invalid(f"this cannot be written as JSON: {one_line(exc)}") from exc
         if len(raw) > MAX_DOCUMENT:
             raise TooLarge(f"the object has {len(raw)} bytes; at most {MAX_DOCUMENT} fit")
+        if not patient:
+            return parsed(await self._once(method, path, None, raw, form))
         return parsed(await self._patiently(lambda: self._once(method, path, None, raw, form), reads=False))
 
     async def probe(self, path: str) -> None:
@@ -141,7 +133,7 @@ class Transport:
 
         Silence ends the stream too: whether the server lives shows at once when the caller asks again.
         """
-        stream = await self._patiently(lambda: self._open(path, query), reads=True)
+        stream = await self._patiently(lambda: self._open(path, query, self._quiet), reads=True)
         pieces: list[bytes] = []
         try:
             while chunk := await self._chunk(stream):
@@ -152,10 +144,24 @@ class Transport:
                 if rest:
                     pieces.append(rest)
         finally:
-            # Cut, not closed: an orderly end of TLS waits for the server, which may be the one that is gone.
-            if stream.connection is not None and stream.connection.transport is not None:
-                stream.connection.transport.abort()
-            stream.close()
+            cut(stream)
+
+    async def stream(self, path: str, query: Query) -> Stream:
+        """An answer that is read as it comes, and may be silent for days. Tried once: its reader knows its place."""
+        silent = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
+        return Stream(await self._open(path, query, silent), self.url)
+
+    async def socket(self, path: str, query: Sequence[tuple[str, str]], protocol: str) -> Socket:
+        """A websocket that speaks a protocol; the error that the server tells of otherwise. Tried once."""
+        token = await self._token()
+        try:
+            return await self._connect(path, query, protocol, token)
+        except Unauthenticated:
+            self._endpoint.refused(token)
+            fresh = await self._token()
+            if fresh == token:
+                raise
+            return await self._connect(path, query, protocol, fresh)
 
     async def close(self) -> None:
         self._closed = True
@@ -183,20 +189,38 @@ class Transport:
         self, method: str, path: str, query: Query | None = None, raw: bytes | None = None, form: str = JSON
     ) -> bytes:
         """The payload of one answer that was a success."""
-        async with self._room, _Translated(self.url):
+        async with self._room, Translated(self.url):
+            if raw is not None:
+                fence.check()  # after the wait for room, which may be long
             return await _success(await self._send(method, path, query, raw, form, self._timeout))
 
-    async def _open(self, path: str, query: Query) -> aiohttp.ClientResponse:
-        async with _Translated(self.url), asyncio.timeout(self._patience.answer):
-            answer = await self._send("GET", path, query, None, JSON, self._quiet)
+    async def _open(self, path: str, query: Query, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        async with Translated(self.url), asyncio.timeout(self._patience.answer):
+            answer = await self._send("GET", path, query, None, JSON, timeout)
             if answer.status != 200:
                 await _success(answer)
                 raise Unavailable(f"{self.url} answered {answer.status} instead of a stream")
             return answer
 
+    async def _connect(self, path: str, query: Sequence[tuple[str, str]], protocol: str, token: str) -> Socket:
+        async with Translated(self.url), asyncio.timeout(self._patience.answer):
+            opened = await self._client().ws_connect(
+                self.url + path,
+                params=list(query),
+                protocols=(protocol,),
+                headers=_bearer(token),
+                heartbeat=HEARTBEAT_SECONDS,
+                max_msg_size=LARGEST_MESSAGE,
+                server_hostname=self._endpoint.server_name or None,
+            )
+        if opened.protocol != protocol:
+            await opened.close()
+            raise Unavailable(f"{self.url} does not speak {protocol}")
+        return Socket(opened, self.url)
+
     async def _chunk(self, stream: aiohttp.ClientResponse) -> bytes:
         """What came next; empty at the end."""
-        async with _Translated(self.url):
+        async with Translated(self.url):
             try:
                 return await stream.content.readany()
             except aiohttp.SocketTimeoutError:
@@ -227,16 +251,15 @@ class Transport:
         token: str,
     ) -> aiohttp.ClientResponse:
         headers = {"Content-Type": form} if raw is not None else {}
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
         return await self._client().request(
             method,
             self.url + path,
             params=query,
             data=raw,
-            headers=headers,
+            headers=headers | _bearer(token),
             timeout=timeout,
             allow_redirects=False,  # an API server sends none; a login page in between does
+            raise_for_status=False,
             server_hostname=self._endpoint.server_name or None,
         )
 
@@ -252,10 +275,11 @@ class Transport:
         if self._session is None:
             trust = True if self._endpoint.trust is None else self._endpoint.trust
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, ssl=trust, keepalive_timeout=self._patience.idle),
+                connector=Connector(limit=0, ssl=trust, keepalive_timeout=self._patience.idle),
                 headers=self._endpoint.headers,
                 proxy=self._endpoint.proxy or None,
                 cookie_jar=aiohttp.DummyCookieJar(),
+                raise_for_status=_check,  # for websockets; all else looks itself
             )
             # The library repeats PUT and DELETE by itself when a connection closes under them: a write that was done
             # would then look like a conflict. Nothing public turns that off.
@@ -263,22 +287,14 @@ class Transport:
         return self._session
 
 
-class _Translated:
-    """Turns what others raise inside the block into our own errors. A class, because every request passes here."""
+def _bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
-    __slots__ = ("_url",)
 
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    async def __aenter__(self) -> None:
-        return None
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(exc, FOREIGN) and not isinstance(exc, PlatformError):
-            raise foreign(exc, self._url) from exc
+async def _check(answer: aiohttp.ClientResponse) -> None:
+    """Raise what the server says: a websocket that is refused would keep its words to itself."""
+    if answer.status >= 300:
+        await _success(answer)
 
 
 async def _success(answer: aiohttp.ClientResponse) -> bytes:

@@ -34,6 +34,7 @@ class Kind(Generic[T]):
     singular: str = ""  # what people type; the lower-case name unless given
     aliases: tuple[str, ...] = ()  # other words people type; the first is kubectl's short name
     group: str = GROUP  # "" = Kubernetes' own
+    version: str = "v1"
     namespaced: bool = False
     # True: spec and status are written apart, and neither write touches the other part.
     has_status: bool = True
@@ -54,7 +55,7 @@ class Kind(Generic[T]):
 
     @property
     def api_version(self) -> str:
-        return f"{self.group}/v1" if self.group else "v1"
+        return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def word(self) -> str:

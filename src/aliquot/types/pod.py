@@ -171,6 +171,8 @@ class PodSpec:
     """Who places it."""
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     """What holds it back."""
+    scheduling_group: Free | None = None
+    """The pod group it belongs to."""
     restart_policy: Word | None = None
     """Always, OnFailure or Never."""
     termination_grace_period_seconds: int | None = None

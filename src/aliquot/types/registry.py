@@ -105,7 +105,7 @@ KINDS = Kinds(
             Column("User", ".spec.user"),
             Column("GPUs", ".status.allocated.gpu", "number"),
             Column("Image", ".spec.image", wide=True),
-            Column("Node", ".status.nodes", wide=True),
+            Column("Node", ".status.nodes[0]", wide=True),
             _AGE,
         ),
         rules=(_AT_MOST_ONE_GPU_REQUEST, _SERVING, _DISTRIBUTED, _PARALLELISM),

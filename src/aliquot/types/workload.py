@@ -274,7 +274,7 @@ class Interruption:
     at: Time
     """When."""
     reason: Word = ""
-    """One word for programs, such as reclaimed, preempted, moved or node-lost."""
+    """One word for programs, such as reclaimed, preempted, moved, node-lost or disrupted."""
     by: str = ""
     """For whom, as project/workload."""
     lost_seconds: float = 0

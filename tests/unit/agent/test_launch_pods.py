@@ -54,10 +54,21 @@ def test_bad_limits() -> None:
         launched(pod("p", "true", limits={"memory": "lots"}))
 
 
-@pytest.mark.parametrize("source", [{"nfs": {"server": "s"}}, {"persistentVolumeClaim": {"claimName": "c"}}, {}])
-def test_volumes_that_need_more(source: dict[str, object]) -> None:
-    """A volume that cannot be had without a container engine is refused by name."""
-    with pytest.raises(CannotStart, match="'data'"):
+@pytest.mark.parametrize(
+    "source, named",
+    [
+        (
+            {"nfs": {"server": "s", "path": "/f"}},
+            "NFS folder /f cannot be mounted at /data: there is no Kubernetes here",
+        ),
+        ({"persistentVolumeClaim": {"claimName": "c"}}, "volume claim c cannot be mounted at /data"),
+        ({"secret": "?"}, "volume 'data'"),
+        ({}, "volume 'data'"),
+    ],
+)
+def test_volumes_that_need_more(source: dict[str, object], named: str) -> None:
+    """A volume that cannot be had without a cluster or a container engine is refused by name."""
+    with pytest.raises(CannotStart, match=named):
         launched(pod("p", "true", volumes=[{"name": "data", **source}], mounts={"data": "/data"}))
 
 

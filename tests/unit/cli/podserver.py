@@ -1,7 +1,7 @@
 """A small HTTP server for the client's tests: objects from a store, logs from a list, commands as real processes.
 
-It speaks the wire forms of the platform's own routes (`pods/NAME/log`, `pods/NAME/exec` in `v5.channel.k8s.io`), and
-can break connections, which the platform's own server does not do on demand.
+It speaks the wire forms of the platform's own routes (`pods/NAME/log`; `pods/NAME/exec` and `pods/NAME/portforward` in
+`v5.channel.k8s.io`), and can break connections, which the platform's own server does not do on demand.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import termios
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from aiohttp import WSMsgType, web
 
 from aliquot.errors import PlatformError
 from aliquot.store.base import Body
-from aliquot.streams import LOG_OFFSET
+from aliquot.streams import LOG_OFFSET, LOG_STAMPED
 from aliquot.types import KINDS
 
 TOKEN = "alq_test"
@@ -37,10 +38,12 @@ class PodServer:
         self.queries: list[dict[str, str]] = []
         # Answers to requests for a log, in turn: pieces, and None where the connection breaks.
         self.logs: list[list[bytes | None]] = []
-        # Written to the pod's status when the last but one of them is answered.
-        self.ends_as: dict[str, str] = {}
-        # Whether the server says where in the log its answer begins.
+        # Written to the pod's status when so many of them are left, this one included.
+        self.ends_as: dict[str, Any] = {}
+        self.ends_at = 2
+        # Whether the server says where in the log its answer begins, or that lines begin with their times.
         self.offsets = False
+        self.stamped = False
         self.refusal: PlatformError | None = None
         self.sizes: list[tuple[int, int]] = []
 
@@ -75,6 +78,7 @@ class PodServer:
         app = web.Application()
         app.router.add_get(ROOT + "/namespaces/{namespace}/pods/{name}/log", self._log)
         app.router.add_get(ROOT + "/namespaces/{namespace}/pods/{name}/exec", self._exec)
+        app.router.add_get(ROOT + "/namespaces/{namespace}/pods/{name}/portforward", self._port)
         app.router.add_get(ROOT + "/namespaces/{namespace}/{plural}", self._list)
         app.router.add_get(ROOT + "/namespaces/{namespace}/{plural}/{name}", self._get)
         app.router.add_get(ROOT + "/{plural}", self._list)
@@ -101,10 +105,11 @@ class PodServer:
             return web.json_response({"message": "who are you?", "reason": "Unauthorized"}, status=401)
         if self.refusal:
             return _refused(self.refusal)
-        if len(self.logs) == 2 and self.ends_as:
+        if len(self.logs) == self.ends_at and self.ends_as:
             place, status = request.match_info, {"status": self.ends_as}
             await self.body.patch(KINDS.named("pod"), place["name"], place["namespace"], status, status=True)
         headers = {LOG_OFFSET: request.query.get("offset", "0")} if self.offsets else {}
+        headers |= {LOG_STAMPED: "true"} if self.stamped else {}
         response = web.StreamResponse(headers=headers)
         await response.prepare(request)
         for piece in self.logs.pop(0):
@@ -126,6 +131,32 @@ class PodServer:
         code = await run(socket, request.query.getall("command"), request)
         failure = {"status": "Failure", "details": {"causes": [{"reason": "ExitCode", "message": str(code)}]}}
         await socket.send_bytes(b"\x03" + json.dumps(failure if code else {"status": "Success"}).encode())
+        await socket.close()
+        return socket
+
+    async def _port(self, request: web.Request) -> web.StreamResponse:
+        """Every pod's ports are this machine's."""
+        socket = web.WebSocketResponse(protocols=("v5.channel.k8s.io",))
+        await socket.prepare(request)
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(request.query["ports"]))
+        except OSError:
+            await socket.send_bytes(b"\x01nobody listens")
+            return socket
+
+        async def write() -> None:
+            async for message in socket:
+                if message.data[:1] == b"\x00":
+                    writer.write(message.data[1:])
+                else:
+                    writer.write_eof()
+
+        writing = asyncio.create_task(write())
+        while data := await reader.read(1 << 16):
+            await socket.send_bytes(b"\x00" + data)
+        writing.cancel()
+        writer.close()
+        await socket.send_bytes(b"\xff\x00")
         await socket.close()
         return socket
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from aliquot.client.connection import Connection
-from aliquot.client.streams import exit_status, log_query, open_exec, open_log
+from aliquot.client.remote import RemoteServer, open_server
+from aliquot.client.streams import exit_status, log_query
 from aliquot.errors import Conflict, Denied, PlatformError, Unauthenticated, Unavailable
 from aliquot.store.memory import MemoryBody
 from aliquot.streams import LogOptions, TerminalSize
@@ -21,12 +22,12 @@ def server() -> Iterator[PodServer]:
         yield made
 
 
-def _connection(server: PodServer) -> Connection:
-    return Connection(server.url, TOKEN)
+def _client(server: PodServer, token: str = TOKEN) -> RemoteServer:
+    return open_server(Connection(server.url, token), 0.0)
 
 
 async def _log(server: PodServer, options: LogOptions | None = None) -> bytes:
-    async with open_log(_connection(server), "runai-team-a", "x-0-0", options or LogOptions()) as log:
+    async with _client(server) as here, here.logs("runai-team-a", "x-0-0", options or LogOptions()) as log:
         return b"".join([piece async for piece in log.pieces])
 
 
@@ -37,21 +38,23 @@ async def test_a_log(server: PodServer) -> None:
 
 
 def test_what_is_asked_for() -> None:
-    options = LogOptions(True, 0, 90.5, True, True, 9, 7, "u1")
+    options = LogOptions(True, 0, 90.5, True, True, 9, 7, pod_uid="u1")
     assert log_query(options, 100.0) == {
         "follow": "true", "timestamps": "true", "previous": "true",
         "tailLines": "0", "sinceSeconds": "10", "limitBytes": "9", "offset": "7", "uid": "u1",
     }  # fmt: skip
     assert log_query(LogOptions(since=200.0), 100.0) == {"sinceSeconds": "1"}
+    again = LogOptions(since=90.5, marks=True, resume=86400.0)
+    assert log_query(again, 100.0) == {"marks": "true", "sinceTime": "1970-01-02T00:00:00Z"}
 
 
 async def test_where_a_log_begins(server: PodServer) -> None:
     """The server says it, or does not."""
     server.logs = [[b"abc"], [b"c"]]
-    async with open_log(_connection(server), "n", "p", LogOptions()) as log:
+    async with _client(server) as here, here.logs("n", "p", LogOptions()) as log:
         assert log.offset is None
     server.offsets = True
-    async with open_log(_connection(server), "n", "p", LogOptions(offset=2)) as log:
+    async with _client(server) as here, here.logs("n", "p", LogOptions(offset=2)) as log:
         assert log.offset == 2
 
 
@@ -68,21 +71,22 @@ async def test_a_log_that_is_refused(server: PodServer) -> None:
     with pytest.raises(Conflict, match="the pod has not started"):
         await _log(server)
     with pytest.raises(Unauthenticated):
-        async with open_log(Connection(server.url, "wrong"), "n", "p", LogOptions()):
+        async with _client(server, "wrong") as here, here.logs("n", "p", LogOptions()):
             pass
 
 
 async def test_nobody_is_there() -> None:
+    client = open_server(Connection("http://127.0.0.1:9", TOKEN), 0.0)
     with pytest.raises(Unavailable) as raised:
-        async with open_log(Connection("http://127.0.0.1:9", TOKEN), "n", "p", LogOptions()):
+        async with client as here, here.logs("n", "p", LogOptions()):
             pass
     assert not raised.value.sent
 
 
 async def _run(server: PodServer, *command: str, typed: bytes = b"") -> tuple[int, bytes, bytes]:
     out = {1: b"", 2: b""}
-    opened = open_exec(_connection(server), "n", "p", command, tty=False, stdin=True, size=TerminalSize(30, 100))
-    async with opened as session:
+    size = TerminalSize(30, 100)
+    async with _client(server) as here, here.exec("n", "p", command, tty=False, stdin=True, size=size) as session:
         if typed:
             await session.write(typed)
         await session.close_input()

@@ -90,6 +90,35 @@ def test_a_followed_log_survives_a_server(world: World, server: PodServer) -> No
     assert [query.get("offset") for query in server.queries] == [None, "6", "14", "16"]
 
 
+def test_a_followed_log_of_a_cluster(world: World, server: PodServer) -> None:
+    """A log that has times instead of offsets goes on as well."""
+    _pod(world)
+    server.stamped = True
+    words = (b"one", b"two", b"three", b"four")
+    one, two, three, four = (b"2026-01-31T12:00:0%d.000000000Z %s\n" % each for each in enumerate(words))
+    server.logs = [[one, two[:-2], None], [one, two, three], [three, four]]
+    server.ends_as = {"phase": "Succeeded"}
+    result = _type(world, server, "logs", "-f", "x", "--tail", "9")
+    assert (result.exit_code, result.stdout) == (0, "one\ntwo\nthree\nfour\n")
+    assert [query.get("tailLines") for query in server.queries] == ["9", None, None]
+    times = [query.get("sinceTime") for query in server.queries]
+    assert times == [None, "2026-01-31T12:00:00Z", "2026-01-31T12:00:01Z"]
+    assert all(query["marks"] == "true" for query in server.queries)
+
+
+def test_a_container_that_was_started_again(world: World, server: PodServer) -> None:
+    """What the last start printed while the connection was broken is asked for before the new one's log."""
+    _pod(world)
+    server.stamped = True
+    old, last, new = (b"2026-01-31T12:00:0%d.000000000Z %s\n" % (n, text) for n, text in enumerate((b"a", b"b", b"c")))
+    ended = {"name": "main", "image": "python", "restartCount": 1, "state": {"terminated": {"exitCode": 0}}}
+    server.ends_as, server.ends_at = {"phase": "Succeeded", "containerStatuses": [ended]}, 3
+    server.logs = [[old, None], [old, last], [new]]
+    result = _type(world, server, "logs", "-f", "x")
+    assert (result.exit_code, result.stdout) == (0, "a\nb\nc\n")
+    assert [query.get("previous") for query in server.queries] == [None, "true", None]
+
+
 @pytest.mark.parametrize(
     "words, said",
     [

@@ -50,6 +50,35 @@ def test_list_nodes(cluster: World) -> None:
     assert len(cluster.said("list nodes dgx1-2").splitlines()) == 2
 
 
+def test_what_holds_for_others_is_not_counted(cluster: World) -> None:
+    """A shared GPU is held whole by a pod of ours; what is allocated of it is what those who share it have."""
+    before = cluster.said("list nodes")
+    held = json.dumps([{"index": 1, "milli": 1000, "memoryMiB": 32510}])
+    cluster.put("namespace", "runai-reservation")
+    cluster.put(
+        "pod", "gpu-1-dgx1-1", "runai-reservation", metadata={"annotations": {"aliquot.dev/devices": held}},
+        spec={"nodeName": "dgx1-1", "containers": [{"name": "hold", "image": "aliquot"}]},
+    )  # fmt: skip
+    cluster.told("pod", "gpu-1-dgx1-1", "runai-reservation", phase="Running")
+
+    assert cluster.said("list nodes") == before
+
+
+def test_pods_of_other_schedulers_are_counted(cluster: World) -> None:
+    """They say how many GPUs they hold and not which: shown on those that are free."""
+    asks = {"limits": {"nvidia.com/gpu": "1"}}
+    cluster.put("namespace", "other")
+    cluster.put(
+        "pod", "foreign", "other",
+        spec={"nodeName": "dgx1-1", "containers": [{"name": "main", "image": "job", "resources": asks}]},
+    )  # fmt: skip
+    cluster.told("pod", "foreign", "other", phase="Running")
+
+    assert "1.5/2" in cluster.said("list nodes dgx1-1")
+    rows = [line.split() for line in cluster.said("top node dgx1-1 -d").splitlines()[1:]]
+    assert [(row[1], row[-1]) for row in rows] == [("0", "other/foreign"), ("1", "team-a/x-0-0")]
+
+
 def test_each_gpu(cluster: World) -> None:
     lines = cluster.said("top node dgx1-1 -d").splitlines()
     assert lines[0].split() == ["NODE", "GPU", "TYPE", "ALLOCATED", "MEM", "JOBS"]

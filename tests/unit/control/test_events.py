@@ -8,11 +8,21 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from aliquot.control.events import EVENT_SECONDS, Chronicle, Note, story_of_pod, story_of_workload
-from aliquot.labels import DEVICES, WORKLOAD
+from aliquot.control.notices import Notice, notice_text
+from aliquot.labels import DEVICES, EVICTED, WORKLOAD
 from aliquot.store.informer import Informers
 from aliquot.store.typed import Store
 from aliquot.types import KINDS, DeviceShare, Event, Metadata, Namespace, Owner, Pod, Refusal, Workload, shares_text
-from aliquot.types.pod import Container, ContainerState, ContainerStatus, PodSpec, PodStatus, Running, Waiting
+from aliquot.types.pod import (
+    Container,
+    ContainerState,
+    ContainerStatus,
+    PodCondition,
+    PodSpec,
+    PodStatus,
+    Running,
+    Waiting,
+)
 from aliquot.types.workload import Interruption, PodCounts, WorkloadSpec, WorkloadStatus
 from bodies.place import Place
 from bodies.running import running, until
@@ -56,6 +66,28 @@ def test_placing_names_node_and_devices() -> None:
 def test_a_waiting_pod_has_no_story() -> None:
     """Nothing happened to it yet."""
     assert list(story_of_pod(pod())) == []
+
+
+def test_a_pod_of_nobody_says_why_it_waits() -> None:
+    """Where no workload tells it, and as one reason however the numbers change."""
+    notes = []
+    for free in (1, 2):
+        told = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message=f"{free} GPUs free")
+        waits = replace(pod(), status=PodStatus(conditions=(told,)))
+        assert list(story_of_pod(waits)) == []  # its workload tells it
+        notes += story_of_pod(replace(waits, metadata=Metadata(name="w-0-0", namespace=SPACE)))
+    assert [(note.reason, note.message) for note in notes] == [
+        ("Unschedulable", "1 GPUs free"),
+        ("Unschedulable", "2 GPUs free"),
+    ]
+    assert notes[0].key == notes[1].key
+
+
+def test_a_pod_of_nobody_says_for_whom_it_was_stopped() -> None:
+    """It has no history; what is written on it is told as long as events are kept."""
+    notice = notice_text(Notice("reclaim", "b/x", "reclaimed by b/x", 5.0))
+    found = replace(pod(), metadata=Metadata(name="w-0-0", namespace=SPACE, annotations={EVICTED: notice}))
+    assert list(story_of_pod(found)) == [Note("Evicted", "reclaimed by b/x", warning=True, at=5.0)]
 
 
 def test_eviction_says_for_whom() -> None:

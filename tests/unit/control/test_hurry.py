@@ -9,7 +9,7 @@ from aliquot.store.base import AnyKind, Body, Document
 from bodies.place import Place
 from live.world import World
 
-JOBS = 100
+JOBS = 300  # several times as many as are written at once
 
 
 class Slow:
@@ -32,11 +32,11 @@ class Slow:
 
 
 async def test_a_notebook_among_many_jobs(embedded: Place) -> None:
-    """It has its place long before the hundred jobs have theirs, and all of them get one."""
+    """It has its place long before the many jobs have theirs, and all of them get one."""
     world = World(embedded)
-    await world.node("n1", 64)
-    await world.node("n2", 64)
-    await world.project("a", 128)
+    for number in range(5):
+        await world.node(f"n{number}", 64)
+    await world.project("a", 320)
     for number in range(JOBS):
         await world.submit(f"j{number}", 1000, pod=True)
     slow = Slow(embedded.body, world)

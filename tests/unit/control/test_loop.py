@@ -43,6 +43,25 @@ async def test_failure_comes_back() -> None:
     assert seen[:2] == ["bad", "good"]
 
 
+async def test_stopped_in_the_middle() -> None:
+    """A key that was being worked on when the loop was stopped is taken up by its next run."""
+    begun = asyncio.Event()
+    done: list[Key] = []
+
+    async def work(key: Key) -> None:
+        if not begun.is_set():
+            begun.set()
+            await asyncio.Event().wait()
+        done.append(key)
+
+    loop = Loop("test", work)
+    loop.touch(("", "a"))
+    async with running(loop.run()):
+        await begun.wait()
+    async with running(loop.run()):
+        await until(lambda: _is(done == [("", "a")]))
+
+
 async def test_bug_does_not_stop_the_loop() -> None:
     """An error of our own costs its key a retry, not the loop its life."""
     seen: list[str] = []

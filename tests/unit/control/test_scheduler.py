@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from aliquot.control.notices import promise_of
 from aliquot.control.pods import pod_of
-from aliquot.control.scheduler import shown_refusal
 from aliquot.control.snapshot import job_of
+from aliquot.control.telling import shown_refusal
 from aliquot.core import Refusal, Verdict
 from aliquot.types import Amounts, Metadata, Pod, Workload, decode, encode, shares_of
 from aliquot.types.workload import Refusal as ShownRefusal

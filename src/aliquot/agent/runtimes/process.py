@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import resource
 import signal
@@ -27,17 +28,18 @@ import structlog
 from aliquot.agent.base import CannotStart, Ended, Launch, SignalName, Started, Trace
 from aliquot.agent.devices.driver import Keeper
 from aliquot.agent.injection import LIBRARY, GroupLimit
-from aliquot.agent.runtimes import cgroups, linux, logfile, orders, talk
+from aliquot.agent.runtimes import cgroups, linux, logfile, orders, ports, talk
 from aliquot.agent.runtimes.cgroups import Cgroups
 from aliquot.agent.runtimes.checkpoints import Checkpoints
 from aliquot.agent.runtimes.logfile import LogKeeper
 from aliquot.agent.runtimes.podfolder import PodFolder, Process, folders
 from aliquot.agent.runtimes.podgroups import PodGroups
+from aliquot.agent.runtimes.ports import PortPipe, open_port
 from aliquot.agent.runtimes.session import ExecSession, open_session
 from aliquot.agent.runtimes.starter import LauncherFailed, Starter
 from aliquot.agent.runtimes.uids import Uids
 from aliquot.errors import Conflict
-from aliquot.streams import LogOptions, TerminalSize
+from aliquot.streams import Log, LogOptions, TerminalSize, standing
 from aliquot.types import Pod
 from aliquot.types.base import Json
 
@@ -403,11 +405,12 @@ class ProcessRuntime:
         except FileNotFoundError:
             raise Conflict(_no_log(pod, options.previous)) from None
 
-    def log_start(self, pod: Pod, options: LogOptions) -> int:
+    async def open_log(self, pod: Pod, options: LogOptions) -> Log:
         try:
-            return logfile.start(self._folder(pod.metadata.uid).log, options, *self._part(pod, options))
+            start = logfile.start(self._folder(pod.metadata.uid).log, options, *self._part(pod, options))
         except FileNotFoundError:
             raise Conflict(_no_log(pod, options.previous)) from None
+        return Log(self.logs(pod, dataclasses.replace(options, offset=start)), start)
 
     def _part(self, pod: Pod, options: LogOptions) -> tuple[int, int | None]:
         """From where to where in its log a pod's last attempt is, or the one before; `Conflict` when there is none."""
@@ -422,13 +425,28 @@ class ProcessRuntime:
         folder = self._folder(pod.metadata.uid)
         process = folder.process()
         if process is None or not process.supervised:
-            raise Conflict(f"pod {pod.metadata.name} does not run: {_standing(pod)}")
+            raise Conflict(f"pod {pod.metadata.name} does not run: {standing(pod)}")
         if not command:
             raise Conflict("no command was given")
         env = {"TERM": os.environ.get("TERM", "xterm-256color")} if tty else {}
         wish: Json = {"pid": process.pid, "argv": list(command), "tty": tty, "env": env}
         wish |= {"rows": size.rows, "columns": size.columns}
         return await open_session([*_LAUNCHER, "exec", str(folder.spec_file)], _LAUNCHER_ENV, wish)
+
+    async def connect(self, pod: Pod, port: int) -> PortPipe:
+        """Pods share the machine's network, so it is looked up whose the port is: a pod is no way to others' ports."""
+        if pod.metadata.uid not in self._watched:
+            raise Conflict(f"pod {pod.metadata.name} does not run: {standing(pod)}")
+        addresses = await asyncio.to_thread(self._listening, pod.metadata.uid, port)
+        if not addresses:
+            raise Conflict(f"nothing in pod {pod.metadata.name} listens on port {port}")
+        return await open_port(addresses, port)
+
+    def _listening(self, uid: str, port: int) -> list[str]:
+        listeners = ports.listeners(port)
+        mine = self.owners(list(linux.pids())) if listeners else {}
+        held = {inode for pid, owner in mine.items() if owner == uid for inode in ports.sockets(pid)}
+        return [address for inode, address in listeners.items() if inode in held]
 
 
 # The launcher imports nothing but the standard library and its own package, so it needs no site packages.
@@ -484,17 +502,7 @@ def _reason(code: int) -> str:
     return "ContainerCannotRun" if code in (126, 127) else "CreateContainerError"
 
 
-def _standing(pod: Pod) -> str:
-    status = pod.status
-    if status.phase in ("Succeeded", "Failed"):
-        return f"it has ended ({status.phase})"
-    for container in status.container_statuses:
-        if container.state.waiting and container.state.waiting.reason:
-            return f"it waits ({container.state.waiting.reason})"
-    return "it has not started" if pod.spec.node_name else "it has not been placed on a node"
-
-
 def _no_log(pod: Pod, previous: bool) -> str:
     if previous:
         return f"pod {pod.metadata.name} was not started before"
-    return f"pod {pod.metadata.name} has no log: {pod.status.message or _standing(pod)}"
+    return f"pod {pod.metadata.name} has no log: {pod.status.message or standing(pod)}"

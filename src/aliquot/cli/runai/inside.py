@@ -7,6 +7,7 @@ import dataclasses
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import click
 
@@ -17,22 +18,23 @@ from aliquot.cli.runai.scope import job, pod_of, pods_in, pods_of, scope_of
 from aliquot.cli.session import Session, session
 from aliquot.cli.targets import complete_names
 from aliquot.client import Server
-from aliquot.client.following import Place
+from aliquot.client.following import Place, Times, place_in
 from aliquot.errors import Conflict, Invalid, NotFound, Unavailable
 from aliquot.store.typed import Store
 from aliquot.streams import LogOptions
 from aliquot.types import Pod, Workload
 
 _POLL_S = 0.3
+_LONGEST_PAUSE_S = 3.0  # between two looks at a log that says nothing new
 _PATIENCE_S = 60.0  # for a server that restarts while a log is followed
-_NAME = click.argument("name", metavar="NAME", shell_complete=complete_names("workload"))
-_POD = click.option("--pod", default="", metavar="NAME", help="Which pod of the job; the first.")
+NAME = click.argument("name", metavar="NAME", shell_complete=complete_names("workload"))
+POD = click.option("--pod", default="", metavar="NAME", help="Which pod of the job; the first.")
 
 
 @click.command("logs", cls=JobVerb)
-@_NAME
+@NAME
 @click.option("-f", "--follow", is_flag=True, help="Go on as long as the job runs.")
-@_POD
+@POD
 @click.option("-i", "--instance", default="", hidden=True, help="The same as --pod.")
 @click.option("--since", metavar="TIME", help="Only what is newer than this, such as 5m.")
 @click.option("--since-time", metavar="TIME", help="Only what is newer than this, such as 2026-01-31T12:00:00Z.")
@@ -65,7 +67,7 @@ def logs(
         previous=previous,
         limit_bytes=_count("limit-bytes", limit_bytes),
     )
-    patience = _seconds("wait-timeout", wait_timeout) if wait_timeout else None
+    patience = seconds("wait-timeout", wait_timeout) if wait_timeout else None
     here = session()
     here.run(lambda server: _logs(here, server, name, pod or instance, project, options, patience))
     return 0
@@ -79,7 +81,7 @@ def _count(flag: str, text: str | None) -> int | None:
     return int(text)
 
 
-def _seconds(flag: str, text: str) -> int:
+def seconds(flag: str, text: str) -> int:
     try:
         return units.duration(text)
     except ValueError as exc:
@@ -90,7 +92,7 @@ def since_moment(since: str | None, since_time: str | None, now: float) -> float
     if since and since_time:
         raise Invalid("--since and --since-time: give one of them")
     if since:
-        return now - _seconds("since", since)
+        return now - seconds("since", since)
     try:
         return units.timestamp(since_time) if since_time else None
     except ValueError as exc:
@@ -153,10 +155,10 @@ def has_started(pod: Pod) -> bool:
 def _none_started(workload: Workload, pods: Sequence[Pod], asked: str, word: str) -> Pod:
     if asked:
         pod_of(workload, pods, asked)
-    raise Conflict(f"job {workload.metadata.name!r} has no log: {_not_running(workload, pods, word)}")
+    raise Conflict(f"job {workload.metadata.name!r} has no log: {not_running(workload, pods, word)}")
 
 
-def _not_running(workload: Workload, pods: Sequence[Pod], word: str) -> str:
+def not_running(workload: Workload, pods: Sequence[Pod], word: str) -> str:
     """`it is Pending: needs 4 GPUs, no node has more than 2 free`."""
     waiting = [
         text
@@ -172,26 +174,41 @@ async def follow_log(
     server: Server, pod: Pod, options: LogOptions, write: Callable[[bytes], None], note: Callable[[str], None]
 ) -> None:
     """Until the log ends. A connection that breaks is opened again, and nothing is lost or shown twice."""
-    place, asked = Place(timestamps=options.timestamps), options
+    place: Place | Times | None = None
+    asked = dataclasses.replace(options, marks=options.limit_bytes is None)
+    starts, pause = _starts(pod), _POLL_S
     broken_since: float | None = None
+
+    async def show(asked: LogOptions) -> None:
+        nonlocal place, pause, broken_since
+        async with server.logs(pod.metadata.namespace, pod.metadata.name, asked) as log:
+            place = place or place_in(log, timestamps=options.timestamps)
+            place.begin(log.offset)
+            async for piece in log.pieces:
+                broken_since = None
+                if shown := place.feed(piece):
+                    pause = _POLL_S
+                    write(shown)
+
     while True:
         try:
-            if place.offset is not None:
+            if place is not None:
                 # What a job printed while nobody served it comes with a last look, when it has ended.
-                follow = await _still_runs(server, pod)
-                await asyncio.sleep(_POLL_S if follow else 0)
-                asked = dataclasses.replace(options, follow=follow, offset=place.offset, tail_lines=None, since=None)
-            async with server.logs(pod.metadata.namespace, pod.metadata.name, asked) as log:
-                place.begin(log.offset)
-                async for piece in log.pieces:
-                    broken_since = None
-                    write(place.feed(piece))
+                now = await _same(server, pod)
+                follow = _goes_on(now)
+                await asyncio.sleep(pause if follow else 0)
+                asked, pause = place.again(options, follow=follow), min(2 * pause, _LONGEST_PAUSE_S)
+                if isinstance(place, Times) and _starts(now) > starts:
+                    with suppress(Conflict):  # nothing of the last start is kept
+                        await show(dataclasses.replace(asked, follow=False, previous=True))
+                starts = _starts(now)
+            await show(asked)
             # A server that stops in good order ends its streams too, while the job goes on.
-            if not asked.follow or place.offset is None or options.limit_bytes is not None:
+            if not asked.follow or place is None or not place.known or options.limit_bytes is not None:
                 return
         except (Unavailable, Conflict) as exc:
             # Without a place there is nothing to go on from. With one, a conflict is an agent that still starts.
-            if place.offset is None:
+            if place is None or not place.known:
                 raise
             if broken_since is None:
                 broken_since = time.monotonic()
@@ -200,17 +217,25 @@ async def follow_log(
                 raise
             await asyncio.sleep(_POLL_S)
         except NotFound:
-            if place.offset is None:
+            if place is None or not place.known:
                 raise
             return  # it went while nobody could look
 
 
-async def _still_runs(server: Server, pod: Pod) -> bool:
+async def _same(server: Server, pod: Pod) -> Pod:
     now = await Store(server).get(Pod, pod.metadata.name, pod.metadata.namespace)
     if now.metadata.uid != pod.metadata.uid:
         raise NotFound("another attempt has its name")
+    return now
+
+
+def _goes_on(pod: Pod) -> bool:
     # Between two starts of its container nothing runs in it, and yet it goes on.
-    return now.status.phase == "Running" and now.metadata.deleted is None
+    return pod.status.phase == "Running" and pod.metadata.deleted is None
+
+
+def _starts(pod: Pod) -> int:
+    return sum(status.restart_count for status in pod.status.container_statuses)
 
 
 def is_running(pod: Pod) -> bool:
@@ -225,10 +250,10 @@ class ExecVerb(JobVerb):
 
 
 @click.command("exec", cls=ExecVerb, epilog="Flags of the command itself are its own: `runai exec NAME ls -l`.")
-@_NAME
+@NAME
 @click.option("-i", "--stdin", is_flag=True, help="Pass on standard input.")
 @click.option("-t", "--tty", is_flag=True, help="Give it a terminal.")
-@_POD
+@POD
 @project_option
 @click.pass_context
 def exec_(ctx: click.Context, name: str, stdin: bool, tty: bool, pod: str, project: str) -> int:
@@ -240,8 +265,8 @@ def exec_(ctx: click.Context, name: str, stdin: bool, tty: bool, pod: str, proje
 
 
 @click.command("bash", cls=JobVerb)
-@_NAME
-@_POD
+@NAME
+@POD
 @project_option
 def bash(name: str, pod: str, project: str) -> int:
     """Open a shell in a job; its exit status is ours."""
@@ -258,7 +283,7 @@ def _exec(name: str, command: Sequence[str], asked: str, project: str, *, tty: b
         pod = pod_of(workload, pods, asked) if asked else next(filter(is_running, pods), None)
         if pod is None or not is_running(pod):
             word = state.status_word(workload, pods)
-            raise Conflict(f"nothing runs in job {name!r}: {_not_running(workload, pods, word)}")
+            raise Conflict(f"nothing runs in job {name!r}: {not_running(workload, pods, word)}")
         size = terminal.size()
         place = pod.metadata
         async with server.exec(place.namespace, place.name, command, tty=tty, stdin=stdin, size=size) as inside:

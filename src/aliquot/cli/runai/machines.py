@@ -20,6 +20,7 @@ from aliquot.errors import Invalid, NotFound
 from aliquot.store.base import Body
 from aliquot.store.typed import Store
 from aliquot.types import Device, DeviceShare, Node, Pod, devices_of, shares_of, to_json
+from aliquot.units import GPU
 
 TITLES = ("NODE", "GPU TYPE", "GPUs (Allocated/Total)", "GPU UTIL", "GPU MEM", "CPU", "MEM", "STATUS")
 _GIB = 1 << 30
@@ -60,13 +61,33 @@ class Machine:
 
 
 def machine(node: Node, pods: Sequence[Pod]) -> Machine:
-    """Pods that have ended hold nothing; an annotation nobody can read counts as none."""
+    """Pods that have ended hold nothing, and reservations hold for others, who say what; an annotation nobody can read
+    counts as none."""
     live = [
         pod
         for pod in pods
-        if pod.spec.node_name == node.metadata.name and pod.status.phase not in ("Succeeded", "Failed")
+        if pod.spec.node_name == node.metadata.name
+        and pod.status.phase not in ("Succeeded", "Failed")
+        and pod.metadata.namespace != labels.RESERVATION_NAMESPACE
     ]
-    return Machine(node, _readable(devices_of, node), tuple((pod, _readable(shares_of, pod)) for pod in live))
+    devices = _readable(devices_of, node)
+    named = {pod.metadata.uid: _readable(shares_of, pod) for pod in live}
+    taken = {share.index for shares in named.values() for share in shares}
+    free = [device for device in devices if device.index not in taken]
+    holders = []
+    for pod in live:
+        shares = named[pod.metadata.uid]
+        if labels.DEVICES not in pod.metadata.annotations:
+            # Placed by another scheduler: how many it has is known, which ones only its kubelet knows.
+            count = _whole_gpus(pod)
+            shares = tuple(DeviceShare(index=one.index, milli=GPU, memory_mib=one.memory_mib) for one in free[:count])
+            free = free[count:]
+        holders.append((pod, shares))
+    return Machine(node, devices, tuple(holders))
+
+
+def _whole_gpus(pod: Pod) -> int:
+    return int(sum(_amount(container.resources.limits, labels.GPU_RESOURCE) for container in pod.spec.containers))
 
 
 def _readable(read: Any, owner: Any) -> Any:

@@ -1,0 +1,95 @@
+"""Handing out access to the Kubernetes cluster below: `POST projects/NAME/kubeconfig`.
+
+Who may: those who may make access rules for that project, because the answer speaks with another's rights. What is
+issued is the business of whoever knows Kubernetes (`Issuer`); here there may be none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import structlog
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from aliquot import units
+from aliquot.errors import Fault, Invalid
+from aliquot.labels import API_VERSION
+from aliquot.server.access import Access
+from aliquot.server.answers import json_response, read_json
+from aliquot.server.objects import PREFIX
+from aliquot.types import KINDS, Project, check_name
+from aliquot.types.base import Json
+
+KUBECONFIG: Final = f"{PREFIX}/projects/{{name}}/kubeconfig"
+DEFAULT_SECONDS: Final = 24 * 3600
+# Kubernetes makes none for less; a token that outlives a year is one that nobody remembers.
+SHORTEST_SECONDS: Final = 600
+LONGEST_SECONDS: Final = 365 * 24 * 3600
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    namespace: str
+    expires: str  # RFC 3339, as Kubernetes said
+    # With the token in it.
+    kubeconfig: Json = field(repr=False)
+
+
+class Issuer(Protocol):
+    async def issue(self, project: str, user: str, seconds: int) -> Issued:
+        """A kubeconfig that speaks as the user, in the project's namespace and nowhere else."""
+
+
+class KubeconfigRoutes:
+    def __init__(self, access: Access, issuer: Issuer | None) -> None:
+        self._access = access
+        self._issuer = issuer
+
+    def routes(self) -> list[Route]:
+        return [Route(KUBECONFIG, self.create, methods=["POST"])]
+
+    async def create(self, request: Request) -> Response:
+        caller = await self._access.authenticate(request.headers.get("authorization"))
+        project = request.path_params["name"]
+        self._access.require_in_project(caller, "create", KINDS.named("AccessRule"), project)
+        user, seconds = _asked(await read_json(request))
+        if self._issuer is None:
+            raise Invalid(
+                "there is no Kubernetes here, so no kubeconfig",
+                hint="`aliquot token create` makes access to this server; `aliquot up --kubeconfig` serves a cluster",
+            )
+        issued = await self._issuer.issue(check_name(KINDS.of(Project), project), user, seconds)
+        log.info("kubeconfig handed out", to=caller.subject, user=user, project=project)
+        answer = {
+            "apiVersion": API_VERSION,
+            "kind": "Kubeconfig",
+            "user": user,
+            "project": project,
+            "namespace": issued.namespace,
+            "expires": issued.expires,
+            "kubeconfig": issued.kubeconfig,
+        }
+        response = json_response(answer, 201)
+        response.headers["cache-control"] = "no-store"
+        return response
+
+
+def _asked(data: Json) -> tuple[str, int]:
+    user, faults = data.get("user"), []
+    if not isinstance(user, str) or not user:
+        faults.append(Fault("user", "is required, as text"))
+    try:
+        seconds = units.duration(data.get("duration", DEFAULT_SECONDS))
+    except (ValueError, OverflowError) as exc:
+        seconds = DEFAULT_SECONDS
+        faults.append(Fault("duration", str(exc)))
+    if not SHORTEST_SECONDS <= seconds <= LONGEST_SECONDS:
+        faults.append(Fault("duration", "must be from 10m to 365d"))
+    faults += [Fault(key, "is not known here") for key in data if key not in ("user", "duration")]
+    if faults:
+        raise Invalid.because("kubeconfig", faults)
+    return str(user), seconds

@@ -1,0 +1,43 @@
+"""A real API server with our kinds, and an administrator's hand on its store.
+
+Of its own: rules for the whole cluster, as other tests have them, would show up in every namespace here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+
+from access.team import Team
+from aliquot.store import kubeconfig
+from aliquot.store.kubernetes import KubernetesBody
+from kube.cluster import Cluster
+from kube.fixtures import apart, available_programs, install_kinds
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    running = Cluster(available_programs()).start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster_with_kinds(cluster: Cluster) -> Cluster:
+    apart(install_kinds(cluster))
+    return cluster
+
+
+@pytest_asyncio.fixture
+async def admin(cluster_with_kinds: Cluster) -> AsyncIterator[KubernetesBody]:
+    async with KubernetesBody(kubeconfig.load([cluster_with_kinds.kubeconfig])) as body:
+        yield body
+
+
+@pytest_asyncio.fixture
+async def team(admin: KubernetesBody) -> AsyncIterator[Team]:
+    found = await Team(admin).prepare()
+    yield found
+    await found.leave()

@@ -1,0 +1,352 @@
+"""Issuing kubeconfigs: who may, what is in one, when it ends; through the real server, its client and its command."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import stat
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import uvicorn
+import yaml
+
+from access.team import CLUSTER, Team, in_project, unique
+from aliquot import units
+from aliquot.auth import tokens
+from aliquot.client import connect
+from aliquot.client.connection import Connection
+from aliquot.errors import Conflict, Denied, Invalid, NotFound, Unauthenticated
+from aliquot.kube.accounts import account_name
+from aliquot.kube.kinds import ROLE, SERVICE_ACCOUNT
+from aliquot.kube.kubeconfigs import Kubeconfigs
+from aliquot.kube.rbac import Rbac
+from aliquot.labels import SYSTEM_NAMESPACE, namespace_of
+from aliquot.server.app import Service, application
+from aliquot.store import kubeconfig
+from aliquot.store.base import Document
+from aliquot.store.kubernetes import KubernetesBody
+from aliquot.types import KINDS, AccessRule, Metadata, Token, User, Workload
+from aliquot.types.access import TokenSpec
+from aliquot.types.base import Json
+from bodies.running import running, until
+from kube.cluster import Cluster
+
+pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("access")]
+WORKLOAD = KINDS.of(Workload)
+
+
+@dataclass
+class Served:
+    """A server in this process, on the real cluster, with the loop beside it."""
+
+    url: str
+    team: Team
+    service: Service
+
+    async def token(self, user: str) -> str:
+        secret, name = tokens.new_secret(), unique("token")
+        spec = TokenSpec(user=user, hash=tokens.hash_of(secret))
+        await self.team.store.create(Token(metadata=Metadata(name=name), spec=spec))
+        return tokens.text_of(name, secret).reveal()
+
+    async def administrator(self) -> str:
+        """The token of somebody who may do everything, once the server knows it."""
+        name = await self.team.user()
+        await self.team.rule("system-administrator", CLUSTER, user=name)
+        return await self.known(name, 1)
+
+    async def known(self, user: str, rules: int) -> str:
+        token = await self.token(user)
+
+        async def ready() -> bool:
+            return len((await self.service.access.authenticate(f"Bearer {token}")).grants) >= rules
+
+        await until(ready)
+        return token
+
+    async def issue(self, token: str, project: str, user: str, seconds: int = 3600) -> Json:
+        async with connect(Connection(self.url, token)) as server:
+            return await server.kubeconfig(project, user, seconds)
+
+    async def run(self, token: str, *words: str, folder: Path) -> tuple[int, str, str]:
+        """The command, as a program of its own."""
+        environment = {**os.environ, "ALIQUOT_URL": self.url, "ALIQUOT_TOKEN": token, "HOME": str(folder)}
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "aliquot.cli.main", "kubeconfig", *words,
+            cwd=folder, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        out, err = await process.communicate()
+        return process.returncode or 0, out.decode(), err.decode()
+
+
+@pytest_asyncio.fixture
+async def served(team: Team, admin: KubernetesBody) -> AsyncIterator[Served]:
+    service = Service(admin, flavour="kubernetes", kubeconfigs=Kubeconfigs(admin))
+    rbac = Rbac(admin, service.informers)
+    config = uvicorn.Config(application(service), port=0, log_config=None, access_log=False, lifespan="off")
+    server = uvicorn.Server(config)
+    listener = config.bind_socket()
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+
+    async def rests() -> bool:
+        return not rbac.loop._bell.is_set()
+
+    async with running(*(informer.run() for informer in service.informers), rbac.run()):
+        await service.informers.wait()
+        yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", team, service)
+        await until(rests)
+    server.should_exit = True
+    await serving
+
+
+async def works(config: Json, folder: Path) -> None:
+    """`Unauthenticated` or `Denied` unless workloads can be listed with it, in its own namespace."""
+    file = folder / "issued"
+    file.write_text(json.dumps(config))
+    async with KubernetesBody(kubeconfig.load([file])) as body:
+        await body.list(WORKLOAD, config["contexts"][0]["context"]["namespace"])
+
+
+async def ends(config: Json, folder: Path) -> None:
+    """Until the token is nobody's any more. Before that it has no rights: Kubernetes remembers a token for seconds."""
+
+    async def ended() -> bool:
+        try:
+            await works(config, folder)
+        except (Denied, Unauthenticated) as exc:
+            return isinstance(exc, Unauthenticated)
+        return False
+
+    await until(ended)
+
+
+async def test_it_holds_what_kubectl_needs(served: Served, cluster: Cluster, tmp_path: Path) -> None:
+    """The cluster's address and authority, the namespace, and a token that works."""
+    project = await served.team.project()
+    user = await served.team.member(project)
+    issued = await served.issue(await served.administrator(), project, user)
+    (config,) = [issued["kubeconfig"]]
+    assert config["clusters"][0]["cluster"] == {
+        "server": cluster.server,
+        "certificate-authority-data": base64.b64encode((cluster.pki / "ca.crt").read_bytes()).decode(),
+    }
+    assert config["contexts"][0]["context"]["namespace"] == issued["namespace"] == namespace_of(project)
+    await works(config, tmp_path)
+
+
+async def test_it_lasts_as_long_as_asked(served: Served) -> None:
+    """To the second, as Kubernetes counts."""
+    project = await served.team.project()
+    user = await served.team.member(project)
+    before = time.time()
+    issued = await served.issue(await served.administrator(), project, user, 7200)
+    token = issued["kubeconfig"]["users"][0]["user"]["token"]
+    payload = token.split(".")[1]
+    claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    assert claims["exp"] - claims["iat"] == 7200
+    assert units.timestamp(issued["expires"]) == claims["exp"]
+    assert claims["iat"] >= int(before) - 1
+    assert claims["sub"] == f"system:serviceaccount:runai:{namespace_of(project)}.{user}"
+
+
+async def test_the_token_is_nowhere_else(served: Served, capfd: pytest.CaptureFixture[str]) -> None:
+    """It is in the answer, and neither in a log nor in the cluster."""
+    project = await served.team.project()
+    user = await served.team.member(project)
+    issued = await served.issue(await served.administrator(), project, user)
+    token = issued["kubeconfig"]["users"][0]["user"]["token"]
+    out, err = capfd.readouterr()
+    assert "kubeconfig issued" in out + err
+    assert token not in out + err
+    account = await served.team.body.get(SERVICE_ACCOUNT, account_name(namespace_of(project), user), SYSTEM_NAMESPACE)
+    assert token not in json.dumps(account.data)
+
+
+async def test_only_for_who_may_manage_access(served: Served) -> None:
+    """Members, editors and administrators of other projects are refused, also for themselves."""
+    mine, theirs = await served.team.project(), await served.team.project()
+    user = await served.team.member(mine)
+    editor, other = await served.team.user(), await served.team.user()
+    await served.team.rule("editor", CLUSTER, user=editor)
+    await served.team.rule("system-administrator", in_project(theirs), user=other)
+    for name in (user, editor, other):
+        token = await served.known(name, 1)
+        with pytest.raises(Denied, match="may not create accessrules for project"):
+            await served.issue(token, mine, user)
+    with pytest.raises(Unauthenticated):
+        await served.issue("alq_no_token", mine, user)
+
+
+async def test_an_administrator_of_the_project_may(served: Served, tmp_path: Path) -> None:
+    """Whoever manages access in one project issues kubeconfigs for that project."""
+    project = await served.team.project()
+    user, boss = await served.team.member(project), await served.team.user()
+    await served.team.rule("system-administrator", in_project(project), user=boss)
+    issued = await served.issue(await served.known(boss, 1), project, user)
+    await works(issued["kubeconfig"], tmp_path)
+
+
+async def test_who_has_no_role_gets_none(served: Served) -> None:
+    """And no account is left behind."""
+    project = await served.team.project()
+    token, user = await served.administrator(), await served.team.user()
+    with pytest.raises(Invalid, match="has no role in project"):
+        await served.issue(token, project, user)
+    with pytest.raises(NotFound):
+        await served.team.body.get(SERVICE_ACCOUNT, account_name(namespace_of(project), user), SYSTEM_NAMESPACE)
+    with pytest.raises(Invalid, match="user 'nobody' does not exist"):
+        await served.issue(token, project, "nobody")
+    with pytest.raises(NotFound, match="not found"):
+        await served.issue(token, "no-project", user)
+
+
+async def test_disabled_users_get_none(served: Served) -> None:
+    """As with every other way in."""
+    project = await served.team.project()
+    user = await served.team.user(disabled=True)
+    await served.team.rule("viewer", in_project(project), user=user)
+    with pytest.raises(Invalid, match="is disabled"):
+        await served.issue(await served.administrator(), project, user)
+
+
+@pytest.mark.parametrize("seconds", [0, 599, 366 * 86400])
+async def test_time_is_bounded(served: Served, seconds: int) -> None:
+    """Neither shorter than Kubernetes allows nor longer than a year."""
+    project = await served.team.project()
+    with pytest.raises(Invalid, match="duration: must be from 10m to 365d"):
+        await served.issue(await served.administrator(), project, "ann", seconds)
+
+
+async def test_losing_the_last_rule_ends_it(served: Served, tmp_path: Path) -> None:
+    """Whatever time it had left."""
+    project = await served.team.project()
+    user = await served.team.user()
+    rule = await served.team.rule("viewer", in_project(project), user=user)
+    issued = await served.issue(await served.administrator(), project, user)
+    await works(issued["kubeconfig"], tmp_path)
+    await served.team.store.delete(await served.team.store.get(AccessRule, rule.metadata.name))
+    await ends(issued["kubeconfig"], tmp_path)
+
+
+async def test_disabling_the_user_ends_it(served: Served, tmp_path: Path) -> None:
+    """At once, by the loop."""
+    project = await served.team.project()
+    user = await served.team.member(project)
+    issued = await served.issue(await served.administrator(), project, user)
+    seen = await served.team.store.get(User, user)
+    await served.team.store.update(replace(seen, spec=replace(seen.spec, disabled=True)), seen=seen)
+    await ends(issued["kubeconfig"], tmp_path)
+
+
+async def test_a_smaller_role_makes_it_smaller(served: Served, tmp_path: Path) -> None:
+    """A kubeconfig follows its user's rules."""
+    project = await served.team.project()
+    user = await served.team.user()
+    rule = await served.team.rule("l1-researcher", in_project(project), user=user)
+    issued = await served.issue(await served.administrator(), project, user)
+    spec = replace(rule.spec, role="viewer")
+    await served.team.store.update(replace(rule, spec=spec), seen=rule)
+    (tmp_path / "issued").write_text(json.dumps(issued["kubeconfig"]))
+    job = {"metadata": {"name": "train", "namespace": namespace_of(project)}, "spec": {"image": "pytorch"}}
+    async with KubernetesBody(kubeconfig.load([tmp_path / "issued"])) as body:
+
+        async def smaller() -> bool:
+            try:
+                made = await body.create(WORKLOAD, Document(job))
+                await body.delete(WORKLOAD, made.name, made.namespace)
+            except Denied:
+                return True
+            return False
+
+        async def sees() -> bool:
+            try:
+                await body.list(WORKLOAD, namespace_of(project))
+            except Denied:
+                return False
+            return True
+
+        await until(smaller)
+        await until(sees)  # what is taken goes before what is given comes
+
+
+async def test_a_second_one_leaves_the_first(served: Served, tmp_path: Path) -> None:
+    """People have more than one machine."""
+    project = await served.team.project()
+    user, token = await served.team.member(project), await served.administrator()
+    first, second = [await served.issue(token, project, user) for _ in range(2)]
+    await works(first["kubeconfig"], tmp_path)
+    await works(second["kubeconfig"], tmp_path)
+
+
+async def test_many_at_once(served: Served, tmp_path: Path) -> None:
+    """Ten people of one project, at the same moment, while the loop binds too."""
+    project = await served.team.project()
+    users = [await served.team.member(project) for _ in range(10)]
+    token = await served.administrator()
+    issued = await asyncio.gather(*(served.issue(token, project, user) for user in users))
+    for one in issued:
+        await works(one["kubeconfig"], tmp_path)
+
+
+async def test_an_account_of_our_name_that_is_not_ours(served: Served) -> None:
+    """It may have rights that we know nothing of, so no token of it is given away."""
+    project = await served.team.project()
+    user = await served.team.member(project)
+    name = account_name(namespace_of(project), user)
+    await served.team.body.create(
+        SERVICE_ACCOUNT, Document({"metadata": {"name": name, "namespace": SYSTEM_NAMESPACE}})
+    )
+    with pytest.raises(Conflict, match="is not one of ours"):
+        await served.issue(await served.administrator(), project, user)
+
+
+async def test_a_role_of_our_name_that_is_not_ours(served: Served) -> None:
+    """The administrator is told what stands in the way."""
+    project = await served.team.project()
+    space = namespace_of(project)
+    foreign = {"metadata": {"name": "aliquot-viewer", "namespace": space}, "rules": []}
+    await served.team.body.create(ROLE, Document(foreign))
+    user = await served.team.member(project, "viewer")
+    with pytest.raises(Conflict, match="aliquot-viewer that is not ours"):
+        await served.issue(await served.administrator(), project, user)
+
+
+async def test_command_writes_a_private_file(served: Served, tmp_path: Path) -> None:
+    """0600, with the address that was asked for; a second time only by force."""
+    project = await served.team.project()
+    user, token = await served.team.member(project), await served.administrator()
+    words = ["--project", project, "--user", user, "-o", "mine.yaml"]
+    status, out, err = await served.run(token, *words, "--server", "https://k8s.example.com:6443", folder=tmp_path)
+    assert (status, out) == (0, "")
+    assert err.startswith("mine.yaml written\n")
+    file = tmp_path / "mine.yaml"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert yaml.safe_load(file.read_text())["clusters"][0]["cluster"]["server"] == "https://k8s.example.com:6443"
+    before = file.read_text()
+    status, out, err = await served.run(token, *words, folder=tmp_path)
+    assert (status, out) == (1, "")
+    assert err.startswith("error: mine.yaml is there already\nhint: ")
+    assert file.read_text() == before
+    assert (await served.run(token, *words, "--force", folder=tmp_path))[0] == 0
+    assert file.read_text() != before
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert os.listdir(tmp_path) == ["mine.yaml"]
+
+
+async def test_command_prints_a_kubeconfig(served: Served, tmp_path: Path) -> None:
+    """Without a file it goes to standard output, and all else to standard error."""
+    project = await served.team.project()
+    user = await served.team.member(project)
+    words = ["-p", project, "--user", user, "--duration", "10m"]
+    status, out, err = await served.run(await served.administrator(), *words, folder=tmp_path)
+    assert (status, err.count("\n")) == (0, 1)
+    assert f"{user} may use namespace {namespace_of(project)} with it until " in err
+    await works(yaml.safe_load(out), tmp_path)

@@ -1,0 +1,66 @@
+"""What only the Kubernetes body can: bind in one request, evict, apply, read the beginning of a log."""
+
+from __future__ import annotations
+
+import pytest
+
+from aliquot.errors import Conflict, NotFound, PlatformError
+from aliquot.store.kubernetes import KubernetesBody
+from kube.gadgets import CONFIG, POD, pod
+
+pytestmark = pytest.mark.kube
+
+
+async def test_bind(kube: KubernetesBody, namespace: str) -> None:
+    """A bind gives the pod its node and annotations, once, and only the version that was seen."""
+    made = await kube.create(POD, pod(namespace))
+    with pytest.raises(Conflict):
+        await kube.bind("p", namespace, "n1", {}, uid="another")
+    with pytest.raises(Conflict):
+        await kube.bind("p", namespace, "n1", {}, version="1")
+
+    await kube.bind("p", namespace, "n1", {"devices": "0"}, uid=made.uid, version=made.version)
+
+    bound = await kube.get(POD, "p", namespace)
+    assert bound.data["spec"]["nodeName"] == "n1"
+    assert bound.metadata["annotations"] == {"devices": "0"}
+    with pytest.raises(Conflict):
+        await kube.bind("p", namespace, "n2", {})
+
+
+async def test_evict(kube: KubernetesBody, namespace: str) -> None:
+    """An eviction means this very pod; a dry one changes nothing."""
+    made = await kube.create(POD, pod(namespace))
+
+    await kube.evict("p", namespace, uid=made.uid, dry_run=True)
+    assert (await kube.get(POD, "p", namespace)).version == made.version
+    with pytest.raises(Conflict):
+        await kube.evict("p", namespace, uid="another")
+    await kube.evict("p", namespace, uid=made.uid, grace_seconds=0)
+    with pytest.raises(NotFound):
+        await kube.evict("p", namespace)
+
+
+async def test_apply(kube: KubernetesBody, namespace: str) -> None:
+    """Apply makes an object or brings it to what is wanted, and leaves alone what others wrote beside it."""
+    place = {"name": "c", "namespace": namespace}
+    await kube.apply(CONFIG, {"metadata": place, "data": {"ours": "1", "old": "1"}})
+    await kube.patch(CONFIG, "c", namespace, {"data": {"theirs": "1"}})
+
+    await kube.apply(CONFIG, {"metadata": place, "data": {"ours": "2"}})
+
+    assert (await kube.get(CONFIG, "c", namespace)).data["data"] == {"ours": "2", "theirs": "1"}
+
+
+async def test_apply_again_changes_nothing(kube: KubernetesBody, namespace: str) -> None:
+    """What is as wanted gets no new version."""
+    wanted = {"metadata": {"name": "c", "namespace": namespace}, "data": {"ours": "1"}}
+    first = await kube.apply(CONFIG, wanted)
+    assert (await kube.apply(CONFIG, wanted)).version == first.version
+
+
+async def test_log_of_a_pod_that_does_not_run(kube: KubernetesBody, namespace: str) -> None:
+    """Where there is no log yet nothing is taken for one."""
+    await kube.create(POD, pod(namespace))
+    with pytest.raises(PlatformError):
+        await kube.log("p", namespace)
