@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from unit.cli.podserver import PodServer
 from unit.cli.world import World
 
 
@@ -16,6 +17,17 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     for name in ("ALIQUOT_URL", "ALIQUOT_TOKEN", "ALIQUOT_TOKEN_FILE", "ALIQUOT_DATA_DIR", "VISUAL", "EDITOR"):
         monkeypatch.delenv(name, raising=False)
     return World(tmp_path)
+
+
+@pytest.fixture
+def server(world: World) -> Iterator[PodServer]:
+    """Serves the world, which has a project `team-a` and a job `x`."""
+    world.project("team-a")
+    world.said("config project team-a")
+    world.said("submit x -i python -g 1")
+    made = PodServer(world.body)
+    with made.serving():
+        yield made
 
 
 @pytest.fixture

@@ -28,16 +28,6 @@ SPACE = "runai-team-a"
 PROGRAM = [sys.executable, "-c", "from aliquot.cli.main import runai; runai()"]
 
 
-@pytest.fixture
-def server(world: World) -> Iterator[PodServer]:
-    world.project("team-a")
-    world.said("config project team-a")
-    world.said("submit x -i python")
-    made = PodServer(world.body)
-    with made.serving():
-        yield made
-
-
 def _runs(world: World) -> None:
     metadata = {"labels": {"aliquot.dev/workload": "x"}}
     world.put("pod", "x-0-0", SPACE, metadata=metadata, spec={"containers": [{"name": "main", "image": "python"}]})

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -28,16 +27,6 @@ from unit.cli.world import World
 
 SPACE = "runai-team-a"
 PROGRAM = [sys.executable, "-c", "from aliquot.cli.main import runai; runai()"]
-
-
-@pytest.fixture
-def server(world: World) -> Iterator[PodServer]:
-    world.project("team-a")
-    world.said("config project team-a")
-    world.said("submit x -i python -g 1")
-    made = PodServer(world.body)
-    with made.serving():
-        yield made
 
 
 def _pod(world: World, name: str = "x-0-0", phase: str = "Running", **state: Any) -> None:

@@ -16,8 +16,7 @@ from aliquot.kube.settings import Sharing
 @pytest.fixture
 def library() -> Path:
     found = native.library("x86_64")
-    if found is None:
-        pytest.skip("run `make native` to build the sharing library")
+    assert found is not None, "run `make native` to build the sharing library"
     return found
 
 
