@@ -5,12 +5,12 @@ import signal
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = [
-    "kube.fixtures",
-    "bodies.fixtures",
-    "pods.fixtures",
-    "seeds.fixtures",
+    "support.kubernetes.fixtures",
+    "support.stores.fixtures",
+    "support.pods.fixtures",
+    "support.seeds.fixtures",
     "native.fixtures",
-    "gpus.fixtures",
+    "support.gpus.fixtures",
 ]
 
 # A shell that runs us in the background has us ignore Ctrl-C, and all that we start with us; but tests type it.

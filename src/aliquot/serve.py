@@ -21,28 +21,28 @@ from typing import Any
 import structlog
 import uvicorn
 
-from aliquot.agent.local import local_agent
-from aliquot.agent.settings import GpuSettings
-from aliquot.control.bootstrap import SharedToken, bootstrap
-from aliquot.control.decisions import LastDecision
-from aliquot.control.events import Chronicle
-from aliquot.control.garbage import Garbage
-from aliquot.control.ground import Ground
-from aliquot.control.leader import Leader
-from aliquot.control.projects import Projects
-from aliquot.control.scheduler import Scheduler
-from aliquot.control.usage import Usage
-from aliquot.control.workloads import Workloads
+from aliquot.api import Namespace, Pod, Project, Workload
+from aliquot.backends.backend import Ground
+from aliquot.backends.kubernetes.settings import ClusterSettings
+from aliquot.backends.local.assembly import local_agent
+from aliquot.backends.local.gpu_settings import GpuSettings
+from aliquot.controllers.bootstrap import SharedToken, bootstrap
+from aliquot.controllers.events import Chronicle
+from aliquot.controllers.garbage import Garbage
+from aliquot.controllers.projects import Projects
+from aliquot.controllers.runtime.leader import Leader
+from aliquot.controllers.usage import Usage
+from aliquot.controllers.workloads import Workloads
 from aliquot.errors import Invalid, PlatformError
 from aliquot.folder import Folder
-from aliquot.kube.settings import ClusterSettings
+from aliquot.scheduler.last_decision import LastDecision
+from aliquot.scheduler.loop import Scheduler
 from aliquot.server.app import Service, application, probes
-from aliquot.store.base import Body
+from aliquot.store.driver import Body
+from aliquot.store.drivers.sqlite import SqliteBody
 from aliquot.store.informer import Informers
-from aliquot.store.sqlite import SqliteBody
-from aliquot.store.typed import Store
+from aliquot.store.typed_store import Store
 from aliquot.telemetry import logs
-from aliquot.types import Namespace, Pod, Project, Workload
 
 log = structlog.get_logger()
 Runs = list[Coroutine[Any, Any, None]]
@@ -208,7 +208,7 @@ async def _announce(service: Service, server: uvicorn.Server, folder: Folder, ur
 async def _ground(options: Options, folder: Folder, body: Body, informers: Informers) -> Ground:
     """Who runs the pods: this machine's agent, a cluster's kubelets, nobody."""
     if options.cluster is not None:
-        from aliquot.kube.ground import cluster_ground
+        from aliquot.backends.kubernetes.assembly import cluster_ground
 
         return await cluster_ground(body, informers, options.parts, options.cluster)
     if options.parts != frozenset(PARTS):
@@ -220,7 +220,7 @@ async def _ground(options: Options, folder: Folder, body: Body, informers: Infor
 def _shared_token(options: Options, body: Body) -> SharedToken | None:
     if options.cluster is None:
         return None
-    from aliquot.kube.admin_token import AdminToken
+    from aliquot.backends.kubernetes.admin_token import AdminToken
 
     return AdminToken(body)
 
@@ -232,8 +232,8 @@ async def _body(options: Options, folder: Folder) -> AsyncIterator[tuple[Body, s
         flavour = "embedded"
     else:
         # Imported here: its HTTP client is not needed otherwise.
-        from aliquot.store import kubeconfig
-        from aliquot.store.kubernetes import KubernetesBody, install
+        from aliquot.store.drivers.kubernetes import KubernetesBody, install
+        from aliquot.store.http import kubeconfig
 
         files = [options.cluster.kubeconfig] if options.cluster.kubeconfig else []
         endpoint = kubeconfig.load(files, options.cluster.context) if files else kubeconfig.in_cluster()

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from aliquot.types import Pod
+from aliquot.api import Pod
 
 # Headers of an answer: where in the log it begins, or else that each of its lines begins with its time.
 LOG_OFFSET, LOG_STAMPED = "Aliquot-Log-Offset", "Aliquot-Log-Stamped"

@@ -11,10 +11,10 @@ import pytest
 import pytest_asyncio
 
 from access.team import Team
-from aliquot.store import kubeconfig
-from aliquot.store.kubernetes import KubernetesBody
-from kube.cluster import Cluster
-from kube.fixtures import apart, available_programs, install_kinds
+from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.http import kubeconfig
+from support.kubernetes.cluster import Cluster
+from support.kubernetes.fixtures import apart, available_programs, install_kinds
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from aliquot.store.kubernetes import KubernetesBody
+from aliquot.store.drivers.kubernetes import KubernetesBody
 
 REVIEWS = "/apis/authorization.k8s.io/v1"
 # Verbs that no discovery lists, because they are asked for inside other requests.

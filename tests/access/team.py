@@ -6,13 +6,13 @@ import uuid
 from contextlib import suppress
 from dataclasses import replace
 
+from aliquot.api import KINDS, AccessRule, Metadata, Namespace, Project, Scope, Subject, User
+from aliquot.api.access import AccessRuleSpec, UserSpec
+from aliquot.api.organisation import ProjectSpec, ProjectStatus
 from aliquot.errors import Exists, NotFound
 from aliquot.labels import PROJECT, SYSTEM_NAMESPACE, namespace_of
-from aliquot.store.base import Body
-from aliquot.store.typed import Store
-from aliquot.types import KINDS, AccessRule, Metadata, Namespace, Project, Scope, Subject, User
-from aliquot.types.access import AccessRuleSpec, UserSpec
-from aliquot.types.organisation import ProjectSpec, ProjectStatus
+from aliquot.store.driver import Body
+from aliquot.store.typed_store import Store
 
 CLUSTER = Scope(kind="cluster")
 

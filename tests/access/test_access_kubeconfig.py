@@ -20,24 +20,24 @@ import yaml
 
 from access.team import CLUSTER, Team, in_project, unique
 from aliquot import units
+from aliquot.api import KINDS, AccessRule, Metadata, Token, User, Workload
+from aliquot.api.access import TokenSpec
+from aliquot.api.base import Json
 from aliquot.auth import tokens
+from aliquot.backends.kubernetes.kubeconfigs import Kubeconfigs
+from aliquot.backends.kubernetes.raw_kinds import ROLE, SERVICE_ACCOUNT
+from aliquot.backends.kubernetes.rbac import Rbac
+from aliquot.backends.kubernetes.service_accounts import account_name
 from aliquot.client import connect
 from aliquot.client.connection import Connection
 from aliquot.errors import Conflict, Denied, Invalid, NotFound, Unauthenticated
-from aliquot.kube.accounts import account_name
-from aliquot.kube.kinds import ROLE, SERVICE_ACCOUNT
-from aliquot.kube.kubeconfigs import Kubeconfigs
-from aliquot.kube.rbac import Rbac
 from aliquot.labels import SYSTEM_NAMESPACE, namespace_of
 from aliquot.server.app import Service, application
-from aliquot.store import kubeconfig
-from aliquot.store.base import Document
-from aliquot.store.kubernetes import KubernetesBody
-from aliquot.types import KINDS, AccessRule, Metadata, Token, User, Workload
-from aliquot.types.access import TokenSpec
-from aliquot.types.base import Json
-from bodies.running import running, until
-from kube.cluster import Cluster
+from aliquot.store.driver import Document
+from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.http import kubeconfig
+from support.kubernetes.cluster import Cluster
+from support.stores.running import running, until
 
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("access")]
 WORKLOAD = KINDS.of(Workload)

@@ -16,20 +16,20 @@ import pytest_asyncio
 
 from access.kubernetes import Ask, allowed, questions
 from access.team import CLUSTER, Team, in_project
+from aliquot.api import KINDS
 from aliquot.auth.roles import REPORT, ROLES, Grant, Place
 from aliquot.auth.roles import allowed as rest_allows
+from aliquot.backends.kubernetes.kubeconfigs import Kubeconfigs
+from aliquot.backends.kubernetes.raw_kinds import ROLE_BINDING, SECRET, SERVICE_ACCOUNT
+from aliquot.backends.kubernetes.rbac import carry_out, look
+from aliquot.backends.kubernetes.rbac_plan import decide
+from aliquot.backends.kubernetes.v2alpha1.definitions import RUNAI_KINDS
 from aliquot.errors import Denied
-from aliquot.kube.grants import decide
-from aliquot.kube.kinds import ROLE_BINDING, SECRET, SERVICE_ACCOUNT
-from aliquot.kube.kubeconfigs import Kubeconfigs
-from aliquot.kube.rbac import carry_out, look
-from aliquot.kube.v2alpha1.definitions import RUNAI_KINDS
 from aliquot.labels import SYSTEM_NAMESPACE, namespace_of
-from aliquot.store import kubeconfig
-from aliquot.store.base import Document
-from aliquot.store.kubernetes import KubernetesBody
-from aliquot.types import KINDS
-from kube.cluster import Cluster
+from aliquot.store.driver import Document
+from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.http import kubeconfig
+from support.kubernetes.cluster import Cluster
 
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("access")]
 

@@ -12,8 +12,8 @@ import pytest
 
 from api.people import Company, Office
 from api.wire import Api, Json, named, unique
-from bodies.process import ServerProcess
-from kube.cluster import Cluster
+from support.kubernetes.cluster import Cluster
+from support.stores.process import ServerProcess
 
 # All tests that need a cluster go to one worker, so that one cluster is started for them.
 ON_KUBERNETES = pytest.param("kubernetes", marks=[pytest.mark.kube, pytest.mark.xdist_group("kube")])

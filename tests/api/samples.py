@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from aliquot.store.base import AnyKind
-from aliquot.types import KINDS
+from aliquot.api import KINDS
+from aliquot.store.driver import AnyKind
 from api.wire import Api, Json, named, unique
 
 _POD: Json = {"containers": [{"name": "main", "image": "none"}]}

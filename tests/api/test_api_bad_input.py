@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aliquot.types import KINDS
+from aliquot.api import KINDS
 from api.samples import create, path_of, sample
 from api.wire import Api, Json, named, unique
 

@@ -11,11 +11,11 @@ import aiohttp
 import pytest_asyncio
 import uvicorn
 
-from aliquot.control.bootstrap import bootstrap
+from aliquot.controllers.bootstrap import bootstrap
 from aliquot.folder import Folder
 from aliquot.server.app import Service, application
-from aliquot.store.sqlite import SqliteBody
-from aliquot.store.typed import Store
+from aliquot.store.drivers.sqlite import SqliteBody
+from aliquot.store.typed_store import Store
 
 WORKLOADS = "/apis/aliquot.dev/v1/workloads"
 

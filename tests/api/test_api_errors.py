@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.types import KINDS
+from aliquot.api import KINDS
 from api.people import Office
 from api.samples import create
 from api.wire import PREFIX, Api, named, unique, until
-from bodies.process import ServerProcess
+from support.stores.process import ServerProcess
 
 GUARDED = ["projects", "whoami", "/metrics", "namespaces/runai/workloads/x"]
 

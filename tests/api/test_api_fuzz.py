@@ -12,10 +12,10 @@ import pytest
 import schemathesis
 from schemathesis import checks
 
-from aliquot.types import KINDS
+from aliquot.api import KINDS
 from api.samples import path_of, sample
 from api.wire import Api, named
-from bodies.process import ServerProcess
+from support.stores.process import ServerProcess
 
 SECONDS = 60.0
 EXAMPLES = 4  # of each operation and mode: about 1200 requests

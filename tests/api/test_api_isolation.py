@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aliquot.types import KINDS
+from aliquot.api import KINDS
 from api.people import CLUSTER, Office, in_department, in_project, space
 from api.wire import Api, named, unique, until
 

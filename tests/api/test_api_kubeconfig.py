@@ -8,7 +8,7 @@ import pytest
 
 from api.people import Office
 from api.wire import Api, unique
-from bodies.process import ServerProcess
+from support.stores.process import ServerProcess
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 from api.people import Office
 from api.wire import Api, Json, named, unique, until
-from bodies.process import ServerProcess
-from kube.cluster import Cluster
+from support.kubernetes.cluster import Cluster
+from support.stores.process import ServerProcess
 
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("kube")]
 WORK = {"type": "training", "image": "none"}

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
+from aliquot.api import KINDS
 from aliquot.auth.roles import ROLES
-from aliquot.store.base import AnyKind
-from aliquot.types import KINDS
+from aliquot.store.driver import AnyKind
 from api.people import Company
 from api.wire import Api
 

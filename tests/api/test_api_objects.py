@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aliquot.types import KINDS
+from aliquot.api import KINDS
 from api.samples import EVERY_KIND, STATUSES, create, path_of, sample
 from api.wire import Api, Json, until
 

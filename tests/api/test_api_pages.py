@@ -8,7 +8,7 @@ import pytest
 from jsonschema_rs import validator_for  # schemathesis brings it
 
 from aliquot import __version__
-from aliquot.types import KINDS
+from aliquot.api import KINDS
 from api.people import CLUSTER, Office
 from api.wire import Api
 

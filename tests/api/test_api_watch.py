@@ -7,7 +7,7 @@ import threading
 
 from api.people import Office
 from api.wire import Api, named, unique, until
-from bodies.process import ServerProcess
+from support.stores.process import ServerProcess
 
 
 def test_every_change(api: Api, here: str) -> None:

@@ -20,9 +20,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from aliquot.agent.runtimes import linux
-from aliquot.agent.runtimes.podfolder import folders
-from bodies.process import ServerProcess
+from aliquot.backends.local.runtimes import syscalls
+from aliquot.backends.local.runtimes.pod_folder import folders
+from support.stores.process import ServerProcess
 
 pytestmark = pytest.mark.bench
 JOBS = int(os.environ.get("BENCH_JOBS", "500"))
@@ -287,7 +287,7 @@ def jobs_memory(data: Path) -> str:
         if process is None or not process.supervised:
             continue
         pods += 1
-        for pid in (process.pid, process.collector, *linux.children(process.collector)):
+        for pid in (process.pid, process.collector, *syscalls.children(process.collector)):
             lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
             private += sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
             processes += 1

@@ -15,11 +15,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from aliquot.store.base import Document
-from aliquot.store.sqlite import SqliteBody
-from aliquot.types import KINDS
-from bodies.place import NAMESPACE, document
-from bodies.process import ServerProcess
+from aliquot.api import KINDS
+from aliquot.store.driver import Document
+from aliquot.store.drivers.sqlite import SqliteBody
+from support.stores.namespace import NAMESPACE, document
+from support.stores.process import ServerProcess
 
 pytestmark = pytest.mark.bench
 WORKLOAD, POD = KINDS.named("Workload"), KINDS.named("Pod")

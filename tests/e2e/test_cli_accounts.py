@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from seeds.platform import PREFIX, Done, Platform, until
+from support.seeds.platform import PREFIX, Done, Platform, until
 
 pytestmark = pytest.mark.xdist_group("seeds")
 

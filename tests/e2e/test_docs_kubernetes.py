@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kube.cluster import CONTROLLERS, Cluster, programs
-from kube.fixtures import available_programs
-from kube.kwok import add_nodes, start_kwok
-from tours.console import ROOT, Tour, read
+from support.docs.console import ROOT, Tour, read
+from support.kubernetes.cluster import CONTROLLERS, Cluster, programs
+from support.kubernetes.fixtures import available_programs
+from support.kubernetes.kwok import add_nodes, start_kwok
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import yaml
 
 from aliquot.cli import main
 from aliquot.cli.program import global_options
-from tours.console import ROOT
+from support.docs.console import ROOT
 
 PAGES = sorted(str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
 PROGRAMS = {"aliquot": main.aliquot, "runai": main.runai, "runai-adm": main.runai_adm}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from api.wire import Api, named, until
-from bodies.process import ServerProcess
+from support.stores.process import ServerProcess
 
 SLEEP = {"type": "training", "image": "ubuntu", "command": ["sleep"], "args": ["infinity"]}
 

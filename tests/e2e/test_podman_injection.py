@@ -15,18 +15,18 @@ from pathlib import Path
 import pytest
 
 from aliquot import native
-from aliquot.agent.devices.calibration import Contexts
-from aliquot.agent.devices.real import Fences, RealDevices
-from aliquot.agent.injection import LEDGER, LIBRARY, LIMITS, PRELOAD, Injection, preload_text
-from aliquot.agent.runtimes import orders
-from aliquot.agent.runtimes.podfolder import PodFolder
-from aliquot.agent.slices import Wish
-from aliquot.types import DeviceShare
-from fire.disk import need
-from gpus import NODE, FakeDriver, card
-from gpus.standin import CARD_MIB, PLACE, UUIDS, StandIn, standin
+from aliquot.api import DeviceShare
+from aliquot.backends.local.devices.context_memory import Contexts
+from aliquot.backends.local.devices.real import Fences, RealDevices
+from aliquot.backends.local.runtimes import launch_spec
+from aliquot.backends.local.runtimes.pod_folder import PodFolder
+from aliquot.gpu.fractions import Wish
+from aliquot.gpu.injection import LEDGER, LIBRARY, LIMITS, PRELOAD, Injection, preload_text
 from native.rig import CONTEXT
-from pods.world import needs_root
+from support.crash.disk import need
+from support.gpus import NODE, FakeDriver, card
+from support.gpus.standin import CARD_MIB, PLACE, UUIDS, StandIn, standin
+from support.pods.world import needs_root
 
 pytestmark = [needs_root, pytest.mark.xdist_group("podman")]
 OWN_PRELOAD = "# the image's own\n"
@@ -127,7 +127,7 @@ def _flags(injection: Injection, folder: PodFolder) -> list[str]:
         replace(one, text=preload_text(OWN_PRELOAD, one.text), append=False) for one in injection.files if one.append
     ]
     kept = [one for one in injection.files if not one.append]
-    found = orders.inject(replace(injection, files=(*merged, *kept)), folder)
+    found = launch_spec.inject(replace(injection, files=(*merged, *kept)), folder)
     volumes = [f"--volume={one['source']}:{one['place']}:{'ro' if one['readOnly'] else 'rw'}" for one in found]
     return [*volumes, *(f"--device={path}" for path in injection.devices if os.path.exists(path))]
 

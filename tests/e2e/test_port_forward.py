@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from seeds.platform import SECONDS, Platform, until
+from support.seeds.platform import SECONDS, Platform, until
 
 # Any free port: jobs share the machine's network.
 SERVES = "echo hello >index.html; exec python3 -u -m http.server --bind 127.0.0.1 0"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tours.console import ROOT, Tour, read
+from support.docs.console import ROOT, Tour, read
 
 
 def needs_curl() -> None:

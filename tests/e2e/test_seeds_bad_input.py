@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from seeds.platform import Done, Platform, until
+from support.seeds.platform import Done, Platform, until
 
 pytestmark = pytest.mark.xdist_group("demo")
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from aliquot.labels import DEVICES
-from seeds.platform import PREFIX, Platform
+from support.seeds.platform import PREFIX, Platform
 
 pytestmark = pytest.mark.xdist_group("seeds")
 IDLE = "-i ubuntu --interactive --command sleep --args infinity"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from seeds.course import sections, team_of
-from seeds.platform import Platform, until
-from seeds.sections import EVICTED, FILLING, RETURNING, SHARING
+from support.seeds.course import sections, team_of
+from support.seeds.platform import Platform, until
+from support.seeds.sections import EVICTED, FILLING, RETURNING, SHARING
 
 pytestmark = pytest.mark.xdist_group("seeds")
 

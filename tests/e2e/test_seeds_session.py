@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from seeds.platform import Done, Life, Platform
-from seeds.session import SESSION, Step, play
+from support.seeds.platform import Done, Life, Platform
+from support.seeds.session import SESSION, Step, play
 
 pytestmark = pytest.mark.xdist_group("seeds")
 

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from seeds.platform import Platform
-from seeds.tmux import PROMPT, Screen
+from support.seeds.platform import Platform
+from support.seeds.tmux import PROMPT, Screen
 
 pytestmark = pytest.mark.xdist_group("demo")
 

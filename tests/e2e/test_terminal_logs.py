@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from seeds.platform import Platform, until
-from seeds.tmux import Screen
+from support.seeds.platform import Platform, until
+from support.seeds.tmux import Screen
 
 pytestmark = pytest.mark.xdist_group("demo")
 

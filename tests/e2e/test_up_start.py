@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bodies.process import ServerProcess
+from support.stores.process import ServerProcess
 
 
 def aliquot(*words: str) -> subprocess.CompletedProcess[str]:

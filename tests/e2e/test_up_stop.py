@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.store.base import AnyKind
-from bodies.place import DEPARTMENT, NAMESPACE
-from bodies.process import ServerProcess
-from fire.clients import Crowd
+from aliquot.store.driver import AnyKind
+from support.crash.clients import Crowd
+from support.stores.namespace import DEPARTMENT, NAMESPACE
+from support.stores.process import ServerProcess
 
 SOON = 10  # seconds; it takes a fraction of one on a quiet machine
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bodies.process import ServerProcess
+from support.stores.process import ServerProcess
 
 
 @pytest.fixture

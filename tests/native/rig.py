@@ -15,7 +15,7 @@ import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fire.disk import need
+from support.crash.disk import need
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "native" / "gpushare"

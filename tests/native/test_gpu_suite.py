@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fire.disk import need
 from native.rig import HERE, compile_library
+from support.crash.disk import need
 
 SUITE = HERE.parent / "gpu"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aliquot.core import Policy, Taint, Toleration
-from worlds import TaskState, cluster, gpus, quota
+from aliquot.planner import Policy, Taint, Toleration
+from support.planner import TaskState, cluster, gpus, quota
 
 
 def test_fraction_goes_to_the_fullest_device() -> None:

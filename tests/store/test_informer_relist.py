@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from aliquot.store.drivers.memory import MemoryBody
 from aliquot.store.informer import Informer, Key
-from aliquot.store.memory import MemoryBody
-from bodies.place import NAMESPACE, TEMPLATE, Place, document
-from bodies.running import running, until
+from support.stores.namespace import NAMESPACE, TEMPLATE, Place, document
+from support.stores.running import running, until
 
 
 async def test_falls_behind_and_catches_up() -> None:
@@ -38,8 +38,8 @@ async def test_falls_behind_and_catches_up() -> None:
 
 async def test_unreadable_object_does_not_disturb(embedded: Place) -> None:
     """An object that cannot be read is as if it were not there; the others are."""
+    from aliquot.api import Template
     from aliquot.store.informer import typed
-    from aliquot.types import Template
 
     await embedded.create("good")
     bad = document(TEMPLATE, "bad", embedded.namespace, {"values": {"compute": {"gpu": "many"}}})

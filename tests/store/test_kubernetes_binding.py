@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
+from aliquot.api.base import Json
 from aliquot.errors import Conflict, Invalid, NotFound
-from aliquot.store.base import Document
-from aliquot.store.kubernetes import KubernetesBody
-from aliquot.types.base import Json
-from kube.gadgets import POD, pod
+from aliquot.store.driver import Document
+from aliquot.store.drivers.kubernetes import KubernetesBody
+from support.kubernetes.gadgets import POD, pod
 
 pytestmark = pytest.mark.kube
 

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.store.base import Document
-from aliquot.store.kubernetes import KubernetesBody
-from kube.cluster import Cluster, ClusterError, programs
-from kube.gadgets import CONFIG
+from aliquot.store.driver import Document
+from aliquot.store.drivers.kubernetes import KubernetesBody
+from support.kubernetes.cluster import Cluster, ClusterError, programs
+from support.kubernetes.gadgets import CONFIG
 
 pytestmark = pytest.mark.kube
 
 DIES = """
 import os, signal, sys
-from kube.cluster import Cluster, programs
+from support.kubernetes.cluster import Cluster, programs
 cluster = Cluster(programs())
 cluster._start_etcd()
 print(cluster.folder, cluster._running["etcd"].pid, flush=True)

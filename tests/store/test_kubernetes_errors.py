@@ -11,8 +11,8 @@ import pytest
 
 from aliquot import errors
 from aliquot.errors import PlatformError, Unavailable
-from aliquot.store.answers import Busy, error_of
-from aliquot.store.connections import FOREIGN, NOT_SENT, foreign
+from aliquot.store.http.connections import FOREIGN, NOT_SENT, foreign
+from aliquot.store.http.errors import Busy, error_of
 
 ANSWERS = [
     (400, "BadRequest", errors.Invalid),

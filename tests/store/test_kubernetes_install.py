@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from aliquot.api import KINDS
+from aliquot.api.kinds import Kind
 from aliquot.errors import Invalid
 from aliquot.labels import INSTALLED_BY
-from aliquot.store import kubeconfig
-from aliquot.store.base import Document
-from aliquot.store.kubernetes import DEFINITION, KubernetesBody, install
-from aliquot.types import KINDS
-from aliquot.types.kinds import Kind
-from kube.cluster import Cluster
-from kube.gadgets import GADGET_DEFINITION, GROUP
+from aliquot.store.driver import Document
+from aliquot.store.drivers.kubernetes import DEFINITION, KubernetesBody, install
+from aliquot.store.http import kubeconfig
+from support.kubernetes.cluster import Cluster
+from support.kubernetes.gadgets import GADGET_DEFINITION, GROUP
 
 pytestmark = pytest.mark.kube
 

@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 from aliquot.errors import Denied, Invalid, Unauthenticated
-from aliquot.store import kubeconfig
-from aliquot.store.kubernetes import KubernetesBody
-from aliquot.store.transport import Endpoint
-from kube.cluster import TOKEN, Cluster
-from kube.gadgets import NAMESPACE, POD
+from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.http import kubeconfig
+from aliquot.store.http.transport import Endpoint
+from support.kubernetes.cluster import TOKEN, Cluster
+from support.kubernetes.gadgets import NAMESPACE, POD
 
 
 def write(path: Path, cluster: dict[str, Any], user: dict[str, Any], name: str = "test") -> Path:

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
+from aliquot.api.base import Json
 from aliquot.errors import Invalid
-from aliquot.store import kubeconfig
-from aliquot.store.kubernetes import KubernetesBody
-from aliquot.store.transport import Patience, Query, Transport
-from aliquot.types.base import Json
-from kube.cluster import Cluster
-from kube.gadgets import GADGET, gadget
+from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.http import kubeconfig
+from aliquot.store.http.transport import Patience, Query, Transport
+from support.kubernetes.cluster import Cluster
+from support.kubernetes.gadgets import GADGET, gadget
 
 pytestmark = pytest.mark.kube
 

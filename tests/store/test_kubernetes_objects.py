@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from aliquot.api.kinds import Kind
 from aliquot.errors import Conflict, Exists, Invalid, NotFound, TooLarge
-from aliquot.store.base import Document
-from aliquot.store.kubernetes import KubernetesBody
-from aliquot.types.kinds import Kind
-from kube.gadgets import CONFIG, GADGET, NAMESPACE, POD, gadget, pod
+from aliquot.store.driver import Document
+from aliquot.store.drivers.kubernetes import KubernetesBody
+from support.kubernetes.gadgets import CONFIG, GADGET, NAMESPACE, POD, gadget, pod
 
 pytestmark = pytest.mark.kube
 

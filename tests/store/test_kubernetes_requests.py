@@ -8,15 +8,15 @@ import pytest
 from aiohttp import web
 
 from aliquot.errors import Expired, Invalid, Unauthenticated, Unavailable
-from aliquot.store.base import Change
-from aliquot.store.kubernetes import KubernetesBody
-from aliquot.store.rest import RestBody
-from aliquot.store.transport import Endpoint, Patience
-from kube.cluster import Cluster
-from kube.endpoints import through
-from kube.gadgets import GADGET, gadget
-from kube.proxy import Proxy
-from kube.scripted import Scripted, event, said, stream
+from aliquot.store.driver import Change
+from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.drivers.rest import RestBody
+from aliquot.store.http.transport import Endpoint, Patience
+from support.kubernetes.cluster import Cluster
+from support.kubernetes.endpoints import through
+from support.kubernetes.gadgets import GADGET, gadget
+from support.kubernetes.proxy import Proxy
+from support.kubernetes.scripted import Scripted, event, said, stream
 
 OBJECT = (200, {"metadata": {"name": "g", "namespace": "n", "resourceVersion": "1"}})
 BRIEF = Patience(deadline=0.3)

@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 import pytest
 
 from aliquot.errors import Exists, Expired, Invalid, Unavailable
-from aliquot.store.base import Change
+from aliquot.store.driver import Change
+from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.http.transport import Patience
 from aliquot.store.informer import Informer
-from aliquot.store.kubernetes import KubernetesBody
-from aliquot.store.transport import Patience
-from kube.cluster import Cluster
-from kube.endpoints import through
-from kube.gadgets import GADGET, gadget
-from kube.proxy import Proxy
+from support.kubernetes.cluster import Cluster
+from support.kubernetes.endpoints import through
+from support.kubernetes.gadgets import GADGET, gadget
+from support.kubernetes.proxy import Proxy
 
 pytestmark = pytest.mark.kube
 

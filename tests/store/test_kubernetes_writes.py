@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aliquot.errors import Conflict, NotFound, PlatformError
-from aliquot.store.kubernetes import KubernetesBody
-from kube.gadgets import CONFIG, POD, pod
+from aliquot.store.drivers.kubernetes import KubernetesBody
+from support.kubernetes.gadgets import CONFIG, POD, pod
 
 pytestmark = pytest.mark.kube
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from aliquot.errors import Conflict
-from aliquot.server.answers import status_of
-from aliquot.store.answers import error_of
+from aliquot.server.responses import status_of
+from aliquot.store.http.errors import error_of
 
 
 def test_hint_travels() -> None:

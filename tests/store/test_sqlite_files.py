@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from aliquot.errors import Invalid, Unavailable
-from aliquot.store import database
-from aliquot.store.database import MIGRATIONS
-from aliquot.store.sqlite import SqliteBody
-from bodies.place import DEPARTMENT, document
+from aliquot.store.drivers import sqlite_database
+from aliquot.store.drivers.sqlite import SqliteBody
+from aliquot.store.drivers.sqlite_database import MIGRATIONS
+from support.stores.namespace import DEPARTMENT, document
 
 NEXT = (*MIGRATIONS, "ALTER TABLE objects ADD COLUMN colour TEXT NOT NULL DEFAULT 'blue';")
 
@@ -46,7 +46,7 @@ async def test_new_file(tmp_path: Path) -> None:
     path = await filled(tmp_path / "store.db")
     assert version_of(path) == len(MIGRATIONS)
     with closing(sqlite3.connect(path)) as db:
-        assert db.execute("PRAGMA application_id").fetchone() == (database.APPLICATION_ID,)
+        assert db.execute("PRAGMA application_id").fetchone() == (sqlite_database.APPLICATION_ID,)
     assert os.listdir(tmp_path) == ["store.db"]
 
 
@@ -93,18 +93,18 @@ async def test_torn_log(tmp_path: Path) -> None:
 async def test_next_format(tmp_path: Path) -> None:
     """A newer program brings the file to its format and keeps every object."""
     path = await filled(tmp_path / "store.db")
-    database.inspect(path, NEXT)
-    with closing(database.open_writer(path, migrations=NEXT)) as db:
+    sqlite_database.inspect(path, NEXT)
+    with closing(sqlite_database.open_writer(path, migrations=NEXT)) as db:
         rows = db.execute("SELECT name, colour FROM objects ORDER BY name").fetchall()
         assert rows == [("a", "blue"), ("b", "blue"), ("c", "blue")]
-        assert database.revision(db) == 3
+        assert sqlite_database.revision(db) == 3
     assert version_of(path) == len(NEXT)
 
 
 async def test_next_format_from_nothing(tmp_path: Path) -> None:
     """A new file goes through all formats at once."""
     path = tmp_path / "store.db"
-    with closing(database.open_writer(path, migrations=NEXT)) as db:
+    with closing(sqlite_database.open_writer(path, migrations=NEXT)) as db:
         assert db.execute("SELECT colour FROM objects").fetchall() == []
     assert version_of(path) == len(NEXT)
 
@@ -112,7 +112,7 @@ async def test_next_format_from_nothing(tmp_path: Path) -> None:
 async def test_back_to_the_older_program(tmp_path: Path) -> None:
     """The older program refuses the newer format."""
     path = await filled(tmp_path / "store.db")
-    database.open_writer(path, migrations=NEXT).close()
+    sqlite_database.open_writer(path, migrations=NEXT).close()
     with pytest.raises(Invalid, match="newer Aliquot"):
         SqliteBody(path)
 
@@ -122,7 +122,7 @@ async def test_migration_that_fails(tmp_path: Path) -> None:
     path = await filled(tmp_path / "store.db")
     broken = (*MIGRATIONS, "CREATE TABLE more (name TEXT); INSERT INTO nowhere VALUES (1);")
     with pytest.raises(sqlite3.OperationalError, match="nowhere"):
-        database.open_writer(path, migrations=broken)
+        sqlite_database.open_writer(path, migrations=broken)
     assert version_of(path) == len(MIGRATIONS)
     with closing(sqlite3.connect(path)) as db:
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}

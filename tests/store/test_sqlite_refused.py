@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from aliquot.errors import Invalid
-from aliquot.store.database import MIGRATIONS
-from aliquot.store.sqlite import SqliteBody
-from bodies.place import DEPARTMENT, document
+from aliquot.store.drivers.sqlite import SqliteBody
+from aliquot.store.drivers.sqlite_database import MIGRATIONS
+from support.stores.namespace import DEPARTMENT, document
 
 PAGE = 4096
 
@@ -151,7 +151,7 @@ _AS_SOMEBODY_ELSE = """
 import asyncio, os, sys
 from pathlib import Path
 from aliquot.errors import Invalid
-from aliquot.store.sqlite import SqliteBody
+from aliquot.store.drivers.sqlite import SqliteBody
 
 async def main():
     try:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from aliquot.errors import Expired
-from aliquot.store.base import AnyKind, Change
-from aliquot.store.sqlite import RECENT, SqliteBody
-from bodies.place import DEPARTMENT, NAMESPACE, document
+from aliquot.store.driver import AnyKind, Change
+from aliquot.store.drivers.sqlite import RECENT, SqliteBody
+from support.stores.namespace import DEPARTMENT, NAMESPACE, document
 
 SHORT = 50
 MANY = 1_100  # more than the log is trimmed after

@@ -12,12 +12,12 @@ import pytest
 import pytest_asyncio
 
 from aliquot.errors import Exists, Unavailable
-from aliquot.store import shelf
-from aliquot.store.base import Document
-from aliquot.store.shelf import Entry, Shelf
-from aliquot.store.sqlite import SqliteBody
-from aliquot.store.writer import BATCH, Writer
-from bodies.place import DEPARTMENT, document
+from aliquot.store import object_table
+from aliquot.store.driver import Document
+from aliquot.store.drivers.sqlite import SqliteBody
+from aliquot.store.drivers.sqlite_writer import BATCH, Writer
+from aliquot.store.object_table import Entry, Shelf
+from support.stores.namespace import DEPARTMENT, document
 
 Work = Callable[[Shelf], Document]
 
@@ -56,7 +56,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 
 
 def creating(name: str) -> Work:
-    return lambda on: shelf.create(on, DEPARTMENT, document(DEPARTMENT, name), 0.0)
+    return lambda on: object_table.create(on, DEPARTMENT, document(DEPARTMENT, name), 0.0)
 
 
 def failing(error: Exception) -> Work:

@@ -24,15 +24,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from aliquot.api.base import Json
 from aliquot.errors import PlatformError
-from aliquot.store import kubeconfig
-from aliquot.store.base import AnyKind, Body, Change, Document
-from aliquot.store.kubernetes import KubernetesBody
-from aliquot.store.memory import MemoryBody
-from aliquot.store.sqlite import SqliteBody
-from aliquot.types.base import Json
-from bodies.place import NAMESPACE, POD, TEMPLATE, Watcher, changed, document
-from kube.cluster import Cluster
+from aliquot.store.driver import AnyKind, Body, Change, Document
+from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.drivers.memory import MemoryBody
+from aliquot.store.drivers.sqlite import SqliteBody
+from aliquot.store.http import kubeconfig
+from support.kubernetes.cluster import Cluster
+from support.stores.namespace import NAMESPACE, POD, TEMPLATE, Watcher, changed, document
 
 T = TypeVar("T")
 NAMES = st.sampled_from(["a", "b", "c"])

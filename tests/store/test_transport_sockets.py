@@ -6,8 +6,8 @@ import pytest
 from aiohttp import web
 
 from aliquot.errors import Conflict, Unauthenticated, Unavailable
-from aliquot.store.transport import Endpoint, Patience, Transport
-from kube.scripted import Scripted
+from aliquot.store.http.transport import Endpoint, Patience, Transport
+from support.kubernetes.scripted import Scripted
 
 PROTOCOL = "v5.channel.k8s.io"
 REFUSED = {"kind": "Status", "status": "Failure", "message": "not now", "reason": "Conflict", "code": 409}

@@ -62,8 +62,8 @@ def roles_text(roles: Sequence[Any]) -> str:
 @click.command(cls=Verb)
 def crds() -> None:
     """Print our custom resources as YAML, for `kubectl apply --server-side -f -`."""
+    from aliquot.api import schema
     from aliquot.cli import output
-    from aliquot.types import schema
 
     for definition in schema.crds():
         click.echo("---\n" + output.as_yaml(definition))

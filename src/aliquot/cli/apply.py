@@ -11,17 +11,17 @@ from typing import Literal
 
 import click
 
+from aliquot.api.base import Json
 from aliquot.cli import output
 from aliquot.cli.manifests import Checked, check, read, sources
 from aliquot.cli.program import Verb
-from aliquot.cli.queues import wait_until_ready
+from aliquot.cli.projects import wait_until_ready
 from aliquot.cli.session import Place, place_options, session
 from aliquot.cli.targets import Target
 from aliquot.errors import Exists, Invalid, NotFound, PlatformError
 from aliquot.labels import namespace_of
-from aliquot.store.base import Body
-from aliquot.store.rules import merged
-from aliquot.types.base import Json
+from aliquot.store.driver import Body
+from aliquot.store.object_rules import merged
 
 Outcome = Literal["created", "configured", "unchanged"]
 

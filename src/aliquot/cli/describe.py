@@ -9,15 +9,15 @@ from typing import Any
 import click
 
 from aliquot import units
+from aliquot.api import KINDS
+from aliquot.api.base import Json
 from aliquot.cli import output
 from aliquot.cli.program import Verb
 from aliquot.cli.session import Place, place_options, session
 from aliquot.cli.targets import Target, object_arguments, only, targets
 from aliquot.errors import PlatformError
 from aliquot.labels import WORKLOAD_UID
-from aliquot.store.base import Body, Document
-from aliquot.types import KINDS
-from aliquot.types.base import Json
+from aliquot.store.driver import Body, Document
 
 _SHOWN_APART = ("apiVersion", "kind", "metadata")
 _MOST_EVENTS = 50

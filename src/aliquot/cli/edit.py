@@ -13,14 +13,14 @@ from pathlib import Path
 
 import click
 
+from aliquot.api.base import Json
 from aliquot.cli import output
 from aliquot.cli.manifests import Manifest, Source, check_one, read
 from aliquot.cli.program import Verb
 from aliquot.cli.session import Place, place_options, session
 from aliquot.cli.targets import Target, object_arguments, only, targets
 from aliquot.errors import Conflict, Invalid, PlatformError
-from aliquot.store.base import Document
-from aliquot.types.base import Json
+from aliquot.store.driver import Document
 
 _HEAD = "# Change what you like and save; leave it unchanged to do nothing. The status is not yours to edit.\n"
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 import click
 
+from aliquot.api import Workload
+from aliquot.api.base import Json
 from aliquot.cli import output
 from aliquot.cli.program import Verb
 from aliquot.cli.runai.scope import no_such_job, scope_of
@@ -13,9 +15,7 @@ from aliquot.cli.session import session
 from aliquot.cli.targets import complete_names
 from aliquot.client import Server
 from aliquot.errors import NotFound
-from aliquot.store.typed import Store
-from aliquot.types import Workload
-from aliquot.types.base import Json
+from aliquot.store.typed_store import Store
 
 # What lines are about, with what stands above them; those without a title follow at once.
 _TITLES = {"why": "Why it waits:", "help": "What would let it run:"}

@@ -9,15 +9,15 @@ from typing import Any
 
 import click
 
+from aliquot.api import KINDS
+from aliquot.api.kinds import Column
 from aliquot.cli import output
 from aliquot.cli.program import Verb
 from aliquot.cli.session import Place, Session, place_options, session
 from aliquot.cli.targets import Target, complete_kinds, complete_names, targets
 from aliquot.cli.watch import follow
 from aliquot.errors import NotFound
-from aliquot.store.base import AnyKind, Body, Document
-from aliquot.types import KINDS
-from aliquot.types.kinds import Column
+from aliquot.store.driver import AnyKind, Body, Document
 
 # How to get a first object of a kind, for lists that are empty.
 _FIRST = {
@@ -99,7 +99,7 @@ def get(
 @click.pass_context
 def list_(ctx: click.Context, kinds: str, names: tuple[str, ...], form: str, no_headers: bool, place: Place) -> int:
     """List objects of a kind."""
-    from aliquot.cli.queues import list_queues
+    from aliquot.cli.projects import list_queues
 
     kind = KINDS.named(kinds)
     if kind.name in ("Project", "Department") and not names and form == "table":

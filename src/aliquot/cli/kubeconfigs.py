@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 import click
 
 from aliquot import units
+from aliquot.api.base import Json
 from aliquot.cli import output
 from aliquot.cli.program import Verb
 from aliquot.cli.session import session
 from aliquot.cli.targets import complete_names
 from aliquot.errors import Exists, Invalid
-from aliquot.types.base import Json
 
 
 @click.command(cls=Verb)

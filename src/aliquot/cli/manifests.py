@@ -20,11 +20,11 @@ from typing import Any
 
 import yaml
 
+from aliquot.api import KINDS
+from aliquot.api.base import Json, decode
 from aliquot.errors import Fault, Invalid, PlatformError
-from aliquot.store.base import MAX_DOCUMENT, AnyKind, Document
-from aliquot.store.rules import check_place
-from aliquot.types import KINDS
-from aliquot.types.base import Json, decode
+from aliquot.store.driver import MAX_DOCUMENT, AnyKind, Document
+from aliquot.store.object_rules import check_place
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 # Room for sixteen of the largest objects; more is a mistake such as a database dump.

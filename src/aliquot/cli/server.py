@@ -103,10 +103,10 @@ def up(
     if context and not kubeconfig:
         raise click.UsageError("--context needs --kubeconfig")
     check_host(host, listen_anywhere)
-    from aliquot.agent.devices.audit import Policy
-    from aliquot.agent.settings import GpuSettings
-    from aliquot.agent.slices import Mode
-    from aliquot.kube.settings import ClusterSettings
+    from aliquot.backends.kubernetes.settings import ClusterSettings
+    from aliquot.backends.local.devices.memory_audit import Policy
+    from aliquot.backends.local.gpu_settings import GpuSettings
+    from aliquot.gpu.fractions import Mode
     from aliquot.serve import API_ONLY, PARTS, Options, serve
 
     options = Options(
@@ -207,7 +207,7 @@ def serve(
     leads, and another takes over within seconds when it is gone.
     """
     check_host(host, listen_anywhere)
-    from aliquot.kube.settings import IMAGE, ClusterSettings, Sharing
+    from aliquot.backends.kubernetes.settings import IMAGE, ClusterSettings, Sharing
     from aliquot.serve import Options
     from aliquot.serve import serve as run
 

@@ -22,7 +22,7 @@ from aliquot.client.connection import START_HINT, TOKEN_HINT, Asked, Connection,
 from aliquot.client.settings import Settings, load, save, settings_file
 from aliquot.errors import Invalid, Unauthenticated, Unavailable
 from aliquot.labels import namespace_of
-from aliquot.store.base import AnyKind
+from aliquot.store.driver import AnyKind
 
 T = TypeVar("T")
 Opener = Callable[[Connection], AbstractAsyncContextManager[Server]]

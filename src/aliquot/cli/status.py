@@ -8,16 +8,16 @@ from typing import Any
 import click
 
 from aliquot import units
+from aliquot.api import KINDS, Node, Pod
 from aliquot.cli import output
 from aliquot.cli.program import Verb
-from aliquot.cli.runai.machines import machine
+from aliquot.cli.runai.nodes import machine
 from aliquot.cli.session import Session, session
 from aliquot.client.remote import RemoteServer
 from aliquot.errors import Denied, NotFound, PlatformError, Unavailable
 from aliquot.folder import Running, running_server
-from aliquot.store.base import Body
-from aliquot.store.typed import Store
-from aliquot.types import KINDS, Node, Pod
+from aliquot.store.driver import Body
+from aliquot.store.typed_store import Store
 
 
 @click.command(cls=Verb, shown=("--data-dir",))

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
+from aliquot.api import KINDS
 from aliquot.cli.session import Place, session
 from aliquot.errors import NotFound, PlatformError
-from aliquot.store.base import AnyKind, Body
-from aliquot.types import KINDS
+from aliquot.store.driver import AnyKind, Body
 
 # A shell that waits longer for a key press feels broken.
 _PATIENCE = 2.0

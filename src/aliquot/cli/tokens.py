@@ -7,16 +7,16 @@ import time
 import click
 
 from aliquot import units
+from aliquot.api import KINDS
+from aliquot.api.base import Json
+from aliquot.cli.delete_and_label import delete_all
 from aliquot.cli.get import Query, output_options, show
-from aliquot.cli.objects import delete_all
 from aliquot.cli.program import Verb
 from aliquot.cli.session import Place, session
 from aliquot.cli.targets import Target, complete_names
 from aliquot.client import Server
 from aliquot.errors import Invalid, Unavailable
-from aliquot.store.base import Document
-from aliquot.types import KINDS
-from aliquot.types.base import Json
+from aliquot.store.driver import Document
 
 _KIND = KINDS.named("token")
 

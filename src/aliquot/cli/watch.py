@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from aliquot.errors import Expired, Unavailable
-from aliquot.store.base import AnyKind, Body, Document, Listing
+from aliquot.store.driver import AnyKind, Body, Document, Listing
 
 # Long enough for a server to come back, short enough to feel live.
 _PAUSE = 1.0

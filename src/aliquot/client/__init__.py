@@ -15,10 +15,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
+from aliquot.api.base import Json
 from aliquot.client.connection import Connection
-from aliquot.store.base import AnyKind, Body, Document
+from aliquot.store.driver import AnyKind, Body, Document
 from aliquot.streams import Log, LogOptions, Pipe, Session, TerminalSize
-from aliquot.types.base import Json
 
 # How long reads are tried again. A restarting server is back within it, and people wait no longer for an answer.
 PATIENCE_S = 3.0

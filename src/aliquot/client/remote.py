@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
+from aliquot.api import KINDS, Project, Workload
+from aliquot.api.base import Json
 from aliquot.client import streams
 from aliquot.client.connection import Connection
 from aliquot.labels import API_VERSION
-from aliquot.store.base import AnyKind, Document
-from aliquot.store.rest import RestBody
-from aliquot.store.transport import Endpoint, Patience
+from aliquot.store.driver import AnyKind, Document
+from aliquot.store.drivers.rest import RestBody
+from aliquot.store.http.transport import Endpoint, Patience
 from aliquot.streams import Log, LogOptions, Pipe, Session, TerminalSize
-from aliquot.types import KINDS, Project, Workload
-from aliquot.types.base import Json
 
 
 class RemoteServer(RestBody):

@@ -16,11 +16,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from urllib.parse import quote
 
+from aliquot.api.base import Json
 from aliquot.errors import Conflict, PlatformError, Unavailable
 from aliquot.labels import API_VERSION
-from aliquot.store.answers import error_from
-from aliquot.store.connections import Socket
-from aliquot.store.transport import Transport
+from aliquot.store.http.connections import Socket
+from aliquot.store.http.errors import error_from
+from aliquot.store.http.transport import Transport
 from aliquot.streams import (
     CHANNELS,
     CLOSE,
@@ -37,7 +38,6 @@ from aliquot.streams import (
     LogOptions,
     TerminalSize,
 )
-from aliquot.types.base import Json
 from aliquot.units import timestamp_text
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from aliquot.quickstart.course import STEPS, Course
 from aliquot.quickstart.network import Network
+from aliquot.quickstart.training_state import STEPS, Course
 
 FILE = "quickstart-checkpoint.npz"
 

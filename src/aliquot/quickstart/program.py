@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aliquot.quickstart import checkpoint, telling
-from aliquot.quickstart.course import BATCH, STEPS, TESTS, Course
+from aliquot.quickstart import checkpoint, progress
 from aliquot.quickstart.network import Network, points
+from aliquot.quickstart.training_state import BATCH, STEPS, TESTS, Course
 
 _STOPS = {signal.SIGTERM, signal.SIGINT}
 _LONGEST_PAUSE = 0.5  # seconds; whoever says TERM has an answer within one
@@ -46,7 +46,7 @@ class _Stopped(Exception):
 
 
 class Training:
-    def __init__(self, course: Course, epochs: int, pace: Pace, folder: Path, files: telling.Files) -> None:
+    def __init__(self, course: Course, epochs: int, pace: Pace, folder: Path, files: progress.Files) -> None:
         self._course = course
         self._epochs = epochs
         self._pace = pace
@@ -63,7 +63,7 @@ class Training:
                 self._one_epoch()
         except _Stopped as stopped:
             name = signal.Signals(stopped.number).name
-            why = telling.why_stopped(self._files.preemption)
+            why = progress.why_stopped(self._files.preemption)
             kept = self._keep() or f"checkpoint written to {self._folder / checkpoint.FILE}"
             place = f"in epoch {self._course.epoch + 1}, step {self._course.step}"
             _say(f"{name}: stopped {place}{f' ({why})' if why else ''}: {kept}")
@@ -80,10 +80,10 @@ class Training:
             self._one_step()
             per_step = (time.monotonic() - started) / (course.step - first)
             if course.step - first == 1 or (course.step % _STEPS_PER_LINE == 0 and course.step < STEPS):
-                _say(telling.line(course, per_step))
+                _say(progress.line(course, per_step))
                 self._tell()
         tested = course.network.accuracy(self._test)
-        _say(telling.last_line(course, time.monotonic() - started, per_step, tested))
+        _say(progress.last_line(course, time.monotonic() - started, per_step, tested))
         self._tell()
         course.turn()
         problem = self._keep()
@@ -112,7 +112,7 @@ class Training:
         if self._report is None:
             return
         try:
-            telling.write_report(self._report, self._course, self._epochs)
+            progress.write_report(self._report, self._course, self._epochs)
         except OSError as exc:
             _say(f"progress not reported to {self._report}: {exc.strerror or exc}")
             self._report = None  # once is enough
@@ -125,7 +125,7 @@ def main(words: Sequence[str]) -> int:
     folder = Path(os.environ.get("ALIQUOT_CHECKPOINT_DIR") or ".")
     pace = Pace(options.step_seconds, options.cpu_share)
     course = _resumed(folder) or Course(Network.fresh(options.seed), options.seed)
-    return Training(course, options.epochs, pace, folder, telling.Files.named(os.environ)).run()
+    return Training(course, options.epochs, pace, folder, progress.Files.named(os.environ)).run()
 
 
 def _resumed(folder: Path) -> Course | None:

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from aliquot.api import KINDS, AccessRule, Json, Namespace, Project, Token, User, check_name, decode
 from aliquot.auth import tokens
 from aliquot.auth.roles import ENTITY_OF_KIND, REPORT, VIEW, Grant, Place, allowed, everywhere
 from aliquot.auth.tokens import Secret
 from aliquot.errors import Denied, Invalid, NotFound, Unauthenticated
 from aliquot.labels import DEFAULT_DEPARTMENT, SYSTEM_NAMESPACE, project_of
-from aliquot.store.base import AnyKind, Body, Document
+from aliquot.store.driver import AnyKind, Body, Document
 from aliquot.store.informer import Informers
-from aliquot.types import KINDS, AccessRule, Json, Namespace, Project, Token, User, check_name, decode
 
 T = TypeVar("T")
 

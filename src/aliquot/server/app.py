@@ -16,21 +16,22 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aliquot import __version__
-from aliquot.control.decisions import LastDecision
+from aliquot.admission.policies import Presets
+from aliquot.api import KINDS, Json
+from aliquot.auth.kubeconfigs import Issuer
 from aliquot.errors import NotFound, PlatformError, Unavailable
+from aliquot.scheduler.last_decision import LastDecision
 from aliquot.server.access import Access
-from aliquot.server.answers import error_response, json_response
-from aliquot.server.explanations import Explanations
-from aliquot.server.kubeconfigs import Issuer, KubeconfigRoutes
+from aliquot.server.explain import Explanations
+from aliquot.server.kubeconfigs import KubeconfigRoutes
 from aliquot.server.objects import PREFIX, Objects
-from aliquot.server.presets import Presets
+from aliquot.server.responses import error_response, json_response
 from aliquot.server.streams import BrokenOff, StreamRoutes
-from aliquot.store.base import Body
+from aliquot.store.driver import Body
 from aliquot.store.informer import Informers
-from aliquot.store.typed import Store
+from aliquot.store.typed_store import Store
 from aliquot.streams import Streams
 from aliquot.telemetry.metrics import Metrics
-from aliquot.types import KINDS, Json
 
 log = structlog.get_logger()
 

@@ -6,8 +6,7 @@ issued is the business of whoever knows Kubernetes (`Issuer`); here there may be
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 from starlette.requests import Request
@@ -15,13 +14,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from aliquot import units
+from aliquot.api import KINDS, Project, check_name
+from aliquot.api.base import Json
+from aliquot.auth.kubeconfigs import Issuer
 from aliquot.errors import Fault, Invalid
 from aliquot.labels import API_VERSION
 from aliquot.server.access import Access
-from aliquot.server.answers import json_response, read_json
 from aliquot.server.objects import PREFIX
-from aliquot.types import KINDS, Project, check_name
-from aliquot.types.base import Json
+from aliquot.server.responses import json_response, read_json
 
 KUBECONFIG: Final = f"{PREFIX}/projects/{{name}}/kubeconfig"
 DEFAULT_SECONDS: Final = 24 * 3600
@@ -29,19 +29,6 @@ DEFAULT_SECONDS: Final = 24 * 3600
 SHORTEST_SECONDS: Final = 600
 LONGEST_SECONDS: Final = 365 * 24 * 3600
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Issued:
-    namespace: str
-    expires: str  # RFC 3339, as Kubernetes said
-    # With the token in it.
-    kubeconfig: Json = field(repr=False)
-
-
-class Issuer(Protocol):
-    async def issue(self, project: str, user: str, seconds: int) -> Issued:
-        """A kubeconfig that speaks as the user, in the project's namespace and nowhere else."""
 
 
 class KubeconfigRoutes:

@@ -17,15 +17,16 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from aliquot.admission import references
+from aliquot.admission.policies import Presets
+from aliquot.api import KINDS
+from aliquot.api.base import Json
 from aliquot.errors import Conflict, Denied, Exists, Fault, Invalid, NotFound, PlatformError
-from aliquot.server import admission, secrets
+from aliquot.server import secrets
 from aliquot.server.access import Access, Caller, department_of, owns
-from aliquot.server.answers import json_response, read_json, status_of
-from aliquot.server.presets import Presets
-from aliquot.store import rules
-from aliquot.store.base import AnyKind, Body, Change, Document
-from aliquot.types import KINDS
-from aliquot.types.base import Json
+from aliquot.server.responses import json_response, read_json, status_of
+from aliquot.store import object_rules
+from aliquot.store.driver import AnyKind, Body, Change, Document
 
 PREFIX = "/apis/aliquot.dev/v1"
 # A patch without a version is decided from what was read a moment ago; this many times somebody else may be faster.
@@ -117,12 +118,12 @@ class Objects:
             self._access.require(caller, "create", kind, namespace, name)
         if kind.name == "Workload":
             data = await self._presets.filled(data, namespace)
-        document = admission.admitted(kind, data, namespace=namespace, fresh=True)
+        document = references.admitted(kind, data, namespace=namespace, fresh=True)
         self._check_trusted(caller, kind, document, None)
         if kind.name == "Workload":
             self._presets.check(document)
-        document = admission.signed(kind, document, caller.subject)
-        await admission.check_references(self._body, kind, document.data)
+        document = references.signed(kind, document, caller.subject)
+        await references.check_references(self._body, kind, document.data)
         if "dryRun" in request.query_params:
             await self._check_free(kind, document)
             return self._answer(kind, document, 201)
@@ -138,16 +139,16 @@ class Objects:
         name, namespace = _place(request)
         self._access.require(caller, _action(request), kind, namespace, name)
         data = await secrets.kept(self._body, kind, await read_json(request), name)
-        document = admission.admitted(kind, data, name=name, namespace=namespace, fresh=False)
+        document = references.admitted(kind, data, name=name, namespace=namespace, fresh=False)
         if _wants_status(request):
             return self._answer(kind, await self._body.update_status(kind, document))
         await self._check_move(caller, kind, document)
-        if kind.name in admission.TRUSTED:
+        if kind.name in references.TRUSTED:
             old = await self._body.get(kind, name, namespace)
             self._check_trusted(caller, kind, document, old)
             if kind.name == "Workload":
                 self._presets.check(document, old)
-        await admission.check_references(self._body, kind, document.data)
+        await references.check_references(self._body, kind, document.data)
         return self._answer(kind, await self._body.update(kind, document))
 
     async def patch(self, request: Request, kind: AnyKind) -> Response:
@@ -172,15 +173,15 @@ class Objects:
         self, caller: Caller, kind: AnyKind, name: str, namespace: str, change: Json, status: bool
     ) -> Document:
         old = await self._body.get(kind, name, namespace)
-        merged = rules.merged(old.data, change)
-        new = admission.admitted(kind, merged, name=name, namespace=namespace, fresh=False)
+        merged = object_rules.merged(old.data, change)
+        new = references.admitted(kind, merged, name=name, namespace=namespace, fresh=False)
         await self._check_move(caller, kind, new, old)
         self._check_trusted(caller, kind, new, old)
         if kind.name == "Workload" and not status:
             self._presets.check(new, old)
-        await admission.check_references(self._body, kind, new.data)
+        await references.check_references(self._body, kind, new.data)
         # What differs after checking, not what was sent: the stored form is canonical.
-        difference = rules.difference(old.data, new.data)
+        difference = object_rules.difference(old.data, new.data)
         version = str((merged.get("metadata") or {}).get("resourceVersion") or old.version)
         (difference.get("metadata") or {}).pop("resourceVersion", None)
         return await self._body.patch(kind, name, namespace, difference, version=version, status=status)
@@ -195,7 +196,7 @@ class Objects:
 
     def _check_trusted(self, caller: Caller, kind: AnyKind, new: Document, old: Document | None) -> None:
         """Where a pod runs, which GPUs it holds and who submitted a workload is not their owner's to say."""
-        if admission.trusted(kind, new) != admission.trusted(kind, old):
+        if references.trusted(kind, new) != references.trusted(kind, old):
             self._access.require(caller, "report", kind, new.namespace, new.name)
 
     async def delete(self, request: Request, kind: AnyKind) -> Response:
@@ -205,7 +206,7 @@ class Objects:
             self._access.require(caller, "delete", kind, namespace, name)
         options = await read_json(request, empty={})
         preconditions = _preconditions(options)
-        await admission.check_unreferenced(self._body, kind, name)
+        await references.check_unreferenced(self._body, kind, name)
         gone = await self._body.delete(
             kind,
             name,
@@ -226,7 +227,7 @@ class Objects:
         document, text = secrets.new_token(kind, data, caller.subject)
         if document.data["spec"]["user"] != caller.subject:
             self._access.require(caller, "create", kind, "", document.name)
-        await admission.check_references(self._body, kind, document.data)
+        await references.check_references(self._body, kind, document.data)
         created = await self._body.create(kind, document)
         return json_response({**secrets.shown(kind, created).data, "token": text.reveal()}, 201)
 

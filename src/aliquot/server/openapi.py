@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from aliquot import __version__
-from aliquot.server.explanations import EXPLANATION, SCENARIO
+from aliquot.api import KINDS, Kind
+from aliquot.api.base import Json
+from aliquot.api.schema import component_schemas
+from aliquot.server.explain import EXPLANATION, SCENARIO
 from aliquot.server.kubeconfigs import KUBECONFIG
 from aliquot.server.objects import PREFIX
-from aliquot.types import KINDS, Kind
-from aliquot.types.base import Json
-from aliquot.types.schema import component_schemas
 
 _STATUS = {"$ref": "#/components/schemas/Status"}
 _QUERY = {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from aliquot.admission import references
+from aliquot.api.base import Json
 from aliquot.auth import tokens
 from aliquot.auth.tokens import Secret
 from aliquot.errors import Fault, Invalid, NotFound
 from aliquot.labels import LAST_APPLIED
-from aliquot.server import admission
-from aliquot.store.base import AnyKind, Body, Document
-from aliquot.types.base import Json
+from aliquot.store.driver import AnyKind, Body, Document
 
 _HIDDEN = {"Token": "hash", "User": "passwordHash"}
 
@@ -54,5 +54,5 @@ def new_token(kind: AnyKind, data: Json, subject: str) -> tuple[Document, Secret
         raise Invalid.because("token", [Fault("spec.hash", "is made by the server; leave it out")])
     secret = tokens.new_secret()
     filled = {**data, "spec": {"user": subject, **spec, "hash": tokens.hash_of(secret)}}
-    document = admission.admitted(kind, filled, fresh=True)
+    document = references.admitted(kind, filled, fresh=True)
     return document, tokens.text_of(document.name, secret)

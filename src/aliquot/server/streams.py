@@ -21,11 +21,12 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from aliquot import units
+from aliquot.api import KINDS, Pod
 from aliquot.errors import Fault, Invalid, NotFound, PlatformError, Unavailable
 from aliquot.server.access import Access
-from aliquot.server.answers import error_response, status_of
 from aliquot.server.objects import PREFIX
-from aliquot.store.typed import Store
+from aliquot.server.responses import error_response, status_of
+from aliquot.store.typed_store import Store
 from aliquot.streams import (
     CHANNELS,
     CLOSE,
@@ -41,7 +42,6 @@ from aliquot.streams import (
     Streams,
     TerminalSize,
 )
-from aliquot.types import KINDS, Pod
 
 _POD = f"{PREFIX}/namespaces/{{namespace}}/pods/{{name}}"
 _HIGHEST_PORT = 65535

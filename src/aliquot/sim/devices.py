@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from aliquot.core.model import GPU, Device, Node, Request, Share
-from aliquot.sim.reading import Place
+from aliquot.planner.model import GPU, Device, Node, Request, Share
+from aliquot.sim.field_readers import Place
 from aliquot.sim.records import TaskSpec
 
 

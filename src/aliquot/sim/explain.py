@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aliquot.core import plan
-from aliquot.core.explain import what_would_help
-from aliquot.core.line import line
-from aliquot.core.model import Job, Task, TaskState
-from aliquot.core.plan import Eviction
 from aliquot.errors import NotFound
-from aliquot.sim.play import Player
+from aliquot.planner import plan
+from aliquot.planner.model import Job, Task, TaskState
+from aliquot.planner.plan import Eviction
+from aliquot.planner.queues.queue_position import line
+from aliquot.planner.reasons.what_if import what_would_help
+from aliquot.sim.player import Player
 from aliquot.sim.world import because
 
 _WAITS = (TaskState.PENDING, TaskState.GATED)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aliquot.core.model import DEFAULT_POOL, Alternatives, Policy, Share, Taint, Toleration
+from aliquot.planner.model import DEFAULT_POOL, Alternatives, Policy, Share, Taint, Toleration
 
 Moment = float | str
 TYPES = ("training", "interactive", "inference")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from aliquot.core.model import DEFAULT_POOL
-from aliquot.sim.reading import Place
+from aliquot.planner.model import DEFAULT_POOL
+from aliquot.sim.field_readers import Place
 from aliquot.sim.records import HOLDING, ClosenessSpec, QueueSpec, Scenario, TaskSpec, WorkloadSpec
 
 _PLURAL = {"nodes": "node", "projects": "project", "departments": "department"}

@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from aliquot.core.model import DEFAULT_POOL, RESOURCES, Device, Request, Share, Task, TaskState
-from aliquot.core.plan import Plan, Refusal
+from aliquot.planner.model import DEFAULT_POOL, RESOURCES, Device, Request, Share, Task, TaskState
+from aliquot.planner.plan import Plan, Refusal
 from aliquot.sim.world import Fate, World, because, fates
 from aliquot.units import whole_units
 

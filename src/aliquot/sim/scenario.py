@@ -11,9 +11,9 @@ import re
 from typing import Any
 
 from aliquot import units
-from aliquot.core.model import DEFAULT_POOL, STEPS, Expression, Policy, Share, Taint, Toleration
 from aliquot.errors import Invalid
-from aliquot.sim.reading import (
+from aliquot.planner.model import DEFAULT_POOL, STEPS, Expression, Policy, Share, Taint, Toleration
+from aliquot.sim.field_readers import (
     Bad,
     Parse,
     Place,

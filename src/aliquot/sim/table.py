@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from aliquot.core.model import DEFAULT_POOL
+from aliquot.planner.model import DEFAULT_POOL
 from aliquot.sim.records import Scenario
 from aliquot.sim.references import task_names
 from aliquot.sim.world import World

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aliquot.core.model import Job, Node, Queue, Share, Snapshot, Task, TaskState
-from aliquot.core.plan import Eviction, Plan
 from aliquot.errors import Fault, Invalid
-from aliquot.sim.load import Loader
-from aliquot.sim.reading import Place
+from aliquot.planner.model import Job, Node, Queue, Share, Snapshot, Task, TaskState
+from aliquot.planner.plan import Eviction, Plan
+from aliquot.sim.field_readers import Place
+from aliquot.sim.loader import Loader
 from aliquot.sim.records import NodeSpec, QueueSpec, Scenario, Step
 
 _GOING = (TaskState.RELEASING, TaskState.EVICTED)

@@ -16,9 +16,9 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 
+from aliquot.api import KINDS, decode
 from aliquot.errors import Expired, Invalid, PlatformError
-from aliquot.store.base import AnyKind, Body, Change, Document
-from aliquot.types import KINDS, decode
+from aliquot.store.driver import AnyKind, Body, Change, Document
 
 T = TypeVar("T")
 Key = tuple[str, str]  # namespace, name

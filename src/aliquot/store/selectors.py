@@ -13,10 +13,10 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from aliquot.api.base import Json
+from aliquot.api.kinds import Kind
 from aliquot.errors import Fault, Invalid
-from aliquot.store.base import Document
-from aliquot.types.base import Json
-from aliquot.types.kinds import Kind
+from aliquot.store.driver import Document
 
 _KEY = r"[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?"
 _SET = re.compile(rf"^(?P<key>{_KEY})\s+(?P<word>in|notin)\s*\((?P<values>[^()]*)\)$")

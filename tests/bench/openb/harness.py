@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from aliquot.core import Job, Node, Policy, Queue, Share, Snapshot, Task, Terms
-from aliquot.core.jobs import PENDING, JobState, Member
-from aliquot.core.model import GPU
-from aliquot.core.scene import Scene
+from aliquot.planner import Job, Node, Policy, Queue, Share, Snapshot, Task, Terms
+from aliquot.planner.cycle_state import Scene
+from aliquot.planner.jobs import PENDING, JobState, Member
+from aliquot.planner.model import GPU
 from aliquot.sim.traces import openb, read
 from aliquot.sim.traces.openb import Pod
 from bench.openb.peers import FGD, BestFit

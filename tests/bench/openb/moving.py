@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aliquot.core import Job, Node, Policy, Share, Snapshot, Task, TaskState
-from aliquot.core.session import Session
+from aliquot.planner import Job, Node, Policy, Share, Snapshot, Task, TaskState
+from aliquot.planner.incremental import Session
 from aliquot.sim.traces.openb import Pod
 from bench.openb import harness
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from aliquot import labels
-from aliquot.core import Node
-from aliquot.core.model import GPU
+from aliquot.planner import Node
+from aliquot.planner.model import GPU
 from aliquot.sim.traces.openb import Pod
 
 Array = np.ndarray[Any, Any]

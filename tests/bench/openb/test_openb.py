@@ -11,9 +11,9 @@ from statistics import mean, stdev
 
 import pytest
 
-from aliquot.core import Job, Snapshot, Task, TaskState
-from aliquot.core.model import GPU
-from aliquot.core.session import Session
+from aliquot.planner import Job, Snapshot, Task, TaskState
+from aliquot.planner.incremental import Session
+from aliquot.planner.model import GPU
 from aliquot.sim.traces import openb
 from bench.openb import harness
 from bench.openb.harness import LISTS, SEEDS

@@ -11,8 +11,8 @@ import pytest
 
 from aliquot import units
 from aliquot.errors import Exists, Invalid, NotFound, TooLarge
-from aliquot.store.base import Document
-from bodies.place import DEPARTMENT, POD, TEMPLATE, Place, document
+from aliquot.store.driver import Document
+from support.stores.namespace import DEPARTMENT, POD, TEMPLATE, Place, document
 
 
 async def test_gives_what_was_sent(place: Place) -> None:
@@ -267,6 +267,6 @@ def pod(place: Place, name: str = "p", **metadata: Any) -> Document:
 
 
 def _kind(name: str) -> Any:
-    from aliquot.types import KINDS
+    from aliquot.api import KINDS
 
     return KINDS.named(name)

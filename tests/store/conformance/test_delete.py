@@ -9,8 +9,8 @@ import pytest
 
 from aliquot import units
 from aliquot.errors import Conflict, Denied, Invalid, NotFound
-from aliquot.store.base import Document
-from bodies.place import DEPARTMENT, NAMESPACE, POD, TEMPLATE, Place, changed, document
+from aliquot.store.driver import Document
+from support.stores.namespace import DEPARTMENT, NAMESPACE, POD, TEMPLATE, Place, changed, document
 
 HOLD = ["aliquot.dev/hold"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from aliquot.store.informer import Informer, Key
-from bodies.place import TEMPLATE, Place
+from support.stores.namespace import TEMPLATE, Place
 
 Seen = list[tuple[str, str]]
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from aliquot.errors import Conflict, Invalid, NotFound
-from aliquot.store.base import Document
-from bodies.place import TEMPLATE, Place, document
+from aliquot.store.driver import Document
+from support.stores.namespace import TEMPLATE, Place, document
 
 CONDITION = {"type": "Ready", "status": "True"}
 

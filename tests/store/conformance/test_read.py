@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aliquot.errors import Invalid, NotFound
-from bodies.place import DEPARTMENT, NAMESPACE, TEMPLATE, Place, document
+from support.stores.namespace import DEPARTMENT, NAMESPACE, TEMPLATE, Place, document
 
 
 async def test_get_gives_what_create_gave(place: Place) -> None:

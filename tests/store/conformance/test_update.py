@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from aliquot.errors import Conflict, Invalid, NotFound
-from aliquot.store.base import Document
-from bodies.place import DEPARTMENT, TEMPLATE, Place, changed, document
+from aliquot.store.driver import Document
+from support.stores.namespace import DEPARTMENT, TEMPLATE, Place, changed, document
 
 CONDITION = {"type": "Ready", "status": "True"}
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aliquot.errors import Conflict, Exists, Expired
-from bodies.place import DEPARTMENT, NAMESPACE, POD, TEMPLATE, Place, changed, document
+from support.stores.namespace import DEPARTMENT, NAMESPACE, POD, TEMPLATE, Place, changed, document
 
 CONDITION = {"type": "Ready", "status": "True"}
 

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
+from aliquot.api import KINDS
 from aliquot.auth.roles import ENTITY_OF_KIND, FULL, ROLES, Grant, Place, allowed, everywhere
-from aliquot.types import KINDS
 
 A, B = Place("team-a", "research"), Place("team-b", "sales")
 CLUSTER = Place()

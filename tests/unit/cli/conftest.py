@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from unit.cli.podserver import PodServer
-from unit.cli.world import World
+from support.cli.pod_server import PodServer
+from support.cli.world import World
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.errors import NotFound
-from unit.cli.world import World
+from support.cli.world import World
 
 Text = Callable[..., str]
 HEAD = "apiVersion: aliquot.dev/v1\nkind: Project\n"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from aliquot.api import KINDS
 from aliquot.labels import PROJECT
-from aliquot.store.base import Document
-from aliquot.types import KINDS
-from unit.cli.world import MemoryServer, World
+from aliquot.store.driver import Document
+from support.cli.world import MemoryServer, World
 
 BOTH = """
 apiVersion: aliquot.dev/v1

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from unit.cli.world import World
+from support.cli.world import World
 
 LINES = [
     ("state", "big of project team-a waits."),

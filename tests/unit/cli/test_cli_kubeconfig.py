@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unit.cli.world import World
+from support.cli.world import World
 
 WORDS = ("kubeconfig", "-p", "vision", "--user", "ann")
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from aliquot.errors import NotFound
-from unit.cli.world import World
+from support.cli.world import World
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def test_edit_loses_to_a_faster_change(teams: World, tmp_path: Path, monkeypatch
     from aliquot.cli.output import as_yaml
     from aliquot.cli.targets import targets
     from aliquot.errors import Conflict
-    from aliquot.store.base import Document
+    from aliquot.store.driver import Document
 
     (target,) = targets("project", ["team-a"])
     before = Document(teams.get("project", "team-a"))

@@ -21,9 +21,9 @@ from aliquot.cli.session import Session
 from aliquot.client.connection import Asked
 from aliquot.errors import Conflict, Denied
 from aliquot.folder import start_time
-from unit.cli.world import World
+from support.cli.world import World
 
-HEAVY = ("pydantic", "aiohttp", "yaml", "fastapi", "asyncio", "aliquot.types", "aliquot.store")
+HEAVY = ("pydantic", "aiohttp", "yaml", "fastapi", "asyncio", "aliquot.api", "aliquot.store")
 
 
 def python(*words: str, **more: object) -> subprocess.CompletedProcess[str]:

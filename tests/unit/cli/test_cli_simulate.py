@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.control.decisions import Decision
-from unit.cli.world import World
-from worlds import cluster, gpus, quota
+from aliquot.scheduler.last_decision import Decision
+from support.cli.world import World
+from support.planner import cluster, gpus, quota
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from aliquot.api import KINDS
 from aliquot.cli import watch
 from aliquot.errors import Expired, Unavailable
-from aliquot.store.base import AnyKind, Body, Change, Document
-from aliquot.store.memory import MemoryBody
-from aliquot.types import KINDS
-from unit.cli.world import World
+from aliquot.store.driver import AnyKind, Body, Change, Document
+from aliquot.store.drivers.memory import MemoryBody
+from support.cli.world import World
 
 PROJECT = KINDS.named("project")
 

@@ -6,10 +6,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from aliquot.agent.devices.audit import Policy
-from aliquot.agent.settings import GpuSettings
-from aliquot.agent.slices import Mode
+from aliquot.backends.local.devices.memory_audit import Policy
+from aliquot.backends.local.gpu_settings import GpuSettings
 from aliquot.cli.server import up
+from aliquot.gpu.fractions import Mode
 
 FLAGS = {option.name: option for option in up.params}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from aliquot.sim import scenario
-from tours.console import ROOT, read
-from tours.scenarios import printed
+from support.docs.console import ROOT, read
+from support.docs.scenarios import printed
 
 PAGES = ["docs/replay.md", "docs/scheduler.md", "docs/simulate.md"]
 

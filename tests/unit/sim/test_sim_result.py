@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from aliquot.core.model import Share
-from aliquot.core.plan import Eviction, Place, Plan, Reservation
+from aliquot.planner.model import Share
+from aliquot.planner.plan import Eviction, Place, Plan, Reservation
 from aliquot.sim import Player, worlds
 from aliquot.sim import result as results
 

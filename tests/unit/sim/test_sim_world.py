@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from aliquot.core.model import Share, TaskState
-from aliquot.core.plan import Bind, Eviction, Place, Plan, Refusal, Reservation, Verdict
 from aliquot.errors import Invalid
-from aliquot.sim import World, reading, worlds
+from aliquot.planner.model import Share, TaskState
+from aliquot.planner.plan import Bind, Eviction, Place, Plan, Refusal, Reservation, Verdict
+from aliquot.sim import World, field_readers, worlds
 from aliquot.sim.records import Step
 
 GPU0, GPU1 = (Share(0, 1000, 0),), (Share(1, 1000, 0),)
@@ -38,7 +38,7 @@ def states(made: World) -> list[str]:
 
 
 def happen(made: World, word: str, operands: Any) -> None:
-    made.happen(Step(word, operands), reading.Place())
+    made.happen(Step(word, operands), field_readers.Place())
 
 
 def refused() -> dict[str, tuple[Refusal, ...]]:
@@ -203,7 +203,7 @@ def test_submitted_in_order() -> None:
         }
     )
     for step in made.scenario.steps:
-        made.happen(step, reading.Place())
+        made.happen(step, field_readers.Place())
     ages = [made.jobs[name].created for name in "zyx"]
     assert ages == sorted(ages)
     assert len(set(ages)) == 3

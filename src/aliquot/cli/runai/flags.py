@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import click
 
-from aliquot.cli.runai.words import FOLLOWS
+from aliquot.cli.runai.argument_scan import FOLLOWS
 
 # text: one value, the last wins. switch: true or false. list: repeated, or with commas. many: repeated only.
 Form = Literal["text", "switch", "list", "many"]

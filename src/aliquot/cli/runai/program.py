@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from aliquot.cli.program import Program, Verb
-from aliquot.cli.runai.words import COMMAND_WORDS, commands, scan
+from aliquot.cli.runai.argument_scan import COMMAND_WORDS, commands, scan
 
 # Where a command finds what click does not parse: the words after "--", and the switches that were set to false.
 REST = "aliquot.rest"

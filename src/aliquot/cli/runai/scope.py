@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from aliquot import labels
+from aliquot.api import KINDS, Pod, Project, Workload
 from aliquot.cli.session import Session
 from aliquot.cli.targets import no_such_project
 from aliquot.errors import Denied, Invalid, NotFound
 from aliquot.labels import namespace_of
-from aliquot.store.base import Body
-from aliquot.store.typed import Store
-from aliquot.types import KINDS, Pod, Project, Workload
+from aliquot.store.driver import Body
+from aliquot.store.typed_store import Store
 
 JOB_WORDS = ("job", "jobs", "workload", "workloads", "wl")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from aliquot.cli.get import output_options
-from aliquot.cli.queues import set_
-from aliquot.cli.runai.lists import list_clusters, list_templates
+from aliquot.cli.projects import set_
+from aliquot.cli.runai.describe_job import show_template
+from aliquot.cli.runai.list_jobs import list_clusters, list_templates
 from aliquot.cli.runai.program import JobVerb, project_option
-from aliquot.cli.runai.show import show_template
 from aliquot.cli.session import session
 
 config = click.Group("config", help="Your own settings.", no_args_is_help=True)

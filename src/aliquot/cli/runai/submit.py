@@ -11,19 +11,19 @@ from typing import Any
 import click
 
 from aliquot import labels
+from aliquot.api import KINDS
+from aliquot.api.base import Json
 from aliquot.cli import output
 from aliquot.cli.program import Entry, Lazy
-from aliquot.cli.runai import spec as specs
+from aliquot.cli.runai import workload_spec as specs
 from aliquot.cli.runai.flags import COMMON, DISTRIBUTED, SERVING, Flag, with_flags
 from aliquot.cli.runai.program import OFF, REST, JobVerb, project_option
 from aliquot.cli.runai.scope import Scope, scope_of
-from aliquot.cli.runai.spec import Given
+from aliquot.cli.runai.workload_spec import Given
 from aliquot.cli.session import session
 from aliquot.client import Server
 from aliquot.errors import Exists, Invalid
-from aliquot.store.base import Document
-from aliquot.types import KINDS
-from aliquot.types.base import Json
+from aliquot.store.driver import Document
 
 CREATED_BY_CLI = {labels.CREATED_BY: "cli"}
 _KIND = KINDS.named("workload")

@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from aliquot.control.alarm import next_look
-from aliquot.core.model import GPU, Job, Policy, Queue, Share, Snapshot, TaskState, Terms
-from aliquot.core.plan import Bind, Eviction, Plan, Reservation
-from aliquot.core.session import Session
-from aliquot.sim.replay.meter import Meter
-from aliquot.sim.replay.work import Work
+from aliquot.planner.incremental import Session
+from aliquot.planner.model import GPU, Job, Policy, Queue, Share, Snapshot, TaskState, Terms
+from aliquot.planner.plan import Bind, Eviction, Plan, Reservation
+from aliquot.scheduler.wakeups import next_look
+from aliquot.sim.replay.job_progress import Work
+from aliquot.sim.replay.usage_meter import Meter
 from aliquot.sim.traces import Trace
 
 # Plans at one moment. A stop that takes no time makes room at once, so each may be followed by another.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from aliquot.core.model import GPU
+from aliquot.planner.model import GPU
 from aliquot.sim.replay.engine import Replay
-from aliquot.sim.replay.meter import jain
-from aliquot.sim.replay.work import Work
+from aliquot.sim.replay.job_progress import Work
+from aliquot.sim.replay.usage_meter import jain
 
 # Finish-time fairness: a job that takes 5 % longer than its fair part still counts as fairly treated (Shockwave).
 _UNFAIR = 1.05

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aliquot.control.policies import policy_of
+from aliquot.api import SchedulingPolicy, decode
+from aliquot.api.pools import SchedulingPolicySpec
 from aliquot.errors import Fault, Invalid
+from aliquot.scheduler.policy import policy_of
 from aliquot.sim.replay.engine import Contender
-from aliquot.types import SchedulingPolicy, decode
-from aliquot.types.pools import SchedulingPolicySpec
 
 LADDER = "ladder"
 # What each name changes of the defaults.

@@ -11,20 +11,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from aliquot.errors import Invalid
-from aliquot.sim.traces import inflation, muri, own, philly, shockwave
+from aliquot.sim.traces import csv_format, inflation, muri, philly, shockwave
+from aliquot.sim.traces.csv_rows import Text, read, table
 from aliquot.sim.traces.record import Trace, TraceJob, machine
-from aliquot.sim.traces.rows import Text, read, table
 
 __all__ = ["FORMATS", "Trace", "TraceJob", "load", "machine", "quotas", "read"]
 
 FORMATS: Mapping[str, Callable[[Text], Trace]] = {
-    "csv": own.load,
+    "csv": csv_format.load,
     "muri": muri.load,
     "openb": inflation.load,
     "philly": philly.load,
     "shockwave": shockwave.load,
 }
-_COLUMNS = {"csv": own.COLUMNS, "muri": muri.COLUMNS, "openb": inflation.COLUMNS, "philly": philly.COLUMNS}
+_COLUMNS = {"csv": csv_format.COLUMNS, "muri": muri.COLUMNS, "openb": inflation.COLUMNS, "philly": philly.COLUMNS}
 
 
 def load(text: Text, form: str | None = None, limit: int | None = None, seed: int | None = None) -> Trace:
@@ -51,7 +51,7 @@ def recognised(text: Text) -> str:
         return "shockwave"
     raise Invalid(
         f"{text.name}: line 1: not a trace that we know",
-        hint=f"give --format ({', '.join(FORMATS)}), or name the columns: {', '.join(own.COLUMNS)}",
+        hint=f"give --format ({', '.join(FORMATS)}), or name the columns: {', '.join(csv_format.COLUMNS)}",
     )
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from aliquot.errors import Invalid
 from aliquot.sim.traces import openb
+from aliquot.sim.traces.csv_rows import Text, read
 from aliquot.sim.traces.record import Trace, TraceJob
-from aliquot.sim.traces.rows import Text, read
 
 COLUMNS = openb.POD_COLUMNS
 _NODES = "openb_node_list_gpu_node.csv"

@@ -6,8 +6,8 @@ progress there, but 10 seconds each time.
 
 from __future__ import annotations
 
+from aliquot.sim.traces.csv_rows import Text, table
 from aliquot.sim.traces.record import Trace, TraceJob
-from aliquot.sim.traces.rows import Text, table
 
 COLUMNS = ("job_id", "num_gpu", "submit_time", "iterations", "iteration_time")
 _SLOWER = 1.015

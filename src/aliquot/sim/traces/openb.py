@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from aliquot import labels
-from aliquot.core import Device, Node, Request
-from aliquot.core.model import GPU
-from aliquot.sim.traces.rows import Text, table
+from aliquot.planner import Device, Node, Request
+from aliquot.planner.model import GPU
+from aliquot.sim.traces.csv_rows import Text, table
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")

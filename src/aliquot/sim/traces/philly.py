@@ -5,8 +5,8 @@ The sizes are in a file of their own, `philly_vc_nodes.csv` beside the jobs, in 
 
 from __future__ import annotations
 
+from aliquot.sim.traces.csv_rows import Text, read, table
 from aliquot.sim.traces.record import Trace, TraceJob
-from aliquot.sim.traces.rows import Text, read, table
 
 COLUMNS = ("timestamp", "duration", "num_gpus", "cluster")
 SIZES = ("vc", "node num")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from aliquot.core.model import GPU, Device, Node, Request
+from aliquot.planner.model import GPU, Device, Node, Request
 
 # Cores and memory of machines whose trace does not tell: never what a job waits for.
 _PLENTY = 1 << 50

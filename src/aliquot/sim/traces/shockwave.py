@@ -5,8 +5,8 @@ The file name begins with the number of jobs; each published size of trace has i
 
 from __future__ import annotations
 
+from aliquot.sim.traces.csv_rows import Text, untitled
 from aliquot.sim.traces.record import Trace, TraceJob
-from aliquot.sim.traces.rows import Text, untitled
 
 COLUMNS = (
     "job_type", "command", "working_dir", "steps_arg", "needs_data_dir", "total_steps", "scale_factor", "mode",

@@ -1,0 +1,159 @@
+"""A cluster as what runs the pods: its kubelets, reached through its API server. Everything of this package, put
+together."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Collection, Coroutine, Sequence
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+import structlog
+
+from aliquot.admission.policies import Presets
+from aliquot.api import DeviceShare, Pod, Workload
+from aliquot.backends.backend import Ground, Run
+from aliquot.backends.kubernetes import protected_fields
+from aliquot.backends.kubernetes.binder import ClusterHands
+from aliquot.backends.kubernetes.kubeconfigs import Kubeconfigs
+from aliquot.backends.kubernetes.lost_nodes import LostNodes
+from aliquot.backends.kubernetes.node_files import daemon_set
+from aliquot.backends.kubernetes.priority_classes import install_priorities
+from aliquot.backends.kubernetes.raw_kinds import DAEMON_SET
+from aliquot.backends.kubernetes.rbac import Rbac
+from aliquot.backends.kubernetes.reservations import gc
+from aliquot.backends.kubernetes.scheduler_name_controller import Enforcing
+from aliquot.backends.kubernetes.scheduling_context import ClusterAround
+from aliquot.backends.kubernetes.services_and_claims import Attached
+from aliquot.backends.kubernetes.settings import ClusterSettings
+from aliquot.backends.kubernetes.streams import ClusterStreams
+from aliquot.backends.kubernetes.v2alpha1.controller import RunaiWorkloads
+from aliquot.backends.kubernetes.v2alpha1.definitions import RUNAI_KINDS, definitions
+from aliquot.backends.kubernetes.webhook import Address, Webhook
+from aliquot.errors import Invalid
+from aliquot.store.driver import Body
+from aliquot.store.drivers.kubernetes import KubernetesBody, install
+from aliquot.store.informer import Informers
+from aliquot.store.typed_store import Store
+
+_PORT = 9443  # in the cluster, behind the service
+_READY_SECONDS = 10.0  # that a start waits for the webhook
+log = structlog.get_logger()
+
+
+async def cluster_ground(body: Body, informers: Informers, parts: Collection[str], settings: ClusterSettings) -> Ground:
+    """What this process needs of it: the webhook with the server, the loops with the loops."""
+    assert isinstance(body, KubernetesBody)
+    if "loops" in parts:
+        await _prepare(body, settings)
+    # Where nothing runs, no pod waits for an answer; and nobody would be there to answer when we have gone.
+    answers = "server" in parts and "projects" not in parts
+    webhook = _webhook(body, informers, settings) if answers else None
+    around = ClusterAround(body, informers)
+    hands = ClusterHands(body, informers, settings.sharing)
+    always: list[Coroutine[Any, Any, None]] = [] if webhook is None else [webhook.run()]
+    if "scheduler" in parts:
+        always += [*around.runs(), *hands.runs()]
+    return Ground(
+        hands=_Settled(hands, around),
+        streams=ClusterStreams(body),
+        around=around,
+        kubeconfigs=Kubeconfigs(body, address=settings.api_address),
+        always=tuple(always),
+        ready=partial(_until_ready, webhook),
+        deciding=tuple(_loops(body, informers, hands, settings)) if "loops" in parts else (),
+    )
+
+
+async def _prepare(body: KubernetesBody, settings: ClusterSettings) -> None:
+    """What must be there before the first pod is."""
+    await install_priorities(body)
+    await install(body, definitions())
+    await protected_fields.install(body)
+    await gc.prepare(body)
+    if settings.node_files:
+        await body.apply(DAEMON_SET, daemon_set(settings.sharing))
+
+
+def _loops(body: KubernetesBody, informers: Informers, hands: ClusterHands, settings: ClusterSettings) -> list[Run]:
+    store, presets = Store(body), Presets(body, informers)
+    runai = [RunaiWorkloads(store, kind, presets, informers.of(Workload)) for kind in RUNAI_KINDS]
+    return [
+        Rbac(body, informers).run,
+        gc.Reservations(body, informers, hands.reserver, settings.sharing).loop.run,
+        LostNodes(store, informers, settings.node_loss).loop.run,
+        Enforcing(store, informers).loop.run,
+        Attached(store, informers).loop.run,
+        *(one.loop.run for one in runai),
+        *(one.objects.run for one in runai),
+    ]
+
+
+def _webhook(body: KubernetesBody, informers: Informers, settings: ClusterSettings) -> Webhook | None:
+    """None where the API server could not reach it."""
+    outside = settings.kubeconfig is not None
+    url = settings.webhook_url
+    if outside and not url and not _is_loopback(urlsplit(body.endpoint.url).hostname or ""):
+        log.warning("no webhook: parts of GPUs are refused until --webhook-url says where the API server reaches us")
+        return None
+    host = "127.0.0.1" if outside and not url else "0.0.0.0"  # noqa: S104  # the API server is elsewhere
+    port = settings.webhook_port or urlsplit(url).port or (0 if outside else _PORT)
+    listener = _listening(host, port)
+    if outside and not url:
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+    return Webhook(body, informers, Address(url), listener, settings.sharing)
+
+
+async def _until_ready(webhook: Webhook | None) -> None:
+    """A pod that comes before the webhook is known has no fence."""
+    if webhook is None:
+        return
+    try:
+        async with asyncio.timeout(_READY_SECONDS):
+            await webhook.ready.wait()
+    except TimeoutError:
+        log.warning("the webhook is not set up yet; pods with parts of GPUs wait for it")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as exc:
+        listener.close()
+        raise Invalid(
+            f"--webhook-port: cannot listen on {host}:{port}: {(exc.strerror or str(exc)).lower()}",
+            hint="choose another --webhook-port",
+        ) from exc
+    return listener
+
+
+class _Settled:
+    """Hands that see to a pod's volumes before they bind it."""
+
+    def __init__(self, hands: ClusterHands, around: ClusterAround) -> None:
+        self._hands, self._around = hands, around
+
+    async def begin(self) -> None:
+        await self._hands.begin()
+
+    async def bind(self, pod: Pod, node: str, shares: Sequence[DeviceShare]) -> None:
+        await self._around.settle(pod, node)
+        await self._hands.bind(pod, node, shares)
+
+    async def objection(self, pod: Pod) -> str:
+        return await self._hands.objection(pod)
+
+    async def stop(self, pod: Pod, grace_seconds: int | None) -> None:
+        await self._hands.stop(pod, grace_seconds)

@@ -1,0 +1,162 @@
+"""Access rules, as Kubernetes' own RBAC: whoever comes with kubectl may do what our server would let them do.
+
+grants.py says what there is to be in a namespace; here is the loop that makes it so.
+
+Rules that hold in a department or in the whole cluster are bound namespace by namespace too, never by a
+ClusterRoleBinding: the cluster has namespaces that are no project's, with secrets and pods from which every right can
+be had. For the same reason Roles are made in the namespace, not once as ClusterRoles: all that a project's people may
+do is in its namespace and goes with it, and there is nothing that a stray ClusterRoleBinding could turn into more.
+
+An account (a ServiceAccount, see accounts.py) lives in the platform's own namespace, and not in the project's: whoever
+may create pods in a namespace can have any account of that namespace speak through a pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+import structlog
+
+from aliquot.api import AccessRule, Namespace, Project, User
+from aliquot.api.base import Json
+from aliquot.backends.kubernetes.raw_kinds import ROLE, ROLE_BINDING, SERVICE_ACCOUNT
+from aliquot.backends.kubernetes.rbac_plan import (
+    PREFIX,
+    Remove,
+    Seen,
+    Step,
+    Write,
+    covers,
+    decide,
+    names_taken,
+    owner_of,
+)
+from aliquot.backends.kubernetes.service_accounts import ACCOUNTS, Account, account_of
+from aliquot.controllers.projects import wanted_namespace
+from aliquot.controllers.runtime.workqueue import Loop
+from aliquot.errors import NotFound
+from aliquot.labels import SYSTEM_NAMESPACE
+from aliquot.store.driver import Body, Document
+from aliquot.store.informer import Informer, Informers, Key
+from aliquot.store.typed_store import Store
+
+log = structlog.get_logger()
+
+
+async def look(body: Body, namespace: str) -> Seen:
+    """The namespace as it is now. Accounts are read first: whoever has one was there before it."""
+    store = Store(body)
+    accounts = (await body.list(SERVICE_ACCOUNT, SYSTEM_NAMESPACE, labels=ACCOUNTS)).items
+    roles, bindings = [await body.list(kind, namespace) for kind in (ROLE, ROLE_BINDING)]
+    users = {user.metadata.name: user for user in (await store.list(User)).items}
+    projects = {project.metadata.name: project for project in (await store.list(Project)).items}
+    rules = (await store.list(AccessRule)).items
+    found = None
+    with suppress(NotFound):
+        found = await store.get(Namespace, namespace)
+    return Seen(
+        namespace,
+        owner_of(found, projects.get),
+        rules,
+        users,
+        [account for account in map(account_of, accounts) if account.namespace == namespace],
+        [document.data for document in roles.items],
+        [document.data for document in bindings.items],
+    )
+
+
+async def carry_out(body: Body, steps: Iterable[Step]) -> None:
+    """`Conflict` or `Exists` when somebody was faster: look again."""
+    for step in steps:
+        match step:
+            case Remove(kind, name, namespace, uid):
+                with suppress(NotFound):
+                    await body.delete(kind, name, namespace, uid=uid)
+            case Write(kind, document) if "resourceVersion" in document["metadata"]:
+                await body.update(kind, Document(document))
+            case Write(kind, document):
+                await body.create(kind, Document(document))
+
+
+class Rbac:
+    """The loop over namespaces and the rights in them.
+
+    What it keeps up to date only says *whether* something is to be done; what that is, is decided from a fresh look:
+    the tables do not move together, and an account must not go because its user is not in one of them yet.
+    """
+
+    def __init__(self, body: Body, informers: Informers) -> None:
+        self._body = body
+        self._rules, self._users = informers.of(AccessRule), informers.of(User)
+        self._projects, self._namespaces = informers.of(Project), informers.of(Namespace)
+        self._roles = Informer(body, ROLE, _data)
+        self._bindings = Informer(body, ROLE_BINDING, _data)
+        self._accounts = Informer(body, SERVICE_ACCOUNT, account_of, labels=ACCOUNTS)
+        self.loop = Loop("rbac", self._reconcile)
+        self._namespaces.listen(lambda key, old, new: self.loop.touch(key))
+        self._projects.listen(lambda key, old, new: self._touch(old, new))
+        self._rules.listen(lambda key, old, new: self._touch_scopes(old, new))
+        self._users.listen(lambda key, old, new: self._touch_all(old, new))
+        self._accounts.listen(lambda key, old, new: self._touch_accounts(old, new))
+        for informer in (self._roles, self._bindings):
+            informer.listen(lambda key, old, new: self._touch_objects(key))
+
+    async def run(self) -> None:
+        """Until cancelled, beside the shared informers; may be run again."""
+        own: list[Informer[Any]] = [self._roles, self._bindings, self._accounts]
+        shared = (self._rules, self._users, self._projects, self._namespaces)
+        async with asyncio.TaskGroup() as group:
+            for table in own:
+                group.create_task(table.run())
+            # Half a picture would look like a reason to write.
+            await asyncio.gather(*(table.synced.wait() for table in (*own, *shared)))
+            await self.loop.run()
+
+    def _touch(self, *projects: Project | None) -> None:
+        for project in projects:
+            if project is not None:
+                self.loop.touch(("", wanted_namespace(project)))
+
+    def _touch_scopes(self, *rules: AccessRule | None) -> None:
+        for project in self._projects:
+            if any(rule is not None and covers(rule, project) for rule in rules):
+                self._touch(project)
+
+    def _touch_all(self, old: User | None, new: User | None) -> None:
+        if old is None or new is None or old.spec != new.spec:  # not at every login
+            self._touch(*self._projects)
+
+    def _touch_accounts(self, *accounts: Account | None) -> None:
+        for account in accounts:
+            if account is not None:
+                self.loop.touch(("", account.namespace))
+
+    def _touch_objects(self, key: Key) -> None:
+        if key[1].startswith(PREFIX):
+            self.loop.touch(("", key[0]))
+
+    async def _reconcile(self, key: Key) -> None:
+        if not decide(self._known(key[1])):
+            return
+        seen = await look(self._body, key[1])
+        if taken := names_taken(seen):
+            log.warning("not bound: somebody else's objects have the names", names=sorted(taken), namespace=key[1])
+        await carry_out(self._body, decide(seen))
+
+    def _known(self, namespace: str) -> Seen:
+        return Seen(
+            namespace,
+            owner_of(self._namespaces.get(namespace), self._projects.get),
+            list(self._rules),
+            {user.metadata.name: user for user in self._users},
+            [account for account in self._accounts if account.namespace == namespace],
+            [role for (place, _), role in self._roles.items() if place == namespace],
+            [binding for (place, _), binding in self._bindings.items() if place == namespace],
+        )
+
+
+def _data(document: Document) -> Json:
+    return document.data

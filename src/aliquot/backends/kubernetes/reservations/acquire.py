@@ -1,0 +1,182 @@
+"""Holds a GPU for those who share it, before one of them is bound to it.
+
+    hold    claims the GPU for a pod, makes the reservation pod where there is none, and waits until it is known which
+            GPU the node gave it; `Unavailable` when the GPU cannot be had, or not yet
+
+Whatever is cut off in between is found and used by the next try. Nothing here waits for anything but its own GPU.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from aliquot import labels
+from aliquot.api import KINDS, Node, Pod, decode
+from aliquot.backends.kubernetes.reservations import pod as pods
+from aliquot.backends.kubernetes.reservations.pod import Found
+from aliquot.backends.kubernetes.reservations.state import Hold, Reserved, reserved_of
+from aliquot.backends.kubernetes.settings import Sharing
+from aliquot.errors import Conflict, Exists, NotFound, PlatformError, Unavailable
+from aliquot.store.driver import Document
+from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.informer import Informers, Key
+from aliquot.store.typed_store import Store
+
+_SPACE = labels.RESERVATION_NAMESPACE
+_LOG_SECONDS = 0.2  # between two looks into a log that says nothing yet
+log = structlog.get_logger()
+
+
+class Reserver:
+    def __init__(self, body: KubernetesBody, informers: Informers, settings: Sharing) -> None:
+        self._body = body
+        self._store = Store(body)
+        self._settings = settings
+        self._pods = informers.of(Pod)
+        self._nodes = informers.of(Node)
+        self._locks: dict[str, asyncio.Lock] = {}  # one a GPU: claims on it are written one after the other
+        self._waiting: dict[str, set[asyncio.Event]] = {}  # who wants to hear of a reservation pod
+        self._pods.listen(self._heard)
+
+    async def hold(self, pod: Pod, node: str, index: int) -> Found:
+        name = pods.name_of(node, index)
+        seen, bell = None, asyncio.Event()
+        self._waiting.setdefault(name, set()).add(bell)
+        try:
+            async with asyncio.timeout(self._settings.hold_seconds):
+                seen = await self._claim(name, pod, node, index)
+                while True:
+                    bell.clear()
+                    seen = self._latest(seen, name)
+                    found = await self._found(seen, node, index)
+                    if found is not None:
+                        return found
+                    await bell.wait()
+        except TimeoutError:
+            why = "its pod could not be made in time" if seen is None else pods.trouble(seen)
+            raise Unavailable(f"GPU {index} of node {node} is not held yet: {why}") from None
+        finally:
+            self._waiting[name].discard(bell)
+
+    def _heard(self, key: Key, old: Pod | None, new: Pod | None) -> None:
+        if key[0] == _SPACE:
+            for bell in self._waiting.get(key[1], ()):
+                bell.set()
+
+    def _latest(self, seen: Pod, name: str) -> Pod:
+        """As far as we have heard; what we wrote a moment ago may not have come back to us yet."""
+        heard = self._pods.get(name, _SPACE)
+        return heard if heard is not None and heard.metadata.uid == seen.metadata.uid else seen
+
+    async def _found(self, seen: Pod, node: str, index: int) -> Found | None:
+        """The GPU that is held; None as long as there is something to wait for."""
+        reserved = await self._checked(seen, node, index)
+        if reserved.state is Hold.HELD:
+            return Found(reserved.uuid, reserved.memory_mib)
+        if seen.status.phase != "Running":
+            return None
+        async with self._lock(seen.metadata.name):
+            return await self._learn(seen, node, index)
+
+    async def _checked(self, seen: Pod, node: str, index: int) -> Reserved:
+        """What a reservation pod holds, if it can be relied on."""
+        reserved = reserved_of(seen)
+        if reserved is None or reserved.state is Hold.LEAVING:
+            raise Unavailable(f"GPU {index} of node {node} is being given back")
+        if reserved.state is Hold.LOST:
+            await self.remove(seen)
+            raise Unavailable(f"GPU {index} of node {node} is not free: {pods.trouble(seen)}")
+        return reserved
+
+    async def remove(self, seen: Pod, *, grace_seconds: int | None = None) -> None:
+        """This very pod, as it was seen: a claim that came meanwhile is a `Conflict`."""
+        place = seen.metadata
+        try:
+            await self._body.delete(
+                KINDS.of(Pod),
+                place.name,
+                place.namespace,
+                uid=place.uid,
+                version=place.version,
+                grace_seconds=grace_seconds,
+            )
+        except NotFound:
+            return
+
+    # ---------------------------------------------------------------- claims
+
+    async def _claim(self, name: str, pod: Pod, node: str, index: int) -> Pod:
+        """The reservation pod, with a claim of this pod on it."""
+        uid, claim = pods.claim_of(pod)
+        async with self._lock(name):
+            seen = self._pods.get(name, _SPACE)
+            while True:
+                if seen is None:
+                    try:
+                        return await self._create(node, index, {uid: claim})
+                    except Exists:
+                        seen = await self._read(name)
+                        continue
+                await self._checked(seen, node, index)
+                claims = pods.claims_of(seen)
+                if claims.get(uid) == claim:
+                    return seen
+                text = pods.claims_text({**claims, uid: claim})
+                try:
+                    return await self.mark(seen, labels.CLAIMS, text)
+                except (Conflict, NotFound):
+                    seen = await self._read(name)
+
+    async def _create(self, node: str, index: int, claims: dict[str, pods.Claim]) -> Pod:
+        known = self._nodes.get(node)
+        if known is None:
+            raise Unavailable(f"node {node} is gone")
+        made = pods.manifest(known, index, claims, self._settings)
+        return decode(Pod, (await self._body.create(KINDS.of(Pod), Document(made))).data)
+
+    async def _read(self, name: str) -> Pod | None:
+        try:
+            return await self._store.get(Pod, name, _SPACE)
+        except NotFound:
+            return None
+
+    async def mark(self, seen: Pod, key: str, text: str) -> Pod:
+        """Write an annotation of a pod, if it is still as it was seen."""
+        place, change = seen.metadata, {"metadata": {"annotations": {key: text}}}
+        written = await self._body.patch(KINDS.of(Pod), place.name, place.namespace, change, version=place.version)
+        return decode(Pod, written.data)
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
+
+    # ---------------------------------------------------------------- which GPU it is
+
+    async def _learn(self, seen: Pod, node: str, index: int) -> Found | None:
+        """Asks the pod, and writes on it what it says. None: somebody else wrote meanwhile, look again."""
+        seen = self._latest(seen, seen.metadata.name)
+        reserved = reserved_of(seen)
+        if reserved is not None and reserved.uuid:
+            return Found(reserved.uuid, reserved.memory_mib)  # by one who waited before us
+        known = self._nodes.get(node)
+        simulated = known is not None and pods.is_simulated(known)
+        found = pods.simulated(node, index) if simulated else await self._ask(seen)
+        try:
+            await self.mark(seen, labels.DEVICES, pods.device_text(index, found))
+        except Conflict:
+            return None
+        except NotFound:
+            raise Unavailable(f"GPU {index} of node {node} was given back meanwhile") from None
+        return found
+
+    async def _ask(self, seen: Pod) -> Found:
+        """From its log: it is there a moment after the pod runs."""
+        while True:
+            try:
+                found = pods.told(await self._body.log(seen.metadata.name, _SPACE))
+                if found is not None:
+                    return found
+            except PlatformError as exc:
+                log.debug("log of a reservation not readable", pod=seen.metadata.name, error=str(exc))
+            await asyncio.sleep(_LOG_SECONDS)

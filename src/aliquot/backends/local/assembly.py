@@ -1,0 +1,143 @@
+"""The agent of this machine, put together: its GPUs or simulated ones, its images, its runtime."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from aliquot import native
+from aliquot.api import Pod, Project
+from aliquot.backends.backend import Ground
+from aliquot.backends.local.devices.context_memory import Contexts, measure
+from aliquot.backends.local.devices.driver import Driver
+from aliquot.backends.local.devices.node_devices import Devices
+from aliquot.backends.local.devices.nvml import open_driver
+from aliquot.backends.local.devices.real import RealDevices, host_name
+from aliquot.backends.local.devices.share_dirs import fences
+from aliquot.backends.local.devices.simulated import SimulatedDevices
+from aliquot.backends.local.gpu_settings import GpuSettings
+from aliquot.backends.local.image_catalogue import Catalogue
+from aliquot.backends.local.memory_enforcer import Guard
+from aliquot.backends.local.pod_events import Notes
+from aliquot.backends.local.runner import Agent
+from aliquot.backends.local.runtime import Ticket
+from aliquot.backends.local.runtimes.process import ProcessRuntime
+from aliquot.backends.local.simulated_clusters import Preset, load
+from aliquot.errors import Exists, NotFound, PlatformError
+from aliquot.store.informer import Informers
+from aliquot.store.typed_store import Store
+
+log = structlog.get_logger()
+DEMO = "demo"
+_STOP_SECONDS = 60.0  # longer than the grace that pods get unless they ask for more
+
+
+@dataclass(frozen=True, slots=True)
+class LocalAgent:
+    agent: Agent
+    runtime: ProcessRuntime
+    store: Store
+    devices: Devices
+    guard: Guard | None = None
+
+    async def stop_jobs(self, timeout: float = _STOP_SECONDS) -> None:
+        """End every pod the orderly way: asked, given its grace, killed. The next start queues them anew."""
+        nodes = {facts.name for facts in self.devices.nodes()}
+        running = [pod for pod in (await self.store.list(Pod)).items if pod.spec.node_name in nodes]
+        for pod in running:
+            if pod.status.phase not in ("Succeeded", "Failed") and pod.metadata.deleted is None:
+                with suppress(NotFound):
+                    await self.store.delete(pod)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while await self._stopping(nodes):  # noqa: ASYNC110  # the store rings no bell for a condition
+                    await asyncio.sleep(0.05)
+        if isinstance(self.devices, RealDevices):
+            self.devices.fences.leave()
+
+    async def _stopping(self, nodes: set[str]) -> bool:
+        pods = (await self.store.list(Pod)).items
+        return any(pod.metadata.deleted is not None and pod.spec.node_name in nodes for pod in pods)
+
+    def ground(self) -> Ground:
+        """This machine as what runs the pods."""
+        held = () if self.guard is None else (self.guard.run(),)
+        return Ground(
+            streams=self.runtime,
+            facts={"isolation": self.runtime.isolation},
+            always=(self.agent.run(), self.runtime.run(), *held),
+            stop_jobs=self.stop_jobs,
+        )
+
+
+async def local_agent(
+    store: Store,
+    informers: Informers,
+    data: Path,
+    simulate: str | None,
+    host_paths: Sequence[str] = (),
+    settings: GpuSettings = GpuSettings(),  # noqa: B008  # frozen
+) -> LocalAgent:
+    """The agent for this machine. Without a GPU, and unless told otherwise, the demo's simulated nodes."""
+    driver = open_driver() if simulate is None else None
+    runtime = ProcessRuntime(data, host_paths=host_paths, keeper=driver)
+    devices: Devices
+    if driver is not None:
+        devices = await _real(data, driver, runtime, settings)
+    else:
+        devices = await _simulated(store, simulate or DEMO, settings)
+    images = Catalogue(data / "images.yaml")
+    agent = Agent(store, devices, runtime, images, pods=informers.of(Pod))
+    guard = _guard(store, devices, runtime, agent, settings) if isinstance(devices, RealDevices) else None
+    return LocalAgent(agent, runtime, store, devices, guard)
+
+
+async def _real(data: Path, driver: Driver, runtime: ProcessRuntime, settings: GpuSettings) -> RealDevices:
+    """This machine's GPUs, measured before anybody gets a part of one."""
+    contexts = Contexts(data / "gpu-contexts.json")
+    await asyncio.to_thread(contexts.learn, driver, measure)
+    devices = RealDevices(
+        host_name(),
+        driver,
+        fences(data),
+        contexts,
+        native.library(),
+        settings=settings,
+        cgroups=runtime.group_version,
+    )
+    log.info("GPUs are shared", backend=devices.choice.backend.value, reason=devices.choice.reason)
+    return devices
+
+
+async def _simulated(store: Store, preset_name: str, settings: GpuSettings) -> SimulatedDevices:
+    preset = load(preset_name)
+    await _projects(store, preset)
+    nodes = ", ".join(facts.name for facts in preset.nodes) or "none"
+    log.info("GPUs are simulated", preset=preset_name, nodes=nodes)
+    if settings.reserve_mib:
+        log.warning("GPUs are simulated: --gpu-reserve-mib has no effect")
+    return SimulatedDevices(preset.nodes, settings)
+
+
+def _guard(store: Store, devices: RealDevices, runtime: ProcessRuntime, agent: Agent, settings: GpuSettings) -> Guard:
+    async def evict(ticket: Ticket) -> None:
+        with suppress(PlatformError):
+            pod = await store.get(Pod, ticket.name, ticket.namespace)
+            if pod.metadata.uid == ticket.uid:
+                await store.delete(pod)
+
+    return Guard(devices, runtime, agent.tickets, Notes(store).tell, evict, policy=settings.overrun)
+
+
+async def _projects(store: Store, preset: Preset) -> None:
+    """What the preset brings along, at the first start only: what an administrator deleted stays away."""
+    if (await store.list(Project)).items:
+        return
+    for project in preset.projects:
+        with suppress(Exists):
+            await store.create(project)

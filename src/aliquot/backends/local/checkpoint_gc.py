@@ -1,0 +1,67 @@
+"""Removes the checkpoints of workloads that are gone, also of those that went while no agent looked.
+
+A workload is gone when it was seen to go, or when it has a folder from before and is not in the first list. Being
+unknown alone is no proof: the picture may lag behind, and what is removed does not come back. Only uids are kept: an
+object that cannot be read is still there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from aliquot.api import KINDS, Workload
+from aliquot.backends.local.runtime import Runtime, Ticket
+from aliquot.controllers.runtime.workqueue import Loop
+from aliquot.store.driver import Body
+from aliquot.store.informer import Informer, Key
+
+
+class Leftovers:
+    """`run` it beside the agent, once the pods that were left are told by `used`."""
+
+    def __init__(self, body: Body, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.workloads: Informer[str] = Informer(body, KINDS.of(Workload), lambda document: document.uid)
+        self._tickets: dict[str, Ticket] = {}  # of pods that may write to their workload's folder, by uid
+        self._pods: Counter[str] = Counter()  # how many of them, by workload
+        self._gone: set[str] = set()
+        self._loop = Loop("checkpoints", self._reconcile)
+
+    async def run(self) -> None:
+        await self.workloads.synced.wait()
+        here = set(self.workloads)
+        for namespace, workload in self._runtime.kept():
+            if workload not in here:
+                self._lost(namespace, workload)
+        self.workloads.listen(self._changed)
+        await self._loop.run()
+
+    def used(self, ticket: Ticket) -> None:
+        """A pod may write to its workload's folder from now on, until it is `left`."""
+        if ticket.workload and ticket.uid not in self._tickets:
+            self._tickets[ticket.uid] = ticket
+            self._pods[ticket.workload] += 1
+
+    def left(self, uid: str) -> None:
+        ticket = self._tickets.pop(uid, None)
+        if ticket is None:
+            return
+        self._pods[ticket.workload] -= 1
+        if not self._pods[ticket.workload]:
+            del self._pods[ticket.workload]
+        if ticket.workload in self._gone:
+            self._loop.touch((ticket.namespace, ticket.workload))
+
+    def _changed(self, key: Key, old: str | None, new: str | None) -> None:
+        if old is not None and old != new:
+            self._lost(key[0], old)
+
+    def _lost(self, namespace: str, workload: str) -> None:
+        self._gone.add(workload)
+        self._loop.touch((namespace, workload))
+
+    async def _reconcile(self, key: Key) -> None:
+        namespace, workload = key
+        if workload not in self._pods:  # else `left` will say
+            await self._runtime.forget(namespace, workload)
+            self._gone.discard(workload)

@@ -1,0 +1,194 @@
+"""Holds pods to their part of each GPU: every second what they hold is compared with what they may hold.
+
+    driver --(what each process holds)--> audit.judge --> end processes, tell why
+                                      --> lending.limits --> limits files
+    ledgers --(what was refused)--> tell
+
+The rules are in devices/audit.py and devices/lending.py; here they are carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from aliquot.backends.local.devices import dynamic_fractions, memory_audit, shim_files
+from aliquot.backends.local.devices.driver import Use, busy
+from aliquot.backends.local.devices.memory_audit import Held, Policy
+from aliquot.backends.local.devices.real import RealDevices
+from aliquot.backends.local.devices.shim_files import Limit
+from aliquot.backends.local.runtime import Ticket
+from aliquot.gpu.fractions import Backend
+from aliquot.gpu.injection import GroupLimit
+from aliquot.units import GPU, MIB
+
+log = structlog.get_logger()
+
+
+class Processes(Protocol):
+    """Whose processes are whose; the runtime knows."""
+
+    def owners(self, pids: Sequence[int]) -> dict[int, str]:
+        """The pod of each process that belongs to one."""
+
+    def program(self, pid: int) -> str:
+        """What a process is called."""
+
+    def end_process(self, uid: str, pid: int) -> bool:
+        """Kill one process, if it is the pod's; the pod goes on."""
+
+    def move_limit(self, uid: str, limit: GroupLimit) -> bool:
+        """Change what the driver grants a pod that runs; False when it did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is to be known about a pod."""
+
+    ticket: Ticket
+    reason: str
+    message: str
+
+
+Tell = Callable[[Told], Awaitable[None]]
+Evict = Callable[[Ticket], Awaitable[None]]
+
+
+class Guard:
+    def __init__(
+        self,
+        devices: RealDevices,
+        processes: Processes,
+        tickets: Callable[[], Sequence[Ticket]],
+        tell: Tell,
+        evict: Evict,
+        *,
+        policy: Policy = Policy.KILL_PROCESS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._devices = devices
+        self._processes = processes
+        self._tickets = tickets
+        self._tell = tell
+        self._evict = evict
+        self._policy = policy
+        self._clock = clock
+        self._over: dict[memory_audit.Key, int] = {}
+        self._refused: dict[str, int] = {}
+        self._first_seen: dict[str, float] = {}
+        self._unknown: set[str] = set()
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except Exception:  # the next look may do better; without one nobody is held to anything
+                log.exception("the audit of GPU memory failed")
+            await asyncio.sleep(memory_audit.SECONDS)
+
+    async def look(self) -> None:
+        """Once: compare, act and tell."""
+        tickets = {ticket.uid: ticket for ticket in self._tickets() if ticket.shares}
+        for uid in tickets:
+            self._first_seen.setdefault(uid, self._clock())
+        uses = await asyncio.to_thread(self._devices.driver.uses)
+        measured = busy(await asyncio.to_thread(self._devices.driver.activity))
+        if measured or self._devices.busy is not None:  # before the first figure, the driver may have none to give
+            self._devices.busy = measured
+        owners = await asyncio.to_thread(self._processes.owners, sorted({use.pid for use in uses}))
+        self._lend(tickets, uses, owners)
+        held = memory_audit.gather(uses, owners, {uid: self._limits(ticket) for uid, ticket in tickets.items()})
+        self._over, overrun = memory_audit.judge(self._over, held)
+        for one in overrun:
+            await self._act(tickets[one.uid], one)
+        await self._tell_refusals(tickets, held)
+        self._forget(tickets)
+
+    # --- limits
+
+    def _limits(self, ticket: Ticket) -> dict[str, int]:
+        """Bytes by GPU. A whole GPU is limited by itself."""
+        told = shim_files.read_limits(self._devices.fences.of(ticket.uid) / "limits")
+        found = {}
+        for share in ticket.shares:
+            uuid = self._devices.uuid(share)
+            fallback = self._devices.whole(uuid) if share.milli >= GPU else share.memory_mib * MIB
+            found[uuid] = told[uuid].limit if uuid in told else fallback
+        return found
+
+    def _lend(self, tickets: Mapping[str, Ticket], uses: Sequence[Use], owners: Mapping[int, str]) -> None:
+        """Only where somebody may grow: everywhere else limits stay as they were given."""
+        told = {uid: shim_files.read_limits(self._devices.fences.of(uid) / "limits") for uid in tickets}
+        now = self._clock()
+        for uuid, total in self._devices.totals().items():
+            sharing = {uid: limits[uuid] for uid, limits in told.items() if uuid in limits}
+            if not any(limit.cap > limit.guaranteed for limit in sharing.values()):
+                continue
+            claims = [self._claim(uid, uuid, limit, uses, owners, now) for uid, limit in sharing.items()]
+            for uid, limit in dynamic_fractions.limits(claims, total).items():
+                self._change(uid, uuid, sharing[uid], limit // MIB * MIB)
+
+    def _change(self, uid: str, uuid: str, now: Limit, limit: int) -> None:
+        """The driver first, where it keeps limits: what it did not do is not written down, and tried again."""
+        if limit == now.limit:
+            return
+        kept = self._devices.choice.backend is Backend.CGROUP
+        if kept and not self._processes.move_limit(uid, GroupLimit(uuid, now.guaranteed, limit)):
+            return
+        if shim_files.write_limit(self._devices.fences.of(uid) / "limits", uuid, limit):
+            log.info("GPU memory limit changed", pod=uid, gpu=uuid, mib=limit // MIB)
+
+    def _claim(
+        self, uid: str, uuid: str, limit: Limit, uses: Sequence[Use], owners: Mapping[int, str], now: float
+    ) -> dynamic_fractions.Claim:
+        mine = [use for use in uses if use.uuid == uuid and owners.get(use.pid) == uid]
+        active = bool(mine) or now - self._first_seen[uid] < dynamic_fractions.STARTING_SECONDS
+        return dynamic_fractions.Claim(uid, limit.guaranteed, limit.cap, sum(use.used for use in mine), active)
+
+    # --- acting
+
+    async def _act(self, ticket: Ticket, held: Held) -> None:
+        said = memory_audit.sentence(held)
+        match self._policy:
+            case Policy.KILL_PROCESS:
+                names = {pid: self._processes.program(pid) for pid in memory_audit.victims(held)}
+                ended = [pid for pid in names if self._processes.end_process(held.uid, pid)]
+                who = ", ".join(f"{names[pid]} ({pid})" for pid in ended)
+                if ended:
+                    said += f"; its process {who} was killed" if len(ended) == 1 else f"; {who} were killed"
+            case Policy.EVICT:
+                await self._evict(ticket)
+                said += "; it was stopped"
+            case Policy.WARN:
+                if self._over[held.uid, held.uuid] > memory_audit.SAMPLES:
+                    return  # said already
+        log.warning("GPU memory overrun", pod=ticket.name, namespace=ticket.namespace, said=said)
+        await self._tell(Told(ticket, "GPUMemoryOverrun", said))
+
+    async def _tell_refusals(self, tickets: Mapping[str, Ticket], held: Sequence[Held]) -> None:
+        for uid, ticket in tickets.items():
+            book = shim_files.read(self._devices.fences.of(uid) / "ledger")
+            if book.refusals > self._refused.get(uid, 0):
+                self._refused[uid] = book.refusals
+                mine = next((one for one in held if one.uid == uid), Held(uid, "", 0))
+                # Who was refused has often ended since, and its memory is gone: what it had is still in the ledger.
+                held_then = max(mine.used, min(book.held, mine.limit))
+                used, limit, asked = held_then // MIB, mine.limit // MIB, -(-book.asked // MIB)
+                said = f"GPU memory limit {limit} MiB reached (used {used}, asked {asked})"
+                await self._tell(Told(ticket, "GPUMemoryLimit", said))
+            if book.unknown and uid not in self._unknown:
+                self._unknown.add(uid)
+                self._devices.outdated = book.unknown
+                said = f"this driver's {book.unknown} is unknown to the sharing library; update aliquot"
+                await self._tell(Told(ticket, "ShimOutdated", said))
+
+    def _forget(self, tickets: Mapping[str, Ticket]) -> None:
+        for known in (self._refused, self._first_seen):
+            for uid in known.keys() - tickets.keys():
+                del known[uid]
+        self._unknown &= tickets.keys()

@@ -1,0 +1,66 @@
+"""`runai-adm set|remove node-role`: what nodes are for, as labels that the scheduler reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from aliquot.api import KINDS
+from aliquot.cli.program import Verb
+from aliquot.cli.session import session
+from aliquot.cli.targets import complete_names
+from aliquot.store.driver import Body
+
+# flag -> label; the names are those that administrators of other installations already use.
+ROLES = {
+    "runai-system-worker": "node-role.kubernetes.io/runai-system",
+    "gpu-worker": "node-role.kubernetes.io/runai-gpu-worker",
+    "cpu-worker": "node-role.kubernetes.io/runai-cpu-worker",
+}
+
+set_ = click.Group("set", help="Give nodes a role.", no_args_is_help=True)
+remove = click.Group("remove", help="Take a role from nodes.", no_args_is_help=True)
+
+
+def _role_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for flag in reversed(ROLES):
+        command = click.option(f"--{flag}", flag.replace("-", "_"), is_flag=True, help=f"The label {ROLES[flag]}.")(
+            command
+        )
+    command = click.option("--all", "all_", is_flag=True, help="All nodes.")(command)
+    names = click.argument("names", metavar="[NODE]...", nargs=-1, shell_complete=complete_names("nodes"))
+    return names(command)
+
+
+@set_.command("node-role", cls=Verb)
+@_role_options
+def set_role(names: tuple[str, ...], all_: bool, **roles: bool) -> None:
+    """Give nodes a role."""
+    _change(names, all_, roles, "", "set")
+
+
+@remove.command("node-role", cls=Verb)
+@_role_options
+def remove_role(names: tuple[str, ...], all_: bool, **roles: bool) -> None:
+    """Take a role from nodes."""
+    _change(names, all_, roles, None, "removed")
+
+
+def _change(names: tuple[str, ...], all_: bool, roles: dict[str, bool], value: str | None, done: str) -> None:
+    chosen = [flag for flag in ROLES if roles[flag.replace("-", "_")]]
+    if not chosen:
+        raise click.UsageError("give a role: " + ", ".join(f"--{flag}" for flag in ROLES))
+    if bool(names) == all_:
+        raise click.UsageError("give the names of nodes, or --all")
+    patch = {"metadata": {"labels": {ROLES[flag]: value for flag in chosen}}}
+    kind = KINDS.named("nodes")
+
+    async def work(body: Body) -> None:
+        listed = (await body.list(kind)).items if all_ else [await body.get(kind, name) for name in names]
+        for document in sorted(listed, key=lambda each: each.name):
+            await body.patch(kind, document.name, "", patch)
+            click.echo(f"node/{document.name} role {', '.join(chosen)} {done}")
+
+    session().run(work)

@@ -1,0 +1,251 @@
+"""`project` and `department`: the words administrators type most, with quotas as flags.
+
+Both are queues with the same terms, so both groups are built from the same commands; a project also has a department,
+waits until it is ready for use, and can be the user's default.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from aliquot import units
+from aliquot.api import KINDS
+from aliquot.api.base import Json
+from aliquot.cli import output
+from aliquot.cli.delete_and_label import delete_all
+from aliquot.cli.get import as_list, output_options
+from aliquot.cli.program import Verb
+from aliquot.cli.session import Place, Session, session
+from aliquot.cli.targets import Target, complete_names, no_such_project
+from aliquot.errors import Invalid, NotFound, PlatformError, Unavailable
+from aliquot.store.driver import AnyKind, Body, Document
+
+READY_S = 10.0  # a project that is not ready by then needs an administrator, not patience
+_QUIET_S = 2.0
+_POLL_S = 0.1
+
+
+def _cores(text: str) -> int | float:
+    return units.whole_units(units.milli(text))
+
+
+def _memory(text: str) -> str:
+    return units.quantity_text(units.quantity(text))
+
+
+# flag -> (where in the spec, how the text is read, help). The pool's part of the spec where the flag is about one.
+_AMOUNTS: dict[str, tuple[tuple[str, str], Callable[[str], Any], str]] = {
+    "gpu": (("quota", "gpu"), _cores, "Guaranteed GPUs, to a thousandth."),
+    "cpu": (("quota", "cpu"), _cores, "Guaranteed CPU cores, or unlimited."),
+    "memory": (("quota", "memory"), _memory, "Guaranteed CPU memory such as 64Gi, or unlimited."),
+    "gpu-limit": (("limit", "gpu"), _cores, "Most GPUs at once, or unlimited."),
+    "cpu-limit": (("limit", "cpu"), _cores, "Most CPU cores at once, or unlimited."),
+    "memory-limit": (("limit", "memory"), _memory, "Most CPU memory at once, or unlimited."),
+}
+
+
+def spec_of(flags: dict[str, Any]) -> Json:
+    """The part of a spec that flags say, as a merge patch; `unlimited` removes an amount."""
+    terms: Json = {}
+    for flag, (path, parse, _) in _AMOUNTS.items():
+        text = flags.get(flag.replace("-", "_"))
+        if text is not None:
+            terms.setdefault(path[0], {})[path[1]] = _amount(flag, text, parse)
+    if flags.get("over_quota") is not None:
+        terms["overQuota"] = flags["over_quota"]
+    if flags.get("priority") is not None:
+        terms["priority"] = flags["priority"]
+    pool = flags.get("node_pool")
+    spec = terms if pool in (None, "default") else {"pools": {pool: terms}}
+    plain = {name: flags[name] for name in ("department", "description") if flags.get(name) is not None}
+    return {**plain, **spec}
+
+
+def _amount(flag: str, text: str, parse: Callable[[str], Any]) -> Any:
+    if text.lower() in ("unlimited", "-1") and flag != "gpu":
+        return None
+    try:
+        return parse(text)
+    except ValueError as exc:
+        raise Invalid(f"--{flag}: {exc}") from None
+
+
+def _queue_flags(kind: AnyKind) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        command = click.option("--description", metavar="TEXT", help="For people.")(command)
+        command = click.option("--node-pool", metavar="POOL", help="The pool the amounts are for; default.")(command)
+        command = click.option("--priority", type=int, help="Higher is served first with what is idle.")(command)
+        command = click.option(
+            "--over-quota/--no-over-quota", default=None, help="Whether idle resources of others may be used."
+        )(command)
+        for flag, (_, _, text) in reversed(_AMOUNTS.items()):
+            command = click.option(f"--{flag}", metavar="AMOUNT", help=text)(command)
+        if kind.name == "Project":
+            completer = complete_names("departments")
+            command = click.option(
+                "--department", metavar="NAME", help="Its department; default.", shell_complete=completer
+            )(command)
+        return command
+
+    return decorate
+
+
+def _group(kind: AnyKind) -> click.Group:
+    word = kind.word
+    group = click.Group(word, help=f"{word.title()}s and their quotas.", no_args_is_help=True)
+    name = click.argument("name", metavar="NAME", shell_complete=complete_names(word))
+
+    def waiting(command: Callable[..., Any]) -> Callable[..., Any]:
+        if kind.name != "Project":
+            return command
+        text = "Come back when the project is ready for use."
+        return click.option("--wait/--no-wait", default=True, help=text)(command)
+
+    @group.command("create", cls=Verb, help=f"Create a {word}.")
+    @click.argument("name", metavar="NAME")
+    @_queue_flags(kind)
+    @waiting
+    def create(name: str, wait: bool = False, **flags: Any) -> None:
+        _create(session(), Target(kind, name), spec_of(flags), wait)
+
+    @group.command("update", cls=Verb, help=f"Change a {word}; what is not named stays.")
+    @name
+    @_queue_flags(kind)
+    def update(name: str, **flags: Any) -> None:
+        spec = spec_of(flags)
+        if not spec:
+            raise click.UsageError("say what to change, such as --gpu 4")
+        _update(session(), Target(kind, name), spec)
+
+    @group.command("delete", cls=Verb, help=f"Delete {word}s.")
+    @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_names(word))
+    @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+    @click.option("--wait", is_flag=True, help="Come back when they are gone.")
+    def delete(names: tuple[str, ...], yes: bool, wait: bool) -> int:
+        return delete_all(session(), [Target(kind, each) for each in names], Place(), yes=yes, wait=wait)
+
+    @group.command("list", cls=Verb, help=f"List {word}s with their quotas.")
+    @output_options
+    def list_(form: str, no_headers: bool) -> int:
+        return list_queues(session(), kind, form, headers=not no_headers)
+
+    return group
+
+
+def _create(here: Session, target: Target, spec: Json, wait: bool) -> None:
+    kind = target.kind
+    given = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": target.name}}
+
+    async def work(body: Body) -> None:
+        document = await body.create(kind, Document({**given, "spec": _without_nothing(spec)}))
+        click.echo(f"{target} created")
+        if wait:
+            await wait_until_ready(here, body, target, document.uid)
+
+    here.run(work)
+
+
+def _update(here: Session, target: Target, spec: Json) -> None:
+    async def work(body: Body) -> None:
+        before = await body.get(target.kind, target.name)
+        after = await body.patch(target.kind, target.name, "", {"spec": spec})
+        click.echo(f"{target} " + ("configured" if after.version != before.version else "unchanged"))
+
+    here.run(work)
+
+
+def _without_nothing(value: Any) -> Any:
+    """A patch as a new object: what it would remove is simply not there."""
+    if not isinstance(value, dict):
+        return value
+    return {key: _without_nothing(each) for key, each in value.items() if each is not None}
+
+
+async def wait_until_ready(here: Session, body: Body, target: Target, uid: str, patience_s: float = READY_S) -> None:
+    since, said = time.monotonic(), False
+    while True:
+        document = await body.get(target.kind, target.name)
+        status = document.data.get("status") or {}
+        if status.get("phase") == "Ready" or document.uid != uid:
+            return
+        if status.get("phase") == "Failed":
+            raise PlatformError(f"{target} failed: {status.get('message') or 'no reason given'}", hint=_see(target))
+        waited = time.monotonic() - since
+        if waited > patience_s:
+            raise Unavailable(f"{target} was created but is not ready after {patience_s:g} s", hint=_see(target))
+        if waited > _QUIET_S and not said:
+            said = True
+            here.note(f"waiting for {target} to be ready")
+        await asyncio.sleep(_POLL_S)
+
+
+def _see(target: Target) -> str:
+    return f"see `aliquot describe {target.kind.word} {target.name}`"
+
+
+def list_queues(here: Session, kind: AnyKind, form: str, *, headers: bool) -> int:
+    """Projects or departments with what they are due and what they hold."""
+    listing = here.run(lambda body: body.list(kind))
+    documents = sorted(listing.items, key=lambda each: each.name)
+    if form in ("json", "yaml"):
+        click.echo(output.shown_as(as_list(documents), form))
+    elif form == "name":
+        for document in documents:
+            click.echo(f"{kind.word}/{document.name}")
+    elif documents:
+        columns = _columns(kind, here.settings.project, time.time(), wide=form == "wide")
+        rows = [[show(document.data) for show in columns.values()] for document in documents]
+        click.echo(output.table(list(columns), rows, headers=headers))
+    else:
+        here.note(f"No {kind.plural} yet. Make one with: aliquot {kind.word} create NAME --gpu N")
+    return 0
+
+
+def _columns(kind: AnyKind, default: str, now: float, *, wide: bool) -> dict[str, Callable[[Json], str]]:
+    def at(path: str, otherwise: Any = None) -> Callable[[Json], str]:
+        return lambda data: output.cell(found if (found := output.pick(data, path)) is not None else otherwise)
+
+    def name(data: Json) -> str:
+        own = str(data["metadata"]["name"])
+        return f"{own} (default)" if kind.name == "Project" and own == default else own
+
+    columns: dict[str, Callable[[Json], str]] = {kind.word.upper(): name}
+    if kind.name == "Project":
+        columns["DEPARTMENT"] = at(".spec.department", "default")
+    else:
+        columns["PROJECTS"] = at(".status.projects", 0)
+    columns["DESERVED GPUs"] = at(".spec.quota.gpu", 0)
+    columns["ALLOCATED GPUs"] = at(".status.allocated.gpu", 0)
+    if wide:
+        columns["DESERVED CPUs"] = at(".spec.quota.cpu", "unlimited")
+        columns["DESERVED MEMORY"] = at(".spec.quota.memory", "unlimited")
+        columns["OVER QUOTA"] = at(".spec.overQuota", True)
+    columns["STATUS"] = at(".status.phase")
+    columns["AGE"] = lambda data: output.age_of(data["metadata"].get("creationTimestamp"), now)
+    return columns
+
+
+project = _group(KINDS.named("project"))
+department = _group(KINDS.named("department"))
+
+
+@project.command("set", cls=Verb)
+@click.argument("name", metavar="NAME", shell_complete=complete_names("project"))
+def set_(name: str) -> None:
+    """Make a project your default."""
+    here = session()
+
+    async def look(body: Body) -> None:
+        try:
+            await body.get(KINDS.named("project"), name)
+        except NotFound:
+            raise no_such_project(name) from None
+
+    here.run(look)
+    here.remember_project(name)
+    click.echo(f"project {name} configured successfully")

@@ -1,0 +1,111 @@
+"""Projects: each gets its namespace, and its status says whether work may come.
+
+The namespace is `runai-<project>`, made here, or one that the project names. A namespace that somebody else made is
+used only when it carries the project's label already: giving it to the project is an administrator's act, not ours.
+When a project goes its namespace stays, with what is in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from aliquot.api import Metadata, Namespace, Project
+from aliquot.controllers.runtime.workqueue import Loop
+from aliquot.errors import Exists, NotFound
+from aliquot.labels import (
+    PROJECT,
+    PROJECT_NAMESPACE_PREFIX,
+    RESERVATION_NAMESPACE,
+    SYSTEM_NAMESPACE,
+    namespace_of,
+    project_of,
+)
+from aliquot.store.informer import Informer, Key
+from aliquot.store.typed_store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    create_namespace: str = ""
+    ready: bool = False
+    message: str = ""
+
+
+def decide(project: Project, namespace: Namespace | None) -> Decision:
+    """What a project's namespace needs, and what its status should say."""
+    name = wanted_namespace(project)
+    if namespace is None and _is_kept(project, name):
+        return Decision(message=f"namespace {name} is kept for the platform or for the project of that name")
+    if namespace is None:
+        return Decision(create_namespace=name, ready=True)
+    if namespace.metadata.deleted is not None:
+        return Decision(message=f"namespace {name} is being deleted")
+    owner = project_of(namespace.metadata.labels)
+    if owner == project.metadata.name:
+        return Decision(ready=True)
+    if owner:
+        return Decision(message=f"namespace {name} belongs to project {owner}")
+    return Decision(
+        message=f"namespace {name} has no owner; to give it to this project label it {PROJECT}={project.metadata.name}"
+    )
+
+
+def wanted_namespace(project: Project) -> str:
+    return project.spec.namespace or namespace_of(project.metadata.name)
+
+
+def _is_kept(project: Project, namespace: str) -> bool:
+    """Whose namespace comes later must not find it taken, with somebody else's rights in it."""
+    own = namespace == namespace_of(project.metadata.name)
+    return namespace in (SYSTEM_NAMESPACE, RESERVATION_NAMESPACE) or (
+        namespace.startswith(PROJECT_NAMESPACE_PREFIX) and not own
+    )
+
+
+class Projects:
+    """The loop over projects and the namespaces they need."""
+
+    def __init__(self, store: Store, projects: Informer[Project], namespaces: Informer[Namespace]) -> None:
+        self._store = store
+        self._projects = projects
+        self.loop = Loop("projects", self._reconcile)
+        self.loop.follow(projects)
+        namespaces.listen(lambda key, old, new: self._touch_owners(key[1]))
+
+    def _touch_owners(self, namespace: str) -> None:
+        for project in self._projects:
+            if wanted_namespace(project) == namespace:
+                self.loop.touch(("", project.metadata.name))
+
+    async def _reconcile(self, key: Key) -> None:
+        try:
+            project = await self._store.get(Project, key[1])
+        except NotFound:
+            return
+        if project.metadata.deleted is not None:
+            return
+        decision = decide(project, await self._namespace(wanted_namespace(project)))
+        if decision.create_namespace:
+            await self._create(decision.create_namespace, project.metadata.name)
+        status = replace(
+            project.status,
+            phase="Ready" if decision.ready else "Failed",
+            message=decision.message,
+            namespace=wanted_namespace(project) if decision.ready else "",
+            observed_generation=project.metadata.generation,
+        )
+        if status != project.status:
+            await self._store.update_status(replace(project, status=status), seen=project)
+
+    async def _namespace(self, name: str) -> Namespace | None:
+        try:
+            return await self._store.get(Namespace, name)
+        except NotFound:
+            return None
+
+    async def _create(self, name: str, project: str) -> None:
+        try:
+            await self._store.create(Namespace(metadata=Metadata(name=name, labels={PROJECT: project})))
+        except Exists:
+            # Made this very moment by another replica; the next look decides whose it is.
+            self.loop.touch(("", project))

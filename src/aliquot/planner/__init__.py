@@ -1,0 +1,53 @@
+"""The scheduler's decisions: a snapshot goes in, a plan comes out. Pure: no I/O, clock, randomness or logging."""
+
+from aliquot.planner.cycle import plan
+from aliquot.planner.model import (
+    Alternatives,
+    Closeness,
+    Device,
+    Expression,
+    Group,
+    Job,
+    Neighbours,
+    Node,
+    Policy,
+    Queue,
+    Request,
+    Share,
+    Snapshot,
+    Taint,
+    Task,
+    TaskState,
+    Terms,
+    Toleration,
+)
+from aliquot.planner.plan import Bind, Eviction, Place, Plan, Refusal, Reservation, Verdict
+
+__all__ = [
+    "Alternatives",
+    "Bind",
+    "Closeness",
+    "Device",
+    "Eviction",
+    "Expression",
+    "Group",
+    "Job",
+    "Neighbours",
+    "Node",
+    "Place",
+    "Plan",
+    "Policy",
+    "Queue",
+    "Refusal",
+    "Request",
+    "Reservation",
+    "Share",
+    "Snapshot",
+    "Taint",
+    "Task",
+    "TaskState",
+    "Terms",
+    "Toleration",
+    "Verdict",
+    "plan",
+]

@@ -1,0 +1,127 @@
+"""One cycle of the scheduler, as a numbered list.
+
+ 1. Promises: whoever was promised a place that is free now starts there.
+ 2. Allocate: waiting jobs, whoever's turn it is, get what is free; nobody is disturbed.
+ 3. Consolidate: where only fragmentation is in the way, running jobs are moved together.
+ 4. Reclaim: who is due more takes it back from those who hold more than they are due.
+ 5. Preempt: inside one project, lower priority makes way for higher.
+ 6. Stale gangs: a gang that has run with too few members for too long is stopped.
+ 7. Whoever still waits is told why.
+
+The same snapshot gives the same plan, whatever the order of its parts. Each node pool is a cluster of its own, with its
+own shares; a job that is refused in one pool has its turn in the next that it names.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager
+
+from aliquot.planner.allocate import allocate, keep_promises
+from aliquot.planner.cycle_state import Scene
+from aliquot.planner.model import DEFAULT_POOL, Job, Policy, Snapshot, TaskState
+from aliquot.planner.plan import Plan
+from aliquot.planner.plan_builder import Outcome
+from aliquot.planner.preemption.driver import displace
+from aliquot.planner.preemption.newest_first import displace_newest
+from aliquot.planner.preemption.stale_gangs import stop_stale_gangs
+from aliquot.planner.queues.queue_order import Batch
+
+_HOLDING = (TaskState.RUNNING, TaskState.RESERVED, TaskState.RELEASING, TaskState.EVICTED)
+_DEFAULT = Policy()
+_SAME: Mapping[str, Policy] = {}
+
+
+def plan(snapshot: Snapshot, policy: Policy = _DEFAULT, now: float = 0, policies: Mapping[str, Policy] = _SAME) -> Plan:
+    """Decide. `policies` holds for the node pools it names instead of `policy`."""
+    with no_collection():
+        return _plan(snapshot, policy, now, policies)
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """All that a plan allocates lives until it is done: to look for garbage meanwhile would double its time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _plan(snapshot: Snapshot, policy: Policy, now: float, policies: Mapping[str, Policy]) -> Plan:
+    jobs = sorted(snapshot.jobs, key=lambda job: job.name)
+    names = sorted({node.pool for node in snapshot.nodes} | {DEFAULT_POOL})
+    outcome = Outcome()
+    scenes = {name: Scene(snapshot, policies.get(name, policy), now, name) for name in names}
+    routes = pool_routes(jobs, snapshot, names)
+    restless = {name for name, found in routes.items() if len(found) > 1}
+    left: list[Job] = []
+    for name, scene in scenes.items():
+        here = [job for job in jobs if routes[job.name][0] == name] if len(names) > 1 else jobs
+        waiting = _run(scene, here, outcome)
+        left += still_waiting(waiting, restless) if restless else []
+    try_elsewhere(scenes, left, routes, outcome)
+    for scene in scenes.values():
+        stop_stale_gangs(scene, outcome)
+    decided = outcome.plan(scenes.values())
+    for scene in scenes.values():
+        scene.close()
+    return decided
+
+
+def pool_routes(jobs: list[Job], snapshot: Snapshot, names: list[str]) -> dict[str, list[str]]:
+    """The pools each job tries, in order."""
+    if len(names) == 1:
+        return dict.fromkeys((job.name for job in jobs), names)
+    pool_of = {node.name: node.pool for node in snapshot.nodes}
+    return {job.name: route(job, pool_of, names) for job in jobs}
+
+
+def route(job: Job, pool_of: Mapping[str, str], names: list[str]) -> list[str]:
+    """The pools a job tries, in order. Who holds something in a pool stays there."""
+    held = [pool_of[task.node] for task in job.tasks if task.state in _HOLDING and task.node in pool_of]
+    wished = held[:1] or list(job.pools) or [DEFAULT_POOL]
+    return [name for name in wished if name in names] or [names[0]]
+
+
+def try_elsewhere(
+    scenes: Mapping[str, Scene], left: list[Job], routes: Mapping[str, list[str]], outcome: Outcome
+) -> None:
+    """Whoever was refused in one pool has its turn in the next that it names."""
+    turn = 1
+    while jobs := sorted((job for job in left if len(routes[job.name]) > turn), key=lambda job: job.name):
+        left = []
+        for name, scene in scenes.items():
+            here = [job for job in jobs if routes[job.name][turn] == name]
+            if here:
+                left += still_waiting(_run(scene, here, outcome), routes)
+        turn += 1
+
+
+def _run(scene: Scene, jobs: list[Job], outcome: Outcome) -> list[Batch]:
+    """All steps for these jobs in one pool. Returns who still waits."""
+    came = scene.admit(jobs)
+    void = keep_promises(scene, [job for job in came if job in scene.promised] if scene.promised else [])
+    ready = {**dict.fromkeys(scene.ready(came)), **dict.fromkeys(job for job in void if job.next_tasks())}
+    return run_steps(scene, scene.batches(ready), outcome)
+
+
+def still_waiting(batches: list[Batch], names: Container[str]) -> list[Job]:
+    """Who of these may have a turn in another pool: who has something here stays here."""
+    return [job.source for batch in batches for job in batch.left() if job.name in names and not job.present]
+
+
+def run_steps(scene: Scene, batches: list[Batch], outcome: Outcome) -> list[Batch]:
+    """Steps 2 to 5. Returns who still waits."""
+    outcome.tried(scene, batches)
+    steps, waiting = scene.policy.steps, batches
+    if "allocate" in steps:
+        waiting = allocate(scene, waiting, outcome)
+    move = displace_newest if scene.policy.victims == "newest" else displace
+    for step in ("consolidate", "reclaim", "preempt"):
+        if step in steps and waiting:
+            waiting = move(scene, waiting, step, outcome)
+    return waiting

@@ -1,0 +1,252 @@
+"""A snapshot made ready for one cycle in one node pool: who holds what, who waits, what everybody is due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from aliquot.planner.jobs import ABSENT, PENDING, RUNNING, STOPPED, STUCK, JobState, Member
+from aliquot.planner.model import DEFAULT_POOL, GPU, NOTHING, Amount, Job, Policy, Snapshot, Task, TaskState
+from aliquot.planner.placement.gang import Placer
+from aliquot.planner.placement.node_state import NodeState, Row
+from aliquot.planner.placement.pool_state import Room
+from aliquot.planner.placement.task_class import Kinds
+from aliquot.planner.placement.topology import Topologies
+from aliquot.planner.plan import Refusal, Verdict
+from aliquot.planner.preemption.eviction_cost import Ledger
+from aliquot.planner.preemption.victims import Costs, Tenants
+from aliquot.planner.queues.queue_order import Batch
+from aliquot.planner.queues.queue_tree import QueueState, Tree
+
+Places = tuple[tuple[NodeState, tuple[Row, ...]], ...]  # devices, and what is free of each
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Room that is kept for a job, and until when (see keeping.py)."""
+
+    job: JobState
+    places: Places
+    until: float
+
+    @property
+    def nodes(self) -> list[str]:
+        return [node.name for node, _ in self.places]
+
+
+_HOLDING = (TaskState.RUNNING, TaskState.RELEASING, TaskState.EVICTED)
+_GONE = (TaskState.SUCCEEDED, TaskState.FAILED)
+
+
+class Scene:
+    def __init__(self, snapshot: Snapshot, policy: Policy, now: float, pool: str = DEFAULT_POOL) -> None:
+        self.policy = policy
+        self.now = now
+        self.pool = pool
+        self.claims = snapshot.claims
+        self.tree = Tree(snapshot.queues, pool)
+        self.room = Room((node for node in snapshot.nodes if node.pool == pool), policy)
+        kinds = Kinds(self.room.nodes)
+        self.placer = Placer(self.room, kinds, Topologies(snapshot.topologies, self.room.nodes))
+        self.jobs: list[JobState] = []
+        self._all: Amount = NOTHING
+        self.costs = Costs(now)
+        self.ledgers: dict[object, Ledger] = {}  # of the solver, which go on from job to job
+        self.gangs: dict[str, JobState] = {}  # jobs of several tasks
+        self.unready: dict[str, Refusal] = {}  # jobs that no place would help
+        self.promised: dict[JobState, list[Member]] = {}  # who has a promise of an earlier plan
+        self.kept: Kept | None = None
+        self.strangers: dict[str, None] = {}  # jobs of no project that hold something
+        for job in snapshot.jobs:
+            self.room.neighbours.watch(job.near)
+            self.room.neighbours.watch(job.apart, refusing=True)
+
+    @cached_property
+    def tenants(self) -> Tenants:
+        return Tenants(self.jobs)
+
+    def admit(self, jobs: Iterable[Job]) -> list[JobState]:
+        """Put in jobs, sorted by name: those that hold something here, and those that wait for something here."""
+        came: list[JobState] = []
+        queues, put = self.tree.queues, self.room.put
+        for job in jobs:
+            state = self.make(job)
+            if state is None:
+                self._occupy(job)
+                continue
+            queue = queues[job.queue]
+            for member in state.members:
+                if member.home is not None:
+                    put(member)
+                self._count(member, queue)
+                self.sample(member)
+            came.append(state)
+            if not state.alone:
+                self.gangs[state.name] = state
+        self.jobs += came
+        self.room.open()
+        self._sum(came)
+        return came
+
+    def _occupy(self, job: Job) -> None:
+        """Somebody of no project shares nothing, waits for nothing and is stopped for nobody, but holds its place."""
+        for task in job.tasks:
+            node = self.room.by_name.get(task.node)
+            if node is not None and task.state in _HOLDING:
+                self.strangers[job.name] = None
+                self.room.neighbours.count(job, node)
+                for view in {id(view): view for view in (node.soon, node.now)}.values():
+                    node.take(view, task.request.cpu, task.request.memory, node.rows_of(task.shares))
+
+    def make(self, job: Job) -> JobState | None:
+        """A job and its tasks as they stand; nothing is counted yet. None for one whose queue does not exist."""
+        queue = self.tree.queues.get(job.queue)
+        if queue is None or queue.children:
+            text = f"project {job.queue} does not exist" if job.queue else "its namespace belongs to no project"
+            self.unready[job.name] = Refusal("no-project", Verdict.NEVER, text)
+            return None
+        state = JobState(job, queue)
+        by_name = self.room.by_name
+        for task in job.tasks if len(job.tasks) == 1 else sorted(job.tasks, key=_task_order):
+            said = task.state
+            if said is TaskState.PENDING:
+                member = Member(state, task, PENDING)
+                state.waits = True
+            elif said is TaskState.RESERVED:
+                member = Member(state, task, PENDING)
+                self.promised.setdefault(state, []).append(member)
+            elif said is TaskState.GATED or said in _GONE:
+                member = Member(state, task, ABSENT)
+            else:
+                member = Member(state, task, self._stands(task))
+                node = by_name.get(task.node)
+                if node is not None:
+                    member.node = node
+                    member.rows = rows = node.rows_of(task.shares)
+                    request = task.request
+                    size = node.sizes[rows[0][0]] if rows and request.memory_mib else 0
+                    member.amount = (request.quota(size), request.cpu, request.memory)
+                    member.home = (node, rows, member.amount)
+            state.members.append(member)
+        if state.waits and job.hindrance:
+            self.unready[job.name] = Refusal("cannot-give", Verdict.NEVER, job.hindrance)
+        elif state.waits and self.claims is not None and job.claims:
+            missing = [claim for claim in job.claims if claim not in self.claims]
+            if missing:
+                text = f"volume claim {missing[0]} does not exist; create it and this starts"
+                self.unready[job.name] = Refusal("claim-missing", Verdict.NOT_NOW, text)
+        return state
+
+    def _count(self, member: Member, queue: QueueState) -> None:
+        """At its own queue alone; those above follow at once for all."""
+        if member.state == PENDING:
+            gpu, cpu, memory = self.placer.kind(member).amount
+            counts = queue.waits
+        elif member.home is None:
+            return
+        else:
+            if self.room.neighbours.watched:  # those who are leaving are neighbours until they have left
+                self.room.neighbours.enter(member)
+            if member.state > RUNNING:
+                return
+            gpu, cpu, memory = member.amount
+            counts = queue.used
+            if member.job.fixed:
+                fixed = queue.fixed
+                fixed[0] += gpu
+                fixed[1] += cpu
+                fixed[2] += memory
+        counts[0] += gpu
+        counts[1] += cpu
+        counts[2] += memory
+
+    def sample(self, member: Member, sign: int = 1) -> None:
+        """Every task that is not over, whether it runs or waits, tells what tasks of this cluster ask for."""
+        if self.room.fragments is not None and member.state != ABSENT:
+            self.room.fragments.count(self.placer.kind(member), sign)
+
+    def ready(self, jobs: Iterable[JobState]) -> Iterator[JobState]:
+        """Those that could start if there were room."""
+        for job in jobs:
+            if job.waits and job.name not in self.unready and job.next_tasks():
+                yield job
+
+    def signature(self, job: JobState, members: Sequence[Member]) -> tuple[object, ...]:
+        """What makes two requests of one queue alike: whatever becomes of one would become of the other."""
+        source = job.source
+        kind = self.placer.kind
+        kinds = (kind(members[0]).id,) if len(members) == 1 else tuple(kind(member).id for member in members)
+        if len(job.members) == len(members) and not source.groups and source.closeness is None:
+            return (kinds, job.fixed, source.priority, source.created if source.preemption_delay else 0)
+        if job.present or source.preemption_delay:
+            return (source.name,)
+        groups = tuple(sorted(source.groups, key=lambda group: group.name))  # in whatever order they were told
+        # Where not every group is needed, others than the next may start instead.
+        all_ = tuple(sorted((one.task.group, kind(one).id) for one in job.members)) if groups else len(job.members)
+        return (kinds, job.fixed, source.priority, all_, source.closeness, groups, source.min_groups)
+
+    def batches(self, jobs: Iterable[JobState]) -> list[Batch]:
+        """Waiting jobs that are alike, together."""
+        found: dict[object, list[JobState]] = {}
+        for job in jobs:
+            found.setdefault((job.queue.name, self.signature(job, job.next_tasks())), []).append(job)
+        return [Batch(sorted(alike, key=JobState.order) if len(alike) > 1 else alike) for alike in found.values()]
+
+    def close(self) -> None:
+        """Let go of everything: jobs and their tasks know each other, and would wait for the collector of garbage."""
+        for job in self.jobs:
+            for member in job.members:
+                del member.job
+        self.jobs = []
+
+    def _stands(self, task: Task) -> int:
+        if task.state is TaskState.RUNNING:
+            return RUNNING
+        # One that takes too long to leave may never leave: nothing is planned on its place.
+        grace, since = self.policy.terminating_grace, task.releasing_since
+        return STUCK if grace is not None and since is not None and self.now - since > grace else STOPPED
+
+    def _sum(self, came: list[JobState]) -> None:
+        """Count what leaves hold and want at the queues above them, and see what everybody is due."""
+        if len(came) == len(self.jobs):  # the first time; later only waiting jobs come, and hold nothing
+            for leaf in self.tree.leaves:
+                for queue in leaf.path[1:]:
+                    for r in range(3):
+                        queue.used[r] += leaf.used[r]
+                        queue.fixed[r] += leaf.fixed[r]
+        else:
+            self._count_waiting()
+        self._all = self._total()
+        self.share_out()
+
+    def share_out(self) -> None:
+        """See what everybody is due, and what tasks ask for."""
+        self.tree.settle(self._all, self.policy)
+        if self.room.fragments is not None:
+            self.room.fragments.settle()
+
+    def _count_waiting(self) -> None:
+        for leaf in self.tree.leaves:
+            leaf.waits = [0, 0, 0]
+        for job in self.jobs:
+            for member in job.members:
+                if member.state == PENDING:
+                    amount = self.placer.kind(member).amount
+                    for r in range(3):
+                        job.queue.waits[r] += amount[r]
+
+    def _total(self) -> Amount:
+        """What is shared: nodes that are ready, less what other schedulers' pods use there."""
+        gpu = cpu = memory = 0
+        for state in self.room.nodes:
+            node = state.source
+            if node.ready and node.pool == self.pool:
+                gpu += GPU * sum(state.worth) - node.foreign[0]
+                cpu += node.cpu - node.foreign[1]
+                memory += node.memory - node.foreign[2]
+        return (gpu, cpu, memory)
+
+
+def _task_order(task: Task) -> tuple[int, str]:
+    return (-task.order, task.name)

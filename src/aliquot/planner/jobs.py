@@ -1,0 +1,275 @@
+"""Jobs and their tasks as they stand during a cycle: who has a place, who waits, and which of them come or go together.
+
+A job's tasks are in one *set*, or in one set per subgroup. A set has a minimum: below it nothing of the set runs, above
+it tasks come and go one by one. A plain job is one set whose minimum is all of its tasks, so gangs, elastic jobs and
+single pods are one rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations, islice, product
+
+from aliquot.planner.model import NOTHING, Amount, Closeness, Group, Job, Task, TaskState
+from aliquot.planner.placement.node_state import NodeState, Row
+from aliquot.planner.placement.task_class import Kind
+from aliquot.planner.queues.queue_tree import QueueState
+
+# What a task is during a cycle. Those up to RUNNING count as present in their set.
+# STOPPED ones leave, STUCK ones should but do not, ABSENT ones hold nothing (done, or not to be scheduled yet).
+BOUND, RESERVED, RUNNING, PENDING, STOPPED, STUCK, ABSENT = range(7)
+
+_OPTIONS_TRIED = 32  # ways to choose among subgroups
+
+Home = tuple[NodeState, tuple[Row, ...], Amount]
+
+
+class Member:
+    """One task. `home` is where it was when the cycle began."""
+
+    __slots__ = ("amount", "home", "job", "kind", "node", "rows", "state", "task")
+
+    def __init__(self, job: JobState, task: Task, state: int) -> None:
+        self.job = job
+        self.task = task
+        self.state = state
+        self.node: NodeState | None = None
+        self.rows: tuple[Row, ...] = ()
+        self.amount: Amount = NOTHING
+        self.home: Home | None = None
+        self.kind: Kind | None = None
+
+    def order(self) -> tuple[int, str]:
+        return (-self.task.order, self.task.name)
+
+
+class TaskSet:
+    """Tasks with one minimum."""
+
+    __slots__ = ("closeness", "least", "members", "name")
+
+    def __init__(self, name: str, members: list[Member], least: int, closeness: Closeness | None) -> None:
+        self.name = name
+        self.members = members
+        self.least = least
+        self.closeness = closeness
+
+    @property
+    def present(self) -> int:
+        return sum(member.state <= RUNNING for member in self.members)
+
+    @property
+    def unmoved(self) -> int:
+        """How many stay where they are."""
+        return sum(member.state == RUNNING for member in self.members)
+
+    def waiting(self) -> list[Member]:
+        return [member for member in self.members if member.state == PENDING]
+
+    def order(self) -> tuple[bool, float, str]:
+        present = self.present
+        return (present >= self.least, present / max(self.least, 1), self.name)
+
+
+class Branch:
+    """A subgroup that has others, or the job itself: how many of its children must have their minimum."""
+
+    __slots__ = ("branches", "closeness", "least", "name", "sets")
+
+    def __init__(self, name: str, closeness: Closeness | None, least: int | None) -> None:
+        self.name = name
+        self.closeness = closeness
+        self.least = least
+        self.branches: list[Branch] = []
+        self.sets: list[TaskSet] = []
+
+    def all_sets(self) -> Iterator[TaskSet]:
+        yield from self.sets
+        for branch in self.branches:
+            yield from branch.all_sets()
+
+
+class JobState:
+    __slots__ = ("_elastic", "_free", "_root", "fixed", "members", "name", "queue", "source", "waits")
+
+    def __init__(self, source: Job, queue: QueueState) -> None:
+        self.source = source
+        self.queue = queue
+        self.name = source.name
+        self.fixed = not source.preemptible
+        self.members: list[Member] = []
+        self._root: Branch | None = None
+        self._elastic: bool | None = None
+        self._free = not source.groups and (source.min_available or 1) <= 1
+        self.waits = False
+
+    @property
+    def root(self) -> Branch:
+        """Its sets as a tree; most jobs never need it."""
+        if self._root is None:
+            self._root = _branches(self.source, self.members)
+        return self._root
+
+    @property
+    def alone(self) -> bool:
+        """One task that waits for no other; most jobs are."""
+        return self._free and len(self.members) == 1
+
+    @property
+    def elastic(self) -> bool:
+        """Whether some of its tasks may come and go alone."""
+        if self._elastic is None:
+            self._elastic = len(self.members) > 1 and any(one.least < len(one.members) for one in self.sets)
+        return self._elastic
+
+    @property
+    def sets(self) -> list[TaskSet]:
+        return list(self.root.all_sets())
+
+    @property
+    def present(self) -> int:
+        return sum(member.state <= RUNNING for member in self.members)
+
+    def waiting(self) -> bool:
+        return any(member.state == PENDING for member in self.members)
+
+    def satisfied(self) -> bool:
+        return satisfied(self.root)
+
+    def keeps_minimum(self) -> bool:
+        """Whether enough of it stay where they are."""
+        return satisfied(self.root, in_place=True)
+
+    def order(self) -> tuple[int, int, float, str]:
+        """Its turn in its queue: by priority, then who lacks its minimum, then age."""
+        return (-self.source.priority, self._fullness(), self.source.created, self.name)
+
+    def _fullness(self) -> int:
+        """0 below its minimum, 1 at it, 2 above."""
+        if self.alone:
+            return 0 if self.members[0].state > RUNNING else 1
+        if not satisfied(self.root):
+            return 0
+        return 2 if any(one.present > one.least for one in self.sets) else 1
+
+    def next_tasks(self) -> list[Member]:
+        """Who starts together next: all that are missing to the minimum, or one more. Empty when nothing waits, or
+        when too few tasks exist yet."""
+        if self.alone:
+            member = self.members[0]
+            return [member] if member.state == PENDING else []
+        if not satisfied(self.root):
+            return next(_to_minimum(self.root), [])
+        for one in sorted(self.sets, key=TaskSet.order):
+            waiting = one.waiting()
+            missing = max(one.least - one.present, 1)  # a subgroup that need not be there comes whole or not at all
+            if len(waiting) >= missing:
+                return waiting[:missing]
+        return []
+
+    def options(self) -> Iterable[list[Member]]:
+        """Other tasks that could start together instead, the next ones first: where not all subgroups are needed, it
+        may be any of them."""
+        if not self.source.groups:
+            return [self.next_tasks()]
+        if not satisfied(self.root):
+            return islice(_to_minimum(self.root), _OPTIONS_TRIED)
+        found = []
+        for one in sorted(self.sets, key=TaskSet.order):
+            waiting = one.waiting()
+            missing = max(one.least - one.present, 1)
+            if len(waiting) >= missing:
+                found.append(waiting[:missing])
+        return found
+
+    def units(self) -> list[list[Member]]:
+        """Who stops together, first those that are spare: one by one what is above a minimum, then all the rest."""
+        running = [member for member in self.members if member.state == RUNNING and member.home is not None]
+        if len(running) <= 1 or len(self.members) == 1:
+            return [running] if running else []
+        spare: list[list[Member]] = []
+        counts = {one.name: one.present for one in self.sets}
+        left = {one.name: [m for m in one.members if m.state == RUNNING and m.home is not None] for one in self.sets}
+        least = {one.name: one.least for one in self.sets}
+        while True:
+            over = [name for name in left if counts[name] > least[name] and left[name]]
+            if not over:
+                break
+            fullest = max(over, key=lambda name: (counts[name] / max(least[name], 1), name))
+            spare.append([left[fullest].pop()])
+            counts[fullest] -= 1
+        rest = [member for name in left for member in left[name]]
+        return [*spare, rest] if rest else spare
+
+
+def satisfied(branch: Branch, in_place: bool = False) -> bool:
+    """Whether enough of its children have their minimum; `in_place`: without those who are moved."""
+    have = sum((one.unmoved if in_place else one.present) >= one.least for one in branch.sets)
+    return have + sum(satisfied(one, in_place) for one in branch.branches) >= _needed(branch)
+
+
+def _needed(branch: Branch) -> int:
+    children = len(branch.sets) + len(branch.branches)
+    return children if branch.least is None else min(branch.least, children)
+
+
+def _to_minimum(branch: Branch) -> Iterator[list[Member]]:
+    """Whoever is missing to its minimum, in every way there is; nothing when they do not all exist. Where not every
+    child is needed, those that lack the least come first."""
+    have = 0
+    children: list[tuple[int, str, list[list[Member]]]] = []
+    for one in branch.sets:
+        missing = one.least - one.present
+        waiting = one.waiting()
+        if missing <= 0:
+            have += 1
+        elif len(waiting) >= missing:
+            children.append((missing, one.name, [waiting[:missing]]))
+    for child in branch.branches:
+        if satisfied(child):
+            have += 1
+        elif ways := list(islice(_to_minimum(child), _OPTIONS_TRIED)):
+            children.append((len(ways[0]), child.name, ways))
+    wanted = _needed(branch) - have
+    if branch.least is not None:
+        children.sort(key=lambda child: child[:2])
+    for some in combinations(children, wanted):
+        for ways_ in product(*(ways for _, _, ways in some)):
+            yield [member for members in ways_ for member in members]
+
+
+def _branches(job: Job, members: list[Member]) -> Branch:
+    root = Branch("", job.closeness, job.min_groups)
+    members = sorted(members, key=Member.order)
+    if not job.groups:
+        root.closeness = None
+        root.sets.append(TaskSet("", members, _least(job.min_available, members), job.closeness))
+        return root
+    parents = {group.parent for group in job.groups}
+    branches = {group.name: Branch(group.name, group.closeness, group.min_groups) for group in job.groups}
+    branches[""] = root
+    by_group: dict[str, list[Member]] = {}
+    for member in members:
+        by_group.setdefault(member.task.group, []).append(member)
+    for group in sorted(job.groups, key=lambda group: group.name):
+        parent = branches.get(group.parent, root)
+        if group.name in parents:
+            parent.branches.append(branches[group.name])
+            if group.name in by_group:
+                branches[group.name].sets.append(_set(group, by_group, None))
+        else:
+            parent.sets.append(_set(group, by_group, group.closeness))
+    if "" in by_group:
+        root.sets.append(TaskSet("", by_group[""], _least(job.min_available, by_group[""]), None))
+    return root
+
+
+def _set(group: Group, by_group: Mapping[str, list[Member]], closeness: Closeness | None) -> TaskSet:
+    members = by_group.get(group.name, [])
+    return TaskSet(group.name, members, _least(group.min_available, members), closeness)
+
+
+def _least(wanted: int | None, members: list[Member]) -> int:
+    """Tasks that are done need not be there again."""
+    done = sum(member.task.state is TaskState.SUCCEEDED for member in members)
+    return max((len(members) if wanted is None else wanted) - done, 0 if done else 1)

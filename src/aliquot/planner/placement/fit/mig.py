@@ -1,0 +1,22 @@
+"""MIG slices only where there are such slices; parts of a GPU only where it is not cut into slices."""
+
+from __future__ import annotations
+
+from aliquot.planner.model import Node, Task
+from aliquot.planner.placement.fit.cluster import Cluster
+from aliquot.planner.plan import Refusal, Verdict
+
+
+def right_device(task: Task, node: Node, cluster: Cluster) -> Refusal | None:
+    request = task.request
+    if request.mig:
+        if node.mig == "single" or not any(device.profile for device in node.devices):
+            return Refusal("mig", Verdict.NEVER, "without MIG slices")
+        return None
+    if not request.devices:
+        return None
+    if node.mig == "mixed":
+        return Refusal("mig", Verdict.NEVER, "its GPUs are cut into MIG slices")
+    if node.mig == "single" and not request.whole:
+        return Refusal("mig", Verdict.NEVER, "MIG slices cannot be shared")
+    return None

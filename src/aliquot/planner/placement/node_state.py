@@ -1,0 +1,127 @@
+"""One node's room: a row per device, and CPU, memory and places for pods.
+
+A node is seen twice: as it is *now*, and as it will be *soon*, when those who are leaving have left and those who are
+promised a place have come. What fits soon and now can start; what fits only soon can be promised a place. As long as
+nobody leaves, both are one object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from aliquot.planner.model import GPU, Device, Node, Share, slices_of
+
+# (row, milli, MiB): what is taken of one device.
+Row = tuple[int, int, int]
+
+
+class View:
+    """What is free. May be negative where more was given out than there is now."""
+
+    __slots__ = ("cpu", "memory", "mib", "milli", "pods", "whole")
+
+    def __init__(self, cpu: int, memory: int, pods: int, milli: list[int], mib: list[int], whole: int) -> None:
+        self.cpu = cpu
+        self.memory = memory
+        self.pods = pods
+        self.milli = milli
+        self.mib = mib
+        self.whole = whole  # devices that nobody has a part of; slices do not count
+
+    def copy(self) -> View:
+        return View(self.cpu, self.memory, self.pods, self.milli[:], self.mib[:], self.whole)
+
+
+class NodeState:
+    __slots__ = (
+        "devices",
+        "id",
+        "name",
+        "now",
+        "profiles",
+        "row_of",
+        "sizes",
+        "soon",
+        "source",
+        "tenants",
+        "version",
+        "wholes",
+        "worth",
+    )
+
+    def __init__(self, source: Node, number: int) -> None:
+        self.source = source
+        self.id = number
+        self.name = source.name
+        self.devices: list[Device] = [device for device in source.devices if device.healthy]
+        self.row_of = {device.index: row for row, device in enumerate(self.devices)}
+        self.sizes = [device.memory_mib for device in self.devices]
+        sliced = any(device.profile for device in self.devices)
+        self.profiles: list[str] | None = [device.profile for device in self.devices] if sliced else None
+        self.worth = [slices_of(device.profile) if device.profile else 1 for device in self.devices]  # against quota
+        count = len(self.devices)
+        plain = sum(not device.profile for device in self.devices) if sliced else count
+        foreign = source.foreign
+        self.soon = View(
+            source.cpu - foreign[1], source.memory - foreign[2], source.pods, [GPU] * count, self.sizes[:], plain
+        )
+        self.now = self.soon
+        self.version = 0  # counts changes
+        self.tenants: dict[Any, None] = {}  # the tasks that have a place here, or are promised one
+        self.wholes = [(Share(device.index, GPU, device.memory_mib),) for device in self.devices]
+
+    def part(self) -> View:
+        """The view of now as one of its own, from the moment on in which the two differ."""
+        if self.now is self.soon:
+            self.now = self.soon.copy()
+        return self.now
+
+    def join(self) -> None:
+        """One view again, where the two do not differ any more."""
+        now, soon = self.now, self.soon
+        if now is not soon and (
+            now.milli == soon.milli
+            and now.mib == soon.mib
+            and (now.cpu, now.memory, now.pods) == (soon.cpu, soon.memory, soon.pods)
+        ):
+            self.now = soon
+
+    def take(self, view: View, cpu: int, memory: int, rows: Iterable[Row]) -> None:
+        view.cpu -= cpu
+        view.memory -= memory
+        view.pods -= 1
+        milli, mib, sizes = view.milli, view.mib, self.sizes
+        for row, part, size in rows:
+            if milli[row] == GPU and mib[row] == sizes[row] and (self.profiles is None or not self.profiles[row]):
+                view.whole -= 1
+            milli[row] -= part
+            mib[row] -= size
+
+    def give(self, view: View, cpu: int, memory: int, rows: Iterable[Row]) -> None:
+        view.cpu += cpu
+        view.memory += memory
+        view.pods += 1
+        milli, mib, sizes = view.milli, view.mib, self.sizes
+        for row, part, size in rows:
+            milli[row] += part
+            mib[row] += size
+            if milli[row] == GPU and mib[row] == sizes[row] and (self.profiles is None or not self.profiles[row]):
+                view.whole += 1
+
+    def rows_of(self, shares: Iterable[Share]) -> tuple[Row, ...]:
+        """Shares as rows; those of devices that are gone or broken are left out."""
+        rows = self.row_of
+        return tuple((rows[s.index], s.milli, s.memory_mib) for s in shares if s.index in rows)
+
+    def shares_of(self, rows: tuple[Row, ...]) -> tuple[Share, ...]:
+        if len(rows) == 1 and rows[0][1] == GPU:
+            return self.wholes[rows[0][0]]
+        return tuple(Share(self.devices[row].index, milli, mib) for row, milli, mib in rows)
+
+    def is_busy(self) -> bool:
+        soon = self.soon
+        return any(
+            milli > 0 and mib > 0 and (milli < GPU or mib < size)
+            for milli, mib, size in zip(soon.milli, soon.mib, self.sizes, strict=True)
+        )

@@ -1,0 +1,219 @@
+"""Kinds of tasks: tasks that ask for the same and may go to the same nodes are decided about once.
+
+Where a task may go at all (labels, taints, types, roles, pool, kind of device) does not change during a cycle, so it
+is a mask over the nodes, made once per kind by the rules in `fit/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from aliquot.planner.model import GPU, Amount, Job, Neighbours, Request, Task
+from aliquot.planner.placement import fit
+from aliquot.planner.placement.node_state import NodeState, Row, View
+
+NONE, WHOLE, PART, SLICES = range(4)  # what it wants of devices
+
+
+class Kind:
+    """What a task asks for, and where it may have it."""
+
+    __slots__ = (
+        "amount",
+        "apart",
+        "bare",
+        "cpu",
+        "devices",
+        "form",
+        "id",
+        "job",
+        "labels",
+        "least",
+        "mask",
+        "memory",
+        "near",
+        "needs",
+        "request",
+        "task",
+        "varies",
+    )
+
+    def __init__(self, number: int, task: Task, job: Job, mask: bytes, sizes: tuple[int, ...]) -> None:
+        request = task.request
+        self.id = number
+        self.job = job
+        self.bare: Kind | None = None
+        self.task = task  # one of them, to tell a refusal by
+        self.request: Request = request
+        self.mask = mask
+        self.cpu = request.cpu
+        self.memory = request.memory
+        self.devices = request.devices
+        self.form = SLICES if request.mig else NONE if not request.devices else WHOLE if request.whole else PART
+        self.needs: dict[int, tuple[int, int]] = {}
+        # While it waits it counts by the smallest device it may use; on the largest it would count least.
+        fitting = [size for size in sizes if size >= request.memory_mib] or [0]
+        self.amount: Amount = (request.quota(fitting[0]), request.cpu, request.memory)
+        self.least: Amount = (request.quota(fitting[-1]), request.cpu, request.memory)
+        self.varies = self.least != self.amount  # what it counts depends on the device it gets
+        self.near: Neighbours | None = job.near
+        self.apart: Neighbours | None = job.apart
+        self.labels: Mapping[str, str] = job.labels
+
+    def need(self, size: int) -> tuple[int, int]:
+        """Milli and MiB of a device of this size."""
+        found = self.needs.get(size)
+        if found is None:
+            if self.request.memory_mib:
+                found = (GPU * self.request.memory_mib // size if size else GPU, self.request.memory_mib)
+            else:
+                found = (self.request.milli, self.request.milli * size // GPU)
+            self.needs[size] = found
+        return found
+
+    def fits(self, node: NodeState, view: View) -> bool:
+        if self.cpu > view.cpu or self.memory > view.memory or view.pods < 1:
+            return False
+        if self.form == WHOLE:
+            return view.whole >= self.devices
+        if self.form == NONE:
+            return True
+        return self.open_rows(node, view) is not None
+
+    def open_rows(
+        self, node: NodeState, view: View, spread: bool = False, other: View | None = None
+    ) -> list[Row] | None:
+        """The devices it would get here: the fullest that fit (or the emptiest), ties by number. With `other` they
+        must fit there too. None when there are not enough."""
+        if self.form == NONE:
+            return []
+        if self.form == SLICES:
+            return self._slices(node, view, other)
+        if self.form == WHOLE:
+            return self._whole(node, view, other)
+        rows = self.open_to(node, view, other)
+        if len(rows) < self.devices:
+            return None
+        milli = view.milli
+        rows.sort(key=lambda row: (-milli[row[0]] if spread else milli[row[0]], row[0]))
+        return rows[: self.devices]
+
+    def open_to(self, node: NodeState, view: View, other: View | None = None) -> list[Row]:
+        """All devices of which a part could be had."""
+        milli, mib, sizes, profiles = view.milli, view.mib, node.sizes, node.profiles
+        found: list[Row] = []
+        for row, size in enumerate(sizes):
+            if profiles is not None and profiles[row]:
+                continue
+            need = self.need(size)
+            if milli[row] < need[0] or mib[row] < need[1]:
+                continue
+            if other is not None and (other.milli[row] < need[0] or other.mib[row] < need[1]):
+                continue
+            found.append((row, *need))
+        return found
+
+    def _whole(self, node: NodeState, view: View, other: View | None) -> list[Row] | None:
+        if view.whole < self.devices:
+            return None
+        milli, mib, sizes, profiles = view.milli, view.mib, node.sizes, node.profiles
+        rows: list[Row] = []
+        row = -1
+        try:
+            while len(rows) < self.devices:
+                row = milli.index(GPU, row + 1)
+                size = sizes[row]
+                if mib[row] < size or (profiles is not None and profiles[row]):
+                    continue
+                if other is not None and (other.milli[row] < GPU or other.mib[row] < size):
+                    continue
+                rows.append((row, GPU, size))
+        except ValueError:
+            return None
+        return rows
+
+    def _slices(self, node: NodeState, view: View, other: View | None) -> list[Row] | None:
+        if node.profiles is None:
+            return None
+        rows: list[Row] = []
+        for profile, count in self.request.mig:
+            free = [
+                (row, GPU, node.sizes[row])
+                for row, name in enumerate(node.profiles)
+                if name == profile and view.milli[row] == GPU and (other is None or other.milli[row] == GPU)
+            ]
+            if len(free) < count:
+                return None
+            rows += free[:count]
+        return rows
+
+    def shares_device(self, node: NodeState, view: View) -> bool:
+        """Whether some device that others have a part of can take it."""
+        milli, mib = view.milli, view.mib
+        for row, size in enumerate(node.sizes):
+            if node.profiles is not None and node.profiles[row]:
+                continue
+            need = self.need(size)
+            if (milli[row] < GPU or mib[row] < size) and milli[row] >= need[0] and mib[row] >= need[1]:
+                return True
+        return False
+
+
+class Kinds:
+    """All kinds of a cycle, by what makes them alike."""
+
+    def __init__(self, nodes: list[NodeState]) -> None:
+        self._nodes = nodes
+        self._kinds: dict[object, Kind] = {}
+        self._masks: dict[object, tuple[bytes, tuple[int, ...]]] = {}
+        self._cluster = fit.Cluster.of(node.source for node in nodes)
+
+    def of(self, task: Task, job: Job) -> Kind:
+        request = task.request
+        if task.selector or task.tolerations or task.node_types or task.affinity or job.near or job.apart:
+            key: object = (
+                request,
+                frozenset(task.selector.items()),
+                task.tolerations,
+                task.node_types,
+                task.affinity,
+                job.near,
+                job.apart,
+                frozenset(job.labels.items()),
+            )
+        elif job.labels:
+            key = (request, frozenset(job.labels.items()))
+        else:
+            key = request
+        found = self._kinds.get(key)
+        if found is None:
+            mask, sizes = self._mask(task)
+            found = Kind(len(self._kinds), task, job, mask, sizes)
+            self._kinds[key] = found
+        return found
+
+    def bare(self, kind: Kind) -> Kind:
+        """The same devices on the same nodes, and nothing else: kinds that differ only in CPU and memory share it."""
+        if kind.bare is None:
+            request = replace(kind.request, cpu=0, memory=0)
+            key = ("bare", request, kind.mask, kind.near, kind.apart, frozenset(kind.labels.items()))
+            found = self._kinds.get(key)
+            if found is None:
+                found = Kind(len(self._kinds), replace(kind.task, request=request), kind.job, kind.mask, ())
+                found.bare = found
+                self._kinds[key] = found
+            kind.bare = found
+        return kind.bare
+
+    def _mask(self, task: Task) -> tuple[bytes, tuple[int, ...]]:
+        request = task.request
+        form = SLICES if request.mig else NONE if not request.devices else WHOLE if request.whole else PART
+        key = (form, frozenset(task.selector.items()), task.tolerations, task.node_types, task.affinity)
+        found = self._masks.get(key)
+        if found is None:
+            mask = bytes(fit.place_refusal(task, node.source, self._cluster) is None for node in self._nodes)
+            sizes = {size for node in self._nodes if mask[node.id] for size in node.sizes}
+            found = (mask, tuple(sorted(sizes)))
+            self._masks[key] = found
+        return found

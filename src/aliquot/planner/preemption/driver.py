@@ -1,0 +1,62 @@
+"""Steps 3 to 5: places for those who wait, at the expense of others.
+
+The same walk for all three: whose turn it is asks, what cannot work is refused by counting, and what may work is given
+to the solver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aliquot.planner.cycle_state import Scene
+from aliquot.planner.placement.starvation import open_to
+from aliquot.planner.plan_builder import Outcome
+from aliquot.planner.preemption.rules import Consolidate, Preempt, Reclaim, Rule
+from aliquot.planner.preemption.solver import Solver
+from aliquot.planner.queues.queue_order import Batch, Turns
+
+RULES: dict[str, type[Rule]] = {rule.step: rule for rule in (Consolidate, Reclaim, Preempt)}
+
+
+def displace(scene: Scene, batches: Sequence[Batch], step: str, outcome: Outcome) -> list[Batch]:
+    """Returns who still waits."""
+    waiting: list[Batch] = []
+    failed: set[object] = set()  # what was asked for in vain, also by other queues where that makes no difference
+    turns = Turns(batches, scene.placer.asks)
+    while batch := turns.pop():
+        with open_to(scene, batch.head):
+            if not _asks(scene, batch, step, turns, failed, outcome):
+                waiting.append(batch)
+    return waiting
+
+
+def _asks(scene: Scene, batch: Batch, step: str, turns: Turns, failed: set[object], outcome: Outcome) -> bool:
+    """Whether the first of a batch gets what it asks for."""
+    placer, job = scene.placer, batch.head
+    why: str | None = None
+    rule: Rule | None = None
+    for members in job.options() if job.source.groups else (job.next_tasks(),):
+        rule = RULES[step](scene, job, placer.asked(members))
+        why = refused(scene, rule)
+        key = (rule.scope, scene.signature(job, members))
+        if why is None and key not in failed:
+            stopped = Solver(scene, rule).solve(members)
+            if stopped is not None:
+                failed.clear()
+                outcome.stop(stopped, job, step)
+                for queue in {member.job.queue: None for member in stopped}:
+                    turns.touch(queue)
+                turns.served(batch)
+                return True
+            failed.add(key)
+    if rule is not None and why != "gate":  # which was told already
+        outcome.note(scene, batch, step, why or "no-arrangement", rule)
+    return False
+
+
+def refused(scene: Scene, rule: Rule) -> str | None:
+    """Why no search is worth while; None if one is."""
+    job = rule.job.source
+    if job.preemption_delay and scene.now < job.created + job.preemption_delay:
+        return "preemption-delay"
+    return rule.refusal(scene.tenants)

@@ -1,0 +1,292 @@
+"""Steps 3 to 5 with `victims: newest`: who would be scheduled last goes first.
+
+For clusters that come from the peer and should behave as before. A job is solved task by task: candidates are added one
+unit at a time, in the exact reverse of the scheduling order, and after each it is seen whether stopping the candidates
+on a node that the latest one is on makes room. Whoever was stopped is put back where it was or moved elsewhere if that
+is possible, in turn with the job itself. What was found for the first tasks stays, and the search for the next goes on
+from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from aliquot.planner.cycle_state import Scene
+from aliquot.planner.jobs import RESERVED, RUNNING, STOPPED, JobState, Member
+from aliquot.planner.placement.node_state import NodeState
+from aliquot.planner.placement.pool_state import Mark
+from aliquot.planner.placement.task_class import Kind
+from aliquot.planner.plan_builder import Outcome
+from aliquot.planner.preemption.driver import RULES, refused
+from aliquot.planner.preemption.rules import Consolidate, Preempt, Rule
+from aliquot.planner.preemption.victims import Unit, by_job
+from aliquot.planner.queues import quota
+from aliquot.planner.queues.queue_order import Batch, Turns
+from aliquot.planner.queues.queue_tree import QueueState
+
+_MOVED_AT_MOST = 16  # jobs that one consolidation considers
+
+
+def displace_newest(scene: Scene, batches: Sequence[Batch], step: str, outcome: Outcome) -> list[Batch]:
+    """Returns who still waits."""
+    placer = scene.placer
+    waiting: list[Batch] = []
+    failed: set[object] = set()
+    line = Line(scene)
+    turns = Turns(batches, placer.asks)
+    while batch := turns.pop():
+        job = batch.head
+        members = job.next_tasks()
+        rule = RULES[step](scene, job, placer.asked(members))
+        why = "not-preemptible" if step == "consolidate" and job.fixed else refused(scene, rule)
+        key = (rule.scope, scene.signature(job, members))
+        if why is None and key not in failed:
+            stopped = Growth(scene, rule, line).solve(members)
+            if stopped is not None:
+                failed.clear()
+                outcome.stop(stopped, job, step)
+                for queue in {member.job.queue: None for member in stopped}:
+                    turns.touch(queue)
+                turns.served(batch, again=False)
+                continue
+            failed.add(key)
+        outcome.note(scene, batch, step, why or "no-arrangement", rule)
+        waiting.append(batch)
+    return waiting
+
+
+class Line:
+    """Everybody who could go, by queue, who goes first last."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._units: dict[QueueState, list[Unit]] = {}
+        keyed: dict[QueueState, list[tuple[tuple[float | str, ...], Unit]]] = {}
+        for job in scene.jobs:
+            if job.fixed:
+                continue
+            units = job.units()
+            spare = len(units) - 1
+            priority, _, created, name = job.order()
+            for i, unit in enumerate(units):
+                key = (priority, 2 if i < spare else 1, created, name, -i)
+                keyed.setdefault(job.queue, []).append((key, tuple(unit)))
+        for queue, units_ in keyed.items():
+            self._units[queue] = [unit for _, unit in sorted(units_, key=lambda one: one[0])]
+
+    def candidates(self, rule: Rule, moved: Mapping[Member, None]) -> dict[QueueState, Iterator[Unit]]:
+        """Those that a rule admits, who goes first first. `moved`: who has made way for the job already."""
+        found: dict[QueueState, Iterator[Unit]] = {}
+        for queue, units in self._units.items():
+            while units and units[-1][0].state != RUNNING:
+                units.pop()
+            if units and (not isinstance(rule, Preempt) or queue is rule.job.queue):
+                found[queue] = filter(partial(_admitted, rule, moved), reversed(units))
+        return found
+
+
+def _admitted(rule: Rule, moved: Mapping[Member, None], unit: Unit) -> bool:
+    job = unit[0].job
+    if not rule.admits(job) or any(member.state != RUNNING for member in unit):
+        return False
+    if len(job.members) > 1 and any(member.state < RUNNING and member not in moved for member in job.members):
+        return False  # it got something, or was moved, in this very cycle: it is judged again in the next
+    # What is left of a job that is protected stays.
+    return not rule.protected(job) or job.present - len(unit) >= sum(one.least for one in job.sets)
+
+
+class Growth:
+    """One job's search."""
+
+    def __init__(self, scene: Scene, rule: Rule, line: Line) -> None:
+        self._line = line
+        self._scene = scene
+        self._room = scene.room
+        self._placer = scene.placer
+        self._rule = rule
+        self._victims: Iterator[Unit] = iter(())
+        self._gone: dict[Member, None] = {}  # who was stopped for the tasks so far
+        self._on: dict[NodeState, list[Unit]] = {}
+        # Whether its tasks must be placed together to know whether they fit.
+        self._whole = bool(rule.job.source.groups) or rule.job.source.closeness is not None
+
+    def solve(self, members: Sequence[Member]) -> list[Member] | None:
+        mark = self._room.mark()
+        last: Kind | None = None
+        for count, member in enumerate(members, 1):
+            kind = self._placer.kind(member)
+            if kind is not last:
+                self._victims, self._on = self._worst_first(), {}
+                last = kind
+            if not self._next(members[:count] if self._whole else [member], kind):
+                self._room.undo(mark)
+                return None
+        touched = self._room.since(mark)
+        stopped = [one for one in touched if one.home is not None and one.state != RUNNING]
+        return self._once_more(mark, members, stopped)
+
+    def _once_more(self, mark: Mark, members: Sequence[Member], stopped: list[Member]) -> list[Member] | None:
+        """All of it at once, now that it is known who goes: earlier choices may turn out better."""
+        room = self._room
+        room.undo(mark)
+        for member in stopped:
+            room.stop(member)
+        stopped += self._rest_of(stopped)
+        self._gone = {}
+        if self._in_turn(members, by_job(stopped)) and self._valid(stopped):
+            return [one for one in stopped if one.state != RUNNING]
+        room.undo(mark)
+        return None
+
+    def _next(self, members: Sequence[Member], kind: Kind) -> bool:
+        """Places for one more task: for it alone, or (where it matters who is near whom) for all so far."""
+        if self._attempt(members, ()):  # what earlier tasks were given room by may be enough
+            return True
+        for unit in self._victims:
+            if any(one.state != RUNNING for one in unit):
+                continue
+            nodes = list(dict.fromkeys(one.home[0] for one in unit if one.home is not None))
+            for node in nodes:
+                self._on.setdefault(node, []).append(unit)
+            for node in sorted(nodes, key=lambda node: node.id):
+                here = [one for one in self._on[node] if all(each.state == RUNNING for each in one)]
+                if (self._whole or self._promising(kind, node, here)) and self._attempt(members, here):
+                    return True
+        return False
+
+    def _promising(self, kind: Kind, node: NodeState, units: Sequence[Unit]) -> bool:
+        """Cheap: whether the task could fit on the node with these gone. Whoever is on other nodes may make room
+        there, and then it must be tried."""
+        if any(member.node is not node for unit in units for member in unit):
+            return True
+        view = node.soon.copy()
+        for unit in units:
+            for member in unit:
+                request = member.task.request
+                node.give(view, request.cpu, request.memory, member.rows)
+        return kind.fits(node, view) or self._room.find(kind, promise_only=True) is not None
+
+    def _attempt(self, members: Sequence[Member], units: Sequence[Unit]) -> bool:
+        """Stop these, then give places to them and to the tasks, each in its turn."""
+        room = self._room
+        mark = room.mark()
+        for member in members:
+            if member.state == RESERVED:
+                room.withdraw(member)
+        gone = [one for unit in units for one in unit]
+        each_may = True
+        for unit in units:
+            each_may = each_may and self._rule.gives(unit[0].job.queue)
+            for one in unit:
+                if one.state == RUNNING:
+                    room.stop(one)
+        gone += self._rest_of(gone)
+        # Where each might go at its turn the whole is fair; otherwise some may find another place, or a better order.
+        if self._in_turn(members, by_job(gone)) and self._valid(gone, each_may):
+            self._gone |= dict.fromkeys(gone)
+            return True
+        room.undo(mark)
+        return False
+
+    def _rest_of(self, gone: Sequence[Member]) -> list[Member]:
+        """Who cannot go on without these: what is above a job's minimum may be on a node that was not looked at."""
+        left = [one for job in by_job(gone) if not job.satisfied() for one in job.members if one.state == RUNNING]
+        for one in left:
+            self._room.stop(one)
+        return left
+
+    def _in_turn(self, members: Sequence[Member], victims: dict[JobState, list[Member]]) -> bool:
+        mine = self._rule.job
+        turns = Turns(
+            [Batch([job]) for job in (mine, *victims)],
+            lambda job: self._placer.asked(members if job is mine else victims[job]),
+        )
+        done = False
+        while batch := turns.pop():
+            job = batch.head
+            if job is mine:
+                if not self._place(members):
+                    return False
+                done = True
+                turns.touch(job.queue)
+            elif self._return(job, victims[job]):
+                turns.touch(job.queue)
+        return done
+
+    def _place(self, members: Sequence[Member]) -> bool:
+        mark = self._room.mark()
+        job = self._rule.job
+        if self._placer.place(job, members, promise_only=True) and quota.broken(job.queue, job.fixed) is None:
+            return True
+        self._room.undo(mark)
+        return False
+
+    def _return(self, job: JobState, members: list[Member]) -> bool:
+        """Back where it was, or elsewhere."""
+        mark = self._room.mark()
+        if self._placer.replace(job, members) and quota.broken(job.queue, job.fixed) is None:
+            return True
+        self._room.undo(mark)
+        return False
+
+    # ---------------------------------------------------------------- who goes
+
+    def _worst_first(self) -> Iterator[Unit]:
+        """Units in the reverse of the scheduling order: the queue that deserves least, in it the job that does."""
+        lines = self._line.candidates(self._rule, self._gone)
+        left = {queue: unit for queue, line in lines.items() if (unit := next(line, None)) is not None}
+        gone = dict.fromkeys(self._scene.tree.queues.values(), (0, 0, 0))
+        count = 0
+        while left:
+            queue = self._worst(left, gone)
+            unit = left.pop(queue)
+            if (following := next(lines[queue], None)) is not None:
+                left[queue] = following
+            amount = tuple(sum(member.amount[r] for member in unit) for r in range(3))
+            for one in queue.path:
+                before = gone[one]
+                gone[one] = (before[0] + amount[0], before[1] + amount[1], before[2] + amount[2])
+            count += 1
+            if isinstance(self._rule, Consolidate) and count > _MOVED_AT_MOST:
+                return
+            yield unit
+
+    def _worst(self, left: dict[QueueState, Unit], gone: dict[QueueState, tuple[int, int, int]]) -> QueueState:
+        if len(left) == 1:
+            return next(iter(left))
+        queues = [queue for queue in self._scene.tree.roots if any(queue in leaf.path for leaf in left)]
+        while True:
+            best = max(queues, key=lambda one: self._standing(one, left, gone))
+            if best in left:
+                return best
+            queues = [child for child in best.children if any(child in leaf.path for leaf in left)]
+
+    def _standing(
+        self, queue: QueueState, left: dict[QueueState, Unit], gone: dict[QueueState, tuple[int, int, int]]
+    ) -> tuple[Any, ...]:
+        """As whose turn it is, but without those who went before and the next one."""
+        leaf = queue
+        while leaf not in left:
+            below = [child for child in leaf.children if any(child in one.path for one in left)]
+            leaf = max(below, key=lambda one: self._standing(one, left, gone))
+        unit = left[leaf]
+        amount = [sum(member.amount[r] for member in unit) for r in range(3)]
+        went = gone[queue]
+        key = queue.order((0, 0, 0))
+        rest = queue.dominant(
+            queue.used[0] - went[0] - amount[0],
+            queue.used[1] - went[1] - amount[1],
+            queue.used[2] - went[2] - amount[2],
+        )
+        return (*key[:4], rest, *key[5:])
+
+    # ---------------------------------------------------------------- what is fair
+
+    def _valid(self, gone: Sequence[Member], fair: bool = False) -> bool:
+        moved = by_job(member for member in gone if member.state != RUNNING)
+        if any(self._rule.protected(job) and not job.keeps_minimum() for job in moved):
+            return False  # each of them was above the minimum, but not all together
+        if isinstance(self._rule, Consolidate):
+            return not any(member.state == STOPPED for member in gone)
+        return fair or self._rule.fair([m for m in {**self._gone, **dict.fromkeys(gone)} if m.state == STOPPED])

@@ -1,0 +1,82 @@
+"""Who comes after whom: the line of those who wait, by the order in which the scheduler itself goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aliquot.planner.cycle import no_collection, pool_routes
+from aliquot.planner.cycle_state import Scene
+from aliquot.planner.jobs import JobState
+from aliquot.planner.model import DEFAULT_POOL, Policy, Snapshot
+from aliquot.planner.plan import Plan, Verdict
+from aliquot.planner.queues.queue_order import Batch, Turns
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A job's place, counted from 1: among those of its queue, and among all that wait in its node pool."""
+
+    place: int
+    of: int
+    place_in_queue: int
+    of_queue: int
+    pool: str = DEFAULT_POOL
+
+
+def line(
+    snapshot: Snapshot, policy: Policy, now: float, decided: Plan, policies: Mapping[str, Policy] | None = None
+) -> dict[str, Turn]:
+    """The turns of all that go on waiting after a plan, each counted as if those before it had started: who starts
+    brings its queue nearer to its due, and then it may be another's turn. Who can never start is in no line."""
+    pools = sorted({node.pool for node in snapshot.nodes} | {DEFAULT_POOL})
+    jobs = sorted(snapshot.jobs, key=lambda job: job.name)
+    first = {name: route[0] for name, route in pool_routes(jobs, snapshot, pools).items()}
+    found: dict[str, Turn] = {}
+    with no_collection():
+        for pool in pools:
+            scene = Scene(snapshot, (policies or {}).get(pool, policy), now, pool)
+            scene.admit(job for job in jobs if first[job.name] == pool)
+            found |= _turns(scene, decided)
+            scene.close()
+    return found
+
+
+def _turns(scene: Scene, decided: Plan) -> dict[str, Turn]:
+    _carry_out(scene, decided)
+    waiting = [Batch([job]) for job in scene.jobs if _waits(job, decided)]
+    turns = Turns(waiting, scene.placer.asks)
+    order: list[JobState] = []
+    while batch := turns.pop():
+        job = batch.head
+        order.append(job)
+        job.queue.hold(scene.placer.asks(job), job.fixed)
+        turns.touch(job.queue)
+    ahead: dict[str, int] = {}
+    places = []
+    for job in order:
+        ahead[job.queue.name] = ahead.get(job.queue.name, 0) + 1
+        places.append(ahead[job.queue.name])
+    return {
+        job.name: Turn(place, len(order), own, ahead[job.queue.name], scene.pool)
+        for place, (job, own) in enumerate(zip(order, places, strict=True), start=1)
+    }
+
+
+def _waits(job: JobState, decided: Plan) -> bool:
+    reasons = decided.refusals.get(job.name)
+    if not reasons or all(one.verdict is Verdict.NEVER for one in reasons):
+        return False
+    return bool(job.next_tasks())
+
+
+def _carry_out(scene: Scene, decided: Plan) -> None:
+    """Count what the plan gives and takes: the line is that of those who are left."""
+    given = {one.job for one in decided.binds} | {one.job for one in decided.reservations}
+    taken = {(one.job, one.task) for one in decided.evictions if one.to is None}
+    for job in scene.jobs:
+        if job.name in given:
+            job.queue.hold(scene.placer.asks(job), job.fixed)
+        for member in job.members:
+            if (job.name, member.task.name) in taken:
+                job.queue.hold(member.amount, job.fixed, -1)

@@ -1,0 +1,250 @@
+"""The tree of queues in one node pool: what each may have, what each holds, and whose turn it is.
+
+Amounts are held at a leaf and counted at every queue above it, so that a question about a department is as cheap as one
+about a project. Orders are sort keys, smaller first, ties by age and name: one definition of who deserves it more, used
+forwards to start jobs and backwards to find who gives back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from aliquot.planner.model import GPU, NOTHING, Amount, Bound, Policy, Queue, Terms
+from aliquot.planner.queues.fair_share import Claim, divide
+
+OrderKey = tuple[bool, bool, int, bool, float, float, tuple[float, ...], float, str]
+
+
+class QueueState:
+    """One queue in one pool. `used` is all it holds, `fixed` the part that cannot be stopped."""
+
+    __slots__ = (
+        "allowance",
+        "children",
+        "created",
+        "fixed",
+        "limit",
+        "name",
+        "over_quota",
+        "parent",
+        "path",
+        "preempt_min",
+        "priority",
+        "quota",
+        "reclaim_min",
+        "scale",
+        "share",
+        "source",
+        "used",
+        "waits",
+        "wanted",
+        "weight",
+    )
+
+    def __init__(self, source: Queue, terms: Terms, parent: QueueState | None) -> None:
+        self.source = source
+        self.name = source.name
+        self.parent = parent
+        self.children: list[QueueState] = []
+        self.path: tuple[QueueState, ...] = (self, *parent.path) if parent else (self,)  # itself first, the top last
+        self.quota: Bound = terms.quota
+        self.limit: Bound = terms.limit
+        self.weight = terms.weight if terms.over_quota else (0, 0, 0)
+        self.over_quota = terms.over_quota
+        self.priority = terms.priority
+        self.created = source.created
+        inherited = (parent.reclaim_min, parent.preempt_min) if parent else (0.0, 0.0)
+        self.reclaim_min: float = inherited[0] if source.reclaim_min_runtime is None else source.reclaim_min_runtime
+        self.preempt_min: float = inherited[1] if source.preempt_min_runtime is None else source.preempt_min_runtime
+        self.used = [0, 0, 0]
+        self.fixed = [0, 0, 0]
+        self.waits = [0, 0, 0]
+        self.wanted = [0, 0, 0]
+        self.share: Amount = NOTHING
+        self.allowance: Bound = (0, 0, 0)
+        self.scale: Amount = NOTHING
+
+    @property
+    def shown(self) -> str:
+        """Its name for people; a department may have the name of a project, and is told apart by what stands before
+        the slash."""
+        return self.name.rpartition("/")[2]
+
+    def hold(self, amount: Amount, fixed: bool, sign: int = 1) -> None:
+        """Count an amount here and above; with sign -1 take it back."""
+        gpu, cpu, memory = amount
+        if sign < 0:
+            gpu, cpu, memory = -gpu, -cpu, -memory
+        for queue in self.path:
+            used = queue.used
+            used[0] += gpu
+            used[1] += cpu
+            used[2] += memory
+            if fixed:
+                used = queue.fixed
+                used[0] += gpu
+                used[1] += cpu
+                used[2] += memory
+
+    def ceiling(self, resource: int) -> int | None:
+        """The most it may ever hold: its limit, and its quota where it may not borrow."""
+        limit, quota = self.limit[resource], self.quota[resource]
+        if self.over_quota or quota is None:
+            return limit
+        return quota if limit is None else min(limit, quota)
+
+    def order(self, asked: Amount) -> OrderKey:
+        """Whose turn it is, if its next job asks for this much: smaller goes first."""
+        used, share, quota = self.used, self.share, self.quota
+        gpu, cpu, memory = used[0] + asked[0], used[1] + asked[1], used[2] + asked[2]
+        over = used[0] > share[0] and used[1] > share[1] and used[2] > share[2]
+        beyond = (
+            (quota[0] is not None and gpu > quota[0])
+            or (quota[1] is not None and cpu > quota[1])
+            or (quota[2] is not None and memory > quota[2])
+        )
+        scale = self.scale
+        undue = (gpu > 0 and not scale[0]) or (cpu > 0 and not scale[1]) or (memory > 0 and not scale[2])
+        return (
+            over,
+            beyond,
+            -self.priority,
+            undue,
+            _dominant(gpu, cpu, memory, scale),
+            _dominant(used[0], used[1], used[2], scale),
+            scale,
+            self.created,
+            self.name,
+        )
+
+    def dominant(self, gpu: int, cpu: int, memory: int) -> float:
+        """Its largest part of its due, if it held this much."""
+        return _dominant(gpu, cpu, memory, self.scale)
+
+    def saturation(self, without: Sequence[int] | None = None) -> float:
+        """How full it is against what it may keep; what is above 1 can be taken back."""
+        gpu, cpu, memory = without or (0, 0, 0)
+        return _dominant(self.used[0] - gpu, self.used[1] - cpu, self.used[2] - memory, self.scale)
+
+
+def _dominant(gpu: int, cpu: int, memory: int, scale: Amount) -> float:
+    """The largest part of its due that it holds; without any due, every unit counts heavily."""
+    a = gpu / scale[0] if scale[0] else gpu * 1000.0
+    b = cpu / scale[1] if scale[1] else cpu * 1000.0
+    c = memory / scale[2] if scale[2] else memory * 1000.0
+    if a >= b:
+        return a if a >= c else c
+    return b if b >= c else c
+
+
+class Tree:
+    """All queues of a pool."""
+
+    __slots__ = ("leaves", "queues", "roots", "total")
+
+    def __init__(self, queues: Iterable[Queue], pool: str) -> None:
+        sources = {queue.name: queue for queue in queues}
+        self.queues: dict[str, QueueState] = {}
+        self.total: Amount = NOTHING
+        for name in sorted(sources):
+            self._add(sources[name], sources, pool, ())
+        self.roots = [queue for queue in self.queues.values() if queue.parent is None]
+        self.leaves = [queue for queue in self.queues.values() if not queue.children]
+
+    def _add(self, source: Queue, sources: Mapping[str, Queue], pool: str, below: tuple[str, ...]) -> QueueState | None:
+        """None for a queue whose parent does not exist, or that is its own ancestor: it is left out, and so are those
+        below it."""
+        if source.name in self.queues:
+            return self.queues[source.name]
+        parent = None
+        if source.parent:
+            above = sources.get(source.parent)
+            if above is None or source.parent in (source.name, *below):
+                return None
+            parent = self._add(above, sources, pool, (source.name, *below))
+            if parent is None:
+                return None
+        state = QueueState(source, source.terms(pool), parent)
+        self.queues[source.name] = state
+        if parent:
+            parent.children.append(state)
+        return state
+
+    def settle(self, total: Amount, policy: Policy) -> None:
+        """Compute shares from what leaves hold (`used`) and wait for (`waits`)."""
+        self.total = total
+        for leaf in self.leaves:
+            leaf.wanted = [used + waits for used, waits in zip(leaf.used, leaf.waits, strict=True)]
+        self._ask(self.roots)
+        top = self.roots if policy.department_first else self.leaves
+        shares: dict[str, list[int]] = {}
+        for resource in range(3):
+            self._divide(total[resource], top, resource, policy, shares)
+        for queue in self.queues.values():
+            given = shares.get(queue.name) or [sum(shares[leaf.name][r] for leaf in _under(queue)) for r in range(3)]
+            queue.share = (given[0], given[1], given[2])
+            queue.allowance = _allowance(queue)
+            scale = [total[r] if bound is None else bound for r, bound in enumerate(queue.allowance)]
+            queue.scale = (scale[0], scale[1], scale[2])
+
+    def _ask(self, queues: list[QueueState]) -> None:
+        """What a queue asks for is what its children ask for, each no more than it may ever hold."""
+        for queue in queues:
+            if queue.children:
+                self._ask(queue.children)
+                queue.wanted = [sum(child.wanted[r] for child in queue.children) for r in range(3)]
+            for r in range(3):
+                ceiling = queue.ceiling(r)
+                if ceiling is not None:
+                    queue.wanted[r] = min(queue.wanted[r], ceiling)
+
+    def _divide(
+        self, total: int, queues: list[QueueState], resource: int, policy: Policy, shares: dict[str, list[int]]
+    ) -> None:
+        claims = _claims(queues, resource, policy.spare == "quota")
+        unit = GPU if policy.share_unit == "whole" and resource == 0 else 1
+        for queue, share in zip(queues, divide(total, claims, unit, policy.usage_weight), strict=True):
+            shares.setdefault(queue.name, [0, 0, 0])[resource] = share
+            if queue.children:
+                self._divide(share, queue.children, resource, policy, shares)
+
+
+def _claims(queues: list[QueueState], resource: int, by_quota: bool) -> list[Claim]:
+    claims = []
+    for queue in queues:
+        quota, weight = queue.quota[resource], queue.weight[resource]
+        # By quota, who has none is last, and alike: no share at all would leave it to who came first.
+        last = by_quota and not quota
+        if by_quota and weight:
+            weight = quota or 1
+        claims.append(
+            Claim(
+                queue.name,
+                quota,
+                queue.wanted[resource],
+                weight,
+                queue.priority,
+                queue.source.usage[resource],
+                queue.created,
+                last,
+            )
+        )
+    return claims
+
+
+def _allowance(queue: QueueState) -> Bound:
+    """What nobody may take back: its limit where its quota has no bound, else the larger of quota and share."""
+    bounds: list[int | None] = []
+    for quota, limit, share in zip(queue.quota, queue.limit, queue.share, strict=True):
+        if quota is None:
+            bounds.append(limit)
+        else:
+            keep = max(quota, share)
+            bounds.append(keep if limit is None else min(limit, keep))
+    return (bounds[0], bounds[1], bounds[2])
+
+
+def _under(queue: QueueState) -> list[QueueState]:
+    if not queue.children:
+        return [queue]
+    return [leaf for child in queue.children for leaf in _under(child)]

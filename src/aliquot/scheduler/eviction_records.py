@@ -1,0 +1,177 @@
+"""What the scheduler decided about a pod and could not do at once, written on the pod itself.
+
+An *eviction* is written before the pod is deleted: whoever is killed between the two writes finds it again and deletes
+the pod, and whoever makes the next pod knows why the last one went. A *promise* is the place a waiting pod gets as soon
+as those who are leaving have left; the next plan honours it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aliquot import labels, units
+from aliquot.api import Pod, Workload
+from aliquot.api.pod import saved_at
+from aliquot.api.workload import Interruption, WorkloadStatus
+from aliquot.planner import Share
+from aliquot.scheduler.policy import Farewell
+
+_INTERRUPTIONS_KEPT = 100  # the latest; enough to see a pattern, and no object grows for ever
+_LOST_ITS_PLACE = ("reclaimed", "preempted")
+_FOR_OTHERS = (*_LOST_ITS_PLACE, "moved")
+_BY_OTHERS = ("node-lost", "disrupted")
+# Without any grace a pod would be gone from the store before its process is, and its devices given out too early.
+_LEAST_GRACE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Why a pod is stopped."""
+
+    rule: str  # the step of the scheduler: reclaim, preempt, consolidate or stale-gang; or node-lost, disrupted
+    by: str  # the workload that gets the place, as project/name; empty where nobody does
+    text: str
+    at: float
+    moved: bool = False
+
+    @property
+    def reason(self) -> str:
+        """One word, as it is kept in the workload's history."""
+        if self.moved:
+            return "moved"
+        words = {"reclaim": "reclaimed", "preempt": "preempted", "stale-gang": "stale"}
+        return self.rule if self.rule in _BY_OTHERS else words.get(self.rule, "moved")
+
+
+def notice_text(notice: Notice) -> str:
+    told = {"rule": notice.rule, "by": notice.by, "text": notice.text, "at": notice.at, "moved": notice.moved}
+    return json.dumps(told, separators=(",", ":"))
+
+
+def notice_of(pod: Pod) -> Notice | None:
+    """None where there is none, or one that we cannot read: then the pod was not stopped by us."""
+    told = _read(pod, labels.EVICTED)
+    try:
+        if told is None:
+            return None
+        moved = told["moved"] is True
+        return Notice(str(told["rule"]), str(told["by"]), str(told["text"]), float(told["at"]), moved)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def disruption_of(pod: Pod) -> Notice | None:
+    """Why the cluster stops a pod that ran, without us: its node is drained, say. None where it does not."""
+    told = next((one for one in pod.status.conditions if one.type == "DisruptionTarget" and one.status == "True"), None)
+    if told is None or pod.metadata.deleted is None or notice_of(pod) is not None:
+        return None
+    if not pod.spec.node_name or pod.status.phase in ("Succeeded", "Failed"):
+        return None
+    text = f"the cluster stopped it on node {pod.spec.node_name}: {told.message or told.reason}"
+    return Notice("disrupted", "", text, told.last_transition_time or pod.metadata.deleted)
+
+
+def announcement(notice: Notice, deadline: float | None) -> str:
+    """What the job itself is told, as JSON. Times are as in the API."""
+    told = {
+        "reason": notice.reason,
+        "by": notice.by,
+        "text": notice.text,
+        "at": units.timestamp_text(notice.at),
+        "deadline": None if deadline is None else units.timestamp_text(deadline),
+    }
+    return json.dumps(told) + "\n"
+
+
+def interrupted(workload: Workload, notice: Notice, pod: Pod, farewell: Farewell) -> WorkloadStatus:
+    """A workload's status with one more stop in its history: once for each pod."""
+    status, uid = workload.status, pod.metadata.uid
+    if any(one.pod == uid for one in status.interruptions):
+        return status
+    lost_its_place = notice.reason in _LOST_ITS_PLACE
+    preempted = status.preemption_count + lost_its_place
+    one = Interruption(
+        at=notice.at,
+        reason=notice.reason,
+        by=notice.by,
+        lost_seconds=_lost(status, notice.at),
+        message=notice.text,
+        pod=uid,
+        final=lost_its_place and (_ends(workload, farewell) or beyond_limit(workload, preempted)),
+    )
+    grown = replace(
+        status,
+        interruptions=(*status.interruptions, one)[-_INTERRUPTIONS_KEPT:],
+        interruption_count=status.interruption_count + 1,
+        preemption_count=preempted,
+    )
+    return with_saved(grown, pod)
+
+
+def _lost(status: WorkloadStatus, at: float) -> float:
+    return max(0.0, at - status.started_at) if status.phase == "Running" and status.started_at is not None else 0.0
+
+
+def _ends(workload: Workload, farewell: Farewell) -> bool:
+    own = workload.spec.terminate_after_preemption
+    return (farewell.ends and workload.spec.type == "training") if own is None else own
+
+
+def beyond_limit(workload: Workload, preempted: int) -> bool:
+    limit = workload.spec.preemption_limit
+    return limit is not None and preempted > limit
+
+
+def with_saved(status: WorkloadStatus, pod: Pod) -> WorkloadStatus:
+    """What a pod saved, also after it was told to stop, is not lost: said in the history of its stop."""
+    saved = saved_at(pod)
+    if saved is None:
+        return status
+
+    def shortened(stop: Interruption) -> Interruption:
+        ours = stop.pod == pod.metadata.uid
+        return replace(stop, lost_seconds=min(stop.lost_seconds, max(0.0, stop.at - saved))) if ours else stop
+
+    return replace(status, interruptions=tuple(map(shortened, status.interruptions)))
+
+
+def grace_of(workload: Workload, farewell: Farewell) -> int | None:
+    """How long it may take to stop for others: as it says itself, or as its pool does; None: as long as its pod has."""
+    own = workload.spec.preemption_grace
+    grace = farewell.grace if own is None else own
+    return None if grace is None else max(_LEAST_GRACE, grace)
+
+
+def stops_of(status: WorkloadStatus) -> tuple[float, ...]:
+    """When a workload was stopped or moved for others, oldest first."""
+    return tuple(sorted(stop.at for stop in status.interruptions if stop.reason in _FOR_OTHERS))
+
+
+Promise = tuple[str, tuple[Share, ...]]
+
+
+def promise_text(node: str, shares: Iterable[Share]) -> str:
+    told = {"node": node, "shares": [[share.index, share.milli, share.memory_mib] for share in shares]}
+    return json.dumps(told, separators=(",", ":"))
+
+
+def promise_of(pod: Pod) -> Promise | None:
+    told = _read(pod, labels.PROMISED)
+    try:
+        return None if told is None else (str(told["node"]), tuple(Share(*map(int, share)) for share in told["shares"]))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _read(pod: Pod, mark: str) -> dict[str, Any] | None:
+    text = pod.metadata.annotations.get(mark)
+    if not text:
+        return None
+    try:
+        told = json.loads(text)
+    except ValueError:
+        return None
+    return told if isinstance(told, dict) else None

@@ -1,0 +1,77 @@
+"""Questions to the scheduler: how a job stands and why, and all that it sees, as a scenario to play with.
+
+Both are answered from its last decision, so only where a scheduler runs in this process.
+"""
+
+from __future__ import annotations
+
+import json
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from aliquot.api import KINDS, Workload
+from aliquot.errors import Denied, Fault, Invalid, NotFound
+from aliquot.scheduler.explain.service import Explainer
+from aliquot.scheduler.last_decision import LastDecision
+from aliquot.server.access import Access
+from aliquot.server.objects import PREFIX
+from aliquot.server.responses import json_response
+from aliquot.sim.export import scenario_of
+from aliquot.store.typed_store import Store
+
+EXPLANATION = f"{PREFIX}/namespaces/{{namespace}}/workloads/{{name}}/explanation"
+SCENARIO = f"{PREFIX}/scenario"
+# What a snapshot is made from: who may not see all of one of them may not see it.
+_SEEN = ("Node", "Pod", "Workload", "Project", "Department", "NodePool", "SchedulingPolicy")
+
+
+class Explanations:
+    def __init__(self, store: Store, access: Access, last: LastDecision | None) -> None:
+        self._store = store
+        self._access = access
+        self._explainer = Explainer(last) if last is not None else None
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(EXPLANATION, self.explanation, methods=["GET"]),
+            Route(SCENARIO, self.scenario, methods=["GET"]),
+        ]
+
+    async def explanation(self, request: Request) -> Response:
+        caller = await self._access.authenticate(request.headers.get("authorization"))
+        kind, name, namespace = KINDS.of(Workload), request.path_params["name"], request.path_params["namespace"]
+        self._access.require(caller, "view", kind, namespace, name)
+        what_if = _flag(request, "whatIf")
+        workload = await self._store.get(Workload, name, namespace)
+        answer = await self._asked().explain(
+            workload, lambda space: self._access.may(caller, "view", kind, space), what_if=what_if
+        )
+        return json_response(answer)
+
+    async def scenario(self, request: Request) -> Response:
+        caller = await self._access.authenticate(request.headers.get("authorization"))
+        if not all(self._access.sees_all(caller, KINDS.named(kind)) for kind in _SEEN):
+            raise Denied(
+                f"{caller.subject!r} may not see the whole cluster", hint="ask an administrator to write it for you"
+            )
+        explainer = self._asked()
+        decision = explainer.decision()
+        # A large cluster takes a while to write down.
+        return json_response(await explainer.aside(lambda: json.dumps(scenario_of(decision)).encode()))
+
+    def _asked(self) -> Explainer:
+        if self._explainer is None:
+            raise NotFound(  # it will not come by waiting
+                "no scheduler runs in this process",
+                hint="start the platform without --api-only, or with `scheduler` among its --parts",
+            )
+        return self._explainer
+
+
+def _flag(request: Request, name: str) -> bool:
+    text = request.query_params.get(name, "false").lower()
+    if text not in ("true", "1", "false", "0"):
+        raise Invalid.because("request", [Fault(name, f"must be true or false, not {text!r}")])
+    return text in ("true", "1")

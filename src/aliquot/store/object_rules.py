@@ -1,0 +1,307 @@
+"""What happens to an object when it is created, changed and deleted: the rules the embedded bodies share.
+
+They are those of the Kubernetes API server, so that code above the store meets the same behaviour everywhere. Pure:
+time and ids are arguments, documents go in and come out. The result is always a new document, or `None` for "nothing
+changes", or `Gone` for "the object is to be removed".
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from aliquot import units
+from aliquot.api.base import Json
+from aliquot.api.kinds import Kind
+from aliquot.errors import Conflict, Fault, Invalid, TooLarge
+from aliquot.store.driver import MAX_DOCUMENT, Document
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The object is to be removed. `last` is what the caller is told: the object as the write would have left it."""
+
+    last: Json
+
+
+Outcome = Json | Gone | None
+
+_SUBDOMAIN = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
+_LABEL_NAME = re.compile(r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")
+_LABEL_VALUE = re.compile(r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")
+_ANNOTATIONS_LIMIT = 256 * 1024
+# What the caller of a write decides; the rest of the metadata is the store's.
+_CALLERS = ("labels", "annotations", "finalizers", "ownerReferences")
+_STORES = ("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "uid")
+# What may change in a pod's spec, besides the node it is bound to.
+_POD_MUTABLE = ("activeDeadlineSeconds", "tolerations", "schedulingGates", "terminationGracePeriodSeconds", "nodeName")
+_DEFAULT_GRACE_SECONDS = 30
+
+
+def created(kind: Kind[Any], data: Json, *, uid: str, now: float) -> Json:
+    """A new object: identity and marks in order, status only where the kind brings it along."""
+    given = data.get("metadata") or {}
+    check_place(kind, given)
+    metadata = _metadata(given, {})
+    metadata["creationTimestamp"] = units.timestamp_text(int(now))
+    metadata["generation"] = 1
+    metadata["uid"] = uid
+    body = {key: value for key, value in data.items() if key not in ("apiVersion", "kind", "metadata")}
+    if kind.has_status and not kind.status_at_birth:
+        body.pop("status", None)
+    if kind.name == "Namespace":
+        # As on Kubernetes: contents go first, then whoever emptied it clears this.
+        body = {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+    return _checked(kind, metadata, body)
+
+
+def changed(kind: Kind[Any], old: Json, new: Json, *, status: bool) -> Outcome:
+    """The object after a write of all but the status, or of the status alone."""
+    before = old["metadata"]
+    given = new.get("metadata") or {}
+    _check_current(kind, before, given)
+    if given.get("deletionTimestamp") and "deletionTimestamp" not in before:
+        raise Invalid.because(kind.word, [Fault("metadata.deletionTimestamp", "is set by a delete only")])
+    if status:
+        if not kind.has_status:
+            raise Invalid(f"{kind.plural} have no status")
+        result = {key: value for key, value in old.items() if key != "status"}
+        if new.get("status") is not None:
+            result["status"] = new["status"]
+        return _fitting(kind, result) if result != old else None
+    metadata = _metadata(given, before)
+    body = {key: value for key, value in new.items() if key not in ("apiVersion", "kind", "metadata")}
+    if kind.has_status:
+        body.pop("status", None)
+        if "status" in old:
+            body["status"] = old["status"]
+    if kind.name == "Pod":
+        _check_pod(before["name"], old.get("spec") or {}, body.get("spec") or {})
+    if _content(body) != _content(old):
+        metadata["generation"] = before.get("generation", 0) + 1
+    if "deletionTimestamp" in before:
+        _check_no_new_finalizers(kind, before, metadata)
+    result = _checked(kind, metadata, body)
+    if _may_go(kind, result):
+        return Gone(result)
+    return result if result != _without_version(old) else None
+
+
+def deleted(kind: Kind[Any], old: Json, *, grace_seconds: int | None, now: float) -> Outcome:
+    """The object after a delete: gone, marked, or (marked already) as it is."""
+    metadata = old["metadata"]
+    grace = _grace(kind, old, grace_seconds)
+    if "deletionTimestamp" in metadata:
+        if grace_seconds is None and kind.graceful:
+            return None  # it has been asked already, and nobody asks for more haste
+        if grace >= metadata.get("deletionGracePeriodSeconds", 0):
+            return Gone(old) if grace == 0 and _may_go(kind, old) else None
+    else:
+        metadata = {**metadata, "generation": metadata.get("generation", 0) + 1}
+    if grace == 0 and not metadata.get("finalizers") and kind.name != "Namespace":
+        return Gone(old)
+    metadata = {
+        **metadata,
+        "deletionTimestamp": units.timestamp_text(int(now) + grace),
+        "deletionGracePeriodSeconds": grace,
+    }
+    marked = {**old, "metadata": dict(sorted(metadata.items()))}
+    if kind.name == "Namespace":
+        marked["status"] = {**old.get("status", {}), "phase": "Terminating"}
+    return _without_version(marked)
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """RFC 7386: objects merge, null removes, everything else replaces."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+def difference(old: Json, new: Json) -> Json:
+    """The smallest merge patch that turns `old` into `new`."""
+    patch: Json = {key: None for key in old if key not in new}
+    for key, value in new.items():
+        if key not in old:
+            patch[key] = value
+        elif isinstance(value, dict) and isinstance(old[key], dict):
+            if inner := difference(old[key], value):
+                patch[key] = inner
+        elif value != old[key]:
+            patch[key] = value
+    return patch
+
+
+def versioned(kind: Kind[Any], data: Json, version: str) -> Document:
+    """The document as it is stored: envelope first, metadata sorted, version in place."""
+    metadata = dict(sorted({**data["metadata"], "resourceVersion": version}.items()))
+    rest = {key: value for key, value in data.items() if key not in ("apiVersion", "kind", "metadata")}
+    return Document({"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **rest})
+
+
+def check_place(kind: Kind[Any], metadata: Json) -> None:
+    """A name that can be one, and a namespace exactly when the kind has them."""
+    name, namespace = metadata.get("name"), metadata.get("namespace") or ""
+    faults = []
+    if not isinstance(name, str) or not _SUBDOMAIN.match(name) or len(name) > 253:
+        faults.append(
+            Fault("metadata.name", f"must be lower-case letters, digits, hyphens and dots, at most 253, not {name!r}")
+        )
+    if kind.namespaced and not namespace:
+        faults.append(Fault("metadata.namespace", "is required"))
+    if not kind.namespaced and namespace:
+        faults.append(Fault("metadata.namespace", f"must be absent: {kind.plural} span the cluster"))
+    if faults:
+        raise Invalid.because(kind.word, faults)
+
+
+def check_binding(patch: Json) -> None:
+    """A patch that names a pod's node has room for that and for annotations that are added, as on Kubernetes."""
+    metadata = patch.get("metadata") or {}
+    beside = [f"spec.{key}" for key in patch["spec"] if key != "nodeName"]
+    beside += [f"metadata.{key}" for key in metadata if key not in ("annotations", "uid", "resourceVersion")]
+    beside += [key for key in patch if key not in ("spec", "metadata", "apiVersion", "kind")]
+    removed = [key for key, value in (metadata.get("annotations") or {}).items() if value is None]
+    beside += [f"metadata.annotations[{key!r}]" for key in removed]
+    if beside:
+        faults = [Fault(path, "cannot change in the write that sets the node") for path in beside]
+        raise Invalid.because("pod", faults, hint="bind with annotations only, and change the rest before or after")
+
+
+def _metadata(given: Json, before: Json) -> Json:
+    """What the caller says where it may, what the store knows elsewhere; empty parts left out."""
+    _check_marks(given)
+    name = {key: (before or given)[key] for key in ("name", "namespace") if (before or given).get(key)}
+    callers = {key: given[key] for key in _CALLERS if given.get(key)}
+    stores = {key: before[key] for key in _STORES if key in before}
+    return dict(sorted({**name, **callers, **stores}.items()))
+
+
+def _check_current(kind: Kind[Any], before: Json, given: Json) -> None:
+    version = given.get("resourceVersion")
+    if not version:
+        raise Invalid.because(
+            kind.word,
+            [Fault("metadata.resourceVersion", "is required")],
+            hint="read the object, change it, write it back",
+        )
+    if version != before["resourceVersion"] or (given.get("uid") or before["uid"]) != before["uid"]:
+        raise Conflict(
+            f"{kind.word} {before['name']!r} has changed since version {version}",
+            hint="read it again and repeat the change",
+        )
+
+
+def _check_marks(metadata: Json) -> None:
+    faults = []
+    for part in ("labels", "annotations"):
+        marks = metadata.get(part) or {}
+        if not isinstance(marks, dict):
+            faults.append(Fault(f"metadata.{part}", "must be an object"))
+            continue
+        for key, value in marks.items():
+            if not _is_qualified(key):
+                faults.append(Fault(f"metadata.{part}", f"{key!r} is not a valid key"))
+            if not isinstance(value, str):
+                faults.append(Fault(f"metadata.{part}[{key!r}]", "must be text"))
+            elif part == "labels" and not _LABEL_VALUE.match(value):
+                faults.append(Fault(f"metadata.labels[{key!r}]", f"{value!r} is not a valid label value"))
+    annotations = metadata.get("annotations")
+    if isinstance(annotations, dict) and sum(len(k) + len(str(v)) for k, v in annotations.items()) > _ANNOTATIONS_LIMIT:
+        faults.append(Fault("metadata.annotations", f"must not exceed {_ANNOTATIONS_LIMIT} bytes in all"))
+    faults += [
+        Fault("metadata.finalizers", f"{finalizer!r} is not a valid name")
+        for finalizer in metadata.get("finalizers") or ()
+        if not _is_qualified(finalizer)
+    ]
+    faults += _owner_faults(metadata.get("ownerReferences") or ())
+    if faults:
+        raise Invalid.because("metadata", faults)
+
+
+def _owner_faults(owners: Any) -> list[Fault]:
+    faults = [
+        Fault(f"metadata.ownerReferences[{index}].{key}", "is required")
+        for index, owner in enumerate(owners)
+        for key in ("apiVersion", "kind", "name", "uid")
+        if not isinstance(owner, dict) or not owner.get(key)
+    ]
+    if not faults and sum(bool(owner.get("controller")) for owner in owners) > 1:
+        faults.append(Fault("metadata.ownerReferences", "only one owner may be the controller"))
+    return faults
+
+
+def _is_qualified(key: Any) -> bool:
+    if not isinstance(key, str):
+        return False
+    prefix, slash, name = key.rpartition("/")
+    return bool(_LABEL_NAME.match(name)) and (not slash or (bool(_SUBDOMAIN.match(prefix)) and len(prefix) <= 253))
+
+
+def _check_no_new_finalizers(kind: Kind[Any], before: Json, metadata: Json) -> None:
+    new = set(metadata.get("finalizers", ())) - set(before.get("finalizers", ()))
+    if new:
+        raise Invalid.because(
+            f"{kind.word} {before['name']!r}",
+            [Fault("metadata.finalizers", f"cannot add {', '.join(sorted(new))}: the object is being deleted")],
+        )
+
+
+def _check_pod(name: str, old: Json, new: Json) -> None:
+    if old.get("nodeName") and new.get("nodeName") != old["nodeName"]:
+        raise Conflict(f"pod {name!r} is already assigned to node {old['nodeName']!r}")
+    frozen = [key for key in {*old, *new} if key not in _POD_MUTABLE and old.get(key) != new.get(key)]
+    if frozen:
+        raise Invalid.because(f"pod {name!r}", [Fault(f"spec.{key}", "cannot be changed") for key in sorted(frozen)])
+
+
+def _grace(kind: Kind[Any], old: Json, wanted: int | None) -> int:
+    """Seconds an object may take to stop: none for what is not running."""
+    if not kind.graceful:
+        return 0
+    spec, phase = old.get("spec") or {}, (old.get("status") or {}).get("phase")
+    if not spec.get("nodeName") or phase in ("Succeeded", "Failed"):
+        return 0
+    if wanted is not None:
+        return max(0, wanted)
+    return int(spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE_SECONDS))
+
+
+def _may_go(kind: Kind[Any], data: Json) -> bool:
+    """Marked for deletion, and nothing keeps it any longer."""
+    metadata = data["metadata"]
+    if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
+        return False
+    if kind.name == "Namespace" and (data.get("spec") or {}).get("finalizers"):
+        return False
+    return not metadata.get("deletionGracePeriodSeconds")
+
+
+def _checked(kind: Kind[Any], metadata: Json, body: Json) -> Json:
+    return _fitting(kind, {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **body})
+
+
+def _fitting(kind: Kind[Any], data: Json) -> Json:
+    try:
+        size = len(Document(data).raw)
+    except UnicodeEncodeError:
+        raise Invalid(f"{kind.word} {data['metadata']['name']!r} has text that is not valid Unicode") from None
+    if size > MAX_DOCUMENT:
+        raise TooLarge(f"{kind.word} {data['metadata']['name']!r} has {size} bytes; at most {MAX_DOCUMENT} fit")
+    return data
+
+
+def _content(data: Json) -> Json:
+    return {key: value for key, value in data.items() if key not in ("apiVersion", "kind", "metadata", "status")}
+
+
+def _without_version(data: Json) -> Json:
+    metadata = {key: value for key, value in data["metadata"].items() if key != "resourceVersion"}
+    return {**data, "metadata": metadata}

@@ -1,0 +1,238 @@
+"""The loop that turns access rules into RBAC, on a real API server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+
+import pytest
+
+from access.team import CLUSTER, Team, in_project
+from aliquot.api import Namespace, Project, User
+from aliquot.backends.kubernetes.raw_kinds import ROLE, ROLE_BINDING, SERVICE_ACCOUNT
+from aliquot.backends.kubernetes.rbac import Rbac
+from aliquot.backends.kubernetes.service_accounts import account_name, new_account
+from aliquot.errors import NotFound
+from aliquot.labels import SYSTEM_NAMESPACE, namespace_of
+from aliquot.store.driver import Document
+from aliquot.store.informer import Informers
+from support.kubernetes.cluster import Cluster
+from support.stores.running import running, until
+
+pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("access")]
+
+
+@asynccontextmanager
+async def looping(team: Team) -> AsyncIterator[None]:
+    informers = Informers(team.body)
+    rbac = Rbac(team.body, informers)
+
+    async def rests() -> bool:
+        return not rbac.loop._bell.is_set()
+
+    async with running(*(informer.run() for informer in informers), rbac.run()):
+        yield
+        # A request that is cancelled while it connects would leave its socket to the garbage collector.
+        await until(rests)
+
+
+async def bound(team: Team, project: str) -> dict[str, list[str]]:
+    """Role -> names of those bound to it, as far as the Role is there too."""
+    space = namespace_of(project)
+    roles = {role.name for role in (await team.body.list(ROLE, space)).items}
+    bindings = (await team.body.list(ROLE_BINDING, space)).items
+    return {
+        one.data["roleRef"]["name"]: [subject["name"] for subject in one.data.get("subjects") or ()]
+        for one in bindings
+        if one.data["roleRef"]["name"] in roles
+    }
+
+
+async def becomes(team: Team, project: str, wanted: dict[str, list[str]]) -> None:
+    """Until the bindings are these, and no Role is left over."""
+
+    async def look() -> bool:
+        roles = {role.name for role in (await team.body.list(ROLE, namespace_of(project))).items}
+        return await bound(team, project) == wanted and roles == set(wanted)
+
+    try:
+        await until(look)
+    except TimeoutError:
+        assert await bound(team, project) == wanted
+        raise
+
+
+async def test_rule_added_changed_removed(team: Team) -> None:
+    """A rule's rights come with it, change with it and go with it."""
+    project = await team.project()
+    async with looping(team):
+        rule = await team.rule("viewer", in_project(project), user="ann")
+        await becomes(team, project, {"aliquot-viewer": ["ann"]})
+        spec = replace(rule.spec, role="editor")
+        rule = await team.store.update(replace(rule, spec=spec), seen=rule)
+        await becomes(team, project, {"aliquot-editor": ["ann"]})
+        await team.store.delete(rule)
+        await becomes(team, project, {})
+
+
+async def test_rule_for_the_cluster_reaches_every_project(team: Team) -> None:
+    """Also one that is made later; and nothing is bound for the whole cluster."""
+    first = await team.project()
+    async with looping(team):
+        rule = await team.rule("viewer", CLUSTER, user="the-auditor")
+        await becomes(team, first, {"aliquot-viewer": ["the-auditor"]})
+        second = await team.project()
+        await becomes(team, second, {"aliquot-viewer": ["the-auditor"]})
+        await team.store.delete(rule)
+        await becomes(team, first, {})
+        await becomes(team, second, {})
+
+
+async def test_project_moves_to_another_department(team: Team) -> None:
+    """Rules of the new department hold, those of the old one no longer."""
+    project = await team.project(department="old")
+    rules = [
+        await team.rule("viewer", replace(CLUSTER, kind="department", name=name), user=name) for name in ("old", "new")
+    ]
+    async with looping(team):
+        await becomes(team, project, {"aliquot-viewer": ["old"]})
+        seen = await team.store.get(Project, project)
+        await team.store.update(replace(seen, spec=replace(seen.spec, department="new")), seen=seen)
+        await becomes(team, project, {"aliquot-viewer": ["new"]})
+        for rule in rules:
+            await team.store.delete(rule)
+        await becomes(team, project, {})
+
+
+async def test_catches_up_after_it_was_away(team: Team) -> None:
+    """What changed while no loop ran is put right by the next one."""
+    project = await team.project()
+    rule = await team.rule("viewer", in_project(project), user="ann")
+    async with looping(team):
+        await becomes(team, project, {"aliquot-viewer": ["ann"]})
+    await team.store.delete(rule)
+    await team.rule("editor", in_project(project), user="ben")
+    async with looping(team):
+        await becomes(team, project, {"aliquot-editor": ["ben"]})
+
+
+async def test_two_loops_at_once(team: Team) -> None:
+    """Two that do the same come to the same."""
+    project = await team.project()
+    async with looping(team), looping(team):
+        for name in ("ann", "ben", "eve"):
+            await team.rule("viewer", in_project(project), user=name)
+        await becomes(team, project, {"aliquot-viewer": ["ann", "ben", "eve"]})
+
+
+async def test_what_somebody_changed_is_put_back(team: Team) -> None:
+    """A subject that no rule names does not stay in our binding, and a binding that was deleted comes again."""
+    project = await team.project()
+    space = namespace_of(project)
+    await team.rule("viewer", in_project(project), user="ann")
+    async with looping(team):
+        await becomes(team, project, {"aliquot-viewer": ["ann"]})
+        eve = {"kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io"}
+        await team.body.patch(ROLE_BINDING, "aliquot-viewer", space, {"subjects": [eve]})
+        await becomes(team, project, {"aliquot-viewer": ["ann"]})
+        await team.body.delete(ROLE_BINDING, "aliquot-viewer", space)
+        await becomes(team, project, {"aliquot-viewer": ["ann"]})
+
+
+async def test_somebody_elses_role_of_our_name(team: Team, cluster: Cluster) -> None:
+    """It stays as it is, and nobody is bound to it; other roles are not held up."""
+    project = await team.project()
+    space = namespace_of(project)
+    cluster.kubectl("-n", space, "create", "role", "aliquot-viewer", "--verb=*", "--resource=secrets")
+    before = await team.body.get(ROLE, "aliquot-viewer", space)
+    await team.rule("viewer", in_project(project), user="ann")
+    await team.rule("editor", in_project(project), user="ben")
+    async with looping(team):
+
+        async def settled() -> bool:
+            return await bound(team, project) == {"aliquot-editor": ["ben"]}
+
+        await until(settled)
+        assert cluster.kubectl("auth", "can-i", "get", "secrets", "-n", space, "--as=ann", check=False).startswith("no")
+        assert await team.body.get(ROLE, "aliquot-viewer", space) == before
+
+
+async def test_somebody_elses_objects_survive(team: Team, cluster: Cluster) -> None:
+    """Roles and bindings of other names are none of our business, also when all our rules go."""
+    project = await team.project()
+    space = namespace_of(project)
+    cluster.kubectl("-n", space, "create", "role", "theirs", "--verb=get", "--resource=pods")
+    cluster.kubectl("-n", space, "create", "rolebinding", "theirs", "--role=theirs", "--user=eve")
+    rule = await team.rule("viewer", in_project(project), user="ann")
+    async with looping(team):
+        both = {"aliquot-viewer": ["ann"], "theirs": ["eve"]}
+        await becomes(team, project, both)
+        await team.store.delete(rule)
+        await becomes(team, project, {"theirs": ["eve"]})
+
+
+async def test_disabled_user(team: Team) -> None:
+    """Rights and account of a disabled user go at once; those of others stay."""
+    project = await team.project()
+    name = await team.member(project)
+    await team.rule("l1-researcher", in_project(project), user="ben")
+    user = await team.store.get(User, name)
+    account = account_name(namespace_of(project), name)
+    await team.body.create(SERVICE_ACCOUNT, new_account(namespace_of(project), user))
+    async with looping(team):
+        await becomes(team, project, {"aliquot-l1-researcher": [account, name, "ben"]})
+        await team.store.update(replace(user, spec=replace(user.spec, disabled=True)), seen=user)
+        await becomes(team, project, {"aliquot-l1-researcher": ["ben"]})
+        with pytest.raises(NotFound):
+            await team.body.get(SERVICE_ACCOUNT, account, SYSTEM_NAMESPACE)
+
+
+async def test_namespace_goes(team: Team) -> None:
+    """With the namespace go the accounts for it; the rules wait for the next one."""
+    project = await team.project()
+    name = await team.member(project)
+    account = new_account(namespace_of(project), await team.store.get(User, name))
+    await team.body.create(SERVICE_ACCOUNT, account)
+    async with looping(team):
+        await becomes(team, project, {"aliquot-l1-researcher": [account.name, name]})
+        await team.store.delete(await team.store.get(Namespace, namespace_of(project)))
+
+        async def gone() -> bool:
+            with suppress(NotFound):
+                await team.body.get(SERVICE_ACCOUNT, account.name, SYSTEM_NAMESPACE)
+                return False
+            return True
+
+        await until(gone)
+
+
+async def test_other_labels_are_kept(team: Team) -> None:
+    """What somebody wrote on our binding beside its subjects stays when it changes."""
+    project = await team.project()
+    space = namespace_of(project)
+    await team.rule("viewer", in_project(project), user="ann")
+    async with looping(team):
+        await becomes(team, project, {"aliquot-viewer": ["ann"]})
+        await team.body.patch(ROLE_BINDING, "aliquot-viewer", space, {"metadata": {"annotations": {"note": "mine"}}})
+        await team.rule("viewer", in_project(project), user="ben")
+        await becomes(team, project, {"aliquot-viewer": ["ann", "ben"]})
+        there: Document = await team.body.get(ROLE_BINDING, "aliquot-viewer", space)
+        assert json.loads(there.raw)["metadata"]["annotations"] == {"note": "mine"}
+
+
+async def test_it_may_stop_and_go_on(team: Team) -> None:
+    """A process that leads, loses the lead and gets it again has one loop for all that time."""
+    project = await team.project()
+    informers = Informers(team.body)
+    rbac = Rbac(team.body, informers)
+    async with running(*(informer.run() for informer in informers)):
+        for name in ("ann", "ben"):
+            await team.rule("viewer", in_project(project), user=name)
+            async with running(rbac.run()):
+                await until(lambda name=name: _names(team, project, name))  # type: ignore[misc]
+
+
+async def _names(team: Team, project: str, name: str) -> bool:
+    return name in (await bound(team, project)).get("aliquot-viewer", [])

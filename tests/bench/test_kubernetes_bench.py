@@ -1,0 +1,200 @@
+"""Our scheduler and Kubernetes' own on a real API server with KWOK's nodes, side by side in one run.
+
+Both get the same pods, one after the other, on the same control plane; the stock scheduler with its limit on requests
+lifted. Time counts from the first binding that is seen to the last, with all pods there before the scheduler starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from aliquot.api import KINDS, Metadata, Namespace, Project, Quota, Workload
+from aliquot.api.organisation import ProjectSpec
+from aliquot.store.drivers.kubernetes import KubernetesBody, install
+from aliquot.store.http import kubeconfig
+from aliquot.store.typed_store import Store
+from support.kubernetes.cluster import Cluster, free_port
+from support.kubernetes.kwok import add_nodes, kwok_cluster
+from support.kubernetes.load import POD, Cost, Watcher, create, pod
+from support.stores.namespace import document
+from support.stores.running import running
+
+pytestmark = [pytest.mark.bench, pytest.mark.kube]
+GPUS = 8
+JOBS_PER_SECOND, SECONDS = 20, 20
+WORKLOAD = KINDS.of(Workload)
+SIZES = tuple(int(size) for size in os.environ.get("ALIQUOT_BENCH_NODES", "200,500").split(","))
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    # The API server's own limit on requests in flight is not what is measured here.
+    made = kwok_cluster("--max-requests-inflight=3000", "--max-mutating-requests-inflight=1000")
+    yield made
+    made.stop()
+
+
+@asynccontextmanager
+async def connected(cluster: Cluster) -> AsyncIterator[KubernetesBody]:
+    async with KubernetesBody(kubeconfig.load([cluster.kubeconfig])) as body:
+        yield body
+
+
+@contextmanager
+def ours(cluster: Cluster, folder: Path, part: str = "scheduler") -> Iterator[int]:
+    """Our scheduler, or another part, alone; its process."""
+    command = [
+        sys.executable, "-m", "aliquot.cli.main", "serve", "--parts", part, "--port", "0",
+        "--kubeconfig", str(cluster.kubeconfig), "--data-dir", str(folder / part), "--log-format", "text",
+    ]  # fmt: skip
+    with (folder / f"{part}.log").open("ab") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            yield process.pid
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def stock(cluster: Cluster, folder: Path) -> Iterator[int]:
+    """Kubernetes' own scheduler; its process."""
+    config = str(cluster.kubeconfig)
+    command = [
+        str(cluster.binaries / "kube-scheduler"), f"--kubeconfig={config}", f"--authentication-kubeconfig={config}",
+        f"--authorization-kubeconfig={config}", "--leader-elect=false", "--bind-address=127.0.0.1",
+        f"--secure-port={free_port()}", f"--cert-dir={folder}", "--kube-api-qps=5000", "--kube-api-burst=5000",
+    ]  # fmt: skip
+    with (folder / "stock.log").open("ab") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            yield process.pid
+        finally:
+            process.terminate()
+
+
+async def project(body: KubernetesBody, name: str, gpus: int) -> str:
+    """A project with its namespace, where no loop makes it."""
+    namespace = f"runai-{name}"
+    store = Store(body)
+    await store.create(Project(metadata=Metadata(name=name), spec=ProjectSpec(quota=Quota(gpu=gpus * 1000))))
+    await store.create(Namespace(metadata=Metadata(name=namespace, labels={"aliquot.dev/project": name})))
+    return namespace
+
+
+async def empty(body: KubernetesBody, watcher: Watcher) -> None:
+    for one in (await body.list(POD)).items:
+        await body.delete(POD, one.name, one.namespace, grace_seconds=0)
+    async with asyncio.timeout(300):
+        while (await body.list(POD)).items:  # noqa: ASYNC110  # the store rings no bell for a condition
+            await asyncio.sleep(0.2)
+    watcher.bound.clear()
+
+
+def told(what: str, **figures: float) -> None:
+    print(f"{what:48}", "  ".join(f"{name} {value:.3g}" for name, value in figures.items()), flush=True)
+
+
+async def fill(body: KubernetesBody, watcher: Watcher, count: int, start: object, name: str, namespace: str) -> None:
+    """Everything waits, then the scheduler starts."""
+    scheduler = "aliquot" if name == "aliquot" else "default-scheduler"
+    await create(body, (pod(f"{name}-{index}", namespace, scheduler) for index in range(count)))
+    with start as pid:  # type: ignore[attr-defined]
+        await watcher.until(lambda: bool(watcher.bound))
+        before, begun = Cost.of(pid), time.monotonic()
+        end = await watcher.until(lambda: len(watcher.bound) == count)
+        after = Cost.of(pid)
+        seconds = end - begun
+        told(
+            f"fill {count} by {name}", pods_per_s=count / seconds, s=seconds,
+            client_cpu_ms_per_pod=1000 * (after.cpu - before.cpu) / count, memory_mib=after.memory,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("nodes", SIZES)
+async def test_scheduling_on_a_cluster(cluster: Cluster, tmp_path: Path, nodes: int) -> None:
+    """Fill all GPUs, take one back, a gang that takes many back, and one that cannot run and is told so."""
+    await asyncio.to_thread(add_nodes, cluster, [f"node-{index:04}" for index in range(nodes)])
+    count, watcher = nodes * GPUS, Watcher()
+    gang = 128 if nodes < 500 else 250
+    async with connected(cluster) as body, connected(cluster) as eyes:
+        await install(body)
+        rich, poor = await project(body, "owner", count), await project(body, "borrower", 0)
+        plain = await asyncio.to_thread(cluster.create_namespace)
+        async with running(watcher.run(eyes)):
+            print(f"\n{nodes} nodes x {GPUS} GPUs")
+            await fill(body, watcher, count, stock(cluster, tmp_path), "stock", plain)
+            await empty(body, watcher)
+            await fill(body, watcher, count, ours(cluster, tmp_path), "aliquot", poor)
+            with ours(cluster, tmp_path):
+                await warm(body, watcher, rich)
+                await measure(body, watcher, rich, gang)
+            await costs(cluster, tmp_path, body, watcher, rich)
+
+
+async def warm(body: KubernetesBody, watcher: Watcher, namespace: str) -> None:
+    """Until it decides: it has just started, and looks at everything first."""
+    await create(body, [pod("first", namespace, "aliquot")])
+    await watcher.until(lambda: "first" in watcher.bound)
+
+
+async def measure(body: KubernetesBody, watcher: Watcher, namespace: str, gang: int) -> None:
+    begun = time.monotonic()
+    await create(body, [pod("one", namespace, "aliquot")])
+    told("reclaim one GPU", s=await watcher.until(lambda: "one" in watcher.bound) - begun)
+
+    names = [f"gang-{index}" for index in range(gang)]
+    begun = time.monotonic()
+    await create(body, (pod(name, namespace, "aliquot", gang=("gang", gang)) for name in names))
+    created = time.monotonic()
+    end = await watcher.until(lambda: all(name in watcher.bound for name in names))
+    told(f"gang of {gang} that reclaims", s=end - begun, after_the_last_pod_came_s=end - created)
+
+    names = [f"never-{index}" for index in range(gang)]
+    begun = time.monotonic()
+    # No node has nine GPUs, and it is told only when all of its pods are there.
+    await create(body, (pod(name, namespace, "aliquot", gang=("never", gang), gpus=GPUS + 1) for name in names))
+    created = time.monotonic()
+    end = await watcher.until(lambda: all(name in watcher.told for name in names))
+    told(f"gang of {gang} told unschedulable", s=end - begun, after_the_last_pod_came_s=end - created)
+
+
+async def costs(cluster: Cluster, folder: Path, body: KubernetesBody, watcher: Watcher, namespace: str) -> None:
+    """Of each of our processes, with all GPUs in use: when nothing happens, and when jobs come all the time."""
+    with ExitStack() as stack:
+        pids = {part: stack.enter_context(ours(cluster, folder, part)) for part in ("server", "loops", "scheduler")}
+        await submit(body, "first", namespace)
+        await watcher.until(lambda: "first-0-0" in watcher.bound)
+        await asyncio.sleep(60)  # the loops tell first what happened to all these pods
+        before = {part: Cost.of(pid) for part, pid in pids.items()}
+        await asyncio.sleep(SECONDS)
+        rest = {part: Cost.of(pid) for part, pid in pids.items()}
+        begun, jobs = time.monotonic(), 0
+        while time.monotonic() < begun + SECONDS:
+            await submit(body, f"job-{jobs}", namespace)
+            jobs += 1
+            await asyncio.sleep(max(0.0, begun + jobs / JOBS_PER_SECOND - time.monotonic()))
+        seconds = time.monotonic() - begun
+        load = {part: Cost.of(pid) for part, pid in pids.items()}
+        await watcher.until(lambda: all(f"job-{index}-0-0" in watcher.bound for index in range(jobs)))
+        told("jobs came", per_s=jobs / seconds, all_placed_after_s=time.monotonic() - begun - seconds)
+        for part in pids:
+            told(
+                part,
+                rest_cpu_percent=100 * (rest[part].cpu - before[part].cpu) / SECONDS,
+                rest_memory_mib=rest[part].memory,
+                load_cpu_percent=100 * (load[part].cpu - rest[part].cpu) / seconds,
+                load_memory_mib=load[part].memory,
+            )
+
+
+async def submit(body: KubernetesBody, name: str, namespace: str) -> None:
+    """A job without a GPU, for which there is always room."""
+    spec = {"type": "training", "image": "job", "user": "root", "compute": {"cpu": 0.1}}
+    await body.create(WORKLOAD, document(WORKLOAD, name, namespace, spec))

@@ -1,0 +1,152 @@
+"""A pod that was placed on a device whose last holder still stops: whatever the kills between, one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest_asyncio
+
+from aliquot import labels
+from aliquot.api import KINDS, DeviceShare, Event, Pod, Workload, decode, shares_text
+from aliquot.errors import NotFound
+from aliquot.store.driver import Document
+from aliquot.store.drivers.rest import RestBody
+from aliquot.store.drivers.sqlite import SqliteBody
+from aliquot.store.typed_store import Store
+from support.crash.clients import SECONDS, patiently
+from support.crash.processes import Watchman
+from support.stores.namespace import NAMESPACE, document
+from support.stores.process import ServerProcess
+
+WORKLOAD, POD = KINDS.of(Workload), KINDS.of(Pod)
+SPACE = "runai-team-a"
+ONE_GPU = """
+nodes: [{name: node-1, cpu: 8, memory: 32Gi, gpus: [{model: Tesla V100-SXM2-32GB, memoryMiB: 32510}]}]
+projects: {team-a: {quota: {gpu: 1}}}
+"""
+# Ends when it is told by a file, and in no other way short of a KILL.
+_STUBBORN = "trap '' TERM; echo ready; while [ ! -e go ]; do sleep 0.05; done"
+
+
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[ServerProcess]:
+    preset = tmp_path / "one.yaml"
+    preset.write_text(ONE_GPU)
+    running = await asyncio.to_thread(ServerProcess(tmp_path / "data", "--simulate", str(preset)).start)
+    yield running
+    await asyncio.to_thread(_down, running)
+
+
+def _down(server: ServerProcess) -> None:
+    if not server.ready():
+        server.kill()
+        server.start()
+    command = [sys.executable, "-m", "aliquot.cli.main", "down", "--data-dir", str(server.folder)]
+    subprocess.run(command, timeout=120, check=False)
+    server.stop()
+
+
+async def test_waits_for_the_one_that_stops(server: ServerProcess) -> None:
+    """A pod placed on a GPU whose job still stops is refused, never started beside it, and its job runs later."""
+    body, watchman = server.body(), Watchman(server.folder)
+    try:
+        await _until(lambda: _exists(body))
+        await _submit(body, "old", _STUBBORN)
+        await _until(lambda: _phase(body, "old", "Running"))
+        old = await _pod(body, "old")
+        await _until(lambda: _said_ready(watchman, old))
+        await _submit(body, "new", "sleep infinity")
+        await _until(lambda: _waits(body, "new"))
+        await body.delete(WORKLOAD, "old", SPACE)
+        await _until(lambda: _stops(body, "old"))
+        await asyncio.to_thread(server.kill)
+        await _misplace(server.folder / "aliquot.db")
+        await asyncio.to_thread(server.start)
+
+        await _until(lambda: _was_refused(body))
+        assert list(watchman.look()) == [old.metadata.uid]
+        await asyncio.to_thread(server.kill)
+        await asyncio.to_thread(server.start)
+        assert list(watchman.look()) == [old.metadata.uid]
+
+        (watchman.folder(old.metadata.uid).path / "work" / "go").touch()
+        await _until(lambda: _phase(body, "new", "Running"))
+        assert (await _status(body, "new")).status.pods.failed == 0
+        assert list(watchman.look()) == [(await _pod(body, "new")).metadata.uid]
+        assert not watchman.mains[old.metadata.uid].alive
+    finally:
+        await body.close()
+
+
+async def _until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not await condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+async def _submit(body: RestBody, name: str, script: str) -> None:
+    spec = {
+        "image": "ubuntu",
+        "command": ["sh", "-c", script],
+        "compute": {"gpu": 1},
+        "preemptionGrace": 300,
+        "backoffLimit": 6,
+    }
+    await body.create(WORKLOAD, document(WORKLOAD, name, SPACE, spec))
+
+
+async def _exists(body: RestBody) -> bool:
+    return SPACE in {item.name for item in (await body.list(NAMESPACE)).items}
+
+
+async def _status(body: RestBody, name: str) -> Workload:
+    found: Document = await patiently(lambda: body.get(WORKLOAD, name, SPACE))
+    return decode(Workload, found.data)
+
+
+async def _phase(body: RestBody, name: str, phase: str) -> bool:
+    return (await _status(body, name)).status.phase == phase
+
+
+async def _pod(body: RestBody, name: str) -> Pod:
+    return await patiently(lambda: Store(body).get(Pod, f"{name}-0-0", SPACE))
+
+
+async def _waits(body: RestBody, name: str) -> bool:
+    try:
+        return bool((await _status(body, name)).status.refusals) and not (await _pod(body, name)).spec.node_name
+    except NotFound:
+        return False
+
+
+async def _stops(body: RestBody, name: str) -> bool:
+    return (await _pod(body, name)).metadata.deleted is not None
+
+
+async def _said_ready(watchman: Watchman, pod: Pod) -> bool:
+    """It ignores TERM from now on."""
+    log = watchman.folder(pod.metadata.uid).log
+    return log.exists() and b"ready" in log.read_bytes()
+
+
+async def _misplace(database: Path) -> None:
+    """What a scheduler would do that does not know that the old pod is still there."""
+    body = SqliteBody(database)
+    try:
+        change = {
+            "metadata": {"annotations": {labels.DEVICES: shares_text([DeviceShare(index=0, milli=1000)])}},
+            "spec": {"nodeName": "node-1"},
+        }
+        await body.patch(POD, "new-0-0", SPACE, change)
+    finally:
+        await body.close()
+
+
+async def _was_refused(body: RestBody) -> bool:
+    """The event of its refusal says who held the device."""
+    said = [event.message for event in (await patiently(lambda: Store(body).list(Event, SPACE))).items]
+    return any("GPU 0 of node node-1 is not free: held by runai-team-a/old-0-0" in message for message in said)

@@ -1,0 +1,135 @@
+"""The platform is killed again and again while people submit, delete, list and follow jobs on the demo cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from aliquot.client.connection import Connection
+from aliquot.store.driver import Body
+from support.crash.clients import SECONDS
+from support.crash.jobs import PROJECTS, Person, Team, check_store
+from support.crash.processes import Main, Watchman
+from support.stores.namespace import NAMESPACE
+from support.stores.process import ServerProcess
+
+_NAMESPACES = {f"runai-{project}" for project in PROJECTS}
+
+
+async def test_jobs_live_through_kills(tmp_path: Path) -> None:
+    """Through 20 kills no job is lost, none runs twice or again without a reason, no GPU is given out twice, and no
+    log has a gap."""
+    await _under_fire(tmp_path / "data", kills=20)
+
+
+@pytest.mark.soak
+async def test_jobs_live_through_many_kills(tmp_path: Path) -> None:
+    """The same with 200 kills."""
+    await _under_fire(tmp_path / "data", kills=200)
+
+
+async def _under_fire(folder: Path, kills: int) -> None:
+    server = await asyncio.to_thread(ServerProcess(folder, "--simulate", "demo").start)
+    watchman, body = Watchman(folder), server.body()
+    team = Team([Person(server.body(), lambda: Connection(server.url, server.token), f"p{n}") for n in range(8)])
+    try:
+        await _projects(body)
+        async with asyncio.TaskGroup() as group:
+            working = group.create_task(team.work())
+            guard = group.create_task(_guard(watchman))
+            found = await _shoot(server, team, watchman, body, kills)
+            team.enough()
+            await working
+            await team.settled()
+            guard.cancel()
+        await _check_known(watchman, body)
+        for person in team.people:
+            _check_starts(watchman, await person.starts())
+        lines = sum([await person.check_logs() for person in team.people])
+    finally:
+        await team.close()
+        await body.close()
+        ended = await asyncio.to_thread(server.down)
+    assert ended == 0
+    assert watchman.left_behind() == []
+    resumed = sum(follower.resumed for person in team.people for follower in person.followers)
+    done = team.done
+    print(
+        f"\nkills: {kills}, jobs submitted: {done['submitted']}, deleted: {done['deleted']},"
+        f" stopped for others: {done['stopped']},"
+        f" listings: {done['listed']}, requests broken off: {done['broken off']}"
+        f"\npods seen alive: {len(watchman.mains)}, together at most: {watchman.fullest}, found again after a kill:"
+        f" {found}, looks at /proc: {watchman.looks}, with a shared GPU: {watchman.shared}"
+        f"\nlog lines checked: {lines}, logs followed: {sum(len(person.followers) for person in team.people)},"
+        f" resumed: {resumed}"
+    )
+
+
+async def _projects(body: Body) -> None:
+    """Until the demo's projects can be used."""
+    async with asyncio.timeout(SECONDS):
+        while not {item.name for item in (await body.list(NAMESPACE)).items} >= _NAMESPACES:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+async def _guard(watchman: Watchman) -> None:
+    """Looks all the time; what it finds ends the test."""
+    while True:
+        await asyncio.to_thread(watchman.look)
+        await asyncio.sleep(0.3)
+
+
+async def _shoot(server: ServerProcess, team: Team, watchman: Watchman, body: Body, kills: int) -> int:
+    """How many pods were found again, over all kills."""
+    chance, found = random.Random(kills), 0
+    for number in range(kills):
+        await team.moved(chance.randint(1, 30))
+        await asyncio.sleep(chance.uniform(0, 0.1))  # not in step with any request
+        await asyncio.to_thread(server.kill)
+        if number % 4 == 3:  # and once more before it serves
+            await asyncio.to_thread(server.spawn)
+            await asyncio.sleep(chance.uniform(0, 2))
+            await asyncio.to_thread(server.kill)
+        before = await asyncio.to_thread(watchman.look)
+        await asyncio.to_thread(server.start)
+        found += await _found_again(watchman, body, before)
+    return found
+
+
+async def _found_again(watchman: Watchman, body: Body, before: dict[str, Main]) -> int:
+    """Until the platform says of everything that is still alive that it runs, and was never started again."""
+    wrong: list[str] = ["not looked at yet"]
+    still: dict[str, Main] = {}
+    try:
+        async with asyncio.timeout(SECONDS):
+            while wrong:
+                pods = await check_store(body)
+                # Looked at after the list: who is alive now was alive then, so the list must have it.
+                still = {uid: main for uid, main in before.items() if main.alive}
+                assert not still.keys() - pods.keys(), "it runs, and the store does not know it"
+                seen = [(main, pods[uid].status) for uid, main in still.items()]
+                wrong = [f"{main}: {status}" for main, status in seen if status.phase != "Running"]
+                for main, status in seen:
+                    assert status.phase not in ("Succeeded", "Failed"), f"{main} is alive: {status}"
+                    assert not any(one.restart_count for one in status.container_statuses), main
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise AssertionError("\n".join(wrong)) from None
+    return len(still)
+
+
+async def _check_known(watchman: Watchman, body: Body) -> None:
+    """When all is quiet: what the store says runs is what runs."""
+    running = {uid for uid, pod in (await check_store(body)).items() if pod.status.phase == "Running"}
+    assert running == (await asyncio.to_thread(watchman.look)).keys()
+
+
+def _check_starts(watchman: Watchman, most: dict[tuple[str, str], int]) -> None:
+    """No job was started more often than it failed or was stopped for others."""
+    seen = Counter(main.job for main in watchman.mains.values())
+    over = {job: seen[job] for job, starts in most.items() if seen[job] > starts}
+    assert not over, f"{over}, at most {most}"

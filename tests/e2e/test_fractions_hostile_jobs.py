@@ -1,0 +1,208 @@
+"""A tenant that tries: nothing gets a job more than its slice, or not for longer than the audit takes to see it.
+
+On a whole platform with the stand-in driver. Every job has half of a card of 16384 MiB.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from native.rig import CONTEXT
+from support.gpus.node import PROJECT, PYTHON, Node, Program
+from support.gpus.standin import PLACE, UUIDS
+from support.pods.world import needs_root
+from support.seeds.platform import until
+
+pytestmark = [needs_root, pytest.mark.xdist_group("standin")]
+SLICE = 8192
+BLOCK = 2  # the next step, which may be under way when the ledger is damaged
+TOLERANCE = 81  # what the audit does not take for more: one hundredth
+GREEDY = """
+found = cuda()
+say("got", fill(found)[0])
+hold()
+"""
+# But for what the stand-in needs: a real driver is found without.
+EMPTY = f"env -i LD_LIBRARY_PATH={PLACE} FAKE_CARD={PLACE}/card PYTHONPATH={PLACE} NVIDIA_VISIBLE_DEVICES={UUIDS[1]}"
+# The driver's library under a name or in a place where ours does not look for it.
+INSTEAD = """
+def instead(lib):
+    real = c.CDLL
+    c.CDLL = lambda name, *more: lib if name == "libcuda.so.1" else real(name, *more)
+dlmopen = c.CDLL(None).dlmopen
+dlmopen.restype = ptr
+"""
+DLMOPEN = INSTEAD + 'instead(c.CDLL("libcuda.so.1", handle=dlmopen(c.c_long(-1), b"libcuda.so.1", 2)))' + GREEDY
+COPIED = (
+    INSTEAD
+    + f"""
+import shutil
+shutil.copy("{PLACE}/libcuda.so.1", "/tmp/libmine.so")
+instead(c.CDLL("/tmp/libmine.so"))
+"""
+    + GREEDY
+)
+LINKED = (
+    INSTEAD
+    + f"""
+found = c.CDLL("libtaker.so", handle=dlmopen(c.c_long(-1), b"{PLACE}/libtaker.so", 2))
+say("got", 12000 if found.take(1, c.c_size_t(12000 * MIB)) == 0 else 0)
+hold()
+"""
+)
+COVERED = "unshare -Urm sh -c 'mount -t tmpfs none /etc; exec \"$@\"' sh"
+DAMAGE = """
+import sys
+path = "/run/gpushare/ledger"
+def damage(kind):
+    with open(path, "r+b") as file:
+        match kind:
+            case "zeros": file.write(bytes(131072))
+            case "header": file.write(bytes(4096))
+            case "totals": file.seek(192); file.write(bytes(512))
+            case "slots": file.seek(4096); file.write(bytes(131072 - 4096))
+            case "random": file.write(random.Random(7).randbytes(131072))
+            case "short": file.truncate(100)
+            case "empty": file.truncate(0)
+    if kind == "gone": os.unlink(path)
+found = cuda()
+first = fill(found)[0]
+try:
+    damage(sys.argv[1])
+except OSError as refused:
+    print(refused, file=sys.stderr)
+say("got", first + fill(found)[0])
+hold()
+"""
+WRITING = """
+say("writes")
+with open("/run/gpushare/ledger", "r+b", buffering=0) as file:
+    while True:
+        os.pwrite(file.fileno(), bytes(512), 192)
+        os.pwrite(file.fileno(), bytes(131072 - 4096), 4096)
+"""
+THREADS = """
+found = cuda()
+counts = []
+def race():
+    found.call("cuCtxSetCurrent", found.context)
+    counts.append(fill(found)[0])
+threads = [threading.Thread(target=race) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+say("got", sum(counts))
+hold()
+"""
+CHILDREN = """
+pipes = []
+for _ in range(4):
+    reading, writing = os.pipe()
+    if not os.fork():
+        os.write(writing, b"%d" % fill(cuda())[0])
+        hold()
+        os._exit(0)
+    pipes.append(reading)
+say("got", sum(int(os.read(pipe, 99)) for pipe in pipes))
+hold()
+"""
+
+
+def attempt(node: Node, program: str, before: str = "") -> Program:
+    """A program in a job that has half of a card."""
+    node.begin("tries")
+    return node.start("tries", program, before)
+
+
+def held(node: Node) -> int:
+    """MiB that the job has, as the driver counts them."""
+    return sum(node.held("tries").values())
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "contexts"),
+    [
+        pytest.param(GREEDY, "", 1, id="greedy"),
+        pytest.param(GREEDY, EMPTY, 1, id="empty-environment"),
+        pytest.param(GREEDY, "env -u NVIDIA_VISIBLE_DEVICES -u CUDA_VISIBLE_DEVICES", 1, id="unset-variables"),
+        pytest.param(GREEDY, "env LD_PRELOAD=/usr/lib/none.so", 1, id="preload-of-its-own"),
+        pytest.param(THREADS, "", 1, id="threads"),
+        pytest.param(CHILDREN, "", 4, id="children"),
+    ],
+)
+def test_the_library_refuses(node: Node, text: str, before: str, contexts: int) -> None:
+    """Whatever it does in its own process, it gets its slice to the last block, and not one more."""
+    program = attempt(node, text, before)
+
+    assert program.says() == ["got", str(SLICE - contexts * CONTEXT)]
+    assert held(node) == SLICE
+    assert program.end() == 0
+
+
+def test_a_driver_in_a_namespace_of_the_loader(node: Node) -> None:
+    """What `dlmopen` loads is asked for by name like the rest, so it is the library that answers."""
+    program = attempt(node, DLMOPEN)
+
+    assert int(program.says()[1]) <= SLICE - CONTEXT
+    assert held(node) <= SLICE
+    assert program.end() == 0
+
+
+CAUGHT = (
+    r"\[GPUMemoryOverrun\] holds \d+ MiB of GPU memory on GPU-\S+; its limit is 8192 MiB;"
+    r" its process \S+ \(\d+\) was killed"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "before"),
+    [
+        pytest.param(COPIED, "", id="copied-libcuda"),
+        pytest.param(LINKED, "", id="linked-in-a-namespace-of-the-loader"),
+        pytest.param(GREEDY, COVERED, id="covered-etc"),
+    ],
+)
+def test_the_audit_catches(node: Node, text: str, before: str) -> None:
+    """Who walks around the library is killed by what the driver counts; the job goes on, and is told."""
+    program = attempt(node, text, before)
+    word, got = program.says()
+    assert (word, int(got) > SLICE) == ("got", True)
+
+    assert program.killed()
+
+    node.tells("tries", CAUGHT)
+    assert held(node) == 0
+    assert node.phase("tries", PROJECT) == "Running"
+
+
+def test_a_static_program_is_caught(node: Node) -> None:
+    """One that no library can be in, and that speaks to the card by itself."""
+    node.begin("tries")
+    program = node.execute("tries", f"exec {PLACE}/raw 12000")
+    assert program.says() == ["got", "12000"]
+
+    assert program.killed()
+
+    node.tells("tries", CAUGHT)
+
+
+@pytest.mark.parametrize("kind", ["zeros", "totals", "slots", "random", "short", "gone"])
+def test_a_ledger_that_was_damaged_gives_nothing(node: Node, kind: str) -> None:
+    """Who writes to its ledger, cuts or removes it gets no more by that, nor does a second process of the job."""
+    node.begin("tries")
+    node.execute("tries", f"exec {PYTHON} {node.program(DAMAGE)} {kind}").ends_or_says()
+    assert held(node) <= SLICE + BLOCK
+
+    node.start("tries", GREEDY).ends_or_says()
+    assert held(node) <= SLICE + BLOCK
+
+
+def test_who_never_stops_writing_is_caught(node: Node) -> None:
+    """A process that empties the ledger again and again lets others have more, and they do not keep it."""
+    node.begin("tries")
+    writer = node.start("tries", WRITING)
+    assert writer.says() == ["writes"]
+    for _ in range(3):
+        node.start("tries", GREEDY).ends_or_says()
+
+    until(lambda: held(node) <= SLICE + TOLERANCE, "the job back in its slice")
+    assert node.phase("tries", PROJECT) == "Running"

@@ -1,0 +1,86 @@
+"""Kills while parts of GPUs are in use: of a tenant's process, and of the whole platform. On the stand-in driver."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from native.rig import CONTEXT
+from support.crash.processes import Watchman
+from support.gpus.node import PROJECT, PYTHON, Node
+from support.gpus.standin import CARD_MIB, PLACE
+from support.pods.world import needs_root
+from support.seeds.platform import until
+
+pytestmark = [needs_root, pytest.mark.xdist_group("standin")]
+HALF, QUARTER = CARD_MIB // 2, CARD_MIB // 4
+FILL = """
+say(*fill(cuda()))
+hold()
+"""
+# As a job's own command, whose input is nobody's.
+FOR_GOOD = """
+say(*fill(cuda()))
+time.sleep(100000)
+"""
+
+
+def test_a_killed_process_gives_its_memory_back(node: Node) -> None:
+    """Right after a SIGKILL the next process of the job has the whole slice: nobody has to wait or clean up."""
+    node.begin("dies", "-g 0.5")
+    first = node.start("dies", FILL)
+    assert first.says() == [str(HALF - CONTEXT), "2"]
+    (pid,) = node.held("dies")
+
+    os.kill(pid, signal.SIGKILL)
+
+    assert first.killed()
+    assert node.held("dies") == {}
+    assert node.runs("dies", "say(*fill(cuda()))") == [str(HALF - CONTEXT), "2"]
+
+
+def test_the_platform_is_killed(node: Node) -> None:
+    """After a SIGKILL of the platform jobs hold what they held, are limited as before, and nothing is given twice."""
+    watchman = Watchman(node.data)
+    command = f"--command {PYTHON} --args {node.program(FOR_GOOD)}"
+    parts = {"half": (500, HALF), "quarter": (250, QUARTER), "other": (250, QUARTER)}
+    for name, (milli, _) in parts.items():
+        node.begin(name, f"-g {milli / 1000}", command=command)
+    full = {name: mib for name, (_, mib) in parts.items()}
+    until(lambda: held(node, *parts) == full, "each has its slice")
+    lives, before = node.lives(), watchman.look()
+    assert len({node.card(name) for name in parts}) == 1
+
+    node.kill()
+
+    assert held(node, *parts) == full
+    until(lambda: node.lives() == lives, "the same processes run on")
+    assert watchman.look() == before
+    assert {name: node.limit(name) for name in parts} == full
+    # The card is full: who comes now is placed on the other one.
+    node.begin("late", "-g 0.5")
+    assert node.card("late") != node.card("half")
+    assert len(watchman.look()) == 4
+    # The ledger is the same: another process of a job that is full gets nothing.
+    assert "answered 2" in refusal(node, "half")
+    # And the audit looks on.
+    raw = node.execute("quarter", f"exec {PLACE}/raw 100")
+    assert raw.says() == ["got", "0"], "the card is full"
+    raw = node.execute("late", f"exec {PLACE}/raw {HALF + 100}")
+    assert raw.says() == ["got", str(HALF + 100)]
+    assert raw.killed()
+    node.tells("late", r"\[GPUMemoryOverrun\] .*; its process \S+ \(\d+\) was killed")
+    assert node.lives().keys() >= lives.keys()
+    assert [node.phase(name, PROJECT) for name in parts] == ["Running"] * 3
+
+
+def held(node: Node, *jobs: str) -> dict[str, int]:
+    return {job: sum(node.held(job).values()) for job in jobs}
+
+
+def refusal(node: Node, job: str) -> str:
+    program = node.start(job, "cuda()")
+    program.end()
+    return program.errors

@@ -1,0 +1,114 @@
+"""Parts of a GPU as `scenarios.md` has them, by `runai` commands on a platform with the stand-in driver."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from native.rig import CONTEXT
+from support.gpus.node import PROJECT, Node
+from support.gpus.standin import CARD_MIB
+from support.pods.world import needs_root
+from support.seeds.platform import until
+
+pytestmark = [needs_root, pytest.mark.xdist_group("standin")]
+FILL = """
+found = cuda()
+got, code = fill(found)
+say(got, code, found.total() // MIB)
+hold()
+"""
+# A neighbour that works: takes and gives back a part of what it has, as often as it is asked to.
+WORK = """
+found = cuda()
+kept = found.alloc(1024 * MIB)
+say("works")
+for line in sys.stdin:
+    piece = found.alloc(1024 * MIB)
+    piece()
+    say("worked")
+"""
+
+
+def test_a_greedy_program_has_its_slice(node: Node) -> None:
+    """F2: what takes all the memory there is takes its half but its context, and is told nothing but no."""
+    node.begin("frac05", "-g 0.5")
+
+    program = node.start("frac05", FILL)
+
+    assert program.says() == [str(CARD_MIB // 2 - CONTEXT), "2", str(CARD_MIB // 2)]
+    assert sum(node.held("frac05").values()) == CARD_MIB // 2
+    node.tells(
+        "frac05", rf"\[GPUMemoryLimit\] GPU memory limit {CARD_MIB // 2} MiB reached \(used {CARD_MIB // 2}, asked 2\)"
+    )
+    assert program.end() == 0
+
+
+def test_a_program_that_ends_when_it_is_refused(node: Node) -> None:
+    """The event has what the job held then, also when its process is gone before anybody looks."""
+    node.begin("frac05", "-g 0.5")
+
+    assert node.runs("frac05", "say(*fill(cuda()))") == [str(CARD_MIB // 2 - CONTEXT), "2"]
+
+    node.tells("frac05", r"\[GPUMemoryLimit\] GPU memory limit 8192 MiB reached \(used 8192, asked 2\)")
+
+
+def test_only_the_greedy_one_is_refused(node: Node) -> None:
+    """F6: beside a job that runs into its limit, a neighbour on the same card has all that it was given."""
+    node.begin("greedy", "-g 0.3")
+    node.begin("neighbour", "-g 0.7")
+    assert node.card("greedy") == node.card("neighbour")
+    neighbour = node.start("neighbour", WORK)
+    assert neighbour.says() == ["works"]
+    limit = CARD_MIB * 3 // 10
+
+    greedy = node.start("greedy", FILL)
+
+    got, code, total = map(int, greedy.says())
+    assert (code, total) == (2, limit)
+    assert limit - CONTEXT - 2 < got <= limit - CONTEXT
+    neighbour.tell("again")
+    assert neighbour.says() == ["worked"]
+    other = node.start("neighbour", FILL)
+    assert other.says()[1:] == ["2", str(CARD_MIB * 7 // 10)]
+    # Both have what they were given, to the last block of 2 MiB.
+    assert sum(node.held("neighbour").values()) >= CARD_MIB * 7 // 10 - 2
+    assert "[GPUMemoryOverrun]" not in node.events("greedy") + node.events("neighbour")
+    assert [program.end() for program in (greedy, other, neighbour)] == [0, 0, 0]
+
+
+def test_a_borrower_gives_way(node: Node) -> None:
+    """F12: request 0.25, limit 0.8; when the neighbour wants its own the borrower's process is killed, not its pod."""
+    node.begin("borrower", "-g 0.25 --gpu-portion-limit 0.8")
+    assert re.search(r"^ALLOCATED GPUS: 0\.25$", node.events("borrower"), re.MULTILINE)
+    lent = CARD_MIB * 8 // 10
+    until(lambda: node.limit("borrower") == lent, "the borrower may have 0.8")
+    borrower = node.start("borrower", FILL)
+    assert int(borrower.says()[0]) >= lent - CONTEXT - 2
+
+    # Counted by its request, so that three quarters of the same card are another's.
+    node.begin("owner", "-g 0.75")
+    assert node.card("owner") == node.card("borrower")
+    assert borrower.killed()
+
+    owner = node.start("owner", FILL)
+    assert owner.says() == [str(CARD_MIB * 3 // 4 - CONTEXT), "2", str(CARD_MIB * 3 // 4)]
+    node.tells(
+        "borrower",
+        r"\[GPUMemoryOverrun\] holds \d+ MiB of GPU memory on \S+; its limit is \d+ MiB; its process \S+ \(\d+\) was",
+    )
+    assert node.phase("borrower", PROJECT) == "Running"
+    assert node.limit("borrower") == CARD_MIB // 4
+    assert node.runs("borrower", "say(*fill(cuda()))") == [str(CARD_MIB // 4 - CONTEXT), "2"]
+    assert owner.end() == 0
+
+
+def test_how_time_is_shared_is_the_jobs_choice(node: Node) -> None:
+    """F9: nothing of ours is between a job and the card's time, unless it asks for its part of it by leases."""
+    node.begin("even", "-g 0.25")
+    node.begin("strict", "-g 0.75 -a aliquot.dev/gpu-compute=strict")
+    look = "import os; print(open('/run/gpushare/limits').read().split()[5], *sorted(os.listdir('/run/gpushare')))"
+
+    assert node.runs("even", look) == ["timesharing", "ledger", "limits"]
+    assert node.runs("strict", look) == ["strict", "gate", "ledger", "limits"]

@@ -1,0 +1,98 @@
+"""Stops on a real API server, and disruption budgets that forbid them."""
+
+from __future__ import annotations
+
+import pytest
+
+from aliquot.api import Pod
+from aliquot.backends.kubernetes.raw_kinds import DISRUPTION_BUDGET
+from aliquot.errors import Conflict, NotFound, Unavailable
+from aliquot.store.driver import Document
+from support.kubernetes.cluster import Cluster
+from support.kubernetes.gadgets import POD
+from support.kubernetes.sharing import World, sharing
+
+pytestmark = pytest.mark.kube
+
+
+async def budget(world: World, namespace: str, allowed: int) -> None:
+    """One that is about the pod, and lets so many go; its controller, which counts, does not run here."""
+    place = {"name": "keep", "namespace": namespace}
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "p"}}}
+    made = await world.body.create(DISRUPTION_BUDGET, Document({"metadata": place, "spec": spec}))
+    counts = {"disruptionsAllowed": allowed, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}
+    status = {"status": {**counts, "observedGeneration": made.metadata["generation"]}}
+    await world.body.patch(DISRUPTION_BUDGET, "keep", namespace, status, status=True)
+
+
+async def runs(world: World, namespace: str) -> Pod:
+    pod = await world.pod(namespace, "p")
+    await world.body.bind("p", namespace, "nowhere", {})
+    await world.runs(pod)
+    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    await world.body.patch(POD, "p", namespace, ready, status=True)
+    return await world.store.get(Pod, "p", namespace)
+
+
+async def test_stop(cluster: Cluster, namespace: str) -> None:
+    """A pod that no budget is about is stopped, with the grace that was asked for."""
+    async with sharing(cluster) as world:
+        pod = await runs(world, namespace)
+        assert await world.hands.objection(pod) == ""
+
+        await world.hands.stop(pod, 7)
+
+        stopped = await world.store.get(Pod, "p", namespace)
+        assert stopped.metadata.deleted is not None
+        assert stopped.metadata.grace_seconds == 7
+        await world.gone(pod)
+
+
+async def test_budget_forbids(cluster: Cluster, namespace: str) -> None:
+    """A pod that its budget keeps is not stopped, and the reason has the budget's own words."""
+    async with sharing(cluster) as world:
+        pod = await runs(world, namespace)
+        await budget(world, namespace, allowed=0)
+        await world.heard(lambda: world.hands._budgets.covers(pod))
+
+        assert "The disruption budget keep needs 1 healthy pods and has 1 currently" in await world.hands.objection(pod)
+        with pytest.raises(Unavailable, match=r"must not be stopped now: The disruption budget keep needs 1"):
+            await world.hands.stop(pod, None)
+        assert not await world.is_gone(pod)
+
+
+async def test_budget_allows(cluster: Cluster, namespace: str) -> None:
+    """A budget with room lets a pod go, and to ask changes nothing."""
+    async with sharing(cluster) as world:
+        pod = await runs(world, namespace)
+        await budget(world, namespace, allowed=1)
+        await world.heard(lambda: world.hands._budgets.covers(pod))
+
+        for _ in range(2):
+            assert await world.hands.objection(pod) == ""
+        assert not await world.is_gone(pod)
+        await world.hands.stop(pod, None)
+        assert await world.is_gone(pod)
+
+
+async def test_gone_already(cluster: Cluster, namespace: str) -> None:
+    """A pod that is gone cannot be stopped, and nothing speaks against it."""
+    async with sharing(cluster) as world:
+        pod = await runs(world, namespace)
+        await world.gone(pod)
+
+        assert await world.hands.objection(pod) == ""
+        with pytest.raises(NotFound):
+            await world.hands.stop(pod, None)
+
+
+async def test_successor_is_not_stopped(cluster: Cluster, namespace: str) -> None:
+    """A stop means this very pod, not the next one of its name."""
+    async with sharing(cluster) as world:
+        first = await runs(world, namespace)
+        await world.gone(first)
+        second = await runs(world, namespace)
+
+        with pytest.raises(Conflict):
+            await world.hands.stop(first, None)
+        assert not await world.is_gone(second)

@@ -1,0 +1,276 @@
+"""Parts of GPUs on a real node: a real kubelet starts the pods, and the sharing library keeps their limits inside them.
+
+The GPUs are stood in for: a device plugin gives them out, and the driver's libraries are those of tests/native, brought
+into the pods by a mount, as NVIDIA's container toolkit would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from aliquot import labels
+from aliquot.api import DeviceShare, Pod, shares_of
+from aliquot.backends.kubernetes.node_files import NAME, Step, daemon_set
+from aliquot.backends.kubernetes.raw_kinds import DAEMON_SET
+from aliquot.backends.kubernetes.settings import Sharing
+from aliquot.errors import Conflict, Unavailable
+from aliquot.store.driver import Document
+from native.rig import CONTEXT
+from support.gpus.standin import CARD_MIB, PLACE, UUIDS, standin
+from support.kubernetes.cluster import free_port
+from support.kubernetes.fixtures import available_nodes
+from support.kubernetes.gadgets import POD
+from support.kubernetes.images import busybox, image, with_libraries
+from support.kubernetes.sharing import World, sharing, until, webhook
+from support.seeds.platform import Platform
+
+pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("nodes")]
+
+SETTINGS = Sharing(image="busybox:latest", idle_seconds=0.05, hold_seconds=120.0)
+JOB, FILES, WITH_DRIVER = "standin/job:1", "standin/files:1", "standin/driver:1"
+
+
+@pytest.fixture(scope="module")
+def gpu_node(native_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A cluster of its own: the names of its GPUs must be those of the stand-in cards."""
+    from support.kubernetes.nodes import NodeCluster
+
+    made = NodeCluster(available_nodes(), nodes=1)
+    node = made.nodes[0]
+    node.gpus = list(UUIDS)
+    folder = tmp_path_factory.mktemp("images")
+    filler = folder / "filler"
+    source = Path(__file__).parents[1] / "support" / "kubernetes" / "filler.c"
+    subprocess.run(["cc", "-O1", "-Wall", "-Wextra", "-Werror", source, "-ldl", "-o", filler], check=True, timeout=120)
+    program = {**with_libraries(filler), "bin/filler": filler}
+    files = {**busybox(), "libgpushare.so": native_build / "plain" / "libgpushare.so"}
+    images = [
+        image(folder / "job.tar", JOB, {**busybox(), **program}, ["/bin/sleep", "86400"]),
+        image(
+            folder / "with_driver.tar",
+            WITH_DRIVER,
+            {
+                **busybox(),
+                **program,
+                **{f"driver/lib{n}.so.1": native_build / f"lib{n}.so.1" for n in ("cuda", "nvidia-ml")},
+            },
+            ["/bin/sleep", "86400"],
+            {"LD_LIBRARY_PATH": "/driver", "FAKE_CARD": "/tmp/card"},
+        ),
+        image(folder / "files.tar", FILES, files, ["/bin/sh"]),
+    ]
+    try:
+        made.start()
+        for one in images:
+            node.load(one)
+        standin(native_build, node.folder / "run" / "standin")
+        made.cluster.kubectl("label", "node", node.name, f"{labels.GPU_MEMORY}={CARD_MIB}")
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest_asyncio.fixture
+async def world(gpu_node: Any) -> AsyncIterator[World]:
+    """The platform on it, with the library put onto the node by our DaemonSet."""
+    async with sharing(gpu_node.cluster, SETTINGS) as made, webhook(made):
+        script = "mkdir -p /host/gates && chmod 1777 /host/gates && cp /libgpushare.so /host/library/libgpushare.so"
+        await made.body.apply(DAEMON_SET, daemon_set(SETTINGS, Step(FILES, ("/bin/sh", "-c", script))))
+
+        async def there() -> bool:
+            for pod in (await made.body.list(POD, labels.SYSTEM_NAMESPACE)).items:
+                if not pod.data["spec"].get("nodeName"):  # the stock scheduler would; none runs here
+                    await made.body.bind(pod.name, pod.namespace, "node-1", {})
+            status = (await made.body.get(DAEMON_SET, NAME, labels.SYSTEM_NAMESPACE)).data.get("status") or {}
+            return bool(status.get("numberReady"))
+
+        await until(there)
+        yield made
+
+
+@pytest_asyncio.fixture
+async def space(world: World, gpu_node: Any) -> AsyncIterator[str]:
+    """The name of a fresh namespace; its pods are gone afterwards, and the GPUs free."""
+    name = gpu_node.cluster.create_namespace()
+    yield name
+    await asyncio.to_thread(gpu_node.cluster.kubectl, "delete", "pods", "--all", "-n", name, "--timeout=120s")
+    await until(lambda: _free(world))
+
+
+async def submit(world: World, namespace: str, name: str, **marks: str) -> Pod:
+    """A job's pod; where the driver is, its own image would not have to say."""
+    container = {
+        "name": "main",
+        "image": JOB,
+        "imagePullPolicy": "Never",
+        "env": [{"name": "LD_LIBRARY_PATH", "value": PLACE}, {"name": "FAKE_CARD", "value": f"{PLACE}/card"}],
+        "volumeMounts": [{"name": "driver", "mountPath": PLACE}],
+    }
+    spec = {
+        "schedulerName": "aliquot",
+        "containers": [container],
+        "volumes": [{"name": "driver", "hostPath": {"path": PLACE}}],
+        "terminationGracePeriodSeconds": 1,
+    }
+    metadata = {"name": name, "namespace": namespace, "annotations": marks}
+    await world.body.create(POD, Document({"metadata": metadata, "spec": spec}))
+    return await world.store.get(Pod, name, namespace)
+
+
+async def bound(world: World, pod: Pod, milli: int) -> Pod:
+    """Running on the node, with a part of its first GPU."""
+    await world.hands.bind(pod, "node-1", [DeviceShare(index=0, milli=milli)])
+    return await ready(world, pod)
+
+
+async def ready(world: World, pod: Pod) -> Pod:
+    async def runs() -> bool:
+        now = await world.store.get(Pod, pod.metadata.name, pod.metadata.namespace)
+        return any(one.type == "Ready" and one.status == "True" for one in now.status.conditions)
+
+    try:
+        await until(runs)
+    except TimeoutError:
+        now = await world.body.get(POD, pod.metadata.name, pod.metadata.namespace)
+        pytest.fail(f"not ready: {json.dumps(now.data.get('status'))}")
+    return await world.store.get(Pod, pod.metadata.name, pod.metadata.namespace)
+
+
+class Inside:
+    """What a pod's container sees."""
+
+    def __init__(self, cluster: Any, pod: Pod) -> None:
+        self._cluster, self._pod = cluster, pod
+
+    async def run(self, *command: str) -> str:
+        place = self._pod.metadata
+        words = ("exec", "-n", place.namespace, place.name, "-c", "main", "--", *command)
+        return await asyncio.to_thread(self._cluster.kubectl, *words)
+
+
+async def test_part_of_a_gpu(world: World, gpu_node: Any, space: str) -> None:
+    """A job with half a GPU sees its device, library, preload and limits, and gets half the memory and not a byte more;
+    when it is gone its GPU is whole again."""
+    cluster, node = gpu_node.cluster, gpu_node.nodes[0]
+    pod = await bound(world, await submit(world, space, "half", **{"gpu-fraction": "0.5"}), 500)
+    inside = Inside(cluster, pod)
+    held = await world.reservation("node-1")
+
+    # The reservation holds the GPU that the kubelet chose, and the pod was given that very one.
+    [given] = node.plugin.given[-1]
+    assert held.spec.node_name == "node-1"
+    assert held.status.phase == "Running"
+    assert [share.uuid for share in shares_of(held)] == [share.uuid for share in shares_of(pod)] == [given]
+
+    environment = dict(line.partition("=")[::2] for line in (await inside.run("env")).splitlines())
+    assert environment["NVIDIA_VISIBLE_DEVICES"] == environment["CUDA_VISIBLE_DEVICES"] == given
+    assert environment["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
+    assert environment["RUNAI_NUM_OF_GPUS"] == "0.5"
+    assert await inside.run("cat", "/etc/ld.so.preload") == "/usr/local/gpushare/libgpushare.so\n"
+    limit = CARD_MIB // 2
+    limits = (await inside.run("cat", "/run/gpushare/limits")).splitlines()
+    assert limits[1] == f"tenant {pod.metadata.uid}"
+    assert limits[3].startswith(f"gpu {given} limit={limit << 20} ")
+    assert await inside.run("stat", "-c", "%s %a", "/run/gpushare/ledger") == "131072 666\n"
+
+    # The limit holds: half of the memory, contexts included, is there, and another GPU of the node is not.
+    rows = [line.split() for line in (await inside.run("filler")).splitlines()]
+    seen = {name: (int(total), int(taken), int(code)) for name, total, taken, code in rows}
+    assert seen.pop(given[:8]) == (limit, (limit - CONTEXT) // 64 * 64, 2)
+    [(_, taken, code)] = seen.values()
+    assert (taken, code) == (0, 2)
+
+    # No program of the job can take the fence away.
+    for place in ("/run/gpushare/limits", "/run/gpushare/ledger", "/etc/ld.so.preload"):
+        told = await inside.run("sh", "-c", f"rm -f {place} 2>&1; [ -e {place} ] && echo there")
+        assert told.endswith("there\n")
+
+    await world.body.delete(POD, "half", space)
+    await until(lambda: world.is_gone(held))
+
+    await until(lambda: _free(world))
+    await whole(world, space)
+
+
+async def test_two_share_a_gpu(world: World, gpu_node: Any, space: str) -> None:
+    """Two jobs on one GPU have limits and ledgers of their own, and one gate."""
+    cluster = gpu_node.cluster
+    strict = {"aliquot.dev/gpu-compute": "strict"}
+    pods = [
+        await bound(world, await submit(world, space, "a", **{"gpu-fraction": "0.5"}, **strict), 500),
+        await bound(world, await submit(world, space, "b", **{"gpu-memory": "4096"}, **strict), 250),
+    ]
+    given = {share.uuid for pod in pods for share in shares_of(pod)}
+    assert len(given) == 1
+    [uuid] = given
+
+    for pod, limit in zip(pods, (CARD_MIB // 2, 4096), strict=True):
+        inside = Inside(cluster, pod)
+        assert await inside.run("stat", "-c", "%s %a", f"/run/gpushare/gate/{uuid}") == "16384 666\n"
+        rows = [line.split() for line in (await inside.run("filler")).splitlines()]
+        assert [row[1:] for row in rows if row[0] == uuid[:8]] == [[str(limit), str((limit - CONTEXT) // 64 * 64), "2"]]
+    nodes = [(await Inside(cluster, pod).run("stat", "-c", "%i", "/run/gpushare/gate/" + uuid)) for pod in pods]
+    assert nodes[0] == nodes[1]
+
+
+async def whole(world: World, space: str) -> None:
+    """A pod that has both GPUs of the node, past any scheduler."""
+    container = {"name": "main", "image": JOB, "imagePullPolicy": "Never"}
+    container["resources"] = {"limits": {"nvidia.com/gpu": "2"}}  # type: ignore[assignment]  # JSON
+    metadata = {"name": "whole", "namespace": space}
+    spec = {"nodeName": "node-1", "containers": [container], "terminationGracePeriodSeconds": 1}
+    await world.body.create(POD, Document({"metadata": metadata, "spec": spec}))
+    await ready(world, await world.store.get(Pod, "whole", space))
+
+
+async def _free(world: World) -> bool:
+    return not (await world.body.list(POD, labels.RESERVATION_NAMESPACE)).items
+
+
+async def test_refused_by_the_kubelet(world: World, gpu_node: Any, space: str) -> None:
+    """A GPU that somebody else took meanwhile is refused by its node, and the pod is not bound."""
+    await whole(world, space)
+    pod = await submit(world, space, "half", **{"gpu-fraction": "0.5"})
+    with pytest.raises((Unavailable, Conflict), match="GPU 0 of node node-1 is not free"):
+        await world.hands.bind(pod, "node-1", [DeviceShare(index=0, milli=500)])
+
+    assert not (await world.store.get(Pod, "half", space)).spec.node_name
+    assert (await world.store.get(Pod, "whole", space)).status.phase == "Running"
+
+
+def test_submitted(gpu_node: Any, native_build: Path, tmp_path: Path) -> None:
+    """What a researcher submits with half a GPU runs there, sees half its memory, and is refused the next byte."""
+    cluster, node = gpu_node.cluster, gpu_node.nodes[0]
+    library = node.folder / "var/lib/aliquot/gpushare/libgpushare.so"
+    library.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(native_build / "plain" / "libgpushare.so", library)
+    hook = f"https://{gpu_node.network.host}:{free_port()}"
+    platform = Platform(
+        Path(sys.executable).parent, tmp_path / "platform", "--kubeconfig", str(cluster.kubeconfig),
+        "--webhook-url", hook, "--image", "busybox:latest", "--no-node-files", verb="serve",
+    ).up()  # fmt: skip
+    try:
+        platform.sh("aliquot project create team --gpu 2")
+        platform.sh(f"runai submit half -p team -g 0.5 -i {WITH_DRIVER}")
+        platform.reaches("half", "team", "Running")
+        rows = [line.split() for line in platform.sh("runai exec half -p team filler").out.splitlines()]
+        assert [row[1:] for row in rows if row[2] != "0"] == [["8192", str((8192 - CONTEXT) // 64 * 64), "2"]]
+        [held] = json.loads(cluster.kubectl("get", "pods", "-n", labels.RESERVATION_NAMESPACE, "-o", "json"))["items"]
+        assert held["status"]["phase"] == "Running"
+
+        platform.sh("runai delete half -p team")
+        words = ("wait", "-n", labels.RESERVATION_NAMESPACE, "--for=delete", f"pod/{held['metadata']['name']}")
+        cluster.kubectl(*words, "--timeout=120s")
+    finally:
+        platform.server.stop()
+        cluster.kubectl("delete", "mutatingwebhookconfiguration", "aliquot", "--ignore-not-found")

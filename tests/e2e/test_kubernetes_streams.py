@@ -1,0 +1,274 @@
+"""Looking inside jobs on real nodes: client, our server, API server, kubelet, container."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from support.kubernetes.nodes import NodeCluster
+from support.seeds.platform import SECONDS, Platform, until
+from support.seeds.tmux import PROMPT, Screen, needs_tmux
+
+pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("nodes")]
+PROJECT = "streams"
+SERVES = "mkdir -p /www && echo hello >/www/index.html && httpd -p 8080 -h /www && exec nc -ll -p 9001 -e cat"
+
+
+@pytest.fixture(scope="module")
+def platform(real_nodes: NodeCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    folder, kubeconfig = tmp_path_factory.mktemp("streams"), real_nodes.cluster.kubeconfig
+    made = Platform(Path(sys.executable).parent, folder / "platform", "--kubeconfig", str(kubeconfig)).up()
+    for command in (f"aliquot project create {PROJECT} --gpu 2", f"runai config project {PROJECT}"):
+        done = made.sh(command)
+        assert done.status == 0, done
+    yield made
+    made.sh(f"runai delete -A -p {PROJECT}")
+    made.server.stop()
+
+
+@pytest.fixture(scope="module")
+def box(platform: Platform) -> str:
+    """A job to look into: a web server on port 8080, an echo on 9001."""
+    submit(platform, "box", SERVES, "--interactive")
+    return "box"
+
+
+def submit(platform: Platform, name: str, script: str, *flags: str, phase: str = "Running") -> None:
+    words = f"-i ubuntu {' '.join(flags)} --command sh --args -c --args '{script}'"
+    platform.submitted(name, PROJECT, words, phase, "Completed")
+
+
+class Running:
+    """A command of the platform in the background."""
+
+    def __init__(self, platform: Platform, folder: Path, command: str) -> None:
+        self._out, self._err = folder / "out", folder / "err"
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                ["bash", "-c", f"exec {command}"], stdout=out, stderr=err, env=platform.environment, cwd=platform.home
+            )
+
+    @property
+    def out(self) -> str:
+        return self._out.read_text()
+
+    @property
+    def err(self) -> str:
+        return self._err.read_text()
+
+    def prints(self, pattern: str) -> re.Match[str]:
+        until(lambda: bool(re.search(pattern, self.out)) or self.process.poll() is not None, pattern)
+        found = re.search(pattern, self.out)
+        assert found, (self.out, self.err)
+        return found
+
+    def ends(self) -> int:
+        return self.process.wait(SECONDS)
+
+
+@contextmanager
+def running(platform: Platform, folder: Path, command: str) -> Iterator[Running]:
+    made = Running(platform, folder, command)
+    try:
+        yield made
+    finally:
+        made.process.kill()
+        made.process.wait()
+
+
+# --- logs
+
+
+def test_log_to_the_end(platform: Platform) -> None:
+    """Who follows a log gets every line, and is done when the job is."""
+    submit(platform, "count", "for i in $(seq 1 20); do echo line $i; sleep 0.1; done")
+    done = platform.sh("runai logs -f count")
+    assert (done.status, done.out, done.err) == (0, "".join(f"line {n}\n" for n in range(1, 21)), "")
+
+
+def test_log_options(platform: Platform) -> None:
+    """The last lines alone, with their times, of a job that has ended."""
+    submit(platform, "ended", "seq 1 100")
+    platform.reaches("ended", PROJECT, "Completed")
+    assert platform.sh("runai logs ended --tail 2").out == "99\n100\n"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z 100\n", platform.sh("runai logs ended -t 1 --timestamps").out)
+    assert platform.sh("runai logs ended --limit-bytes 4").out == "1\n2\n"
+    assert platform.sh("runai logs ended --since-time 2099-01-01T00:00:00Z").out in ("", "100\n")
+    assert "was not started before" in platform.sh("runai logs ended --previous").err
+
+
+def test_log_survives_a_killed_server(platform: Platform, tmp_path: Path) -> None:
+    """The server is killed and comes back; who follows sees the log go on, no line lost or twice."""
+    submit(platform, "long", "i=0; until [ -e /stop ]; do i=$((i+1)); echo line $i; sleep 0.02; done; echo done")
+    with running(platform, tmp_path, "runai logs -f long") as following:
+        following.prints("line 20\n")
+        platform.kill()
+        seen = following.out.count("\n")
+        until(lambda: following.out.count("\n") > seen + 20, "lines after the kill")
+        assert platform.sh("runai exec long touch /stop").status == 0
+        assert following.ends() == 0, following.err
+        lines = following.out.splitlines()
+    assert lines == [*(f"line {n}" for n in range(1, len(lines))), "done"]
+    assert "connection lost" in following.err
+
+
+def test_log_survives_a_killed_api_server(platform: Platform, real_nodes: NodeCluster, tmp_path: Path) -> None:
+    """The same when it is the cluster's API server that goes for a while."""
+    submit(platform, "longer", "i=0; until [ -e /stop ]; do i=$((i+1)); echo line $i; sleep 0.02; done; echo done")
+    with running(platform, tmp_path, "runai logs -f longer") as following:
+        following.prints("line 20\n")
+        real_nodes.cluster.kill_apiserver()
+        until(lambda: "connection lost" in following.err, "a word about it")
+        seen = following.out.count("\n")
+        real_nodes.cluster.start_apiserver()
+        until(lambda: following.out.count("\n") > seen + 20, "lines after the kill")
+        until(lambda: platform.sh("runai exec longer touch /stop").status == 0, "a command in the job")
+        assert following.ends() == 0, following.err
+        lines = following.out.splitlines()
+    assert lines == [*(f"line {n}" for n in range(1, len(lines))), "done"]
+
+
+def test_log_goes_on_after_a_restart(platform: Platform, tmp_path: Path) -> None:
+    """A container that is started again in its pod goes on with the same log for whoever follows it."""
+    submit(platform, "again", "echo begins; until [ -e /stop ]; do sleep 0.05; done; echo ends", "--interactive")
+    with running(platform, tmp_path, "runai logs -f again") as following:
+        following.prints("begins\n")
+        assert platform.sh("runai exec again touch /stop").status == 0
+        following.prints("begins\nends\nbegins\n")
+
+
+def test_no_log(platform: Platform) -> None:
+    """Of a job whose image cannot be had the answer says so, in the cluster's words."""
+    done = platform.sh("runai submit nothing -i acme/nothing:1")
+    assert done.status == 0, done
+    until(lambda: "ImagePull" in platform.sh("runai logs nothing").err, "the reason")
+    said = platform.sh("runai logs nothing")
+    assert (said.status, said.out) == (1, "")
+    assert "acme/nothing:1" in said.err
+
+
+# --- commands
+
+
+def test_exit_status(platform: Platform, box: str) -> None:
+    """Output, errors and exit status are the command's; a signal counts as 128 and its number."""
+    done = platform.sh(f"runai exec {box} sh -c 'echo out; echo err >&2; exit 7'")
+    assert (done.status, done.out, done.err) == (7, "out\n", "err\n")
+    assert platform.sh(f"runai exec {box} sh -c 'kill -9 $$'").status == 128 + signal.SIGKILL
+    assert platform.sh(f"runai exec {box} true").status == 0
+
+
+def test_command_not_found(platform: Platform, box: str) -> None:
+    done = platform.sh(f"runai exec {box} no-such-program")
+    assert (done.status, done.err) == (1, "error: command not found: no-such-program\n")
+
+
+def test_input(platform: Platform, box: str) -> None:
+    """What is piped in reaches the command, whole, and its end too; without -i there is none."""
+    assert platform.sh(f"head -c 3000000 /dev/zero | runai exec -i {box} wc -c").out.strip() == "3000000"
+    assert platform.sh(f"runai exec {box} cat").out == ""
+
+
+@pytest.fixture
+def shell(platform: Platform, box: str) -> Iterator[Screen]:
+    """A terminal in which `runai bash` has just been typed."""
+    needs_tmux()
+    screen = Screen(platform.environment, platform.home)
+    try:
+        screen.shows(PROMPT.rstrip())
+        screen.type(f"runai bash {box}; echo status=$?")
+        screen.matches("^.*# ?$")
+        yield screen
+    finally:
+        screen.close()
+
+
+def test_terminal(shell: Screen) -> None:
+    """A terminal as large as the window, that follows it; Ctrl-C for the command; the shell's exit status."""
+    shell.type("until [ \"$(stty size)\" = '40 120' ]; do sleep 0.1; done; echo first $((1 + 1))")
+    shell.shows("first 2")
+    shell.resize(100, 30)
+    shell.type("until [ \"$(stty size)\" = '30 100' ]; do sleep 0.1; done; echo second $((1 + 1))")
+    shell.shows("second 2")
+    shell.type("echo up $((1 + 1)); sleep 1000")
+    shell.shows("up 2")
+    shell.press("C-c")
+    shell.type("echo ended $?")
+    shell.shows("ended 130")
+    shell.type("exit 5")
+    shell.shows("status=5")
+
+
+# --- ports
+
+
+def _get(port: int) -> bytes:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=SECONDS) as answer:
+        return bytes(answer.read())
+
+
+def _forwarded(forward: Running, remote: int) -> int:
+    return int(forward.prints(rf"Forwarding from 127\.0\.0\.1:(\d+) -> {remote}\n")[1])
+
+
+def test_port_forward(platform: Platform, box: str, tmp_path: Path) -> None:
+    """Many connections at a time to several ports; one that fails ends none of the others; Ctrl-C ends it."""
+    with running(platform, tmp_path, f"runai port-forward {box} --port :8080 --port :9001 --port :9") as forward:
+        web, echo, nobody = (_forwarded(forward, port) for port in (8080, 9001, 9))
+        with socket.create_connection(("127.0.0.1", echo), SECONDS) as line:
+            line.sendall(b"one")
+            assert line.recv(10) == b"one"
+            with (
+                socket.create_connection(("127.0.0.1", nobody), SECONDS) as refused,
+                pytest.raises(ConnectionResetError),
+            ):
+                refused.recv(1)
+            with ThreadPoolExecutor(8) as pool:
+                assert list(pool.map(_get, [web] * 16)) == [b"hello\n"] * 16
+            line.sendall(b"two")
+            assert line.recv(10) == b"two"
+        until(lambda: "nothing in pod box-0-0 listens on port 9\n" in forward.err, "a word about the port")
+        forward.process.send_signal(signal.SIGINT)
+        assert forward.ends() == 130
+
+
+def test_much_data(platform: Platform, box: str, tmp_path: Path) -> None:
+    """Every byte arrives, both ways at once."""
+    sent = bytes(range(256)) * 20_000
+    with running(platform, tmp_path, f"runai port-forward {box} --port :9001") as forward:
+        port = _forwarded(forward, 9001)
+        with socket.create_connection(("127.0.0.1", port), SECONDS) as line, ThreadPoolExecutor(1) as pool:
+            sending, got = pool.submit(line.sendall, sent), b""
+            while len(got) < len(sent) and (piece := line.recv(1 << 16)):
+                got += piece
+            sending.result()
+    assert got == sent
+
+
+def test_port_forward_survives_a_killed_server(platform: Platform, box: str, tmp_path: Path) -> None:
+    """The server is killed and comes back; the port goes on leading to the job."""
+    with running(platform, tmp_path, f"runai port-forward {box} --port :8080") as forward:
+        web = _forwarded(forward, 8080)
+        assert _get(web) == b"hello\n"
+        platform.kill()
+        assert _get(web) == b"hello\n"
+        assert forward.process.poll() is None
+
+
+def test_port_forward_ends_with_the_job(platform: Platform, tmp_path: Path) -> None:
+    submit(platform, "short", "until [ -e /stop ]; do sleep 0.05; done")
+    with running(platform, tmp_path, "runai port-forward short --port :8080") as forward:
+        _forwarded(forward, 8080)
+        assert platform.sh("runai exec short touch /stop").status == 0
+        assert forward.ends() == 0
+        assert "Pod short-0-0 has ended (Succeeded).\n" in forward.err

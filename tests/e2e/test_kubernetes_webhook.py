@@ -1,0 +1,147 @@
+"""The webhook, called by a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from aliquot import labels
+from aliquot.api import KINDS, Namespace
+from aliquot.backends.kubernetes.certificates import SECRET_NAME
+from aliquot.backends.kubernetes.raw_kinds import MUTATING_WEBHOOK, SECRET
+from aliquot.backends.kubernetes.scheduler_name_controller import Enforcing
+from aliquot.backends.kubernetes.webhook import NAME
+from aliquot.errors import Invalid, Unavailable
+from aliquot.store.driver import Document
+from support.kubernetes.cluster import Cluster
+from support.kubernetes.gadgets import POD
+from support.kubernetes.sharing import World, document, forget_webhook, sharing, until, webhook
+from support.stores.running import running
+
+pytestmark = pytest.mark.kube
+
+HALF = {"gpu-fraction": "0.5"}
+
+
+async def taken(world: World, made: Document) -> dict[str, Any]:
+    """As the API server stored it."""
+    return (await world.body.get(POD, made.name, made.namespace)).data
+
+
+async def test_pod_with_a_part(cluster: Cluster, namespace: str) -> None:
+    """A pod that asks for a part is stored with its fence."""
+    async with sharing(cluster) as world, webhook(world):
+        pod = await taken(world, await world.body.create(POD, document(namespace, "p", **HALF)))
+
+    mounts = {one["mountPath"] for one in pod["spec"]["containers"][0]["volumeMounts"]}
+    assert {"/etc/ld.so.preload", "/run/gpushare/ledger", "/run/gpushare/limits"} <= mounts
+    assert pod["spec"]["initContainers"][0]["name"] == "aliquot-gpu-files"
+    assert labels.GPU_CONFIG in pod["metadata"]["annotations"]
+
+
+async def test_pod_with_a_name_to_be_made(cluster: Cluster, namespace: str) -> None:
+    """Pods of a controller, which have no name yet, get a ConfigMap each."""
+    async with sharing(cluster) as world, webhook(world):
+        wanted = document(namespace, "p", **HALF).data
+        wanted |= {"apiVersion": "v1", "kind": "Pod"}
+        wanted["metadata"] = {"namespace": namespace, "generateName": "p-", "annotations": HALF}
+        account = ("serviceaccount/default", "-n", namespace, "--timeout=60s")  # without it no pod is taken
+        await asyncio.to_thread(cluster.kubectl, "wait", "--for=create", *account)
+        for _ in range(2):
+            await asyncio.to_thread(cluster.kubectl, "create", "-f", "-", stdin=json.dumps(wanted))
+        made = await world.body.list(POD, namespace)
+
+    assert len({one.metadata["annotations"][labels.GPU_CONFIG] for one in made.items}) == 2
+
+
+async def test_refused_in_one_line(cluster: Cluster, namespace: str) -> None:
+    """Who asks for what cannot be given is told by kubectl what to write."""
+    async with sharing(cluster) as world, webhook(world):
+        with pytest.raises(Invalid, match=r"metadata.annotations\['gpu-fraction'\]: must have at most three decimals"):
+            await world.body.create(POD, document(namespace, "p", **{"gpu-fraction": "0.33333"}))
+
+
+async def test_others_scheduler_is_left_alone(cluster: Cluster, namespace: str) -> None:
+    """The same annotations on a pod that another scheduler places are not ours to read."""
+    async with sharing(cluster) as world, webhook(world):
+        wanted = document(namespace, "p", **HALF).data
+        wanted["spec"]["schedulerName"] = "another"
+        pod = await world.body.create(POD, Document(wanted))
+
+    assert labels.GPU_CONFIG not in pod.metadata["annotations"]
+
+
+async def test_down(cluster: Cluster, namespace: str) -> None:
+    """While nobody answers, pods that need the webhook are not taken, and all others are."""
+    async with sharing(cluster) as world:
+        async with webhook(world):
+            told = (await world.body.get(MUTATING_WEBHOOK, NAME)).data
+        kept = {key: told["metadata"][key] for key in ("name", "labels")}
+        await world.body.create(MUTATING_WEBHOOK, Document({"metadata": kept, "webhooks": told["webhooks"]}))
+        try:
+            await refused(world, document(namespace, "needs", **HALF))
+            await world.body.create(POD, document(namespace, "plain"))
+            async with webhook(world):
+                await world.body.create(POD, document(namespace, "needs", **HALF))
+        finally:
+            await forget_webhook(world)
+
+
+async def refused(world: World, wanted: Document) -> None:
+    """The API server hears of the webhook a moment later; until then it takes the pod."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await world.body.create(POD, wanted)
+            except Unavailable as exc:
+                if "failed calling webhook" not in str(exc):
+                    raise
+                return
+            await world.body.delete(POD, wanted.name, wanted.namespace, grace_seconds=0)
+
+
+async def test_restarted(cluster: Cluster, namespace: str) -> None:
+    """Another start serves with the same certificate, at another address."""
+    async with sharing(cluster) as world:
+        async with webhook(world):
+            first = (await world.body.get(SECRET, SECRET_NAME, labels.SYSTEM_NAMESPACE)).data["data"]
+        async with webhook(world):
+            await world.body.create(POD, document(namespace, "p", **HALF))
+            assert (await world.body.get(SECRET, SECRET_NAME, labels.SYSTEM_NAMESPACE)).data["data"] == first
+
+
+async def test_enforced_namespace(cluster: Cluster, namespace: str) -> None:
+    """In a namespace that an administrator has marked every pod is ours, also one with a part of a GPU."""
+    async with sharing(cluster) as world, webhook(world):
+        enforcing = Enforcing(world.store, world.informers)
+        async with running(enforcing.loop.run()):
+            await asyncio.to_thread(
+                cluster.kubectl, "annotate", "namespace", namespace, "runai/enforce-scheduler-name=true"
+            )
+            spaces = world.informers.of(Namespace)
+            await world.heard(lambda: (found := spaces.get(namespace)) and labels.ENFORCED in found.metadata.labels)
+            wanted = document(namespace, "p", **HALF).data
+            del wanted["spec"]["schedulerName"]
+            async with asyncio.timeout(60):
+                while True:
+                    pod = await world.body.create(POD, Document(wanted))
+                    if pod.data["spec"]["schedulerName"] == "aliquot":
+                        break
+                    await world.body.delete(POD, "p", namespace, grace_seconds=0)  # the label is not known yet
+            assert labels.GPU_CONFIG in pod.metadata["annotations"]
+
+            await asyncio.to_thread(
+                cluster.kubectl, "annotate", "namespace", namespace, "runai/enforce-scheduler-name-"
+            )
+
+            async def unmarked() -> bool:
+                return labels.ENFORCED not in await marks(world, namespace)
+
+            await until(unmarked)
+
+
+async def marks(world: World, namespace: str) -> dict[str, str]:
+    return (await world.body.get(KINDS.of(Namespace), namespace)).metadata["labels"]

@@ -1,0 +1,101 @@
+"""kill -9 of the platform at any moment: every pod runs once, and is found again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from aliquot.backends.local.runtimes import syscalls
+from support.pods.world import World
+from support.stores.running import until
+
+TESTS = Path(__file__).resolve().parent.parent
+KILLS = 40 if os.environ.get("ALIQUOT_SOAK") else 6
+
+
+class Platform:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls, world: World) -> Platform:
+        mode = "root" if world.isolated else "user"
+        path = os.pathsep.join([str(TESTS), str(TESTS.parent / "src"), os.environ.get("PYTHONPATH", "")])
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "support.pods.driver", str(world.data), mode, env={**os.environ, "PYTHONPATH": path},
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        made = cls(process)
+        assert await made.answer() == {"ready": True}
+        return made
+
+    async def answer(self) -> dict[str, Any]:
+        async with asyncio.timeout(60):
+            return dict(json.loads(await self._process.stdout.readline()))
+
+    def tell(self, wish: dict[str, Any]) -> None:
+        self._process.stdin.write(json.dumps(wish).encode() + b"\n")
+
+    async def kill(self) -> list[str]:
+        """The names of what it had acknowledged and nobody had read yet."""
+        self._process.kill()
+        rest = (await self._process.stdout.read()).decode()
+        await self._process.wait()
+        return [json.loads(line)["created"] for line in rest.splitlines()]
+
+
+async def test_killed_at_any_moment(world: World) -> None:
+    """Pods that were acknowledged run exactly once, however often the platform is killed."""
+    chance = random.Random(4)
+    acknowledged: list[str] = []
+    for kill in range(KILLS):
+        platform = await Platform.start(world)
+        for number in range(3):
+            platform.tell({"create": f"p{kill}-{number}-0-0"})
+        await asyncio.sleep(chance.uniform(0.0, 0.3))  # the moment of the kill
+        acknowledged += await platform.kill()
+    platform = await Platform.start(world)
+    # One for sure: on a busy machine each kill may come before the first pod.
+    platform.tell({"create": "last-0-0"})
+    acknowledged.append((await platform.answer())["created"])
+    seen: dict[str, Any] = {}
+
+    async def all_run() -> bool:
+        platform.tell({"list": True})
+        seen.clear()
+        seen.update(await platform.answer())
+        return set(seen.values()) == {"Running"}
+
+    try:
+        await until(all_run)
+    except TimeoutError:
+        raise AssertionError(f"not all run: {seen}") from None
+    platform.tell({"list": True})
+    uids = list(await platform.answer())
+    for uid in uids:
+        await until(partial(_begun, uid))  # Running is said before the first line is written
+        assert sorted(_programs(uid)) == ["sh", "sleep"]  # its supervisor and its command
+    for uid in uids:
+        assert (world.data / "pods" / uid / "log").read_text() == "started\n"  # once
+    assert len(uids) >= len(acknowledged)
+    await platform.kill()
+    print(f"kills {KILLS}, pods {len(uids)}, acknowledged {len(acknowledged)}")
+
+
+async def _begun(uid: str) -> bool:
+    """The shell has said its line and become the command."""
+    return "sleep" in _programs(uid)
+
+
+def _programs(uid: str) -> list[str]:
+    return [_program(pid) for pid in syscalls.marked(f"ALIQUOT_POD={uid}".encode())]
+
+
+def _program(pid: int) -> str:
+    return Path(os.readlink(f"/proc/{pid}/exe")).name.replace("dash", "sh").replace("bash", "sh")

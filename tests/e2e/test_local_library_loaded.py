@@ -1,0 +1,103 @@
+"""The sharing library in pods of this machine: loaded by every program, whatever the pod does to its environment."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from aliquot.api import DeviceShare
+from aliquot.backends.local.devices.context_memory import Contexts
+from aliquot.backends.local.devices.real import Fences, RealDevices
+from aliquot.backends.local.runtime import CannotStart
+from aliquot.gpu.fractions import Wish
+from aliquot.gpu.injection import LIBRARY, Injection
+from aliquot.units import MIB
+from support.gpus import NODE, FakeDriver
+from support.pods.single import UID, said
+from support.pods.world import World, needs_root
+
+SOURCES = Path(__file__).parents[2] / "native" / "gpushare"
+LOADED = "grep -c libgpushare.so /proc/self/maps >/dev/null && echo fenced || echo free"
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built here and for here: what travels in the wheel is the same for older machines."""
+    made = tmp_path_factory.mktemp("gpushare") / "libgpushare.so"
+    sources = sorted(map(str, SOURCES.glob("*.c")))
+    compiler = shutil.which("cc") or "cc"
+    command = [
+        compiler,
+        "-shared",
+        "-fPIC",
+        "-O1",
+        "-fvisibility=hidden",
+        "-o",
+        str(made),
+        *sources,
+        "-ldl",
+        "-lpthread",
+    ]
+    subprocess.run(command, check=True, timeout=120)
+    return made
+
+
+def half(folder: Path, library: Path) -> Injection:
+    devices = RealDevices(NODE, FakeDriver(), Fences(folder / "fences"), Contexts(folder / "contexts.json"), library)
+    return devices.injection(NODE, [DeviceShare(index=0, milli=500)], Wish(), UID)
+
+
+async def test_every_program_loads_it(world: World, tmp_path: Path, library: Path) -> None:
+    """The pod's command and its children are fenced, also where nothing can be mounted."""
+    assert await said(world, f"{LOADED}; sh -c '{LOADED}'", half(tmp_path, library)) == "fenced\nfenced\n"
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "script",
+    [
+        f"env -i sh -c '{LOADED}'",
+        f"unset LD_PRELOAD; {LOADED}",
+        f"LD_PRELOAD=/usr/lib/none.so sh -c '{LOADED}'",
+        f"rm -f /etc/ld.so.preload; echo > /etc/ld.so.preload; mv /etc /e; {LOADED}",
+        f"mv /usr/local/gpushare /usr/local/x; umount {LIBRARY}; {LOADED}",
+        f"unshare -Ur sh -c 'umount -l /etc/ld.so.preload; {LOADED}'",
+        f"unshare -Urm sh -c 'umount -l /etc/ld.so.preload; umount -l /etc; {LOADED}'",
+    ],
+)
+async def test_a_pod_cannot_shake_it_off(island: World, tmp_path: Path, library: Path, script: str) -> None:
+    """Neither an empty environment, nor a preload of its own, nor its rights over its own files free a program."""
+    assert (await said(island, script, half(tmp_path, library))).endswith("fenced\n")
+
+
+@needs_root
+async def test_the_limits_are_where_the_library_reads_them(island: World, tmp_path: Path, library: Path) -> None:
+    """The file says what the pod may have, and a variable does not change it."""
+    told = await said(island, "GPUSHARE_LIMIT_MIB=1 cat /run/gpushare/limits", half(tmp_path, library))
+
+    assert told.splitlines()[:3] == ["gpushare 1", f"tenant {UID}", "mode timesharing"]
+    assert f"limit={11514 * MIB} " in told
+
+
+@needs_root
+async def test_the_ledger_is_shared_by_the_pods_processes(island: World, tmp_path: Path, library: Path) -> None:
+    """It has the size that the library wants, and can be written by every user of the pod."""
+    script = "stat -c '%s %a' /run/gpushare/ledger; dd if=/dev/zero of=/run/gpushare/ledger bs=1 count=1 conv=notrunc"
+
+    assert (await said(island, script, half(tmp_path, library))).startswith("131072 666\n1+0 records in")
+
+
+@needs_root
+@pytest.mark.parametrize("text", ["", "not a library\n"], ids=["empty", "broken"])
+async def test_who_cannot_be_fenced_is_not_started(island: World, tmp_path: Path, text: str) -> None:
+    """Where programs do not load the library the pod does not run, and the reason says so."""
+    broken = tmp_path / "libgpushare.so"
+    broken.write_text(text)
+
+    with pytest.raises(CannotStart, match="programs do not load") as caught:
+        await said(island, "echo ran", half(tmp_path, broken))
+
+    assert caught.value.reason == "GPUShareNotLoaded"

@@ -1,0 +1,126 @@
+"""A log belongs to one pod, through all its restarts, and to no other pod of the same name."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from aliquot.backends.local.image_catalogue import Catalogue
+from aliquot.backends.local.runner import Agent
+from aliquot.backends.local.runtimes.process import ProcessRuntime
+from aliquot.backends.local.state_machine import Backoff
+from aliquot.streams import LogOptions
+from support.pods.world import DEVICES, World, shell
+from support.seeds.platform import PREFIX, Platform
+from support.stores.running import running, until
+
+# Says which run it is; the third stays.
+THREE_RUNS = "echo x >> runs; n=$(wc -l < runs); echo run $n; [ $n -ge 3 ] && exec sleep 1000; exit 1"
+SECONDS = 60
+
+
+async def gather(pieces: AsyncIterator[bytes], last: bytes) -> bytes:
+    """What comes until a text has come."""
+    seen = b""
+    async with asyncio.timeout(SECONDS):
+        async for piece in pieces:
+            seen += piece
+            if last in seen:
+                break
+    return seen
+
+
+async def rest(pieces: AsyncIterator[bytes]) -> bytes:
+    async with asyncio.timeout(SECONDS):
+        return b"".join([piece async for piece in pieces])
+
+
+async def test_following_goes_on_with_the_next_start(world: World) -> None:
+    """Who follows an interactive pod sees each of its runs whole, once and in order, until the pod is gone."""
+    async with world.agent() as runtime:
+        seen = await world.run(shell("p-0-0", "echo 0; " + THREE_RUNS, policy="Always"))
+        pieces = runtime.logs(seen, LogOptions(follow=True))
+        shown = await gather(pieces, b"run 3\n")
+        assert b"0\nrun 1\n0\nrun 2\n0\nrun 3\n".endswith(shown)
+        await world.delete(seen, grace=0)
+        assert await rest(pieces) == b""
+
+
+async def test_following_between_two_starts(world: World) -> None:
+    """Who begins to follow while nothing runs in the pod sees the last run, and then the next one."""
+    world.backoff = Backoff(first=1.0, longest=1.0)
+    async with world.agent() as runtime:
+        seen = await world.create(shell("p-0-0", THREE_RUNS, policy="Always"))
+
+        async def waits() -> bool:
+            statuses = (await world.see(seen)).status.container_statuses
+            return bool(statuses) and statuses[0].state.waiting is not None and statuses[0].restart_count == 1
+
+        await until(waits)
+        pieces = runtime.logs(seen, LogOptions(follow=True))
+        assert await gather(pieces, b"run 3\n") == b"run 2\nrun 3\n"
+        await pieces.aclose()  # type: ignore[attr-defined]
+
+
+async def test_following_ends_with_the_pod(world: World) -> None:
+    """A pod that is started again only after failures is followed to its good end."""
+    script = "echo x >> runs; n=$(wc -l < runs); echo run $n; [ $n -ge 3 ]"
+    async with world.agent() as runtime:
+        seen = await world.run(shell("p-0-0", script, policy="OnFailure"))
+        shown = await rest(runtime.logs(seen, LogOptions(follow=True)))
+        assert b"run 1\nrun 2\nrun 3\n".endswith(shown)
+        assert shown.endswith(b"run 3\n")
+
+
+async def test_following_waits_for_an_agent(world: World) -> None:
+    """A log that is asked for before a new platform has found its pods is not over."""
+    async with world.agent():
+        seen = await world.run(shell("p-0-0", "echo one; while [ ! -e go ]; do sleep 0.02; done; echo two"))
+        await world.printed(seen, "one")
+    runtime = ProcessRuntime(world.data, isolated=world.isolated)
+    pieces = runtime.logs(seen, LogOptions(follow=True))
+    assert await gather(pieces, b"one\n") == b"one\n"
+    (world.data / "pods" / seen.metadata.uid / "work" / "go").touch()
+    assert await gather(pieces, b"two\n") == b"two\n"
+    last = asyncio.ensure_future(rest(pieces))
+    async with running(runtime.run(), Agent(world.store, DEVICES, runtime, Catalogue()).run()):
+        assert await last == b""
+
+
+async def test_runs_are_told_apart(world: World) -> None:
+    """The log is that of the last run, `previous` that of the one before, also when that ended within a line."""
+    script = "[ -e ran ] && { echo b; exec sleep 1000; }; touch ran; printf a; exit 1"
+    async with world.agent():
+        seen = await world.run(shell("p-0-0", script, policy="Always"))
+        await world.printed(seen, "b")
+        assert await world.log(seen) == "b\n"
+        assert await world.log(seen, tail_lines=5) == "b\n"
+        assert await world.log(seen, previous=True) == "a"
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Iterator[Platform]:
+    made = Platform(Path(sys.executable).parent, tmp_path / "platform").up()
+    yield made
+    made.down()
+
+
+def test_same_name_another_pod(platform: Platform) -> None:
+    """After delete and submit under one name, logs are the new job's, also while the old one still stops."""
+    assert platform.sh("runai project set team-a").status == 0
+    stubborn = "trap 'echo old stops' TERM; echo old; while :; do sleep 0.05; done"
+    platform.submitted("x", "team-a", f'-i ubuntu --command -- bash -c "{stubborn}"')
+    old = platform.ask(f"{PREFIX}/namespaces/runai-team-a/pods/x-0-0")["metadata"]["uid"]
+    assert platform.sh("runai delete x").status == 0
+    platform.gone("x", "team-a")
+    done = platform.sh("runai submit x -i ubuntu --command -- sh -c 'echo new' && runai logs -f x")
+    assert (done.status, done.out.splitlines()[-1]) == (0, "new")
+    assert "old" not in done.out
+    new = platform.ask(f"{PREFIX}/namespaces/runai-team-a/pods/x-0-0")["metadata"]["uid"]
+    assert old != new
+    path = f"{PREFIX}/namespaces/runai-team-a/pods/x-0-0/log"
+    assert platform.ask(f"{path}?uid={old}") is None

@@ -1,0 +1,90 @@
+"""A training goes on from its checkpoint, whatever stopped it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.seeds.platform import PREFIX, Platform, until
+
+POD = f"{PREFIX}/namespaces/runai-team-a/pods/t-0-0"
+# As the image does it, only faster.
+FAST = "-i gcr.io/run-ai-demo/quickstart -g 1 --args --step-seconds=0.001 --args --cpu-share=1"
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Iterator[Platform]:
+    made = Platform(Path(sys.executable).parent, tmp_path / "platform").up()
+    yield made
+    made.down()
+
+
+class Training:
+    """A job that trains for ever."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        platform.submitted("t", "team-a", FAST)
+
+    def pod(self) -> str:
+        found = self._platform.ask(POD) or {}
+        running = found.get("status", {}).get("phase") == "Running" and "deletionTimestamp" not in found["metadata"]
+        return str(found["metadata"]["uid"]) if running else ""
+
+    def log(self) -> str:
+        return self._platform.sh("runai logs t -p team-a").out
+
+    def comes_to(self, epoch: int) -> None:
+        until(lambda: f"Epoch {epoch}/" in self.log(), f"epoch {epoch}: {self.log()[-300:]}")
+
+    def resumes(self, before: str) -> int:
+        """The epoch at which the next pod says it goes on."""
+        until(lambda: self.pod() not in ("", before), "another pod")
+        until(lambda: "Epoch" in self.log(), "it prints")
+        first = self.log().splitlines()[0]
+        said = re.fullmatch(r"Resumed from \S+: epoch (\d+), step \d+", first)
+        assert said, first
+        return int(said[1])
+
+
+def test_evicted(platform: Platform) -> None:
+    """The pod is deleted under it: the next one goes on at the epoch it had come to."""
+    job = Training(platform)
+    job.comes_to(3)
+    before = job.pod()
+    assert platform.sh("aliquot delete pod t-0-0 -n runai-team-a").status == 0
+    assert job.resumes(before) >= 3
+
+
+def test_killed(platform: Platform) -> None:
+    """Its process is killed without a word: the next pod goes on from the last epoch that was finished."""
+    job = Training(platform)
+    job.comes_to(3)
+    before = job.pod()
+    platform.sh("runai exec t -p team-a -- sh -c 'kill -9 $(pgrep -f [a]liquot.quickstart)'")  # may take itself along
+    assert job.resumes(before) >= 3
+
+
+def test_down_and_up(platform: Platform) -> None:
+    """`aliquot down` stops it with the platform: after the next `up` it goes on."""
+    job = Training(platform)
+    job.comes_to(3)
+    before = job.pod()
+    platform.down()
+    platform.up()
+    assert job.resumes(before) >= 3
+
+
+def test_deleted(platform: Platform) -> None:
+    """A job that is deleted and submitted anew begins anew: nothing of the old one is left."""
+    job = Training(platform)
+    job.comes_to(2)
+    assert platform.sh("runai delete t -p team-a").status == 0
+    platform.gone("t", "team-a")
+    kept = platform.server.folder / "checkpoints"
+    until(lambda: not any(kept.glob("*/*")), "its checkpoints are gone")
+    assert Training(platform).log().splitlines()[0].startswith("Epoch 1/")

@@ -1,0 +1,190 @@
+"""Looking inside pods: commands, terminals, logs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+
+import pytest
+
+from aliquot.backends.local.runtimes.exec_process import ExecSession
+from aliquot.backends.local.runtimes.process import LogLimits
+from aliquot.errors import Conflict
+from aliquot.streams import LogOptions, TerminalSize
+from support.pods.world import World, pod, shell
+from support.stores.running import until
+
+SIZE = TerminalSize(rows=30, columns=100)
+
+
+async def expect(output: object, text: bytes) -> bytes:
+    """Read until a text was printed."""
+    seen = b""
+    async with asyncio.timeout(20):
+        async for _, data in output:  # type: ignore[attr-defined]
+            seen += data
+            if text in seen:
+                return seen
+    raise AssertionError(f"{text!r} not in {seen!r}")
+
+
+async def all_of(session: ExecSession) -> tuple[bytes, bytes]:
+    pieces = [piece async for piece in session.output()]
+    return tuple(b"".join(data for stream, data in pieces if stream == number) for number in (1, 2))  # type: ignore[return-value]
+
+
+async def test_output_and_status(world: World) -> None:
+    """A command's output, errors and exit status come back apart."""
+    async with world.agent() as runtime:
+        seen = await world.run(pod("p-0-0", "sleep", "infinity"))
+        session = await runtime.exec(seen, ["sh", "-c", "echo out; echo err >&2; exit 4"], tty=False, size=SIZE)
+        assert await all_of(session) == (b"out\n", b"err\n")
+        assert await session.wait() == 4
+        await session.close()
+
+
+async def test_input(world: World) -> None:
+    """What is written reaches the command, and closing ends its input."""
+    async with world.agent() as runtime:
+        seen = await world.run(pod("p-0-0", "sleep", "infinity"))
+        session = await runtime.exec(seen, ["wc", "-c"], tty=False, size=SIZE)
+        writing = asyncio.create_task(session.write(b"x" * 1_000_000))
+        await writing
+        await session.close_input()
+        assert (await all_of(session))[0].strip() == b"1000000"
+        await session.close()
+
+
+async def test_a_command_that_does_not_exist(world: World) -> None:
+    """A command that is not there says so, at once."""
+    async with world.agent() as runtime:
+        seen = await world.run(pod("p-0-0", "sleep", "infinity"))
+        with pytest.raises(Conflict, match="command not found: nope"):
+            await runtime.exec(seen, ["nope"], tty=False, size=SIZE)
+
+
+async def test_a_finished_pod_has_no_inside(world: World) -> None:
+    """A command in a pod that has ended is refused with the reason."""
+    async with world.agent() as runtime:
+        ended, _ = await world.finish(shell("p-0-0", "true"))
+        with pytest.raises(Conflict, match="does not run: it has ended"):
+            await runtime.exec(ended, ["bash"], tty=True, size=SIZE)
+
+
+async def test_shell_prompt(world: World) -> None:
+    """An interactive shell shows the pod's name and folder, and obeys as on any terminal."""
+    async with world.agent() as runtime:
+        seen = await world.run(pod("frac03-3-0-0", "sleep", "infinity"))
+        session = await runtime.exec(seen, ["bash"], tty=True, size=SIZE)
+        output = session.output()
+        await expect(output, b"@frac03-3-0-0:/workload")
+        await session.write(b"stty size; tty\n")
+        assert b"/dev/pts/" in await expect(output, b"/dev/pts/")
+        await session.write(b"exit 5\n")
+        async for _ in output:
+            pass
+        assert await session.wait() == 5
+        await session.close()
+
+
+async def test_terminal_size(world: World) -> None:
+    """A terminal has the size it was opened with, and hears of a new one."""
+    async with world.agent() as runtime:
+        seen = await world.run(pod("p-0-0", "sleep", "infinity"))
+        script = "trap 'stty size; exit 0' WINCH; stty size; while :; do sleep 0.02; done"
+        session = await runtime.exec(seen, ["bash", "-c", script], tty=True, size=SIZE)
+        output = session.output()
+        await expect(output, b"30 100")
+        await session.resize(TerminalSize(rows=50, columns=132))
+        await expect(output, b"50 132")
+        await session.close()
+
+
+async def test_interrupt(world: World) -> None:
+    """Ctrl-C on a terminal interrupts the command."""
+    async with world.agent() as runtime:
+        seen = await world.run(pod("p-0-0", "sleep", "infinity"))
+        session = await runtime.exec(seen, ["sh", "-c", "echo up; exec sleep 1000"], tty=True, size=SIZE)
+        output = session.output()
+        await expect(output, b"up")
+        await session.write(b"\x03")
+        async for _ in output:
+            pass
+        assert await session.wait() == 130
+        await session.close()
+
+
+async def test_hang_up(world: World) -> None:
+    """When the reader goes, the command loses its terminal and ends."""
+    async with world.agent() as runtime:
+        seen = await world.run(pod("p-0-0", "sleep", "infinity"))
+        session = await runtime.exec(seen, ["sh", "-c", "echo up; exec sleep 1000"], tty=True, size=SIZE)
+        await expect(session.output(), b"up")
+        await session.close()
+        async with asyncio.timeout(20):
+            assert await session.wait() == 129
+
+
+async def test_never_started(world: World) -> None:
+    """The log of a pod that never ran is refused with the reason."""
+    async with world.agent():
+        ended = await world.phase(await world.create(pod("p-0-0", image="acme/x")), "Failed")
+        with pytest.raises(Conflict, match="not in the catalogue"):
+            await world.log(ended)
+
+
+async def test_tail(world: World) -> None:
+    """The last lines alone can be asked for."""
+    async with world.agent():
+        ended, _ = await world.finish(shell("p-0-0", "seq 30000"))
+        assert await world.log(ended, tail_lines=3) == "29998\n29999\n30000\n"
+        assert await world.log(ended, tail_lines=0) == ""
+        assert (await world.log(ended, tail_lines=99999)).count("\n") == 30000
+        assert await world.log(ended, limit_bytes=4) == "1\n2\n"
+
+
+async def test_follow_to_the_end(world: World) -> None:
+    """A follower sees each line as it comes, and the end."""
+    async with world.agent() as runtime:
+        seen = await world.run(shell("p-0-0", "echo one; while [ ! -e go ]; do sleep 0.02; done; echo two"))
+        pieces = runtime.logs(seen, LogOptions(follow=True))
+        assert await anext(pieces) == b"one\n"
+        (world.data / "pods" / seen.metadata.uid / "work" / "go").touch()
+        assert b"".join([piece async for piece in pieces]) == b"two\n"
+
+
+async def test_times(world: World) -> None:
+    """Lines have times, and lines before a moment can be left out."""
+    async with world.agent():
+        seen = await world.run(shell("p-0-0", "echo one; while [ ! -e go ]; do sleep 0.02; done; echo two; sleep 1000"))
+        await world.printed(seen, "one")
+        marks = world.data / "pods" / seen.metadata.uid / "log.marks"
+
+        async def marked() -> bool:
+            return marks.exists() and time.time() > marks.stat().st_mtime + 0.05
+
+        await until(marked)
+        moment = time.time()
+        (world.data / "pods" / seen.metadata.uid / "work" / "go").touch()
+        await world.printed(seen, "two")
+        assert await world.log(seen, since=moment) == "two\n"
+        lines = (await world.log(seen, timestamps=True)).splitlines()
+    assert [line.split()[1] for line in lines] == ["one", "two"]
+    assert lines[0].split()[0] < lines[1].split()[0]
+
+
+async def test_a_flood_does_not_fill_the_disk(world: World) -> None:
+    """A job that prints without end keeps a bounded log: its newest part, in whole lines."""
+    world.log_limits = LogLimits(piece=1 << 20, pieces=2)
+    count = 1_200_000 if os.environ.get("ALIQUOT_SOAK") else 400_000
+    script = f"for i in range({count}): print(f'{{i:0100}}')"
+    async with world.agent():
+        ended, log = await world.finish(pod("p-0-0", sys.executable, "-c", script))
+        path = world.data / "pods" / ended.metadata.uid / "log"
+        assert path.stat().st_size == count * 101
+        assert path.stat().st_blocks * 512 < 3 << 20
+    lines = log.splitlines()
+    assert [int(line) for line in lines] == list(range(count - len(lines), count))
+    assert 1 << 20 <= len(log) <= 2 << 20

@@ -1,0 +1,257 @@
+"""What the scheduler looked at, written as a scenario and read again, is the same and is decided the same."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from aliquot.cli.output import as_yaml
+from aliquot.planner import (
+    Closeness,
+    Device,
+    Expression,
+    Group,
+    Job,
+    Neighbours,
+    Node,
+    Plan,
+    Policy,
+    Queue,
+    Request,
+    Share,
+    Snapshot,
+    Taint,
+    Task,
+    TaskState,
+    Terms,
+    Toleration,
+    plan,
+)
+from aliquot.planner.model import GPU
+from aliquot.scheduler.last_decision import Decision
+from aliquot.sim import World, worlds
+from aliquot.sim.export import scenario_of
+from aliquot.sim.world import below_minimum
+from support.planner.checks import after
+from support.planner.clusters import Case, cases
+
+NOW = 1_790_000_000.123456  # a real clock has fractions
+
+
+def written(snapshot: Snapshot, policy: Policy, now: float, **policies: Policy) -> World:
+    """Through the text of a file and back."""
+    import yaml
+
+    text = as_yaml(scenario_of(Decision(snapshot, policy, policies, now, Plan())))
+    (world,) = worlds(yaml.load(text, yaml.CSafeLoader))
+    return world
+
+
+def shifted(snapshot: Snapshot, by: float) -> Snapshot:
+    """The same by a clock that shows so much more."""
+
+    def moved(moment: float | None) -> Any:
+        return None if moment is None else moment + by
+
+    def job(one: Job) -> Job:
+        return replace(
+            one,
+            tasks=tuple(replace(task, releasing_since=moved(task.releasing_since)) for task in one.tasks),
+            created=moved(one.created),
+            started=moved(one.started),
+            saved=moved(one.saved),
+            stops=tuple(moved(stop) for stop in one.stops),
+            stale_since=moved(one.stale_since),
+        )
+
+    queues = tuple(replace(one, created=moved(one.created)) for one in snapshot.queues)
+    return replace(snapshot, queues=queues, jobs=tuple(map(job, snapshot.jobs)))
+
+
+def relative(snapshot: Snapshot, now: float) -> Snapshot:
+    """The same snapshot as a scenario has it: times from now, by name, and nothing left to be read between lines."""
+    snapshot = shifted(snapshot, -now)
+    jobs = [
+        replace(
+            one,
+            min_available=one.min_available and max(1, one.min_available),
+            tasks=tuple(task if task.node else replace(task, shares=()) for task in one.tasks),
+        )
+        for one in snapshot.jobs
+    ]
+    # Where nobody says since when, what runs below its minimum does so from now on.
+    stale = [replace(one, stale_since=0.0) if one.stale_since is None and below_minimum(one) else one for one in jobs]
+    queues = [replace(one, pools={"default": Terms(), **one.pools}) for one in snapshot.queues]
+    mounted = {claim for one in snapshot.jobs for claim in one.claims}
+    return Snapshot(
+        tuple(sorted(snapshot.nodes, key=lambda one: one.name)),
+        tuple(sorted(queues, key=lambda one: one.name)),
+        tuple(sorted((one for one in stale if one.tasks), key=lambda one: one.name)),  # without tasks it is nothing
+        snapshot.topologies,
+        frozenset(mounted) if snapshot.claims is None else snapshot.claims,
+    )
+
+
+def sorted_queues(snapshot: Snapshot) -> Snapshot:
+    return replace(snapshot, queues=tuple(sorted(snapshot.queues, key=lambda one: one.name)))
+
+
+def same(case: Case, rounds: int, lingering: bool) -> None:
+    """Also some plans later, when there are promises, and some on their way out."""
+    snapshot, shift = case.snapshot, NOW - case.now
+    for _ in range(rounds):
+        snapshot = after(snapshot, plan(snapshot, case.policy, case.now), lingering=lingering, now=case.now)
+    snapshot = shifted(snapshot, shift)  # to a clock as large as a real one
+    read = written(snapshot, case.policy, NOW)
+    found, wanted = sorted_queues(read.snapshot()), relative(snapshot, NOW)
+    assert found == wanted
+    assert read.policy == case.policy
+    told, decided = plan(read.snapshot(), read.policy, read.now), plan(snapshot, case.policy, NOW)
+    assert told == replace(decided, refusals=told.refusals)
+    assert _shown(told) == _shown(decided)
+
+
+def _shown(decided: Plan) -> Any:
+    """Refusals without their moments, which are counted from another zero."""
+    return {name: [replace(one, until=None) for one in reasons] for name, reasons in decided.refusals.items()}
+
+
+def explore(count: int, again: bool) -> None:
+    wanted = settings(
+        max_examples=count, derandomize=again, database=None, deadline=None,
+        suppress_health_check=list(HealthCheck), print_blob=True,
+    )  # fmt: skip
+    wanted(given(cases(), st.integers(0, 2), st.booleans())(same))()
+
+
+def test_random_clusters() -> None:
+    """Any cluster that could come about is read as it was written, and decided alike."""
+    explore(80, again=True)
+
+
+@pytest.mark.soak
+def test_random_clusters_for_long() -> None:
+    """The same, for thousands of clusters."""
+    explore(4000, again=False)
+
+
+NAMED, ROOMY = Expression("", "In", ("n1",)), Expression("cores", "Gt", ("8",))
+# One of everything: each field of the model is other than its default somewhere.
+EVERYTHING = Snapshot(
+    nodes=(
+        Node(
+            "n1", (Device(0, 1000), Device(2, 2000, healthy=False)), 8000, 1 << 34, 7, {"zone": "a"},
+            (Taint("keep", "out", "NoExecute"),), False, "default", "none", (500, 250, 1 << 20),
+        ),
+        Node("n2", (Device(0, 5120, True, "1g.5gb"), Device(1, 10240)), 1500, 3 << 30, pool="other", mig="mixed"),
+    ),
+    queues=(
+        Queue("department/d", "", {"default": Terms((None, 1000, 1 << 30))}, NOW - 50, 10.0, 20.0, (0.25, 0.5, 0.125)),
+        Queue(
+            "p", "department/d",
+            {
+                "default": Terms((1500, None, None), (3000, 4000, 1 << 31), (2, 3, 4), False, 7),
+                "other": Terms((1000, None, None)),
+            },
+            NOW - 40,
+        ),
+    ),
+    jobs=(
+        Job(
+            "runai-p/gang", "p",
+            (
+                Task("a", Request(1, 500, 0, 250, 1 << 20), TaskState.RUNNING, "n1", (Share(0, 500, 500),), "x", 3),
+                Task("b", Request(1, 0, 333), TaskState.PENDING, "", (), "y", 0, {"zone": "a"}, (), ("dgx",)),
+                Task("c", Request(1, 1000, mig=(("1g.5gb", 1),)), group="y", tolerations=(Toleration("k", "v"),)),
+                Task("d", Request(1, 1000), group="y", affinity=((), ((), (NAMED, ROOMY)))),
+            ),
+            created=NOW - 30.25, priority=75, preemptible=False, pools=("other",), started=NOW - 20, saved=NOW - 10,
+            stops=(NOW - 100, NOW - 90.5), min_groups=1, closeness=Closeness("t", None, "rack"),
+            groups=(
+                Group("x", "", 1), Group("y", "z", 1, None, Closeness("t", "zone", "rack")), Group("z", min_groups=1)
+            ),
+            stale_since=NOW - 5, stale_grace=30.0, preemption_delay=15.0, labels={"app": "u"},
+            near=Neighbours((("app", "u"),), "zone"), apart=Neighbours((("app", "v"),), "rack"), claims=("data",),
+            hindrance="it asks too much",
+        ),
+        Job(
+            "runai-p/going", "p",
+            (Task("a", Request(1, 1000), TaskState.RELEASING, "n1", (Share(0, 1000, 1000),), releasing_since=NOW + 9),),
+            NOW - 3, min_available=1,
+        ),
+    ),
+    topologies={"t": ("zone", "rack")},
+    claims=frozenset({"data"}),
+)  # fmt: skip
+PECULIAR = Policy(
+    steps=("allocate", "reclaim"), spare="weight", gpu="spread", cpu="spread", device="spread", stale_grace=5,
+    terminating_grace=6, usage_weight=0.5, victims="newest", disruption_bound=None, share_unit="whole",
+    saturation_multiplier=2, department_first=False, hold_after=None, restarts_per_hour=3,
+)  # fmt: skip
+
+
+def test_everything_there_is() -> None:
+    """Whatever the scheduler looks at is in the file."""
+    read = written(EVERYTHING, PECULIAR, NOW)
+    wanted = relative(EVERYTHING, NOW)
+    gang, going = wanted.jobs  # both have a task called a, and tasks of a scenario are known by name alone
+    tasks = [tuple(replace(task, name=f"{job.name}/{task.name}") for task in job.tasks) for job in (gang, going)]
+    wanted = replace(wanted, jobs=(replace(gang, tasks=tasks[0]), replace(going, tasks=tasks[1])))
+    assert sorted_queues(read.snapshot()) == wanted
+    assert read.policy == PECULIAR
+
+
+@pytest.mark.parametrize("kind", [Snapshot, Node, Device, Queue, Terms, Job, Task, Group, Closeness, Policy])
+def test_no_field_is_forgotten(kind: type) -> None:
+    """A field that the model gets is in the cluster of the test above, or this says which one is missing there."""
+    found = [PECULIAR, *_inside(EVERYTHING)]
+    for field in fields(kind):
+        values = [getattr(one, field.name) for one in found if type(one) is kind]
+        default = field.default_factory() if callable(field.default_factory) else field.default
+        assert any(value != default for value in values), f"{kind.__name__}.{field.name}"
+
+
+def _inside(value: Any) -> list[Any]:
+    if isinstance(value, (tuple, list)):
+        return [found for each in value for found in _inside(each)]
+    if isinstance(value, dict):
+        return _inside(list(value.values()))
+    if hasattr(value, "__dataclass_fields__"):
+        return [value, *(found for field in fields(value) for found in _inside(getattr(value, field.name)))]
+    return []
+
+
+def test_policies_of_pools() -> None:
+    """A pool with a policy of its own keeps it."""
+    read = written(EVERYTHING, Policy(), NOW, other=PECULIAR, empty=Policy(spare="weight"))
+    assert (read.policy, read.policies) == (Policy(), {"other": PECULIAR})
+
+
+def test_what_holds_more_than_there_is() -> None:
+    """Shares that no request gives are written as they are."""
+    odd = Task("odd", Request(2, 1000), TaskState.RUNNING, "n1", (Share(0, GPU, 1000), Share(7, 3, 4)))
+    crowd = Task("crowd", Request(1, 500), TaskState.RUNNING, "n1", (Share(0, 500, 500),))
+    promised = replace(crowd, name="promised", state=TaskState.RESERVED)
+    jobs = tuple(Job(task.name, "p", (task,), NOW) for task in (odd, crowd, promised))
+    read = written(replace(EVERYTHING, jobs=jobs), Policy(), NOW)
+    assert {name: job.tasks for name, job in read.jobs.items()} == {job.name: job.tasks for job in jobs}
+
+
+def test_what_a_scenario_cannot_say() -> None:
+    """Who has no project, or was on a node that has left, is not in the file; a promise there is none."""
+    tasks = [
+        ("stranger", "nobody", Task("s", Request(1, 1000))),
+        ("lost", "p", Task("l", Request(1, 1000), TaskState.RUNNING, "gone", (Share(0, GPU, 1000),))),
+        ("promised", "p", Task("q", Request(1, 1000), TaskState.RESERVED, "gone", (Share(0, GPU, 1000),))),
+        ("strange", "p", Task("t", Request(1, 1500))),
+    ]
+    jobs = tuple(Job(name, queue, (task,), NOW) for name, queue, task in tasks)
+    read = written(replace(EVERYTHING, jobs=jobs), Policy(), NOW)
+    assert {name: job.tasks[0].state for name, job in read.jobs.items()} == {
+        "promised": TaskState.PENDING,
+        "strange": TaskState.PENDING,
+    }

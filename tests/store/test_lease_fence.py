@@ -1,0 +1,28 @@
+"""Who may no longer decide does not write."""
+
+from __future__ import annotations
+
+import pytest
+
+from aliquot.errors import Unavailable
+from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.http.transport import Endpoint
+from aliquot.store.lease_fence import MAY_WRITE
+from support.kubernetes.scripted import Scripted
+from support.stores.namespace import TEMPLATE, document
+
+ONE = {"metadata": {"name": "a", "namespace": "n", "resourceVersion": "1"}}
+
+
+async def test_nothing_is_sent() -> None:
+    """A write is refused at once, before a byte of it has left; reads go on."""
+    async with Scripted((200, ONE)) as server, KubernetesBody(Endpoint(server.url)) as body:
+        before = MAY_WRITE.set(lambda: False)
+        try:
+            with pytest.raises(Unavailable) as refused:
+                await body.create(TEMPLATE, document(TEMPLATE, "a", "n", {}))
+            assert (await body.get(TEMPLATE, "a", "n")).name == "a"
+        finally:
+            MAY_WRITE.reset(before)
+    assert (refused.value.sent, refused.value.retry) == (False, False)
+    assert [request.method for request in server.asked] == ["GET"]

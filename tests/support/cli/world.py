@@ -1,0 +1,125 @@
+"""Commands against a store in memory: the real program, with the network left out at its own seam."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from aliquot.admission import references
+from aliquot.admission.policies import Presets
+from aliquot.api import KINDS
+from aliquot.api.base import Json
+from aliquot.cli.main import aliquot, runai, runai_adm
+from aliquot.cli.session import Session
+from aliquot.client.connection import Asked, Connection
+from aliquot.errors import NotFound
+from aliquot.scheduler.last_decision import Decision
+from aliquot.sim.export import scenario_of
+from aliquot.store.driver import Document
+from aliquot.store.drivers.memory import MemoryBody
+from aliquot.store.informer import Informers
+from support.stores.running import running
+
+
+class MemoryServer(MemoryBody):
+    """A store that knows its user, hands out tokens, and fills in workloads, as the server does."""
+
+    async def whoami(self) -> Json:
+        return {"user": "admin", "subject": "token:first", "roles": ["system-administrator"]}
+
+    # What the scheduler says; None: none runs in the server's process.
+    explanation: Json | None = None
+    decision: Decision | None = None
+
+    async def explain(self, namespace: str, workload: str, *, what_if: bool = False) -> Json:
+        await self.get(KINDS.named("workload"), workload, namespace)
+        if self.explanation is None:
+            raise NotFound("no scheduler runs in this process")
+        return self.explanation
+
+    async def scenario(self) -> Json:
+        if self.decision is None:
+            raise NotFound("no scheduler runs in this process")
+        return scenario_of(self.decision)
+
+    async def create(self, kind: Any, document: Document) -> Document:
+        if kind.name == "Workload":
+            document = await self._admitted(kind, document)
+        if kind.name != "Token":
+            return await super().create(kind, document)
+        spec = {**document.data["spec"], "hash": "0" * 64}
+        made = await super().create(kind, Document({**document.data, "spec": spec}))
+        return Document({**made.data, "token": "alq_shown_once"})
+
+    async def rehearse(self, kind: Any, document: Document) -> Json:
+        return (await self._admitted(kind, document)).data
+
+    async def _admitted(self, kind: Any, document: Document) -> Document:
+        informers = Informers(self)
+        presets = Presets(self, informers)
+        async with running(*(informer.run() for informer in informers)):
+            await informers.wait()
+            data = await presets.filled(document.data, document.namespace)
+            done = references.admitted(kind, data, namespace=document.namespace, fresh=True)
+            presets.check(done)
+            return done
+
+
+class World:
+    """A store, a home folder, and a way to type commands."""
+
+    def __init__(self, home: Path) -> None:
+        self.body = MemoryServer()
+        self.home = home
+
+    def session(self) -> Session:
+        @asynccontextmanager
+        async def opener(connection: Connection) -> AsyncIterator[MemoryServer]:
+            yield self.body
+
+        return Session(Asked(url="http://127.0.0.1:1"), self.home / "config.json", opener=opener)
+
+    def __call__(self, *words: str, input: str | None = None, program: Any = aliquot) -> Result:
+        return CliRunner().invoke(program, list(words), obj=self.session(), input=input)
+
+    def adm(self, *words: str) -> Result:
+        return self(*words, program=runai_adm)
+
+    def runai(self, line: str, *words: str) -> Result:
+        """A `runai` command, typed as one line (without quotes), with further words that may hold anything."""
+        return self(*line.split(), *words, program=runai)
+
+    def said(self, line: str, *words: str) -> str:
+        """What a `runai` command that works prints on stdout."""
+        result = self.runai(line, *words)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    def project(self, name: str, **spec: Any) -> None:
+        """A project that is ready for use."""
+        self.put("project", name, spec=spec)
+        self.put("namespace", f"runai-{name}", metadata={"labels": {"aliquot.dev/project": name}})
+
+    def told(self, word: str, name: str, namespace: str = "", **status: Any) -> None:
+        """Write an object's status, as loops and agents do."""
+        asyncio.run(self.body.patch(KINDS.named(word), name, namespace, {"status": status}, status=True))
+
+    def ok(self, *words: str, input: str | None = None) -> str:
+        """What a command that works prints on stdout."""
+        result = self(*words, input=input)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    def get(self, word: str, name: str, namespace: str = "") -> Json:
+        return asyncio.run(self.body.get(KINDS.named(word), name, namespace)).data
+
+    def put(self, word: str, name: str, namespace: str = "", **parts: Any) -> Document:
+        kind = KINDS.named(word)
+        metadata = {"name": name, **({"namespace": namespace} if namespace else {}), **parts.pop("metadata", {})}
+        data = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **parts}
+        return asyncio.run(MemoryBody.create(self.body, kind, Document(data)))

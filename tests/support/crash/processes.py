@@ -1,0 +1,127 @@
+"""What really runs: pods as the kernel and their folders show them, without asking the platform.
+
+A look takes time, and pods come and go meanwhile. So everything that was seen is looked at a second time, and only
+what is still there counts: all of it was alive together, at the moment between both looks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aliquot.backends.local.runtimes import syscalls
+from aliquot.backends.local.runtimes.pod_folder import PodFolder, folders
+from aliquot.units import GPU
+
+_SUPERVISOR = b"aliquot-pod"  # how a pod's first process calls itself
+
+
+@dataclass(frozen=True, slots=True)
+class Main:
+    """The first process of a pod."""
+
+    uid: str
+    job: tuple[str, str]  # project and name
+    pid: int
+    start_time: str
+
+    @property
+    def alive(self) -> bool:
+        return syscalls.start_time(self.pid) == self.start_time
+
+
+@dataclass
+class Watchman:
+    """Looks at the pods of one data folder, and remembers who was who."""
+
+    data: Path
+    mains: dict[str, Main] = field(default_factory=dict)  # every pod that was ever seen alive
+    collectors: dict[int, str] = field(default_factory=dict)  # who wrote their logs: pid, start time
+    looks: int = 0
+    fullest: int = 0  # most pods alive together
+    shared: int = 0  # looks that found a device with more than one pod
+
+    def look(self) -> dict[str, Main]:
+        """The pods that are alive together now. Fails when one runs twice, or a device is given out twice."""
+        alive = {main.uid: main for main in self._once() if main.alive}
+        self.looks += 1
+        self.fullest = max(self.fullest, len(alive))
+        jobs = Counter(main.job for main in alive.values())
+        assert not [job for job, count in jobs.items() if count > 1], f"two pods of one job: {jobs}"
+        for uid, main in alive.items():
+            assert self.mains.setdefault(uid, main) == main, f"pod {uid} was started again"
+        self._check_shares(alive)
+        return alive
+
+    def _once(self) -> list[Main]:
+        """One pass over /proc, then one over the folders."""
+        found: dict[str, list[Main]] = defaultdict(list)
+        for pid in syscalls.pids():
+            main = _main(pid)
+            if main is not None and (main.uid in self.mains or (self.data / "pods" / main.uid).is_dir()):
+                found[main.uid].append(main)
+        for mains in found.values():
+            still = [main for main in mains if main.alive]
+            assert len(still) <= 1, f"a pod runs twice: {still}"
+        return [mains[0] for mains in found.values() if len(mains) == 1]
+
+    def _check_shares(self, alive: dict[str, Main]) -> None:
+        """Of those that are alive, by what the agent wrote down beside them."""
+        given: Counter[tuple[str, int]] = Counter()
+        pods: Counter[tuple[str, int]] = Counter()
+        for folder in folders(self.data / "pods"):
+            ticket, process = folder.ticket(), folder.process()
+            main = alive.get(folder.uid)
+            if main is None or ticket is None or process is None:
+                continue
+            self.collectors[process.collector] = process.collector_start
+            assert (process.pid, process.start_time) == (main.pid, main.start_time), "another one was written down"
+            assert process.attempt == 0, f"pod {ticket.name} was restarted"
+            for share in ticket.shares:
+                given[ticket.node, share.index] += share.milli
+                pods[ticket.node, share.index] += 1
+        over = {device: milli for device, milli in given.items() if milli > GPU}
+        assert not over, f"more than a whole device is given out: {over}"
+        self.shared += any(count > 1 for count in pods.values())
+
+    def left_behind(self) -> list[str]:
+        """What is alive of all pods that were ever seen, and whoever works in their folder."""
+        pods = [f"pod {main.uid} ({'/'.join(main.job)})" for main in self.mains.values() if main.alive]
+        logs = [
+            f"log writer {pid}" for pid, start in self.collectors.items() if start and syscalls.start_time(pid) == start
+        ]
+        place = os.fsencode(self.data)
+        return pods + logs + [f"process {pid}" for pid in syscalls.pids() if place in _read(pid, "cmdline")]
+
+    def folder(self, uid: str) -> PodFolder:
+        return PodFolder(self.data / "pods" / uid)
+
+
+def _main(pid: int) -> Main | None:
+    env = _environment(pid)
+    uid = env.get("ALIQUOT_POD", "")
+    if not uid or _SUPERVISOR not in _read(pid, "cmdline").split(b"\0"):
+        return None
+    if _environment(_parent(pid)).get("ALIQUOT_POD") == uid:
+        return None  # a child that is about to become the command
+    start = syscalls.start_time(pid)
+    return Main(uid, (env.get("RUNAI_PROJECT", ""), env.get("RUNAI_JOB_NAME", "")), pid, start) if start else None
+
+
+def _environment(pid: int) -> dict[str, str]:
+    pairs = (entry.decode(errors="replace").partition("=") for entry in _read(pid, "environ").split(b"\0"))
+    return {name: value for name, _, value in pairs}
+
+
+def _parent(pid: int) -> int:
+    fields = _read(pid, "stat").rpartition(b")")[2].split()
+    return int(fields[1]) if fields else 0
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,26 @@
+"""A program that creates objects in a store of its own, says so, and dies: scribe.py FILE SYNCHRONOUS COUNT."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from aliquot.api import KINDS
+from aliquot.store.driver import Document
+from aliquot.store.drivers.sqlite import SqliteBody
+
+DEPARTMENT = KINDS.named("Department")
+
+
+async def main(path: str, synchronous: str, count: str) -> None:
+    body = SqliteBody(Path(path), synchronous=synchronous)
+    for number in range(int(count)):
+        made = await body.create(DEPARTMENT, Document({"metadata": {"name": f"d{number}"}, "spec": {}}))
+        print(made.name, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,236 @@
+"""A whole platform on the stand-in cards: `aliquot up` finds them as it would find real ones, and jobs use them.
+
+Two cards of 16384 MiB. A job mounts the driver from the machine, as the container toolkit would do for it, and has a
+program of a few lines of Python with `cu` at hand; `cuda(...)` there is the card that it was given.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+from aliquot.backends.local.runtimes import syscalls
+from aliquot.gpu.injection import LIMITS
+from aliquot.labels import DEVICES
+from aliquot.units import MIB
+from support.gpus.standin import PLACE, UUIDS, StandIn
+from support.seeds.platform import PREFIX, SECONDS, Platform, until
+from support.stores.process import ServerProcess
+
+PROJECT = "team-a"
+KILLED = 137
+# The interpreter itself: pods see it, and not every environment that was made of it.
+PYTHON = str(Path(sys.executable).resolve())
+START = """
+import os, random, sys, threading, time
+from cu import *
+
+def cuda():
+    # The stand-in does not read CUDA_VISIBLE_DEVICES. A card that was not given is refused.
+    for index in range(2):
+        found = Cuda(index, context=False)
+        if found.uuid() in os.environ.get("NVIDIA_VISIBLE_DEVICES", found.uuid()):
+            try:
+                return Cuda(index)
+            except CudaError as refused:
+                print(index, refused, file=sys.stderr)
+    sys.exit("no card")
+
+def fill(found, step=2):
+    # MiB that were got until the driver said no, and with which words.
+    frees, code = found.fill(found.alloc, step * MIB)
+    return step * len(frees), code
+
+def hold():
+    # Until it is told to go, or killed.
+    sys.stdin.read()
+"""
+
+
+class Program:
+    """One that runs in a job, by `runai exec`."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.errors = ""
+
+    def says(self) -> list[str]:
+        """The words of its next line; fails when it ends without one."""
+        assert self._process.stdout is not None
+        if not (line := self._process.stdout.readline()):
+            raise AssertionError(f"ended with {self.end()}: {self.errors}")
+        return line.split()
+
+    def tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def ends_or_says(self) -> None:
+        """Wait until it is done with what it tries, whatever came of it."""
+        assert self._process.stdout is not None
+        self._process.stdout.readline()
+
+    def end(self) -> int:
+        """Its input ends, and with it the program, unless that was killed before; its status."""
+        self.errors = self._process.communicate(timeout=120)[1]
+        return self._process.returncode
+
+    def killed(self) -> bool:
+        """Wait until it is gone without having been told to go."""
+        return self._process.wait(SECONDS) == KILLED
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait(60)
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+class Node(Platform):
+    def __init__(self, folder: Path, machine: StandIn, **environment: str) -> None:
+        super().__init__(Path(sys.executable).parent, folder)
+        self.machine = machine
+        self.environment |= environment
+        driver = machine.environment(str(machine.folder))
+        del driver["PYTHONPATH"]
+        allowed = ("--allow-host-path", str(machine.folder))
+        self.server = ServerProcess(self._data, *allowed, environment={**self.environment, **driver})
+        self._files = 0
+        self._begun: list[str] = []
+        self._programs: list[Program] = []
+
+    def up(self) -> Node:
+        super().up()
+        done = self.sh(f"aliquot project create {PROJECT} --gpu 2 --wait && runai project set {PROJECT}")
+        assert done.status == 0, done
+        return self
+
+    @property
+    def data(self) -> Path:
+        return self._data
+
+    # --- jobs
+
+    def begin(
+        self,
+        name: str,
+        how: str = "-g 0.5",
+        *,
+        command: str = "--command sleep --args infinity",
+        phases: tuple[str, ...] = ("Running",),
+    ) -> None:
+        """A job that has the driver at hand, and is in one of these phases."""
+        self._begun.append(name)
+        variables = " ".join(f"-e {key}={value}" for key, value in self.machine.environment().items())
+        mount = f"--host-path path={self.machine.folder},mount={PLACE},readwrite"
+        self.submitted(name, PROJECT, f"{how} --cpu 0.1 -i ubuntu --interactive {variables} {mount} {command}", *phases)
+
+    def program(self, text: str) -> str:
+        """A program's file, as jobs see it."""
+        self._files += 1
+        file = self.machine.folder / f"program{self._files}.py"
+        file.write_text(START + textwrap.dedent(text))
+        return f"{PLACE}/{file.name}"
+
+    def start(self, job: str, program: str, before: str = "") -> Program:
+        """`runai exec` of a program in a job; `before` stands before it in the job's shell."""
+        return self.execute(job, f"exec {before} {PYTHON} {self.program(program)}")
+
+    def execute(self, job: str, script: str) -> Program:
+        command = f"exec runai exec {job} -p {PROJECT} -i -- sh -c {shlex.quote(script)}"
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            ["bash", "-c", command],
+            cwd=self.home,
+            env=self.environment,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+        )
+        self._programs.append(Program(process))
+        return self._programs[-1]
+
+    def runs(self, job: str, program: str) -> list[str]:
+        """What a program says that ends by itself, in words."""
+        started = self.start(job, program)
+        said = started.says()
+        assert started.end() == 0
+        return said
+
+    def clean(self) -> None:
+        """Nothing is left on the cards."""
+        for program in self._programs:
+            program.close()
+        for name in self._begun:
+            self.sh(f"runai delete {name} -p {PROJECT}")
+        for name in self._begun:
+            self.gone(name, PROJECT)
+        self._programs, self._begun = [], []
+
+    # --- what is so, whatever the jobs say
+
+    def card(self, job: str) -> int:
+        """The card on which a job has a part."""
+        pod = self.ask(f"{PREFIX}/namespaces/runai-{PROJECT}/pods/{job}-0-0")
+        (found,) = json.loads(pod["metadata"]["annotations"][DEVICES])
+        return int(found["index"])
+
+    def uid(self, job: str) -> str:
+        return str(self.ask(f"{PREFIX}/namespaces/runai-{PROJECT}/pods/{job}-0-0")["metadata"]["uid"])
+
+    def held(self, job: str) -> dict[int, int]:
+        """MiB of each of a job's processes, as the driver counts them."""
+        namespace = syscalls.pid_namespace(self.lives()[job].pid)
+        return {pid: mib for pid, mib in self.uses().items() if _is_in(pid, namespace)}
+
+    def limit(self, job: str) -> int:
+        """MiB that a job may have now."""
+        orders = json.loads((self._data / "pods" / self.uid(job) / "spec.json").read_text())
+        text = next(Path(file["source"]).read_text() for file in orders["injected"] if file["place"] == LIMITS)
+        found = re.search(r"limit=(\d+)", text)
+        assert found, text
+        return int(found[1]) // MIB
+
+    def events(self, job: str) -> str:
+        """As its user sees them."""
+        return self.sh(f"runai describe job {job} -p {PROJECT}").out
+
+    def tells(self, job: str, pattern: str) -> None:
+        """Waits until an event says so."""
+        said = ""
+
+        def there() -> bool:
+            nonlocal said
+            said = self.events(job)
+            return re.search(pattern, said) is not None
+
+        try:
+            until(there, pattern)
+        except AssertionError:
+            raise AssertionError(f"no {pattern} in\n{said}") from None
+
+    def uses(self) -> dict[int, int]:
+        """MiB of every process of the machine, as the driver counts them."""
+        ask = "n = Nvml(); say(*(w for u in sys.argv[1:] for p in n.processes(n.device(u)).items() for w in p))"
+        command = [PYTHON, "-c", f"from cu import *; {ask}", *UUIDS]
+        environment = {**os.environ, **self.machine.environment(str(self.machine.folder))}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+        words = [int(word) for word in done.stdout.split()]
+        return {pid: used // MIB for pid, used in zip(words[::2], words[1::2], strict=True)}
+
+
+def _is_in(pid: int, namespace: str) -> bool:
+    while pid > 1:
+        if syscalls.pid_namespace(pid) == namespace:
+            return True
+        pid = syscalls.parent(pid)
+    return False

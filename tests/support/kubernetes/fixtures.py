@@ -1,0 +1,100 @@
+"""What tests get of the cluster: one per session (and per worker of xdist), and a namespace of their own in it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+
+from aliquot.store.drivers.kubernetes import KubernetesBody, install
+from aliquot.store.http import kubeconfig
+from support.kubernetes.cluster import Cluster, programs, programs_ready
+from support.kubernetes.gadgets import GADGET_DEFINITION
+
+if TYPE_CHECKING:
+    from support.kubernetes.nodes import NodeCluster
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A running control plane."""
+    running = Cluster(available_programs()).start()
+    yield running
+    running.stop()
+
+
+def available_programs() -> Path:
+    """The folder of the programs. Where they are missing: skipped on a user's machine, built with CI=true."""
+    if os.environ.get("CI") != "true":
+        if shutil.which("openssl") is None:
+            pytest.skip("install openssl to run the tests on a real Kubernetes API server")
+        if not programs_ready():
+            pytest.skip("run `make kube` (needs Go 1.26) or set KUBEBUILDER_ASSETS to test on a real API server")
+    return programs()
+
+
+@pytest.fixture(scope="session")
+def real_nodes() -> Iterator[NodeCluster]:
+    """A cluster of its own with two real nodes. Mark such tests `xdist_group("nodes")`: one worker starts them."""
+    from support.kubernetes.nodes import NodeCluster
+
+    running = NodeCluster(available_nodes()).start()
+    yield running
+    running.stop()
+
+
+def available_nodes() -> Path:
+    """The folder of the programs, on a machine that can run nodes; skipped elsewhere, an error with CI=true."""
+    from support.kubernetes.nodes import missing
+
+    lacking = missing()
+    if lacking and os.environ.get("CI") == "true":
+        pytest.fail(f"tests on real nodes need {lacking}")
+    if lacking:
+        pytest.skip(f"tests on real nodes need {lacking}")
+    return available_programs()
+
+
+@pytest.fixture(scope="session")
+def cluster_with_kinds(cluster: Cluster) -> Cluster:
+    """The cluster, with our custom resources installed."""
+    apart(install_kinds(cluster))
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def cluster_with_gadgets(cluster: Cluster) -> Cluster:
+    """The cluster, with the one custom resource that tests of the client use."""
+    apart(install_kinds(cluster, [GADGET_DEFINITION]))
+    return cluster
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> str:
+    """The name of a fresh namespace."""
+    return cluster.create_namespace()
+
+
+@pytest_asyncio.fixture
+async def kube(cluster_with_gadgets: Cluster) -> AsyncIterator[KubernetesBody]:
+    """A body on the cluster, as its administrator."""
+    async with KubernetesBody(kubeconfig.load([cluster_with_gadgets.kubeconfig])) as body:
+        yield body
+
+
+async def install_kinds(cluster: Cluster, definitions: list[dict[str, Any]] | None = None) -> None:
+    async with KubernetesBody(kubeconfig.load([cluster.kubeconfig])) as body:
+        await install(body, definitions)
+
+
+def apart(work: Coroutine[Any, Any, None]) -> None:
+    """Runs on a loop of its own in a thread of its own, so that no test's loop notices."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, work).result()

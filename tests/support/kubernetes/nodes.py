@@ -1,0 +1,288 @@
+"""Real nodes on one machine: each a kubelet, a containerd and a kube-proxy of its own, and pods that really run.
+
+`NodeCluster` is a control plane with such nodes. A node lives in a `Machine`, and goes with it. It pulls images from a
+registry of ours: images.py tells which there are, and makes more (`NodeCluster.registry.add`). Its GPUs are names that
+a device plugin gives out (plugin.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from support.kubernetes.cluster import CONTROLLERS as CLUSTER_CONTROLLERS
+from support.kubernetes.cluster import Cluster, ClusterError
+from support.kubernetes.configs import CNI, CONTAINERD, KUBELET
+from support.kubernetes.images import PAUSE, busybox_images, pause_image
+from support.kubernetes.machine import Machine
+from support.kubernetes.network import Network
+from support.kubernetes.plugin import RESOURCE, DevicePlugin, gpu_names
+from support.kubernetes.registry import Registry
+
+# Beyond those of every test cluster: what becomes of nodes and their pods, and what users make pods with.
+CONTROLLERS = (
+    *CLUSTER_CONTROLLERS,
+    "cronjob-controller",
+    "daemonset-controller",
+    "deployment-controller",
+    "disruption-controller",
+    "endpoints-controller",
+    "endpointslice-controller",
+    "job-controller",
+    "node-lifecycle-controller",
+    "persistentvolume-binder-controller",
+    "persistentvolume-protection-controller",
+    "persistentvolumeclaim-protection-controller",
+    "pod-garbage-collector-controller",
+    "replicaset-controller",
+    "statefulset-controller",
+    "taint-eviction-controller",
+    "ttl-after-finished-controller",
+)
+CONTROLLER_ARGUMENTS = (
+    "--node-monitor-grace-period=20s",  # a node that is silent for so long is NotReady
+    "--kube-api-qps=1000",  # its own limit would make the start two seconds longer
+    "--kube-api-burst=1000",
+)
+PLUGINS = Path("/usr/lib/cni")  # where Debian's containernetworking-plugins has them
+PROGRAMS = ("busybox", "cc", "containerd", "ctr", "ip", "iptables", "nsenter", "runc", "unshare")
+HEALTH = 10256  # the port where kube-proxy tells whether it has written its rules
+
+
+def missing() -> str:
+    """What this machine lacks to run nodes, in words; empty when nothing."""
+    if os.geteuid() != 0:
+        return "root"
+    lacking = [name for name in PROGRAMS if shutil.which(name) is None]
+    if not (PLUGINS / "bridge").exists():
+        lacking.append("containernetworking-plugins")
+    return f"{', '.join(lacking)} (on Debian, `make packages` installs that)" if lacking else ""
+
+
+class RealNode:
+    """Node `node-N` of a cluster. After `kill` it can be started anew, as a machine that boots from an empty disk."""
+
+    def __init__(self, cluster: Cluster, network: Network, registry: Registry, number: int, gpus: int = 0) -> None:
+        self.cluster = cluster
+        self.name = f"node-{number}"
+        self.gpus = gpu_names(number, gpus)
+        self.folder = cluster.folder / self.name
+        self.machine = Machine(self.folder, network, number)
+        self.address = self.machine.address
+        self._pods = network.pods(number)
+        self._registry = registry
+        self._plugin: DevicePlugin | None = None
+
+    # --- life
+
+    def start(self, *images: Path) -> RealNode:
+        """Ready to run pods, and these images are there already; `ClusterError` with a log's tail otherwise."""
+        before = self._heartbeat()
+        try:
+            self._start_machine()
+            self._start_containerd()
+            for one in images:
+                self.load(one)
+            self._start_kubelet()
+            if self.gpus:
+                self._plugin = DevicePlugin(self.plugins, self.gpus).start()
+            self._await("kubelet", lambda: self._heartbeat() != before and self.ready())
+            self._start_proxy()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def kill(self) -> None:
+        """As a power cut does it: every process of the node ends at once, and nobody is told."""
+        self.machine.kill()
+        self.cluster.on_end(self.name, self.machine.undo())
+        if self._plugin is not None:
+            self._plugin.stop()
+            self._plugin = None
+        for program in ("containerd", "kubelet", "kube-proxy"):
+            self.cluster.forget(f"{self.name}-{program}")
+
+    def stop(self) -> None:
+        """Leaves the cluster: killed, and taken off the list of nodes."""
+        self.kill()
+        self.cluster.kubectl("delete", "node", self.name, "--ignore-not-found")
+
+    def ready(self) -> bool:
+        """The API server has it Ready, without a taint, and with all its GPUs."""
+        node = self.object()
+        gpus = int(node.get("status", {}).get("allocatable", {}).get(RESOURCE, 0))
+        untainted = not node.get("spec", {}).get("taints")
+        return _ready_condition(node).get("status") == "True" and untainted and gpus == len(self.gpus)
+
+    # --- what tests ask for
+
+    def object(self) -> dict[str, Any]:
+        """The Node as the API server has it; empty when it has none."""
+        try:
+            found = json.loads(self.cluster.call(f"/api/v1/nodes/{self.name}"))
+        except urllib.error.HTTPError as exc:
+            if exc.code != 404:
+                raise
+            return {}
+        assert isinstance(found, dict)
+        return found
+
+    def load(self, tar: Path) -> None:
+        """Puts an image (see images.py) on the node, as if it had been pulled there before."""
+        if self._ctr("images", "import", str(tar)) is None:
+            raise ClusterError(f"{self.name}: image {tar} not loaded")
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """A command on the node, with its namespaces and folders."""
+        inside = self.machine.inside(*command)
+        return subprocess.run(
+            inside, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120, check=False
+        )
+
+    @property
+    def plugin(self) -> DevicePlugin:
+        """What gives this node its GPUs."""
+        assert self._plugin is not None
+        return self._plugin
+
+    @property
+    def plugins(self) -> Path:
+        """Where the kubelet expects the sockets of device plugins, seen from outside of the node."""
+        return self.folder / "var/lib/kubelet/device-plugins"
+
+    # --- inside
+
+    def _start_machine(self) -> None:
+        self.machine.clean()
+        self.cluster.on_end(self.name, self.machine.undo())
+        self.machine.start()
+        self.cluster.on_end(self.name, self.machine.undo())  # now it knows the process to wait for
+        facts = {
+            "folder": self.folder,
+            "pki": self.cluster.pki,
+            "name": self.name,
+            "address": self.address,
+            "group": self.machine.group,
+            "pause": PAUSE,
+            "runc": shutil.which("runc"),
+            "plugins": PLUGINS,
+            "pods": self._pods,
+        }
+        mirror = f'[host."{self._registry.url}"]\ncapabilities = ["pull", "resolve"]\n'
+        for place, text in {
+            "containerd.toml": CONTAINERD % facts,
+            "kubelet.yaml": KUBELET % facts,
+            "cni/10-bridge.conflist": CNI % facts,
+            "registries/_default/hosts.toml": mirror,
+        }.items():
+            (self.folder / place).parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / place).write_text(text)
+
+    def _start_containerd(self) -> None:
+        self._start("containerd", "containerd", "--config", f"{self.folder}/containerd.toml")
+        self._await("containerd", lambda: self._ctr("version") is not None)
+
+    def _start_kubelet(self) -> None:
+        self.cluster.write_identity(self.name, f"/O=system:nodes/CN=system:node:{self.name}", f"IP:{self.address}")
+        self._start(
+            "kubelet",
+            f"{self.cluster.binaries}/kubelet",
+            f"--config={self.folder}/kubelet.yaml",
+            f"--kubeconfig={self.cluster.folder}/{self.name}.kubeconfig",
+            f"--hostname-override={self.name}",
+            f"--node-ip={self.address}",
+        )
+        self._await("kubelet", lambda: (self.plugins / "kubelet.sock").exists())
+
+    def _start_proxy(self) -> None:
+        """Makes the addresses of services work, and with them the API server's inside pods."""
+        self.cluster.write_identity(f"{self.name}-proxy", "/CN=system:kube-proxy")
+        self._start(
+            "kube-proxy",
+            f"{self.cluster.binaries}/kube-proxy",
+            f"--kubeconfig={self.cluster.folder}/{self.name}-proxy.kubeconfig",
+            f"--hostname-override={self.name}",
+            "--proxy-mode=iptables",
+            f"--bind-address={self.address}",
+            f"--healthz-bind-address={self.address}:{HEALTH}",
+            # Without these it would change settings of the real machine.
+            "--conntrack-max-per-core=0",
+            "--conntrack-tcp-timeout-established=0s",
+            "--conntrack-tcp-timeout-close-wait=0s",
+        )
+        self._await("kube-proxy", self._has_services)
+
+    def _has_services(self) -> bool:
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with direct.open(f"http://{self.address}:{HEALTH}/healthz", timeout=5) as answer:
+            return bool(answer.status == 200)
+
+    def _start(self, program: str, *command: str) -> None:
+        self.cluster.spawn(f"{self.name}-{program}", *self.machine.inside(*command))
+
+    def _await(self, program: str, ready: Callable[[], bool]) -> None:
+        self.cluster.wait_for(f"{self.name}-{program}", ready)
+
+    def _ctr(self, *arguments: str) -> str | None:
+        """The answer of this node's containerd; nothing when it fails."""
+        done = self.run("ctr", f"--address={self.folder}/run/containerd.sock", "--namespace=k8s.io", *arguments)
+        return done.stdout if done.returncode == 0 else None
+
+    def _heartbeat(self) -> str:
+        """Changes when the kubelet reports: what the API server knows of the node may be from before it was killed."""
+        return str(_ready_condition(self.object()).get("lastHeartbeatTime"))
+
+
+class NodeCluster:
+    """A cluster with real nodes, a network for them and a registry with the images of images.py."""
+
+    def __init__(self, binaries: Path, nodes: int = 2, gpus: int = 8) -> None:
+        self.network = Network()
+        self.cluster = Cluster(
+            binaries,
+            address=self.network.host,
+            controllers=CONTROLLERS,
+            controller_arguments=CONTROLLER_ARGUMENTS,
+            held=[self.network.lock],
+        )
+        self.cluster.on_end("network", self.network.undo)
+        self.registry = Registry(self.network.host)
+        self.nodes = [RealNode(self.cluster, self.network, self.registry, one + 1, gpus) for one in range(nodes)]
+        self._pause = pause_image(self.cluster.folder)
+
+    def start(self) -> NodeCluster:
+        try:
+            for tar in busybox_images(self.cluster.folder):
+                self.registry.add(tar)
+            self.cluster.start()
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(self.start_node, self.nodes))
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def start_node(self, node: RealNode) -> None:
+        """A node of the cluster, for the first time or after it was killed."""
+        node.start(self._pause)
+
+    def stop(self) -> None:
+        for node in self.nodes:
+            node.kill()
+        self.cluster.stop()
+        self.registry.close()
+        self.network.close()
+
+
+def _ready_condition(node: dict[str, Any]) -> dict[str, Any]:
+    conditions = node.get("status", {}).get("conditions", [])
+    return next((one for one in conditions if one["type"] == "Ready"), {})

@@ -1,0 +1,231 @@
+"""What shares GPUs on a cluster, running as long as a test wants it: webhook, hands and the loop that lets GPUs go."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aliquot import labels
+from aliquot.api import KINDS, DeviceShare, Namespace, Node, Pod
+from aliquot.api.base import Json
+from aliquot.backends.kubernetes.binder import ClusterHands
+from aliquot.backends.kubernetes.raw_kinds import CONFIG_MAP, MUTATING_WEBHOOK
+from aliquot.backends.kubernetes.reservations.gc import Reservations, prepare
+from aliquot.backends.kubernetes.reservations.pod import name_of
+from aliquot.backends.kubernetes.settings import Sharing
+from aliquot.backends.kubernetes.webhook import NAME, Address, Webhook
+from aliquot.errors import Exists, NotFound, Unavailable
+from aliquot.store.driver import AnyKind, Document
+from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.http import kubeconfig
+from aliquot.store.informer import Informers
+from aliquot.store.typed_store import Store
+from support.kubernetes.cluster import Cluster
+from support.kubernetes.gadgets import POD
+from support.stores.running import running
+
+NODE = KINDS.of(Node)
+QUICK = Sharing(image="busybox", idle_seconds=0.05, hold_seconds=60.0)
+
+
+@dataclass
+class World:
+    body: KubernetesBody
+    informers: Informers
+    settings: Sharing
+    hands: ClusterHands
+    reservations: Reservations
+
+    @property
+    def store(self) -> Store:
+        return Store(self.body)
+
+    async def node(self, name: str, *, gpus: int = 2, memory: int = 32510, simulated: bool = True) -> str:
+        """A node with GPUs and no kubelet."""
+        marks = {labels.GPU_MEMORY: str(memory)} if memory else {}
+        marks |= {labels.SIMULATED: "true"} if simulated else {}
+        room = {"cpu": "8", "memory": "32Gi", "pods": "110", labels.GPU_RESOURCE: str(gpus)}
+        await self.body.create(NODE, Document({"metadata": {"name": name, "labels": marks}}))
+        await self.body.patch(NODE, name, "", {"status": {"capacity": room, "allocatable": room}}, status=True)
+        await self.heard(lambda: (known := self.informers.of(Node).get(name)) and known.status.capacity)
+        return name
+
+    async def pod(self, namespace: str, name: str, **marks: str) -> Pod:
+        """One that waits for our scheduler, with these annotations."""
+        await self.body.create(POD, document(namespace, name, **marks))
+        return await self.store.get(Pod, name, namespace)
+
+    async def reservation(self, node: str, index: int = 0) -> Pod:
+        """The pod that holds a GPU, as soon as it is there."""
+        place = (name_of(node, index), labels.RESERVATION_NAMESPACE)
+        await self.heard(lambda: self.informers.of(Pod).get(*place))
+        return await self.store.get(Pod, *place)
+
+    async def runs(self, pod: Pod, phase: str = "Running", **more: str) -> None:
+        """What a kubelet would say."""
+        status = {"status": {"phase": phase, **more}}
+        await self.body.patch(POD, pod.metadata.name, pod.metadata.namespace, status, status=True)
+
+    async def gone(self, pod: Pod) -> None:
+        """What a kubelet does at last."""
+        with suppress(NotFound):
+            await self.body.delete(POD, pod.metadata.name, pod.metadata.namespace, grace_seconds=0)
+
+    async def bound(self, pod: Pod, node: str, *shares: DeviceShare) -> Pod:
+        """Bound with a part of GPUs whose reservations run as soon as they are made."""
+        binding = asyncio.create_task(self.hands.bind(pod, node, shares))
+        for share in shares:
+            held = await self.reservation(node, share.index)
+            if held.status.phase != "Running":
+                await self.runs(held)
+        await binding
+        return await self.store.get(Pod, pod.metadata.name, pod.metadata.namespace)
+
+    async def config(self, pod: Pod) -> dict[str, Any]:
+        name = pod.metadata.annotations[labels.GPU_CONFIG]
+        return (await self.body.get(CONFIG_MAP, name, pod.metadata.namespace)).data
+
+    async def is_gone(self, pod: Pod) -> bool:
+        try:
+            found = await self.store.get(Pod, pod.metadata.name, pod.metadata.namespace)
+        except NotFound:
+            return True
+        return found.metadata.uid != pod.metadata.uid or found.metadata.deleted is not None
+
+    async def heard(self, happened: Callable[[], Any]) -> None:
+        async with asyncio.timeout(60):
+            while not happened():  # noqa: ASYNC110  # informers ring no bell for a condition
+                await asyncio.sleep(0.01)
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Longer than elsewhere: an API server and its controllers share the machine."""
+    async with asyncio.timeout(60):
+        while not await condition():  # noqa: ASYNC110  # the cluster rings no bell for a condition
+            await asyncio.sleep(0.02)
+
+
+def document(namespace: str, name: str, **marks: str) -> Document:
+    return Document(
+        {
+            "metadata": {"name": name, "namespace": namespace, "annotations": marks, "labels": {"app": name}},
+            "spec": {
+                "schedulerName": "aliquot",
+                "containers": [{"name": "main", "image": "busybox", "command": ["sleep", "3600"]}],
+            },
+        }
+    )
+
+
+def half(index: int = 0, milli: int = 500, memory_mib: int = 0) -> DeviceShare:
+    return DeviceShare(index=index, milli=milli, memory_mib=memory_mib)
+
+
+class Killed(Exception):
+    """The process ended here."""
+
+
+class Mortal(KubernetesBody):
+    """Ends after so many writes: the last of them was done, and its writer does not hear of it."""
+
+    left = 1 << 30
+
+    def _wrote(self) -> None:
+        self.left -= 1
+        if self.left <= 0:
+            raise Killed
+
+    async def create(self, kind: AnyKind, document: Document) -> Document:
+        made = await super().create(kind, document)
+        self._wrote()
+        return made
+
+    async def patch(
+        self, kind: AnyKind, name: str, namespace: str, patch: Json, *, version: str = "", status: bool = False
+    ) -> Document:
+        changed = await super().patch(kind, name, namespace, patch, version=version, status=status)
+        if not status:  # what a kubelet writes is not ours
+            self._wrote()
+        return changed
+
+    async def bind(
+        self, name: str, namespace: str, node: str, annotations: Json, *, uid: str = "", version: str = ""
+    ) -> None:
+        await super().bind(name, namespace, node, annotations, uid=uid, version=version)
+        self._wrote()
+
+
+@asynccontextmanager
+async def sharing(
+    cluster: Cluster, settings: Sharing = QUICK, body_type: type[KubernetesBody] = KubernetesBody, **changed: Any
+) -> AsyncIterator[World]:
+    """Without a webhook."""
+    async with body_type(kubeconfig.load([cluster.kubeconfig])) as body:
+        settings = replace(settings, **changed)
+        with suppress(Exists):
+            await body.create(KINDS.of(Namespace), Document({"metadata": {"name": labels.SYSTEM_NAMESPACE}}))
+        await prepare(body)
+        informers = Informers(body)
+        hands = ClusterHands(body, informers, settings)
+        informers.of(Namespace)
+        reservations = Reservations(body, informers, hands.reserver, settings)
+        work = [*(one.run() for one in informers), *hands.runs(), reservations.loop.run()]
+        async with running(*work):
+            await informers.wait()
+            world = World(body, informers, settings, hands, reservations)
+            await _without_webhook(world)
+            yield world
+
+
+async def _without_webhook(world: World) -> None:
+    """That of a server which another test has started on this cluster is not there any more."""
+    try:
+        await world.body.get(MUTATING_WEBHOOK, NAME)
+    except NotFound:
+        return
+    await forget_webhook(world)
+
+
+@asynccontextmanager
+async def webhook(world: World, host: str = "127.0.0.1") -> AsyncIterator[Webhook]:
+    """Known to the API server until the end of the block, and then forgotten: other tests make pods as well."""
+    with socket.create_server((host, 0)) as listener:
+        address = Address(f"https://{host}:{listener.getsockname()[1]}")
+        hook = Webhook(world.body, world.informers, address, listener, world.settings)
+        async with running(hook.run()):
+            async with asyncio.timeout(60):
+                await hook.ready.wait()
+            try:
+                await _called(world)
+                yield hook
+            finally:
+                await forget_webhook(world)
+
+
+async def forget_webhook(world: World) -> None:
+    with suppress(NotFound):
+        await world.body.delete(MUTATING_WEBHOOK, NAME)
+    await _called(world, False)
+
+
+async def _called(world: World, wanted: bool = True) -> None:
+    """The API server learns of webhooks, and that there is none, by a watch of its own, a moment later."""
+    async with asyncio.timeout(60):
+        while await _is_called(world) is not wanted:  # noqa: ASYNC110  # it rings no bell
+            await asyncio.sleep(0.05)
+
+
+async def _is_called(world: World) -> bool | None:
+    """None: that cannot be said now."""
+    try:
+        made = await world.body.create(POD, document("default", "asked", **{"gpu-fraction": "0.5"}))
+    except Exists:
+        made = None
+    except Unavailable:
+        return None
+    await world.body.delete(POD, "asked", "default", grace_seconds=0)
+    return None if made is None else labels.GPU_CONFIG in made.metadata["annotations"]

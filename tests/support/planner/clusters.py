@@ -1,0 +1,314 @@
+"""Random clusters, trees of queues and mixes of jobs, for tests of what holds in all of them.
+
+What runs is placed by first fit under the same rules that a scheduler has to keep, so every snapshot is one that could
+have come about. `tiny` clusters are small enough to search through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from aliquot.labels import NODE_TYPE
+from aliquot.planner.model import (
+    Bound,
+    Closeness,
+    Device,
+    Expression,
+    Group,
+    Job,
+    Neighbours,
+    Node,
+    Policy,
+    Queue,
+    Request,
+    Snapshot,
+    Taint,
+    Task,
+    TaskState,
+    Terms,
+    Toleration,
+)
+from support.planner.ground import HOLDS_NOW, POOL, Ground, enough, least, may_go
+
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+TOPOLOGY = {"default": ("zone", "rack")}
+_MIG = (("1g.5gb", 5 << 10), ("2g.10gb", 10 << 10))
+_WHOLE = st.sampled_from([1, 1, 1, 2, 2, 3])
+_PARTS = st.sampled_from([500, 500, 250, 300, 334, 700, 999, 125, 1])
+_POOR = {"default": Terms(), "other": Terms()}  # no quota, and so more than its due as soon as others ask
+_PLENTY = (64_000, 256 << 30)
+
+
+@dataclass(frozen=True)
+class Case:
+    snapshot: Snapshot
+    policy: Policy
+    now: float = 1000.0
+
+
+def rarely(draw: Draw, one_in: int) -> bool:
+    return bool(draw(st.integers(0, one_in - 1)) == one_in - 1)
+
+
+@st.composite
+def cases(draw: Draw, tiny: bool = False, plain: bool = False, newest: bool = True) -> Case:
+    """A snapshot and a policy. Half of them are contended: one queue has what others want. `plain` leaves out all but
+    GPUs and queues; without `newest` only the default order of victims."""
+    plain = plain or draw(st.booleans())
+    nodes = draw(st.lists(_nodes(plain), min_size=1, max_size=3 if tiny else 5))
+    nodes = tuple(replace(node, name=f"n{index}") for index, node in enumerate(nodes))
+    queues = draw(_trees())
+    count = draw(st.integers(2, 6 if tiny else 9))
+    parents = {queue.parent for queue in queues}
+    leaves = [queue.name for queue in queues if queue.name not in parents]
+    if not tiny and rarely(draw, 6):
+        nodes = (*nodes[:-1], replace(nodes[-1], pool="other"))
+    jobs = [draw(_jobs(index, leaves, nodes, tiny, plain)) for index in range(count)]
+    runs = 0
+    if draw(st.booleans()):
+        hog, runs = draw(st.sampled_from(leaves)), draw(st.integers(1, count))
+        held = [replace(job, queue=hog, priority=50, preemptible=True) for job in jobs[:runs]]
+        others = [leaf for leaf in leaves if leaf != hog] or leaves
+        jobs = [*held, *(replace(job, queue=draw(st.sampled_from(others))) for job in jobs[runs:])]
+        queues = tuple(replace(one, pools=_POOR) if one.name == hog else one for one in queues)
+    snapshot = Snapshot(nodes, queues, (), TOPOLOGY)
+    return Case(_run_some(draw, snapshot, jobs, runs), draw(policies(newest)))
+
+
+@st.composite
+def policies(draw: Draw, newest: bool) -> Policy:
+    return Policy(
+        spare=draw(st.sampled_from(["quota", "weight"])),
+        gpu=draw(st.sampled_from(["binpack", "binpack", "spread", "least-fragments"])),
+        cpu="least-fragments" if rarely(draw, 3) else "binpack",
+        device="spread" if rarely(draw, 5) else "binpack",
+        victims="newest" if newest and rarely(draw, 3) else "least-disruption",
+        share_unit=draw(st.sampled_from(["milli", "whole"])),
+        disruption_bound=draw(st.sampled_from([4, 4, None])),
+        hold_after=900.0 if newest and rarely(draw, 4) else None,  # the oracle knows nothing of room that is kept
+        restarts_per_hour=draw(st.integers(0, 2)) if rarely(draw, 5) else None,
+    )
+
+
+@st.composite
+def _nodes(draw: Draw, plain: bool) -> Node:
+    count = draw(st.sampled_from([0, 1, 2, 2, 3, 4]))
+    size = draw(st.sampled_from([10_000, 10_000, 24_000]))
+    devices = tuple(Device(index, size) for index in range(count))
+    node = Node("", devices, *_PLENTY)
+    if plain:
+        return node
+    if rarely(draw, 6):
+        slices = draw(st.lists(st.sampled_from(_MIG), min_size=1, max_size=3))
+        devices = tuple(Device(index, mib, profile=profile) for index, (profile, mib) in enumerate(slices))
+        node = replace(node, devices=devices, mig="mixed")
+    elif rarely(draw, 12):
+        node = replace(node, mig="single")
+    if devices and rarely(draw, 12):
+        node = replace(node, devices=(replace(devices[0], healthy=False), *devices[1:]))
+    zone = draw(st.sampled_from("ab"))
+    labels = {"zone": zone, "rack": zone + draw(st.sampled_from("12"))}
+    if rarely(draw, 4):
+        labels[NODE_TYPE] = "dgx"
+    if rarely(draw, 10):
+        del labels["rack"]
+    return replace(
+        node,
+        labels=labels,
+        taints=(Taint("keep", "out"),) if rarely(draw, 8) else (),
+        ready=not rarely(draw, 15),
+        cpu=draw(st.sampled_from([2000, 4000])) if rarely(draw, 4) else node.cpu,
+        memory=4 << 30 if rarely(draw, 8) else node.memory,
+        pods=draw(st.integers(1, 3)) if rarely(draw, 8) else node.pods,
+    )
+
+
+@st.composite
+def _trees(draw: Draw) -> tuple[Queue, ...]:
+    """One to three levels, one to five queues."""
+    queues: list[Queue] = []
+
+    def grow(parent: str, depth: int) -> None:
+        for index in range(draw(st.sampled_from([1, 2, 2] if depth else [1, 2, 2, 3]))):
+            name = f"{parent}{'pqr'[index]}"
+            terms = draw(_terms())
+            queue = Queue(name, parent, {"default": terms, "other": terms}, float(draw(st.integers(0, 2))))
+            if rarely(draw, 8):
+                least = draw(st.sampled_from([None, 100.0]))
+                queue = replace(queue, reclaim_min_runtime=100.0, preempt_min_runtime=least)
+            queues.append(queue)
+            if depth < 2 and rarely(draw, 3):
+                grow(name, depth + 1)
+
+    grow("", 0)
+    return tuple(queues)
+
+
+@st.composite
+def _terms(draw: Draw) -> Terms:
+    gpu = draw(st.sampled_from([0, 1000, 1000, 2000, 2000, 3000, 500, 1500, None]))
+    quota: Bound = (gpu, 2000 if rarely(draw, 8) else None, None)
+    most = draw(st.sampled_from([1000, 2500, 4000])) if rarely(draw, 5) else None
+    limit: Bound = (most, 3000 if rarely(draw, 10) else None, None)
+    weight = float(draw(st.sampled_from([1, 1, 2, 3, 0])))
+    over = not rarely(draw, 6)
+    return Terms(quota, limit, (weight, weight, weight), over, 200 if rarely(draw, 8) else 100)
+
+
+@st.composite
+def _requests(draw: Draw, nodes: tuple[Node, ...], plain: bool) -> Request:
+    cpu = draw(st.sampled_from([0, 500, 1000])) if not plain else 0
+    memory = 1 << 30 if cpu and rarely(draw, 3) else 0
+    kind = draw(st.sampled_from(["whole", "whole", "whole", "part", "part", "memory", "cpu", "mig"]))
+    if kind == "mig" and not plain and any(node.mig == "mixed" for node in nodes):
+        profile = draw(st.sampled_from(_MIG))[0]
+        count = 2 if rarely(draw, 5) else 1
+        return Request(count, 1000, 0, cpu, memory, ((profile, count),))
+    if kind == "part":
+        return Request(2 if rarely(draw, 5) else 1, draw(_PARTS), 0, cpu, memory)
+    if kind == "memory":
+        return Request(2 if rarely(draw, 5) else 1, 0, draw(st.sampled_from([5000, 3333, 12_000])), cpu, memory)
+    if kind == "cpu" and not plain:
+        return Request(cpu=cpu or 250, memory=memory)
+    return Request(draw(_WHOLE), 1000, 0, cpu, memory)
+
+
+@st.composite
+def _jobs(draw: Draw, index: int, leaves: list[str], nodes: tuple[Node, ...], tiny: bool, plain: bool) -> Job:
+    name = f"j{index}"
+    request = draw(_requests(nodes, plain))
+    count = 1 if rarely(draw, 2) else draw(st.sampled_from([1, 2, 2, 3] if tiny else [1, 2, 3, 4]))
+    tasks = [Task(f"{name}-{number}", request) for number in range(count)]
+    job = Job(
+        name,
+        draw(st.sampled_from(leaves)),
+        tuple(tasks),
+        created=float(draw(st.integers(0, 9))),
+        priority=draw(st.sampled_from([50, 50, 75, 125])),
+        preemptible=not rarely(draw, 4),
+        min_available=draw(st.integers(1, count)) if count > 1 and rarely(draw, 2) else None,
+    )
+    if any(node.pool == "other" for node in nodes):
+        job = replace(job, pools=draw(st.sampled_from([(), ("other",), ("default", "other"), ("other", "default")])))
+    if count > 1 and rarely(draw, 4):
+        job = _grouped(draw, job, nodes, plain)
+    return job if plain else _particular(draw, job)
+
+
+def _grouped(draw: Draw, job: Job, nodes: tuple[Node, ...], plain: bool) -> Job:
+    """Two subgroups with tasks of their own kind; sometimes not both are needed, sometimes they are in a third."""
+    outer = "all" if rarely(draw, 4) else ""
+    needed = 1 if rarely(draw, 4) else None
+    other = draw(_requests(nodes, plain))
+    head = draw(st.integers(1, len(job.tasks) - 1))
+    tasks = [replace(task, group="x") for task in job.tasks[:head]]
+    tasks += [replace(task, group="y", request=other) for task in job.tasks[head:]]
+    groups = [Group("x", outer), Group("y", outer, 1 if rarely(draw, 3) else None)]
+    if outer:
+        groups.append(Group(outer, min_groups=needed))
+    elif needed:
+        job = replace(job, min_groups=needed)
+    if not plain and rarely(draw, 3):
+        groups[0] = replace(groups[0], closeness=_closeness(draw))
+    return replace(job, tasks=tuple(tasks), groups=tuple(groups), min_available=None)
+
+
+# In zone a or on the node n1; not in zone b, and with a rack; and what no node is.
+AFFINITIES = (
+    (((Expression("zone", "In", ("a",)),), (Expression("", "In", ("n1",)),)),),
+    (((Expression("zone", "NotIn", ("b",)),),), ((Expression("rack", "Exists"),),)),
+    (((Expression("zone", "In", ("nowhere",)),),),),
+)
+
+
+def _closeness(draw: Draw) -> Closeness:
+    kind = draw(st.integers(0, 3))
+    if kind == 3:
+        return Closeness(required="zone", preferred="rack")
+    return Closeness(preferred="rack") if kind == 2 else Closeness(required=draw(st.sampled_from(["zone", "rack"])))
+
+
+def _particular(draw: Draw, job: Job) -> Job:
+    """Where it may be, and beside whom."""
+    if rarely(draw, 6):
+        job = replace(job, closeness=_closeness(draw))
+    if rarely(draw, 3):
+        job = replace(job, labels={"app": draw(st.sampled_from("uv"))})
+    if rarely(draw, 10):
+        rule = Neighbours((("app", draw(st.sampled_from("uv"))),), draw(st.sampled_from(["rack", "zone"])))
+        job = replace(job, apart=rule) if rarely(draw, 2) else replace(job, near=rule)
+    fields: dict[str, Any] = {}
+    if rarely(draw, 10):
+        fields["selector"] = {"zone": "a"}
+    if rarely(draw, 12):
+        fields["node_types"] = ("dgx",)
+    if rarely(draw, 10):
+        fields["affinity"] = draw(st.sampled_from(AFFINITIES))
+    if rarely(draw, 4):
+        fields["tolerations"] = (Toleration("keep"),)
+    return replace(job, tasks=tuple(replace(task, **fields) for task in job.tasks)) if fields else job
+
+
+def _run_some(draw: Draw, snapshot: Snapshot, jobs: list[Job], sure: int) -> Snapshot:
+    """Some jobs run already, as far as there is room for them, the first ones surely; an elastic one with any number
+    above its minimum."""
+    for index, job in enumerate(jobs):
+        if index < sure or draw(st.integers(0, 4)) < (1 if sure else 3):
+            lacking = draw(st.integers(0, 2))  # of its elastic tasks
+            placed = _placed(snapshot, job, lacking)
+            if placed is not None:
+                job = replace(placed, started=float(draw(st.sampled_from([0, 500, 990]))))
+                job = replace(job, stops=draw(st.sampled_from([(), (-2700.0,), (-2600.0,), (-2600.0, 900.0)])))
+            if placed is not None and len(job.tasks) == 1 and rarely(draw, 6):
+                state = draw(st.sampled_from([TaskState.RELEASING, TaskState.EVICTED]))
+                job = replace(job, tasks=(replace(job.tasks[0], state=state),))
+        elif rarely(draw, 15):
+            job = replace(job, tasks=(*job.tasks[:-1], replace(job.tasks[-1], state=TaskState.GATED)))
+        snapshot = replace(snapshot, jobs=(*snapshot.jobs, job))
+    return snapshot
+
+
+def _placed(snapshot: Snapshot, job: Job, lacking: int) -> Job | None:
+    pool = (job.pools or (POOL,))[0]
+    job = replace(job, pools=(pool,)) if job.pools else job
+    ground = Ground(replace(snapshot, jobs=(*snapshot.jobs, job)), (*HOLDS_NOW, TaskState.RESERVED), pool)
+    spots = {}
+    minimum = least(job)
+    present = dict.fromkeys(minimum, 0)
+    for task in job.tasks:
+        total = sum(one.group == task.group for one in job.tasks)
+        if present[task.group] >= max(minimum[task.group], total - lacking):
+            continue
+        spot = _first_fit(ground, job, task)
+        if spot is not None:
+            spots[task.name] = spot
+            present[task.group] += 1
+    if not spots or not enough(job, present):
+        return None
+    if any(0 < present[name] < minimum[name] for name in minimum):
+        return None
+    running = TaskState.RUNNING
+    tasks = (
+        replace(task, state=running, node=spots[task.name][0], shares=spots[task.name][1])
+        if task.name in spots
+        else task
+        for task in job.tasks
+    )
+    return replace(job, tasks=tuple(tasks))
+
+
+def _first_fit(ground: Ground, job: Job, task: Task) -> Any:
+    for name, node in ground.nodes.items():
+        if not may_go(job, task, node):
+            continue
+        for shares in ground.free[name].choices(task.request):
+            ground.put(job, task, (name, shares))
+            fine = ground.over(job) is None and ground.near_enough(job)
+            if fine and ground.neighbourly(job, task) and ground.has_company(job, task):
+                return name, shares
+            ground.take(job, task)
+    return None

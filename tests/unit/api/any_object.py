@@ -1,0 +1,116 @@
+"""Any valid object of any type, made from the type itself, for properties that must hold for all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Le, MaxLen, MinLen
+from hypothesis import strategies as st
+from pydantic.fields import FieldInfo
+
+from aliquot.api.base import Bytes, Duration, Metadata, Milli, Time, field_types
+from aliquot.api.common import Grace, Weights, WeightsOrNumber
+from aliquot.api.compute import Gpu, Portion
+from aliquot.api.kubernetes_json import MicroTime
+from aliquot.api.organisation import Pools, Terms
+from aliquot.api.policy import Bound
+
+WORDS = st.text("abcdefghij-/. 0123456789éß✓", max_size=12)
+KEYS = st.from_regex(r"[a-z][a-z0-9]{0,6}(/[a-z]{1,4})?", fullmatch=True)
+SECONDS = st.integers(0, 4_000_000_000_000_000).map(lambda micros: micros / 1_000_000)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | WORDS,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(KEYS, inner, max_size=2),
+    max_leaves=4,
+)
+
+_SPECIAL: list[tuple[Any, Any]] = [
+    (Milli, lambda: st.integers(0, 10_000_000)),
+    (Gpu, lambda: st.integers(0, 1000) | st.integers(1, 64).map(lambda count: count * 1000)),
+    (Portion, lambda: st.integers(0, 1000)),
+    (Bytes, lambda: st.integers(0, 1 << 60)),
+    (Duration, lambda: st.integers(0, 10_000_000)),
+    (Grace, lambda: st.integers(-1, 10_000_000)),
+    (Time, lambda: SECONDS),
+    (MicroTime, lambda: SECONDS),
+    (Bound, lambda: st.integers(-5, 100) | st.sampled_from(["0.5", "512Mi", "-1.25"])),
+    (WeightsOrNumber, lambda: values(Weights)),
+    (Pools, lambda: st.dictionaries(st.from_regex(r"[a-c]{1,3}", fullmatch=True), values(Terms), max_size=2)),
+]
+
+
+def values(hint: Any) -> st.SearchStrategy[Any]:
+    """Values that a field with this type may have."""
+    for special, make in _SPECIAL:
+        if hint == special:
+            made: st.SearchStrategy[Any] = make()
+            return made
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return _bounded(args[0], args[1:])
+    if origin in (typing.Union, types.UnionType):
+        return st.one_of([values(arg) for arg in args])
+    if origin is Literal:
+        return st.sampled_from(args)
+    if origin is tuple:
+        return st.lists(values(args[0]), max_size=2, unique_by=_key).map(tuple)
+    if origin is not None and issubclass(origin, Mapping):
+        return st.dictionaries(KEYS, values(args[1]), max_size=2)
+    if dataclasses.is_dataclass(hint):
+        return st.deferred(lambda: records(typing.cast(type, hint)))
+    return {
+        str: WORDS,
+        bool: st.booleans(),
+        int: st.integers(-(2**31), 2**31 - 1),
+        float: st.integers(-1000, 1000).map(lambda number: number / 4),
+        type(None): st.none(),
+        Any: JSON,
+    }[hint]
+
+
+def records(cls: type) -> st.SearchStrategy[Any]:
+    """Objects of a record; a field is left at its default as often as not."""
+    hints = field_types(cls)
+    required = {f.name: values(hints[f.name]) for f in dataclasses.fields(cls) if _is_required(f)}
+    optional = {f.name: values(hints[f.name]) for f in dataclasses.fields(cls) if not _is_required(f)}
+    return st.fixed_dictionaries(required, optional=optional).map(lambda fields: cls(**fields))
+
+
+def kind_objects(cls: type) -> st.SearchStrategy[Any]:
+    """Objects of a kind, as a user may write them: with a name and marks, without what the store gives."""
+    marks = st.dictionaries(KEYS, st.from_regex(r"[a-z0-9]{0,5}", fullmatch=True), max_size=2)
+    metadata = st.builds(Metadata, name=st.from_regex(r"[a-z][a-z0-9]{0,20}", fullmatch=True), labels=marks)
+    hints = field_types(cls)
+    rest = {f.name: values(hints[f.name]) for f in dataclasses.fields(cls) if f.name != "metadata"}
+    return st.fixed_dictionaries({"metadata": metadata, **rest}).map(lambda fields: cls(**fields))
+
+
+def _is_required(field: Any) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _key(item: Any) -> Any:
+    return getattr(item, "name", getattr(item, "type", repr(item)))
+
+
+def _bounded(base: Any, notes: tuple[Any, ...]) -> st.SearchStrategy[Any]:
+    marks = [mark for note in notes for mark in (note.metadata if isinstance(note, FieldInfo) else [note])]
+    pattern = next((mark.pattern for mark in marks if getattr(mark, "pattern", None)), None)
+    if pattern:
+        longest = next((mark.max_length for mark in marks if isinstance(mark, MaxLen)), 200)
+        return st.from_regex(pattern, fullmatch=True).filter(lambda text: len(text) <= min(longest, 200))
+    low = next((mark.ge for mark in marks if isinstance(mark, Ge)), None)
+    above = next((mark.gt for mark in marks if isinstance(mark, Gt)), None)
+    high = next((mark.le for mark in marks if isinstance(mark, Le)), None)
+    if base is int:
+        return st.integers(low, high)
+    if base is float:
+        least = low if low is not None else above
+        return st.integers(int((least or 0) * 4) + 1, int((100 if high is None else high) * 4)).map(lambda n: n / 4)
+    if base is str and any(isinstance(mark, MinLen) for mark in marks):
+        return WORDS.filter(bool)
+    return values(base)

@@ -1,0 +1,99 @@
+"""GPUs of nodes, and the parts of them that pods hold."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aliquot import labels
+from aliquot.api import Device, DeviceShare, Metadata, Mig, Node, Pod, devices_of, devices_text, shares_of, shares_text
+from aliquot.api.kubernetes_objects import NodeStatus
+from aliquot.errors import Invalid
+from unit.api.any_object import records
+
+
+def node(text: str) -> Node:
+    return Node(metadata=Metadata(name="n1", annotations={labels.DEVICES: text}))
+
+
+def pod(text: str) -> Pod:
+    return Pod(metadata=Metadata(name="p1", namespace="runai-a", annotations={labels.DEVICES: text}))
+
+
+@given(st.lists(records(Device), max_size=4, unique_by=lambda device: device.index))
+def test_devices_come_back_equal(devices: list[Device]) -> None:
+    """What a node says about its GPUs is read as it was written."""
+    assert devices_of(node(devices_text(devices))) == tuple(devices)
+
+
+@given(st.lists(records(DeviceShare), max_size=4, unique_by=lambda share: share.index))
+def test_shares_come_back_equal(shares: list[DeviceShare]) -> None:
+    """The GPUs that a pod was given are read as they were written."""
+    assert shares_of(pod(shares_text(shares))) == tuple(shares)
+
+
+def test_annotation_has_the_documented_words() -> None:
+    """The annotation is an interface: index, uuid, model, memoryMiB, mig, healthy; index, milli, memoryMiB."""
+    device = Device(
+        index=1,
+        uuid="GPU-1",
+        model="A100",
+        memory_mib=40960,
+        mig=Mig(profiles={"1g.5gb": 2}, dynamic=True),
+        healthy=False,
+    )
+
+    assert devices_text([device]) == (
+        '[{"index":1,"uuid":"GPU-1","model":"A100","memoryMiB":40960,'
+        '"mig":{"profiles":{"1g.5gb":2},"dynamic":true},"healthy":false}]'
+    )
+    assert shares_text([DeviceShare(index=0, milli=500, memory_mib=16255)]) == (
+        '[{"index":0,"milli":500,"memoryMiB":16255}]'
+    )
+
+
+def test_devices_are_counted_where_nobody_lists_them() -> None:
+    """A node with NVIDIA's device plugin alone gets its GPUs from its capacity and the discovery labels."""
+    marks = {labels.GPU_PRODUCT: "Tesla-V100", labels.GPU_MEMORY: "32510"}
+    status = NodeStatus(capacity={labels.GPU_RESOURCE: "2"}, allocatable={labels.GPU_RESOURCE: "1"})
+
+    assert devices_of(Node(metadata=Metadata(name="n1", labels=marks), status=status)) == (
+        Device(index=0, model="Tesla-V100", memory_mib=32510),
+        Device(index=1, model="Tesla-V100", memory_mib=32510, healthy=False),
+    )
+
+
+@pytest.mark.parametrize(
+    ("capacity", "count"), [({}, 0), ({labels.GPU_RESOURCE: "?"}, 0), ({labels.GPU_RESOURCE: "9G"}, 1024)]
+)
+def test_odd_capacity_does_no_harm(capacity: dict[str, str], count: int) -> None:
+    """A capacity that is absent, no number or absurd neither fails nor fills the memory."""
+    assert len(devices_of(Node(metadata=Metadata(name="n1"), status=NodeStatus(capacity=capacity)))) == count
+
+
+def test_pod_without_annotation_has_no_devices() -> None:
+    """A pod that was not placed yet holds nothing."""
+    assert shares_of(Pod(metadata=Metadata(name="p"))) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[{", "]: must be JSON: Expecting property name"),
+        ("{}", "]: must be a list"),
+        ("null", "]: must be a list, not None"),
+        ("[1]", "][0]: must be an object, not 1"),
+        ('[{"index": 0}]', "][0].milli: is required"),
+        ('[{"index": -1, "milli": 5}]', "][0].index: must be at least 0, not -1"),
+        ('[{"index": 0, "milli": 5}, {"index": 0, "milli": 6}]', "]: has GPU 0 twice"),
+        ("[" * 100_000, "]: must be JSON: "),
+        ("9" * 5000, "]: must be JSON: "),
+    ],
+)
+def test_bad_annotation_says_where(text: str, complaint: str) -> None:
+    """An annotation that cannot be read names the pod, the annotation and the place in it."""
+    with pytest.raises(Invalid) as caught:
+        shares_of(pod(text))
+
+    assert str(caught.value).startswith(f"pod runai-a/p1: metadata.annotations['{labels.DEVICES}'{complaint}")

@@ -1,0 +1,104 @@
+"""The table of kinds, and what its objects may be called."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from aliquot.api import KINDS, Claim, Workload, check_name
+from aliquot.api.base import field_types
+from aliquot.api.names import name_pattern
+from aliquot.errors import Invalid
+
+
+def test_no_word_means_two_kinds() -> None:
+    """Whatever a user types means one kind."""
+    words = [word.lower() for kind in KINDS for word in {word.lower() for word in kind.words}]
+
+    assert sorted(words) == sorted(set(words))
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        ("workload", "Workload"), ("WL", "Workload"), ("jobs", "Workload"), ("proj", "Project"), ("dept", "Department"),
+        ("pvc", "PersistentVolumeClaim"), ("claims", "PersistentVolumeClaim"), ("po", "Pod"), ("no", "Node"),
+        ("ns", "Namespace"), ("svc", "Service"), ("node-pools", "NodePool"), ("accessrules", "AccessRule"),
+    ],
+)  # fmt: skip
+def test_kinds_are_found_by_every_word(word: str, name: str) -> None:
+    """Plurals, short names and other spellings all lead to the kind."""
+    assert KINDS.named(word).name == name
+
+
+def test_unknown_word_lists_what_there_is() -> None:
+    """A kind that does not exist is answered with those that do."""
+    with pytest.raises(Invalid, match=r"unknown kind 'gadgets'; one of: departments, projects, .*leases$"):
+        KINDS.named("gadgets")
+
+
+def test_kind_is_found_by_type_and_by_declaration() -> None:
+    """Programs find a kind by its type, manifests by what they declare."""
+    assert KINDS.of(Claim).name == "PersistentVolumeClaim"
+    assert KINDS.declared("coordination.k8s.io/v1", "Lease").plural == "leases"
+    assert KINDS.declared("aliquot.dev/v1", "Workload").type is Workload
+
+
+def test_scopes_are_as_designed() -> None:
+    """Workloads, templates and policies live in namespaces; what spans the organisation does not."""
+    assert {kind.name for kind in KINDS if kind.ours and kind.namespaced} == {"Workload", "Template", "Policy"}
+
+
+def test_kind_without_status_has_none() -> None:
+    """The table says truly whether a kind has a status of its own."""
+    assert {kind.name for kind in KINDS if kind.has_status != ("status" in field_types(kind.type))} == set()
+
+
+GOOD = {
+    "Project": ["team-a", "a", "a1", "x" * 57],
+    "Department": ["research", "d" * 63],
+    "NodePool": ["default", "h100"],
+    "Workload": ["1st", "train-1", "a" * 50],
+    "Template": ["batch.ops", "a" * 253],
+    "User": ["ann.lee"],
+}
+BAD = {
+    "Project": ["Team", "1a", "-a", "a-", "a_b", "a.b", "é", "x" * 58, "a\n", "", None, 7],
+    "Department": ["9", "a.b"],
+    "NodePool": ["1h", "A"],
+    "Workload": ["a" * 51, "a.b", "a-", "A"],
+    "Template": ["a_b", ".a", "a..b", "a" * 254],
+    "User": ["Ann", "a@b"],
+}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in GOOD.items() for name in names])
+def test_good_names_pass(kind: str, name: str) -> None:
+    """Names that namespaces, pods and labels can be made from are taken."""
+    assert check_name(KINDS.named(kind), name) == name
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in BAD.items() for name in names])
+def test_bad_names_are_refused(kind: str, name: object) -> None:
+    """Other names are refused under metadata.name, with what a name must be."""
+    with pytest.raises(Invalid, match=rf"^{kind.lower()}: metadata\.name: (must|is required)"):
+        check_name(KINDS.named(kind), name)
+
+
+def test_refusal_of_a_name_teaches() -> None:
+    """The refusal says in words what a name may have in it."""
+    with pytest.raises(Invalid, match="lower-case letters, digits and hyphens, a letter first and no hyphen last"):
+        check_name(KINDS.named("project"), "Team A")
+    with pytest.raises(Invalid, match="must have at most 50 characters, not 60"):
+        check_name(KINDS.named("workload"), "a" * 60)
+
+
+@pytest.mark.parametrize("kind", tuple(KINDS), ids=lambda kind: kind.name)
+def test_pattern_in_schemas_is_the_same_rule(kind: object) -> None:
+    """Kubernetes refuses the same names as our server."""
+    pattern = re.compile(name_pattern(kind))  # type: ignore[arg-type]  # parametrize gives objects
+
+    assert pattern.match("a1")
+    assert not pattern.match("A1")
+    assert not pattern.match("a_1")

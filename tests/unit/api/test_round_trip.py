@@ -1,0 +1,38 @@
+"""What is written is what is read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from aliquot.api import KINDS, Kind, decode, encode, from_json, to_json
+from unit.api.any_object import kind_objects
+
+QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.parametrize("kind", tuple(KINDS), ids=lambda kind: kind.name)
+@QUICK
+@given(data=st.data())
+def test_every_kind_comes_back_equal(kind: Kind[Any], data: st.DataObject) -> None:
+    """An object that was written as JSON and read again is the same object."""
+    made = data.draw(kind_objects(kind.type))
+
+    text = json.dumps(to_json(made), allow_nan=False)
+
+    assert from_json(json.loads(text)) == made
+    assert decode(kind.type, encode(made)) == made
+
+
+@pytest.mark.parametrize("kind", tuple(KINDS), ids=lambda kind: kind.name)
+@QUICK
+@given(data=st.data())
+def test_writing_again_changes_nothing(kind: Kind[Any], data: st.DataObject) -> None:
+    """The written form is canonical: reading and writing it again gives the same bytes."""
+    first = json.dumps(to_json(data.draw(kind_objects(kind.type))))
+
+    assert json.dumps(to_json(from_json(json.loads(first)))) == first

@@ -1,0 +1,165 @@
+"""Schemas made from the types: what OpenAPI and Kubernetes are told."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from aliquot.api import KINDS, Kind
+from aliquot.api.base import Json
+from aliquot.api.schema import component_schemas, crds, json_schema, structural
+
+OURS = tuple(kind for kind in KINDS if kind.ours)
+
+
+def parts(schema: Json, path: str = "") -> Iterator[tuple[str, Json]]:
+    """Every schema inside a structural one, with its path."""
+    yield path, schema
+    for name, part in schema.get("properties", {}).items():
+        yield from parts(part, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield from parts(schema[key], f"{path}[]")
+
+
+@pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.name)
+def test_every_value_has_one_type(kind: Kind[Any]) -> None:
+    """Kubernetes takes a schema only if each value in it has exactly one type and nothing refers elsewhere."""
+    for path, part in parts(structural(kind)):
+        typed = {"type", "x-kubernetes-int-or-string"} & set(part)
+        assert len(typed) == 1, path
+        assert not {"$ref", "title", "const", "x-crd", "propertyNames", "oneOf", "allOf"} & set(part), path
+        assert "anyOf" not in part or "x-kubernetes-int-or-string" in part, path
+
+
+@pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.name)
+def test_every_field_is_explained(kind: Kind[Any]) -> None:
+    """`kubectl explain` has words for every field that a user can write."""
+    silent = [
+        path
+        for path, part in parts(structural(kind))
+        if "description" not in part
+        and not path.endswith("[]")
+        and path not in (".apiVersion", ".kind", ".metadata", ".metadata.name")
+    ]
+
+    assert silent == []
+
+
+def test_words_are_sentences_of_one_line() -> None:
+    """Explanations are single lines that end like a sentence."""
+    for kind in OURS:
+        for path, part in parts(structural(kind)):
+            words = part.get("description", "x.")
+            assert "\n" not in words, f"{kind.name}{path}"
+            assert words.endswith("."), f"{kind.name}{path}: {words}"
+
+
+def test_free_maps_are_the_only_open_places() -> None:
+    """Unknown fields are dropped by Kubernetes everywhere but in the two maps that are free on purpose."""
+    found = {
+        f"{kind.name}{path}"
+        for kind in OURS
+        for path, part in parts(structural(kind))
+        if "x-kubernetes-preserve-unknown-fields" in part
+    }
+
+    assert found == {"Policy.spec.defaults", "Policy.spec.imposed"}
+
+
+def test_definition_has_what_kubectl_shows() -> None:
+    """A definition brings short name, category, columns, status subresource and selectable fields."""
+    made = {definition["spec"]["names"]["kind"]: definition for definition in crds()}
+    workload = made["Workload"]["spec"]
+    version = workload["versions"][0]
+
+    assert made["Workload"]["metadata"]["name"] == "workloads.aliquot.dev"
+    assert workload["names"]["shortNames"] == ["wl"]
+    assert workload["names"]["categories"] == ["aliquot"]
+    assert workload["names"]["singular"] == "workload"
+    assert workload["scope"] == "Namespaced"
+    assert version["subresources"] == {"status": {}}
+    assert {"jsonPath": ".status.phase"} in version["selectableFields"]
+    assert version["additionalPrinterColumns"][0] == {"name": "Type", "type": "string", "jsonPath": ".spec.type"}
+    assert set(made) == {kind.name for kind in OURS}
+
+
+@pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.name)
+def test_columns_and_selectors_name_real_fields(kind: Kind[Any]) -> None:
+    """A column or a selector that names no field would stay empty for ever."""
+    known = {path for path, _ in parts(structural(kind))} | {".metadata.creationTimestamp"}
+
+    assert {column.path.removesuffix("[0]") for column in kind.columns} <= known
+    assert {f".{path}" for path in kind.selectable} <= known
+
+
+def test_rules_are_on_the_schema() -> None:
+    """Rules that Kubernetes can check stand where they hold, and not in the status, which only we write."""
+    schema = structural(KINDS.named("workload"))
+    gpu = schema["properties"]["spec"]["properties"]["compute"]["properties"]["gpu"]
+
+    assert [rule["message"] for rule in gpu["x-kubernetes-validations"]] == [
+        "must have at most three decimals",
+        "must be a whole number of GPUs, or a fraction of one below 1",
+    ]
+    assert "x-kubernetes-validations" not in json.dumps(schema["properties"]["status"])
+
+
+def test_fields_that_are_always_written_are_defaulted() -> None:
+    """Kubernetes fills in what people select by, as our server does."""
+    spec = structural(KINDS.named("workload"))["properties"]["spec"]
+
+    assert spec["default"] == {}
+    assert spec["properties"]["type"]["default"] == "training"
+
+
+def test_status_is_not_required() -> None:
+    """A user writes the spec; metadata is checked by name only."""
+    schema = structural(KINDS.named("accessrule"))
+
+    assert schema["required"] == ["spec"]
+    assert schema["properties"]["metadata"] == {
+        "type": "object",
+        "properties": {"name": {"type": "string", "pattern": schema_pattern("accessrule"), "maxLength": 253}},
+    }
+
+
+def schema_pattern(word: str) -> str:
+    found: str = structural(KINDS.named(word))["properties"]["metadata"]["properties"]["name"]["pattern"]
+    return found
+
+
+def test_components_refer_only_to_each_other() -> None:
+    """Every reference in the API's description leads to a schema in it, and each kind has one by its name."""
+    schemas = component_schemas()
+    wanted = {part.split('"')[0] for part in json.dumps(schemas).split("#/components/schemas/")[1:]}
+
+    assert wanted <= set(schemas)
+    assert {kind.name for kind in KINDS} <= set(schemas)
+    assert '"x-' not in json.dumps(schemas)
+
+
+def test_component_names_its_kind() -> None:
+    """A kind's schema says which apiVersion and kind it is for, and closes ours to unknown fields."""
+    schemas = component_schemas()
+
+    assert schemas["Workload"]["properties"]["kind"] == {"const": "Workload"}
+    assert schemas["Workload"]["additionalProperties"] is False
+    assert schemas["Compute"]["additionalProperties"] is False
+    assert "additionalProperties" not in schemas["Pod"]
+    assert "additionalProperties" not in schemas["Metadata"]
+
+
+@pytest.mark.parametrize("kind", tuple(KINDS), ids=lambda kind: kind.name)
+def test_single_schema_is_complete(kind: Kind[Any]) -> None:
+    """The schema of one kind stands alone: all it refers to is in it."""
+    schema = json_schema(kind)
+    wanted = {part.split('"')[0] for part in json.dumps(schema).split("#/$defs/")[1:]}
+
+    assert wanted <= set(schema["$defs"])
+    assert set(schema["properties"]) >= {"apiVersion", "kind", "metadata"}
+    assert len(schema["properties"]) == len(dataclasses.fields(kind.type)) + 2

@@ -1,0 +1,87 @@
+"""What a pod may ask for of a GPU, and what it is told otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aliquot.backends.kubernetes.fraction_request import Part, is_part, part_of
+from aliquot.errors import Invalid
+from aliquot.gpu.fractions import Mode
+
+
+def pod(containers: list[dict[str, Any]] | None = None, **marks: str) -> dict[str, Any]:
+    return {"metadata": {"annotations": marks}, "spec": {"containers": containers or [{"name": "main"}]}}
+
+
+def gpu(amount: str, name: str = "nvidia.com/gpu") -> list[dict[str, Any]]:
+    return [{"name": "main", "resources": {"limits": {name: amount}}}]
+
+
+@pytest.mark.parametrize("name", ["aliquot.dev/gpu-fraction", "gpu-fraction"])
+def test_fraction(name: str) -> None:
+    """A fraction is read by our name and by that of other systems."""
+    assert part_of(pod(**{name: "0.125"})) == Part(milli=125)
+
+
+def test_memory_on_several_devices() -> None:
+    """An amount of memory is in MiB and counts for each of its devices."""
+    assert part_of(pod(**{"gpu-memory": "2000", "gpu-fraction-num-devices": "2"})) == Part(memory_mib=2000, devices=2)
+
+
+def test_our_name_wins() -> None:
+    """Where both names are there ours counts."""
+    assert part_of(pod(**{"gpu-fraction": "0.1", "aliquot.dev/gpu-fraction": "0.2"})).milli == 200
+
+
+def test_mode() -> None:
+    """How the time of the GPU is shared can be chosen."""
+    assert part_of(pod(**{"gpu-fraction": "0.5", "aliquot.dev/gpu-compute": "strict"})).mode is Mode.STRICT
+
+
+def test_whole_gpus_are_no_part() -> None:
+    """A pod with whole GPUs does not ask for a part."""
+    assert not is_part({"other": "0.5"})
+
+
+def test_zero_gpus_beside_a_part() -> None:
+    """No whole GPU, said in full, contradicts nothing."""
+    assert part_of(pod(gpu("0"), **{"gpu-fraction": "0.5"})).milli == 500
+
+
+@pytest.mark.parametrize(
+    "asked, told",
+    [
+        (pod(**{"gpu-fraction": "half"}), "['gpu-fraction']: must be a number such as 4 or 0.5, not 'half'"),
+        (pod(**{"gpu-fraction": "0.3333"}), "['gpu-fraction']: must have at most three decimals, not '0.3333'"),
+        (pod(**{"gpu-fraction": "0"}), "must be more than 0 and less than 1, not '0'"),
+        (pod(**{"gpu-fraction": "1"}), "whole GPUs are asked for with the limit nvidia.com/gpu"),
+        (pod(**{"gpu-fraction": "-0.5"}), "must not be negative"),
+        (pod(**{"gpu-memory": "4G"}), "['gpu-memory']: must be a whole number of MiB such as 4096, not '4G'"),
+        (pod(**{"gpu-memory": "0"}), "must be a whole number of MiB"),
+        (pod(**{"gpu-memory": "٤"}), "must be a whole number of MiB"),
+        (pod(**{"gpu-fraction": "0.5", "gpu-memory": "10"}), "only one of a fraction and an amount of GPU memory"),
+        (pod(**{"gpu-fraction": "0.5", "aliquot.dev/gpu-devices": "17"}), "must be a number of GPUs from 1 to 16"),
+        (pod(**{"gpu-fraction": "0.5", "aliquot.dev/gpu-compute": "mps"}), "mps is not offered on Kubernetes"),
+        (pod(**{"gpu-fraction": "0.5", "aliquot.dev/gpu-compute": "x"}), "one of timesharing, fair, strict, not 'x'"),
+        (pod(**{"gpu-fraction": "0.5", "aliquot.dev/gpu-fraction-limit": "0.4"}), "not be less than the fraction"),
+        (pod(**{"gpu-memory": "50", "aliquot.dev/gpu-memory-limit": "40"}), "not be less than the amount"),
+        (pod(gpu("1"), **{"gpu-fraction": "0.5"}), "spec.containers[0].resources: must not ask for nvidia.com/gpu"),
+        (pod(gpu("1", "nvidia.com/mig-1g.5gb"), **{"gpu-fraction": "0.5"}), "nvidia.com/mig-1g.5gb"),
+        ({**pod(**{"gpu-fraction": "0.5"}), "spec": {"nodeName": "n1"}}, "spec.nodeName: must be empty"),
+    ],
+)
+def test_refused(asked: dict[str, Any], told: str) -> None:
+    """What cannot be given is refused in one line that says where and what to write instead."""
+    with pytest.raises(Invalid) as refused:
+        part_of(asked)
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_every_fault_at_once() -> None:
+    """Several faults are told together."""
+    with pytest.raises(Invalid) as refused:
+        part_of(pod(gpu("1"), **{"gpu-fraction": "x", "aliquot.dev/gpu-compute": "y"}))
+    assert len(refused.value.faults) == 3

@@ -1,0 +1,79 @@
+"""When a pod holds more GPU memory than it may, and what is done about it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aliquot.backends.local.devices.driver import Use
+from aliquot.backends.local.devices.memory_audit import SAMPLES, Held, gather, judge, sentence, victims
+from aliquot.units import MIB
+
+
+def held(*used_mib: int, limit_mib: int = 8192) -> Held:
+    uses = tuple(Use("GPU-a", 100 + place, mib * MIB) for place, mib in enumerate(used_mib))
+    return Held("pod-1", "GPU-a", limit_mib * MIB, uses)
+
+
+@pytest.mark.parametrize(
+    ("used", "limit", "wanted"),
+    [(8192, 8192, False), (8256, 8192, False), (8275, 8192, True), (464, 400, False), (465, 400, True), (600, 0, True)],
+)
+def test_what_is_over(used: int, limit: int, wanted: bool) -> None:
+    """Over is more than the limit and one hundredth of it, and at least 64 MiB."""
+    assert held(used, limit_mib=limit).is_over is wanted
+
+
+def test_one_moment_is_no_proof() -> None:
+    """Only who is over three times in a row is acted upon, and then at every look until it fits."""
+    counts: dict[tuple[str, str], int] = {}
+    acted = []
+    for used in (9000, 9000, 8000, 9000, 9000, 9000, 9000, 8000):
+        counts, found = judge(counts, [held(used)])
+        acted.append(len(found))
+
+    assert acted == [0, 0, 0, 0, 0, 1, 1, 0]
+    assert SAMPLES == 3
+
+
+def test_the_largest_process_goes() -> None:
+    """As few processes as can be are ended: the largest ones, until the rest fits."""
+    assert victims(held(1000, 6000, 3000)) == [101]
+    assert victims(held(5000, 5000, 5000)) == [100, 101]
+
+
+@given(st.lists(st.integers(0, 10_000), max_size=6), st.integers(0, 20_000))
+def test_what_is_left_fits(used: list[int], limit: int) -> None:
+    """Whatever is held, the processes that stay hold at most the limit."""
+    one = held(*used, limit_mib=limit)
+    ended = set(victims(one))
+
+    assert sum(use.used for use in one.uses if use.pid not in ended) <= one.limit
+
+
+def test_processes_are_summed_by_pod() -> None:
+    """All processes of a pod count together; those of nobody, and of neighbours, do not."""
+    uses = [Use("GPU-a", 1, 10), Use("GPU-a", 2, 20), Use("GPU-a", 3, 40), Use("GPU-b", 1, 80)]
+
+    found = gather(uses, {1: "x", 2: "x", 3: "y"}, {"x": {"GPU-a": 5, "GPU-b": 6}, "y": {"GPU-a": 7}})
+
+    assert [(one.uid, one.uuid, one.limit, one.used) for one in found] == [
+        ("x", "GPU-a", 5, 30),
+        ("x", "GPU-b", 6, 80),
+        ("y", "GPU-a", 7, 40),
+    ]
+
+
+def test_a_gpu_that_was_not_given() -> None:
+    """A pod on a GPU of which it was given nothing may hold nothing there."""
+    (mine, stolen) = gather([Use("GPU-b", 1, MIB)], {1: "x"}, {"x": {"GPU-a": 5}})
+
+    assert (mine.used, stolen.uuid, stolen.limit) == (0, "GPU-b", 0)
+    assert "given nothing" in sentence(stolen)
+
+
+def test_both_figures_are_named() -> None:
+    """Who reads the event sees what was held and what was allowed."""
+    assert "holds 9000 MiB" in sentence(held(9000))
+    assert "limit is 8192 MiB" in sentence(held(9000))

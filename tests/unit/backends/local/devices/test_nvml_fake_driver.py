@@ -1,0 +1,186 @@
+"""NVIDIA's binding and our use of it, on the stand-in driver: what is listed, what is held, what a context takes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from native.rig import HERE, compile_library
+
+ASK = """
+import json, sys
+from pathlib import Path
+from aliquot.backends.local.devices.context_memory import Contexts, measure
+from aliquot.backends.local.devices.nvml import open_driver
+driver = open_driver()
+cards = driver.cards()
+contexts = Contexts(Path(sys.argv[1]) / "contexts.json")
+contexts.learn(driver, lambda driver, uuid: max(measure(driver, card.device.uuid) for card in cards))
+print(json.dumps({
+    "cards": [[card.device.index, card.device.uuid, card.device.memory_mib, card.total, card.file] for card in cards],
+    "model": cards[0].device.model,
+    "version": driver.version(),
+    "uses": [[use.uuid, use.pid, use.used] for use in driver.uses()],
+    "context": Contexts(Path(sys.argv[1]) / "contexts.json").mib(cards[0].device.model, driver.version()),
+}))
+"""
+# Soft and hard limit of the first card on a group, before and after they are set; or why they were not.
+LIMIT = """
+import json, sys
+from pathlib import Path
+from aliquot.backends.local.devices.driver import NotKept
+from aliquot.backends.local.devices.nvml import open_driver
+driver, group = open_driver(), Path(sys.argv[1])
+uuid = driver.cards()[0].device.uuid
+try:
+    before = driver.limits(group, uuid)
+    driver.set_limits(group, uuid, 1 << 30, 2 << 30)
+    said = [before, driver.limits(group, uuid), driver.limits(group, driver.cards()[1].device.uuid)]
+except NotKept as exc:
+    said = str(exc)
+print(json.dumps([driver.version(), driver.keeps_limits(), said]))
+"""
+# A pod with a part of the first card, from the choice of who keeps its limits to its end; the groups are folders.
+POD = """
+import asyncio, json, sys
+from pathlib import Path
+from aliquot.backends.local.runtime import CannotStart, Launch, Ticket
+from aliquot.backends.local.devices.context_memory import Contexts
+from aliquot.backends.local.devices.share_dirs import Fences
+from aliquot.backends.local.devices.nvml import open_driver
+from aliquot.backends.local.devices.real import RealDevices
+from aliquot.backends.local.runtimes.cgroups import Cgroups
+from aliquot.backends.local.runtimes.process import ProcessRuntime
+from aliquot.gpu.fractions import Wish
+from aliquot.api import DeviceShare
+
+here = Path(sys.argv[1])
+tree = here / "tree"
+for place in (tree, tree / "aliquot"):
+    place.mkdir()
+    (place / "cgroup.controllers").write_text("cpu memory")
+    (place / "cgroup.subtree_control").touch()
+driver = open_driver()
+fences, contexts, library = Fences(here / "fences"), Contexts(here / "c.json"), Path("/lib/none.so")
+devices = RealDevices("here", driver, fences, contexts, library, cgroups=2)
+runtime = ProcessRuntime(here / "data", isolated=False, control_groups=Cgroups(tree, tree), keeper=driver)
+share = DeviceShare(index=0, milli=250)
+given = devices.injection("here", [share], Wish(limit_milli=500), "pod-1")
+group = tree / "aliquot" / "pod-1"
+said = {"backend": devices.choice.backend.value}
+
+async def live():
+    try:
+        await runtime.start(Launch(Ticket("pod-1", "runai-a", "p-0-0", "here"), 0, ("true",), injection=given))
+        said["set"] = driver.limits(group, devices.uuid(share))
+        await runtime.remove("pod-1")
+        said["after"] = driver.limits(group, devices.uuid(share))
+    except CannotStart as exc:
+        said["reason"] = exc.reason
+
+asyncio.run(live())
+print(json.dumps(said))
+"""
+HOLD = "from cu import *; cuda = Cuda(); cuda.alloc(64 * MIB); print('held', flush=True); input()"
+
+
+class StandIn:
+    def __init__(self, built: Path, folder: Path, *switches: str) -> None:
+        self._folder = folder
+        self.environment = {
+            "LD_LIBRARY_PATH": f"{folder}:{built}",
+            "FAKE_CARD": str(folder / "card"),
+            "PYTHONPATH": f"{HERE}:{HERE.parents[1] / 'src'}",
+        }
+        sources = [HERE / "fake_nvml.c", HERE / "card.c", HERE.parent / "gpus" / "more_nvml.c"]
+        compile_library(folder / "libnvidia-ml.so.1", sources, "-O1", "-Wl,-soname,libnvidia-ml.so.1", *switches)
+
+    def ask(self, program: str = ASK, **env: str) -> Any:
+        command = [sys.executable, "-c", program, str(self._folder)]
+        env = self.environment | env
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture
+def machine(native_build: Path, tmp_path: Path) -> StandIn:
+    return StandIn(native_build, tmp_path)
+
+
+def test_cards_as_the_driver_lists_them(machine: StandIn) -> None:
+    """Memory is what programs can have, and the device file is the driver's number, not the index."""
+    found = machine.ask()
+
+    assert [card[0] for card in found["cards"]] == [0, 1]
+    assert all(card[2:4] == [16384, 16384 << 20] for card in found["cards"])
+    assert [card[4] for card in found["cards"]] == ["/dev/nvidia1", "/dev/nvidia0"]
+    assert (found["model"], found["version"]) == ("Stand-in 16GB", "580.00.00")
+
+
+def test_a_context_is_measured(machine: StandIn) -> None:
+    """Once for a model and a driver, by making one; what was found is kept."""
+    assert machine.ask()["context"] == 518
+
+
+def test_what_a_process_holds(machine: StandIn) -> None:
+    """The process is named by its number, with its context and its memory, on the card where it is."""
+    command = [sys.executable, "-c", HOLD]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=machine.environment, stdin=pipe, stdout=pipe, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+
+        uses = machine.ask()["uses"]
+
+        holder.communicate("\n", timeout=60)
+    assert [use[1:] for use in uses] == [[holder.pid, (518 + 64) << 20]]
+
+
+UNLIMITED = (1 << 64) - 1
+
+
+@pytest.fixture
+def newer(native_build: Path, tmp_path: Path) -> StandIn:
+    """A driver of release 615, as far as its documentation says."""
+    return StandIn(native_build, tmp_path, "-DR615")
+
+
+def test_a_driver_that_keeps_limits(newer: StandIn) -> None:
+    """What is set for one card of a control group is read back, and is that card's alone."""
+    wanted = [[0, UNLIMITED], [1 << 30, 2 << 30], [0, UNLIMITED]]
+
+    assert newer.ask(LIMIT) == ["615.10.00", True, wanted]
+
+
+def test_a_driver_that_refuses_limits(newer: StandIn) -> None:
+    """The reason is the driver's, with the call that it refused."""
+    *_, said = newer.ask(LIMIT, FAKE_LIMITS="refused")
+
+    assert said.startswith("nvmlDeviceSetMemoryLimits_v1: ")
+
+
+def test_a_pod_whose_limits_the_driver_keeps(newer: StandIn) -> None:
+    """A quarter that may grow to a half of 16384 MiB: guarantee and limit are set, and gone when the pod is."""
+    said = newer.ask(POD)
+
+    assert said == {"backend": "cgroup", "set": [4096 << 20, 8192 << 20], "after": [0, UNLIMITED]}
+
+
+@pytest.mark.parametrize("fault", ["refused", "ignored"])
+def test_a_pod_whose_limits_the_driver_does_not_keep(newer: StandIn, fault: str) -> None:
+    """It is not started, whether the driver says no or says yes and does nothing."""
+    assert newer.ask(POD, FAKE_LIMITS=fault) == {"backend": "cgroup", "reason": "GPULimitNotKept"}
+
+
+def test_a_driver_without_limits(machine: StandIn) -> None:
+    """One that does not have the calls is known by that, and says so when it is asked all the same."""
+    version, keeps, said = machine.ask(LIMIT)
+
+    assert (version, keeps) == ("580.00.00", False)
+    assert said.startswith("nvmlDeviceGetMemoryLimits_v1: ")

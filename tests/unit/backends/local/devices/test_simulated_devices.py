@@ -1,0 +1,73 @@
+"""What pods on simulated nodes are told."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from aliquot.api import Device, DeviceShare
+from aliquot.backends.local import simulated_clusters
+from aliquot.backends.local.devices.node_devices import NodeFacts
+from aliquot.backends.local.devices.simulated import SimulatedDevices
+from aliquot.gpu.fractions import Wish
+
+
+def told(node: str, *shares: DeviceShare) -> Mapping[str, str]:
+    """The variables of a pod that holds these."""
+    return SimulatedDevices(simulated_clusters.load("demo").nodes).injection(node, shares, Wish(), "pod").environment
+
+
+def test_a_pod_is_told_its_gpus() -> None:
+    """A pod with two GPUs sees their names, in order, and that there are two."""
+    shares = [DeviceShare(index=2, milli=1000), DeviceShare(index=5, milli=1000)]
+
+    said = told("dgx1-2", *shares)
+
+    assert said["NVIDIA_VISIBLE_DEVICES"] == "GPU-sim-dgx1-2-2,GPU-sim-dgx1-2-5"
+    assert said["RUNAI_NUM_OF_GPUS"] == "2"
+
+
+def test_a_fraction_is_told_as_one() -> None:
+    """A pod with a part of a GPU is told the part."""
+    assert told("dgx1-1", DeviceShare(index=0, milli=300))["RUNAI_NUM_OF_GPUS"] == "0.3"
+
+
+def test_a_pod_without_gpus_sees_none() -> None:
+    """Without a share there is nothing to see."""
+    said = told("dgx1-1")
+
+    assert (said["NVIDIA_VISIBLE_DEVICES"], said["RUNAI_NUM_OF_GPUS"]) == ("void", "0")
+
+
+def test_real_gpus_stay_hidden() -> None:
+    """A pod on a simulated node is not shown the machine's own GPU: it was not granted."""
+    assert told("dgx1-1", DeviceShare(index=0, milli=1000))["CUDA_VISIBLE_DEVICES"] == ""
+
+
+@pytest.mark.parametrize(
+    ("model", "mib", "milli", "wanted"),
+    [
+        ("Tesla V100-SXM2-32GB", 32510, 500, 16255),  # F1
+        ("NVIDIA A10", 23028, 300, 6908),  # F3, and F11: a card without MIG
+        ("NVIDIA A10", 23028, 500, 11514),  # F4
+        ("NVIDIA A10", 23028, 200, 4605),
+        ("Tesla V100-SXM2-16GB", 16130, 500, 8065),  # F5
+    ],
+)
+def test_nvidia_smi_prints_the_slice(tmp_path: Path, model: str, mib: int, milli: int, wanted: int) -> None:
+    """The program that a pod finds on its PATH shows one GPU with index 0 and the pod's part as all of its memory."""
+    device = Device(index=3, uuid="GPU-sim-n-3", model=model, memory_mib=mib)
+    node = NodeFacts(name="n", devices=(device,), simulated=True)
+
+    found = SimulatedDevices([node]).injection("n", [DeviceShare(index=3, milli=milli)], Wish(), "pod")
+
+    for file in found.files:
+        path = tmp_path / Path(file.place).name
+        path.write_text(file.text)
+        path.chmod(0o755)
+    query = [str(tmp_path / "nvidia-smi"), "--query-gpu=index,name,memory.total", "--format=csv,noheader"]
+    done = subprocess.run(query, capture_output=True, text=True, timeout=60, check=False, env={})
+    assert done.stdout == f"0, {model}, {wanted} MiB\n"

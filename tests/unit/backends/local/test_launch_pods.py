@@ -1,0 +1,102 @@
+"""From a pod to what is started."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from aliquot import labels
+from aliquot.api import DeviceShare, Owner, Pod
+from aliquot.api.pod import EnvVar
+from aliquot.backends.local.image_catalogue import Catalogue
+from aliquot.backends.local.launch import expand, launch_of, problem_of, ticket_of
+from aliquot.backends.local.runtime import CannotStart, Launch
+from support.pods.world import DEVICES, NODE, pod
+
+
+def launched(wanted: Pod) -> Launch:
+    return launch_of(wanted, ticket_of(wanted), 0, DEVICES, Catalogue())
+
+
+def with_env(wanted: Pod, *env: EnvVar) -> Pod:
+    container = replace(wanted.spec.containers[0], env=env)
+    return replace(wanted, spec=replace(wanted.spec, containers=(container,)))
+
+
+def test_references_in_words() -> None:
+    """$(NAME) becomes a variable's value; what is not known, and $$, stays."""
+    assert expand("$(A) $(B) $$(A) $$ $A", {"A": "x"}) == "x $(B) $(A) $$ $A"
+
+
+def test_field_references() -> None:
+    """A variable can be read from the pod itself."""
+    source = {"fieldRef": {"fieldPath": "spec.nodeName"}}
+    assert launched(with_env(pod("p", "true"), EnvVar(name="NODE_NAME", value_from=source))).env["NODE_NAME"] == NODE
+
+
+def test_unknown_sources() -> None:
+    """A variable from a source that is not available here is refused by name."""
+    wanted = with_env(pod("p", "true"), EnvVar(name="KEY", value_from={"secretKeyRef": {"name": "s", "key": "k"}}))
+    with pytest.raises(CannotStart, match="variable KEY"):
+        launched(wanted)
+
+
+def test_limits() -> None:
+    """Limits are read as quantities."""
+    found = launched(pod("p", "true", limits={"memory": "1Gi", "cpu": "500m"}))
+    assert (found.memory, found.cpu) == (1 << 30, 500)
+
+
+def test_bad_limits() -> None:
+    """A limit that is no amount is refused, not ignored."""
+    with pytest.raises(CannotStart, match="memory limit"):
+        launched(pod("p", "true", limits={"memory": "lots"}))
+
+
+@pytest.mark.parametrize(
+    "source, named",
+    [
+        (
+            {"nfs": {"server": "s", "path": "/f"}},
+            "NFS folder /f cannot be mounted at /data: there is no Kubernetes here",
+        ),
+        ({"persistentVolumeClaim": {"claimName": "c"}}, "volume claim c cannot be mounted at /data"),
+        ({"secret": "?"}, "volume 'data'"),
+        ({}, "volume 'data'"),
+    ],
+)
+def test_volumes_that_need_more(source: dict[str, object], named: str) -> None:
+    """A volume that cannot be had without a cluster or a container engine is refused by name."""
+    with pytest.raises(CannotStart, match=named):
+        launched(pod("p", "true", volumes=[{"name": "data", **source}], mounts={"data": "/data"}))
+
+
+def test_gpus_that_nobody_gave() -> None:
+    """A pod that asks for GPUs and names none was not placed by us, and is refused."""
+    whole = pod("p", "true", limits={labels.GPU_RESOURCE: "2"})
+    assert problem_of(whole, ticket_of(whole)) == "it asks for 2 GPUs and was given 0"
+    given = pod("p", "true", limits={labels.GPU_RESOURCE: "1"}, shares=[DeviceShare(index=0, milli=1000)])
+    assert problem_of(given, ticket_of(given)) == ""
+
+
+def test_simulated_gpus_have_no_device_files() -> None:
+    """A pod on a simulated node gets no device of the machine."""
+    assert launched(pod("p", "true", shares=[DeviceShare(index=0, milli=1000)])).injection.devices == ()
+
+
+@pytest.mark.parametrize("uid", ["", "..", "../../x", "/etc", "u1", "9b2f0c1e-0000-4000-8000-00000000000/"])
+def test_a_name_that_is_no_uid(uid: str) -> None:
+    """Whoever writes a pod by hand cannot choose the folder of its checkpoints."""
+    owner = Owner(api_version=labels.API_VERSION, kind="Workload", name="w", uid=uid, controller=True)
+    wanted = pod("p", "true")
+    assert ticket_of(replace(wanted, metadata=replace(wanted.metadata, owners=(owner,)))).workload == ""
+
+
+@pytest.mark.parametrize("kind, found", [("Workload", True), ("Job", False)])
+def test_whose_attempt_it_is(kind: str, found: bool) -> None:
+    """A pod's checkpoints are those of the workload that owns it; other owners have none."""
+    uid = "9b2f0c1e-0000-4000-8000-000000000001"
+    owner = Owner(api_version=labels.API_VERSION, kind=kind, name="w", uid=uid, controller=True)
+    wanted = pod("p", "true")
+    assert ticket_of(replace(wanted, metadata=replace(wanted.metadata, owners=(owner,)))).workload == uid * found

@@ -1,0 +1,94 @@
+"""Our nodes in the store: written at the start, and again when what they have changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aliquot import labels
+from aliquot.api import Node, devices_of
+from aliquot.api.kubernetes_objects import NodeCondition
+from aliquot.backends.local.devices.driver import Activity, busy
+from aliquot.backends.local.devices.real import RealDevices
+from aliquot.backends.local.node_registration import Nodes
+from aliquot.store.drivers.memory import MemoryBody
+from aliquot.store.typed_store import Store
+from support.gpus import NODE, ONE, TWO, FakeDriver, node_of
+
+
+class Scene:
+    def __init__(self, folder: Path) -> None:
+        self.driver = FakeDriver((ONE, TWO))
+        self.devices: RealDevices = node_of(folder, self.driver)
+        self.store = Store(MemoryBody())
+        self.now = 100.0
+        self.nodes = Nodes(self.store, self.devices, lambda: self.now)
+
+    async def seen(self) -> Node:
+        return await self.store.get(Node, NODE)
+
+    async def condition(self, kind: str) -> NodeCondition:
+        (found,) = (one for one in (await self.seen()).status.conditions if one.type == kind)
+        return found
+
+
+async def test_a_gpu_that_is_lost_is_written(tmp_path: Path) -> None:
+    """The scheduler must not place anybody on it."""
+    scene = Scene(tmp_path)
+    await scene.nodes.register()
+
+    scene.driver.lose(1)
+    await scene.nodes.refresh()
+
+    assert [device.healthy for device in devices_of(await scene.seen())] == [True, False]
+
+
+async def test_what_does_not_change_is_not_written(tmp_path: Path) -> None:
+    """A node that stays as it is wakes nobody up."""
+    scene = Scene(tmp_path)
+    await scene.nodes.register()
+    before = (await scene.seen()).metadata.version
+
+    await scene.nodes.refresh()
+
+    assert (await scene.seen()).metadata.version == before
+
+
+async def test_since_when_a_condition_holds(tmp_path: Path) -> None:
+    """The time is that of the change, whatever else is written later."""
+    scene = Scene(tmp_path)
+    await scene.nodes.register()
+    scene.now, scene.devices.outdated = 200.0, "cuMemAllocTwice"
+
+    await scene.nodes.refresh()
+
+    outdated, sharing = await scene.condition("ShimOutdated"), await scene.condition("GPUSharing")
+    assert (outdated.status, outdated.last_transition_time) == ("True", 200.0)
+    assert (sharing.status, sharing.last_transition_time) == ("True", 100.0)
+
+
+@pytest.mark.parametrize(
+    ("samples", "wanted"),
+    [
+        ([], {}),
+        ([("GPU-a", 1, 40), ("GPU-a", 1, 60)], {"GPU-a": 50}),  # one process, two samples
+        ([("GPU-a", 1, 40), ("GPU-a", 2, 30), ("GPU-b", 3, 5)], {"GPU-a": 70, "GPU-b": 5}),
+        ([("GPU-a", 1, 80), ("GPU-a", 2, 80)], {"GPU-a": 100}),
+    ],
+)
+def test_how_busy_gpus_are(samples: list[tuple[str, int, int]], wanted: dict[str, int]) -> None:
+    """What processes had of a GPU's time, together; never more than all of it."""
+    assert busy(Activity(uuid, pid, compute, 0) for uuid, pid, compute in samples) == wanted
+
+
+async def test_how_busy_a_node_is_is_written(tmp_path: Path) -> None:
+    """In the order of its GPUs, once it was measured."""
+    scene = Scene(tmp_path)
+    await scene.nodes.register()
+    assert labels.GPU_BUSY not in (await scene.seen()).metadata.annotations
+    scene.devices.busy = {"GPU-b": 83}
+
+    await scene.nodes.refresh()
+
+    assert (await scene.seen()).metadata.annotations[labels.GPU_BUSY] == "0,83"

@@ -1,0 +1,136 @@
+"""How a classic command line is read, before click and by the whole program."""
+
+from __future__ import annotations
+
+import pytest
+
+from aliquot.cli.runai.argument_scan import FOLLOWS, commands, scan
+from support.cli.world import World
+
+FLAGS = {
+    "--gpu": True, "-g": True, "--args": True, "--command": True, "-c": True, "--project": True, "-p": True,
+    "--interactive": False, "--stdin": False, "-i": False, "-t": False, "--large-shm": False, "--preemptible": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "line, words",
+    [
+        ("--args --num_mounts=2", ["--args", "--num_mounts=2"]),
+        ("--args=--num_mounts=2", ["--args=--num_mounts=2"]),
+        ("--args -- x", ["--args", "--", "x"]),
+        ("-g -1", ["-g", "-1"]),
+        ("-g1", ["-g", "1"]),
+        ("-g=1", ["-g", "1"]),
+        ("a -g 1 b --interactive c", ["a", "-g", "1", "b", "--interactive", "c"]),
+        ("-itp team-a", ["-i", "-t", "-p", "team-a"]),
+        ("--gpu", ["--gpu"]),
+        ("--unknown x", ["--unknown", "x"]),
+    ],
+)
+def test_a_value_flag_takes_the_next_word(line: str, words: list[str]) -> None:
+    """Whatever the word looks like; flags and names may be mixed."""
+    assert scan(line.split(), FLAGS).words == words
+
+
+@pytest.mark.parametrize(
+    "line, words, rest",
+    [
+        ("--command=sleep --args 1", ["--command=sleep", "--args", "1"], None),
+        ("--command sleep", ["--command=sleep"], None),
+        ("--command=-x", ["--command=-x"], None),
+        ("--command -- python x.py", [FOLLOWS], ["python", "x.py"]),
+        ("--command --interactive", [FOLLOWS, "--interactive"], None),
+        ("--command", [FOLLOWS], None),
+        ("-c -- ls -l", [FOLLOWS], ["ls", "-l"]),
+        ("job1 -- --gpu 1", ["job1"], ["--gpu", "1"]),
+    ],
+)
+def test_command_has_two_modes(line: str, words: list[str], rest: list[str] | None) -> None:
+    """With a value it names the program; alone, the program stands after `--`."""
+    found = scan(line.split(), FLAGS)
+    assert (found.words, found.rest) == (words, rest)
+
+
+@pytest.mark.parametrize(
+    "word, meant",
+    [
+        ("--large-shdm", "--large-shm"),
+        ("–preemptible", "--preemptible"),
+        ("—preemptible", "--preemptible"),
+        ("–t", "-t"),
+    ],
+)
+def test_slips_are_understood(word: str, meant: str) -> None:
+    """With one line that says so."""
+    found = scan([word], FLAGS)
+    assert (found.words, found.warnings) == ([meant], [f"warning: {word}: taken as {meant}"])
+
+
+def test_a_slip_keeps_its_value() -> None:
+    assert scan(["--g", "1"], FLAGS).words == ["-g", "1"]
+    assert scan(["--g=1"], FLAGS).words == ["-g", "1"]
+    assert scan(["--args", "–x"], FLAGS).words == ["--args", "–x"]
+
+
+def test_switches_take_true_and_false() -> None:
+    """As Go programs spell them."""
+    found = scan(["--interactive=false", "--stdin=true"], FLAGS)
+    assert (found.words, found.off) == (["--stdin"], {"--interactive"})
+    assert scan(["--interactive=maybe"], FLAGS).wrong == ("--interactive", "maybe")
+
+
+def test_own_words_end_where_the_command_begins() -> None:
+    found = scan(["build1", "-it", "ls", "-l", "--project", "x"], FLAGS, own_words=1)
+    assert (found.words, found.rest) == (["build1", "-i", "-t"], ["ls", "-l", "--project", "x"])
+
+
+@pytest.mark.parametrize(
+    "line, parts",
+    [
+        ("project set team-a runai submit x -g 1", ["project set team-a", "submit x -g 1"]),
+        ("config project team-a runai list", ["config project team-a", "list"]),
+        ("--url u -q project set a runai list", ["--url u -q project set a", "--url u -q list"]),
+        ("project set team-a runai", ["project set team-a"]),
+        ("project set team-a", ["project set team-a"]),
+        ("submit x -- project set a runai b", ["submit x -- project set a runai b"]),
+    ],
+)
+def test_two_commands_on_one_line(line: str, parts: list[str]) -> None:
+    assert commands(line.split(), "runai", {"--url": True, "-q": False}) == [part.split() for part in parts]
+
+
+def test_the_second_command_runs_in_the_new_project(world: World) -> None:
+    """As the documents print it."""
+    world.project("team-a")
+    out = world.said("project set team-a runai submit hyper1 -i gcr.io/run-ai-demo/quickstart -g 1")
+    assert out.splitlines()[:2] == ["project team-a configured successfully", "Job hyper1 submitted successfully."]
+    assert world.get("workload", "hyper1", "runai-team-a")["spec"]["compute"] == {"gpu": 1}
+
+
+def test_the_second_command_waits_for_the_first(world: World) -> None:
+    """A project that is not there: nothing is submitted anywhere."""
+    world.project("team-a")
+    world.said("config project team-a")
+    assert world.runai("project set nobody runai submit x -i y").exit_code == 1
+    assert world.said("list -A").count("\n") == 1
+
+
+def test_delte(world: World) -> None:
+    world.project("team-a")
+    world.said("submit x -i python -p team-a")
+    result = world.runai("delte x -p team-a")
+    assert (result.exit_code, result.stdout) == (0, "Job x deleted successfully.\n")
+    assert result.stderr == "warning: delte: taken as delete\n"
+
+
+@pytest.mark.parametrize("line", ["submit x --gpuu 1", "list --colour", "logs x --folow", "get x --jsn"])
+def test_unknown_flags_are_usage_errors(world: World, line: str) -> None:
+    result = world.runai(line)
+    assert result.exit_code == 2
+    assert "No such option" in result.stderr
+
+
+def test_unknown_flags_get_a_suggestion(world: World) -> None:
+    assert "--gpu" in world.runai("submit x --gpuu 1").stderr
+    assert "--follow" in world.runai("logs x --folow").stderr

@@ -1,0 +1,162 @@
+"""The commands that our customers' documents print, word for word, and the workload each one asks for."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+
+from aliquot.cli.main import runai
+from support.cli.world import World
+
+QUICKSTART = "gcr.io/run-ai-demo/quickstart"
+NETAPP = (
+    'runai submit netapp1 -i netapp/tensorflow-tf1-py3:20.01.0 --local-image --large-shm -v /mnt:/mnt -v /tmp:/tmp '
+    '--command python --args "/netapp/scripts/run.py" '
+    '--args "--dataset_dir=/mnt/mount_0/dataset/imagenet/imagenet_original/" '
+    '--args "--num_mounts=2" --args "--dgx_version=dgx1" --args "--num_devices=1" -g 1'
+)  # fmt: skip
+SUBMITS: list[tuple[str, str, str, dict[str, Any]]] = [
+    (
+        "runai project set team-a runai submit hyper1 -i gcr.io/run-ai-demo/quickstart -g 1",
+        "team-a", "hyper1",
+        {"type": "training", "image": QUICKSTART, "compute": {"gpu": 1}},
+    ),
+    (
+        "runai submit build1 -i python -g 1 --interactive --command sleep --args infinity",
+        "team-a", "build1",
+        {"type": "interactive", "image": "python", "compute": {"gpu": 1}, "command": ["sleep"], "args": ["infinity"]},
+    ),
+    (
+        'runai submit test-ingress -i jupyter/base-notebook -g 1 --interactive --service-type=ingress --port 8888 '
+        '--args="--NotebookApp.base_url=test-ingress" --command=start-notebook.sh',
+        "team-a", "test-ingress",
+        {
+            "type": "interactive", "image": "jupyter/base-notebook", "compute": {"gpu": 1},
+            "command": ["start-notebook.sh"], "args": ["--NotebookApp.base_url=test-ingress"],
+            "serviceType": "ingress", "ports": [{"container": 8888}],
+        },
+    ),
+    (
+        NETAPP, "team-a", "netapp1",
+        {
+            "type": "training", "image": "netapp/tensorflow-tf1-py3:20.01.0", "imagePullPolicy": "Never",
+            "compute": {"gpu": 1, "largeShm": True}, "command": ["python"],
+            "args": [
+                "/netapp/scripts/run.py", "--dataset_dir=/mnt/mount_0/dataset/imagenet/imagenet_original/",
+                "--num_mounts=2", "--dgx_version=dgx1", "--num_devices=1",
+            ],
+            "storage": {
+                "hostPath": [{"path": "/mnt", "mountPath": "/mnt"}, {"path": "/tmp", "mountPath": "/tmp"}],
+            },
+        },
+    ),
+    (
+        "runai submit pvc-test -p team-a --pvc test:/tmp/pvc1mount -i gcr.io/run-ai-demo/quickstart -g 1",
+        "team-a", "pvc-test",
+        {
+            "type": "training", "image": QUICKSTART, "compute": {"gpu": 1},
+            "storage": {"pvc": [{"claimName": "test", "path": "/tmp/pvc1mount", "existing": True}]},
+        },
+    ),
+    (
+        "runai submit frac03-3 -i gcr.io/run-ai-demo/quickstart -g 0.3",
+        "team-a", "frac03-3",
+        {"type": "training", "image": QUICKSTART, "compute": {"gpu": 0.3}},
+    ),
+    (
+        "runai submit myjob --large-shdm -e HOSTNAME=dgx1 -v /raid/public/my_datasets:/root/dataset "
+        "-i nvcr.io/nvidia/pytorch",
+        "team-a", "myjob",
+        {
+            "type": "training", "image": "nvcr.io/nvidia/pytorch", "compute": {"largeShm": True},
+            "environment": [{"name": "HOSTNAME", "value": "dgx1"}],
+            "storage": {"hostPath": [{"path": "/raid/public/my_datasets", "mountPath": "/root/dataset"}]},
+        },
+    ),
+    (
+        'runai submit a-1-1-jupyter -i jupyter/base-notebook -g 1 --interactive --service-type=ingress --port 8888 '
+        '--args="--NotebookApp.base_url=team-a-test-ingress" --command=start-notebook.sh -p team-a',
+        "team-a", "a-1-1-jupyter",
+        {
+            "type": "interactive", "image": "jupyter/base-notebook", "compute": {"gpu": 1},
+            "command": ["start-notebook.sh"], "args": ["--NotebookApp.base_url=team-a-test-ingress"],
+            "serviceType": "ingress", "ports": [{"container": 8888}],
+        },
+    ),
+    (
+        "runai submit b-1-g06 -i gcr.io/run-ai-demo/quickstart -g 0.6 --interactive -p team-b",
+        "team-b", "b-1-g06",
+        {"type": "interactive", "image": QUICKSTART, "compute": {"gpu": 0.6}},
+    ),
+    (
+        "runai submit d-1-gggg -i gcr.io/run-ai-demo/quickstart -g 4 -p team-d",
+        "team-d", "d-1-gggg",
+        {"type": "training", "image": QUICKSTART, "compute": {"gpu": 4}},
+    ),
+]  # fmt: skip
+
+
+@pytest.fixture
+def teams(world: World) -> World:
+    for name in ("team-a", "team-b", "team-d", "user-agm"):
+        world.project(name)
+    world.said("config project team-a")
+    return world
+
+
+def _type(world: World, line: str) -> Any:
+    return world(*shlex.split(line)[1:], program=runai)
+
+
+@pytest.mark.parametrize("line, project, name, spec", SUBMITS, ids=[name for _, _, name, _ in SUBMITS])
+def test_a_submission(
+    teams: World, monkeypatch: pytest.MonkeyPatch, line: str, project: str, name: str, spec: dict[str, Any]
+) -> None:
+    """It is stored as it was meant, under the name of the user of this machine."""
+    monkeypatch.setenv("LOGNAME", "yaron")
+    result = _type(teams, line)
+    assert result.exit_code == 0, result.output
+    made = teams.get("workload", name, f"runai-{project}")
+    assert made["spec"] == {"user": "yaron", **spec}
+    assert made["metadata"]["annotations"] == {"aliquot.dev/created-by": "cli"}
+
+
+def test_a_template(teams: World) -> None:
+    """`--template batch_ops` brings what is not given; what is given wins."""
+    values = {"image": "python", "compute": {"gpu": 2, "cpu": 4}, "environment": [{"name": "A", "value": "1"}]}
+    teams.put("namespace", "runai")
+    teams.put("template", "batch-ops", "runai", spec={"values": values})
+    teams.said("submit x -g 1 -e B=2 --template batch_ops")
+    spec = teams.get("workload", "x", "runai-team-a")["spec"]
+    assert (spec["image"], spec["compute"], spec["template"]) == ("python", {"gpu": 1, "cpu": 4}, "batch-ops")
+    assert spec["environment"] == [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]
+    assert "--template: template 'ops' does not exist" in teams.runai("submit y --template ops").stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "runai list",
+        "runai get hyper1",
+        "runai list -A",
+        "runai list jobs",
+        "runai describe job hyper1 -p team-a",
+        "runai delete job hyper1",
+        "runai delete hyper1",
+        "runai delete -p team-a hyper1",
+    ],
+)
+def test_what_follows_a_submission(teams: World, line: str) -> None:
+    teams.said("submit hyper1 -i python -g 1")
+    result = _type(teams, line)
+    assert result.exit_code == 0, result.output
+    assert "hyper1" in result.stdout
+
+
+def test_several_jobs_at_once(teams: World) -> None:
+    for name in ("d-1-gggg", "d-2-gg", "d-3-gg"):
+        teams.said(f"submit {name} -i python -p team-d")
+    out = teams.said("delete -p team-d d-1-gggg d-2-gg d-3-gg")
+    assert out.splitlines() == [f"Job {name} deleted successfully." for name in ("d-1-gggg", "d-2-gg", "d-3-gg")]

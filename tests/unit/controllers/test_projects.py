@@ -1,0 +1,113 @@
+"""Projects get their namespaces."""
+
+from __future__ import annotations
+
+import pytest
+
+from aliquot.api import Metadata, Namespace, Project
+from aliquot.api.organisation import ProjectSpec
+from aliquot.controllers.projects import Decision, Projects, decide
+from aliquot.labels import PROJECT
+from aliquot.store.informer import typed
+from aliquot.store.typed_store import Store
+from support.stores.namespace import NAMESPACE, Place, document
+from support.stores.running import running, until
+
+
+def project(name: str = "team-a", **spec: str) -> Project:
+    return Project(metadata=Metadata(name=name), spec=ProjectSpec(**spec))
+
+
+def namespace(name: str = "runai-team-a", **metadata: object) -> Namespace:
+    return Namespace(metadata=Metadata(name=name, **metadata))  # type: ignore[arg-type]
+
+
+def test_new_project_gets_a_namespace() -> None:
+    """A project without a namespace gets one."""
+    assert decide(project(), None) == Decision(create_namespace="runai-team-a", ready=True)
+
+
+def test_own_namespace_is_fine() -> None:
+    """A project whose namespace is there and its own is ready."""
+    assert decide(project(), namespace(labels={PROJECT: "team-a"})) == Decision(ready=True)
+
+
+@pytest.mark.parametrize("key", ["runai/queue", "kai.scheduler/queue"])
+def test_labels_of_other_systems_count(key: str) -> None:
+    """A namespace that another system gave to the project is its own."""
+    assert decide(project(), namespace(labels={key: "team-a"})).ready
+
+
+def test_namespace_of_another_project() -> None:
+    """A namespace that belongs to another project is never taken."""
+    decision = decide(project(), namespace(labels={PROJECT: "team-b"}))
+    assert not decision.ready
+    assert "belongs to project team-b" in decision.message
+
+
+def test_namespace_of_nobody() -> None:
+    """A namespace that was there before is not taken either: labelling it is an administrator's decision."""
+    decision = decide(project(namespace="kube-system"), namespace("kube-system"))
+    assert not decision.ready
+    assert "label it aliquot.dev/project=team-a" in decision.message
+
+
+def test_dying_namespace() -> None:
+    """A project cannot live in a namespace that goes."""
+    assert "being deleted" in decide(project(), namespace(labels={PROJECT: "team-a"}, deleted=1.0)).message
+
+
+def test_named_namespace() -> None:
+    """A project may name its namespace."""
+    assert decide(project(namespace="team-ns"), None).create_namespace == "team-ns"
+
+
+async def test_loop_makes_projects_ready(embedded: Place) -> None:
+    """Created projects become ready, one after the other, and their namespaces carry their label."""
+    store = Store(embedded.body)
+    projects, namespaces = typed(embedded.body, Project), typed(embedded.body, Namespace)
+    loop = Projects(store, projects, namespaces).loop
+    async with running(projects.run(), namespaces.run(), loop.run()):
+        for name in ("team-a", "team-b"):
+            await store.create(project(name))
+        for name in ("team-a", "team-b"):
+            await until(lambda name=name: is_ready(store, name))
+            made = await store.get(Namespace, f"runai-{name}")
+            assert made.metadata.labels == {PROJECT: name}
+
+
+async def test_loop_notices_when_the_obstacle_goes(embedded: Place) -> None:
+    """A project that could not be served becomes ready when its namespace is given to it."""
+    store = Store(embedded.body)
+    await embedded.body.create(NAMESPACE, document(NAMESPACE, "runai-team-a"))
+    projects, namespaces = typed(embedded.body, Project), typed(embedded.body, Namespace)
+    loop = Projects(store, projects, namespaces).loop
+    async with running(projects.run(), namespaces.run(), loop.run()):
+        await store.create(project())
+        await until(lambda: has_phase(store, "team-a", "Failed"))
+        await embedded.body.patch(NAMESPACE, "runai-team-a", "", {"metadata": {"labels": {PROJECT: "team-a"}}})
+        await until(lambda: is_ready(store, "team-a"))
+
+
+async def test_running_twice_changes_nothing(embedded: Place) -> None:
+    """The loop is level-triggered: a second pass writes nothing."""
+    store = Store(embedded.body)
+    await store.create(project())
+    for _ in range(2):
+        projects, namespaces = typed(embedded.body, Project), typed(embedded.body, Namespace)
+        loop = Projects(store, projects, namespaces).loop
+        async with running(projects.run(), namespaces.run(), loop.run()):
+            await until(lambda: is_ready(store, "team-a"))
+    before = await store.get(Project, "team-a")
+    projects, namespaces = typed(embedded.body, Project), typed(embedded.body, Namespace)
+    again = Projects(store, projects, namespaces)
+    await again._reconcile(("", "team-a"))
+    assert await store.get(Project, "team-a") == before
+
+
+async def is_ready(store: Store, name: str) -> bool:
+    return await has_phase(store, name, "Ready")
+
+
+async def has_phase(store: Store, name: str, phase: str) -> bool:
+    return (await store.get(Project, name)).status.phase == phase

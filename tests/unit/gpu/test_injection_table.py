@@ -1,0 +1,99 @@
+"""What pods are given to see their part of the GPUs: one function, in tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from aliquot.gpu.fractions import Backend, Mode, Slice, limits_text
+from aliquot.gpu.injection import GATES, LEDGER, LIBRARY, LIMITS, PRELOAD, Host, Injection, injected, preload_text
+
+HOST = Host("/lib/gpushare.so", "/shm/pod-1", "/shm/gates")
+
+
+def part(uuid: str = "GPU-a", milli: int = 500, mode: Mode = Mode.TIMESHARING) -> Slice:
+    return Slice(0, uuid, "NVIDIA A10", milli, 11514, 11514, mode, "/dev/nvidia0", "pod-1", 518)
+
+
+def places(found: Injection) -> dict[str, bool]:
+    """Every file a pod gets, and whether it may write it."""
+    return {file.place: False for file in found.files} | {mount.place: not mount.read_only for mount in found.mounts}
+
+
+@pytest.mark.parametrize(
+    ("slices", "backend", "wanted"),
+    [
+        ((), Backend.SHIM, {}),
+        ((part(milli=1000),), Backend.SHIM, {}),
+        ((part(),), Backend.NONE, {}),
+        ((part(),), Backend.SHIM, {LIBRARY: False, PRELOAD: False, LIMITS: False, LEDGER: True}),
+        # The driver does not limit managed memory: the library stays.
+        ((part(),), Backend.CGROUP, {LIBRARY: False, PRELOAD: False, LIMITS: False, LEDGER: True}),
+        (
+            (part(mode=Mode.STRICT), part("GPU-b", mode=Mode.STRICT)),
+            Backend.SHIM,
+            {
+                LIBRARY: False,
+                PRELOAD: False,
+                LIMITS: False,
+                LEDGER: True,
+                f"{GATES}/GPU-a": True,
+                f"{GATES}/GPU-b": True,
+            },
+        ),
+    ],
+    ids=["none", "whole", "nobody keeps limits", "part", "part, kept by the driver", "two parts, strict"],
+)
+def test_which_files(slices: tuple[Slice, ...], backend: Backend, wanted: dict[str, bool]) -> None:
+    """A part brings the library, its limits and its ledger; leases bring a gate per GPU; a whole GPU brings nothing."""
+    found = injected(slices, backend, HOST)
+
+    assert places(found) == wanted
+    assert found.fenced == bool(wanted)
+
+
+def test_which_devices() -> None:
+    """Only the cards that were given, and what every program that uses a GPU opens."""
+    found = injected((part(),), Backend.SHIM, HOST).devices
+
+    assert found[:2] == ("/dev/nvidia0", "/dev/nvidiactl")
+    assert injected((), Backend.SHIM).devices == ()
+
+
+def test_which_variables() -> None:
+    """GPUs by UUID; a part leaves out graphics and video, which the library cannot see."""
+    assert injected((part(), part("GPU-b")), Backend.SHIM, HOST).environment == {
+        "NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b",
+        "CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b",
+        "RUNAI_NUM_OF_GPUS": "1",
+        "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
+    }
+
+
+def test_no_limit_stands_in_the_environment() -> None:
+    """A program could change it there: limits are a file, kept where it can be written anew while the pod runs."""
+    found = injected((part(),), Backend.SHIM, HOST)
+
+    assert not [name for name in found.environment if name.startswith(("GPUSHARE", "LD_"))]
+    (limits,) = (file for file in found.files if file.place == LIMITS)
+    assert (limits.text, limits.source) == (limits_text((part(),)), "/shm/pod-1/limits")
+
+
+def test_where_nothing_can_be_mounted() -> None:
+    """Without mounts the same library is loaded by variables, which honest programs keep."""
+    told = injected((part(),), Backend.SHIM, HOST).unfenced
+
+    assert (told["LD_PRELOAD"], told["GPUSHARE_LIMIT_MIB"]) == (HOST.library, "11514")
+
+
+@pytest.mark.parametrize(
+    ("own", "wanted"),
+    [
+        ("", f"{LIBRARY}\n"),
+        ("/opt/their.so", f"/opt/their.so\n{LIBRARY}\n"),
+        ("# note\n/opt/their.so\n", f"# note\n/opt/their.so\n{LIBRARY}\n"),
+        (f"{LIBRARY}\n", f"{LIBRARY}\n"),
+    ],
+)
+def test_the_preload_file_of_an_image_is_kept(own: str, wanted: str) -> None:
+    """Our line comes after the image's own, once."""
+    assert preload_text(own, LIBRARY + "\n") == wanted

@@ -1,0 +1,81 @@
+"""What a task says about its node, and who counts as a neighbour."""
+
+from __future__ import annotations
+
+import pytest
+
+from aliquot.planner import Expression, Neighbours, Node
+from aliquot.planner.placement.fit.affinity import holds
+from support.planner import cluster, gpus, quota
+
+NODE = Node("n1", labels={"disk": "fast", "cores": "8"})
+
+
+@pytest.mark.parametrize(
+    ("key", "operator", "values", "expected"),
+    [
+        ("disk", "In", ("fast", "slow"), True),
+        ("disk", "In", ("slow",), False),
+        ("rack", "In", ("r1",), False),
+        ("disk", "NotIn", ("fast",), False),
+        ("disk", "NotIn", ("slow",), True),
+        ("rack", "NotIn", ("r1",), True),
+        ("disk", "Exists", (), True),
+        ("rack", "Exists", (), False),
+        ("rack", "DoesNotExist", (), True),
+        ("disk", "DoesNotExist", (), False),
+        ("cores", "Gt", ("7",), True),
+        ("cores", "Gt", ("8",), False),
+        ("cores", "Lt", ("9",), True),
+        ("cores", "Lt", ("8",), False),
+        ("disk", "Gt", ("1",), False),
+        ("rack", "Lt", ("1",), False),
+        ("", "In", ("n1",), True),
+        ("", "In", ("n2",), False),
+        ("", "NotIn", ("n1",), False),
+    ],
+)
+def test_expressions_hold_as_on_kubernetes(key: str, operator: str, values: tuple[str, ...], expected: bool) -> None:
+    """Each operator, on labels that are there, that are not, and on the node's name."""
+    assert holds(Expression(key, operator, values), NODE) is expected
+
+
+def test_one_alternative_of_each_list_is_enough() -> None:
+    """A task goes where one alternative of its own list and one of its volume's list hold."""
+    nodes = [gpus(1, f"n{index}", labels={"zone": zone, "disk": disk}) for index, (zone, disk) in enumerate(
+        [("a", "slow"), ("b", "fast"), ("c", "fast")]
+    )]  # fmt: skip
+    own = ((Expression("zone", "In", ("a",)),), (Expression("zone", "In", ("c",)),))
+    volume = ((Expression("disk", "In", ("fast",)),),)
+
+    world = cluster(nodes, {"a": quota(3)}).pending("j", gpu=1, affinity=(own, volume))
+
+    assert world.started() == {"j": ("n2", [0])}
+
+
+def test_tasks_that_differ_in_affinity_are_told_apart() -> None:
+    """Two tasks that ask for the same on different nodes each get theirs."""
+    nodes = [gpus(1, "n1", labels={"zone": "a"}), gpus(1, "n2", labels={"zone": "b"})]
+    world = cluster(nodes, {"a": quota(2)})
+    for zone in ("b", "a"):
+        world = world.pending(zone, gpu=1, affinity=(((Expression("zone", "In", (zone,)),),),))
+
+    assert {job: node for job, (node, _) in world.started().items()} == {"a": "n1", "b": "n2"}
+
+
+def test_strangers_are_neighbours_too() -> None:
+    """A pod of no project keeps away whoever does not want to be near such pods."""
+    nodes = [gpus(2, "n1", labels={"rack": "r1"}), gpus(2, "n2", labels={"rack": "r2"})]
+    world = cluster(nodes, {"a": quota(4)}).running("web", "n1", [0], "", labels={"app": "web"})
+
+    world = world.pending("j", gpu=1, apart=Neighbours((("app", "web"),), "rack"))
+
+    assert world.started() == {"j": ("n2", [0])}
+
+
+def test_hindered_job_waits_with_its_reason() -> None:
+    """A job that asks for what cannot be given does not start where there is room, and says why."""
+    world = cluster([gpus(2)], {"a": quota(2)}).pending("j", gpu=1, hindrance="it wants two rules")
+
+    assert world.started() == {}
+    assert [reason.text for reason in world.plan().refusals["j"]] == ["it wants two rules"]

@@ -1,0 +1,122 @@
+"""Sets of nodes that a job may be near each other in, in the order in which they are tried."""
+
+from __future__ import annotations
+
+import pytest
+
+from aliquot.planner import Closeness
+from aliquot.planner.placement.node_state import NodeState
+from aliquot.planner.placement.topology import Topologies
+from support.planner import gpus
+
+LEVELS = {"default": ("zone", "rack")}
+# Free GPUs by node; the first letter is the zone, the first two are the rack.
+FREE = {"a1x": 2, "a1y": 2, "a2x": 1, "b1x": 4, "b2x": 3, "b2y": 2}
+
+
+def nodes(free: dict[str, int] = FREE) -> list[NodeState]:
+    found = []
+    for number, (name, count) in enumerate(free.items()):
+        labels = {"zone": name[0], "rack": name[1]} if name != "nowhere" else {}
+        found.append(NodeState(gpus(count, name, labels=labels), number))
+    return found
+
+
+def candidates(
+    required: str | None = None, preferred: str | None = None, gpu: int = 1, held: tuple[str, ...] = ()
+) -> list[str]:
+    """Sets of nodes, as names; stages are parted by a bar."""
+    there = nodes()
+    topologies = Topologies(LEVELS, there)
+    at = [node for node in there if node.name in held]
+    closeness = Closeness("default", required, preferred)
+    found = topologies.candidates(closeness, (gpu * 1000, 0, 0), there, at)
+    return [" | ".join(" ".join(node.name for node in stage) for stage in stages) for stages in found]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "expected"),
+    [
+        pytest.param(1, ["a2x", "a1x a1y", "b1x", "b2x b2y"], id="the fullest first, zone by zone"),
+        pytest.param(4, ["a1x a1y", "b1x", "b2x b2y"], id="only those that could hold it"),
+        pytest.param(5, ["b2x b2y"], id="only one"),
+        pytest.param(6, [], id="none"),
+    ],
+)
+def test_required_rack(gpu: int, expected: list[str]) -> None:
+    """Racks with enough room in all, the fullest first, so that empty ones stay whole."""
+    assert candidates(required="rack", gpu=gpu) == expected
+
+
+def test_required_zone() -> None:
+    """An outer level has larger parts."""
+    assert candidates(required="zone", gpu=5) == ["a1x a1y a2x", "b1x b2x b2y"]
+
+
+def test_preferred_rack() -> None:
+    """A rack if there is one, then a zone with its emptiest rack first, then anywhere."""
+    assert candidates(preferred="rack", gpu=5) == [
+        "b2x b2y",
+        "a1x a1y | a2x",
+        "b2x b2y | b1x",
+        "b2x b2y | b1x | a1x a1y | a2x",
+    ]
+
+
+def test_required_zone_preferred_rack() -> None:
+    """No further out than what is required."""
+    assert candidates(required="zone", preferred="rack", gpu=5) == ["b2x b2y", "a1x a1y | a2x", "b2x b2y | b1x"]
+
+
+def test_where_the_job_is_already() -> None:
+    """A job that is somewhere grows there and nowhere else."""
+    assert candidates(required="rack", held=("b1x",)) == ["b1x"]
+    assert candidates(required="zone", held=("a2x",)) == ["a1x a1y a2x"]
+
+
+def test_job_that_is_in_two_parts() -> None:
+    """What is already apart cannot be brought together by growing."""
+    assert candidates(required="rack", held=("a1x", "b1x")) == []
+
+
+def test_full_parts_when_others_may_be_stopped() -> None:
+    """When room can be made, parts are candidates however full they are, if they are large enough."""
+    there = nodes({"a1x": 2, "a2x": 2, "a3x": 1})
+    for node in there:
+        node.take(node.soon, 0, 0, [(0, 1000, node.sizes[0])])
+
+    def found(holding: bool) -> list[str]:
+        closeness = Closeness("default", "rack")
+        sets = Topologies(LEVELS, there).candidates(closeness, (2000, 0, 0), there, [], holding)
+        return [node.name for stages in sets for node in stages[0]]
+
+    assert found(holding=True) == []
+    assert found(holding=False) == ["a1x", "a2x"]
+
+
+@pytest.mark.parametrize("closeness", [Closeness("default", "row"), Closeness("other", "rack"), Closeness()])
+def test_no_such_level(closeness: Closeness) -> None:
+    """Levels and topologies that do not exist have no parts."""
+    there = nodes()
+    assert list(Topologies(LEVELS, there).candidates(closeness, (1000, 0, 0), there, [])) == []
+
+
+def test_nodes_without_labels() -> None:
+    """A node without the labels is in no part; it is the last choice where closeness is only a wish."""
+    there = nodes({"a1x": 2, "nowhere": 2})
+    topologies = Topologies(LEVELS, there)
+
+    def names(closeness: Closeness) -> list[list[list[str]]]:
+        found = topologies.candidates(closeness, (1000, 0, 0), there, [])
+        return [[[node.name for node in stage] for stage in stages] for stages in found]
+
+    assert names(Closeness("default", "rack")) == [[["a1x"]]]
+    assert names(Closeness("default", None, "rack"))[-1] == [["a1x"], ["nowhere"]]
+
+
+def test_hostname_is_the_name() -> None:
+    """A node that does not carry the label of its host name is its own part."""
+    there = [NodeState(gpus(1, name), number) for number, name in enumerate("pq")]
+    topologies = Topologies({"default": ("kubernetes.io/hostname",)}, there)
+    found = topologies.candidates(Closeness("default", "kubernetes.io/hostname"), (1000, 0, 0), there, [])
+    assert [[node.name for node in stages[0]] for stages in found] == [["p"], ["q"]]

@@ -1,0 +1,76 @@
+"""What a queue may still take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from aliquot.planner import Queue, Verdict
+from aliquot.planner.model import Amount
+from aliquot.planner.queues import quota as quota_module
+from aliquot.planner.queues.queue_tree import QueueState, Tree
+from support.planner import quota
+
+
+def project(own: Queue, above: Queue | None = None) -> QueueState:
+    """A project that holds one GPU that can be stopped and one that cannot."""
+    queues = [replace(own, name="p", parent="d" if above else "")]
+    queues += [replace(above, name="d")] if above else []
+    found = Tree(queues, "default").queues["p"]
+    found.hold((1000, 0, 0), fixed=False)
+    found.hold((1000, 0, 0), fixed=True)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("own", "above", "fixed", "code"),
+    [
+        pytest.param(quota(2), None, False, None, id="what can be stopped may borrow"),
+        pytest.param(quota(2), None, True, None, id="what was borrowed does not count against what is fixed"),
+        pytest.param(quota(1), None, True, "over-quota", id="what cannot be stopped stays within quota"),
+        pytest.param(quota(2, over_quota=False), None, False, "over-quota", id="a project that may not borrow"),
+        pytest.param(quota(None, over_quota=False), None, False, None, id="an unlimited quota is none to be over"),
+        pytest.param(quota(9, limit=2), None, False, "over-limit", id="a limit holds for everybody"),
+        pytest.param(quota(9, limit=3), None, True, None, id="up to the limit, and not beyond"),
+        pytest.param(quota(9), quota(1), True, "over-quota", id="the quota of the department too"),
+        pytest.param(quota(9), quota(9, limit=2), False, "over-limit", id="the limit of the department too"),
+        pytest.param(quota(9), quota(2, over_quota=False), False, "over-quota", id="a department that may not borrow"),
+    ],
+)
+def test_one_more_gpu(own: Queue, above: Queue | None, fixed: bool, code: str | None) -> None:
+    """One GPU more, for a project that holds two of which one cannot be stopped."""
+    queue = project(own, above)
+    found = quota_module.refusal(queue, (1000, 0, 0), fixed)
+    assert quota_module.passes(queue, (1000, 0, 0), fixed) == (code is None)
+    assert (found.code if found else None) == code
+
+
+@pytest.mark.parametrize("asked", [(0, 0, 0), (0, 5000, 1 << 30)])
+def test_what_is_not_asked_for_is_not_looked_at(asked: Amount) -> None:
+    """A queue above its GPU quota may still start work without GPUs."""
+    assert quota_module.passes(project(quota(0, over_quota=False)), asked, fixed=True)
+
+
+def test_the_facts() -> None:
+    """A refusal names the queue, the resource and what is missing."""
+    found = quota_module.refusal(project(quota(9), quota(2)), (1500, 0, 0), fixed=True)
+    assert found is not None
+    assert (found.queue, found.resource, found.missing) == ("d", "gpu", (500, 0, 0))
+    assert found.text.startswith("department d ")
+
+
+@pytest.mark.parametrize(("gpu", "verdict"), [(1000, Verdict.NOT_NOW), (3000, Verdict.NEVER)])
+def test_never_is_more_than_the_whole_quota(gpu: int, verdict: Verdict) -> None:
+    """Waiting helps as long as the request is within the bound."""
+    found = quota_module.refusal(project(quota(0, limit=2)), (gpu, 0, 0), fixed=False)
+    assert found is not None
+    assert found.verdict is verdict
+
+
+def test_broken_after_the_fact() -> None:
+    """Once something was placed, the first queue that holds too much is found."""
+    queue = project(quota(9), quota(9, limit=2))
+    assert quota_module.broken(queue, fixed=False) is None
+    queue.hold((1, 0, 0), fixed=False)
+    assert quota_module.broken(queue, fixed=False) is queue.parent

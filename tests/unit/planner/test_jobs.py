@@ -1,0 +1,150 @@
+"""Which tasks of a job come together, which could come instead, and which go together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aliquot.planner import Group, Job, Node, Task, TaskState
+from aliquot.planner.jobs import PENDING, RUNNING, JobState, Member
+from aliquot.planner.placement.node_state import NodeState
+from aliquot.planner.queues.queue_tree import Tree
+from support.planner import quota, request
+
+NODE = NodeState(Node("n"), 0)
+
+
+def job(tasks: str, groups: tuple[Group, ...] = (), **more: Any) -> JobState:
+    """Tasks as letters: r runs, p waits, s is done, g is gated; a word for each subgroup, `name:letters`."""
+    queue = Tree([quota(0)], "default").queues[""]
+    said = {"r": TaskState.RUNNING, "p": TaskState.PENDING, "s": TaskState.SUCCEEDED, "g": TaskState.GATED}
+    made = []
+    for word in tasks.split():
+        group, _, letters = word.rpartition(":")
+        for index, letter in enumerate(letters):
+            made.append(Task(f"{group}{index}", request(1), said[letter], group=group))
+    state = JobState(Job("j", "", tuple(made), groups=groups, **more), queue)
+    for task in made:
+        now = {TaskState.RUNNING: RUNNING, TaskState.PENDING: PENDING}.get(task.state, 6)
+        member = Member(state, task, now)
+        if now == RUNNING:
+            member.node, member.home = NODE, (NODE, (), (1000, 0, 0))
+        state.members.append(member)
+    return state
+
+
+def names(members: list[Member]) -> str:
+    return " ".join(member.task.name for member in members)
+
+
+AB = (Group("a"), Group("b"))
+
+
+@pytest.mark.parametrize(
+    ("tasks", "more", "expected"),
+    [
+        pytest.param("p", {}, "0", id="one task"),
+        pytest.param("r", {}, "", id="nothing waits"),
+        pytest.param("ppp", {}, "0 1 2", id="a gang comes whole"),
+        pytest.param("rrp", {}, "2", id="who is missing of a gang"),
+        pytest.param("ppp", {"min_available": 2}, "0 1", id="its minimum first"),
+        pytest.param("rrpp", {"min_available": 2}, "2", id="above its minimum one by one"),
+        pytest.param("pp", {"min_available": 3}, "", id="too few of them exist"),
+        pytest.param("pg", {}, "", id="one that may not start yet keeps a gang waiting"),
+        pytest.param("sp", {}, "1", id="who is done need not be there again"),
+        pytest.param("spp", {"min_available": 2}, "1", id="nor does it count against the minimum"),
+        pytest.param("a:pp b:pp", {"groups": AB}, "a0 a1 b0 b1", id="all subgroups"),
+        pytest.param("a:rr b:pp", {"groups": AB}, "b0 b1", id="the subgroup that is missing"),
+        pytest.param("a:pp b:p", {"groups": AB, "min_groups": 1}, "b0", id="the subgroup that lacks the least"),
+        pytest.param("a:rr b:pp", {"groups": AB, "min_groups": 1}, "b0 b1", id="a spare subgroup comes whole"),
+        pytest.param(
+            "a:ppp b:p", {"groups": (Group("a", min_available=1), Group("b"))}, "a0 b0", id="minimums of subgroups"
+        ),
+        pytest.param(
+            "x:pp y:p", {"groups": (Group("x", "o"), Group("y", "o"), Group("o", min_groups=1))}, "y0", id="nested"
+        ),
+    ],
+)
+def test_next_tasks(tasks: str, more: dict[str, Any], expected: str) -> None:
+    """All that are missing to the minimum, or one more."""
+    assert names(job(tasks, **more).next_tasks()) == expected
+
+
+@pytest.mark.parametrize(
+    ("tasks", "more", "expected"),
+    [
+        pytest.param("pp", {}, ["0 1"], id="a plain job has one"),
+        pytest.param("a:p b:p", {"groups": AB}, ["a0 b0"], id="all subgroups are needed"),
+        pytest.param("a:pp b:p", {"groups": AB, "min_groups": 1}, ["b0", "a0 a1"], id="either of them"),
+        pytest.param("a:rp b:pp", {"groups": AB, "min_groups": 1}, ["a1", "b0 b1"], id="who lacks the least first"),
+        pytest.param(
+            "a:rrp b:rp",
+            {"groups": (Group("a", min_available=1), Group("b", min_available=1))},
+            ["b1", "a2"],
+            id="the least full subgroup grows first",
+        ),
+    ],
+)
+def test_options(tasks: str, more: dict[str, Any], expected: list[str]) -> None:
+    """What could start instead, the next tasks first."""
+    state = job(tasks, **more)
+    found = [names(members) for members in state.options()]
+    assert found == expected
+    assert found[0] == names(state.next_tasks())
+
+
+def test_options_are_bounded() -> None:
+    """Choosing among many subgroups stops at a number of ways, not at a time."""
+    groups = tuple(Group(f"g{index:02}") for index in range(20))
+    tasks = " ".join(f"{group.name}:p" for group in groups)
+    assert len(list(job(tasks, groups, min_groups=10).options())) == 32
+
+
+@pytest.mark.parametrize(
+    ("tasks", "more", "expected"),
+    [
+        pytest.param("p", {}, [], id="nothing runs"),
+        pytest.param("r", {}, ["0"], id="one task"),
+        pytest.param("rrr", {}, ["0 1 2"], id="a gang goes whole"),
+        pytest.param("rrr", {"min_available": 1}, ["2", "1", "0"], id="spare tasks one by one, the last first"),
+        pytest.param("rrrr", {"min_available": 2}, ["3", "2", "0 1"], id="then the minimum together"),
+        pytest.param("a:rr b:r", {"groups": AB}, ["a0 a1 b0"], id="subgroups that are needed go together"),
+        pytest.param(
+            "a:rrr b:rr",
+            {"groups": (Group("a", min_available=1), Group("b", min_available=1))},
+            ["a2", "b1", "a1", "a0 b0"],
+            id="of the fullest subgroup first",
+        ),
+    ],
+)
+def test_units(tasks: str, more: dict[str, Any], expected: list[str]) -> None:
+    """What stops together: first what is spare, then all the rest."""
+    assert [names(unit) for unit in job(tasks, **more).units()] == expected
+
+
+@pytest.mark.parametrize(("tasks", "fullness"), [("pp", 0), ("rp", 1), ("rr", 2)])
+def test_turn_by_fullness(tasks: str, fullness: int) -> None:
+    """Below its minimum, at it, or above it."""
+    assert job(tasks, min_available=1).order()[1] == fullness
+
+
+@pytest.mark.parametrize(
+    ("tasks", "more", "expected"),
+    [
+        ("rr", {}, True),
+        ("rp", {}, False),
+        ("a:r b:p", {"groups": AB}, False),
+        ("a:r b:p", {"groups": AB, "min_groups": 1}, True),
+    ],
+)
+def test_satisfied(tasks: str, more: dict[str, Any], expected: bool) -> None:
+    """Whether it has its minimum."""
+    assert job(tasks, **more).satisfied() is expected
+
+
+def test_order_of_tasks() -> None:
+    """A higher order goes first, then the name."""
+    state = job("ppp", min_available=1)
+    state.members[2].task = Task("2", request(1), order=5)
+    assert names(state.next_tasks()) == "2"

@@ -1,0 +1,40 @@
+"""Folders of the machine and shared memory find their way into a workload's pod."""
+
+from __future__ import annotations
+
+from aliquot.api import Metadata, Pod, Workload
+from aliquot.api.compute import Compute
+from aliquot.api.security import Security
+from aliquot.api.storage import HostPath, Storage
+from aliquot.api.workload import WorkloadSpec
+from aliquot.podspec.builder import pod_of
+
+
+def pod(spec: WorkloadSpec) -> Pod:
+    return pod_of(Workload(metadata=Metadata(name="w", namespace="runai-a", uid="u"), spec=spec), "a")
+
+
+def test_host_paths_are_mounted() -> None:
+    """Each folder of the machine that a job asks for is a volume of its pod, read-only where it says so."""
+    paths = (HostPath(path="/data", mount_path="/in", read_only=True), HostPath(path="/scratch", mount_path="/out"))
+
+    made = pod(WorkloadSpec(storage=Storage(host_path=paths))).spec
+
+    assert [volume["hostPath"] for volume in made.volumes] == [{"path": "/data"}, {"path": "/scratch"}]
+    mounts = made.containers[0].volume_mounts
+    assert [(mount.mount_path, mount.read_only) for mount in mounts] == [("/in", True), ("/out", False)]
+    assert [volume["name"] for volume in made.volumes] == [mount.name for mount in mounts]
+
+
+def test_large_shared_memory() -> None:
+    """A job that asks for a large /dev/shm gets one in memory."""
+    made = pod(WorkloadSpec(compute=Compute(large_shm=True))).spec
+
+    assert made.volumes == ({"name": "shm", "emptyDir": {"medium": "Memory"}},)
+    assert [mount.mount_path for mount in made.containers[0].volume_mounts] == ["/dev/shm"]
+
+
+def test_shared_memory_of_the_machine() -> None:
+    """Only a job that asks for it shares the machine's inter-process communication."""
+    assert pod(WorkloadSpec(security=Security(host_ipc=True))).spec.host_ipc
+    assert not pod(WorkloadSpec()).spec.host_ipc

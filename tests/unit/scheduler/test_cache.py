@@ -1,0 +1,321 @@
+"""The picture that is kept event by event is the one that a fresh look at the store gives."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from aliquot import labels
+from aliquot.api import (
+    KINDS,
+    Compute,
+    Department,
+    Device,
+    DeviceShare,
+    Metadata,
+    Namespace,
+    Node,
+    Pod,
+    Project,
+    Quota,
+    SchedulingPolicy,
+    Workload,
+    shares_text,
+)
+from aliquot.api.organisation import DepartmentSpec, ProjectSpec
+from aliquot.api.pod import PodCondition, PodStatus
+from aliquot.api.pools import SchedulingPolicySpec
+from aliquot.api.workload import Interruption, WorkloadSpec, WorkloadStatus
+from aliquot.backends.local.devices.node_devices import NodeFacts, node_object
+from aliquot.errors import PlatformError
+from aliquot.planner import Job, Share, Snapshot, plan
+from aliquot.podspec.builder import pod_of
+from aliquot.scheduler.cache import Picture
+from aliquot.scheduler.eviction_records import Notice, notice_text, promise_text
+from aliquot.store.drivers.memory import MemoryBody
+from aliquot.store.informer import Informers
+from aliquot.store.typed_store import Store
+from support.stores.namespace import POD, document
+from support.stores.running import running, until
+
+NOW = 2e9  # after everything was created
+CLUSTER = (Node, Namespace, Project, Department, SchedulingPolicy, Workload, Pod)
+Step = tuple[str, int, int]  # what, to which of its objects, how
+WORDS = (
+    "node", "namespace", "project", "department", "policy", "workload", "pod",  # made, or changed where it is there
+    "no node", "no namespace", "no project", "no department", "no policy", "no workload", "no pod",
+    "bind", "assume", "confirm", "refuse", "starts", "ends", "deleted", "notice", "promise", "no promise", "status",
+    "look", "look", "look", "look", "apart", "together",
+)  # fmt: skip
+STEPS = st.lists(st.tuples(st.sampled_from(WORDS), st.integers(0, 2), st.integers(0, 3)), max_size=40)
+
+
+class Cluster:
+    """A store, somebody who changes it at will, and a picture that follows."""
+
+    def __init__(self) -> None:
+        ticks = itertools.count(1_000_000_000)
+        self.body = MemoryBody(clock=lambda: float(next(ticks)))  # no two moments are the same
+        self.store = Store(self.body)
+        self.informers = Informers(self.body)
+        self.picture = Picture(self.informers, lambda: None)
+        self._following: AsyncExitStack | None = None
+
+    async def together(self) -> None:
+        if self._following is None:
+            self._following = AsyncExitStack()
+            await self._following.enter_async_context(running(*(informer.run() for informer in self.informers)))
+
+    async def apart(self) -> None:
+        """Until `together` it sees nothing, and then lists anew and compares."""
+        if self._following is not None:
+            await self._following.aclose()
+            self._following = None
+
+    async def caught_up(self) -> None:
+        async def same() -> bool:
+            for cls in CLUSTER:
+                there = {(one.metadata.namespace, one.metadata.name): one for one in (await self.store.list(cls)).items}
+                if there != dict(self.informers.of(cls).items()):
+                    return False
+            return True
+
+        await until(same)
+
+    async def step(self, word: str, which: int, how: int) -> None:
+        match word:
+            case "look":
+                await self._look()
+            case "apart":
+                await self.apart()
+            case "together":
+                await self.together()
+            case "assume":
+                self._assume(which, how)
+            case "confirm" | "refuse":
+                await self._settle(word, which)
+            case _:
+                with suppress(PlatformError):
+                    await self._write(word, which, how)
+
+    async def _look(self) -> None:
+        """What was seen is kept from then on, until an event says that it is another."""
+        for _ in range(10):  # for what was written to arrive
+            await asyncio.sleep(0)
+        self.picture.snapshot(0)
+        self.picture.policy()
+
+    def _assume(self, which: int, how: int) -> None:
+        pod = self.picture.pods.get(f"w{which}-0-0", f"runai-p{which % 2}")
+        if pod is not None and not pod.spec.node_name:
+            self.picture.assume(pod, f"n{how % 2}", (Share(how % 2, 1000, 1000),))
+
+    async def _settle(self, word: str, which: int) -> None:
+        """What was assumed is written, or was not."""
+        pod = self.picture.pods.get(f"w{which}-0-0", f"runai-p{which % 2}")
+        if pod is None or pod.metadata.uid not in self.picture.assumed:
+            return
+        node, shares = self.picture.assumed[pod.metadata.uid]
+        try:
+            if word == "refuse":
+                raise PlatformError("refused")
+            await self._bind(pod, node, shares[0].index)
+        except PlatformError:
+            self.picture.forget(pod)
+
+    async def _bind(self, pod: Pod, node: str, index: int) -> None:
+        given = shares_text([DeviceShare(index=index, milli=1000, memory_mib=1000)])
+        change = {"metadata": {"annotations": {labels.DEVICES: given}}, "spec": {"nodeName": node}}
+        place = pod.metadata
+        await self.body.patch(POD, place.name, place.namespace, change, version=place.version)
+
+    async def _write(self, word: str, which: int, how: int) -> None:
+        space = f"runai-p{which % 2}"
+        kind = word.removeprefix("no ")
+        if kind in _MAKE:
+            made = _MAKE[kind](which, how)
+            if word.startswith("no "):
+                await self.body.delete(
+                    KINDS.of(type(made)), made.metadata.name, made.metadata.namespace, grace_seconds=0
+                )
+            else:
+                await self._apply(made)
+            return
+        if word == "pod" or word == "no pod":
+            await self._pod(word, which, how)
+            return
+        seen = await self.store.get(Pod, f"w{which}-0-0", space)
+        match word:
+            case "bind":
+                await self._bind(seen, f"n{how % 2}", how % 2)
+            case "starts" | "ends":
+                phase = "Running" if word == "starts" else "Succeeded"
+                saved = PodCondition(type=labels.SAVED, status="True", last_transition_time=1e9 + how)
+                status = PodStatus(phase=phase, start_time=1e9 + how % 2, conditions=(saved,) if how > 1 else ())
+                await self.store.update_status(replace(seen, status=status), seen=seen)
+            case "deleted":
+                await self.store.delete(seen)
+            case "status":
+                work = await self.store.get(Workload, f"w{which}", space)
+                stops = (Interruption(at=1e9, reason="reclaimed", pod=str(how)),) * (how % 3)
+                status_ = WorkloadStatus(message=str(how), interruptions=stops)
+                await self.store.update_status(replace(work, status=status_), seen=work)
+            case _:
+                await self._mark(seen, word, how)
+
+    async def _mark(self, seen: Pod, word: str, how: int) -> None:
+        text: dict[str, str | None] = {
+            "notice": notice_text(Notice("reclaim", "p/x", "", float(how))),
+            "promise": promise_text(f"n{how % 2}", [Share(how % 2, 1000, 1000)]),
+            "no promise": None,
+        }
+        mark = labels.EVICTED if word == "notice" else labels.PROMISED
+        await self.body.patch(
+            POD, seen.metadata.name, seen.metadata.namespace, {"metadata": {"annotations": {mark: text[word]}}}
+        )
+
+    async def _pod(self, word: str, which: int, how: int) -> None:
+        space = f"runai-p{which % 2}"
+        if word == "no pod":
+            await self.body.delete(POD, f"w{which}-0-0", space, grace_seconds=0)
+        elif how == 3:  # somebody else's
+            spec = {"containers": [{"name": "main", "image": "x"}], "nodeName": "n1", "schedulerName": "other"}
+            await self.body.create(POD, document(POD, f"other{which}", space, spec))
+        else:
+            await self.store.create(pod_of(await self.store.get(Workload, f"w{which}", space), f"p{which % 2}"))
+
+    async def _apply(self, made: Any) -> None:
+        cls, place = type(made), made.metadata
+        try:
+            await self.store.create(made)
+        except PlatformError:
+            seen = await self.store.get(cls, place.name, place.namespace)
+            marks = {**seen.metadata.labels, **place.labels}
+            changed: Any = replace(made, metadata=replace(seen.metadata, labels=marks))
+            await self.store.update(changed, seen=seen)
+
+
+def _node(which: int, how: int) -> Node:
+    devices = tuple(Device(index=index, memory_mib=1000) for index in range(1 + how))
+    return node_object(NodeFacts(name=f"n{which % 2}", devices=devices, cpu=64000, memory=1 << 36), now=float(how))
+
+
+def _namespace(which: int, how: int) -> Namespace:
+    owner = f"p{(which + (how == 3)) % 2}"  # it may change hands
+    return Namespace(metadata=Metadata(name=f"runai-p{which % 2}", labels={labels.PROJECT: owner}))
+
+
+def _project(which: int, how: int) -> Project:
+    spec = ProjectSpec(quota=Quota(gpu=how * 1000), department=f"d{how % 2}", default_pools=("x",) if how == 3 else ())
+    return Project(metadata=Metadata(name=f"p{which % 2}"), spec=spec)
+
+
+def _department(which: int, how: int) -> Department:
+    return Department(metadata=Metadata(name=f"d{which % 2}"), spec=DepartmentSpec(quota=Quota(gpu=how * 1000)))
+
+
+def _policy(which: int, how: int) -> SchedulingPolicy:
+    spec = SchedulingPolicySpec(victims="newest" if how % 2 else None, spare="weight" if how > 1 else None)
+    return SchedulingPolicy(metadata=Metadata(name=f"s{which}"), spec=spec)
+
+
+def _workload(which: int, how: int) -> Workload:
+    kind: Any = "interactive" if how == 2 else "training"
+    spec = WorkloadSpec(
+        image="x",
+        type=kind,
+        compute=Compute(gpu=500 * how),
+        preemption_delay=how,
+        node_pools=("x",) if how == 3 else (),
+    )
+    return Workload(metadata=Metadata(name=f"w{which}", namespace=f"runai-p{which % 2}"), spec=spec)
+
+
+_MAKE: dict[str, Callable[[int, int], Any]] = {
+    "node": _node, "namespace": _namespace, "project": _project, "department": _department, "policy": _policy,
+    "workload": _workload,
+}  # fmt: skip
+
+
+def ordered(snapshot: Snapshot) -> tuple[Any, ...]:
+    def tasks(job: Job) -> Job:
+        return replace(job, tasks=tuple(sorted(job.tasks, key=lambda task: task.name)))
+
+    by_name: Callable[[Any], str] = lambda one: one.name  # noqa: E731
+    jobs = sorted(map(tasks, snapshot.jobs), key=by_name)
+    return sorted(snapshot.nodes, key=by_name), sorted(snapshot.queues, key=by_name), jobs
+
+
+async def _follow(steps: list[Step]) -> None:
+    warm = Cluster()
+    await warm.together()
+    for step in [*_BEGINNING, *steps]:
+        await warm.step(*step)
+        await asyncio.sleep(0)
+    await warm.together()
+    await warm.caught_up()
+    again = Informers(warm.body)
+    cold = Picture(again, lambda: None)
+    async with running(*(informer.run() for informer in again)):
+        await cold.synced()
+    # What nobody can know from the store: what was decided a moment ago.
+    for pod in cold.pods:
+        if not pod.spec.node_name and pod.metadata.uid in warm.picture.assumed:
+            cold.assume(pod, *warm.picture.assumed[pod.metadata.uid])
+    await warm.apart()
+    assert warm.picture.assumed == cold.assumed
+    assert warm.picture.evicted == cold.evicted
+    assert warm.picture.policy() == cold.policy()
+    seen, fresh = warm.picture.snapshot(0), cold.snapshot(0)
+    assert ordered(seen) == ordered(fresh)
+    assert sorted(warm.picture.promised()) == sorted(cold.promised())
+    policy, policies = cold.policy()
+    assert plan(seen, policy, NOW, policies) == plan(fresh, policy, NOW, policies)
+
+
+# Enough that most steps find what they are about.
+_BEGINNING: list[Step] = [
+    ("namespace", 0, 0), ("namespace", 1, 0), ("project", 0, 1), ("project", 1, 2), ("node", 0, 1), ("node", 1, 1),
+    ("workload", 0, 1), ("workload", 1, 2), ("pod", 0, 0), ("pod", 1, 0), ("look", 0, 0),
+]  # fmt: skip
+
+
+@given(STEPS)
+@example([("project", 0, 3)])
+@example([("apart", 0, 0), ("no project", 0, 0), ("project", 0, 1)])  # another one of the same name
+@example([("namespace", 0, 3)])
+@example([("assume", 0, 1), ("look", 0, 0), ("confirm", 0, 0)])
+@example([("assume", 0, 1), ("look", 0, 0), ("refuse", 0, 0)])
+@settings(deadline=None, max_examples=150)
+def test_same_as_a_cold_one(steps: list[Step]) -> None:
+    """After any events the kept picture and a fresh one are the same, and so is the plan."""
+    asyncio.run(_follow(steps))
+
+
+def test_name_used_again_while_away() -> None:
+    """A workload that was deleted and made again while nobody looked is another one, with another age."""
+    asyncio.run(_follow([("look", 0, 0), ("apart", 0, 0), ("no workload", 0, 0), ("workload", 0, 1)]))
+
+
+def test_nothing_is_kept_of_who_is_gone() -> None:
+    """Pods that come and go leave nothing behind."""
+
+    async def come_and_go() -> Picture:
+        cluster = Cluster()
+        await cluster.together()
+        for step in (*_BEGINNING, ("no pod", 0, 0), ("no pod", 1, 0), ("look", 0, 0)):
+            await cluster.step(*step)
+        await cluster.caught_up()
+        cluster.picture.snapshot(0)
+        await cluster.apart()
+        return cluster.picture
+
+    kept = vars(asyncio.run(come_and_go()))
+    assert [kept[name] for name in ("_groups", "_jobs", "_stale", "evicted", "assumed")] == [{}] * 5

@@ -1,0 +1,71 @@
+"""Devices of pods that do not say which they hold: counted on free ones, and always on the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aliquot import labels
+from aliquot.api import Pod, decode
+from aliquot.scheduler.device_accounting import Places
+
+
+def pod(name: str, gpus: int = 1, devices: str = "", node: str = "n1", phase: str = "Running") -> Pod:
+    annotations = {labels.DEVICES: devices} if devices else {}
+    asks = {"limits": {"nvidia.com/gpu": str(gpus)}}
+    data: dict[str, Any] = {
+        "metadata": {"name": name, "namespace": "x", "uid": name, "annotations": annotations},
+        "spec": {
+            "nodeName": node,
+            "containers": [{"name": "c", "resources": asks}],
+        },
+        "status": {"phase": phase},
+    }
+    return decode(Pod, data)
+
+
+def indices(places: Places, name: str) -> list[int]:
+    return [share.index for share in places.counted[name][1]]
+
+
+def test_lowest_that_are_free() -> None:
+    """Who names devices has those; who does not is counted on others."""
+    places = Places()
+    places.seen(pod("named", devices='[{"index":0,"milli":1000},{"index":2,"milli":1000}]'))
+    places.seen(pod("two", gpus=2))
+    assert indices(places, "two") == [1, 3]
+    assert "named" not in places.counted
+
+
+def test_stays_where_it_was_counted() -> None:
+    """Although a lower device is free later."""
+    places = Places()
+    first, second = pod("first"), pod("second")
+    places.seen(first)
+    places.seen(second)
+    places.left(first)
+    places.seen(second)
+    assert indices(places, "second") == [1]
+    places.seen(pod("third"))
+    assert indices(places, "third") == [0]
+
+
+def test_who_has_ended_holds_nothing() -> None:
+    """Its devices are free for the next."""
+    places = Places()
+    places.seen(pod("job"))
+    places.seen(pod("job", phase="Succeeded"))
+    assert places.used("n1") == {}
+    assert places.counted == {}
+
+
+def test_parts_of_one_device_are_counted_together() -> None:
+    """As long as one of them is there the device is in use."""
+    places = Places()
+    one, other = (pod(name, devices='[{"index":3,"milli":500}]') for name in ("one", "other"))
+    places.seen(one)
+    places.seen(other)
+    assert places.used("n1") == {3: 2}
+    places.left(one)
+    assert places.used("n1") == {3: 1}
+    places.left(other)
+    assert places.used("n1") == {}

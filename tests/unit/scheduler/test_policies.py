@@ -1,0 +1,111 @@
+"""Scheduling policies are changed while the scheduler runs, and a bad one harms nobody."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from aliquot.api import KINDS, Metadata, SchedulingPolicy
+from aliquot.api.common import Weights
+from aliquot.api.pools import SchedulingPolicySpec
+from aliquot.planner import Policy
+from aliquot.scheduler.policy import policies_of, policy_of
+from support.scheduler.world import World
+from support.stores.namespace import Place, document
+from support.stores.running import until
+
+POLICY = KINDS.named("SchedulingPolicy")
+
+
+def policy(name: str = "p", **spec: Any) -> SchedulingPolicy:
+    return SchedulingPolicy(metadata=Metadata(name=name), spec=SchedulingPolicySpec(**spec))
+
+
+async def borrowed(place: Place) -> World:
+    """Four GPUs lent to project a: two to one job, and one each to two younger ones. Project b is owed two."""
+    world = World(place)
+    await world.node("n1", 4)
+    await world.project("a", 0)
+    await world.project("b", 2)
+    async with world.living():
+        for name, gpu in (("wide", 2000), ("x-one", 1000), ("y-two", 1000)):
+            await world.submit(name, gpu)
+            await world.runs(name)
+    return world
+
+
+async def test_steps(embedded: Place) -> None:
+    """Without the step that takes back nobody is stopped; with it, at once."""
+    world = await borrowed(embedded)
+    made = await world.store.create(policy(steps=("allocate",)))
+    async with world.living():
+        await world.submit("owner", 2000, "b")
+        await world.waits("owner", "b")
+        assert await world.running() == {"wide", "x-one", "y-two"}
+        await world.store.update(replace(made, spec=SchedulingPolicySpec()), seen=made)
+        await world.runs("owner", project="b")
+
+
+@pytest.mark.parametrize(("victims", "left"), [(None, {"x-one", "y-two"}), ("newest", {"wide"})])
+async def test_victims(embedded: Place, victims: Any, left: set[str]) -> None:
+    """Who is stopped is the policy's choice: the fewest, or the newest."""
+    world = await borrowed(embedded)
+    async with world.living():
+        await world.store.create(policy(steps=("allocate",)))
+        await world.submit("owner", 2000, "b")
+        await world.waits("owner", "b")
+        seen = await world.store.get(SchedulingPolicy, "p")
+        await world.store.update(replace(seen, spec=SchedulingPolicySpec(victims=victims)), seen=seen)
+        await world.runs("owner", project="b")
+        assert await world.running() == {"owner"} | left
+
+
+async def test_spare(embedded: Place) -> None:
+    """Spare by weight instead of by quota moves GPUs from one project to another while all run."""
+    world = World(embedded)
+    await world.node("n1", 8)
+    await world.project("a", 3, over_quota_weight=Weights(gpu=1000))
+    await world.project("b", 1, over_quota_weight=Weights(gpu=3000))
+    async with world.living():
+        for number in range(7):
+            await world.submit(f"a{number}", project="a")
+            await world.submit(f"b{number}", project="b")
+
+        async def split(a: int, b: int) -> bool:
+            running = await world.running()
+            return [sum(name.startswith(team) for name in running) for team in "ab"] == [a, b]
+
+        await until(lambda: split(6, 2))
+        await world.store.create(policy(spare="weight"))
+        await until(lambda: split(4, 4))
+
+
+async def test_broken(embedded: Place) -> None:
+    """A policy that cannot be read is as if it were not there, and the scheduler goes on."""
+    world = await borrowed(embedded)
+    async with world.living():
+        await embedded.body.create(POLICY, document(POLICY, "bad", spec={"victims": "the tallest", "steps": ["none"]}))
+        await world.submit("owner", 2000, "b")
+        await world.runs("owner", project="b")
+        assert await world.running() == {"owner", "x-one", "y-two"}
+
+
+def test_conflict() -> None:
+    """Where two policies name the same pool, or none, the first by name holds, in whatever order they came."""
+    told = [
+        policy("b", pools=("x",), victims="newest"),
+        policy("a", pools=("x", "y"), spare="weight"),
+        policy("z", share_unit="whole"),
+        policy("q", spare="weight"),
+    ]
+    wanted = (Policy(spare="weight"), {"x": Policy(spare="weight"), "y": Policy(spare="weight")})
+    assert policies_of(told) == policies_of(reversed(told)) == wanted
+
+
+def test_absent_is_the_default() -> None:
+    """What a policy does not say is as the scheduler has it; -1 is no bound."""
+    assert policy_of(SchedulingPolicySpec()) == Policy()
+    assert policy_of(SchedulingPolicySpec(disruption_bound=-1)).disruption_bound is None
+    assert policy_of(SchedulingPolicySpec(disruption_bound=0)).disruption_bound == 0

@@ -1,0 +1,68 @@
+"""A pod that its node refuses, because somebody was faster, is made again and is no failure of the job."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from aliquot.api import Namespace, Pod, Workload
+from aliquot.api.pod import PodStatus
+from aliquot.controllers.runtime.workqueue import Loop
+from aliquot.controllers.workloads import Workloads
+from aliquot.errors import NotFound
+from aliquot.scheduler.loop import Scheduler
+from aliquot.store.informer import Informers, Key
+from support.scheduler.world import World
+from support.stores.namespace import Place
+from support.stores.running import running
+
+REFUSED = "UnexpectedAdmissionError"
+
+
+class Picky:
+    """A node that refuses so many pods."""
+
+    def __init__(self, world: World, informers: Informers, times: int) -> None:
+        self._store, self._left = world.store, times
+        self.refused: set[str] = set()
+        self.loop = Loop("node", self._once)
+        self.loop.follow(informers.of(Pod))
+
+    async def _once(self, key: Key) -> None:
+        try:
+            pod = await self._store.get(Pod, key[1], key[0])
+        except NotFound:
+            return
+        if not pod.spec.node_name or pod.status.phase:
+            return
+        status = PodStatus(phase="Running", start_time=1.0)
+        if self._left:
+            self._left -= 1
+            self.refused.add(pod.metadata.uid)
+            status = PodStatus(phase="Failed", reason=REFUSED, message="GPU 0 is not free")
+        await self._store.update_status(replace(pod, status=status), seen=pod)
+
+
+@asynccontextmanager
+async def living(world: World, times: int) -> AsyncIterator[Picky]:
+    informers = Informers(world.store.body)
+    node = Picky(world, informers, times)
+    scheduler = Scheduler(world.store, informers)
+    workloads = Workloads(world.store, informers.of(Workload), informers.of(Pod), informers.of(Namespace))
+    loops = (scheduler.run(), workloads.loop.run(), node.loop.run())
+    async with running(*(informer.run() for informer in informers), *loops):
+        yield node
+
+
+async def test_refusals_do_not_count(embedded: Place) -> None:
+    """A job that may fail not even once is started all the same, when its first three places were gone."""
+    world = World(embedded)
+    await world.node("n1", 1)
+    await world.project("a", 1)
+    await world.submit("job", backoff_limit=0)
+    async with living(world, times=3) as node:
+        await world.runs("job")
+    status = (await world.workload("job")).status
+    assert len(node.refused) == 3
+    assert (status.pods.failed, status.restarts, status.last_failed_pod) == (0, 0, "")

@@ -1,0 +1,77 @@
+"""What a replay tells: sums over time, distributions, fairness."""
+
+from __future__ import annotations
+
+import pytest
+
+from aliquot.planner.model import Policy
+from aliquot.sim.replay import Contender, Replay, figures
+from aliquot.sim.replay.figures import spread
+from aliquot.sim.replay.usage_meter import jain
+from aliquot.sim.traces import Trace, TraceJob
+
+
+def played(*jobs: TraceJob, gpus: int = 2, quotas: dict[str, int]) -> Replay:
+    replay = Replay(Trace("test", "csv", jobs, 1, gpus, quotas, 0, 0), Contender("test", Policy()))
+    replay.run()
+    return replay
+
+
+def test_allocation_over_time() -> None:
+    """Two GPUs for 100 seconds and one for 300: 62.5 % in the mean, and half of them most of the time."""
+    told = figures(played(TraceJob("x", 0, 100, 1000, "a"), TraceJob("y", 0, 400, 1000, "a"), quotas={"a": 2}))
+    assert told["allocation"] == {"mean": 0.625, "p50": 0.5, "end": 0}
+    assert told["makespanSeconds"] == 400
+
+
+def test_series_has_all_the_time() -> None:
+    """The chart's points add up to what was used."""
+    series = figures(played(TraceJob("x", 0, 100, 1000, "a"), TraceJob("y", 0, 333, 1000, "a"), quotas={"a": 2}))[
+        "series"
+    ]
+    assert sum(series["allocation"]) / len(series["allocation"]) == pytest.approx(433 / 666, abs=1e-3)
+    assert len(series["hours"]) == len(series["waiting"]) == 400
+
+
+def test_wait_and_completion() -> None:
+    """Waiting is all the time without GPUs; completion is from submission to end."""
+    told = figures(played(TraceJob("x", 0, 100, 2000, "a"), TraceJob("y", 40, 10, 2000, "a"), quotas={"a": 2}))
+    assert told["waitSeconds"] == {"mean": 30, "p50": 60, "p99": 60, "max": 60}
+    assert told["jctSeconds"] == {"mean": 85, "p50": 100, "p99": 100, "max": 100}
+
+
+def test_spread_of_nothing() -> None:
+    """No job ended: no number is made up."""
+    assert spread([]) == {"mean": None, "p50": None, "p99": None, "max": None}
+
+
+def test_fair_projects() -> None:
+    """Who waits for what it is due makes the index fall; who gets all that it wants keeps it at 1."""
+    even = played(TraceJob("x", 0, 100, 1000, "a"), TraceJob("y", 0, 100, 1000, "b"), quotas={"a": 1, "b": 1})
+    assert figures(even)["fairness"]["jain"] == 1
+    fixed = TraceJob("x", 0, 100, 2000, "a", preemptible=False)
+    uneven = played(fixed, TraceJob("y", 0, 100, 2000, "b"), quotas={"a": 2, "b": 2})
+    assert figures(uneven)["fairness"]["jain"] < 1
+    hours = figures(uneven)["fairness"]["projects"]
+    assert hours["a"]["receivedGpuHours"] == hours["b"]["receivedGpuHours"]
+
+
+def test_borrowing_is_not_unfair() -> None:
+    """A project without quota that uses what nobody wants does not make the others look poor."""
+    borrower = TraceJob("x", 0, 100, 2000, "b")
+    replay = played(borrower, TraceJob("y", 40, 100, 2000, "a"), quotas={"a": 2, "b": 0})
+    assert figures(replay)["fairness"]["jain"] == 1
+
+
+def test_jain() -> None:
+    """1 when all are equal, 1/n when one has everything."""
+    assert jain([2, 2, 2]) == pytest.approx(1)
+    assert jain([1, 0, 0, 0]) == pytest.approx(0.25)
+    assert jain([]) == 1
+
+
+def test_finish_time_fairness() -> None:
+    """Four jobs on two GPUs: each is due half of one, so twice its time is fair, and four times is not."""
+    jobs = [TraceJob(f"j{index}", 0, 100, 2000, "a") for index in range(4)]
+    rho = figures(played(*jobs, quotas={"a": 2}))["fairness"]["rho"]
+    assert rho == {"worst": 2.0, "mean": 1.25, "unfairPercent": 50.0}

@@ -1,0 +1,299 @@
+"""What a file means: defaults, units, times, and the devices of what already runs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from aliquot.errors import Invalid
+from aliquot.planner.model import Job, Node, Request, Share, TaskState, Terms
+from aliquot.sim import World, worlds
+
+
+def world(**fields: Any) -> World:
+    base = {"nodes": [{"name": "n1", "gpus": 2, "gpuMemoryMiB": 1000}], "projects": [{"name": "a"}]}
+    (made,) = worlds({**base, **fields})
+    return made
+
+
+def job(**fields: Any) -> Job:
+    return world(workloads=[{"name": "w", "project": "a", **fields}]).jobs["w"]
+
+
+def node(**fields: Any) -> Node:
+    return world(nodes=[{"name": "n1", **fields}]).nodes["n1"]
+
+
+def terms(**fields: Any) -> Terms:
+    return world(projects=[{"name": "a", **fields}]).queues["a"].terms("default")
+
+
+def held(*tasks: dict[str, Any], **fields: Any) -> dict[str, list[int]]:
+    """Devices by task, for running tasks of one workload."""
+    running = [{"state": "running", "node": "n1", **task} for task in tasks]
+    made = world(workloads=[{"name": "w", "project": "a", "tasks": running}], **fields)
+    return {task.name: [share.index for share in task.shares] for task in made.jobs["w"].tasks}
+
+
+@pytest.mark.parametrize(
+    "kind, priority, preemptible", [("training", 50, True), ("interactive", 100, False), ("inference", 125, False)]
+)
+def test_type_sets_priority(kind: str, priority: int, preemptible: bool) -> None:
+    """A type says how important a workload is and whether it may be stopped."""
+    made = job(type=kind)
+    assert (made.priority, made.preemptible) == (priority, preemptible)
+
+
+def test_given_wins_over_type() -> None:
+    """What is given is not what the type would say."""
+    made = job(type="interactive", priority=75, preemptible=True)
+    assert (made.priority, made.preemptible) == (75, True)
+
+
+@pytest.mark.parametrize("priority, preemptible", [(99, True), (100, False)])
+def test_priority_without_a_type(priority: int, preemptible: bool) -> None:
+    """Without a type, priority 100 and more is not stopped."""
+    assert job(priority=priority).preemptible is preemptible
+
+
+def test_replicas() -> None:
+    """The short form: so many pending tasks, called as the pods of the platform are."""
+    made = job(replicas=2, request={"gpu": 1})
+    assert [task.name for task in made.tasks] == ["w-0-0", "w-1-0"]
+    assert {task.state for task in made.tasks} == {TaskState.PENDING}
+    assert made.min_available is None
+
+
+@pytest.mark.parametrize(
+    "request_, wanted",
+    [
+        ({}, Request()),
+        ({"gpu": 2, "cpu": 0.5, "memory": "1Gi"}, Request(2, 1000, cpu=500, memory=1 << 30)),
+        ({"gpuFraction": 0.125}, Request(1, 125)),
+        ({"gpuFraction": 0.5, "devices": 2}, Request(2, 500)),
+        ({"gpuMemoryMiB": 4000, "devices": 2}, Request(2, memory_mib=4000)),
+        ({"mig": {"2g.10gb": 1, "1g.5gb": 2}}, Request(3, 1000, mig=(("1g.5gb", 2), ("2g.10gb", 1)))),
+        ({"memory": "1G"}, Request(memory=10**9)),
+        ({"memory": 512}, Request(memory=512)),
+    ],
+)
+def test_request(request_: dict[str, Any], wanted: Request) -> None:
+    """Amounts become base units, exactly."""
+    assert job(request=request_).tasks[0].request == wanted
+
+
+def test_task_request_replaces() -> None:
+    """A task's request replaces the workload's as a whole."""
+    made = job(request={"gpu": 1, "cpu": 4}, tasks=[{}, {"request": {"gpu": 2}}])
+    assert [task.request for task in made.tasks] == [Request(1, 1000, cpu=4000), Request(2, 1000)]
+
+
+def test_task_selector_adds() -> None:
+    """A task's selector comes on top of the workload's."""
+    made = job(nodeSelector={"a": "1", "b": "1"}, tasks=[{"nodeSelector": {"b": "2"}}])
+    assert made.tasks[0].selector == {"a": "1", "b": "2"}
+
+
+def test_file_order_is_age() -> None:
+    """Workloads without a time of creation are as old as the order of the file says."""
+    made = world(workloads=[{"name": name, "project": "a"} for name in ("z", "y", "x")])
+    ages = [made.jobs[name].created for name in ("z", "y", "x")]
+    assert ages == sorted(ages)
+    assert len(set(ages)) == 3
+    assert max(ages) <= 0
+
+
+def test_times() -> None:
+    """Times are seconds from now, written so or absolutely."""
+    fields = {"name": "w", "project": "a", "created": "2026-01-01T00:00:30Z", "started": -10}
+    made = world(now="2026-01-01T00:01:00Z", workloads=[fields]).jobs["w"]
+    assert (made.created, made.started) == (-30, -10)
+
+
+def test_quota() -> None:
+    """Absent is no GPU and any CPU and memory; null is unlimited."""
+    assert terms() == Terms(quota=(0, None, None))
+    assert terms(quota={"gpu": 0.5, "cpu": 2, "memory": "1Ki"}).quota == (500, 2000, 1024)
+    assert terms(quota={"gpu": None}).quota == (None, None, None)
+    assert terms(limit={"gpu": 3}).limit == (3000, None, None)
+
+
+def test_weight() -> None:
+    """A number is the weight of all three resources."""
+    assert terms(overQuotaWeight=2).weight == (2, 2, 2)
+    assert terms(overQuotaWeight={"gpu": 0}).weight == (0, 1, 1)
+
+
+def test_pools_have_their_own_terms() -> None:
+    """The bare fields are those of pool default."""
+    queue = world(projects=[{"name": "a", "quota": {"gpu": 1}, "pools": {"h": {"quota": {"gpu": 2}}}}]).queues["a"]
+    assert (queue.terms("default").quota[0], queue.terms("h").quota[0]) == (1000, 2000)
+
+
+def test_tree() -> None:
+    """Departments and projects are one tree of any depth."""
+    made = world(
+        departments=[{"name": "d"}],
+        projects=[{"name": "a", "department": "d"}, {"name": "b", "parent": "a"}, {"name": "c"}],
+    )
+    assert {name: queue.parent for name, queue in made.queues.items()} == {"d": "", "a": "d", "b": "a", "c": ""}
+
+
+def test_node_types_by_type_of_workload() -> None:
+    """A project holds its training, and only that, to the types it names."""
+    made = world(
+        projects=[{"name": "a", "nodeTypes": {"training": ["dgx"]}}],
+        workloads=[{"name": "t", "project": "a"}, {"name": "i", "project": "a", "type": "interactive"}],
+    )
+    assert [made.jobs[name].tasks[0].node_types for name in "ti"] == [("dgx",), ()]
+
+
+def test_cards() -> None:
+    """GPUs are a number, or a list with what each has."""
+    assert [device.memory_mib for device in node(gpus=2, gpuMemoryMiB=7).devices] == [7, 7]
+    cards = [{"index": 3, "memoryMiB": 5, "model": "V100", "mig": None}, {"index": 4}]
+    assert [(one.index, one.memory_mib) for one in node(gpus=cards, gpuMemoryMiB=7).devices] == [(3, 5), (4, 7)]
+
+
+def test_mixed_slices() -> None:
+    """Slices of a mixed node are rows of their own, instead of the cards they were cut from."""
+    made = node(gpus=1, migStrategy="mixed", mig={"1g.5gb": 2, "2g.10gb": 1})
+    assert [(one.profile, one.memory_mib) for one in made.devices] == [
+        ("1g.5gb", 5120), ("1g.5gb", 5120), ("2g.10gb", 10240),
+    ]  # fmt: skip
+    assert made.mig == "mixed"
+
+
+def test_single_slices() -> None:
+    """With one profile for all, slices look like whole GPUs."""
+    made = node(migStrategy="single", mig={"1g.5gb": 3})
+    assert [one.profile for one in made.devices] == ["", "", ""]
+
+
+def test_node_that_does_not_say() -> None:
+    """A node without CPU and memory has more than enough, on any number of nodes."""
+    made = node()
+    assert made.cpu >= 10**6
+    assert made.memory * 100_000 < 2**63
+
+
+def test_whole_gpus_take_the_first_free() -> None:
+    """Running tasks that do not say where get the first free devices, after those that say."""
+    one, two = {"request": {"gpu": 1}}, {"request": {"gpu": 1}, "devices": [0]}
+    assert held(one, two) == {"w-0-0": [1], "w-1-0": [0]}
+
+
+def test_fraction_of_its_own() -> None:
+    """A running fraction that says nothing has a GPU of its own."""
+    part = {"request": {"gpuFraction": 0.5}}
+    assert held(part, part) == {"w-0-0": [0], "w-1-0": [1]}
+
+
+def test_share_group() -> None:
+    """Fractions of one group are on one device."""
+    part = {"request": {"gpuFraction": 0.5}, "shareGroup": "x"}
+    other = {"request": {"gpuFraction": 0.3}, "devices": [0]}
+    assert held(part, other, part) == {"w-0-0": [1], "w-1-0": [0], "w-2-0": [1]}
+
+
+def test_mig_slices_are_held() -> None:
+    """A running task with slices holds rows of its profile."""
+    nodes = [{"name": "n1", "migStrategy": "mixed", "mig": {"1g.5gb": 2, "2g.10gb": 1}}]
+    assert held({"request": {"mig": {"2g.10gb": 1}}}, {"request": {"mig": {"1g.5gb": 2}}}, nodes=nodes) == {
+        "w-0-0": [2],
+        "w-1-0": [0, 1],
+    }
+
+
+def test_memory_is_held() -> None:
+    """A running amount of memory holds its MiB and the part of the device that goes with it."""
+    task = {"state": "running", "node": "n1", "request": {"gpuMemoryMiB": 250}}
+    assert job(tasks=[task]).tasks[0].shares == (Share(0, 250, 250),)
+
+
+def test_reserved_lies_on_what_is_left() -> None:
+    """A reservation without devices is on what somebody is leaving, not on what is kept."""
+    tasks = [
+        {"state": "running", "node": "n1", "request": {"gpu": 1}, "devices": [0]},
+        {"state": "terminating", "node": "n1", "request": {"gpu": 1}, "devices": [1]},
+        {"state": "reserved", "node": "n1", "request": {"gpu": 1}},
+    ]
+    assert [share.index for share in job(tasks=tasks).tasks[2].shares] == [1]
+
+
+@pytest.mark.parametrize(
+    "tasks, wanted",
+    [
+        ([{"request": {"gpu": 3}}], "tasks[0].node: node n1 has too few free GPUs"),
+        ([{"request": {"gpu": 1}, "devices": [7]}], "tasks[0].devices[0]: node n1 has no GPU 7"),
+        ([{"request": {"gpu": 2}, "devices": [0]}], "tasks[0].devices: must be 2 different GPUs"),
+        ([{"request": {"gpu": 1}, "devices": [0]}] * 2, "tasks[1].node: GPU 0 of node n1 does not have as much left"),
+        ([{"request": {"gpuFraction": 0.6}, "shareGroup": "x"}] * 2, "tasks[1].node: GPU 0 of node n1 does not"),
+    ],
+)
+def test_more_than_there_is(tasks: list[dict[str, Any]], wanted: str) -> None:
+    """A picture in which a node gives more than it has is refused, with the task that is too much."""
+    with pytest.raises(Invalid, match="workloads") as caught:
+        held(*tasks)
+    assert wanted in str(caught.value.faults[0])
+
+
+def test_share_group_of_one_node() -> None:
+    """A group belongs to one node."""
+    part = {"state": "running", "request": {"gpuFraction": 0.5}, "shareGroup": "x"}
+    tasks = [{**part, "node": "n1"}, {**part, "node": "n2"}]
+    with pytest.raises(Invalid, match=r"tasks\[1\].shareGroup: belongs to GPU 0 of node n1"):
+        world(
+            nodes=[{"name": "n1", "gpus": 1}, {"name": "n2", "gpus": 1}],
+            workloads=[{"name": "w", "project": "a", "tasks": tasks}],
+        )
+
+
+def test_policy() -> None:
+    """Every word of a policy arrives."""
+    policy = world(
+        policy={
+            "steps": ["reclaim", "allocate"], "spare": "weight", "placement": {"gpu": "spread", "device": "spread"},
+            "staleGangGrace": -1, "terminatingGrace": 5, "usageWeight": 2, "victims": "newest",
+            "disruptionBound": None, "shareUnit": "whole",
+        }
+    ).policy  # fmt: skip
+    assert policy.steps == ("allocate", "reclaim")
+    assert (policy.spare, policy.gpu, policy.cpu, policy.device) == ("weight", "spread", "binpack", "spread")
+    assert (policy.stale_grace, policy.terminating_grace, policy.usage_weight) == (-1, 5, 2)
+    assert (policy.victims, policy.disruption_bound, policy.share_unit) == ("newest", None, "whole")
+
+
+def test_claims_and_topologies() -> None:
+    """Claims are those listed; one topology is called default."""
+    made = world(volumeClaims=["data"], topology=["zone", "rack"]).snapshot()
+    assert (made.claims, made.topologies) == (frozenset({"data"}), {"default": ("zone", "rack")})
+    assert world().snapshot().claims == frozenset()
+
+
+def test_many_workloads_load_in_line() -> None:
+    """Loading takes steps in proportion to the workloads: ten times as many must not take a hundred times as many."""
+
+    def steps(count: int) -> int:
+        nodes = [{"name": f"n{index}", "gpus": 8} for index in range(count // 8)]
+        task = [{"state": "running", "node": f"n{index % len(nodes)}"} for index in range(count)]
+        workloads = [
+            {"name": f"w{index}", "project": "a", "request": {"gpu": 1}, "tasks": [task[index]]}
+            for index in range(count)
+        ]
+        calls = 0
+
+        def called(*_: object) -> None:
+            nonlocal calls
+            calls += 1
+
+        sys.setprofile(called)
+        try:
+            world(nodes=nodes, workloads=workloads)
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    assert steps(2000) < 12 * steps(200)
