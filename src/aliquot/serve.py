@@ -22,12 +22,12 @@ import structlog
 import uvicorn
 
 from aliquot.api import Namespace, Pod, Project, Workload
-from aliquot.backends.backend import Ground
+from aliquot.backends.backend import Backend
 from aliquot.backends.kubernetes.settings import ClusterSettings
 from aliquot.backends.local.assembly import local_agent
 from aliquot.backends.local.gpu_settings import GpuSettings
 from aliquot.controllers.bootstrap import SharedToken, bootstrap
-from aliquot.controllers.events import Chronicle
+from aliquot.controllers.events import EventRecorder
 from aliquot.controllers.garbage import Garbage
 from aliquot.controllers.projects import Projects
 from aliquot.controllers.runtime.leader import Leader
@@ -38,8 +38,8 @@ from aliquot.folder import Folder
 from aliquot.scheduler.last_decision import LastDecision
 from aliquot.scheduler.loop import Scheduler
 from aliquot.server.app import Service, application, probes
-from aliquot.store.driver import Body
-from aliquot.store.drivers.sqlite import SqliteBody
+from aliquot.store.driver import StoreDriver
+from aliquot.store.drivers.sqlite import SqliteDriver
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
 from aliquot.telemetry import logs
@@ -157,7 +157,7 @@ async def _run(options: Options, folder: Folder, listener: socket.socket) -> Non
         log.info("stopped")
 
 
-def _deciding(options: Options, body: Body, service: Service, ground: Ground) -> Runs:
+def _deciding(options: Options, body: StoreDriver, service: Service, ground: Backend) -> Runs:
     """The loops that decide what should be. Where several processes may, those decide that lead."""
     store, of = Store(body), service.informers.of
     loops = []
@@ -165,7 +165,7 @@ def _deciding(options: Options, body: Body, service: Service, ground: Ground) ->
         loops.append(Projects(store, of(Project), of(Namespace)).loop.run)
     if "loops" in options.parts:
         loops.append(Workloads(store, of(Workload), of(Pod), of(Namespace)).loop.run)
-        loops.append(Chronicle(store, of(Workload), of(Pod)).loop.run)
+        loops.append(EventRecorder(store, of(Workload), of(Pod)).loop.run)
         loops.append(Usage(store, service.informers).run)
         loops += ground.deciding
     plans = []
@@ -183,7 +183,7 @@ def _deciding(options: Options, body: Body, service: Service, ground: Ground) ->
     ]
 
 
-def _loops(body: Body, service: Service, ground: Ground) -> Runs:
+def _loops(body: StoreDriver, service: Service, ground: Backend) -> Runs:
     """Everything else that runs beside the server."""
     runs = [informer.run() for informer in service.informers]
     runs += ground.always
@@ -194,7 +194,7 @@ def _loops(body: Body, service: Service, ground: Ground) -> Runs:
     return runs
 
 
-async def _announce(service: Service, server: uvicorn.Server, folder: Folder, url: str, ground: Ground) -> None:
+async def _announce(service: Service, server: uvicorn.Server, folder: Folder, url: str, ground: Backend) -> None:
     """Say where we are once requests are answered, not before."""
     await service.informers.wait()
     await ground.ready()
@@ -205,19 +205,19 @@ async def _announce(service: Service, server: uvicorn.Server, folder: Folder, ur
         log.info("serving", url=url, data=str(folder.path), flavour=service.flavour)
 
 
-async def _ground(options: Options, folder: Folder, body: Body, informers: Informers) -> Ground:
+async def _ground(options: Options, folder: Folder, body: StoreDriver, informers: Informers) -> Backend:
     """Who runs the pods: this machine's agent, a cluster's kubelets, nobody."""
     if options.cluster is not None:
         from aliquot.backends.kubernetes.assembly import cluster_ground
 
         return await cluster_ground(body, informers, options.parts, options.cluster)
     if options.parts != frozenset(PARTS):
-        return Ground()
+        return Backend()
     agent = await local_agent(Store(body), informers, folder.path, options.simulate, options.host_paths, options.gpu)
     return agent.ground()
 
 
-def _shared_token(options: Options, body: Body) -> SharedToken | None:
+def _shared_token(options: Options, body: StoreDriver) -> SharedToken | None:
     if options.cluster is None:
         return None
     from aliquot.backends.kubernetes.admin_token import AdminToken
@@ -226,18 +226,18 @@ def _shared_token(options: Options, body: Body) -> SharedToken | None:
 
 
 @asynccontextmanager
-async def _body(options: Options, folder: Folder) -> AsyncIterator[tuple[Body, str]]:
+async def _body(options: Options, folder: Folder) -> AsyncIterator[tuple[StoreDriver, str]]:
     if options.cluster is None:
-        body: Body = SqliteBody(folder.database)
+        body: StoreDriver = SqliteDriver(folder.database)
         flavour = "embedded"
     else:
         # Imported here: its HTTP client is not needed otherwise.
-        from aliquot.store.drivers.kubernetes import KubernetesBody, install
+        from aliquot.store.drivers.kubernetes import KubernetesDriver, install
         from aliquot.store.http import kubeconfig
 
         files = [options.cluster.kubeconfig] if options.cluster.kubeconfig else []
         endpoint = kubeconfig.load(files, options.cluster.context) if files else kubeconfig.in_cluster()
-        body = KubernetesBody(endpoint)
+        body = KubernetesDriver(endpoint)
         await install(body)
         flavour = "kubernetes"
     try:

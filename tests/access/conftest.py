@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from access.team import Team
-from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http import kubeconfig
 from support.kubernetes.cluster import Cluster
 from support.kubernetes.fixtures import apart, available_programs, install_kinds
@@ -31,13 +31,13 @@ def cluster_with_kinds(cluster: Cluster) -> Cluster:
 
 
 @pytest_asyncio.fixture
-async def admin(cluster_with_kinds: Cluster) -> AsyncIterator[KubernetesBody]:
-    async with KubernetesBody(kubeconfig.load([cluster_with_kinds.kubeconfig])) as body:
+async def admin(cluster_with_kinds: Cluster) -> AsyncIterator[KubernetesDriver]:
+    async with KubernetesDriver(kubeconfig.load([cluster_with_kinds.kubeconfig])) as body:
         yield body
 
 
 @pytest_asyncio.fixture
-async def team(admin: KubernetesBody) -> AsyncIterator[Team]:
+async def team(admin: KubernetesDriver) -> AsyncIterator[Team]:
     found = await Team(admin).prepare()
     yield found
     await found.leave()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.drivers.kubernetes import KubernetesDriver
 
 REVIEWS = "/apis/authorization.k8s.io/v1"
 # Verbs that no discovery lists, because they are asked for inside other requests.
@@ -32,7 +32,7 @@ class Ask:
         }
 
 
-async def resources(body: KubernetesBody) -> dict[tuple[str, str], tuple[set[str], bool]]:
+async def resources(body: KubernetesDriver) -> dict[tuple[str, str], tuple[set[str], bool]]:
     """(group, resource) -> its verbs, and whether it is in namespaces; of every group and version that is served."""
     read = body._transport.read
     groups = (await read("/apis"))["groups"]
@@ -46,7 +46,7 @@ async def resources(body: KubernetesBody) -> dict[tuple[str, str], tuple[set[str
     return found
 
 
-async def questions(body: KubernetesBody, namespaces: Iterable[str]) -> list[Ask]:
+async def questions(body: KubernetesDriver, namespaces: Iterable[str]) -> list[Ask]:
     """Every verb on every resource, in each namespace and everywhere at once."""
     spaces = list(namespaces)
     asks: list[Ask] = []
@@ -61,7 +61,7 @@ async def questions(body: KubernetesBody, namespaces: Iterable[str]) -> list[Ask
     return asks
 
 
-async def allowed(body: KubernetesBody, asks: Iterable[Ask], *, user: str = "") -> set[Ask]:
+async def allowed(body: KubernetesDriver, asks: Iterable[Ask], *, user: str = "") -> set[Ask]:
     """What the API server says yes to, for whoever asks, or for a user of that name."""
     kind = "SubjectAccessReview" if user else "SelfSubjectAccessReview"
 

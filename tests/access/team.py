@@ -11,7 +11,7 @@ from aliquot.api.access import AccessRuleSpec, UserSpec
 from aliquot.api.organisation import ProjectSpec, ProjectStatus
 from aliquot.errors import Exists, NotFound
 from aliquot.labels import PROJECT, SYSTEM_NAMESPACE, namespace_of
-from aliquot.store.driver import Body
+from aliquot.store.driver import StoreDriver
 from aliquot.store.typed_store import Store
 
 CLUSTER = Scope(kind="cluster")
@@ -34,7 +34,7 @@ def rule(role: str, scope: Scope, *, user: str = "", group: str = "", name: str 
 class Team:
     """What an administrator does, straight in the store."""
 
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: StoreDriver) -> None:
         self.body = body
         self.store = Store(body)
         self._wide: list[str] = []

@@ -34,7 +34,7 @@ from aliquot.errors import Conflict, Denied, Invalid, NotFound, Unauthenticated
 from aliquot.labels import SYSTEM_NAMESPACE, namespace_of
 from aliquot.server.app import Service, application
 from aliquot.store.driver import Document
-from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http import kubeconfig
 from support.kubernetes.cluster import Cluster
 from support.stores.running import running, until
@@ -88,7 +88,7 @@ class Served:
 
 
 @pytest_asyncio.fixture
-async def served(team: Team, admin: KubernetesBody) -> AsyncIterator[Served]:
+async def served(team: Team, admin: KubernetesDriver) -> AsyncIterator[Served]:
     service = Service(admin, flavour="kubernetes", kubeconfigs=Kubeconfigs(admin))
     rbac = Rbac(admin, service.informers)
     config = uvicorn.Config(application(service), port=0, log_config=None, access_log=False, lifespan="off")
@@ -111,7 +111,7 @@ async def works(config: Json, folder: Path) -> None:
     """`Unauthenticated` or `Denied` unless workloads can be listed with it, in its own namespace."""
     file = folder / "issued"
     file.write_text(json.dumps(config))
-    async with KubernetesBody(kubeconfig.load([file])) as body:
+    async with KubernetesDriver(kubeconfig.load([file])) as body:
         await body.list(WORKLOAD, config["contexts"][0]["context"]["namespace"])
 
 
@@ -256,7 +256,7 @@ async def test_a_smaller_role_makes_it_smaller(served: Served, tmp_path: Path) -
     await served.team.store.update(replace(rule, spec=spec), seen=rule)
     (tmp_path / "issued").write_text(json.dumps(issued["kubeconfig"]))
     job = {"metadata": {"name": "train", "namespace": namespace_of(project)}, "spec": {"image": "pytorch"}}
-    async with KubernetesBody(kubeconfig.load([tmp_path / "issued"])) as body:
+    async with KubernetesDriver(kubeconfig.load([tmp_path / "issued"])) as body:
 
         async def smaller() -> bool:
             try:

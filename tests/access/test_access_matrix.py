@@ -27,7 +27,7 @@ from aliquot.backends.kubernetes.v2alpha1.definitions import RUNAI_KINDS
 from aliquot.errors import Denied
 from aliquot.labels import SYSTEM_NAMESPACE, namespace_of
 from aliquot.store.driver import Document
-from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http import kubeconfig
 from support.kubernetes.cluster import Cluster
 
@@ -55,7 +55,7 @@ class Holder:
     project: str
     name: str
     file: Path
-    body: KubernetesBody
+    body: KubernetesDriver
     cluster: Cluster
 
     @property
@@ -74,7 +74,7 @@ class Holder:
 
 @pytest_asyncio.fixture(params=["l1-researcher", "system-administrator"])
 async def holder(
-    request: pytest.FixtureRequest, team: Team, admin: KubernetesBody, cluster: Cluster, tmp_path: Path
+    request: pytest.FixtureRequest, team: Team, admin: KubernetesDriver, cluster: Cluster, tmp_path: Path
 ) -> AsyncIterator[Holder]:
     """A researcher of one project; and somebody who may do everything in the whole cluster, asked for one project."""
     project = await team.project()
@@ -85,12 +85,12 @@ async def holder(
     issued = await Kubeconfigs(admin).issue(project, name, 3600)
     file = tmp_path / "issued"
     file.write_text(json.dumps(issued.kubeconfig))
-    async with KubernetesBody(kubeconfig.load([file])) as body:
+    async with KubernetesDriver(kubeconfig.load([file])) as body:
         yield Holder(request.param, project, name, file, body, cluster)
 
 
 async def test_everything_elsewhere_is_denied(
-    holder: Holder, team: Team, admin: KubernetesBody, namespace: str
+    holder: Holder, team: Team, admin: KubernetesDriver, namespace: str
 ) -> None:
     """No verb on any resource in any other namespace or in the cluster as a whole, but for questions about oneself."""
     other = await team.project()
@@ -103,7 +103,7 @@ async def test_everything_elsewhere_is_denied(
     assert {(ask.verb, ask.group, ask.resource) for ask in granted} == FOR_EVERYBODY
 
 
-async def test_at_home_it_is_what_our_api_allows(holder: Holder, admin: KubernetesBody) -> None:
+async def test_at_home_it_is_what_our_api_allows(holder: Holder, admin: KubernetesDriver) -> None:
     """In the project's own namespace, every verb on every resource: what the role has in our API, and nothing else."""
     asks = [ask for ask in await questions(admin, [holder.space]) if ask.namespace == holder.space]
     granted = {(ask.verb, ask.group, ask.resource) for ask in await allowed(holder.body, asks)}
@@ -129,7 +129,7 @@ def wanted(role: str) -> set[tuple[str, str, str]]:
     return found
 
 
-async def test_every_role_by_name(team: Team, admin: KubernetesBody) -> None:
+async def test_every_role_by_name(team: Team, admin: KubernetesDriver) -> None:
     """For each role, a Kubernetes user with the name in the rule may do what our API allows the role, and no more."""
     project = await team.project()
     space = namespace_of(project)
@@ -207,7 +207,7 @@ async def test_kubectl_works_at_home(holder: Holder) -> None:
     assert holder.kubectl("delete", "workload", "train").startswith('workload.aliquot.dev "train" deleted')
 
 
-async def test_no_pod_speaks_for_another(holder: Holder, team: Team, admin: KubernetesBody) -> None:
+async def test_no_pod_speaks_for_another(holder: Holder, team: Team, admin: KubernetesDriver) -> None:
     """Accounts of others are not where pods are made, so no pod can be started as one."""
     boss = await team.member(holder.project, "editor")
     await Kubeconfigs(admin).issue(holder.project, boss, 3600)
@@ -221,7 +221,7 @@ async def test_no_pod_speaks_for_another(holder: Holder, team: Team, admin: Kube
     assert f'serviceaccount "{holder.space}.{boss}" not found' in said
 
 
-async def test_own_binding_cannot_be_widened(holder: Holder, admin: KubernetesBody) -> None:
+async def test_own_binding_cannot_be_widened(holder: Holder, admin: KubernetesDriver) -> None:
     """The binding that gives the rights is not its holder's to change."""
     (mine, *_) = (await admin.list(ROLE_BINDING, holder.space)).items
     with pytest.raises(Denied):

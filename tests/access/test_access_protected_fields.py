@@ -21,7 +21,7 @@ from aliquot.backends.kubernetes.raw_kinds import ADMISSION_POLICY
 from aliquot.errors import Denied
 from aliquot.labels import DEVICES, EVICTED, PROMISED, namespace_of
 from aliquot.store.driver import Document
-from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http import kubeconfig
 from support.kubernetes.cluster import Cluster
 from support.stores.running import until
@@ -35,9 +35,9 @@ REFUSED = "written by the platform"
 class Member:
     """A researcher with an issued kubeconfig, where the policies are in force."""
 
-    body: KubernetesBody
+    body: KubernetesDriver
     space: str
-    admin: KubernetesBody = field(repr=False)
+    admin: KubernetesDriver = field(repr=False)
 
     def pod(self, name: str, spec: dict[str, Any] | None = None, **annotations: str) -> Document:
         containers = [{"name": "c", "image": "x"}]
@@ -49,13 +49,13 @@ class Member:
 
 
 @pytest_asyncio.fixture
-async def member(team: Team, admin: KubernetesBody, tmp_path: Path) -> AsyncIterator[Member]:
+async def member(team: Team, admin: KubernetesDriver, tmp_path: Path) -> AsyncIterator[Member]:
     await protected_fields.install(admin)
     project = await team.project()
     issued = await Kubeconfigs(admin).issue(project, await team.member(project), 3600)
     file = tmp_path / "issued"
     file.write_text(yaml.safe_dump(issued.kubeconfig))
-    async with KubernetesBody(kubeconfig.load([file])) as body:
+    async with KubernetesDriver(kubeconfig.load([file])) as body:
         found = Member(body, namespace_of(project), admin)
 
         async def in_force() -> bool:

@@ -14,7 +14,7 @@ import uvicorn
 from aliquot.controllers.bootstrap import bootstrap
 from aliquot.folder import Folder
 from aliquot.server.app import Service, application
-from aliquot.store.drivers.sqlite import SqliteBody
+from aliquot.store.drivers.sqlite import SqliteDriver
 from aliquot.store.typed_store import Store
 
 WORKLOADS = "/apis/aliquot.dev/v1/workloads"
@@ -24,7 +24,7 @@ WORKLOADS = "/apis/aliquot.dev/v1/workloads"
 async def hasty(tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
     """A server that sends a bookmark many times a second instead of four times a minute."""
     folder = Folder(tmp_path)
-    body = SqliteBody(folder.database, bookmark_seconds=0.05)
+    body = SqliteDriver(folder.database, bookmark_seconds=0.05)
     await bootstrap(Store(body), folder)
     service = Service(body)
     informing = [asyncio.create_task(informer.run()) for informer in service.informers]

@@ -16,7 +16,7 @@ from dataclasses import replace
 import pytest
 
 from aliquot.planner import Device, Job, Node, Policy, Queue, Request, Share, Snapshot, Task, TaskState, Terms, plan
-from aliquot.planner.incremental import Session
+from aliquot.planner.incremental import IncrementalPlanner
 
 pytestmark = pytest.mark.bench
 GPUS = 8
@@ -59,7 +59,7 @@ def running(name: str, index: int, node: str, device: int) -> Job:
 @pytest.mark.parametrize("nodes", SIZES)
 def test_cold_and_steady(nodes: int, figures: dict[int, tuple[float, float]]) -> None:
     """Whoever's turn it is starts where a job has ended; the plan is that from nothing."""
-    snapshot, policy, session = full(nodes), Policy(), Session()
+    snapshot, policy, session = full(nodes), Policy(), IncrementalPlanner()
     began = time.perf_counter()
     assert plan(snapshot, policy, 100).binds == ()
     cold = time.perf_counter() - began
@@ -88,7 +88,7 @@ def test_cold_and_steady(nodes: int, figures: dict[int, tuple[float, float]]) ->
 
 def test_memory() -> None:
     """What a session of 5,000 nodes, 40,000 running and 50,000 waiting jobs keeps."""
-    snapshot, session = full(5000), Session()
+    snapshot, session = full(5000), IncrementalPlanner()
     tracemalloc.start()
     decided = session.plan(snapshot, Policy(), 100)
     kept, peak = tracemalloc.get_traced_memory()

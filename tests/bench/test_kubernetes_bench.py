@@ -19,7 +19,7 @@ import pytest
 
 from aliquot.api import KINDS, Metadata, Namespace, Project, Quota, Workload
 from aliquot.api.organisation import ProjectSpec
-from aliquot.store.drivers.kubernetes import KubernetesBody, install
+from aliquot.store.drivers.kubernetes import KubernetesDriver, install
 from aliquot.store.http import kubeconfig
 from aliquot.store.typed_store import Store
 from support.kubernetes.cluster import Cluster, free_port
@@ -44,8 +44,8 @@ def cluster() -> Iterator[Cluster]:
 
 
 @asynccontextmanager
-async def connected(cluster: Cluster) -> AsyncIterator[KubernetesBody]:
-    async with KubernetesBody(kubeconfig.load([cluster.kubeconfig])) as body:
+async def connected(cluster: Cluster) -> AsyncIterator[KubernetesDriver]:
+    async with KubernetesDriver(kubeconfig.load([cluster.kubeconfig])) as body:
         yield body
 
 
@@ -79,7 +79,7 @@ def stock(cluster: Cluster, folder: Path) -> Iterator[int]:
             process.terminate()
 
 
-async def project(body: KubernetesBody, name: str, gpus: int) -> str:
+async def project(body: KubernetesDriver, name: str, gpus: int) -> str:
     """A project with its namespace, where no loop makes it."""
     namespace = f"runai-{name}"
     store = Store(body)
@@ -88,7 +88,7 @@ async def project(body: KubernetesBody, name: str, gpus: int) -> str:
     return namespace
 
 
-async def empty(body: KubernetesBody, watcher: Watcher) -> None:
+async def empty(body: KubernetesDriver, watcher: Watcher) -> None:
     for one in (await body.list(POD)).items:
         await body.delete(POD, one.name, one.namespace, grace_seconds=0)
     async with asyncio.timeout(300):
@@ -101,7 +101,7 @@ def told(what: str, **figures: float) -> None:
     print(f"{what:48}", "  ".join(f"{name} {value:.3g}" for name, value in figures.items()), flush=True)
 
 
-async def fill(body: KubernetesBody, watcher: Watcher, count: int, start: object, name: str, namespace: str) -> None:
+async def fill(body: KubernetesDriver, watcher: Watcher, count: int, start: object, name: str, namespace: str) -> None:
     """Everything waits, then the scheduler starts."""
     scheduler = "aliquot" if name == "aliquot" else "default-scheduler"
     await create(body, (pod(f"{name}-{index}", namespace, scheduler) for index in range(count)))
@@ -138,13 +138,13 @@ async def test_scheduling_on_a_cluster(cluster: Cluster, tmp_path: Path, nodes: 
             await costs(cluster, tmp_path, body, watcher, rich)
 
 
-async def warm(body: KubernetesBody, watcher: Watcher, namespace: str) -> None:
+async def warm(body: KubernetesDriver, watcher: Watcher, namespace: str) -> None:
     """Until it decides: it has just started, and looks at everything first."""
     await create(body, [pod("first", namespace, "aliquot")])
     await watcher.until(lambda: "first" in watcher.bound)
 
 
-async def measure(body: KubernetesBody, watcher: Watcher, namespace: str, gang: int) -> None:
+async def measure(body: KubernetesDriver, watcher: Watcher, namespace: str, gang: int) -> None:
     begun = time.monotonic()
     await create(body, [pod("one", namespace, "aliquot")])
     told("reclaim one GPU", s=await watcher.until(lambda: "one" in watcher.bound) - begun)
@@ -165,7 +165,7 @@ async def measure(body: KubernetesBody, watcher: Watcher, namespace: str, gang: 
     told(f"gang of {gang} told unschedulable", s=end - begun, after_the_last_pod_came_s=end - created)
 
 
-async def costs(cluster: Cluster, folder: Path, body: KubernetesBody, watcher: Watcher, namespace: str) -> None:
+async def costs(cluster: Cluster, folder: Path, body: KubernetesDriver, watcher: Watcher, namespace: str) -> None:
     """Of each of our processes, with all GPUs in use: when nothing happens, and when jobs come all the time."""
     with ExitStack() as stack:
         pids = {part: stack.enter_context(ours(cluster, folder, part)) for part in ("server", "loops", "scheduler")}
@@ -194,7 +194,7 @@ async def costs(cluster: Cluster, folder: Path, body: KubernetesBody, watcher: W
             )
 
 
-async def submit(body: KubernetesBody, name: str, namespace: str) -> None:
+async def submit(body: KubernetesDriver, name: str, namespace: str) -> None:
     """A job without a GPU, for which there is always room."""
     spec = {"type": "training", "image": "job", "user": "root", "compute": {"cpu": 0.1}}
     await body.create(WORKLOAD, document(WORKLOAD, name, namespace, spec))

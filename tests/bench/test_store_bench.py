@@ -17,7 +17,7 @@ import pytest
 
 from aliquot.api import KINDS
 from aliquot.store.driver import Document
-from aliquot.store.drivers.sqlite import SqliteBody
+from aliquot.store.drivers.sqlite import SqliteDriver
 from support.stores.namespace import NAMESPACE, document
 from support.stores.process import ServerProcess
 
@@ -61,7 +61,7 @@ def pod(index: int) -> Document:
 
 
 async def fill(path: Path) -> None:
-    body = SqliteBody(path, synchronous="OFF")
+    body = SqliteDriver(path, synchronous="OFF")
     await body.create(NAMESPACE, document(NAMESPACE, SPACE))
     for start in range(0, SIZE, 250):
         made = await asyncio.gather(*(body.create(WORKLOAD, workload(i)) for i in range(start, min(SIZE, start + 250))))
@@ -152,10 +152,10 @@ async def test_cost_of_durability(tmp_path: Path) -> None:
     rates = {}
     for mode in ("FULL", "NORMAL", "OFF"):
         for clients in (1, 8, 64):
-            body = SqliteBody(tmp_path / f"{mode}-{clients}.db", synchronous=mode)
+            body = SqliteDriver(tmp_path / f"{mode}-{clients}.db", synchronous=mode)
             await body.create(NAMESPACE, document(NAMESPACE, SPACE))
 
-            async def write(number: int, index: int, body: SqliteBody = body) -> None:
+            async def write(number: int, index: int, body: SqliteDriver = body) -> None:
                 data = workload(index).data
                 data["metadata"]["name"] = f"w-{number}-{index}"
                 await body.create(WORKLOAD, Document(data))

@@ -14,8 +14,8 @@ from aliquot import labels
 from aliquot.api import KINDS, DeviceShare, Event, Pod, Workload, decode, shares_text
 from aliquot.errors import NotFound
 from aliquot.store.driver import Document
-from aliquot.store.drivers.rest import RestBody
-from aliquot.store.drivers.sqlite import SqliteBody
+from aliquot.store.drivers.rest import RestDriver
+from aliquot.store.drivers.sqlite import SqliteDriver
 from aliquot.store.typed_store import Store
 from support.crash.clients import SECONDS, patiently
 from support.crash.processes import Watchman
@@ -88,7 +88,7 @@ async def _until(condition: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def _submit(body: RestBody, name: str, script: str) -> None:
+async def _submit(body: RestDriver, name: str, script: str) -> None:
     spec = {
         "image": "ubuntu",
         "command": ["sh", "-c", script],
@@ -99,31 +99,31 @@ async def _submit(body: RestBody, name: str, script: str) -> None:
     await body.create(WORKLOAD, document(WORKLOAD, name, SPACE, spec))
 
 
-async def _exists(body: RestBody) -> bool:
+async def _exists(body: RestDriver) -> bool:
     return SPACE in {item.name for item in (await body.list(NAMESPACE)).items}
 
 
-async def _status(body: RestBody, name: str) -> Workload:
+async def _status(body: RestDriver, name: str) -> Workload:
     found: Document = await patiently(lambda: body.get(WORKLOAD, name, SPACE))
     return decode(Workload, found.data)
 
 
-async def _phase(body: RestBody, name: str, phase: str) -> bool:
+async def _phase(body: RestDriver, name: str, phase: str) -> bool:
     return (await _status(body, name)).status.phase == phase
 
 
-async def _pod(body: RestBody, name: str) -> Pod:
+async def _pod(body: RestDriver, name: str) -> Pod:
     return await patiently(lambda: Store(body).get(Pod, f"{name}-0-0", SPACE))
 
 
-async def _waits(body: RestBody, name: str) -> bool:
+async def _waits(body: RestDriver, name: str) -> bool:
     try:
         return bool((await _status(body, name)).status.refusals) and not (await _pod(body, name)).spec.node_name
     except NotFound:
         return False
 
 
-async def _stops(body: RestBody, name: str) -> bool:
+async def _stops(body: RestDriver, name: str) -> bool:
     return (await _pod(body, name)).metadata.deleted is not None
 
 
@@ -135,7 +135,7 @@ async def _said_ready(watchman: Watchman, pod: Pod) -> bool:
 
 async def _misplace(database: Path) -> None:
     """What a scheduler would do that does not know that the old pod is still there."""
-    body = SqliteBody(database)
+    body = SqliteDriver(database)
     try:
         change = {
             "metadata": {"annotations": {labels.DEVICES: shares_text([DeviceShare(index=0, milli=1000)])}},
@@ -146,7 +146,7 @@ async def _misplace(database: Path) -> None:
         await body.close()
 
 
-async def _was_refused(body: RestBody) -> bool:
+async def _was_refused(body: RestDriver) -> bool:
     """The event of its refusal says who held the device."""
     said = [event.message for event in (await patiently(lambda: Store(body).list(Event, SPACE))).items]
     return any("GPU 0 of node node-1 is not free: held by runai-team-a/old-0-0" in message for message in said)

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from aliquot.errors import OutOfSpace
-from aliquot.store.driver import Body
+from aliquot.store.driver import StoreDriver
 from support.crash.disk import small_disk
 from support.stores.namespace import DEPARTMENT, document
 from support.stores.process import ServerProcess
@@ -50,7 +50,7 @@ class Full:
     """A server whose disk has just filled up, and what it had acknowledged by then."""
 
     server: ServerProcess
-    body: Body
+    body: StoreDriver
     disk: Path
     refusal: OutOfSpace
     names: list[str] = field(default_factory=list)

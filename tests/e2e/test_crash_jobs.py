@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.client.connection import Connection
-from aliquot.store.driver import Body
+from aliquot.store.driver import StoreDriver
 from support.crash.clients import SECONDS
 from support.crash.jobs import PROJECTS, Person, Team, check_store
 from support.crash.processes import Main, Watchman
@@ -69,7 +69,7 @@ async def _under_fire(folder: Path, kills: int) -> None:
     )
 
 
-async def _projects(body: Body) -> None:
+async def _projects(body: StoreDriver) -> None:
     """Until the demo's projects can be used."""
     async with asyncio.timeout(SECONDS):
         while not {item.name for item in (await body.list(NAMESPACE)).items} >= _NAMESPACES:  # noqa: ASYNC110
@@ -83,7 +83,7 @@ async def _guard(watchman: Watchman) -> None:
         await asyncio.sleep(0.3)
 
 
-async def _shoot(server: ServerProcess, team: Team, watchman: Watchman, body: Body, kills: int) -> int:
+async def _shoot(server: ServerProcess, team: Team, watchman: Watchman, body: StoreDriver, kills: int) -> int:
     """How many pods were found again, over all kills."""
     chance, found = random.Random(kills), 0
     for number in range(kills):
@@ -100,7 +100,7 @@ async def _shoot(server: ServerProcess, team: Team, watchman: Watchman, body: Bo
     return found
 
 
-async def _found_again(watchman: Watchman, body: Body, before: dict[str, Main]) -> int:
+async def _found_again(watchman: Watchman, body: StoreDriver, before: dict[str, Main]) -> int:
     """Until the platform says of everything that is still alive that it runs, and was never started again."""
     wrong: list[str] = ["not looked at yet"]
     still: dict[str, Main] = {}
@@ -122,7 +122,7 @@ async def _found_again(watchman: Watchman, body: Body, before: dict[str, Main]) 
     return len(still)
 
 
-async def _check_known(watchman: Watchman, body: Body) -> None:
+async def _check_known(watchman: Watchman, body: StoreDriver) -> None:
     """When all is quiet: what the store says runs is what runs."""
     running = {uid for uid, pod in (await check_store(body)).items() if pod.status.phase == "Running"}
     assert running == (await asyncio.to_thread(watchman.look)).keys()

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from aliquot.store.drivers.sqlite import SqliteBody
+from aliquot.store.drivers.sqlite import SqliteDriver
 from support.crash.clients import Crowd
 from support.crash.disk import Disk, built_shim
 from support.stores.namespace import DEPARTMENT
@@ -83,7 +83,7 @@ async def _alone(tmp_path: Path, synchronous: str) -> tuple[set[str], set[str]]:
         text=True,
     )
     assert done.returncode == -signal.SIGKILL
-    body = SqliteBody(disk.after_power_cut(tmp_path / "after") / "store.db")
+    body = SqliteDriver(disk.after_power_cut(tmp_path / "after") / "store.db")
     try:
         found = {item.name for item in (await body.list(DEPARTMENT)).items}
     finally:

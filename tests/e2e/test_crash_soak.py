@@ -15,7 +15,7 @@ import pytest
 from aliquot.api import KINDS
 from aliquot.client.connection import Connection
 from aliquot.planner import Snapshot
-from aliquot.store.driver import Body
+from aliquot.store.driver import StoreDriver
 from support.crash.clients import SECONDS
 from support.crash.gangs import Gangs
 from support.crash.jobs import Person
@@ -91,7 +91,7 @@ async def _soak(folder: Path, seconds: float) -> None:
     assert after < before * 1.15 + 5, f"memory grew from {before:.1f} to {after:.1f} MB"
 
 
-async def _departments(body: Body) -> None:
+async def _departments(body: StoreDriver) -> None:
     kind = KINDS.named("Department")
     for name, quota in (("one", 6), ("two", 8), ("three", 12)):
         await body.create(kind, document(kind, name, "", {"quota": {"gpu": quota}}))
@@ -103,7 +103,7 @@ async def _departments(body: Body) -> None:
 
 class Crowd:
     def __init__(
-        self, server: ServerProcess, body: Body, people: list[Person], gangs: Gangs, watchman: Watchman
+        self, server: ServerProcess, body: StoreDriver, people: list[Person], gangs: Gangs, watchman: Watchman
     ) -> None:
         self._server, self._body, self._people, self._gangs = server, body, people, gangs
         self._watchman = watchman

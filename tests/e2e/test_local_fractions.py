@@ -12,7 +12,7 @@ import pytest
 from aliquot.api import DeviceShare
 from aliquot.backends.local.devices.context_memory import Contexts
 from aliquot.backends.local.devices.real import Fences, RealDevices
-from aliquot.gpu.fractions import Wish
+from aliquot.gpu.fractions import SharingOptions
 from aliquot.gpu.injection import Injection, Mount
 from native.rig import CONTEXT, HERE, SOURCE, compile_library
 from support.gpus import NODE, FakeDriver, card
@@ -51,7 +51,7 @@ class Pod:
         self._world = world
         fences, contexts = Fences(folder / "fences"), Contexts(folder / "contexts.json")
         devices = RealDevices(NODE, FakeDriver((CARD,)), fences, contexts, library)
-        found = devices.injection(NODE, [DeviceShare(index=0, milli=500)], Wish(), UID)
+        found = devices.injection(NODE, [DeviceShare(index=0, milli=500)], SharingOptions(), UID)
         state = folder / "card"
         state.touch()
         state.chmod(0o666)

@@ -19,7 +19,7 @@ from aliquot.backends.local.runtimes.cgroups import Cgroups
 from aliquot.backends.local.runtimes.process import ProcessRuntime
 from aliquot.errors import Conflict
 from aliquot.gpu.injection import GroupLimit, Injection, Mount
-from aliquot.store.drivers.memory import MemoryBody
+from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.store.typed_store import Store
 from aliquot.streams import TerminalSize
 from support.gpus import NODE, FakeDriver, node_of, r615
@@ -83,7 +83,7 @@ async def test_what_was_left_of_pods_that_are_gone(world: World, tmp_path: Path)
     left.mkdir(parents=True)
     (left / "limits").write_text("gpushare 1\n")
     runtime = ProcessRuntime(world.data, isolated=world.isolated)
-    agent = Agent(Store(MemoryBody()), devices, runtime, Catalogue())
+    agent = Agent(Store(MemoryDriver()), devices, runtime, Catalogue())
 
     async def gone() -> bool:
         return not await asyncio.to_thread(left.exists)
@@ -95,7 +95,7 @@ async def test_what_was_left_of_pods_that_are_gone(world: World, tmp_path: Path)
 async def test_what_a_pod_had_goes_when_it_ends(world: World, tmp_path: Path) -> None:
     """Its limits and ledger, and with the last one a daemon, need not wait until somebody deletes the pod."""
     devices: RealDevices = node_of(tmp_path, FakeDriver())
-    store = Store(MemoryBody())
+    store = Store(MemoryDriver())
     runtime = ProcessRuntime(world.data, isolated=world.isolated)
     agent = Agent(store, devices, runtime, Catalogue())
     await store.create(Namespace(metadata=Metadata(name="runai-team-a")))

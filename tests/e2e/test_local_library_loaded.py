@@ -12,7 +12,7 @@ from aliquot.api import DeviceShare
 from aliquot.backends.local.devices.context_memory import Contexts
 from aliquot.backends.local.devices.real import Fences, RealDevices
 from aliquot.backends.local.runtime import CannotStart
-from aliquot.gpu.fractions import Wish
+from aliquot.gpu.fractions import SharingOptions
 from aliquot.gpu.injection import LIBRARY, Injection
 from aliquot.units import MIB
 from support.gpus import NODE, FakeDriver
@@ -47,7 +47,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def half(folder: Path, library: Path) -> Injection:
     devices = RealDevices(NODE, FakeDriver(), Fences(folder / "fences"), Contexts(folder / "contexts.json"), library)
-    return devices.injection(NODE, [DeviceShare(index=0, milli=500)], Wish(), UID)
+    return devices.injection(NODE, [DeviceShare(index=0, milli=500)], SharingOptions(), UID)
 
 
 async def test_every_program_loads_it(world: World, tmp_path: Path, library: Path) -> None:

@@ -7,13 +7,13 @@ import json
 from aliquot import labels
 from aliquot.api import Pod
 from aliquot.api.pod import saved_at
-from aliquot.scheduler.eviction_records import Notice, notice_text
+from aliquot.scheduler.eviction_records import EvictionRecord, notice_text
 from aliquot.streams import LogOptions
 from support.pods.world import World, shell
 from support.stores.namespace import POD
 from support.stores.running import until
 
-NOTICE = Notice("reclaim", "b/owner", "reclaimed by b/owner", 1000.0)
+NOTICE = EvictionRecord("reclaim", "b/owner", "reclaimed by b/owner", 1000.0)
 # What it prints when it is told to stop is the file as it is at that moment.
 LISTENS = (
     "trap 'cat $ALIQUOT_PREEMPTION_FILE || echo none; exit 0' TERM; echo up; while :; do sleep 0.05; done"

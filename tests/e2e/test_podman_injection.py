@@ -20,7 +20,7 @@ from aliquot.backends.local.devices.context_memory import Contexts
 from aliquot.backends.local.devices.real import Fences, RealDevices
 from aliquot.backends.local.runtimes import launch_spec
 from aliquot.backends.local.runtimes.pod_folder import PodFolder
-from aliquot.gpu.fractions import Wish
+from aliquot.gpu.fractions import SharingOptions
 from aliquot.gpu.injection import LEDGER, LIBRARY, LIMITS, PRELOAD, Injection, preload_text
 from native.rig import CONTEXT
 from support.crash.disk import need
@@ -94,7 +94,7 @@ class Containers:
 
     def flags(self, name: str, milli: int) -> list[str]:
         """What a container with a part of the first card is given, each thing as a flag."""
-        injection = self.devices.injection(NODE, [DeviceShare(index=0, milli=milli)], Wish(), name)
+        injection = self.devices.injection(NODE, [DeviceShare(index=0, milli=milli)], SharingOptions(), name)
         mine = {**injection.environment, **self.machine.environment()}
         return [
             *_flags(injection, PodFolder(self.engine.folder / f"{name}-files")),

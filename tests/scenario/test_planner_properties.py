@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aliquot.planner import Job, plan
-from aliquot.planner.incremental import Session, changes
+from aliquot.planner.incremental import IncrementalPlanner, changes
 from support.planner.checks import after, check, settle, shuffled
 from support.planner.clusters import Case, cases
 from support.planner.dues import Dues
@@ -56,7 +56,7 @@ def shares(case: Case) -> None:
 
 def goes_on(case: Case, chance: Random) -> None:
     """Round after round, some jobs come and go, one session beside a plan that is made anew each time."""
-    session = Session()
+    session = IncrementalPlanner()
     away: list[Job] = []
     now, snapshot = case.now, case.snapshot
     changed: dict[str, Job | None] | None = None

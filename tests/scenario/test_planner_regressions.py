@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aliquot.planner import Closeness, Group, Job, Neighbours, Policy, Snapshot, Task, TaskState, plan
-from aliquot.planner.incremental import Session, changes
+from aliquot.planner.incremental import IncrementalPlanner, changes
 from support.planner import V100_MIB, World, cluster, gpus, quota, request
 from support.planner.checks import check, settle
 
@@ -153,7 +153,7 @@ def test_who_is_of_no_project_holds_its_place() -> None:
     alone = replace(world.snapshot(), jobs=world.snapshot().jobs[1:])
     assert world.started() == {}
     assert list(plan(alone).binds)
-    session, before = Session(), alone
+    session, before = IncrementalPlanner(), alone
     session.plan(before, world.policy, world.now)
     for snapshot in (world.snapshot(), alone, world.snapshot()):
         following = replace(snapshot, nodes=before.nodes, queues=before.queues, topologies=before.topologies)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.store.drivers.memory import MemoryBody
+from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.store.informer import Informer, Key
 from support.stores.namespace import NAMESPACE, TEMPLATE, Place, document
 from support.stores.running import running, until
@@ -10,7 +10,7 @@ from support.stores.running import running, until
 
 async def test_falls_behind_and_catches_up() -> None:
     """Listeners hear every difference, although the watch missed all that happened."""
-    body = MemoryBody(log_length=3)
+    body = MemoryDriver(log_length=3)
     await body.create(NAMESPACE, document(NAMESPACE, "n"))
     place = Place(body, "n", "memory")
     kept = await place.create("kept", description="1")

@@ -9,7 +9,7 @@ import pytest
 from aliquot.api.base import Json
 from aliquot.errors import Conflict, Invalid, NotFound
 from aliquot.store.driver import Document
-from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.drivers.kubernetes import KubernetesDriver
 from support.kubernetes.gadgets import POD, pod
 
 pytestmark = pytest.mark.kube
@@ -19,7 +19,7 @@ def to(node: str, **annotations: str) -> Json:
     return {"spec": {"nodeName": node}, "metadata": {"annotations": annotations}}
 
 
-async def test_patch_binds(kube: KubernetesBody, namespace: str) -> None:
+async def test_patch_binds(kube: KubernetesDriver, namespace: str) -> None:
     """A patch of the node name binds the pod and adds its annotations in the same write."""
     made = await kube.create(POD, Document({**pod(namespace).data, "metadata": _marked(namespace)}))
 
@@ -30,7 +30,7 @@ async def test_patch_binds(kube: KubernetesBody, namespace: str) -> None:
     assert bound.version != made.version
 
 
-async def test_stale_version_does_not_bind(kube: KubernetesBody, namespace: str) -> None:
+async def test_stale_version_does_not_bind(kube: KubernetesDriver, namespace: str) -> None:
     """A pod that changed since it was planned is not bound."""
     made = await kube.create(POD, pod(namespace))
     await kube.patch(POD, "p", namespace, {"metadata": {"labels": {"a": "b"}}})
@@ -40,7 +40,7 @@ async def test_stale_version_does_not_bind(kube: KubernetesBody, namespace: str)
     assert "nodeName" not in (await kube.get(POD, "p", namespace)).data["spec"]
 
 
-async def test_second_bind_is_a_conflict(kube: KubernetesBody, namespace: str) -> None:
+async def test_second_bind_is_a_conflict(kube: KubernetesDriver, namespace: str) -> None:
     """A pod that has a node keeps it, with and without a version."""
     await kube.create(POD, pod(namespace))
     bound = await kube.patch(POD, "p", namespace, to("n1"))
@@ -50,7 +50,7 @@ async def test_second_bind_is_a_conflict(kube: KubernetesBody, namespace: str) -
             await kube.patch(POD, "p", namespace, to("n2"), version=version)
 
 
-async def test_one_of_many_binds(kube: KubernetesBody, namespace: str) -> None:
+async def test_one_of_many_binds(kube: KubernetesDriver, namespace: str) -> None:
     """Of ten who bind the same pod at once exactly one succeeds; the others meet a conflict."""
     made = await kube.create(POD, pod(namespace))
 
@@ -63,7 +63,7 @@ async def test_one_of_many_binds(kube: KubernetesBody, namespace: str) -> None:
     assert (await kube.get(POD, "p", namespace)).data["spec"]["nodeName"] == bound[0].data["spec"]["nodeName"]
 
 
-async def test_another_pod_of_that_name_is_not_bound(kube: KubernetesBody, namespace: str) -> None:
+async def test_another_pod_of_that_name_is_not_bound(kube: KubernetesDriver, namespace: str) -> None:
     """A bind that names a uid does not meet the pod's successor."""
     await kube.create(POD, pod(namespace))
     patch = {"spec": {"nodeName": "n1"}, "metadata": {"uid": "00000000-0000-0000-0000-000000000000"}}
@@ -72,13 +72,13 @@ async def test_another_pod_of_that_name_is_not_bound(kube: KubernetesBody, names
         await kube.patch(POD, "p", namespace, patch)
 
 
-async def test_missing_pod_is_not_bound(kube: KubernetesBody, namespace: str) -> None:
+async def test_missing_pod_is_not_bound(kube: KubernetesDriver, namespace: str) -> None:
     """A pod that is not there is not found."""
     with pytest.raises(NotFound):
         await kube.patch(POD, "p", namespace, to("n1"))
 
 
-async def test_bind_carries_annotations_only(kube: KubernetesBody, namespace: str) -> None:
+async def test_bind_carries_annotations_only(kube: KubernetesDriver, namespace: str) -> None:
     """What a binding has no room for is refused, with its path, and nothing is written."""
     made = await kube.create(POD, pod(namespace))
     patch = {"spec": {"nodeName": "n1"}, "metadata": {"labels": {"a": "b"}, "annotations": {"x": None}}}
@@ -89,7 +89,7 @@ async def test_bind_carries_annotations_only(kube: KubernetesBody, namespace: st
     assert (await kube.get(POD, "p", namespace)).version == made.version
 
 
-async def test_update_binds_too(kube: KubernetesBody, namespace: str) -> None:
+async def test_update_binds_too(kube: KubernetesDriver, namespace: str) -> None:
     """An update whose only changes are the node and new annotations binds the pod."""
     made = await kube.create(POD, pod(namespace))
     wanted = {**made.data, "spec": {**made.data["spec"], "nodeName": "n1"}}
@@ -101,7 +101,7 @@ async def test_update_binds_too(kube: KubernetesBody, namespace: str) -> None:
     assert bound.metadata["annotations"] == {"devices": "0"}
 
 
-async def test_update_of_more_is_refused(kube: KubernetesBody, namespace: str) -> None:
+async def test_update_of_more_is_refused(kube: KubernetesDriver, namespace: str) -> None:
     """An update that changes what no pod may change is invalid, and does not bind either."""
     made = await kube.create(POD, pod(namespace))
     wanted = {**made.data, "spec": {**made.data["spec"], "nodeName": "n1", "restartPolicy": "Never"}}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.store.driver import Document
-from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.drivers.kubernetes import KubernetesDriver
 from support.kubernetes.cluster import Cluster, ClusterError, programs
 from support.kubernetes.gadgets import CONFIG
 
@@ -28,7 +28,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-async def test_orphans_are_collected(kube: KubernetesBody, namespace: str) -> None:
+async def test_orphans_are_collected(kube: KubernetesDriver, namespace: str) -> None:
     """An object whose owner goes is removed by the cluster."""
     owner = await kube.create(CONFIG, Document({"metadata": {"name": "owner", "namespace": namespace}}))
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.uid}

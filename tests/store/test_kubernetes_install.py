@@ -15,7 +15,7 @@ from aliquot.api.kinds import Kind
 from aliquot.errors import Invalid
 from aliquot.labels import INSTALLED_BY
 from aliquot.store.driver import Document
-from aliquot.store.drivers.kubernetes import DEFINITION, KubernetesBody, install
+from aliquot.store.drivers.kubernetes import DEFINITION, KubernetesDriver, install
 from aliquot.store.http import kubeconfig
 from support.kubernetes.cluster import Cluster
 from support.kubernetes.gadgets import GADGET_DEFINITION, GROUP
@@ -32,18 +32,18 @@ def definition(word: str) -> dict[str, Any]:
 
 
 @pytest_asyncio.fixture
-async def body(cluster: Cluster) -> AsyncIterator[KubernetesBody]:
-    async with KubernetesBody(kubeconfig.load([cluster.kubeconfig])) as found:
+async def body(cluster: Cluster) -> AsyncIterator[KubernetesDriver]:
+    async with KubernetesDriver(kubeconfig.load([cluster.kubeconfig])) as found:
         yield found
 
 
-async def test_every_kind_of_ours_is_served(cluster_with_kinds: Cluster, body: KubernetesBody) -> None:
+async def test_every_kind_of_ours_is_served(cluster_with_kinds: Cluster, body: KubernetesDriver) -> None:
     """After an installation without further arguments the cluster serves all our kinds."""
     for kind in KINDS:
         await body.list(kind)
 
 
-async def test_installed_kind_is_served(body: KubernetesBody) -> None:
+async def test_installed_kind_is_served(body: KubernetesDriver) -> None:
     """When the installation returns, objects of the kind can be listed at once."""
     await install(body, [definition("lamp")])
 
@@ -51,7 +51,7 @@ async def test_installed_kind_is_served(body: KubernetesBody) -> None:
     assert (await body.list(kind)).items == []
 
 
-async def test_installing_twice_changes_nothing(body: KubernetesBody) -> None:
+async def test_installing_twice_changes_nothing(body: KubernetesDriver) -> None:
     """A second installation of the same leaves the definition as it is."""
     await install(body, [definition("chair")])
     before = await body.get(DEFINITION, f"chairs.{GROUP}")
@@ -61,14 +61,14 @@ async def test_installing_twice_changes_nothing(body: KubernetesBody) -> None:
     assert (after.version, after.data["spec"]) == (before.version, before.data["spec"])
 
 
-async def test_many_install_at_once(body: KubernetesBody) -> None:
+async def test_many_install_at_once(body: KubernetesDriver) -> None:
     """Replicas that start together all come through."""
     await asyncio.gather(*(install(body, [definition("table")]) for _ in range(5)))
 
     assert (await body.get(DEFINITION, f"tables.{GROUP}")).data["spec"]["names"]["plural"] == "tables"
 
 
-async def test_schema_is_brought_up_to_date(body: KubernetesBody) -> None:
+async def test_schema_is_brought_up_to_date(body: KubernetesDriver) -> None:
     """A changed schema replaces the one that an earlier version installed; marks of others stay."""
     await install(body, [definition("clock")])
     name = f"clocks.{GROUP}"
@@ -85,7 +85,7 @@ async def test_schema_is_brought_up_to_date(body: KubernetesBody) -> None:
 
 
 @pytest.mark.parametrize("newer", ["version", "release"])
-async def test_newer_definition_stays(body: KubernetesBody, newer: str) -> None:
+async def test_newer_definition_stays(body: KubernetesDriver, newer: str) -> None:
     """What a later Aliquot installed is left alone: a version more, or a higher release."""
     word = f"sofa{newer}"
     later = definition(word)
@@ -104,7 +104,7 @@ async def test_newer_definition_stays(body: KubernetesBody, newer: str) -> None:
     )
 
 
-async def test_taken_names_are_told(body: KubernetesBody) -> None:
+async def test_taken_names_are_told(body: KubernetesDriver) -> None:
     """A definition whose short name belongs to another one is refused with the server's reason."""
     first, second = definition("stool"), definition("bench")
     second["spec"]["names"]["kind"] = "Stool"

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from aliquot.errors import Denied, Invalid, Unauthenticated
-from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http import kubeconfig
 from aliquot.store.http.transport import Endpoint
 from support.kubernetes.cluster import TOKEN, Cluster
@@ -41,7 +41,7 @@ def data(path: Path) -> str:
 
 
 async def answers(endpoint: Endpoint) -> bool:
-    async with KubernetesBody(endpoint) as body:
+    async with KubernetesDriver(endpoint) as body:
         return bool((await body.list(NAMESPACE)).items)
 
 
@@ -87,7 +87,7 @@ async def test_token_file_is_read_again(cluster: Cluster, tmp_path: Path) -> Non
     """A token that is replaced in its file is used from then on."""
     (tmp_path / "token").write_text("wrong\n")
     endpoint = kubeconfig.load([write(tmp_path / "c", at(cluster), {"tokenFile": "token"})])
-    async with KubernetesBody(endpoint) as body:
+    async with KubernetesDriver(endpoint) as body:
         with pytest.raises(Unauthenticated):
             await body.list(NAMESPACE)
         (tmp_path / "token").write_text(f"{TOKEN}\n")
@@ -99,7 +99,7 @@ async def test_token_file_is_read_again(cluster: Cluster, tmp_path: Path) -> Non
 async def test_impersonation(cluster: Cluster, tmp_path: Path) -> None:
     """An administrator who acts as somebody else has that one's rights."""
     user = {"token": TOKEN, "as": "jane", "as-groups": ["people", "staff"]}
-    async with KubernetesBody(kubeconfig.load([write(tmp_path / "c", at(cluster), user)])) as body:
+    async with KubernetesDriver(kubeconfig.load([write(tmp_path / "c", at(cluster), user)])) as body:
         with pytest.raises(Denied, match="jane"):
             await body.list(NAMESPACE)
 
@@ -113,7 +113,7 @@ async def test_service_account(cluster: Cluster, namespace: str, tmp_path: Path)
     (tmp_path / "ca.crt").write_bytes((cluster.pki / "ca.crt").read_bytes())
     env = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(cluster.port)}
 
-    async with KubernetesBody(kubeconfig.in_cluster(tmp_path, env)) as body:
+    async with KubernetesDriver(kubeconfig.in_cluster(tmp_path, env)) as body:
         await body.check()
         with pytest.raises(Denied, match=f"system:serviceaccount:{namespace}:default"):
             await body.list(POD, namespace)
@@ -162,7 +162,7 @@ def runs(tmp_path: Path) -> int:
 @pytest.mark.parametrize("version", [V1, "client.authentication.k8s.io/v1beta1"])
 async def test_helper_gives_a_token(cluster: Cluster, tmp_path: Path, version: str) -> None:
     """A helper program is run once, and its token used for every request."""
-    async with KubernetesBody(helped(cluster, tmp_path, {"token": TOKEN}, version=version)) as body:
+    async with KubernetesDriver(helped(cluster, tmp_path, {"token": TOKEN}, version=version)) as body:
         for _ in range(3):
             assert (await body.list(NAMESPACE)).items
     assert runs(tmp_path) == 1
@@ -181,7 +181,7 @@ async def test_expired_credential_is_renewed(cluster: Cluster, tmp_path: Path) -
     """A credential that is about to expire is asked for again."""
     old = {"token": TOKEN, "expirationTimestamp": "2020-01-01T00:00:00Z"}
     young = {"token": TOKEN, "expirationTimestamp": "2999-01-01T00:00:00Z"}
-    async with KubernetesBody(helped(cluster, tmp_path, old, young)) as body:
+    async with KubernetesDriver(helped(cluster, tmp_path, old, young)) as body:
         for _ in range(4):
             await body.list(NAMESPACE)
     assert runs(tmp_path) == 2

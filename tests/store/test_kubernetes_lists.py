@@ -8,7 +8,7 @@ import pytest
 
 from aliquot.api.base import Json
 from aliquot.errors import Invalid
-from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http import kubeconfig
 from aliquot.store.http.transport import Patience, Query, Transport
 from support.kubernetes.cluster import Cluster
@@ -17,7 +17,7 @@ from support.kubernetes.gadgets import GADGET, gadget
 pytestmark = pytest.mark.kube
 
 
-async def _make(kube: KubernetesBody, namespace: str, count: int) -> list[str]:
+async def _make(kube: KubernetesDriver, namespace: str, count: int) -> list[str]:
     names = [f"g{index}" for index in range(count)]
     colors = ("red", "blue")
     for index, name in enumerate(names):
@@ -26,11 +26,11 @@ async def _make(kube: KubernetesBody, namespace: str, count: int) -> list[str]:
     return names
 
 
-async def test_pages_make_one_list(kube: KubernetesBody, cluster_with_gadgets: Cluster, namespace: str) -> None:
+async def test_pages_make_one_list(kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str) -> None:
     """A list in pages is complete, in order, and each object is whole."""
     names = await _make(kube, namespace, 5)
 
-    async with KubernetesBody(kubeconfig.load([cluster_with_gadgets.kubeconfig]), page=2) as paged:
+    async with KubernetesDriver(kubeconfig.load([cluster_with_gadgets.kubeconfig]), page=2) as paged:
         listing = await paged.list(GADGET, namespace)
 
     assert [document.name for document in listing.items] == names
@@ -57,12 +57,12 @@ class _Forgetful(Transport):
 
 
 async def test_forgotten_snapshot_starts_again(
-    kube: KubernetesBody, cluster_with_gadgets: Cluster, namespace: str
+    kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str
 ) -> None:
     """A server that forgets the snapshot between two pages is asked again, and the list is of one moment."""
     names = await _make(kube, namespace, 5)
     endpoint = kubeconfig.load([cluster_with_gadgets.kubeconfig])
-    async with KubernetesBody(endpoint, page=2) as paged:
+    async with KubernetesDriver(endpoint, page=2) as paged:
         paged._transport = forgetful = _Forgetful(endpoint, Patience())
         forgetful.cluster = cluster_with_gadgets
         listing = await paged.list(GADGET, namespace)
@@ -72,7 +72,7 @@ async def test_forgotten_snapshot_starts_again(
     assert forgetful.reads == 2  # the first page, no second one, then all in one piece
 
 
-async def test_selectors_reach_the_server(kube: KubernetesBody, namespace: str) -> None:
+async def test_selectors_reach_the_server(kube: KubernetesDriver, namespace: str) -> None:
     """Labels and fields select what they say, also with characters that an address must quote."""
     await _make(kube, namespace, 4)
 
@@ -84,13 +84,13 @@ async def test_selectors_reach_the_server(kube: KubernetesBody, namespace: str) 
 
 
 @pytest.mark.parametrize("selector", [{"labels": "a=(b"}, {"fields": "spec.size=1"}])
-async def test_bad_selector_is_invalid(kube: KubernetesBody, namespace: str, selector: dict[str, str]) -> None:
+async def test_bad_selector_is_invalid(kube: KubernetesDriver, namespace: str, selector: dict[str, str]) -> None:
     """A selector that cannot be read, or a field that cannot be selected, is bad input."""
     with pytest.raises(Invalid):
         await kube.list(GADGET, namespace, **selector)
 
 
-async def test_every_namespace_is_listed(kube: KubernetesBody, cluster_with_gadgets: Cluster, namespace: str) -> None:
+async def test_every_namespace_is_listed(kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str) -> None:
     """Without a namespace the list spans all of them."""
     other = cluster_with_gadgets.create_namespace()
     await kube.create(GADGET, gadget(namespace, "everywhere"))

@@ -9,8 +9,8 @@ from aiohttp import web
 
 from aliquot.errors import Expired, Invalid, Unauthenticated, Unavailable
 from aliquot.store.driver import Change
-from aliquot.store.drivers.kubernetes import KubernetesBody
-from aliquot.store.drivers.rest import RestBody
+from aliquot.store.drivers.kubernetes import KubernetesDriver
+from aliquot.store.drivers.rest import RestDriver
 from aliquot.store.http.transport import Endpoint, Patience
 from support.kubernetes.cluster import Cluster
 from support.kubernetes.endpoints import through
@@ -24,7 +24,7 @@ BRIEF = Patience(deadline=0.3)
 
 @pytest.mark.kube
 async def test_write_waits_for_a_refusing_server(
-    kube: KubernetesBody, cluster_with_gadgets: Cluster, namespace: str
+    kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str
 ) -> None:
     """A write that could not be sent is sent when the server listens again."""
     async with Proxy(cluster_with_gadgets.port) as proxy, through(proxy, cluster_with_gadgets) as body:
@@ -48,7 +48,9 @@ async def test_refused_connection_left_nothing(cluster_with_gadgets: Cluster, na
 
 
 @pytest.mark.kube
-async def test_lost_answer_is_not_repeated(kube: KubernetesBody, cluster_with_gadgets: Cluster, namespace: str) -> None:
+async def test_lost_answer_is_not_repeated(
+    kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str
+) -> None:
     """A write whose answer is lost is sent once; the caller learns that it may have happened, and it has."""
     made = await kube.create(GADGET, gadget(namespace))
     async with Proxy(cluster_with_gadgets.port) as proxy, through(proxy, cluster_with_gadgets) as body:
@@ -67,7 +69,7 @@ async def test_lost_answer_is_not_repeated(kube: KubernetesBody, cluster_with_ga
 
 
 @pytest.mark.kube
-async def test_read_comes_through_a_cut(kube: KubernetesBody, cluster_with_gadgets: Cluster, namespace: str) -> None:
+async def test_read_comes_through_a_cut(kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str) -> None:
     """A read on a connection that dies is simply read again."""
     await kube.create(GADGET, gadget(namespace))
     async with Proxy(cluster_with_gadgets.port) as proxy, through(proxy, cluster_with_gadgets) as body:
@@ -80,7 +82,7 @@ async def test_read_comes_through_a_cut(kube: KubernetesBody, cluster_with_gadge
 @pytest.mark.kube
 async def test_wrong_certificate_is_not_tried_again(cluster: Cluster) -> None:
     """A server that cannot prove who it is will not be able to in a second either."""
-    async with KubernetesBody(Endpoint(cluster.server)) as body:
+    async with KubernetesDriver(Endpoint(cluster.server)) as body:
         with pytest.raises(Unavailable, match="certificate") as caught:
             await body.get(GADGET, "g", "n")
     assert not caught.value.retry
@@ -89,7 +91,7 @@ async def test_wrong_certificate_is_not_tried_again(cluster: Cluster) -> None:
 @pytest.mark.parametrize("status", [500, 503, 504])
 async def test_read_is_tried_again(status: int) -> None:
     """A read outlives answers that say "not now"."""
-    async with Scripted(said(status), said(429), OBJECT) as server, RestBody(Endpoint(server.url)) as body:
+    async with Scripted(said(status), said(429), OBJECT) as server, RestDriver(Endpoint(server.url)) as body:
         assert (await body.get(GADGET, "g", "n")).version == "1"
     assert len(server.asked) == 3
 
@@ -97,7 +99,7 @@ async def test_read_is_tried_again(status: int) -> None:
 @pytest.mark.parametrize("status", [500, 503, 504])
 async def test_write_is_not_tried_again(status: int) -> None:
     """A write that may have happened is left to the caller."""
-    async with Scripted(said(status, "oh"), OBJECT) as server, RestBody(Endpoint(server.url)) as body:
+    async with Scripted(said(status, "oh"), OBJECT) as server, RestDriver(Endpoint(server.url)) as body:
         with pytest.raises(Unavailable, match="oh"):
             await body.create(GADGET, gadget("n"))
     assert len(server.asked) == 1
@@ -105,14 +107,14 @@ async def test_write_is_not_tried_again(status: int) -> None:
 
 async def test_write_turned_away_is_tried_again() -> None:
     """A write that the server had no time to read is sent again."""
-    async with Scripted(said(429), OBJECT) as server, RestBody(Endpoint(server.url)) as body:
+    async with Scripted(said(429), OBJECT) as server, RestDriver(Endpoint(server.url)) as body:
         assert (await body.create(GADGET, gadget("n"))).version == "1"
 
 
 async def test_deadline_ends_it() -> None:
     """A server that is busy for longer than we may wait is reported at once."""
     busy = Scripted(said(429), headers={"Retry-After": "60"})
-    async with busy as server, RestBody(Endpoint(server.url), patience=BRIEF) as body:
+    async with busy as server, RestDriver(Endpoint(server.url), patience=BRIEF) as body:
         with pytest.raises(Unavailable):
             await body.get(GADGET, "g", "n")
 
@@ -125,7 +127,7 @@ async def test_slow_answer_times_out() -> None:
         return web.Response()
 
     quick = Patience(deadline=0.1, answer=0.2)
-    async with Scripted(never) as server, RestBody(Endpoint(server.url), patience=quick) as body:
+    async with Scripted(never) as server, RestDriver(Endpoint(server.url), patience=quick) as body:
         with pytest.raises(Unavailable, match="no answer in time"):
             await body.create(GADGET, gadget("n"))
 
@@ -137,7 +139,7 @@ async def test_other_servers_are_noticed(payload: bytes) -> None:
     async def page(request: web.Request) -> web.StreamResponse:
         return web.Response(body=payload)
 
-    async with Scripted(page) as server, RestBody(Endpoint(server.url), patience=BRIEF) as body:
+    async with Scripted(page) as server, RestDriver(Endpoint(server.url), patience=BRIEF) as body:
         with pytest.raises(Unavailable, match="address of an API server"):
             await body.get(GADGET, "g", "n")
 
@@ -148,7 +150,7 @@ async def test_redirect_is_not_followed() -> None:
     async def elsewhere(request: web.Request) -> web.StreamResponse:
         raise web.HTTPFound("/login")
 
-    async with Scripted(elsewhere) as server, RestBody(Endpoint(server.url)) as body:
+    async with Scripted(elsewhere) as server, RestDriver(Endpoint(server.url)) as body:
         with pytest.raises(Invalid):
             await body.get(GADGET, "g", "n")
     assert len(server.asked) == 1
@@ -172,7 +174,7 @@ async def test_refused_token_is_renewed_once() -> None:
     """A write with an expired token is sent again with a fresh one."""
     tokens = _Tokens("old", "new")
     endpoint_of = {"token": tokens, "refused": tokens.refused}
-    async with Scripted(said(401), OBJECT) as server, RestBody(Endpoint(server.url, **endpoint_of)) as body:
+    async with Scripted(said(401), OBJECT) as server, RestDriver(Endpoint(server.url, **endpoint_of)) as body:
         await body.create(GADGET, gadget("n"))
     assert [request.headers["Authorization"] for request in server.asked] == ["Bearer old", "Bearer new"]
 
@@ -182,7 +184,7 @@ async def test_wrong_token_is_an_error() -> None:
     tokens = _Tokens("sekret-token")
     async with Scripted(said(401, "who are you")) as server:
         endpoint = Endpoint(server.url, tokens, tokens.refused)
-        async with RestBody(endpoint) as body:
+        async with RestDriver(endpoint) as body:
             with pytest.raises(Unauthenticated, match="who are you") as caught:
                 await body.get(GADGET, "g", "n")
             assert "sekret" not in repr(body) + repr(endpoint) + repr(caught.value) + str(caught.value)
@@ -191,7 +193,7 @@ async def test_wrong_token_is_an_error() -> None:
 async def test_token_with_a_line_break_is_refused() -> None:
     """A token that would write headers of its own is not sent, and not shown."""
     tokens = _Tokens("sekret\r\nX-Evil: yes")
-    async with Scripted() as server, RestBody(Endpoint(server.url, tokens)) as body:
+    async with Scripted() as server, RestDriver(Endpoint(server.url, tokens)) as body:
         with pytest.raises(Unauthenticated) as caught:
             await body.get(GADGET, "g", "n")
     assert "sekret" not in str(caught.value)
@@ -207,7 +209,7 @@ def test_bad_address_is_invalid(url: str) -> None:
 
 async def test_closed_body_says_so() -> None:
     """After closing, every call says that it is closed."""
-    body = RestBody(Endpoint("http://127.0.0.1:1"), patience=BRIEF)
+    body = RestDriver(Endpoint("http://127.0.0.1:1"), patience=BRIEF)
     await body.close()
 
     with pytest.raises(Unavailable, match="closed"):
@@ -216,7 +218,7 @@ async def test_closed_body_says_so() -> None:
 
 async def test_objects_that_are_no_json_are_invalid() -> None:
     """What cannot be written down is bad input, before anything is sent."""
-    async with RestBody(Endpoint("http://127.0.0.1:1")) as body:
+    async with RestDriver(Endpoint("http://127.0.0.1:1")) as body:
         with pytest.raises(Invalid, match="JSON"):
             await body.create(GADGET, gadget("n", size={1, 2}))
 
@@ -224,7 +226,7 @@ async def test_objects_that_are_no_json_are_invalid() -> None:
 async def test_ended_stream_goes_on_from_the_last_version() -> None:
     """When the server ends a stream the watch goes on from the last version, that of a bookmark included."""
     first = stream(event("ADDED", "5"), event("BOOKMARK", "8"))
-    async with Scripted(first, stream(event("MODIFIED", "9"))) as server, RestBody(Endpoint(server.url)) as body:
+    async with Scripted(first, stream(event("MODIFIED", "9"))) as server, RestDriver(Endpoint(server.url)) as body:
         seen: list[Change] = []
         async for change in body.watch(GADGET, version="3"):
             seen.append(change)
@@ -251,14 +253,17 @@ async def test_ended_stream_goes_on_from_the_last_version() -> None:
 )
 async def test_bad_event_ends_the_watch(line: dict[str, object] | bytes, expected: type[Exception]) -> None:
     """An error inside the stream, and anything that cannot be understood, is raised and not skipped."""
-    async with Scripted(stream(line)) as server, RestBody(Endpoint(server.url)) as body:
+    async with Scripted(stream(line)) as server, RestDriver(Endpoint(server.url)) as body:
         with pytest.raises(expected):
             await anext(body.watch(GADGET, version="3"))
 
 
 async def test_our_own_paths() -> None:
     """Our own server has every kind in one group."""
-    async with Scripted(OBJECT, (200, {"metadata": {}, "items": []})) as server, RestBody(Endpoint(server.url)) as body:
+    async with (
+        Scripted(OBJECT, (200, {"metadata": {}, "items": []})) as server,
+        RestDriver(Endpoint(server.url)) as body,
+    ):
         await body.get(GADGET, "g", "n")
         await body.list(GADGET)
 

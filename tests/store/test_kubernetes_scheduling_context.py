@@ -16,12 +16,12 @@ from aliquot.api import Node as NodeObject
 from aliquot.api.base import Json, decode
 from aliquot.backends.kubernetes.priority_classes import install_priorities
 from aliquot.backends.kubernetes.raw_kinds import PRIORITY_CLASS
-from aliquot.backends.kubernetes.scheduling_context import ClusterAround
+from aliquot.backends.kubernetes.scheduling_context import KubernetesContext
 from aliquot.backends.kubernetes.volume_binding import SELECTED_NODE, settle
 from aliquot.errors import NotFound, Unavailable
 from aliquot.planner import Expression, Node
 from aliquot.store.driver import Document
-from aliquot.store.drivers.kubernetes import KubernetesBody, install
+from aliquot.store.drivers.kubernetes import KubernetesDriver, install
 from aliquot.store.http import kubeconfig
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
@@ -48,16 +48,16 @@ def place(storing: Cluster) -> str:
 
 
 @pytest_asyncio.fixture
-async def body(storing: Cluster) -> AsyncIterator[KubernetesBody]:
-    async with KubernetesBody(kubeconfig.load([storing.kubeconfig])) as found:
+async def body(storing: Cluster) -> AsyncIterator[KubernetesDriver]:
+    async with KubernetesDriver(kubeconfig.load([storing.kubeconfig])) as found:
         yield found
 
 
 @pytest_asyncio.fixture
-async def around(body: KubernetesBody) -> AsyncIterator[ClusterAround]:
+async def around(body: KubernetesDriver) -> AsyncIterator[KubernetesContext]:
     """What is read of the cluster, kept up to date."""
     informers = Informers(body)
-    made = ClusterAround(body, informers)
+    made = KubernetesContext(body, informers)
     made.follow(informers.of(Pod))
     async with running(*(informer.run() for informer in informers), *made.runs()):
         await made.synced()
@@ -112,7 +112,7 @@ def at(*nodes: str) -> Any:
     return (tuple((Expression("host", "In", (node,)),) for node in nodes),)
 
 
-async def test_priority_classes_are_installed(body: KubernetesBody) -> None:
+async def test_priority_classes_are_installed(body: KubernetesDriver) -> None:
     """All five, and a second start changes nothing; pods get their number from them."""
     await install_priorities(body)
     before = {name: (await body.get(PRIORITY_CLASS, name)).data for name in VALUES}
@@ -122,7 +122,7 @@ async def test_priority_classes_are_installed(body: KubernetesBody) -> None:
     assert {name: (await body.get(PRIORITY_CLASS, name)).data for name in VALUES} == before
 
 
-async def test_priority_class_of_somebody_else_stays(body: KubernetesBody) -> None:
+async def test_priority_class_of_somebody_else_stays(body: KubernetesDriver) -> None:
     """One that is there with another value keeps it."""
     with suppress(NotFound):
         await body.delete(PRIORITY_CLASS, "build")
@@ -145,7 +145,7 @@ async def test_parts_of_a_gpu_are_no_resource(storing: Cluster, place: str) -> N
         apply(storing, made)
 
 
-async def test_volume_says_where_its_pod_may_go(storing: Cluster, place: str, around: ClusterAround) -> None:
+async def test_volume_says_where_its_pod_may_go(storing: Cluster, place: str, around: KubernetesContext) -> None:
     """A claim that waits for its first pod may have any free volume; once it has one, its pod goes there."""
     apply(storing, storage_class("here", "kubernetes.io/no-provisioner"), claim(place, "here"))
     apply(storing, volume("here-1", "here", "n1"), volume("here-2", "here", "n2"))
@@ -162,7 +162,7 @@ async def test_volume_says_where_its_pod_may_go(storing: Cluster, place: str, ar
     assert bound.spec.volume_name == "here-2"
 
 
-async def test_no_volume_on_that_node(storing: Cluster, place: str, around: ClusterAround) -> None:
+async def test_no_volume_on_that_node(storing: Cluster, place: str, around: KubernetesContext) -> None:
     """A node that has none left is told so, and nothing was changed."""
     apply(storing, storage_class("there", "kubernetes.io/no-provisioner"), claim(place, "there"))
     apply(storing, volume("there-1", "there", "n1"))
@@ -174,7 +174,7 @@ async def test_no_volume_on_that_node(storing: Cluster, place: str, around: Clus
     assert around.volumes(pod(place)).node == at("n1")
 
 
-async def test_maker_of_volumes_learns_the_node(storing: Cluster, place: str, around: ClusterAround) -> None:
+async def test_maker_of_volumes_learns_the_node(storing: Cluster, place: str, around: KubernetesContext) -> None:
     """Where volumes are made on demand, the claim says for which node; one that takes long is not asked for twice."""
     apply(storing, storage_class("made", "example.com/disks"), claim(place, "made"))
     await until(so(lambda: around.volumes(pod(place)).hindrance == ""))
@@ -189,7 +189,7 @@ async def test_maker_of_volumes_learns_the_node(storing: Cluster, place: str, ar
 
 
 async def test_claim_that_is_missing_hinders_until_it_comes(
-    storing: Cluster, place: str, around: ClusterAround
+    storing: Cluster, place: str, around: KubernetesContext
 ) -> None:
     """The pod waits with a sentence; when the claim comes, whoever listens hears that its namespace is other."""
     told = asyncio.Event()
@@ -218,7 +218,7 @@ def pod_groups() -> Json:
     }  # fmt: skip
 
 
-async def test_pod_groups_of_kai_say_how_many(storing: Cluster, body: KubernetesBody, place: str) -> None:
+async def test_pod_groups_of_kai_say_how_many(storing: Cluster, body: KubernetesDriver, place: str) -> None:
     """Where the cluster has KAI's pod groups, their minMember is the gang's minimum, and changes are heard."""
     await install(body, [pod_groups()])
     group = {
@@ -227,7 +227,7 @@ async def test_pod_groups_of_kai_say_how_many(storing: Cluster, body: Kubernetes
     }  # fmt: skip
     apply(storing, group)
     informers = Informers(body)
-    around = ClusterAround(body, informers)
+    around = KubernetesContext(body, informers)
 
     async with running(*(informer.run() for informer in informers), *around.runs()):
         await around.synced()

@@ -19,7 +19,7 @@ from aliquot.api.workload import WorkloadStatus
 from aliquot.backends.kubernetes.v2alpha1.controller import RunaiWorkloads
 from aliquot.backends.kubernetes.v2alpha1.definitions import INTERACTIVE, RUNAI_KINDS, TRAINING, definitions
 from aliquot.errors import NotFound
-from aliquot.store.drivers.kubernetes import KubernetesBody, install
+from aliquot.store.drivers.kubernetes import KubernetesDriver, install
 from aliquot.store.http import kubeconfig
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
@@ -84,13 +84,13 @@ def condition(status: Json, name: str) -> tuple[str, str]:
 @pytest_asyncio.fixture
 async def world(cluster_with_kinds: Cluster, namespace: str) -> AsyncIterator[World]:
     """Both loops on the cluster, with a namespace for one test."""
-    async with KubernetesBody(kubeconfig.load([cluster_with_kinds.kubeconfig])) as body:
+    async with KubernetesDriver(kubeconfig.load([cluster_with_kinds.kubeconfig])) as body:
         await install(body, definitions())
         async with living(body):
             yield World(cluster_with_kinds, Store(body), namespace)
 
 
-def living(body: KubernetesBody) -> Any:
+def living(body: KubernetesDriver) -> Any:
     informers = Informers(body)
     presets, workloads = Presets(body, informers), informers.of(Workload)
     loops = [RunaiWorkloads(Store(body), kind, presets, workloads) for kind in RUNAI_KINDS]
@@ -265,7 +265,7 @@ async def test_workload_goes_with_its_manifest(world: World) -> None:
 
 async def test_loop_that_was_away_catches_up(cluster_with_kinds: Cluster, namespace: str) -> None:
     """What was changed while no loop ran is found at the next start, and what was made is found again."""
-    async with KubernetesBody(kubeconfig.load([cluster_with_kinds.kubeconfig])) as body:
+    async with KubernetesDriver(kubeconfig.load([cluster_with_kinds.kubeconfig])) as body:
         await install(body, definitions())
         world = World(cluster_with_kinds, Store(body), namespace)
         world.apply("job-1", image=value("x"))

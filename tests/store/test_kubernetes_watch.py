@@ -9,7 +9,7 @@ import pytest
 
 from aliquot.errors import Exists, Expired, Invalid, Unavailable
 from aliquot.store.driver import Change
-from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http.transport import Patience
 from aliquot.store.informer import Informer
 from support.kubernetes.cluster import Cluster
@@ -36,7 +36,7 @@ def names(changes: list[Change]) -> list[str]:
     return [change.document.name for change in changes if change.document]
 
 
-async def test_watch_brings_changes_in_order(kube: KubernetesBody, namespace: str) -> None:
+async def test_watch_brings_changes_in_order(kube: KubernetesDriver, namespace: str) -> None:
     """From the version of a list on, every change comes once, in order, with its version."""
     start = (await kube.list(GADGET, namespace)).version
     made = await kube.create(GADGET, gadget(namespace, size=1))
@@ -50,7 +50,7 @@ async def test_watch_brings_changes_in_order(kube: KubernetesBody, namespace: st
     assert seen[0].document == made
 
 
-async def test_leaving_a_selection_is_a_deletion(kube: KubernetesBody, namespace: str) -> None:
+async def test_leaving_a_selection_is_a_deletion(kube: KubernetesDriver, namespace: str) -> None:
     """An object that no longer matches the selector is told as deleted, with its present state."""
     start = (await kube.list(GADGET, namespace, fields="spec.color=red")).version
     await kube.create(GADGET, gadget(namespace, color="red"))
@@ -63,20 +63,20 @@ async def test_leaving_a_selection_is_a_deletion(kube: KubernetesBody, namespace
     assert seen[1].version == changed.version
 
 
-async def test_old_version_is_expired(kube: KubernetesBody, namespace: str) -> None:
+async def test_old_version_is_expired(kube: KubernetesDriver, namespace: str) -> None:
     """A version that the server has forgotten is told as such: it comes as an event inside the stream."""
     with pytest.raises(Expired, match="too old"):
         await take(kube.watch(GADGET, namespace, version="1"), 1)
 
 
-async def test_nonsense_version_is_invalid(kube: KubernetesBody, namespace: str) -> None:
+async def test_nonsense_version_is_invalid(kube: KubernetesDriver, namespace: str) -> None:
     """What never was a version is bad input."""
     with pytest.raises(Invalid):
         await take(kube.watch(GADGET, namespace, version="yesterday"), 1)
 
 
 async def test_killed_server_breaks_the_watch(
-    kube: KubernetesBody, cluster_with_gadgets: Cluster, namespace: str
+    kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str
 ) -> None:
     """A server that dies is told as unavailable: the caller knows its place and may go on from there."""
     changes = kube.watch(GADGET, namespace, version=(await kube.list(GADGET, namespace)).version)
@@ -92,7 +92,7 @@ async def test_killed_server_breaks_the_watch(
 
 
 async def test_watching_survives_a_server_crash(
-    kube: KubernetesBody, cluster_with_gadgets: Cluster, namespace: str
+    kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str
 ) -> None:
     """Over a crash of the server a reader misses nothing and hears nothing twice.
 
@@ -115,7 +115,7 @@ async def test_watching_survives_a_server_crash(
     assert heard == wanted
 
 
-async def _persistently(kube: KubernetesBody, namespace: str) -> None:
+async def _persistently(kube: KubernetesDriver, namespace: str) -> None:
     """Two creates while the server comes up: refused connections are waited out by the body itself."""
     for index in range(2):
         while True:
@@ -128,7 +128,7 @@ async def _persistently(kube: KubernetesBody, namespace: str) -> None:
                 continue
 
 
-async def test_cut_stream_is_unavailable(kube: KubernetesBody, cluster_with_gadgets: Cluster, namespace: str) -> None:
+async def test_cut_stream_is_unavailable(kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str) -> None:
     """A connection that is reset ends the watch with an error that invites another try from the same place."""
     version = (await kube.list(GADGET, namespace)).version
     async with Proxy(cluster_with_gadgets.port) as proxy, through(proxy, cluster_with_gadgets) as body:
@@ -143,7 +143,7 @@ async def test_cut_stream_is_unavailable(kube: KubernetesBody, cluster_with_gadg
         assert names(await take(body.watch(GADGET, namespace, version=seen.version), 1)) == ["b"]
 
 
-async def test_chopped_stream_is_whole(kube: KubernetesBody, cluster_with_gadgets: Cluster, namespace: str) -> None:
+async def test_chopped_stream_is_whole(kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str) -> None:
     """Objects of a megabyte that arrive in small pieces come out whole."""
     version = (await kube.list(GADGET, namespace)).version
     text = "é" * 400_000
@@ -158,7 +158,7 @@ async def test_chopped_stream_is_whole(kube: KubernetesBody, cluster_with_gadget
     assert seen[0].document.data["spec"]["text"] == text
 
 
-async def test_silence_asks_again(kube: KubernetesBody, cluster_with_gadgets: Cluster, namespace: str) -> None:
+async def test_silence_asks_again(kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str) -> None:
     """A stream in which nothing comes any more is asked for again from the last version, and nothing is missed."""
     version = (await kube.list(GADGET, namespace)).version
     quick = Patience(silence=0.5)
@@ -174,7 +174,9 @@ async def test_silence_asks_again(kube: KubernetesBody, cluster_with_gadgets: Cl
         assert names(await later) == ["b"]
 
 
-async def test_dead_network_is_unavailable(kube: KubernetesBody, cluster_with_gadgets: Cluster, namespace: str) -> None:
+async def test_dead_network_is_unavailable(
+    kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str
+) -> None:
     """When nothing comes through at all the watch gives up within its timeouts."""
     version = (await kube.list(GADGET, namespace)).version
     await kube.create(GADGET, gadget(namespace, "a"))

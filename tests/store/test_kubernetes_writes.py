@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from aliquot.errors import Conflict, NotFound, PlatformError
-from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.drivers.kubernetes import KubernetesDriver
 from support.kubernetes.gadgets import CONFIG, POD, pod
 
 pytestmark = pytest.mark.kube
 
 
-async def test_bind(kube: KubernetesBody, namespace: str) -> None:
+async def test_bind(kube: KubernetesDriver, namespace: str) -> None:
     """A bind gives the pod its node and annotations, once, and only the version that was seen."""
     made = await kube.create(POD, pod(namespace))
     with pytest.raises(Conflict):
@@ -28,7 +28,7 @@ async def test_bind(kube: KubernetesBody, namespace: str) -> None:
         await kube.bind("p", namespace, "n2", {})
 
 
-async def test_evict(kube: KubernetesBody, namespace: str) -> None:
+async def test_evict(kube: KubernetesDriver, namespace: str) -> None:
     """An eviction means this very pod; a dry one changes nothing."""
     made = await kube.create(POD, pod(namespace))
 
@@ -41,7 +41,7 @@ async def test_evict(kube: KubernetesBody, namespace: str) -> None:
         await kube.evict("p", namespace)
 
 
-async def test_apply(kube: KubernetesBody, namespace: str) -> None:
+async def test_apply(kube: KubernetesDriver, namespace: str) -> None:
     """Apply makes an object or brings it to what is wanted, and leaves alone what others wrote beside it."""
     place = {"name": "c", "namespace": namespace}
     await kube.apply(CONFIG, {"metadata": place, "data": {"ours": "1", "old": "1"}})
@@ -52,14 +52,14 @@ async def test_apply(kube: KubernetesBody, namespace: str) -> None:
     assert (await kube.get(CONFIG, "c", namespace)).data["data"] == {"ours": "2", "theirs": "1"}
 
 
-async def test_apply_again_changes_nothing(kube: KubernetesBody, namespace: str) -> None:
+async def test_apply_again_changes_nothing(kube: KubernetesDriver, namespace: str) -> None:
     """What is as wanted gets no new version."""
     wanted = {"metadata": {"name": "c", "namespace": namespace}, "data": {"ours": "1"}}
     first = await kube.apply(CONFIG, wanted)
     assert (await kube.apply(CONFIG, wanted)).version == first.version
 
 
-async def test_log_of_a_pod_that_does_not_run(kube: KubernetesBody, namespace: str) -> None:
+async def test_log_of_a_pod_that_does_not_run(kube: KubernetesDriver, namespace: str) -> None:
     """Where there is no log yet nothing is taken for one."""
     await kube.create(POD, pod(namespace))
     with pytest.raises(PlatformError):

@@ -12,7 +12,7 @@ import pytest
 
 from aliquot.errors import Invalid, Unavailable
 from aliquot.store.drivers import sqlite_database
-from aliquot.store.drivers.sqlite import SqliteBody
+from aliquot.store.drivers.sqlite import SqliteDriver
 from aliquot.store.drivers.sqlite_database import MIGRATIONS
 from support.stores.namespace import DEPARTMENT, document
 
@@ -20,7 +20,7 @@ NEXT = (*MIGRATIONS, "ALTER TABLE objects ADD COLUMN colour TEXT NOT NULL DEFAUL
 
 
 async def names(path: Path) -> list[str]:
-    body = SqliteBody(path)
+    body = SqliteDriver(path)
     try:
         return [item.name for item in (await body.list(DEPARTMENT)).items]
     finally:
@@ -28,7 +28,7 @@ async def names(path: Path) -> list[str]:
 
 
 async def filled(path: Path) -> Path:
-    body = SqliteBody(path)
+    body = SqliteDriver(path)
     for name in ("a", "b", "c"):
         await body.create(DEPARTMENT, document(DEPARTMENT, name))
     await body.close()
@@ -61,12 +61,12 @@ async def test_draft_left_by_a_kill(tmp_path: Path) -> None:
 async def test_no_folder(tmp_path: Path) -> None:
     """Without its folder the store cannot be made, and says so."""
     with pytest.raises(Unavailable, match=r"store\.db cannot be read or written now"):
-        SqliteBody(tmp_path / "missing" / "store.db")
+        SqliteDriver(tmp_path / "missing" / "store.db")
 
 
 async def test_hot_log(tmp_path: Path) -> None:
     """What was only in the write-ahead log when the process was killed is there after the next start."""
-    alive = SqliteBody(tmp_path / "alive.db")
+    alive = SqliteDriver(tmp_path / "alive.db")
     await alive.create(DEPARTMENT, document(DEPARTMENT, "a"))
     await alive.create(DEPARTMENT, document(DEPARTMENT, "b"))
     # Exactly what a kill at this moment leaves: the shared memory file is gone with a reboot.
@@ -79,7 +79,7 @@ async def test_hot_log(tmp_path: Path) -> None:
 
 async def test_torn_log(tmp_path: Path) -> None:
     """A log whose last write is torn loses that write only."""
-    alive = SqliteBody(tmp_path / "alive.db")
+    alive = SqliteDriver(tmp_path / "alive.db")
     await alive.create(DEPARTMENT, document(DEPARTMENT, "a"))
     whole = (tmp_path / "alive.db-wal").stat().st_size
     await alive.create(DEPARTMENT, document(DEPARTMENT, "b"))
@@ -114,7 +114,7 @@ async def test_back_to_the_older_program(tmp_path: Path) -> None:
     path = await filled(tmp_path / "store.db")
     sqlite_database.open_writer(path, migrations=NEXT).close()
     with pytest.raises(Invalid, match="newer Aliquot"):
-        SqliteBody(path)
+        SqliteDriver(path)
 
 
 async def test_migration_that_fails(tmp_path: Path) -> None:

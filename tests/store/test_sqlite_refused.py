@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.errors import Invalid
-from aliquot.store.drivers.sqlite import SqliteBody
+from aliquot.store.drivers.sqlite import SqliteDriver
 from aliquot.store.drivers.sqlite_database import MIGRATIONS
 from support.stores.namespace import DEPARTMENT, document
 
@@ -25,7 +25,7 @@ PAGE = 4096
 
 async def filled(path: Path, objects: int = 60) -> Path:
     """A database of ours with some objects, closed."""
-    body = SqliteBody(path)
+    body = SqliteDriver(path)
     for number in range(objects):
         await body.create(DEPARTMENT, document(DEPARTMENT, f"d{number}", annotations={"note": "x" * 300}))
     await body.close()
@@ -52,7 +52,7 @@ async def test_text_file(tmp_path: Path) -> None:
     path = tmp_path / "aliquot.db"
     path.write_text("These are my notes. " * 100)
     with refused(path, "is not a database of ours"):
-        SqliteBody(path)
+        SqliteDriver(path)
 
 
 async def test_short_file(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ async def test_short_file(tmp_path: Path) -> None:
     path = tmp_path / "aliquot.db"
     path.write_bytes(b"SQLite format 3\0")
     with refused(path, "is not a database of ours, or its beginning is damaged"):
-        SqliteBody(path)
+        SqliteDriver(path)
 
 
 @pytest.mark.parametrize("part", [0.3, 0.5, 0.9])
@@ -69,7 +69,7 @@ async def test_truncated(tmp_path: Path, part: float) -> None:
     path = await filled(tmp_path / "aliquot.db")
     os.truncate(path, int(path.stat().st_size * part))
     with refused(path, "is damaged"):
-        SqliteBody(path)
+        SqliteDriver(path)
 
 
 async def test_truncated_by_one_page(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ async def test_truncated_by_one_page(tmp_path: Path) -> None:
     path = await filled(tmp_path / "aliquot.db")
     os.truncate(path, path.stat().st_size - PAGE)
     with refused(path, "is damaged"):
-        SqliteBody(path)
+        SqliteDriver(path)
 
 
 async def test_every_damaged_page(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ async def test_every_damaged_page(tmp_path: Path) -> None:
         flipped = bytes(byte ^ 0xFF for byte in sound[start : start + PAGE])
         path.write_bytes(sound[:start] + flipped + sound[start + PAGE :])
         with refused(path, "is damaged"):
-            SqliteBody(path)
+            SqliteDriver(path)
 
 
 async def test_other_program(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ async def test_other_program(tmp_path: Path) -> None:
         db.execute("CREATE TABLE songs (title TEXT)")
         db.commit()
     with refused(path, "belongs to another program"):
-        SqliteBody(path)
+        SqliteDriver(path)
 
 
 async def test_other_program_in_use(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ async def test_other_program_in_use(tmp_path: Path) -> None:
         db.execute("CREATE TABLE songs (title TEXT)")
         db.commit()
         with refused(path, "belongs to another program"):
-            SqliteBody(path)
+            SqliteDriver(path)
 
 
 async def test_newer_format(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ async def test_newer_format(tmp_path: Path) -> None:
         db.execute("PRAGMA user_version = 99")
         db.commit()
     with refused(path, rf"written by a newer Aliquot \(format 99; this one knows {len(MIGRATIONS)}\)"):
-        SqliteBody(path)
+        SqliteDriver(path)
 
 
 async def test_newer_format_in_the_log(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ async def test_newer_format_in_the_log(tmp_path: Path) -> None:
         for suffix in ("", "-wal"):
             shutil.copy(f"{alive}{suffix}", f"{path}{suffix}")
     with refused(path, "newer Aliquot"):
-        SqliteBody(path)
+        SqliteDriver(path)
 
 
 async def test_folder(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ async def test_folder(tmp_path: Path) -> None:
     path = tmp_path / "aliquot.db"
     path.mkdir()
     with refused(path, "cannot be read: is a directory"):
-        SqliteBody(path)
+        SqliteDriver(path)
     assert path.is_dir()
 
 
@@ -187,11 +187,11 @@ async def test_empty_file(tmp_path: Path) -> None:
 
 async def test_left_over_log(tmp_path: Path) -> None:
     """The log of a database that was removed does not end up in the new one."""
-    alive = SqliteBody(tmp_path / "old.db")
+    alive = SqliteDriver(tmp_path / "old.db")
     await alive.create(DEPARTMENT, document(DEPARTMENT, "ghost"))
     shutil.copy(tmp_path / "old.db-wal", tmp_path / "aliquot.db-wal")
     await alive.close()
-    body = SqliteBody(tmp_path / "aliquot.db")
+    body = SqliteDriver(tmp_path / "aliquot.db")
     try:
         assert await body.count(DEPARTMENT) == 0
         await body.create(DEPARTMENT, document(DEPARTMENT, "first"))

@@ -13,19 +13,19 @@ import pytest
 
 from aliquot.errors import Expired
 from aliquot.store.driver import AnyKind, Change
-from aliquot.store.drivers.sqlite import RECENT, SqliteBody
+from aliquot.store.drivers.sqlite import RECENT, SqliteDriver
 from support.stores.namespace import DEPARTMENT, NAMESPACE, document
 
 SHORT = 50
 MANY = 1_100  # more than the log is trimmed after
 
 
-async def create(body: SqliteBody, count: int, *, kind: AnyKind = DEPARTMENT, first: int = 0) -> None:
+async def create(body: SqliteDriver, count: int, *, kind: AnyKind = DEPARTMENT, first: int = 0) -> None:
     numbers = range(first, first + count)
     await asyncio.gather(*(body.create(kind, document(kind, f"x{number}")) for number in numbers))
 
 
-async def take(body: SqliteBody, count: int, version: str, kind: AnyKind = DEPARTMENT) -> list[Change]:
+async def take(body: SqliteDriver, count: int, version: str, kind: AnyKind = DEPARTMENT) -> list[Change]:
     async with asyncio.timeout(30), aclosing(body.watch(kind, version=version)) as stream:  # type: ignore[type-var]
         return [await anext(stream) for _ in range(count)]
 
@@ -35,7 +35,7 @@ async def to_the_end(stream: AsyncIterator[Change]) -> None:
         pass
 
 
-async def newest(body: SqliteBody) -> int:
+async def newest(body: SqliteDriver) -> int:
     return int((await body.list(DEPARTMENT)).version)
 
 
@@ -44,9 +44,9 @@ def log_of(path: Path) -> list[int]:
         return [revision for (revision,) in db.execute("SELECT revision FROM log ORDER BY revision")]
 
 
-async def trimmed(path: Path) -> SqliteBody:
+async def trimmed(path: Path) -> SqliteDriver:
     """A store that has forgotten its oldest changes."""
-    body = SqliteBody(path, log_length=SHORT)
+    body = SqliteDriver(path, log_length=SHORT)
     await create(body, MANY)
     return body
 
@@ -64,7 +64,7 @@ async def test_older_than_the_log(tmp_path: Path) -> None:
     """A watcher older than the log is told to list again."""
     path = tmp_path / "store.db"
     await (await trimmed(path)).close()
-    body = SqliteBody(path)
+    body = SqliteDriver(path)
     try:
         with pytest.raises(Expired, match="too old to watch from"):
             await take(body, 1, "1")
@@ -77,7 +77,7 @@ async def test_just_older_than_the_log(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     await (await trimmed(path)).close()
     first = log_of(path)[0]
-    body = SqliteBody(path)
+    body = SqliteDriver(path)
     try:
         with pytest.raises(Expired):
             await take(body, 1, str(first - 2))
@@ -99,10 +99,10 @@ async def test_trimmed_while_in_memory(tmp_path: Path) -> None:
 
 async def test_across_a_reopen(tmp_path: Path) -> None:
     """A watcher goes on where it was after the store was closed and opened again."""
-    body = SqliteBody(tmp_path / "store.db")
+    body = SqliteDriver(tmp_path / "store.db")
     await create(body, 5)
     await body.close()
-    body = SqliteBody(tmp_path / "store.db")
+    body = SqliteDriver(tmp_path / "store.db")
     try:
         await create(body, 1, first=5)
         changes = await take(body, 4, "2")
@@ -113,12 +113,12 @@ async def test_across_a_reopen(tmp_path: Path) -> None:
 
 async def test_selection_across_a_reopen(tmp_path: Path) -> None:
     """What left a watcher's selection while it was away is seen as gone."""
-    body = SqliteBody(tmp_path / "store.db")
+    body = SqliteDriver(tmp_path / "store.db")
     await body.create(DEPARTMENT, document(DEPARTMENT, "a", labels={"tier": "gold"}))
     version = await newest(body)
     await body.patch(DEPARTMENT, "a", "", {"metadata": {"labels": {"tier": "lead"}}})
     await body.close()
-    body = SqliteBody(tmp_path / "store.db")
+    body = SqliteDriver(tmp_path / "store.db")
     try:
         async with aclosing(body.watch(DEPARTMENT, version=str(version), labels="tier=gold")) as stream:  # type: ignore[type-var]
             assert (await anext(stream)).type == "DELETED"
@@ -128,7 +128,7 @@ async def test_selection_across_a_reopen(tmp_path: Path) -> None:
 
 async def test_version_of_another_life(tmp_path: Path) -> None:
     """A version from the future, as after a restored backup, is told to list again."""
-    body = SqliteBody(tmp_path / "store.db")
+    body = SqliteDriver(tmp_path / "store.db")
     try:
         with pytest.raises(Expired, match="not of this store's life"):
             await take(body, 1, "1000")
@@ -138,7 +138,7 @@ async def test_version_of_another_life(tmp_path: Path) -> None:
 
 async def test_idle_watcher_stays_alive(tmp_path: Path) -> None:
     """While other kinds move on and the log forgets, bookmarks carry an idle watcher along."""
-    body = SqliteBody(tmp_path / "store.db", log_length=SHORT, bookmark_seconds=0.01)
+    body = SqliteDriver(tmp_path / "store.db", log_length=SHORT, bookmark_seconds=0.01)
     try:
         stream = body.watch(NAMESPACE, version="0")
         async with asyncio.timeout(30), aclosing(stream):  # type: ignore[type-var]
@@ -159,7 +159,7 @@ async def test_idle_watcher_without_bookmarks(tmp_path: Path) -> None:
     """The version it began with would be too old by then."""
     path = tmp_path / "store.db"
     await (await trimmed(path)).close()
-    body = SqliteBody(path)
+    body = SqliteDriver(path)
     try:
         with pytest.raises(Expired):
             await take(body, 1, "0", NAMESPACE)
@@ -169,7 +169,7 @@ async def test_idle_watcher_without_bookmarks(tmp_path: Path) -> None:
 
 async def test_slow_watcher(tmp_path: Path) -> None:
     """A watcher too slow for the memory is fed from the table, and sees every change once, in order."""
-    body = SqliteBody(tmp_path / "store.db")
+    body = SqliteDriver(tmp_path / "store.db")
     try:
         stream: AsyncIterator[Change] = body.watch(DEPARTMENT, version="0")
         async with asyncio.timeout(60), aclosing(stream):  # type: ignore[type-var]
@@ -184,7 +184,7 @@ async def test_slow_watcher(tmp_path: Path) -> None:
 
 async def test_slower_than_the_log(tmp_path: Path) -> None:
     """A watcher too slow even for the table is told so, never given a stream with a hole."""
-    body = SqliteBody(tmp_path / "store.db", log_length=SHORT)
+    body = SqliteDriver(tmp_path / "store.db", log_length=SHORT)
     try:
         stream: AsyncIterator[Change] = body.watch(DEPARTMENT, version="0")
         async with asyncio.timeout(60), aclosing(stream):  # type: ignore[type-var]
@@ -199,7 +199,7 @@ async def test_slower_than_the_log(tmp_path: Path) -> None:
 
 async def test_close_ends_watchers(tmp_path: Path) -> None:
     """Closing the store ends its watches, without an error."""
-    body = SqliteBody(tmp_path / "store.db")
+    body = SqliteDriver(tmp_path / "store.db")
 
     async def follow() -> list[Change]:
         return [change async for change in body.watch(DEPARTMENT, version="0")]
@@ -215,7 +215,7 @@ async def test_close_ends_watchers(tmp_path: Path) -> None:
 async def test_version_ahead_of_the_news(tmp_path: Path) -> None:
     """A version that was read from the file is good to watch from, even before the news of it went round."""
     path = tmp_path / "store.db"
-    body = SqliteBody(path)
+    body = SqliteDriver(path)
     stream = body.watch(DEPARTMENT, version="1")
     following = asyncio.ensure_future(anext(stream))
     # Begun by hand, and its caller goes away: from here on this loop hears nothing until the commit is in the file.

@@ -14,12 +14,12 @@ import pytest_asyncio
 from aliquot.errors import Exists, Unavailable
 from aliquot.store import object_table
 from aliquot.store.driver import Document
-from aliquot.store.drivers.sqlite import SqliteBody
+from aliquot.store.drivers.sqlite import SqliteDriver
 from aliquot.store.drivers.sqlite_writer import BATCH, Writer
-from aliquot.store.object_table import Entry, Shelf
+from aliquot.store.object_table import Entry, ObjectTable
 from support.stores.namespace import DEPARTMENT, document
 
-Work = Callable[[Shelf], Document]
+Work = Callable[[ObjectTable], Document]
 
 
 class Bench:
@@ -60,7 +60,7 @@ def creating(name: str) -> Work:
 
 
 def failing(error: Exception) -> Work:
-    def work(on: Shelf) -> Document:
+    def work(on: ObjectTable) -> Document:
         raise error
 
     return work
@@ -168,7 +168,7 @@ async def test_cancelled_caller_of_a_refused_write(bench: Bench) -> None:
 
 async def test_close_finishes(tmp_path: Path) -> None:
     """What was asked before the store closes is done, and answered."""
-    body = SqliteBody(tmp_path / "store.db")
+    body = SqliteDriver(tmp_path / "store.db")
     tasks = [asyncio.create_task(body.create(DEPARTMENT, document(DEPARTMENT, f"d{n}"))) for n in range(50)]
     await asyncio.sleep(0)
     await body.close()
@@ -177,7 +177,7 @@ async def test_close_finishes(tmp_path: Path) -> None:
 
 async def test_closed(tmp_path: Path) -> None:
     """A closed store says so."""
-    body = SqliteBody(tmp_path / "store.db")
+    body = SqliteDriver(tmp_path / "store.db")
     await body.close()
     with pytest.raises(Unavailable, match="is closed"):
         await body.create(DEPARTMENT, document(DEPARTMENT, "a"))
@@ -187,6 +187,6 @@ async def test_closed(tmp_path: Path) -> None:
 
 async def test_close_twice(tmp_path: Path) -> None:
     """Closing twice is closing once."""
-    body = SqliteBody(tmp_path / "store.db")
+    body = SqliteDriver(tmp_path / "store.db")
     await body.close()
     await body.close()

@@ -26,10 +26,10 @@ from hypothesis.stateful import (
 
 from aliquot.api.base import Json
 from aliquot.errors import PlatformError
-from aliquot.store.driver import AnyKind, Body, Change, Document
-from aliquot.store.drivers.kubernetes import KubernetesBody
-from aliquot.store.drivers.memory import MemoryBody
-from aliquot.store.drivers.sqlite import SqliteBody
+from aliquot.store.driver import AnyKind, Change, Document, StoreDriver
+from aliquot.store.drivers.kubernetes import KubernetesDriver
+from aliquot.store.drivers.memory import MemoryDriver
+from aliquot.store.drivers.sqlite import SqliteDriver
 from aliquot.store.http import kubeconfig
 from support.kubernetes.cluster import Cluster
 from support.stores.namespace import NAMESPACE, POD, TEMPLATE, Watcher, changed, document
@@ -49,7 +49,7 @@ _runs = itertools.count()
 class World:
     """One body, its own namespace in it, and symbols for what it names by itself."""
 
-    def __init__(self, body: Body, namespace: str) -> None:
+    def __init__(self, body: StoreDriver, namespace: str) -> None:
         self.body = body
         self.namespace = namespace
         self._symbols: dict[str, int] = {}
@@ -94,10 +94,10 @@ class Machine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         async def worlds() -> list[World]:
-            bodies: list[Body] = [
-                MemoryBody(),
-                SqliteBody(Path(self._folder.name) / "store.db"),
-                KubernetesBody(kubeconfig.load([self.cluster.kubeconfig])),
+            bodies: list[StoreDriver] = [
+                MemoryDriver(),
+                SqliteDriver(Path(self._folder.name) / "store.db"),
+                KubernetesDriver(kubeconfig.load([self.cluster.kubeconfig])),
             ]
             namespace = f"m{os.getpid()}-{next(_runs)}"
             for body in bodies:

@@ -27,7 +27,7 @@ from aliquot.api.base import Json, encode
 from aliquot.api.policy import FieldRule
 from aliquot.api.workload import WorkloadSpec
 from aliquot.errors import Fault, Invalid, NotFound, OverLimit
-from aliquot.store.driver import Body, Document
+from aliquot.store.driver import Document, StoreDriver
 from aliquot.store.informer import Informers
 from aliquot.store.object_rules import merged
 
@@ -270,7 +270,7 @@ def _shown(value: Any) -> str:
 class Presets:
     """The templates and policies that a server knows, over its informers' tables."""
 
-    def __init__(self, body: Body, informers: Informers) -> None:
+    def __init__(self, body: StoreDriver, informers: Informers) -> None:
         self._body = body
         self._templates = informers.of(Template)
         self._policies = informers.of(Policy)

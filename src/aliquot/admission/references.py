@@ -12,7 +12,7 @@ from aliquot.api import KINDS, check_name, decode, to_json
 from aliquot.api.base import Json
 from aliquot.errors import Conflict, Fault, Invalid, NotFound
 from aliquot.labels import DEVICES, EVICTED, PROMISED, namespace_of, project_of
-from aliquot.store.driver import AnyKind, Body, Document
+from aliquot.store.driver import AnyKind, Document, StoreDriver
 
 # Which field of which kind refers to an object by name: (referred kind, referring kind, path, is it a map or list).
 _REFERENCES = (
@@ -64,7 +64,7 @@ def signed(kind: AnyKind, document: Document, subject: str) -> Document:
     return Document({**document.data, "spec": {**(document.data.get("spec") or {}), "subject": subject}})
 
 
-async def check_references(body: Body, kind: AnyKind, data: Json) -> None:
+async def check_references(body: StoreDriver, kind: AnyKind, data: Json) -> None:
     """Names in an object must be those of objects that exist."""
     for referring, path, referred in _MUST_EXIST:
         if kind.name != referring:
@@ -79,7 +79,7 @@ async def check_references(body: Body, kind: AnyKind, data: Json) -> None:
             raise Invalid.because(kind.word, [fault], hint="create it first") from None
 
 
-async def check_unreferenced(body: Body, kind: AnyKind, name: str) -> None:
+async def check_unreferenced(body: StoreDriver, kind: AnyKind, name: str) -> None:
     """An object that others name stays until they let go."""
     if reason := _KEPT.get((kind.name, name)):
         raise Conflict(f"{kind.word} {name!r} cannot be deleted: {reason}")
@@ -105,7 +105,7 @@ def _is_about(rule: Json, kind: AnyKind, name: str) -> bool:
     return part.get("kind") in kinds and part.get("name") == name
 
 
-async def _is_of(body: Body, namespace: str, project: str) -> bool:
+async def _is_of(body: StoreDriver, namespace: str, project: str) -> bool:
     """A project may name any namespace; what is in another's does not concern it, nor whoever deletes it."""
     try:
         found = await body.get(KINDS.named("Namespace"), namespace)

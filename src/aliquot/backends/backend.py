@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aliquot.scheduler.binder import Hands
-from aliquot.scheduler.scheduling_context import Around
+from aliquot.scheduler.binder import Binder
+from aliquot.scheduler.scheduling_context import SchedulingContext
 from aliquot.streams import Streams
 
 Run = Callable[[], Coroutine[Any, Any, None]]
@@ -18,12 +18,12 @@ async def _nobody() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class Backend:
     """Without anything in it: nobody runs pods."""
 
-    hands: Hands | None = None  # None: the store's own
+    hands: Binder | None = None  # None: the store's own
     streams: Streams | None = None
-    around: Around | None = None
+    around: SchedulingContext | None = None
     # Gives users access to what is below us; None: there is nothing to give access to.
     kubeconfigs: Any = None
     # What `aliquot status` shows beside the objects.

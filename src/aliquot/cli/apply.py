@@ -20,7 +20,7 @@ from aliquot.cli.session import Place, place_options, session
 from aliquot.cli.targets import Target
 from aliquot.errors import Exists, Invalid, NotFound, PlatformError
 from aliquot.labels import namespace_of
-from aliquot.store.driver import Body
+from aliquot.store.driver import StoreDriver
 from aliquot.store.object_rules import merged
 
 Outcome = Literal["created", "configured", "unchanged"]
@@ -45,7 +45,7 @@ def apply(paths: tuple[str, ...], dry_run: bool, place: Place) -> int:
         raise Invalid(str(exc.faults[-1]), hint=exc.hint) from None
     failed = False
 
-    async def work(body: Body) -> None:
+    async def work(body: StoreDriver) -> None:
         nonlocal failed
         for wanted in objects:
             label = f"{wanted.kind.word}/{wanted.document.name}"
@@ -77,7 +77,7 @@ def _is_home(wanted: Checked, objects: Sequence[Checked]) -> bool:
     return any(each.kind.namespaced and each.document.namespace == own for each in objects)
 
 
-async def apply_one(body: Body, wanted: Checked, *, dry_run: bool = False) -> Outcome:
+async def apply_one(body: StoreDriver, wanted: Checked, *, dry_run: bool = False) -> Outcome:
     """Create the object, or change it where it differs."""
     kind, document = wanted.kind, wanted.document
     try:

@@ -14,7 +14,7 @@ from aliquot.cli.program import Verb
 from aliquot.cli.session import Place, Session, place_options, session
 from aliquot.cli.targets import Target, object_arguments, targets
 from aliquot.errors import Invalid, NotFound, PlatformError
-from aliquot.store.driver import Body
+from aliquot.store.driver import StoreDriver
 
 # What goes with an object of these kinds is not seen in the command that deletes it.
 HOLDS_OTHERS = {
@@ -41,7 +41,7 @@ def delete_all(here: Session, wanted: Sequence[Target], place: Place, *, yes: bo
     _ask(wanted, yes)
     failed = False
 
-    async def work(body: Body) -> None:
+    async def work(body: StoreDriver) -> None:
         nonlocal failed
         for target in wanted:
             try:
@@ -55,7 +55,7 @@ def delete_all(here: Session, wanted: Sequence[Target], place: Place, *, yes: bo
     return 1 if failed else 0
 
 
-async def _delete(here: Session, body: Body, target: Target, namespace: str, wait: bool) -> str:
+async def _delete(here: Session, body: StoreDriver, target: Target, namespace: str, wait: bool) -> str:
     uid = (await body.get(target.kind, target.name, namespace)).uid
     if await body.delete(target.kind, target.name, namespace, uid=uid):
         return "deleted"
@@ -65,7 +65,7 @@ async def _delete(here: Session, body: Body, target: Target, namespace: str, wai
     return "deleted"
 
 
-async def wait_until_gone(here: Session, body: Body, target: Target, namespace: str, uid: str) -> None:
+async def wait_until_gone(here: Session, body: StoreDriver, target: Target, namespace: str, uid: str) -> None:
     """Until the object is gone, or another one has its name."""
     since, said = time.monotonic(), False
     while True:
@@ -103,7 +103,7 @@ def label(kind: str, names: tuple[str, ...], place: Place) -> int:
     wanted = targets(kind, [word for word in names if word not in words])
     changes = label_changes(words)
 
-    async def work(body: Body) -> None:
+    async def work(body: StoreDriver) -> None:
         for target in wanted:
             namespace = place.one(target.kind, here.settings.project if target.kind.namespaced else "")
             patch = {"metadata": {"labels": changes}}

@@ -17,7 +17,7 @@ from aliquot.cli.session import Place, place_options, session
 from aliquot.cli.targets import Target, object_arguments, only, targets
 from aliquot.errors import PlatformError
 from aliquot.labels import WORKLOAD_UID
-from aliquot.store.driver import Body, Document
+from aliquot.store.driver import Document, StoreDriver
 
 _SHOWN_APART = ("apiVersion", "kind", "metadata")
 _MOST_EVENTS = 50
@@ -38,7 +38,7 @@ def describe(kind: str, names: tuple[str, ...], form: str, place: Place) -> int:
     target = only(targets(kind, names))
     namespace = place.one(target.kind, here.settings.project if target.kind.namespaced else "")
 
-    async def read(body: Body) -> tuple[Document, list[Json]]:
+    async def read(body: StoreDriver) -> tuple[Document, list[Json]]:
         document = await body.get(target.kind, target.name, namespace)
         return document, (await events_of(body, document) if form == "text" else [])
 
@@ -48,7 +48,7 @@ def describe(kind: str, names: tuple[str, ...], form: str, place: Place) -> int:
     return 0
 
 
-async def events_of(body: Body, document: Document) -> list[Json]:
+async def events_of(body: StoreDriver, document: Document) -> list[Json]:
     """What happened to an object, oldest first, and to a workload's pods, also those that are gone.
 
     Nothing where events cannot be read.

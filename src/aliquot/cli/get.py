@@ -17,7 +17,7 @@ from aliquot.cli.session import Place, Session, place_options, session
 from aliquot.cli.targets import Target, complete_kinds, complete_names, targets
 from aliquot.cli.watch import follow
 from aliquot.errors import NotFound
-from aliquot.store.driver import AnyKind, Body, Document
+from aliquot.store.driver import AnyKind, Document, StoreDriver
 
 # How to get a first object of a kind, for lists that are empty.
 _FIRST = {
@@ -152,7 +152,7 @@ def show(
 
 
 def _show_listed(here: Session, kinds: Sequence[AnyKind], place: Place, query: Query, view: View) -> None:
-    async def read(body: Body) -> list[tuple[AnyKind, list[Document]]]:
+    async def read(body: StoreDriver) -> list[tuple[AnyKind, list[Document]]]:
         found = []
         for kind in kinds:
             namespace = place.many(kind, here.settings.project if kind.namespaced else "")
@@ -173,7 +173,7 @@ def _show_listed(here: Session, kinds: Sequence[AnyKind], place: Place, query: Q
 def _show_named(here: Session, wanted: Sequence[Target], place: Place, view: View) -> None:
     missing: list[NotFound] = []
 
-    async def read(body: Body) -> list[tuple[AnyKind, list[Document]]]:
+    async def read(body: StoreDriver) -> list[tuple[AnyKind, list[Document]]]:
         found: dict[str, tuple[AnyKind, list[Document]]] = {}
         for kind, name in wanted:
             try:

@@ -11,7 +11,7 @@ from aliquot.api import KINDS
 from aliquot.cli.program import Verb
 from aliquot.cli.session import session
 from aliquot.cli.targets import complete_names
-from aliquot.store.driver import Body
+from aliquot.store.driver import StoreDriver
 
 # flag -> label; the names are those that administrators of other installations already use.
 ROLES = {
@@ -57,7 +57,7 @@ def _change(names: tuple[str, ...], all_: bool, roles: dict[str, bool], value: s
     patch = {"metadata": {"labels": {ROLES[flag]: value for flag in chosen}}}
     kind = KINDS.named("nodes")
 
-    async def work(body: Body) -> None:
+    async def work(body: StoreDriver) -> None:
         listed = (await body.list(kind)).items if all_ else [await body.get(kind, name) for name in names]
         for document in sorted(listed, key=lambda each: each.name):
             await body.patch(kind, document.name, "", patch)

@@ -23,7 +23,7 @@ from aliquot.cli.program import Verb
 from aliquot.cli.session import Place, Session, session
 from aliquot.cli.targets import Target, complete_names, no_such_project
 from aliquot.errors import Invalid, NotFound, PlatformError, Unavailable
-from aliquot.store.driver import AnyKind, Body, Document
+from aliquot.store.driver import AnyKind, Document, StoreDriver
 
 READY_S = 10.0  # a project that is not ready by then needs an administrator, not patience
 _QUIET_S = 2.0
@@ -141,7 +141,7 @@ def _create(here: Session, target: Target, spec: Json, wait: bool) -> None:
     kind = target.kind
     given = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": target.name}}
 
-    async def work(body: Body) -> None:
+    async def work(body: StoreDriver) -> None:
         document = await body.create(kind, Document({**given, "spec": _without_nothing(spec)}))
         click.echo(f"{target} created")
         if wait:
@@ -151,7 +151,7 @@ def _create(here: Session, target: Target, spec: Json, wait: bool) -> None:
 
 
 def _update(here: Session, target: Target, spec: Json) -> None:
-    async def work(body: Body) -> None:
+    async def work(body: StoreDriver) -> None:
         before = await body.get(target.kind, target.name)
         after = await body.patch(target.kind, target.name, "", {"spec": spec})
         click.echo(f"{target} " + ("configured" if after.version != before.version else "unchanged"))
@@ -166,7 +166,9 @@ def _without_nothing(value: Any) -> Any:
     return {key: _without_nothing(each) for key, each in value.items() if each is not None}
 
 
-async def wait_until_ready(here: Session, body: Body, target: Target, uid: str, patience_s: float = READY_S) -> None:
+async def wait_until_ready(
+    here: Session, body: StoreDriver, target: Target, uid: str, patience_s: float = READY_S
+) -> None:
     since, said = time.monotonic(), False
     while True:
         document = await body.get(target.kind, target.name)
@@ -240,7 +242,7 @@ def set_(name: str) -> None:
     """Make a project your default."""
     here = session()
 
-    async def look(body: Body) -> None:
+    async def look(body: StoreDriver) -> None:
         try:
             await body.get(KINDS.named("project"), name)
         except NotFound:

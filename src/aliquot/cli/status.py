@@ -16,7 +16,7 @@ from aliquot.cli.session import Session, session
 from aliquot.client.remote import RemoteServer
 from aliquot.errors import Denied, NotFound, PlatformError, Unavailable
 from aliquot.folder import Running, running_server
-from aliquot.store.driver import Body
+from aliquot.store.driver import StoreDriver
 from aliquot.store.typed_store import Store
 
 
@@ -47,7 +47,7 @@ def _from_file(server: Running | None) -> dict[str, Any]:
     return {name: value for name, value in known.items() if value}
 
 
-async def _ask(body: Body) -> dict[str, Any]:
+async def _ask(body: StoreDriver) -> dict[str, Any]:
     try:
         await body.check()
     except Unavailable as exc:
@@ -65,7 +65,7 @@ async def _ask(body: Body) -> dict[str, Any]:
     return {"ready": True, "counts": counts, **await _running(body)}
 
 
-async def _running(body: Body) -> dict[str, Any]:
+async def _running(body: StoreDriver) -> dict[str, Any]:
     """What runs where, as far as the caller may see it, and how jobs are kept apart."""
     nodes: list[dict[str, Any]] = []
     try:

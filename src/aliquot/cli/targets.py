@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 from aliquot.api import KINDS
 from aliquot.cli.session import Place, session
 from aliquot.errors import NotFound, PlatformError
-from aliquot.store.driver import AnyKind, Body
+from aliquot.store.driver import AnyKind, StoreDriver
 
 # A shell that waits longer for a key press feels broken.
 _PATIENCE = 2.0
@@ -99,7 +99,7 @@ def _names(ctx: click.Context, word: str) -> list[str]:
     here = session(ctx)
     place = Place(ctx.params.get("namespace") or "", ctx.params.get("project") or "")
 
-    async def ask(body: Body) -> list[str]:
+    async def ask(body: StoreDriver) -> list[str]:
         async with asyncio.timeout(_PATIENCE):
             listing = await body.list(kind, place.many(kind, here.settings.project))
         return sorted({document.name for document in listing.items})

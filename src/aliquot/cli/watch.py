@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from aliquot.errors import Expired, Unavailable
-from aliquot.store.driver import AnyKind, Body, Document, Listing
+from aliquot.store.driver import AnyKind, Document, Listing, StoreDriver
 
 # Long enough for a server to come back, short enough to feel live.
 _PAUSE = 1.0
@@ -20,7 +20,7 @@ Shown = dict[tuple[str, str], Document]
 
 
 async def follow(
-    body: Body,
+    body: StoreDriver,
     kind: AnyKind,
     namespace: str | None,
     *,
@@ -52,7 +52,7 @@ async def follow(
 
 
 async def _read(
-    body: Body,
+    body: StoreDriver,
     kind: AnyKind,
     namespace: str | None,
     version: str,

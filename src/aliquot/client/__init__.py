@@ -17,14 +17,14 @@ from typing import Protocol
 
 from aliquot.api.base import Json
 from aliquot.client.connection import Connection
-from aliquot.store.driver import AnyKind, Body, Document
+from aliquot.store.driver import AnyKind, Document, StoreDriver
 from aliquot.streams import Log, LogOptions, Pipe, Session, TerminalSize
 
 # How long reads are tried again. A restarting server is back within it, and people wait no longer for an answer.
 PATIENCE_S = 3.0
 
 
-class Server(Body, Protocol):
+class Server(StoreDriver, Protocol):
     """A body of the store that also knows who is asking, and looks inside pods."""
 
     async def whoami(self) -> Json:

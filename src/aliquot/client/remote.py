@@ -11,12 +11,12 @@ from aliquot.client import streams
 from aliquot.client.connection import Connection
 from aliquot.labels import API_VERSION
 from aliquot.store.driver import AnyKind, Document
-from aliquot.store.drivers.rest import RestBody
+from aliquot.store.drivers.rest import RestDriver
 from aliquot.store.http.transport import Endpoint, Patience
 from aliquot.streams import Log, LogOptions, Pipe, Session, TerminalSize
 
 
-class RemoteServer(RestBody):
+class RemoteServer(RestDriver):
     async def whoami(self) -> Json:
         return await self._transport.read(f"/apis/{API_VERSION}/whoami")
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from aliquot.api import DeviceShare, Event, Metadata, ObjectReference, Pod, Workload, shares_of
 from aliquot.api.kubernetes_objects import EventSource
 from aliquot.api.pod import ContainerStatus, PodCondition
-from aliquot.controllers.runtime.workqueue import Loop
+from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.controllers.workloads import REFUSED, attempts
 from aliquot.errors import Exists, Invalid, NotFound, PlatformError
 from aliquot.labels import API_VERSION, SCHEDULER_NAMES, WORKLOAD, WORKLOAD_UID
@@ -136,7 +136,7 @@ class _Waiting:
     times: int  # how often it is to be counted; 0: only written where it is missing
 
 
-class Chronicle:
+class EventRecorder:
     """Writes the events of pods and workloads, each in its own time: nobody waits for them."""
 
     def __init__(
@@ -145,7 +145,7 @@ class Chronicle:
         self._store = store
         self._clock = clock
         self._waiting: dict[Key, _Waiting] = {}
-        self.loop = Loop("events", self._write)
+        self.loop = Controller("events", self._write)
         workloads.listen(self._workload_changed)
         pods.listen(self._pod_changed)
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from aliquot import units
 from aliquot.api import KINDS
 from aliquot.controllers.events import EVENT_SECONDS
-from aliquot.controllers.runtime.workqueue import Loop
+from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.errors import NotFound, PlatformError
-from aliquot.store.driver import AnyKind, Body, Document
+from aliquot.store.driver import AnyKind, Document, StoreDriver
 from aliquot.store.informer import Informer, Key
 
 MOST_EVENTS = 10_000  # some 10 MB; an hour of three jobs a second
@@ -66,12 +66,12 @@ def _last_seen(document: Document) -> float:
 class Garbage:
     """The collector: an informer per kind, and a loop over what may have lost its owner or its namespace."""
 
-    def __init__(self, body: Body, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, body: StoreDriver, clock: Callable[[], float] = time.time) -> None:
         self._body = body
         self._clock = clock
         self.informers = {kind.name: Informer(body, kind, trace) for kind in KINDS}
         self._dependants: dict[str, set[tuple[str, Key]]] = defaultdict(set)  # owner uid -> (kind, key)
-        self.loop = Loop("garbage", self._reconcile)
+        self.loop = Controller("garbage", self._reconcile)
         for kind in KINDS:
             self.informers[kind.name].listen(self._listener(kind))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from aliquot.api import Metadata, Namespace, Project
-from aliquot.controllers.runtime.workqueue import Loop
+from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.errors import Exists, NotFound
 from aliquot.labels import (
     PROJECT,
@@ -68,7 +68,7 @@ class Projects:
     def __init__(self, store: Store, projects: Informer[Project], namespaces: Informer[Namespace]) -> None:
         self._store = store
         self._projects = projects
-        self.loop = Loop("projects", self._reconcile)
+        self.loop = Controller("projects", self._reconcile)
         self.loop.follow(projects)
         namespaces.listen(lambda key, old, new: self._touch_owners(key[1]))
 

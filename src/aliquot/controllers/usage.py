@@ -19,7 +19,7 @@ from operator import add
 from typing import NamedTuple
 
 from aliquot.api import Amounts, Department, Namespace, Node, NodePool, Pod, Project, devices_of, shares_of
-from aliquot.controllers.runtime.workqueue import Loop
+from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.errors import Invalid
 from aliquot.labels import DEFAULT_DEPARTMENT, project_of
 from aliquot.planner import Request
@@ -229,7 +229,7 @@ class Usage:
         self._pools: Informer[NodePool] = informers.of(NodePool)
         self._informers = (pods, namespaces, nodes, self._projects, self._departments, self._pools)
         self._due: set[Key] = set()
-        self._loop = Loop("usage", self._reconcile)
+        self._loop = Controller("usage", self._reconcile)
         self.books = Books(self._moved)
         nodes.listen(self.books.node_changed)
         namespaces.listen(self.books.namespace_changed)

@@ -21,12 +21,12 @@ from dataclasses import dataclass, replace
 
 from aliquot.api import Amounts, Namespace, Pod, Workload, shares_of
 from aliquot.api.workload import Phase, PodCounts, WorkloadStatus
-from aliquot.controllers.runtime.workqueue import Loop
+from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.errors import Exists, NotFound
 from aliquot.labels import WORKLOAD, project_of
 from aliquot.podspec.builder import pod_name, pod_of, request_of
 from aliquot.scheduler.eviction_records import beyond_limit, disruption_of, interrupted, with_saved
-from aliquot.scheduler.policy import Farewell
+from aliquot.scheduler.policy import StopPolicy
 from aliquot.scheduler.snapshot import only_saved
 from aliquot.store.informer import Informer, Key
 from aliquot.store.typed_store import Store
@@ -253,7 +253,7 @@ class Workloads:
         self._clock = clock
         self._left: dict[Key, Pod] = {}  # the last pod of a workload as it was last seen, where nobody has looked yet
         self._refused: dict[Key, float] = {}  # when a node last refused a workload's pod
-        self.loop = Loop("workloads", self._reconcile)
+        self.loop = Controller("workloads", self._reconcile)
         self.loop.follow(workloads)
         pods.listen(self._pod_changed)
 
@@ -286,7 +286,7 @@ class Workloads:
         for one in (left, pod):
             if one is not None and _belongs(one, workload):
                 if (notice := disruption_of(one)) is not None:
-                    workload = replace(workload, status=interrupted(workload, notice, one, Farewell()))
+                    workload = replace(workload, status=interrupted(workload, notice, one, StopPolicy()))
                 workload = replace(workload, status=with_saved(workload.status, one))
         place = self._namespaces.get(namespace)
         project = project_of(place.metadata.labels) if place else ""

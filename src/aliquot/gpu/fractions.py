@@ -41,7 +41,7 @@ class Mode(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SharingOptions:
     # How far it may grow while others leave memory idle; None: not beyond its share.
     limit_milli: int | None = None
     limit_mib: int | None = None
@@ -50,7 +50,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class DeviceShareLimit:
     index: int
     uuid: str
     model: str
@@ -77,7 +77,9 @@ def part_mib(milli: int, total: int) -> int:
     return milli * total // (GPU * MIB)
 
 
-def slice_of(device: Device, share: DeviceShare, wish: Wish, total: int = 0, tenant: str = "") -> Slice:
+def slice_of(
+    device: Device, share: DeviceShare, wish: SharingOptions, total: int = 0, tenant: str = ""
+) -> DeviceShareLimit:
     """`total` in bytes, where it is known more exactly than in the device's whole MiB."""
     total = total or device.memory_mib * MIB
     # A request in MiB is used as given; a fraction is computed anew, from bytes.
@@ -88,7 +90,7 @@ def slice_of(device: Device, share: DeviceShare, wish: Wish, total: int = 0, ten
         limits.append(part_mib(wish.limit_milli, total))
     if wish.limit_mib is not None:
         limits.append(min(wish.limit_mib, total // MIB))
-    return Slice(
+    return DeviceShareLimit(
         index=share.index,
         uuid=device.uuid or share.uuid or str(share.index),
         model=device.model,
@@ -100,13 +102,15 @@ def slice_of(device: Device, share: DeviceShare, wish: Wish, total: int = 0, ten
     )
 
 
-def slices_of(devices: Iterable[Device], shares: Sequence[DeviceShare], wish: Wish) -> tuple[Slice, ...]:
+def slices_of(
+    devices: Iterable[Device], shares: Sequence[DeviceShare], wish: SharingOptions
+) -> tuple[DeviceShareLimit, ...]:
     """In the order of the shares, which is the order the pod counts them in."""
     known = {device.index: device for device in devices}
     return tuple(slice_of(known.get(one.index, Device(index=one.index)), one, wish) for one in shares)
 
 
-def limits_text(slices: Sequence[Slice], backend: Backend = Backend.SHIM) -> str:
+def limits_text(slices: Sequence[DeviceShareLimit], backend: Backend = Backend.SHIM) -> str:
     """The file that the library reads; its form is in native/gpushare/README.md."""
     mode = slices[0].mode if slices[0].mode.is_leased else Mode.TIMESHARING
     # Where the driver keeps the limit, the library watches only what the driver does not: managed memory.
@@ -115,19 +119,19 @@ def limits_text(slices: Sequence[Slice], backend: Backend = Backend.SHIM) -> str
     return "".join(line + "\n" for line in [*head, *map(_line, slices), "end"])
 
 
-def _line(one: Slice) -> str:
+def _line(one: DeviceShareLimit) -> str:
     limit, guaranteed, context = (mib * MIB for mib in (one.limit_mib, one.guaranteed_mib, one.context_mib))
     # `cap` is for the agent: the library passes over it, and `limit` may be lowered meanwhile.
     amounts = {"limit": limit, "guaranteed": guaranteed, "weight": max(1, one.milli), "context": context, "cap": limit}
     return " ".join([f"gpu {one.uuid}", *(f"{name}={amount}" for name, amount in amounts.items())])
 
 
-def wish_of(marks: Mapping[str, str]) -> Wish:
+def sharing_options(marks: Mapping[str, str]) -> SharingOptions:
     """What a pod's annotations say; `Invalid` when they cannot be read."""
     fraction, memory = marks.get(labels.GPU_FRACTION_LIMIT), marks.get(labels.GPU_MEMORY_LIMIT_MIB)
     mode = marks.get(labels.GPU_COMPUTE_MODE)
     try:
-        return Wish(
+        return SharingOptions(
             limit_milli=units.milli(fraction) if fraction else None,
             limit_mib=int(memory) if memory else None,
             mode=Mode(mode) if mode else None,

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from aliquot.gpu.fractions import Backend, Mode, Slice, limits_text
+from aliquot.gpu.fractions import Backend, DeviceShareLimit, Mode, limits_text
 from aliquot.units import GPU, MIB
 
 LIBRARY = "/usr/local/gpushare/libgpushare.so"
@@ -99,7 +99,7 @@ class Host:
     mps: str = ""
 
 
-def injected(slices: Sequence[Slice], backend: Backend, host: Host | None = None) -> Injection:
+def injected(slices: Sequence[DeviceShareLimit], backend: Backend, host: Host | None = None) -> Injection:
     """What a pod with these slices is given; without any, the variables that hide every GPU.
 
     `host` may be None only where nothing is shared: the pod has whole GPUs, or none.
@@ -136,7 +136,7 @@ def injected(slices: Sequence[Slice], backend: Backend, host: Host | None = None
     )
 
 
-def mps_share(one: Slice) -> dict[str, str]:
+def mps_share(one: DeviceShareLimit) -> dict[str, str]:
     """The part of a GPU's compute that MPS gives it."""
     return {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": f"{100 * one.milli / GPU:g}"}
 
@@ -147,7 +147,7 @@ def preload_text(own: str, ours: str) -> str:
     return "".join(line + "\n" for line in [*own.splitlines(), *missing])
 
 
-def _group_limit(one: Slice) -> GroupLimit:
+def _group_limit(one: DeviceShareLimit) -> GroupLimit:
     return GroupLimit(one.uuid, one.guaranteed_mib * MIB, one.limit_mib * MIB)
 
 
@@ -155,7 +155,7 @@ def _written(place: str, source: str, size: int) -> Mount:
     return Mount(place, source, read_only=False, zeros=size)
 
 
-def _unfenced(one: Slice, host: Host) -> dict[str, str]:
+def _unfenced(one: DeviceShareLimit, host: Host) -> dict[str, str]:
     """One GPU only: variables cannot tell several apart."""
     mps = {"CUDA_MPS_PIPE_DIRECTORY": host.mps} if host.mps else {}
     return mps | {

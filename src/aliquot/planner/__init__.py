@@ -21,7 +21,7 @@ from aliquot.planner.model import (
     Terms,
     Toleration,
 )
-from aliquot.planner.plan import Bind, Eviction, Place, Plan, Refusal, Reservation, Verdict
+from aliquot.planner.plan import Bind, Eviction, Nomination, Place, Plan, Refusal, Verdict
 
 __all__ = [
     "Alternatives",
@@ -34,13 +34,13 @@ __all__ = [
     "Job",
     "Neighbours",
     "Node",
+    "Nomination",
     "Place",
     "Plan",
     "Policy",
     "Queue",
     "Refusal",
     "Request",
-    "Reservation",
     "Share",
     "Snapshot",
     "Taint",

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from aliquot.planner.cycle_state import Scene
-from aliquot.planner.jobs import BOUND, PENDING, RESERVED, JobState, Member, satisfied
+from aliquot.planner.cycle_state import CycleState
+from aliquot.planner.jobs import BOUND, PENDING, RESERVED, JobState, TaskSlot, satisfied
 from aliquot.planner.placement.pool_state import counted
 from aliquot.planner.placement.starvation import keep_room
-from aliquot.planner.plan_builder import Outcome
+from aliquot.planner.plan_builder import PlanBuilder
 from aliquot.planner.queues import quota
-from aliquot.planner.queues.queue_order import Batch, Turns
+from aliquot.planner.queues.queue_order import Batch, QueueOrder
 
 
-def allocate(scene: Scene, batches: Sequence[Batch], outcome: Outcome) -> list[Batch]:
+def allocate(scene: CycleState, batches: Sequence[Batch], outcome: PlanBuilder) -> list[Batch]:
     """Give what is free to those whose turn it is. Returns who still waits."""
     placer = scene.placer
     waiting: list[Batch] = []
-    turns = Turns(batches, placer.asks)
+    turns = QueueOrder(batches, placer.asks)
     while batch := turns.pop():
         job = batch.head
         why, failed = "", None
@@ -39,11 +39,11 @@ def allocate(scene: Scene, batches: Sequence[Batch], outcome: Outcome) -> list[B
     return waiting
 
 
-def keep_promises(scene: Scene, jobs: Iterable[JobState]) -> list[JobState]:
+def keep_promises(scene: CycleState, jobs: Iterable[JobState]) -> list[JobState]:
     """Places that an earlier plan promised are held; who can start there, or anywhere else now, starts. Returns jobs
     whose promise cannot be kept, and that wait like others."""
     void: list[JobState] = []
-    held: dict[JobState, list[Member]] = {}
+    held: dict[JobState, list[TaskSlot]] = {}
     for job in sorted(jobs, key=lambda job: job.name):
         members = scene.promised[job]
         kept = [member for member in members if _hold(scene, member)]
@@ -56,7 +56,7 @@ def keep_promises(scene: Scene, jobs: Iterable[JobState]) -> list[JobState]:
     return void
 
 
-def _hold(scene: Scene, member: Member) -> bool:
+def _hold(scene: CycleState, member: TaskSlot) -> bool:
     """Whether its place is still to be had, and is now held for it."""
     node = scene.room.by_name.get(member.task.node)
     kind = scene.placer.kind(member)
@@ -78,7 +78,7 @@ def _hold(scene: Scene, member: Member) -> bool:
     return True
 
 
-def _start(scene: Scene, job: JobState, members: list[Member]) -> None:
+def _start(scene: CycleState, job: JobState, members: list[TaskSlot]) -> None:
     room = scene.room
     mark = room.mark()
     for member in members:

@@ -19,10 +19,10 @@ from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 
 from aliquot.planner.allocate import allocate, keep_promises
-from aliquot.planner.cycle_state import Scene
+from aliquot.planner.cycle_state import CycleState
 from aliquot.planner.model import DEFAULT_POOL, Job, Policy, Snapshot, TaskState
 from aliquot.planner.plan import Plan
-from aliquot.planner.plan_builder import Outcome
+from aliquot.planner.plan_builder import PlanBuilder
 from aliquot.planner.preemption.driver import displace
 from aliquot.planner.preemption.newest_first import displace_newest
 from aliquot.planner.preemption.stale_gangs import stop_stale_gangs
@@ -54,8 +54,8 @@ def no_collection() -> Iterator[None]:
 def _plan(snapshot: Snapshot, policy: Policy, now: float, policies: Mapping[str, Policy]) -> Plan:
     jobs = sorted(snapshot.jobs, key=lambda job: job.name)
     names = sorted({node.pool for node in snapshot.nodes} | {DEFAULT_POOL})
-    outcome = Outcome()
-    scenes = {name: Scene(snapshot, policies.get(name, policy), now, name) for name in names}
+    outcome = PlanBuilder()
+    scenes = {name: CycleState(snapshot, policies.get(name, policy), now, name) for name in names}
     routes = pool_routes(jobs, snapshot, names)
     restless = {name for name, found in routes.items() if len(found) > 1}
     left: list[Job] = []
@@ -88,7 +88,7 @@ def route(job: Job, pool_of: Mapping[str, str], names: list[str]) -> list[str]:
 
 
 def try_elsewhere(
-    scenes: Mapping[str, Scene], left: list[Job], routes: Mapping[str, list[str]], outcome: Outcome
+    scenes: Mapping[str, CycleState], left: list[Job], routes: Mapping[str, list[str]], outcome: PlanBuilder
 ) -> None:
     """Whoever was refused in one pool has its turn in the next that it names."""
     turn = 1
@@ -101,7 +101,7 @@ def try_elsewhere(
         turn += 1
 
 
-def _run(scene: Scene, jobs: list[Job], outcome: Outcome) -> list[Batch]:
+def _run(scene: CycleState, jobs: list[Job], outcome: PlanBuilder) -> list[Batch]:
     """All steps for these jobs in one pool. Returns who still waits."""
     came = scene.admit(jobs)
     void = keep_promises(scene, [job for job in came if job in scene.promised] if scene.promised else [])
@@ -114,7 +114,7 @@ def still_waiting(batches: list[Batch], names: Container[str]) -> list[Job]:
     return [job.source for batch in batches for job in batch.left() if job.name in names and not job.present]
 
 
-def run_steps(scene: Scene, batches: list[Batch], outcome: Outcome) -> list[Batch]:
+def run_steps(scene: CycleState, batches: list[Batch], outcome: PlanBuilder) -> list[Batch]:
     """Steps 2 to 5. Returns who still waits."""
     outcome.tried(scene, batches)
     steps, waiting = scene.policy.steps, batches

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from aliquot.planner.jobs import ABSENT, PENDING, RUNNING, STOPPED, STUCK, JobState, Member
+from aliquot.planner.jobs import ABSENT, PENDING, RUNNING, STOPPED, STUCK, JobState, TaskSlot
 from aliquot.planner.model import DEFAULT_POOL, GPU, NOTHING, Amount, Job, Policy, Snapshot, Task, TaskState
 from aliquot.planner.placement.gang import Placer
 from aliquot.planner.placement.node_state import NodeState, Row
-from aliquot.planner.placement.pool_state import Room
-from aliquot.planner.placement.task_class import Kinds
+from aliquot.planner.placement.pool_state import PoolState
+from aliquot.planner.placement.task_class import TaskClasses
 from aliquot.planner.placement.topology import Topologies
 from aliquot.planner.plan import Refusal, Verdict
 from aliquot.planner.preemption.eviction_cost import Ledger
-from aliquot.planner.preemption.victims import Costs, Tenants
+from aliquot.planner.preemption.victims import Costs, Victims
 from aliquot.planner.queues.queue_order import Batch
-from aliquot.planner.queues.queue_tree import QueueState, Tree
+from aliquot.planner.queues.queue_tree import QueueState, QueueTree
 
 Places = tuple[tuple[NodeState, tuple[Row, ...]], ...]  # devices, and what is free of each
 
@@ -39,15 +39,15 @@ _HOLDING = (TaskState.RUNNING, TaskState.RELEASING, TaskState.EVICTED)
 _GONE = (TaskState.SUCCEEDED, TaskState.FAILED)
 
 
-class Scene:
+class CycleState:
     def __init__(self, snapshot: Snapshot, policy: Policy, now: float, pool: str = DEFAULT_POOL) -> None:
         self.policy = policy
         self.now = now
         self.pool = pool
         self.claims = snapshot.claims
-        self.tree = Tree(snapshot.queues, pool)
-        self.room = Room((node for node in snapshot.nodes if node.pool == pool), policy)
-        kinds = Kinds(self.room.nodes)
+        self.tree = QueueTree(snapshot.queues, pool)
+        self.room = PoolState((node for node in snapshot.nodes if node.pool == pool), policy)
+        kinds = TaskClasses(self.room.nodes)
         self.placer = Placer(self.room, kinds, Topologies(snapshot.topologies, self.room.nodes))
         self.jobs: list[JobState] = []
         self._all: Amount = NOTHING
@@ -55,7 +55,7 @@ class Scene:
         self.ledgers: dict[object, Ledger] = {}  # of the solver, which go on from job to job
         self.gangs: dict[str, JobState] = {}  # jobs of several tasks
         self.unready: dict[str, Refusal] = {}  # jobs that no place would help
-        self.promised: dict[JobState, list[Member]] = {}  # who has a promise of an earlier plan
+        self.promised: dict[JobState, list[TaskSlot]] = {}  # who has a promise of an earlier plan
         self.kept: Kept | None = None
         self.strangers: dict[str, None] = {}  # jobs of no project that hold something
         for job in snapshot.jobs:
@@ -63,8 +63,8 @@ class Scene:
             self.room.neighbours.watch(job.apart, refusing=True)
 
     @cached_property
-    def tenants(self) -> Tenants:
-        return Tenants(self.jobs)
+    def tenants(self) -> Victims:
+        return Victims(self.jobs)
 
     def admit(self, jobs: Iterable[Job]) -> list[JobState]:
         """Put in jobs, sorted by name: those that hold something here, and those that wait for something here."""
@@ -111,15 +111,15 @@ class Scene:
         for task in job.tasks if len(job.tasks) == 1 else sorted(job.tasks, key=_task_order):
             said = task.state
             if said is TaskState.PENDING:
-                member = Member(state, task, PENDING)
+                member = TaskSlot(state, task, PENDING)
                 state.waits = True
             elif said is TaskState.RESERVED:
-                member = Member(state, task, PENDING)
+                member = TaskSlot(state, task, PENDING)
                 self.promised.setdefault(state, []).append(member)
             elif said is TaskState.GATED or said in _GONE:
-                member = Member(state, task, ABSENT)
+                member = TaskSlot(state, task, ABSENT)
             else:
-                member = Member(state, task, self._stands(task))
+                member = TaskSlot(state, task, self._stands(task))
                 node = by_name.get(task.node)
                 if node is not None:
                     member.node = node
@@ -138,7 +138,7 @@ class Scene:
                 self.unready[job.name] = Refusal("claim-missing", Verdict.NOT_NOW, text)
         return state
 
-    def _count(self, member: Member, queue: QueueState) -> None:
+    def _count(self, member: TaskSlot, queue: QueueState) -> None:
         """At its own queue alone; those above follow at once for all."""
         if member.state == PENDING:
             gpu, cpu, memory = self.placer.kind(member).amount
@@ -161,7 +161,7 @@ class Scene:
         counts[1] += cpu
         counts[2] += memory
 
-    def sample(self, member: Member, sign: int = 1) -> None:
+    def sample(self, member: TaskSlot, sign: int = 1) -> None:
         """Every task that is not over, whether it runs or waits, tells what tasks of this cluster ask for."""
         if self.room.fragments is not None and member.state != ABSENT:
             self.room.fragments.count(self.placer.kind(member), sign)
@@ -172,7 +172,7 @@ class Scene:
             if job.waits and job.name not in self.unready and job.next_tasks():
                 yield job
 
-    def signature(self, job: JobState, members: Sequence[Member]) -> tuple[object, ...]:
+    def signature(self, job: JobState, members: Sequence[TaskSlot]) -> tuple[object, ...]:
         """What makes two requests of one queue alike: whatever becomes of one would become of the other."""
         source = job.source
         kind = self.placer.kind

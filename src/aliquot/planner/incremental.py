@@ -15,19 +15,19 @@ from collections.abc import Iterable, Mapping
 
 from aliquot.planner.allocate import keep_promises
 from aliquot.planner.cycle import no_collection, route, run_steps, still_waiting, try_elsewhere
-from aliquot.planner.cycle_state import Scene
+from aliquot.planner.cycle_state import CycleState
 from aliquot.planner.jobs import PENDING, RUNNING, JobState
 from aliquot.planner.model import DEFAULT_POOL, Job, Policy, Snapshot
 from aliquot.planner.placement.pool_state import Mark
 from aliquot.planner.plan import Plan
-from aliquot.planner.plan_builder import Outcome
+from aliquot.planner.plan_builder import PlanBuilder
 from aliquot.planner.preemption.stale_gangs import stop_stale_gangs
 from aliquot.planner.queues.queue_order import Batch
 
 _NO_POLICIES: Mapping[str, Policy] = {}
 
 
-class Session:
+class IncrementalPlanner:
     def __init__(self) -> None:
         self._seen: Snapshot | None = None
         self._pools: dict[str, _Pool] = {}
@@ -86,7 +86,7 @@ class Session:
         self._restless = {name for name, found in self._routes.items() if len(found) > 1}
         self._pools = {}
         for name in names:
-            scene = Scene(snapshot, policies.get(name, policy), now, name)
+            scene = CycleState(snapshot, policies.get(name, policy), now, name)
             here = [job for job in jobs if self._routes[job.name][0] == name] if self._routes else jobs
             self._pools[name] = _Pool(scene, here)
 
@@ -108,7 +108,7 @@ class Session:
             pool.put_in(job)
 
     def _decide(self) -> Plan:
-        outcome = Outcome()
+        outcome = PlanBuilder()
         pools = list(self._pools.values())
         marks = [pool.scene.room.mark() for pool in pools]
         waiting = [batch for pool in pools for batch in pool.run(outcome)]
@@ -131,7 +131,7 @@ class Session:
 class _Pool:
     """One node pool, with the jobs that have their first turn in it."""
 
-    def __init__(self, scene: Scene, jobs: Iterable[Job]) -> None:
+    def __init__(self, scene: CycleState, jobs: Iterable[Job]) -> None:
         self.scene = scene
         scene.admit(jobs)
         self._states = {job.name: job for job in scene.jobs}
@@ -156,7 +156,7 @@ class _Pool:
             job.apart is None or self.scene.room.neighbours.refuses(job.apart)
         )
 
-    def run(self, outcome: Outcome) -> list[Batch]:
+    def run(self, outcome: PlanBuilder) -> list[Batch]:
         """All steps for its own jobs. Returns who still waits."""
         scene = self.scene
         void = keep_promises(scene, scene.promised)

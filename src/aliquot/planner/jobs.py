@@ -12,7 +12,7 @@ from itertools import combinations, islice, product
 
 from aliquot.planner.model import NOTHING, Amount, Closeness, Group, Job, Task, TaskState
 from aliquot.planner.placement.node_state import NodeState, Row
-from aliquot.planner.placement.task_class import Kind
+from aliquot.planner.placement.task_class import TaskClass
 from aliquot.planner.queues.queue_tree import QueueState
 
 # What a task is during a cycle. Those up to RUNNING count as present in their set.
@@ -24,7 +24,7 @@ _OPTIONS_TRIED = 32  # ways to choose among subgroups
 Home = tuple[NodeState, tuple[Row, ...], Amount]
 
 
-class Member:
+class TaskSlot:
     """One task. `home` is where it was when the cycle began."""
 
     __slots__ = ("amount", "home", "job", "kind", "node", "rows", "state", "task")
@@ -37,7 +37,7 @@ class Member:
         self.rows: tuple[Row, ...] = ()
         self.amount: Amount = NOTHING
         self.home: Home | None = None
-        self.kind: Kind | None = None
+        self.kind: TaskClass | None = None
 
     def order(self) -> tuple[int, str]:
         return (-self.task.order, self.task.name)
@@ -48,7 +48,7 @@ class TaskSet:
 
     __slots__ = ("closeness", "least", "members", "name")
 
-    def __init__(self, name: str, members: list[Member], least: int, closeness: Closeness | None) -> None:
+    def __init__(self, name: str, members: list[TaskSlot], least: int, closeness: Closeness | None) -> None:
         self.name = name
         self.members = members
         self.least = least
@@ -63,7 +63,7 @@ class TaskSet:
         """How many stay where they are."""
         return sum(member.state == RUNNING for member in self.members)
 
-    def waiting(self) -> list[Member]:
+    def waiting(self) -> list[TaskSlot]:
         return [member for member in self.members if member.state == PENDING]
 
     def order(self) -> tuple[bool, float, str]:
@@ -97,7 +97,7 @@ class JobState:
         self.queue = queue
         self.name = source.name
         self.fixed = not source.preemptible
-        self.members: list[Member] = []
+        self.members: list[TaskSlot] = []
         self._root: Branch | None = None
         self._elastic: bool | None = None
         self._free = not source.groups and (source.min_available or 1) <= 1
@@ -152,7 +152,7 @@ class JobState:
             return 0
         return 2 if any(one.present > one.least for one in self.sets) else 1
 
-    def next_tasks(self) -> list[Member]:
+    def next_tasks(self) -> list[TaskSlot]:
         """Who starts together next: all that are missing to the minimum, or one more. Empty when nothing waits, or
         when too few tasks exist yet."""
         if self.alone:
@@ -167,7 +167,7 @@ class JobState:
                 return waiting[:missing]
         return []
 
-    def options(self) -> Iterable[list[Member]]:
+    def options(self) -> Iterable[list[TaskSlot]]:
         """Other tasks that could start together instead, the next ones first: where not all subgroups are needed, it
         may be any of them."""
         if not self.source.groups:
@@ -182,12 +182,12 @@ class JobState:
                 found.append(waiting[:missing])
         return found
 
-    def units(self) -> list[list[Member]]:
+    def units(self) -> list[list[TaskSlot]]:
         """Who stops together, first those that are spare: one by one what is above a minimum, then all the rest."""
         running = [member for member in self.members if member.state == RUNNING and member.home is not None]
         if len(running) <= 1 or len(self.members) == 1:
             return [running] if running else []
-        spare: list[list[Member]] = []
+        spare: list[list[TaskSlot]] = []
         counts = {one.name: one.present for one in self.sets}
         left = {one.name: [m for m in one.members if m.state == RUNNING and m.home is not None] for one in self.sets}
         least = {one.name: one.least for one in self.sets}
@@ -213,11 +213,11 @@ def _needed(branch: Branch) -> int:
     return children if branch.least is None else min(branch.least, children)
 
 
-def _to_minimum(branch: Branch) -> Iterator[list[Member]]:
+def _to_minimum(branch: Branch) -> Iterator[list[TaskSlot]]:
     """Whoever is missing to its minimum, in every way there is; nothing when they do not all exist. Where not every
     child is needed, those that lack the least come first."""
     have = 0
-    children: list[tuple[int, str, list[list[Member]]]] = []
+    children: list[tuple[int, str, list[list[TaskSlot]]]] = []
     for one in branch.sets:
         missing = one.least - one.present
         waiting = one.waiting()
@@ -238,9 +238,9 @@ def _to_minimum(branch: Branch) -> Iterator[list[Member]]:
             yield [member for members in ways_ for member in members]
 
 
-def _branches(job: Job, members: list[Member]) -> Branch:
+def _branches(job: Job, members: list[TaskSlot]) -> Branch:
     root = Branch("", job.closeness, job.min_groups)
-    members = sorted(members, key=Member.order)
+    members = sorted(members, key=TaskSlot.order)
     if not job.groups:
         root.closeness = None
         root.sets.append(TaskSet("", members, _least(job.min_available, members), job.closeness))
@@ -248,7 +248,7 @@ def _branches(job: Job, members: list[Member]) -> Branch:
     parents = {group.parent for group in job.groups}
     branches = {group.name: Branch(group.name, group.closeness, group.min_groups) for group in job.groups}
     branches[""] = root
-    by_group: dict[str, list[Member]] = {}
+    by_group: dict[str, list[TaskSlot]] = {}
     for member in members:
         by_group.setdefault(member.task.group, []).append(member)
     for group in sorted(job.groups, key=lambda group: group.name):
@@ -264,12 +264,12 @@ def _branches(job: Job, members: list[Member]) -> Branch:
     return root
 
 
-def _set(group: Group, by_group: Mapping[str, list[Member]], closeness: Closeness | None) -> TaskSet:
+def _set(group: Group, by_group: Mapping[str, list[TaskSlot]], closeness: Closeness | None) -> TaskSet:
     members = by_group.get(group.name, [])
     return TaskSet(group.name, members, _least(group.min_available, members), closeness)
 
 
-def _least(wanted: int | None, members: list[Member]) -> int:
+def _least(wanted: int | None, members: list[TaskSlot]) -> int:
     """Tasks that are done need not be there again."""
     done = sum(member.task.state is TaskState.SUCCEEDED for member in members)
     return max((len(members) if wanted is None else wanted) - done, 0 if done else 1)

@@ -48,7 +48,7 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
-class Reservation:
+class Nomination:
     """Will start here, on what is being released."""
 
     job: str
@@ -76,7 +76,7 @@ class Plan:
     """Decisions in the order in which they were taken; refusals of every job that goes on waiting, by job."""
 
     binds: tuple[Bind, ...] = ()
-    reservations: tuple[Reservation, ...] = ()
+    reservations: tuple[Nomination, ...] = ()
     evictions: tuple[Eviction, ...] = ()
     refusals: Mapping[str, tuple[Refusal, ...]] = field(default_factory=dict)
     shares: Mapping[str, Mapping[str, Amount]] = field(default_factory=dict)  # fair share by pool and queue

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aliquot.planner.cycle_state import Scene
-from aliquot.planner.jobs import BOUND, RESERVED, JobState, Member
-from aliquot.planner.plan import Bind, Eviction, Place, Plan, Refusal, Reservation, Verdict
+from aliquot.planner.cycle_state import CycleState
+from aliquot.planner.jobs import BOUND, RESERVED, JobState, TaskSlot
+from aliquot.planner.plan import Bind, Eviction, Nomination, Place, Plan, Refusal, Verdict
 from aliquot.planner.queues.queue_order import Batch
 from aliquot.planner.reasons.refusals import Why
 
@@ -18,29 +18,29 @@ NOT_TRIED = Refusal("not-tried", Verdict.NOT_NOW, "no step of the scheduling pol
 Note = tuple[str, str, object]
 
 
-class Outcome:
+class PlanBuilder:
     def __init__(self) -> None:
-        self._stopped: dict[Member, tuple[str, str]] = {}  # by whom, by which rule
+        self._stopped: dict[TaskSlot, tuple[str, str]] = {}  # by whom, by which rule
         self._batches: dict[str, dict[Batch, None]] = {}
         self._notes: dict[Batch, list[Note]] = {}
 
-    def stop(self, members: Iterable[Member], by: JobState | None, rule: str) -> None:
+    def stop(self, members: Iterable[TaskSlot], by: JobState | None, rule: str) -> None:
         for member in members:
             self._stopped[member] = (by.name if by else "", rule)
 
-    def tried(self, scene: Scene, batches: Iterable[Batch]) -> None:
+    def tried(self, scene: CycleState, batches: Iterable[Batch]) -> None:
         """Who had a turn in a pool."""
         self._batches.setdefault(scene.pool, {}).update(dict.fromkeys(batches))
 
-    def note(self, scene: Scene, batch: Batch, step: str, what: str, about: object = None) -> None:
+    def note(self, scene: CycleState, batch: Batch, step: str, what: str, about: object = None) -> None:
         """What stood in the way of all that are left of a batch."""
         self._batches[scene.pool][batch] = None  # what is left of a job that has begun is a batch of its own
         self._notes.setdefault(batch, []).append((step, what, about))
 
-    def plan(self, scenes: Iterable[Scene]) -> Plan:
+    def plan(self, scenes: Iterable[CycleState]) -> Plan:
         scenes = list(scenes)
         binds: list[Bind] = []
-        reservations: list[Reservation] = []
+        reservations: list[Nomination] = []
         for scene in scenes:
             placed = [m for m in scene.room.touched() if m.state <= RESERVED and m not in self._stopped]
             for member in sorted(placed, key=lambda member: (member.job.name, *member.order())):
@@ -50,14 +50,14 @@ class Outcome:
                     binds.append(Bind(member.job.name, member.task.name, node.name, node.shares_of(member.rows)))
                 else:
                     reservations.append(
-                        Reservation(member.job.name, member.task.name, node.name, node.shares_of(member.rows))
+                        Nomination(member.job.name, member.task.name, node.name, node.shares_of(member.rows))
                     )
         shares = {scene.pool: {name: queue.share for name, queue in scene.tree.queues.items()} for scene in scenes}
         return Plan(
             tuple(binds), tuple(reservations), tuple(map(self._eviction, self._stopped)), self._told(scenes), shares
         )
 
-    def _eviction(self, member: Member) -> Eviction:
+    def _eviction(self, member: TaskSlot) -> Eviction:
         by, rule = self._stopped[member]
         assert member.home is not None
         to, reserved = None, False
@@ -66,7 +66,7 @@ class Outcome:
         text = _because(rule, by, to)
         return Eviction(member.job.name, member.task.name, member.home[0].name, rule, text, by, to, reserved)
 
-    def _told(self, scenes: list[Scene]) -> dict[str, tuple[Refusal, ...]]:
+    def _told(self, scenes: list[CycleState]) -> dict[str, tuple[Refusal, ...]]:
         """Why each job that still has tasks to start waits."""
         told: dict[str, tuple[Refusal, ...]] = {}
         for scene in scenes:
@@ -81,7 +81,7 @@ class Outcome:
                         told.pop(member.job.name, None)
         return told
 
-    def _told_in(self, scene: Scene) -> dict[str, tuple[Refusal, ...]]:
+    def _told_in(self, scene: CycleState) -> dict[str, tuple[Refusal, ...]]:
         why = Why(scene)
         told: dict[str, tuple[Refusal, ...]] = {name: (refusal,) for name, refusal in scene.unready.items()}
         for batch in self._batches[scene.pool]:
@@ -100,7 +100,7 @@ class Outcome:
                 told[name] = (INCOMPLETE if not job.next_tasks() else NOT_TRIED,)
         return told
 
-    def _tell_kept(self, scene: Scene, told: dict[str, tuple[Refusal, ...]]) -> None:
+    def _tell_kept(self, scene: CycleState, told: dict[str, tuple[Refusal, ...]]) -> None:
         """For whom room is kept, to it and to those who found none meanwhile."""
         kept = scene.kept
         if kept is None:

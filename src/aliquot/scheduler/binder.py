@@ -17,7 +17,7 @@ from aliquot.api import KINDS, DeviceShare, Pod, shares_text
 from aliquot.store.typed_store import Store
 
 
-class Hands(Protocol):
+class Binder(Protocol):
     async def begin(self) -> None:
         """Before the first decision: what somebody who decided before us began and cannot finish is given up."""
 
@@ -31,7 +31,7 @@ class Hands(Protocol):
         """Asks this very pod to end. `Unavailable` when it must not be stopped now."""
 
 
-class StoreHands:
+class StoreBinder:
     def __init__(self, store: Store) -> None:
         self._store = store
 

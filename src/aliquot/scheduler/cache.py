@@ -19,10 +19,10 @@ from aliquot.api.organisation import DEFAULT_POOL
 from aliquot.api.pools import PastUse
 from aliquot.planner import Job, Node, Policy, Queue, Share, Snapshot, Task, TaskState
 from aliquot.podspec.builder import is_preemptible
-from aliquot.scheduler.device_accounting import Places, is_reservation, reserved_device
+from aliquot.scheduler.device_accounting import DeviceAccounting, is_reservation, reserved_device
 from aliquot.scheduler.pod_groups import group_of, project_of
-from aliquot.scheduler.policy import Farewell, farewell_of, policies_of
-from aliquot.scheduler.scheduling_context import Around
+from aliquot.scheduler.policy import StopPolicy, policies_of, stop_policy_of
+from aliquot.scheduler.scheduling_context import SchedulingContext
 from aliquot.scheduler.snapshot import job_name, job_of, looks_the_same, node_of, only_saved, queues_of, takes_part
 from aliquot.scheduler.usage_history import past_use, rule_of, stays_for, with_past
 from aliquot.store.informer import Informer, Informers, Key
@@ -63,10 +63,12 @@ class Move:
         )
 
 
-class Picture:
-    def __init__(self, informers: Informers, changed: Callable[[], None], around: Around | None = None) -> None:
+class SchedulerCache:
+    def __init__(
+        self, informers: Informers, changed: Callable[[], None], around: SchedulingContext | None = None
+    ) -> None:
         self._changed = changed
-        self._around = around or Around()
+        self._around = around or SchedulingContext()
         self.pods: Informer[Pod] = informers.of(Pod)
         self.workloads: Informer[Workload] = informers.of(Workload)
         self._projects: Informer[Project] = informers.of(Project)
@@ -94,7 +96,7 @@ class Picture:
         self._shielded: dict[Key, float] = {}  # jobs that must not be stopped, and until when
         # What was decided a moment ago and the store's picture may not show yet: pod uid -> (node, shares).
         self.assumed: dict[str, tuple[str, tuple[Share, ...]]] = {}
-        self._places = Places()
+        self._places = DeviceAccounting()
         self._known = ChainMap(self.assumed, self._places.counted)  # where pods are that do not say it themselves
         self._reserved: dict[str, dict[Key, None]] = {}  # node -> reservation pods there
         self._limping: set[str] = set()  # nodes of which some devices are not well
@@ -170,10 +172,10 @@ class Picture:
             self._past = rule_of(self._policies)
         return self._policy
 
-    def farewell(self, pod: Pod) -> Farewell:
+    def farewell(self, pod: Pod) -> StopPolicy:
         """How a pod is stopped for others, by the policy of its node pool."""
         node = self._nodes.get(pod.spec.node_name)
-        return farewell_of(node.pool if node is not None else DEFAULT_POOL, self._policies)
+        return stop_policy_of(node.pool if node is not None else DEFAULT_POOL, self._policies)
 
     @property
     def until(self) -> float | None:

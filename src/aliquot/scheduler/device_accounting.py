@@ -22,7 +22,7 @@ from aliquot.units import GPU
 _FINISHED = ("Succeeded", "Failed")
 
 
-class Places:
+class DeviceAccounting:
     def __init__(self) -> None:
         self.counted: dict[str, tuple[str, tuple[Share, ...]]] = {}
         self._held: dict[str, tuple[str, tuple[int, ...]]] = {}  # pod uid -> node, devices

@@ -17,7 +17,7 @@ from aliquot.api import Pod, Workload
 from aliquot.api.pod import saved_at
 from aliquot.api.workload import Interruption, WorkloadStatus
 from aliquot.planner import Share
-from aliquot.scheduler.policy import Farewell
+from aliquot.scheduler.policy import StopPolicy
 
 _INTERRUPTIONS_KEPT = 100  # the latest; enough to see a pattern, and no object grows for ever
 _LOST_ITS_PLACE = ("reclaimed", "preempted")
@@ -28,7 +28,7 @@ _LEAST_GRACE = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class EvictionRecord:
     """Why a pod is stopped."""
 
     rule: str  # the step of the scheduler: reclaim, preempt, consolidate or stale-gang; or node-lost, disrupted
@@ -46,24 +46,24 @@ class Notice:
         return self.rule if self.rule in _BY_OTHERS else words.get(self.rule, "moved")
 
 
-def notice_text(notice: Notice) -> str:
+def notice_text(notice: EvictionRecord) -> str:
     told = {"rule": notice.rule, "by": notice.by, "text": notice.text, "at": notice.at, "moved": notice.moved}
     return json.dumps(told, separators=(",", ":"))
 
 
-def notice_of(pod: Pod) -> Notice | None:
+def notice_of(pod: Pod) -> EvictionRecord | None:
     """None where there is none, or one that we cannot read: then the pod was not stopped by us."""
     told = _read(pod, labels.EVICTED)
     try:
         if told is None:
             return None
         moved = told["moved"] is True
-        return Notice(str(told["rule"]), str(told["by"]), str(told["text"]), float(told["at"]), moved)
+        return EvictionRecord(str(told["rule"]), str(told["by"]), str(told["text"]), float(told["at"]), moved)
     except (KeyError, TypeError, ValueError):
         return None
 
 
-def disruption_of(pod: Pod) -> Notice | None:
+def disruption_of(pod: Pod) -> EvictionRecord | None:
     """Why the cluster stops a pod that ran, without us: its node is drained, say. None where it does not."""
     told = next((one for one in pod.status.conditions if one.type == "DisruptionTarget" and one.status == "True"), None)
     if told is None or pod.metadata.deleted is None or notice_of(pod) is not None:
@@ -71,10 +71,10 @@ def disruption_of(pod: Pod) -> Notice | None:
     if not pod.spec.node_name or pod.status.phase in ("Succeeded", "Failed"):
         return None
     text = f"the cluster stopped it on node {pod.spec.node_name}: {told.message or told.reason}"
-    return Notice("disrupted", "", text, told.last_transition_time or pod.metadata.deleted)
+    return EvictionRecord("disrupted", "", text, told.last_transition_time or pod.metadata.deleted)
 
 
-def announcement(notice: Notice, deadline: float | None) -> str:
+def announcement(notice: EvictionRecord, deadline: float | None) -> str:
     """What the job itself is told, as JSON. Times are as in the API."""
     told = {
         "reason": notice.reason,
@@ -86,7 +86,7 @@ def announcement(notice: Notice, deadline: float | None) -> str:
     return json.dumps(told) + "\n"
 
 
-def interrupted(workload: Workload, notice: Notice, pod: Pod, farewell: Farewell) -> WorkloadStatus:
+def interrupted(workload: Workload, notice: EvictionRecord, pod: Pod, farewell: StopPolicy) -> WorkloadStatus:
     """A workload's status with one more stop in its history: once for each pod."""
     status, uid = workload.status, pod.metadata.uid
     if any(one.pod == uid for one in status.interruptions):
@@ -115,7 +115,7 @@ def _lost(status: WorkloadStatus, at: float) -> float:
     return max(0.0, at - status.started_at) if status.phase == "Running" and status.started_at is not None else 0.0
 
 
-def _ends(workload: Workload, farewell: Farewell) -> bool:
+def _ends(workload: Workload, farewell: StopPolicy) -> bool:
     own = workload.spec.terminate_after_preemption
     return (farewell.ends and workload.spec.type == "training") if own is None else own
 
@@ -138,7 +138,7 @@ def with_saved(status: WorkloadStatus, pod: Pod) -> WorkloadStatus:
     return replace(status, interruptions=tuple(map(shortened, status.interruptions)))
 
 
-def grace_of(workload: Workload, farewell: Farewell) -> int | None:
+def grace_of(workload: Workload, farewell: StopPolicy) -> int | None:
     """How long it may take to stop for others: as it says itself, or as its pool does; None: as long as its pod has."""
     own = workload.spec.preemption_grace
     grace = farewell.grace if own is None else own

@@ -26,12 +26,12 @@ from aliquot import labels
 from aliquot.api import KINDS, DeviceShare, Pod, Workload
 from aliquot.api.base import Json
 from aliquot.errors import Conflict, NotFound, PlatformError, Unavailable
-from aliquot.planner import Bind, Eviction, Plan, Policy, Reservation, Snapshot, plan
-from aliquot.planner.incremental import Session
-from aliquot.scheduler.binder import Hands, StoreHands
-from aliquot.scheduler.cache import Picture
+from aliquot.planner import Bind, Eviction, Nomination, Plan, Policy, Snapshot, plan
+from aliquot.planner.incremental import IncrementalPlanner
+from aliquot.scheduler.binder import Binder, StoreBinder
+from aliquot.scheduler.cache import SchedulerCache
 from aliquot.scheduler.eviction_records import (
-    Notice,
+    EvictionRecord,
     grace_of,
     interrupted,
     notice_of,
@@ -40,8 +40,8 @@ from aliquot.scheduler.eviction_records import (
     promise_text,
 )
 from aliquot.scheduler.last_decision import LastDecision
-from aliquot.scheduler.refusal_writer import Teller
-from aliquot.scheduler.scheduling_context import Around
+from aliquot.scheduler.refusal_writer import RefusalWriter
+from aliquot.scheduler.scheduling_context import SchedulingContext
 from aliquot.scheduler.wakeups import next_look
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
@@ -68,19 +68,19 @@ class Scheduler:
         informers: Informers,
         clock: Callable[[], float] = time.time,
         last: LastDecision | None = None,
-        hands: Hands | None = None,
-        around: Around | None = None,
+        hands: Binder | None = None,
+        around: SchedulingContext | None = None,
     ) -> None:
         self._store = store
-        self._hands = hands or StoreHands(store)
+        self._hands = hands or StoreBinder(store)
         self._last = last or LastDecision()
         self._clock = clock
         self._bell = asyncio.Event()
-        self._picture = Picture(informers, self._bell.set, around)
+        self._picture = SchedulerCache(informers, self._bell.set, around)
         self._timer: asyncio.TimerHandle | None = None
-        self._session = Session()
+        self._session = IncrementalPlanner()
         self._plans = 0
-        self._teller = Teller(store, self._picture, self._each, self._ring_in, clock)
+        self._teller = RefusalWriter(store, self._picture, self._each, self._ring_in, clock)
         self._leads = False
         self._last.refresh = self._look
         self._under_way: set[asyncio.Task[None]] = set()  # bindings that take longer than their plan
@@ -161,7 +161,7 @@ class Scheduler:
 
     def _decide(self, snapshot: Snapshot, policy: Policy, policies: Mapping[str, Policy], now: float) -> Plan:
         """By what changed; and now and then from nothing, to see that it comes to the same."""
-        session, self._session = self._session, Session()  # should it fail, the next plan starts anew
+        session, self._session = self._session, IncrementalPlanner()  # should it fail, the next plan starts anew
         decided = session.plan(snapshot, policy, now, policies, self._picture.changes())
         self._plans += 1
         if self._plans % _PLANS_BETWEEN_CHECKS == 0:
@@ -252,13 +252,13 @@ class Scheduler:
         by = eviction.by
         shown = f"{queues.get(by, '')}/{by.partition('/')[2]}" if by else ""
         text = eviction.text.replace(by, shown) if by else eviction.text
-        notice = Notice(eviction.rule, shown, text, self._clock(), moved=eviction.to is not None)
+        notice = EvictionRecord(eviction.rule, shown, text, self._clock(), moved=eviction.to is not None)
         await self._patch(pod, {"metadata": {"annotations": {labels.EVICTED: notice_text(notice)}}})
         if eviction.to is not None:
             self._picture.move(pod, eviction.to.node, eviction.to.shares, self._clock() + _MOVE_SECONDS)
         await self._stop(pod, notice)
 
-    async def _stop(self, pod: Pod, notice: Notice) -> None:
+    async def _stop(self, pod: Pod, notice: EvictionRecord) -> None:
         """History first: a pod that is gone has taken its notice along."""
         farewell, grace = self._picture.farewell(pod), None
         owner = next((owner for owner in pod.metadata.owners if owner.kind == "Workload"), None)
@@ -285,7 +285,7 @@ class Scheduler:
                 log.info("not carried out", what="Eviction", pod=pod.metadata.name, error=str(exc))
                 self._ring_in(_RETRY_SECONDS)
 
-    async def _promise(self, promise: Reservation) -> None:
+    async def _promise(self, promise: Nomination) -> None:
         pod = self._pod(promise.job, promise.task)
         if pod is None or pod.spec.node_name or promise_of(pod) == (promise.node, promise.shares):
             return

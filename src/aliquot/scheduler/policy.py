@@ -52,13 +52,13 @@ def policy_of(spec: SchedulingPolicySpec) -> Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Farewell:
+class StopPolicy:
     """How workloads of a pool are stopped for others, where they do not say themselves."""
 
     grace: int | None = None  # None: as long as the pod has
     ends: bool = False  # training ends instead of going back to the queue
 
 
-def farewell_of(pool: str, objects: Iterable[SchedulingPolicy]) -> Farewell:
+def stop_policy_of(pool: str, objects: Iterable[SchedulingPolicy]) -> StopPolicy:
     spec = _spec_for(pool, objects)
-    return Farewell(spec.preemption_grace, bool(spec.terminate_after_preemption))
+    return StopPolicy(spec.preemption_grace, bool(spec.terminate_after_preemption))

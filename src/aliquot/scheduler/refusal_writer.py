@@ -14,7 +14,7 @@ from aliquot.api import Refusal as ShownRefusal
 from aliquot.api.base import Json
 from aliquot.api.pod import PodCondition
 from aliquot.planner import Plan, Refusal, Verdict
-from aliquot.scheduler.cache import Picture
+from aliquot.scheduler.cache import SchedulerCache
 from aliquot.store.typed_store import Store
 
 _TOLD_AT_ONCE = 64  # reasons to wait that are written after every plan, whatever is new in them
@@ -25,9 +25,14 @@ Told = tuple[Workload | Pod, tuple[ShownRefusal, ...]]
 Each = Callable[[Iterable[Told], Callable[[Told], Awaitable[None]]], Awaitable[bool]]
 
 
-class Teller:
+class RefusalWriter:
     def __init__(
-        self, store: Store, picture: Picture, each: Each, later: Callable[[float], None], clock: Callable[[], float]
+        self,
+        store: Store,
+        picture: SchedulerCache,
+        each: Each,
+        later: Callable[[float], None],
+        clock: Callable[[], float],
     ) -> None:
         """`later`: asks to be called again after so many seconds."""
         self._store, self._picture, self._each, self._later, self._clock = store, picture, each, later, clock

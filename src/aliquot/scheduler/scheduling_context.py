@@ -20,7 +20,7 @@ from aliquot.store.informer import Informer, Key
 Changed = Callable[[str], None]
 
 
-class Around:
+class SchedulingContext:
     def __init__(self) -> None:
         self.watched: frozenset[str] = frozenset()
         self._counts: Counter[str] = Counter()
@@ -65,4 +65,4 @@ def _keys(pod: Pod | None) -> frozenset[str]:
     return frozenset() if pod is None or not pod.spec.affinity else watched_keys(wanted_by(pod))
 
 
-NOTHING_AROUND = Around()
+NOTHING_AROUND = SchedulingContext()

@@ -31,7 +31,7 @@ from aliquot.podspec.builder import is_preemptible, priority_of, request_of
 from aliquot.scheduler.affinity import common, shown_labels, wanted_by
 from aliquot.scheduler.eviction_records import notice_of, promise_of, stops_of
 from aliquot.scheduler.pod_groups import minimum_of, pools_of, project_of
-from aliquot.scheduler.scheduling_context import NOTHING_AROUND, Around
+from aliquot.scheduler.scheduling_context import NOTHING_AROUND, SchedulingContext
 
 _FINISHED = ("Succeeded", "Failed")
 # What was decided a moment ago and the store's picture may not show yet: pod uid -> (node, shares).
@@ -85,7 +85,7 @@ def job_of(
     project: Project | None,
     workload: Workload | None,
     assumed: Assumed,
-    around: Around = NOTHING_AROUND,
+    around: SchedulingContext = NOTHING_AROUND,
 ) -> Job:
     """One job of the pods of a group. With its workload it keeps its age: a new pod does not send it to the end."""
     types = _node_types(pods, project)

@@ -17,7 +17,7 @@ from aliquot.auth.roles import ENTITY_OF_KIND, REPORT, VIEW, Grant, Place, allow
 from aliquot.auth.tokens import Secret
 from aliquot.errors import Denied, Invalid, NotFound, Unauthenticated
 from aliquot.labels import DEFAULT_DEPARTMENT, SYSTEM_NAMESPACE, project_of
-from aliquot.store.driver import AnyKind, Body, Document
+from aliquot.store.driver import AnyKind, Document, StoreDriver
 from aliquot.store.informer import Informers
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class Caller:
 class Access:
     """Authentication and authorisation for one server."""
 
-    def __init__(self, body: Body, informers: Informers, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, body: StoreDriver, informers: Informers, clock: Callable[[], float] = time.time) -> None:
         self._body = body
         self._clock = clock
         self._tokens = informers.of(Token)

@@ -27,7 +27,7 @@ from aliquot.server.kubeconfigs import KubeconfigRoutes
 from aliquot.server.objects import PREFIX, Objects
 from aliquot.server.responses import error_response, json_response
 from aliquot.server.streams import BrokenOff, StreamRoutes
-from aliquot.store.driver import Body
+from aliquot.store.driver import StoreDriver
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
 from aliquot.streams import Streams
@@ -41,7 +41,7 @@ class Service:
 
     def __init__(
         self,
-        body: Body,
+        body: StoreDriver,
         *,
         informers: Informers | None = None,
         flavour: str = "embedded",

@@ -26,7 +26,7 @@ from aliquot.server import secrets
 from aliquot.server.access import Access, Caller, department_of, owns
 from aliquot.server.responses import json_response, read_json, status_of
 from aliquot.store import object_rules
-from aliquot.store.driver import AnyKind, Body, Change, Document
+from aliquot.store.driver import AnyKind, Change, Document, StoreDriver
 
 PREFIX = "/apis/aliquot.dev/v1"
 # A patch without a version is decided from what was read a moment ago; this many times somebody else may be faster.
@@ -38,7 +38,7 @@ Handler = Callable[[Request, AnyKind], Coroutine[None, None, Response]]
 class Objects:
     """The handlers, over one body."""
 
-    def __init__(self, body: Body, access: Access, presets: Presets, stopping: asyncio.Event) -> None:
+    def __init__(self, body: StoreDriver, access: Access, presets: Presets, stopping: asyncio.Event) -> None:
         self._body = body
         self._access = access
         self._presets = presets

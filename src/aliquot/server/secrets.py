@@ -8,7 +8,7 @@ from aliquot.auth import tokens
 from aliquot.auth.tokens import Secret
 from aliquot.errors import Fault, Invalid, NotFound
 from aliquot.labels import LAST_APPLIED
-from aliquot.store.driver import AnyKind, Body, Document
+from aliquot.store.driver import AnyKind, Document, StoreDriver
 
 _HIDDEN = {"Token": "hash", "User": "passwordHash"}
 
@@ -28,7 +28,7 @@ def shown(kind: AnyKind, document: Document) -> Document:
     return Document({**document.data, "metadata": metadata, **({} if spec is None else {"spec": spec})})
 
 
-async def kept(body: Body, kind: AnyKind, data: Json, name: str) -> Json:
+async def kept(body: StoreDriver, kind: AnyKind, data: Json, name: str) -> Json:
     """Put back what `shown` left out, so that read, change and write back loses nothing."""
     field = _HIDDEN.get(kind.name)
     spec, metadata = data.get("spec") or {}, data.get("metadata")

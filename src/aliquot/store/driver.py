@@ -109,7 +109,7 @@ class Listing:
     version: str
 
 
-class Body(Protocol):
+class StoreDriver(Protocol):
     """One body of the store. Every error is one of `aliquot.errors`."""
 
     # False: nobody removes objects whose owners are gone, so our own loop has to (control.garbage).

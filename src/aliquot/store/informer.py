@@ -18,7 +18,7 @@ import structlog
 
 from aliquot.api import KINDS, decode
 from aliquot.errors import Expired, Invalid, PlatformError
-from aliquot.store.driver import AnyKind, Body, Change, Document
+from aliquot.store.driver import AnyKind, Change, Document, StoreDriver
 
 T = TypeVar("T")
 Key = tuple[str, str]  # namespace, name
@@ -33,7 +33,7 @@ class Informer(Generic[T]):
     """What `read` makes of each object of a kind. Run it in a task; look at any time after `synced`."""
 
     def __init__(
-        self, body: Body, kind: AnyKind, read: Callable[[Document], T], *, labels: str = "", fields: str = ""
+        self, body: StoreDriver, kind: AnyKind, read: Callable[[Document], T], *, labels: str = "", fields: str = ""
     ) -> None:
         self.synced = asyncio.Event()
         self._body = body
@@ -124,7 +124,7 @@ class Informer(Generic[T]):
 class Informers:
     """One informer a type, shared by everybody in the process, so that an object is read and kept once."""
 
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: StoreDriver) -> None:
         self._body = body
         self._by_type: dict[type, Informer[Any]] = {}
 
@@ -146,6 +146,6 @@ class Informers:
             await informer.synced.wait()
 
 
-def typed(body: Body, cls: type[T], *, labels: str = "", fields: str = "") -> Informer[T]:
+def typed(body: StoreDriver, cls: type[T], *, labels: str = "", fields: str = "") -> Informer[T]:
     """An informer that keeps the objects themselves."""
     return Informer(body, KINDS.of(cls), lambda document: decode(cls, document.data), labels=labels, fields=fields)

@@ -28,7 +28,7 @@ class Entry:
     was: Marks | None
 
 
-class Shelf(Protocol):
+class ObjectTable(Protocol):
     def find(self, kind: str, namespace: str, name: str) -> Document | None: ...
 
     def next_revision(self) -> int: ...
@@ -37,7 +37,7 @@ class Shelf(Protocol):
         """Store what the entry says and remember the entry itself."""
 
 
-def require(shelf: Shelf, kind: AnyKind, name: str, namespace: str) -> Document:
+def require(shelf: ObjectTable, kind: AnyKind, name: str, namespace: str) -> Document:
     found = shelf.find(kind.name, namespace if kind.namespaced else "", name)
     if found is None:
         raise not_found(kind, name, namespace)
@@ -49,7 +49,7 @@ def not_found(kind: AnyKind, name: str, namespace: str) -> NotFound:
     return NotFound(f"{kind.word} {name!r} not found{place}")
 
 
-def create(shelf: Shelf, kind: AnyKind, document: Document, now: float) -> Document:
+def create(shelf: ObjectTable, kind: AnyKind, document: Document, now: float) -> Document:
     data = object_rules.created(kind, document.data, uid=str(uuid.uuid4()), now=now)
     name, namespace = data["metadata"]["name"], data["metadata"].get("namespace", "")
     if kind.namespaced:
@@ -59,14 +59,14 @@ def create(shelf: Shelf, kind: AnyKind, document: Document, now: float) -> Docum
     return _put(shelf, kind, "ADDED", data, None)
 
 
-def update(shelf: Shelf, kind: AnyKind, document: Document, *, status: bool) -> Document:
+def update(shelf: ObjectTable, kind: AnyKind, document: Document, *, status: bool) -> Document:
     object_rules.check_place(kind, document.data.get("metadata") or {})
     old = require(shelf, kind, document.name, document.namespace)
     return _apply(shelf, kind, old, object_rules.changed(kind, old.data, document.data, status=status))
 
 
 def patch(
-    shelf: Shelf, kind: AnyKind, name: str, namespace: str, change: Json, *, version: str, status: bool
+    shelf: ObjectTable, kind: AnyKind, name: str, namespace: str, change: Json, *, version: str, status: bool
 ) -> Document:
     old = require(shelf, kind, name, namespace)
     new = object_rules.merged(old.data, change)
@@ -87,7 +87,7 @@ def patch(
 
 
 def delete(
-    shelf: Shelf,
+    shelf: ObjectTable,
     kind: AnyKind,
     name: str,
     namespace: str,
@@ -105,7 +105,7 @@ def delete(
     return isinstance(outcome, object_rules.Gone)
 
 
-def _apply(shelf: Shelf, kind: AnyKind, old: Document, outcome: object_rules.Outcome) -> Document:
+def _apply(shelf: ObjectTable, kind: AnyKind, old: Document, outcome: object_rules.Outcome) -> Document:
     if outcome is None:
         return old
     if isinstance(outcome, object_rules.Gone):
@@ -114,14 +114,14 @@ def _apply(shelf: Shelf, kind: AnyKind, old: Document, outcome: object_rules.Out
     return _put(shelf, kind, "MODIFIED", outcome, marks_of(kind, old.data))
 
 
-def _put(shelf: Shelf, kind: AnyKind, type_: ChangeType, data: Json, was: Marks | None) -> Document:
+def _put(shelf: ObjectTable, kind: AnyKind, type_: ChangeType, data: Json, was: Marks | None) -> Document:
     revision = shelf.next_revision()
     document = object_rules.versioned(kind, data, str(revision))
     shelf.keep(Entry(revision, kind.name, type_, document, was))
     return document
 
 
-def _check_namespace(shelf: Shelf, kind: AnyKind, name: str, namespace: str) -> None:
+def _check_namespace(shelf: ObjectTable, kind: AnyKind, name: str, namespace: str) -> None:
     found = shelf.find("Namespace", "", namespace)
     if found is None:
         raise NotFound(f"namespace {namespace!r} not found", hint="create its project first")

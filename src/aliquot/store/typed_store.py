@@ -15,7 +15,7 @@ import structlog
 from aliquot.api import KINDS, Metadata, decode, encode, to_json
 from aliquot.errors import Invalid
 from aliquot.store import object_rules
-from aliquot.store.driver import Body, Document
+from aliquot.store.driver import Document, StoreDriver
 
 log = structlog.get_logger()
 
@@ -37,7 +37,7 @@ class Items(Generic[T]):
 class Store:
     """Typed access to one body."""
 
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: StoreDriver) -> None:
         self.body = body
 
     async def get(self, cls: type[T], name: str, namespace: str = "") -> T:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Protocol
 
 from aliquot.planner import Job, Node, Policy, Queue, Share, Snapshot, Task, Terms
-from aliquot.planner.cycle_state import Scene
-from aliquot.planner.jobs import PENDING, JobState, Member
+from aliquot.planner.cycle_state import CycleState
+from aliquot.planner.jobs import PENDING, JobState, TaskSlot
 from aliquot.planner.model import GPU
 from aliquot.sim.traces import openb, read
 from aliquot.sim.traces.openb import Pod
@@ -35,7 +35,7 @@ class Contender(Protocol):
 
 class Ours:
     def __init__(self, nodes: Sequence[Node], pods: Sequence[Pod], policy: Policy = POLICY) -> None:
-        self.scene = Scene(Snapshot(tuple(nodes), (QUEUE,), ()), policy, 0)
+        self.scene = CycleState(Snapshot(tuple(nodes), (QUEUE,), ()), policy, 0)
         self.scene.admit([])
         self._count = 0
         self.held: dict[str, tuple[str, tuple[Share, ...]]] = {}  # who is where
@@ -45,7 +45,7 @@ class Ours:
         self._count += 1
         source = job_of(pod, self._count)
         job = JobState(source, scene.tree.queues["all"])
-        member = Member(job, source.tasks[0], PENDING)
+        member = TaskSlot(job, source.tasks[0], PENDING)
         job.members.append(member)
         scene.sample(member)
         if scene.room.fragments is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aliquot.planner import Job, Node, Policy, Share, Snapshot, Task, TaskState
-from aliquot.planner.incremental import Session
+from aliquot.planner.incremental import IncrementalPlanner
 from aliquot.sim.traces.openb import Pod
 from bench.openb import harness
 
@@ -21,7 +21,7 @@ class Moving:
         self._plain: harness.Ours | None = harness.Ours(nodes, pods)
         self._pods: dict[str, Pod] = {}
         self._jobs: dict[str, Job] = {}
-        self._session = Session()
+        self._session = IncrementalPlanner()
         self._nodes, self._queues = tuple(nodes), (harness.QUEUE,)
         self._first = True
         self._late: dict[str, Job | None] = {}  # what changed since the last plan

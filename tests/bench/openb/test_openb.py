@@ -12,7 +12,7 @@ from statistics import mean, stdev
 import pytest
 
 from aliquot.planner import Job, Snapshot, Task, TaskState
-from aliquot.planner.incremental import Session
+from aliquot.planner.incremental import IncrementalPlanner
 from aliquot.planner.model import GPU
 from aliquot.sim.traces import openb
 from bench.openb import harness
@@ -41,7 +41,7 @@ def test_a_session_gives_the_same_places() -> None:
     nodes, pods = harness.nodes()[::60], harness.pods("default")[::60]
     order = openb.arrivals(pods, 42, sum(len(node.devices) for node in nodes))
     ours = harness.Ours(nodes, pods)
-    session, snapshot = Session(), Snapshot(tuple(nodes), (harness.QUEUE,), ())
+    session, snapshot = IncrementalPlanner(), Snapshot(tuple(nodes), (harness.QUEUE,), ())
     jobs: dict[str, Job] = {}
     changed: dict[str, Job | None] = {}
     for number, pod in enumerate(order, 1):

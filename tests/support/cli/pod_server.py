@@ -22,7 +22,7 @@ from aiohttp import WSMsgType, web
 
 from aliquot.api import KINDS
 from aliquot.errors import PlatformError
-from aliquot.store.driver import Body
+from aliquot.store.driver import StoreDriver
 from aliquot.streams import LOG_OFFSET, LOG_STAMPED
 
 TOKEN = "alq_test"
@@ -32,7 +32,7 @@ ROOT = "/apis/aliquot.dev/v1"
 class PodServer:
     """Serves a body, and lets pods be looked into."""
 
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: StoreDriver) -> None:
         self.body = body
         self.url = ""
         self.queries: list[dict[str, str]] = []

@@ -21,12 +21,12 @@ from aliquot.errors import NotFound
 from aliquot.scheduler.last_decision import Decision
 from aliquot.sim.export import scenario_of
 from aliquot.store.driver import Document
-from aliquot.store.drivers.memory import MemoryBody
+from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.store.informer import Informers
 from support.stores.running import running
 
 
-class MemoryServer(MemoryBody):
+class MemoryServer(MemoryDriver):
     """A store that knows its user, hands out tokens, and fills in workloads, as the server does."""
 
     async def whoami(self) -> Json:
@@ -122,4 +122,4 @@ class World:
         kind = KINDS.named(word)
         metadata = {"name": name, **({"namespace": namespace} if namespace else {}), **parts.pop("metadata", {})}
         data = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **parts}
-        return asyncio.run(MemoryBody.create(self.body, kind, Document(data)))
+        return asyncio.run(MemoryDriver.create(self.body, kind, Document(data)))

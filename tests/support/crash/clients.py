@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from aliquot.errors import NotFound, OutOfSpace, Unavailable
-from aliquot.store.driver import Body, Change, Document
+from aliquot.store.driver import Change, Document, StoreDriver
 from support.stores.namespace import NAMESPACE, TEMPLATE, changed, document
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class Record:
 
 
 class Client:
-    def __init__(self, body: Body, name: str, *, objects: int = 4) -> None:
+    def __init__(self, body: StoreDriver, name: str, *, objects: int = 4) -> None:
         self._body = body
         self._random = random.Random(name)
         self._number = 0
@@ -59,7 +59,7 @@ class Client:
         self.unanswered = 0
         self.errors: list[Unavailable | OutOfSpace] = []
 
-    def move(self, body: Body) -> None:
+    def move(self, body: StoreDriver) -> None:
         """Go on with another server that has the same objects."""
         self._body = body
 
@@ -131,7 +131,7 @@ async def patiently(call: Callable[[], Awaitable[T]]) -> T:
 class Follower:
     """Watches all objects from a version on, going on from the last one wherever the stream breaks."""
 
-    def __init__(self, body: Body, version: str) -> None:
+    def __init__(self, body: StoreDriver, version: str) -> None:
         self._body = body
         self.version = version
         self.seen: list[tuple[int, str, str, str]] = []  # version, type, name, text
@@ -166,12 +166,12 @@ class Crowd:
     clients: list[Client]
     followers: list[Follower]
     version: str  # of the store before the first write
-    _bodies: list[Body]
+    _bodies: list[StoreDriver]
     _moved: asyncio.Condition = field(default_factory=asyncio.Condition)
     _over: bool = False
 
     @classmethod
-    async def on(cls, body: Callable[[], Body], *, clients: int = 8, followers: int = 2) -> Crowd:
+    async def on(cls, body: Callable[[], StoreDriver], *, clients: int = 8, followers: int = 2) -> Crowd:
         first = body()
         await first.create(NAMESPACE, document(NAMESPACE, SPACE))
         version = (await first.list(TEMPLATE, SPACE)).version
@@ -221,7 +221,7 @@ class Crowd:
         async with asyncio.timeout(SECONDS), self._moved:
             await self._moved.wait_for(lambda: count() >= goal)
 
-    async def check_now(self, body: Body) -> None:
+    async def check_now(self, body: StoreDriver) -> None:
         """While clients write: everything that was acknowledged is there, or something later."""
         before = {name: len(record.history) for name, record in self.records.items()}
         listing = await patiently(lambda: body.list(TEMPLATE, SPACE))
@@ -236,7 +236,7 @@ class Crowd:
                 allowed.add(record.attempt)
             assert found.get(name, "") in allowed, name
 
-    async def check_settled(self, body: Body) -> None:
+    async def check_settled(self, body: StoreDriver) -> None:
         """While nobody writes: the store holds exactly what the clients know, and nothing else."""
         listing = await patiently(lambda: body.list(TEMPLATE, SPACE))
         found = {item.name: text_of(item) for item in listing.items if item.name != END}
@@ -244,7 +244,7 @@ class Crowd:
         versions = [int(item.version) for item in listing.items]
         assert len(set(versions)) == len(versions)
 
-    async def end(self, body: Body) -> None:
+    async def end(self, body: StoreDriver) -> None:
         """The last object, by which followers know that they have seen everything."""
         made = document(TEMPLATE, END, SPACE, {"description": END}, annotations={COPY: END})
         await body.create(TEMPLATE, made)

@@ -9,7 +9,7 @@ from typing import Any
 from aliquot import labels
 from aliquot.api import KINDS, Pod
 from aliquot.errors import Conflict, NotFound, Unavailable
-from aliquot.store.driver import Body
+from aliquot.store.driver import StoreDriver
 from aliquot.store.typed_store import Store
 from support.crash.clients import patiently
 from support.crash.jobs import COUNT
@@ -21,7 +21,7 @@ _POD = KINDS.named("Pod")
 class Gangs:
     """One person's gangs, in a project of their own whose quota has room for all of them."""
 
-    def __init__(self, body: Body, project: str, seed: int) -> None:
+    def __init__(self, body: StoreDriver, project: str, seed: int) -> None:
         self._body, self._project = body, project
         self._random = random.Random(seed)
         self._number = 0

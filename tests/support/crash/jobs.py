@@ -21,7 +21,7 @@ from aliquot.api import Workload as WorkloadObject
 from aliquot.client import connect
 from aliquot.client.connection import Connection
 from aliquot.errors import Conflict, NotFound, Unavailable
-from aliquot.store.driver import Body, Document
+from aliquot.store.driver import Document, StoreDriver
 from aliquot.store.typed_store import Store
 from aliquot.streams import LogOptions
 from aliquot.units import GPU
@@ -146,7 +146,7 @@ class LogFollower:
 class Person:
     def __init__(
         self,
-        body: Body,
+        body: StoreDriver,
         connection: Callable[[], Connection],
         name: str,
         projects: Sequence[str] = PROJECTS,
@@ -378,7 +378,7 @@ class Team:
             await person.close()
 
 
-async def check_store(body: Body) -> dict[str, Pod]:
+async def check_store(body: StoreDriver) -> dict[str, Pod]:
     """The pods by uid. No device is given out twice among those that hold something."""
     pods = (await patiently(lambda: Store(body).list(Pod))).items
     given: Counter[tuple[str, int]] = Counter()

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from aliquot.api import KINDS
 from aliquot.store.driver import Document
-from aliquot.store.drivers.sqlite import SqliteBody
+from aliquot.store.drivers.sqlite import SqliteDriver
 
 DEPARTMENT = KINDS.named("Department")
 
 
 async def main(path: str, synchronous: str, count: str) -> None:
-    body = SqliteBody(Path(path), synchronous=synchronous)
+    body = SqliteDriver(Path(path), synchronous=synchronous)
     for number in range(int(count)):
         made = await body.create(DEPARTMENT, Document({"metadata": {"name": f"d{number}"}, "spec": {}}))
         print(made.name, flush=True)

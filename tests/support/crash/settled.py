@@ -13,14 +13,14 @@ from aliquot.planner.model import GPU
 from aliquot.scheduler.eviction_records import notice_of
 from aliquot.scheduler.pod_groups import group_of
 from aliquot.scheduler.snapshot import job_of, node_of, queues_of, takes_part
-from aliquot.store.driver import Body
+from aliquot.store.driver import StoreDriver
 from aliquot.store.typed_store import Store
 from support.crash.clients import SECONDS, patiently
 
 _FINAL = ("Completed", "Failed")
 
 
-async def at_rest(body: Body, now: float, passing: Container[str] = ()) -> Snapshot:
+async def at_rest(body: StoreDriver, now: float, passing: Container[str] = ()) -> Snapshot:
     """The cluster, once nothing moves in it: all that has a place runs, nobody of those who end by themselves does, and
     a plan would change nothing."""
     seen: object = None
@@ -47,7 +47,7 @@ def _changes(decided: Plan) -> str:
     return f"binds {decided.binds[:3]}, evictions {decided.evictions[:3]}, promises {decided.reservations[:3]}"
 
 
-async def _look(body: Body) -> tuple[Snapshot, str, object]:
+async def _look(body: StoreDriver) -> tuple[Snapshot, str, object]:
     store = Store(body)
     workloads = (await patiently(lambda: store.list(Workload))).items
     pods = (await patiently(lambda: store.list(Pod))).items

@@ -10,7 +10,7 @@ from aliquot.api import Device
 from aliquot.backends.local.devices.context_memory import Contexts
 from aliquot.backends.local.devices.driver import Activity, Card, NotKept, Use
 from aliquot.backends.local.devices.real import RealDevices
-from aliquot.backends.local.devices.share_dirs import Fences
+from aliquot.backends.local.devices.share_dirs import ShareDirs
 from aliquot.backends.local.gpu_settings import GpuSettings
 from aliquot.units import MIB
 
@@ -87,7 +87,7 @@ def node_of(
     cgroups: int = 2,
 ) -> RealDevices:
     """A node with a library that is only a name, or with none."""
-    fences, contexts = Fences(folder / "fences"), Contexts(folder / "contexts.json")
+    fences, contexts = ShareDirs(folder / "fences"), Contexts(folder / "contexts.json")
     path = Path("/lib/libgpushare.so") if library else None
     return RealDevices(NODE, driver or FakeDriver(), fences, contexts, path, settings=settings, cgroups=cgroups)
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from aliquot.api import KINDS, Lease, Node, Pod, Project, Workload
 from aliquot.errors import NotFound
 from aliquot.labels import SYSTEM_NAMESPACE
-from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http import kubeconfig
 from aliquot.store.typed_store import Store
 from support.kubernetes.cluster import Cluster
@@ -48,7 +48,7 @@ class Bed:
         self.processes: list[ServerProcess] = []
 
     async def _run(self) -> None:
-        async with KubernetesBody(kubeconfig.load([self.cluster.kubeconfig])) as self.body, self.faults.running():
+        async with KubernetesDriver(kubeconfig.load([self.cluster.kubeconfig])) as self.body, self.faults.running():
             pods = self.ledger.follow(self.body)
             following = asyncio.create_task(pods.run())
             await pods.synced.wait()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from aliquot.store.drivers.kubernetes import KubernetesBody, install
+from aliquot.store.drivers.kubernetes import KubernetesDriver, install
 from aliquot.store.http import kubeconfig
 from support.kubernetes.cluster import Cluster, programs, programs_ready
 from support.kubernetes.gadgets import GADGET_DEFINITION
@@ -83,14 +83,14 @@ def namespace(cluster: Cluster) -> str:
 
 
 @pytest_asyncio.fixture
-async def kube(cluster_with_gadgets: Cluster) -> AsyncIterator[KubernetesBody]:
+async def kube(cluster_with_gadgets: Cluster) -> AsyncIterator[KubernetesDriver]:
     """A body on the cluster, as its administrator."""
-    async with KubernetesBody(kubeconfig.load([cluster_with_gadgets.kubeconfig])) as body:
+    async with KubernetesDriver(kubeconfig.load([cluster_with_gadgets.kubeconfig])) as body:
         yield body
 
 
 async def install_kinds(cluster: Cluster, definitions: list[dict[str, Any]] | None = None) -> None:
-    async with KubernetesBody(kubeconfig.load([cluster.kubeconfig])) as body:
+    async with KubernetesDriver(kubeconfig.load([cluster.kubeconfig])) as body:
         await install(body, definitions)
 
 

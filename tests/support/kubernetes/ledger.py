@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from aliquot import labels
 from aliquot.api import KINDS, Pod, Workload, decode, shares_of
 from aliquot.store.driver import Document
-from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.informer import Informer, Key
 from aliquot.units import GPU
 
@@ -57,7 +57,7 @@ class Ledger:
     lives: dict[str, Seen] = field(default_factory=dict)  # every pod there was, by uid, as it was last seen
     gone: set[str] = field(default_factory=set)
 
-    def follow(self, body: KubernetesBody) -> Informer[Seen]:
+    def follow(self, body: KubernetesDriver) -> Informer[Seen]:
         """Its caller runs it."""
         pods: Informer[Seen] = Informer(body, KINDS.of(Pod), Seen.of)
         pods.listen(self._changed)

@@ -12,7 +12,7 @@ from typing import Any
 
 from aliquot.api import KINDS, Pod
 from aliquot.store.driver import Document
-from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.drivers.kubernetes import KubernetesDriver
 
 POD = KINDS.of(Pod)
 PATIENCE = 600.0
@@ -35,7 +35,7 @@ def pod(name: str, namespace: str, scheduler: str, *, gpus: int = 1, gang: tuple
     }
 
 
-async def create(body: KubernetesBody, pods: Iterable[Any]) -> None:
+async def create(body: KubernetesDriver, pods: Iterable[Any]) -> None:
     room = asyncio.Semaphore(_IN_FLIGHT)
 
     async def one(data: Any) -> None:
@@ -57,7 +57,7 @@ class Watcher:
     gone: set[str] = field(default_factory=set)
     _bell: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def run(self, body: KubernetesBody, namespace: str | None = None) -> None:
+    async def run(self, body: KubernetesDriver, namespace: str | None = None) -> None:
         listing = await body.list(POD, namespace)
         async for change in body.watch(POD, namespace, version=listing.version):
             if change.document is not None:

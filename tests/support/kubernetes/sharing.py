@@ -12,7 +12,7 @@ from typing import Any
 from aliquot import labels
 from aliquot.api import KINDS, DeviceShare, Namespace, Node, Pod
 from aliquot.api.base import Json
-from aliquot.backends.kubernetes.binder import ClusterHands
+from aliquot.backends.kubernetes.binder import KubernetesBinder
 from aliquot.backends.kubernetes.raw_kinds import CONFIG_MAP, MUTATING_WEBHOOK
 from aliquot.backends.kubernetes.reservations.gc import Reservations, prepare
 from aliquot.backends.kubernetes.reservations.pod import name_of
@@ -20,7 +20,7 @@ from aliquot.backends.kubernetes.settings import Sharing
 from aliquot.backends.kubernetes.webhook import NAME, Address, Webhook
 from aliquot.errors import Exists, NotFound, Unavailable
 from aliquot.store.driver import AnyKind, Document
-from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http import kubeconfig
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
@@ -34,10 +34,10 @@ QUICK = Sharing(image="busybox", idle_seconds=0.05, hold_seconds=60.0)
 
 @dataclass
 class World:
-    body: KubernetesBody
+    body: KubernetesDriver
     informers: Informers
     settings: Sharing
-    hands: ClusterHands
+    hands: KubernetesBinder
     reservations: Reservations
 
     @property
@@ -129,7 +129,7 @@ class Killed(Exception):
     """The process ended here."""
 
 
-class Mortal(KubernetesBody):
+class Mortal(KubernetesDriver):
     """Ends after so many writes: the last of them was done, and its writer does not hear of it."""
 
     left = 1 << 30
@@ -161,7 +161,7 @@ class Mortal(KubernetesBody):
 
 @asynccontextmanager
 async def sharing(
-    cluster: Cluster, settings: Sharing = QUICK, body_type: type[KubernetesBody] = KubernetesBody, **changed: Any
+    cluster: Cluster, settings: Sharing = QUICK, body_type: type[KubernetesDriver] = KubernetesDriver, **changed: Any
 ) -> AsyncIterator[World]:
     """Without a webhook."""
     async with body_type(kubeconfig.load([cluster.kubeconfig])) as body:
@@ -170,7 +170,7 @@ async def sharing(
             await body.create(KINDS.of(Namespace), Document({"metadata": {"name": labels.SYSTEM_NAMESPACE}}))
         await prepare(body)
         informers = Informers(body)
-        hands = ClusterHands(body, informers, settings)
+        hands = KubernetesBinder(body, informers, settings)
         informers.of(Namespace)
         reservations = Reservations(body, informers, hands.reserver, settings)
         work = [*(one.run() for one in informers), *hands.runs(), reservations.loop.run()]

@@ -21,7 +21,7 @@ from aliquot.planner import (
     Terms,
     plan,
 )
-from aliquot.planner.cycle_state import Scene
+from aliquot.planner.cycle_state import CycleState
 from aliquot.planner.model import DEFAULT_POOL
 
 V100_MIB = 32510
@@ -92,9 +92,9 @@ class World:
     def plan(self) -> Plan:
         return plan(self.snapshot(), self.policy, self.now)
 
-    def scene(self) -> Scene:
+    def scene(self) -> CycleState:
         """As a cycle finds it, before its first step."""
-        scene = Scene(self.snapshot(), self.policy, self.now)
+        scene = CycleState(self.snapshot(), self.policy, self.now)
         scene.admit(sorted(self.jobs, key=lambda job: job.name))
         return scene
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from random import Random
 from typing import TypeVar
 
-from aliquot.planner import Bind, Eviction, Job, Plan, Policy, Reservation, Snapshot, Task, TaskState, plan
+from aliquot.planner import Bind, Eviction, Job, Nomination, Plan, Policy, Snapshot, Task, TaskState, plan
 from support.planner.ground import HOLDS_NOW, POOL, Ground, Spot, enough, may_go
 
 T = TypeVar("T")
@@ -32,10 +32,10 @@ class Check:
         self.jobs = {job.name: job for job in snapshot.jobs}
         self.tasks = {(job.name, task.name): task for job in snapshot.jobs for task in job.tasks}
         self.before = Ground(snapshot)
-        self.places: list[Bind | Reservation] = [*decided.binds, *decided.reservations]
+        self.places: list[Bind | Nomination] = [*decided.binds, *decided.reservations]
         self.new = [one for one in self.places if self._task(one).state is TaskState.PENDING]
 
-    def _task(self, one: Bind | Reservation | Eviction) -> Task:
+    def _task(self, one: Bind | Nomination | Eviction) -> Task:
         return self.tasks[one.job, one.task]
 
     def all(self) -> None:

@@ -13,7 +13,7 @@ from aliquot.backends.local.image_catalogue import Catalogue
 from aliquot.backends.local.runner import Agent
 from aliquot.backends.local.runtimes.process import ProcessRuntime
 from aliquot.errors import Exists
-from aliquot.store.drivers.sqlite import SqliteBody
+from aliquot.store.drivers.sqlite import SqliteDriver
 from aliquot.store.typed_store import Store
 from aliquot.telemetry import logs
 from support.pods.world import DEVICES, shell
@@ -21,7 +21,7 @@ from support.stores.running import running
 
 
 async def main(data: Path, isolated: bool) -> None:
-    store = Store(SqliteBody(data / "aliquot.db"))
+    store = Store(SqliteDriver(data / "aliquot.db"))
     runtime = ProcessRuntime(data, isolated=isolated)
     async with running(runtime.run(), Agent(store, DEVICES, runtime, Catalogue()).run()):
         with suppress(Exists):

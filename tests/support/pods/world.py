@@ -20,7 +20,7 @@ from aliquot.backends.local.runner import Agent
 from aliquot.backends.local.runtimes.process import LogLimits, ProcessRuntime
 from aliquot.backends.local.state_machine import Backoff
 from aliquot.errors import Exists, NotFound
-from aliquot.store.drivers.memory import MemoryBody
+from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.store.typed_store import Store
 from aliquot.streams import LogOptions
 from support.stores.running import running, until
@@ -93,7 +93,7 @@ def shell(name: str, script: str, **more: object) -> Pod:
 class World:
     data: Path
     isolated: bool
-    store: Store = field(default_factory=lambda: Store(MemoryBody()))
+    store: Store = field(default_factory=lambda: Store(MemoryDriver()))
     log_limits: LogLimits = field(default_factory=LogLimits)
     host_paths: tuple[str, ...] = ()
     backoff: Backoff = field(default_factory=lambda: Backoff(first=0.05, longest=0.2))

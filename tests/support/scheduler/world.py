@@ -19,13 +19,13 @@ from aliquot.api.organisation import ProjectSpec
 from aliquot.api.pod import PodStatus
 from aliquot.api.workload import WorkloadSpec
 from aliquot.backends.local.devices.node_devices import NodeFacts, node_object
-from aliquot.controllers.runtime.workqueue import Loop
+from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.controllers.workloads import Workloads
 from aliquot.errors import NotFound
 from aliquot.podspec.builder import pod_of
 from aliquot.scheduler.last_decision import LastDecision
 from aliquot.scheduler.loop import Scheduler
-from aliquot.store.driver import AnyKind, Body, Document
+from aliquot.store.driver import AnyKind, Document, StoreDriver
 from aliquot.store.informer import Informers, Key
 from aliquot.store.typed_store import Store
 from support.stores.namespace import POD, Place
@@ -41,7 +41,7 @@ class Kubelet:
         self._store = store
         self._going: set[Key] = set()
         self.holds = False
-        self.loop = Loop("kubelet", self._once)
+        self.loop = Controller("kubelet", self._once)
         self.loop.follow(informers.of(Pod))
 
     def release(self) -> None:
@@ -94,7 +94,7 @@ class World:
     # --- what runs
 
     @asynccontextmanager
-    async def scheduling(self, body: Body | None = None) -> AsyncIterator[None]:
+    async def scheduling(self, body: StoreDriver | None = None) -> AsyncIterator[None]:
         """The scheduler alone, on the same store or on a way to it that may break."""
         store = self.store if body is None else Store(body)
         informers = Informers(self.store.body)
@@ -103,7 +103,7 @@ class World:
             yield
 
     @asynccontextmanager
-    async def living(self, body: Body | None = None, *, holds: bool = False) -> AsyncIterator[None]:
+    async def living(self, body: StoreDriver | None = None, *, holds: bool = False) -> AsyncIterator[None]:
         """Scheduler, workloads and nodes."""
         informers = Informers(self.store.body)
         self.kubelet = Kubelet(self.store, informers)
@@ -180,7 +180,7 @@ class World:
 class Mortal:
     """A way to the store on which somebody dies: after so many writes no call returns any more."""
 
-    def __init__(self, body: Body, writes: int) -> None:
+    def __init__(self, body: StoreDriver, writes: int) -> None:
         self._body, self._left = body, writes
         self.dead = asyncio.Event()
         self.written: list[tuple[str, str, str]] = []  # what was done to which object

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from aliquot.store.driver import Body
-from aliquot.store.drivers.kubernetes import KubernetesBody
-from aliquot.store.drivers.memory import MemoryBody
-from aliquot.store.drivers.sqlite import SqliteBody
+from aliquot.store.driver import StoreDriver
+from aliquot.store.drivers.kubernetes import KubernetesDriver
+from aliquot.store.drivers.memory import MemoryDriver
+from aliquot.store.drivers.sqlite import SqliteDriver
 from aliquot.store.http import kubeconfig
 from support.kubernetes.cluster import Cluster
 from support.kubernetes.fixtures import apart, available_programs, install_kinds
@@ -121,23 +121,23 @@ async def embedded(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
 async def _place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
     flavour = request.param
     fire: Fire | None = None
-    body: Body
+    body: StoreDriver
     match flavour:
         case "memory":
-            body = MemoryBody()
+            body = MemoryDriver()
         case "sqlite":
-            body = SqliteBody(tmp_path / "store.db")
+            body = SqliteDriver(tmp_path / "store.db")
         case "remote":
             body = request.getfixturevalue("server").body()
         case "kubernetes":
             cluster = request.getfixturevalue("cluster_with_kinds")
-            body = KubernetesBody(kubeconfig.load([cluster.kubeconfig]))
+            body = KubernetesDriver(kubeconfig.load([cluster.kubeconfig]))
         case "remote-under-fire":
             server, fire = request.getfixturevalue("burning_server")
             body = PatientBody(server.body())
         case "kubernetes-under-fire":
             cluster, fire = request.getfixturevalue("burning_cluster")
-            body = PatientBody(KubernetesBody(kubeconfig.load([cluster.kubeconfig])))
+            body = PatientBody(KubernetesDriver(kubeconfig.load([cluster.kubeconfig])))
         case _:
             raise AssertionError(flavour)
     found = Place(body, f"t{os.getpid()}-{next(_numbers)}", flavour)

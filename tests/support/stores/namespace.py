@@ -9,7 +9,7 @@ from typing import Any
 from aliquot.api import KINDS
 from aliquot.api.base import Json
 from aliquot.errors import Unavailable
-from aliquot.store.driver import AnyKind, Body, Change, Document
+from aliquot.store.driver import AnyKind, Change, Document, StoreDriver
 
 TEMPLATE = KINDS.named("Template")
 DEPARTMENT = KINDS.named("Department")
@@ -39,7 +39,7 @@ def changed(seen: Document, **parts: Any) -> Document:
 class Watcher:
     """Reads a watch as every reader must: where it broke off it goes on from the last version."""
 
-    def __init__(self, body: Body, kind: AnyKind, namespace: str | None, version: str, **selection: str) -> None:
+    def __init__(self, body: StoreDriver, kind: AnyKind, namespace: str | None, version: str, **selection: str) -> None:
         self._body, self._kind, self._namespace = body, kind, namespace
         self._selection = selection
         self.version = version
@@ -73,7 +73,7 @@ class Watcher:
 
 
 class Place:
-    def __init__(self, body: Body, namespace: str, flavour: str) -> None:
+    def __init__(self, body: StoreDriver, namespace: str, flavour: str) -> None:
         self.body = body
         self.namespace = namespace
         self.flavour = flavour

@@ -12,13 +12,13 @@ from typing import TypeVar
 
 from aliquot.api.base import Json
 from aliquot.errors import NotFound, Unavailable
-from aliquot.store.driver import AnyKind, Body, Change, Document, Listing
+from aliquot.store.driver import AnyKind, Change, Document, Listing, StoreDriver
 
 T = TypeVar("T")
 
 
 class PatientBody:
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: StoreDriver) -> None:
         self._body = body
         self.collects_orphans = body.collects_orphans
         # Versions this client has been told of: an object at another one was changed by the call that broke off.

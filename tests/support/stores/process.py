@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from aliquot.store.drivers.rest import RestBody
+from aliquot.store.drivers.rest import RestDriver
 from aliquot.store.http.transport import Endpoint, Patience
 
 START_SECONDS = 180  # on a very busy machine; about one on a quiet one
@@ -129,10 +129,10 @@ class ServerProcess:
         self.stop()
         return ended
 
-    def body(self, patience: Patience | None = None) -> RestBody:
+    def body(self, patience: Patience | None = None) -> RestDriver:
         token = self.token
 
         async def given() -> str:
             return token
 
-        return RestBody(Endpoint(self.url, token=given), patience=patience)
+        return RestDriver(Endpoint(self.url, token=given), patience=patience)

@@ -11,8 +11,8 @@ import pytest
 from aliquot.api import KINDS
 from aliquot.cli import watch
 from aliquot.errors import Expired, Unavailable
-from aliquot.store.driver import AnyKind, Body, Change, Document
-from aliquot.store.drivers.memory import MemoryBody
+from aliquot.store.driver import AnyKind, Change, Document, StoreDriver
+from aliquot.store.drivers.memory import MemoryDriver
 from support.cli.world import World
 
 PROJECT = KINDS.named("project")
@@ -22,7 +22,7 @@ def _project(name: str) -> Document:
     return Document({"apiVersion": PROJECT.api_version, "kind": "Project", "metadata": {"name": name}})
 
 
-class Flaky(MemoryBody):
+class Flaky(MemoryDriver):
     """A store whose first watch breaks, with a change in the gap."""
 
     def __init__(self, error: Exception) -> None:
@@ -41,7 +41,7 @@ class Flaky(MemoryBody):
         return self._broken() if self._error else super().watch(kind, namespace, **more)
 
 
-async def _seen(body: Body, act: Any, wanted: int) -> list[tuple[str, bool]]:
+async def _seen(body: StoreDriver, act: Any, wanted: int) -> list[tuple[str, bool]]:
     """What a follower sees until it has seen so much."""
     seen: list[tuple[str, bool]] = []
     enough = asyncio.Event()
@@ -70,7 +70,7 @@ async def _seen(body: Body, act: Any, wanted: int) -> list[tuple[str, bool]]:
 
 async def test_every_change_is_shown() -> None:
     """What is there first, then what happens."""
-    body = MemoryBody()
+    body = MemoryDriver()
     await body.create(PROJECT, _project("a"))
 
     async def act() -> None:

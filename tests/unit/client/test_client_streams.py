@@ -10,14 +10,14 @@ from aliquot.client.connection import Connection
 from aliquot.client.remote import RemoteServer, open_server
 from aliquot.client.streams import exit_status, log_query
 from aliquot.errors import Conflict, Denied, PlatformError, Unauthenticated, Unavailable
-from aliquot.store.drivers.memory import MemoryBody
+from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.streams import LogOptions, TerminalSize
 from support.cli.pod_server import TOKEN, PodServer
 
 
 @pytest.fixture
 def server() -> Iterator[PodServer]:
-    made = PodServer(MemoryBody())
+    made = PodServer(MemoryDriver())
     with made.serving():
         yield made
 

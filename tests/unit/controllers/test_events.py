@@ -19,9 +19,9 @@ from aliquot.api.pod import (
     Waiting,
 )
 from aliquot.api.workload import Interruption, PodCounts, WorkloadSpec, WorkloadStatus
-from aliquot.controllers.events import EVENT_SECONDS, Chronicle, Note, story_of_pod, story_of_workload
+from aliquot.controllers.events import EVENT_SECONDS, EventRecorder, Note, story_of_pod, story_of_workload
 from aliquot.labels import DEVICES, EVICTED, WORKLOAD
-from aliquot.scheduler.eviction_records import Notice, notice_text
+from aliquot.scheduler.eviction_records import EvictionRecord, notice_text
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
 from support.stores.namespace import Place
@@ -85,7 +85,7 @@ def test_a_pod_of_nobody_says_why_it_waits() -> None:
 
 def test_a_pod_of_nobody_says_for_whom_it_was_stopped() -> None:
     """It has no history; what is written on it is told as long as events are kept."""
-    notice = notice_text(Notice("reclaim", "b/x", "reclaimed by b/x", 5.0))
+    notice = notice_text(EvictionRecord("reclaim", "b/x", "reclaimed by b/x", 5.0))
     found = replace(pod(), metadata=Metadata(name="w-0-0", namespace=SPACE, annotations={EVICTED: notice}))
     assert list(story_of_pod(found)) == [Note("Evicted", "reclaimed by b/x", warning=True, at=5.0)]
 
@@ -110,7 +110,7 @@ def test_failures_count_attempts() -> None:
 @asynccontextmanager
 async def telling(store: Store, now: float = 0.0) -> AsyncIterator[None]:
     informers = Informers(store.body)
-    chronicle = Chronicle(store, informers.of(Workload), informers.of(Pod), lambda: now or time.time())
+    chronicle = EventRecorder(store, informers.of(Workload), informers.of(Pod), lambda: now or time.time())
     async with running(*(informer.run() for informer in informers), chronicle.loop.run()):
         await informers.wait()
         yield

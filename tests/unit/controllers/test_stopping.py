@@ -13,8 +13,8 @@ from aliquot.api import Metadata, Pod, SchedulingPolicy, Workload
 from aliquot.api.pod import PodCondition, PodSpec, PodStatus
 from aliquot.api.pools import SchedulingPolicySpec
 from aliquot.api.workload import Interruption, WorkloadSpec, WorkloadStatus
-from aliquot.scheduler.eviction_records import Notice, grace_of, interrupted, stops_of, with_saved
-from aliquot.scheduler.policy import Farewell
+from aliquot.scheduler.eviction_records import EvictionRecord, grace_of, interrupted, stops_of, with_saved
+from aliquot.scheduler.policy import StopPolicy
 from aliquot.scheduler.snapshot import job_of
 from support.scheduler.world import Mortal, World
 from support.stores.namespace import Place
@@ -22,8 +22,8 @@ from support.stores.running import until
 
 AT = 1000.0
 RUNNING = WorkloadStatus(phase="Running", started_at=900.0)
-RECLAIM = Notice("reclaim", "b/owner", "reclaimed by b/owner", AT)
-MOVE = Notice("reclaim", "b/owner", "moved", AT, moved=True)
+RECLAIM = EvictionRecord("reclaim", "b/owner", "reclaimed by b/owner", AT)
+MOVE = EvictionRecord("reclaim", "b/owner", "moved", AT, moved=True)
 
 
 def workload(status: WorkloadStatus = RUNNING, **spec: Any) -> Workload:
@@ -36,7 +36,9 @@ def pod(saved: float | None = None, uid: str = "p1") -> Pod:
     return Pod(metadata=Metadata(name="w-0-0", namespace="runai-a", uid=uid), status=status)
 
 
-def stopped(of: Workload, by: Notice = RECLAIM, farewell: Farewell = Farewell(), **more: Any) -> WorkloadStatus:  # noqa: B008
+def stopped(
+    of: Workload, by: EvictionRecord = RECLAIM, farewell: StopPolicy = StopPolicy(), **more: Any
+) -> WorkloadStatus:  # noqa: B008
     return interrupted(of, by, pod(**more), farewell)
 
 
@@ -78,7 +80,7 @@ def test_saved_by_all(saved: tuple[float | None, ...], known: float | None) -> N
 )
 def test_grace(own: int | None, pool: int | None, grace: int | None) -> None:
     """A workload's own grace counts, then its pool's, then its pod's; and nobody vanishes before its process does."""
-    assert grace_of(workload(preemption_grace=own), Farewell(grace=pool)) == grace
+    assert grace_of(workload(preemption_grace=own), StopPolicy(grace=pool)) == grace
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,7 @@ def test_grace(own: int | None, pool: int | None, grace: int | None) -> None:
 )
 def test_ends_when_preempted(spec: dict[str, Any], ends: bool, final: bool) -> None:
     """A workload says itself whether it ends when it is preempted; for training that does not say, its pool does."""
-    assert stopped(workload(**spec), farewell=Farewell(ends=ends)).interruptions[0].final is final
+    assert stopped(workload(**spec), farewell=StopPolicy(ends=ends)).interruptions[0].final is final
 
 
 def test_limit() -> None:

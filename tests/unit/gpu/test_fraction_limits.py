@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from aliquot import labels
 from aliquot.api import Device, DeviceShare
 from aliquot.errors import Invalid
-from aliquot.gpu.fractions import Mode, Wish, limits_text, part_mib, slice_of, wish_of
+from aliquot.gpu.fractions import Mode, SharingOptions, limits_text, part_mib, sharing_options, slice_of
 from aliquot.units import MIB
 
 V100 = Device(index=0, uuid="GPU-a", model="Tesla V100-SXM2-32GB", memory_mib=32510)
@@ -30,7 +30,7 @@ def test_parts_of_known_cards(device_mib: int, milli: int, wanted: int) -> None:
     """The slice is the floor of the fraction of the card's memory."""
     device = Device(index=0, uuid="GPU-a", memory_mib=device_mib)
 
-    assert slice_of(device, DeviceShare(index=0, milli=milli), Wish()).limit_mib == wanted
+    assert slice_of(device, DeviceShare(index=0, milli=milli), SharingOptions()).limit_mib == wanted
 
 
 @pytest.mark.parametrize(("milli", "wanted"), [(500, 71577), (250, 35788)])
@@ -54,20 +54,20 @@ def test_memory_is_used_as_asked_for() -> None:
     """A request in MiB is the limit, not what its rounded fraction would be."""
     share = DeviceShare(index=0, milli=123, memory_mib=4096)
 
-    assert slice_of(V100, share, Wish()).limit_mib == 4096
+    assert slice_of(V100, share, SharingOptions()).limit_mib == 4096
 
 
 @pytest.mark.parametrize(
     ("wish", "wanted"),
     [
-        (Wish(), 8127),
-        (Wish(limit_milli=800), 26008),  # F12: request 0.25, limit 0.8
-        (Wish(limit_milli=100), 8127),  # never below what is guaranteed
-        (Wish(limit_mib=12288), 12288),
-        (Wish(limit_mib=1 << 30), 32510),  # nor beyond the card
+        (SharingOptions(), 8127),
+        (SharingOptions(limit_milli=800), 26008),  # F12: request 0.25, limit 0.8
+        (SharingOptions(limit_milli=100), 8127),  # never below what is guaranteed
+        (SharingOptions(limit_mib=12288), 12288),
+        (SharingOptions(limit_mib=1 << 30), 32510),  # nor beyond the card
     ],
 )
-def test_how_far_it_may_grow(wish: Wish, wanted: int) -> None:
+def test_how_far_it_may_grow(wish: SharingOptions, wanted: int) -> None:
     """A quarter is guaranteed whatever the limit is; the limit is what it may grow to."""
     found = slice_of(V100, DeviceShare(index=0, milli=250), wish)
 
@@ -76,7 +76,9 @@ def test_how_far_it_may_grow(wish: Wish, wanted: int) -> None:
 
 def test_the_limits_file() -> None:
     """Version, tenant and mode, a line for each GPU in bytes, and an end that says it is whole."""
-    found = slice_of(V100, DeviceShare(index=0, milli=250), Wish(limit_milli=800, mode=Mode.FAIR), tenant="pod-1")
+    found = slice_of(
+        V100, DeviceShare(index=0, milli=250), SharingOptions(limit_milli=800, mode=Mode.FAIR), tenant="pod-1"
+    )
 
     assert limits_text([found]) == (
         "gpushare 1\ntenant pod-1\nmode fair\n"
@@ -88,7 +90,7 @@ def test_wishes_are_read_from_annotations() -> None:
     """How far a pod may grow and how compute is shared stand in its annotations."""
     marks = {labels.GPU_FRACTION_LIMIT: "0.8", labels.GPU_COMPUTE_MODE: "strict"}
 
-    assert wish_of(marks) == Wish(limit_milli=800, mode=Mode.STRICT)
+    assert sharing_options(marks) == SharingOptions(limit_milli=800, mode=Mode.STRICT)
 
 
 @pytest.mark.parametrize(
@@ -97,4 +99,4 @@ def test_wishes_are_read_from_annotations() -> None:
 def test_a_wish_that_cannot_be_read(marks: dict[str, str]) -> None:
     """It is refused, not passed over: a pod would run with another limit than it was meant to have."""
     with pytest.raises(Invalid, match="cannot be read"):
-        wish_of(marks)
+        sharing_options(marks)

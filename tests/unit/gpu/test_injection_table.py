@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from aliquot.gpu.fractions import Backend, Mode, Slice, limits_text
+from aliquot.gpu.fractions import Backend, DeviceShareLimit, Mode, limits_text
 from aliquot.gpu.injection import GATES, LEDGER, LIBRARY, LIMITS, PRELOAD, Host, Injection, injected, preload_text
 
 HOST = Host("/lib/gpushare.so", "/shm/pod-1", "/shm/gates")
 
 
-def part(uuid: str = "GPU-a", milli: int = 500, mode: Mode = Mode.TIMESHARING) -> Slice:
-    return Slice(0, uuid, "NVIDIA A10", milli, 11514, 11514, mode, "/dev/nvidia0", "pod-1", 518)
+def part(uuid: str = "GPU-a", milli: int = 500, mode: Mode = Mode.TIMESHARING) -> DeviceShareLimit:
+    return DeviceShareLimit(0, uuid, "NVIDIA A10", milli, 11514, 11514, mode, "/dev/nvidia0", "pod-1", 518)
 
 
 def places(found: Injection) -> dict[str, bool]:
@@ -43,7 +43,7 @@ def places(found: Injection) -> dict[str, bool]:
     ],
     ids=["none", "whole", "nobody keeps limits", "part", "part, kept by the driver", "two parts, strict"],
 )
-def test_which_files(slices: tuple[Slice, ...], backend: Backend, wanted: dict[str, bool]) -> None:
+def test_which_files(slices: tuple[DeviceShareLimit, ...], backend: Backend, wanted: dict[str, bool]) -> None:
     """A part brings the library, its limits and its ledger; leases bring a gate per GPU; a whole GPU brings nothing."""
     found = injected(slices, backend, HOST)
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from aliquot.planner import Group, Job, Node, Task, TaskState
-from aliquot.planner.jobs import PENDING, RUNNING, JobState, Member
+from aliquot.planner.jobs import PENDING, RUNNING, JobState, TaskSlot
 from aliquot.planner.placement.node_state import NodeState
-from aliquot.planner.queues.queue_tree import Tree
+from aliquot.planner.queues.queue_tree import QueueTree
 from support.planner import quota, request
 
 NODE = NodeState(Node("n"), 0)
@@ -17,7 +17,7 @@ NODE = NodeState(Node("n"), 0)
 
 def job(tasks: str, groups: tuple[Group, ...] = (), **more: Any) -> JobState:
     """Tasks as letters: r runs, p waits, s is done, g is gated; a word for each subgroup, `name:letters`."""
-    queue = Tree([quota(0)], "default").queues[""]
+    queue = QueueTree([quota(0)], "default").queues[""]
     said = {"r": TaskState.RUNNING, "p": TaskState.PENDING, "s": TaskState.SUCCEEDED, "g": TaskState.GATED}
     made = []
     for word in tasks.split():
@@ -27,14 +27,14 @@ def job(tasks: str, groups: tuple[Group, ...] = (), **more: Any) -> JobState:
     state = JobState(Job("j", "", tuple(made), groups=groups, **more), queue)
     for task in made:
         now = {TaskState.RUNNING: RUNNING, TaskState.PENDING: PENDING}.get(task.state, 6)
-        member = Member(state, task, now)
+        member = TaskSlot(state, task, now)
         if now == RUNNING:
             member.node, member.home = NODE, (NODE, (), (1000, 0, 0))
         state.members.append(member)
     return state
 
 
-def names(members: list[Member]) -> str:
+def names(members: list[TaskSlot]) -> str:
     return " ".join(member.task.name for member in members)
 
 

@@ -8,7 +8,7 @@ from aliquot import labels
 from aliquot.api import Metadata, Workload
 from aliquot.api.compute import Compute
 from aliquot.api.workload import WorkloadSpec
-from aliquot.gpu.fractions import Mode, wish_of
+from aliquot.gpu.fractions import Mode, sharing_options
 from aliquot.podspec.builder import pod_of
 
 
@@ -26,7 +26,7 @@ def test_a_job_that_asks_for_mps(compute: Compute, mode: Mode | None) -> None:
     spec = WorkloadSpec(compute=compute)
     pod = pod_of(Workload(metadata=Metadata(name="w", namespace="runai-a", uid="u"), spec=spec), "a")
 
-    assert wish_of(pod.metadata.annotations).mode is mode
+    assert sharing_options(pod.metadata.annotations).mode is mode
 
 
 def test_a_job_may_choose_how_time_is_shared() -> None:
@@ -34,4 +34,4 @@ def test_a_job_may_choose_how_time_is_shared() -> None:
     spec = WorkloadSpec(compute=Compute(gpu=500), annotations={labels.GPU_COMPUTE_MODE: "strict"})
     pod = pod_of(Workload(metadata=Metadata(name="w", namespace="runai-a", uid="u"), spec=spec), "a")
 
-    assert wish_of(pod.metadata.annotations).mode is Mode.STRICT
+    assert sharing_options(pod.metadata.annotations).mode is Mode.STRICT

@@ -37,9 +37,9 @@ from aliquot.backends.local.devices.node_devices import NodeFacts, node_object
 from aliquot.errors import PlatformError
 from aliquot.planner import Job, Share, Snapshot, plan
 from aliquot.podspec.builder import pod_of
-from aliquot.scheduler.cache import Picture
-from aliquot.scheduler.eviction_records import Notice, notice_text, promise_text
-from aliquot.store.drivers.memory import MemoryBody
+from aliquot.scheduler.cache import SchedulerCache
+from aliquot.scheduler.eviction_records import EvictionRecord, notice_text, promise_text
+from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
 from support.stores.namespace import POD, document
@@ -62,10 +62,10 @@ class Cluster:
 
     def __init__(self) -> None:
         ticks = itertools.count(1_000_000_000)
-        self.body = MemoryBody(clock=lambda: float(next(ticks)))  # no two moments are the same
+        self.body = MemoryDriver(clock=lambda: float(next(ticks)))  # no two moments are the same
         self.store = Store(self.body)
         self.informers = Informers(self.body)
-        self.picture = Picture(self.informers, lambda: None)
+        self.picture = SchedulerCache(self.informers, lambda: None)
         self._following: AsyncExitStack | None = None
 
     async def together(self) -> None:
@@ -172,7 +172,7 @@ class Cluster:
 
     async def _mark(self, seen: Pod, word: str, how: int) -> None:
         text: dict[str, str | None] = {
-            "notice": notice_text(Notice("reclaim", "p/x", "", float(how))),
+            "notice": notice_text(EvictionRecord("reclaim", "p/x", "", float(how))),
             "promise": promise_text(f"n{how % 2}", [Share(how % 2, 1000, 1000)]),
             "no promise": None,
         }
@@ -262,7 +262,7 @@ async def _follow(steps: list[Step]) -> None:
     await warm.together()
     await warm.caught_up()
     again = Informers(warm.body)
-    cold = Picture(again, lambda: None)
+    cold = SchedulerCache(again, lambda: None)
     async with running(*(informer.run() for informer in again)):
         await cold.synced()
     # What nobody can know from the store: what was decided a moment ago.
@@ -307,7 +307,7 @@ def test_name_used_again_while_away() -> None:
 def test_nothing_is_kept_of_who_is_gone() -> None:
     """Pods that come and go leave nothing behind."""
 
-    async def come_and_go() -> Picture:
+    async def come_and_go() -> SchedulerCache:
         cluster = Cluster()
         await cluster.together()
         for step in (*_BEGINNING, ("no pod", 0, 0), ("no pod", 1, 0), ("look", 0, 0)):

@@ -6,7 +6,7 @@ from typing import Any
 
 from aliquot import labels
 from aliquot.api import Pod, decode
-from aliquot.scheduler.device_accounting import Places
+from aliquot.scheduler.device_accounting import DeviceAccounting
 
 
 def pod(name: str, gpus: int = 1, devices: str = "", node: str = "n1", phase: str = "Running") -> Pod:
@@ -23,13 +23,13 @@ def pod(name: str, gpus: int = 1, devices: str = "", node: str = "n1", phase: st
     return decode(Pod, data)
 
 
-def indices(places: Places, name: str) -> list[int]:
+def indices(places: DeviceAccounting, name: str) -> list[int]:
     return [share.index for share in places.counted[name][1]]
 
 
 def test_lowest_that_are_free() -> None:
     """Who names devices has those; who does not is counted on others."""
-    places = Places()
+    places = DeviceAccounting()
     places.seen(pod("named", devices='[{"index":0,"milli":1000},{"index":2,"milli":1000}]'))
     places.seen(pod("two", gpus=2))
     assert indices(places, "two") == [1, 3]
@@ -38,7 +38,7 @@ def test_lowest_that_are_free() -> None:
 
 def test_stays_where_it_was_counted() -> None:
     """Although a lower device is free later."""
-    places = Places()
+    places = DeviceAccounting()
     first, second = pod("first"), pod("second")
     places.seen(first)
     places.seen(second)
@@ -51,7 +51,7 @@ def test_stays_where_it_was_counted() -> None:
 
 def test_who_has_ended_holds_nothing() -> None:
     """Its devices are free for the next."""
-    places = Places()
+    places = DeviceAccounting()
     places.seen(pod("job"))
     places.seen(pod("job", phase="Succeeded"))
     assert places.used("n1") == {}
@@ -60,7 +60,7 @@ def test_who_has_ended_holds_nothing() -> None:
 
 def test_parts_of_one_device_are_counted_together() -> None:
     """As long as one of them is there the device is in use."""
-    places = Places()
+    places = DeviceAccounting()
     one, other = (pod(name, devices='[{"index":3,"milli":500}]') for name in ("one", "other"))
     places.seen(one)
     places.seen(other)

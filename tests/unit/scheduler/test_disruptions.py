@@ -9,7 +9,7 @@ import pytest
 from aliquot.api import Metadata, Pod, Workload
 from aliquot.api.pod import Container, PodCondition, PodSpec, PodStatus
 from aliquot.labels import EVICTED
-from aliquot.scheduler.eviction_records import Notice, disruption_of, notice_text
+from aliquot.scheduler.eviction_records import EvictionRecord, disruption_of, notice_text
 from support.scheduler.world import World
 from support.stores.namespace import Place
 from support.stores.running import until
@@ -27,7 +27,7 @@ def pod(node: str = "n1", phase: str = "Running", deleted: float | None = 60.0, 
 
 def test_drained() -> None:
     """When, where and why, in a sentence."""
-    told = Notice("disrupted", "", "the cluster stopped it on node n1: evicted", 50.0)
+    told = EvictionRecord("disrupted", "", "the cluster stopped it on node n1: evicted", 50.0)
     assert disruption_of(pod()) == told
     assert told.reason == "disrupted"
 
@@ -50,7 +50,7 @@ def test_not_disrupted(found: Pod) -> None:
 
 def test_stopped_by_us() -> None:
     """Our own evictions go the same way, and their history is written already."""
-    marks = {EVICTED: notice_text(Notice("reclaim", "b/x", "reclaimed by b/x", 40.0))}
+    marks = {EVICTED: notice_text(EvictionRecord("reclaim", "b/x", "reclaimed by b/x", 40.0))}
     found = pod()
     assert disruption_of(replace(found, metadata=replace(found.metadata, annotations=marks))) is None
 

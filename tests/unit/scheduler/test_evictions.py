@@ -8,7 +8,7 @@ import pytest
 
 from aliquot import labels
 from aliquot.errors import Conflict
-from aliquot.scheduler.eviction_records import Notice, notice_of, notice_text
+from aliquot.scheduler.eviction_records import EvictionRecord, notice_of, notice_text
 from aliquot.store.driver import AnyKind, Document
 from support.scheduler.world import Mortal, World
 from support.stores.namespace import POD, Place
@@ -115,7 +115,7 @@ async def test_killed_between_any_two_writes(embedded: Place, writes: int) -> No
 async def test_notice_without_deletion(embedded: Place) -> None:
     """A pod that has its notice and was not deleted is stopped, also when nobody needs its place any more."""
     world = await lent(embedded)
-    text = notice_text(Notice("reclaim", "b/owner", "reclaimed by b/owner", 1000.0))
+    text = notice_text(EvictionRecord("reclaim", "b/owner", "reclaimed by b/owner", 1000.0))
     await embedded.body.patch(POD, "new-0-0", "runai-a", {"metadata": {"annotations": {labels.EVICTED: text}}})
     before = await world.pod("new")
     assert before is not None
@@ -203,6 +203,8 @@ async def test_comes_back_before_younger_ones(embedded: Place) -> None:
 
 def test_reasons() -> None:
     """One word for each way to be stopped."""
-    words = {rule: Notice(rule, "", "", 0).reason for rule in ("reclaim", "preempt", "stale-gang", "consolidate")}
+    words = {
+        rule: EvictionRecord(rule, "", "", 0).reason for rule in ("reclaim", "preempt", "stale-gang", "consolidate")
+    }
     assert words == {"reclaim": "reclaimed", "preempt": "preempted", "stale-gang": "stale", "consolidate": "moved"}
-    assert Notice("reclaim", "", "", 0, moved=True).reason == "moved"
+    assert EvictionRecord("reclaim", "", "", 0, moved=True).reason == "moved"

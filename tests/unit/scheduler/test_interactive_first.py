@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from aliquot.store.driver import AnyKind, Body, Document
+from aliquot.store.driver import AnyKind, Document, StoreDriver
 from support.scheduler.world import World
 from support.stores.namespace import Place
 
@@ -15,7 +15,7 @@ JOBS = 300  # several times as many as are written at once
 class Slow:
     """A way to the store on which every binding takes a moment; at the twentieth somebody submits a notebook."""
 
-    def __init__(self, body: Body, world: World) -> None:
+    def __init__(self, body: StoreDriver, world: World) -> None:
         self._body, self._world = body, world
         self.bound: list[str] = []
 

@@ -12,7 +12,7 @@ from aliquot.api import DeviceShare, shares_text
 from aliquot.errors import Unavailable
 from aliquot.scheduler.eviction_records import promise_of
 from aliquot.scheduler.loop import Scheduler
-from aliquot.store.driver import AnyKind, Body, Change, Document, Listing
+from aliquot.store.driver import AnyKind, Change, Document, Listing, StoreDriver
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
 from support.scheduler.world import World
@@ -25,7 +25,7 @@ X = "x-0-0"
 class Late:
     """A way to the store on which news of one pod does not arrive, and answers to its binding may be lost."""
 
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: StoreDriver) -> None:
         self._body = body
         self.loses = False
         self.deaf = False

@@ -11,9 +11,9 @@ from aliquot.api import Metadata, Namespace, Pod
 from aliquot.api.base import decode
 from aliquot.planner import Expression, Neighbours
 from aliquot.scheduler.affinity import NAMESPACE, common, shown_labels, wanted_by, watched_keys
-from aliquot.scheduler.scheduling_context import Around
+from aliquot.scheduler.scheduling_context import SchedulingContext
 from aliquot.scheduler.snapshot import job_of
-from aliquot.store.drivers.memory import MemoryBody
+from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
 from support.stores.running import running, until
@@ -136,7 +136,7 @@ def test_rule_names_what_it_watches() -> None:
 
 async def test_watched_labels_follow_the_pods() -> None:
     """A rule's labels are watched from when its pod comes until it has gone, and each change is told."""
-    store, around = Store(MemoryBody()), Around()
+    store, around = Store(MemoryDriver()), SchedulingContext()
     informers = Informers(store.body)
     around.follow(informers.of(Pod))
     told: list[str] = []

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from aliquot.api import Namespace, Pod, Workload
 from aliquot.api.pod import PodStatus
-from aliquot.controllers.runtime.workqueue import Loop
+from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.controllers.workloads import Workloads
 from aliquot.errors import NotFound
 from aliquot.scheduler.loop import Scheduler
@@ -26,7 +26,7 @@ class Picky:
     def __init__(self, world: World, informers: Informers, times: int) -> None:
         self._store, self._left = world.store, times
         self.refused: set[str] = set()
-        self.loop = Loop("node", self._once)
+        self.loop = Controller("node", self._once)
         self.loop.follow(informers.of(Pod))
 
     async def _once(self, key: Key) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aliquot.planner.model import Share
-from aliquot.planner.plan import Eviction, Place, Plan, Reservation
+from aliquot.planner.plan import Eviction, Nomination, Place, Plan
 from aliquot.sim import Player, worlds
 from aliquot.sim import result as results
 
@@ -99,7 +99,7 @@ def test_moved_task() -> None:
 def test_reserved_is_not_allocated() -> None:
     """What a workload will have is not yet what it has."""
     (world,) = worlds(BORROWED)
-    plan = Plan(reservations=(Reservation("a1", "a1-0-0", "n1", (Share(0, 1000, 0),)),))
+    plan = Plan(reservations=(Nomination("a1", "a1-0-0", "n1", (Share(0, 1000, 0),)),))
     workload = results.before(world, plan)["workloads"]["a1"]
     assert workload == {"state": "reserved", "allocated": {"gpu": 0}}
 

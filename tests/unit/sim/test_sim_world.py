@@ -8,7 +8,7 @@ import pytest
 
 from aliquot.errors import Invalid
 from aliquot.planner.model import Share, TaskState
-from aliquot.planner.plan import Bind, Eviction, Place, Plan, Refusal, Reservation, Verdict
+from aliquot.planner.plan import Bind, Eviction, Nomination, Place, Plan, Refusal, Verdict
 from aliquot.sim import World, field_readers, worlds
 from aliquot.sim.records import Step
 
@@ -58,7 +58,7 @@ def test_bound_runs() -> None:
 def test_reserved_stays() -> None:
     """A reservation is kept with its place, and keeping it changes nothing."""
     made = world({})
-    plan = Plan(reservations=(Reservation("w", "w-0-0", "n1", GPU1),))
+    plan = Plan(reservations=(Nomination("w", "w-0-0", "n1", GPU1),))
     assert made.apply(plan)
     assert states(made) == ["reserved"]
     assert not made.apply(plan)
@@ -70,7 +70,7 @@ def test_reserved_stays() -> None:
 def test_reserved_elsewhere_is_a_change() -> None:
     """A better place for a reservation is something new."""
     made = world({"state": "reserved", "node": "n1"})
-    assert made.apply(Plan(reservations=(Reservation("w", "w-0-0", "n2", GPU0),)))
+    assert made.apply(Plan(reservations=(Nomination("w", "w-0-0", "n2", GPU0),)))
     assert made.jobs["w"].tasks[0].node == "n2"
 
 

@@ -9,14 +9,14 @@ import binascii
 from aliquot.backends.kubernetes.raw_kinds import SECRET
 from aliquot.errors import Conflict, Exists, NotFound
 from aliquot.labels import SYSTEM_NAMESPACE
-from aliquot.store.driver import Body, Document
+from aliquot.store.driver import Document, StoreDriver
 
 NAME = "aliquot-admin"
 _KEY = "token"
 
 
 class AdminToken:
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: StoreDriver) -> None:
         self._body = body
         self._seen: Document | None = None
 

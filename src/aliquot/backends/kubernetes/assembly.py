@@ -15,9 +15,9 @@ import structlog
 
 from aliquot.admission.policies import Presets
 from aliquot.api import DeviceShare, Pod, Workload
-from aliquot.backends.backend import Ground, Run
+from aliquot.backends.backend import Backend, Run
 from aliquot.backends.kubernetes import protected_fields
-from aliquot.backends.kubernetes.binder import ClusterHands
+from aliquot.backends.kubernetes.binder import KubernetesBinder
 from aliquot.backends.kubernetes.kubeconfigs import Kubeconfigs
 from aliquot.backends.kubernetes.lost_nodes import LostNodes
 from aliquot.backends.kubernetes.node_files import daemon_set
@@ -26,16 +26,16 @@ from aliquot.backends.kubernetes.raw_kinds import DAEMON_SET
 from aliquot.backends.kubernetes.rbac import Rbac
 from aliquot.backends.kubernetes.reservations import gc
 from aliquot.backends.kubernetes.scheduler_name_controller import Enforcing
-from aliquot.backends.kubernetes.scheduling_context import ClusterAround
-from aliquot.backends.kubernetes.services_and_claims import Attached
+from aliquot.backends.kubernetes.scheduling_context import KubernetesContext
+from aliquot.backends.kubernetes.services_and_claims import ServicesAndClaims
 from aliquot.backends.kubernetes.settings import ClusterSettings
 from aliquot.backends.kubernetes.streams import ClusterStreams
 from aliquot.backends.kubernetes.v2alpha1.controller import RunaiWorkloads
 from aliquot.backends.kubernetes.v2alpha1.definitions import RUNAI_KINDS, definitions
 from aliquot.backends.kubernetes.webhook import Address, Webhook
 from aliquot.errors import Invalid
-from aliquot.store.driver import Body
-from aliquot.store.drivers.kubernetes import KubernetesBody, install
+from aliquot.store.driver import StoreDriver
+from aliquot.store.drivers.kubernetes import KubernetesDriver, install
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
 
@@ -44,20 +44,22 @@ _READY_SECONDS = 10.0  # that a start waits for the webhook
 log = structlog.get_logger()
 
 
-async def cluster_ground(body: Body, informers: Informers, parts: Collection[str], settings: ClusterSettings) -> Ground:
+async def cluster_ground(
+    body: StoreDriver, informers: Informers, parts: Collection[str], settings: ClusterSettings
+) -> Backend:
     """What this process needs of it: the webhook with the server, the loops with the loops."""
-    assert isinstance(body, KubernetesBody)
+    assert isinstance(body, KubernetesDriver)
     if "loops" in parts:
         await _prepare(body, settings)
     # Where nothing runs, no pod waits for an answer; and nobody would be there to answer when we have gone.
     answers = "server" in parts and "projects" not in parts
     webhook = _webhook(body, informers, settings) if answers else None
-    around = ClusterAround(body, informers)
-    hands = ClusterHands(body, informers, settings.sharing)
+    around = KubernetesContext(body, informers)
+    hands = KubernetesBinder(body, informers, settings.sharing)
     always: list[Coroutine[Any, Any, None]] = [] if webhook is None else [webhook.run()]
     if "scheduler" in parts:
         always += [*around.runs(), *hands.runs()]
-    return Ground(
+    return Backend(
         hands=_Settled(hands, around),
         streams=ClusterStreams(body),
         around=around,
@@ -68,7 +70,7 @@ async def cluster_ground(body: Body, informers: Informers, parts: Collection[str
     )
 
 
-async def _prepare(body: KubernetesBody, settings: ClusterSettings) -> None:
+async def _prepare(body: KubernetesDriver, settings: ClusterSettings) -> None:
     """What must be there before the first pod is."""
     await install_priorities(body)
     await install(body, definitions())
@@ -78,7 +80,9 @@ async def _prepare(body: KubernetesBody, settings: ClusterSettings) -> None:
         await body.apply(DAEMON_SET, daemon_set(settings.sharing))
 
 
-def _loops(body: KubernetesBody, informers: Informers, hands: ClusterHands, settings: ClusterSettings) -> list[Run]:
+def _loops(
+    body: KubernetesDriver, informers: Informers, hands: KubernetesBinder, settings: ClusterSettings
+) -> list[Run]:
     store, presets = Store(body), Presets(body, informers)
     runai = [RunaiWorkloads(store, kind, presets, informers.of(Workload)) for kind in RUNAI_KINDS]
     return [
@@ -86,13 +90,13 @@ def _loops(body: KubernetesBody, informers: Informers, hands: ClusterHands, sett
         gc.Reservations(body, informers, hands.reserver, settings.sharing).loop.run,
         LostNodes(store, informers, settings.node_loss).loop.run,
         Enforcing(store, informers).loop.run,
-        Attached(store, informers).loop.run,
+        ServicesAndClaims(store, informers).loop.run,
         *(one.loop.run for one in runai),
         *(one.objects.run for one in runai),
     ]
 
 
-def _webhook(body: KubernetesBody, informers: Informers, settings: ClusterSettings) -> Webhook | None:
+def _webhook(body: KubernetesDriver, informers: Informers, settings: ClusterSettings) -> Webhook | None:
     """None where the API server could not reach it."""
     outside = settings.kubeconfig is not None
     url = settings.webhook_url
@@ -142,7 +146,7 @@ def _listening(host: str, port: int) -> socket.socket:
 class _Settled:
     """Hands that see to a pod's volumes before they bind it."""
 
-    def __init__(self, hands: ClusterHands, around: ClusterAround) -> None:
+    def __init__(self, hands: KubernetesBinder, around: KubernetesContext) -> None:
         self._hands, self._around = hands, around
 
     async def begin(self) -> None:

@@ -29,9 +29,9 @@ from aliquot.backends.kubernetes.reservations.pod import Found, claims_of, is_si
 from aliquot.backends.kubernetes.settings import Sharing
 from aliquot.backends.kubernetes.webhook import NAME as WEBHOOK
 from aliquot.errors import Conflict, Exists, Invalid, NotFound, PlatformError, Unavailable
-from aliquot.gpu.fractions import Slice, Wish, slice_of
+from aliquot.gpu.fractions import DeviceShareLimit, SharingOptions, slice_of
 from aliquot.store.driver import Document
-from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
 from aliquot.units import timestamp_text
@@ -40,10 +40,10 @@ _TRIES, _TRY_SECONDS = 10, 0.2  # to end a claim; one that stays ends by its age
 _MANAGED_BY = "app.kubernetes.io/managed-by"
 
 
-class ClusterHands:
+class KubernetesBinder:
     """Binds and stops pods of a cluster. A bind may take seconds where a GPU must be held first: let others go on."""
 
-    def __init__(self, body: KubernetesBody, informers: Informers, settings: Sharing) -> None:
+    def __init__(self, body: KubernetesDriver, informers: Informers, settings: Sharing) -> None:
         self._body = body
         self._store = Store(body)
         self._settings = settings
@@ -169,7 +169,7 @@ class ClusterHands:
 
 def slices_of(
     pod: Pod, part: Part, node: Node, shares: Sequence[DeviceShare], found: Sequence[Found]
-) -> tuple[Slice, ...]:
+) -> tuple[DeviceShareLimit, ...]:
     """What a pod holds of each GPU, by the memory that was measured on it, or else that its node says it has."""
     said = {device.index: device for device in devices_of(node)}
     return tuple(
@@ -178,7 +178,7 @@ def slices_of(
     )
 
 
-def _slice(pod: Pod, part: Part, node: Node, said: Device, share: DeviceShare, found: Found) -> Slice:
+def _slice(pod: Pod, part: Part, node: Node, said: Device, share: DeviceShare, found: Found) -> DeviceShareLimit:
     memory = found.memory_mib or said.memory_mib
     if not memory:
         raise Unavailable(
@@ -188,7 +188,7 @@ def _slice(pod: Pod, part: Part, node: Node, said: Device, share: DeviceShare, f
     # Of a fraction only the fraction counts: the scheduler knew the node's figure, and this one may be better.
     wanted = replace(share, memory_mib=part.memory_mib)
     device = Device(index=share.index, uuid=found.uuid, model=said.model, memory_mib=memory)
-    return slice_of(device, wanted, Wish(mode=part.mode), tenant=pod.metadata.uid)
+    return slice_of(device, wanted, SharingOptions(mode=part.mode), tenant=pod.metadata.uid)
 
 
 def _owners(document: Document) -> list[str]:

@@ -26,7 +26,7 @@ from aliquot.api.base import Json
 from aliquot.backends.kubernetes.raw_kinds import SECRET
 from aliquot.errors import Conflict, Exists, NotFound
 from aliquot.labels import SYSTEM_NAMESPACE
-from aliquot.store.driver import Body, Document
+from aliquot.store.driver import Document, StoreDriver
 
 SECRET_NAME = "aliquot-webhook"  # noqa: S105  # the name of an object
 _AUTHORITY_DAYS, _SERVING_DAYS = 3650, 365
@@ -80,7 +80,7 @@ def renewed(there: Certificates, names: Iterable[str], now: datetime) -> Certifi
     return _with_serving(there, names, now)
 
 
-async def shared(body: Body, names: Iterable[str], now: datetime | None = None) -> Certificates:
+async def shared(body: StoreDriver, names: Iterable[str], now: datetime | None = None) -> Certificates:
     """What all replicas serve with, made or renewed where it must be."""
     names = tuple(names)
     while True:
@@ -99,7 +99,7 @@ async def shared(body: Body, names: Iterable[str], now: datetime | None = None) 
             continue  # another replica was faster: look again
 
 
-async def _write(body: Body, wanted: Certificates, seen: Document | None) -> None:
+async def _write(body: StoreDriver, wanted: Certificates, seen: Document | None) -> None:
     data = {_KEYS[name]: base64.b64encode(getattr(wanted, name).encode()).decode() for name in _KEYS}
     if seen is None:
         metadata = {"name": SECRET_NAME, "namespace": SYSTEM_NAMESPACE}

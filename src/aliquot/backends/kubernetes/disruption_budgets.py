@@ -10,7 +10,7 @@ from aliquot.api.base import Json
 from aliquot.backends.kubernetes.raw_kinds import DISRUPTION_BUDGET
 from aliquot.errors import NotFound, Unavailable
 from aliquot.store.driver import Document
-from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.informer import Informer
 from aliquot.store.selectors import Term
 
@@ -18,7 +18,7 @@ Terms = tuple[Term, ...] | None  # None: selects nothing
 
 
 class Budgets:
-    def __init__(self, body: KubernetesBody) -> None:
+    def __init__(self, body: KubernetesDriver) -> None:
         self._body = body
         self._budgets: Informer[list[Terms]] = Informer(body, DISRUPTION_BUDGET, _read)
 

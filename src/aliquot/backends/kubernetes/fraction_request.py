@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from aliquot import labels, units
 from aliquot.api.base import Json
 from aliquot.errors import Fault, Invalid
-from aliquot.gpu.fractions import Mode, Wish
+from aliquot.gpu.fractions import Mode, SharingOptions
 from aliquot.units import GPU
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class Part:
     milli: int = 0
     memory_mib: int = 0
     devices: int = 1
-    wish: Wish = field(default_factory=Wish)
+    wish: SharingOptions = field(default_factory=SharingOptions)
 
     @property
     def mode(self) -> Mode:
@@ -50,7 +50,7 @@ def part_of(pod: Json) -> Part:
         milli=reader.read(FRACTIONS, _fraction, 0),
         memory_mib=reader.read(AMOUNTS, _mib, 0),
         devices=reader.read(DEVICES, _count, 1),
-        wish=Wish(
+        wish=SharingOptions(
             limit_milli=reader.read((labels.GPU_FRACTION_LIMIT,), _limit, None),
             limit_mib=reader.read((labels.GPU_MEMORY_LIMIT_MIB,), _mib, None),
             mode=reader.read((labels.GPU_COMPUTE_MODE,), _mode, None),

@@ -28,7 +28,7 @@ from aliquot.api.base import Json
 from aliquot.backends.kubernetes.fraction_request import Part
 from aliquot.backends.kubernetes.settings import Sharing
 from aliquot.errors import Fault, Invalid
-from aliquot.gpu.fractions import Backend, Slice
+from aliquot.gpu.fractions import Backend, DeviceShareLimit
 from aliquot.gpu.injection import GATES, Host, Injection, Mount, injected
 from aliquot.units import GPU
 
@@ -65,7 +65,7 @@ def is_config_name(name: str) -> bool:
     return name.startswith(PREFIX) and rest.isalnum() and rest.isascii() and rest == rest.lower()
 
 
-def config_data(slices: Sequence[Slice], settings: Sharing) -> dict[str, str]:
+def config_data(slices: Sequence[DeviceShareLimit], settings: Sharing) -> dict[str, str]:
     """What the ConfigMap of a pod with these slices holds."""
     gift = _gift(slices, settings)
     made = "".join(f"{mount.zeros} {mount.source}\n" for mount in gift.mounts if mount.zeros)
@@ -91,11 +91,11 @@ def fenced(pod: Json, part: Part, config: str, settings: Sharing) -> Json:
     return {**pod, "spec": spec}
 
 
-def _gift(slices: Sequence[Slice], settings: Sharing) -> Injection:
+def _gift(slices: Sequence[DeviceShareLimit], settings: Sharing) -> Injection:
     return injected([_shared(one) for one in slices], Backend.SHIM, Host(settings.library, _OWN, _SHARED))
 
 
-def _shared(one: Slice) -> Slice:
+def _shared(one: DeviceShareLimit) -> DeviceShareLimit:
     """An amount of memory may be all that a GPU has; it is held by a reservation all the same, and fenced.
 
     Nobody on a cluster takes back what was lent, so nobody is lent anything.
@@ -103,10 +103,10 @@ def _shared(one: Slice) -> Slice:
     return replace(one, milli=min(one.milli, GPU - 1), limit_mib=one.guaranteed_mib)
 
 
-def _unknown(part: Part) -> list[Slice]:
+def _unknown(part: Part) -> list[DeviceShareLimit]:
     """Slices of GPUs that are not chosen yet: what is mounted does not depend on which they are."""
     return [
-        Slice(index=index, uuid=str(index), model="", milli=1, guaranteed_mib=0, limit_mib=0, mode=part.mode)
+        DeviceShareLimit(index=index, uuid=str(index), model="", milli=1, guaranteed_mib=0, limit_mib=0, mode=part.mode)
         for index in range(part.devices)
     ]
 

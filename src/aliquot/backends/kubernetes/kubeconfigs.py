@@ -23,7 +23,7 @@ from aliquot.backends.kubernetes.service_accounts import account_name, account_o
 from aliquot.controllers.projects import wanted_namespace
 from aliquot.errors import Conflict, Exists, Fault, Invalid, NotFound, Unavailable
 from aliquot.labels import SYSTEM_NAMESPACE
-from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http.transport import Endpoint
 from aliquot.store.typed_store import Store
 
@@ -35,7 +35,7 @@ log = structlog.get_logger()
 class Kubeconfigs:
     """Issues them. `address` is where users reach Kubernetes, if that is not where this server does."""
 
-    def __init__(self, body: KubernetesBody, *, address: str = "") -> None:
+    def __init__(self, body: KubernetesDriver, *, address: str = "") -> None:
         self._body = body
         self._store = Store(body)
         self._endpoint = replace(body.endpoint, url=address) if address else body.endpoint

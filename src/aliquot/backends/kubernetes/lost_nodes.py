@@ -19,10 +19,10 @@ from dataclasses import replace
 import structlog
 
 from aliquot.api import Node, Pod, Workload
-from aliquot.controllers.runtime.workqueue import Loop
+from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.errors import NotFound
-from aliquot.scheduler.eviction_records import Notice, interrupted
-from aliquot.scheduler.policy import Farewell
+from aliquot.scheduler.eviction_records import EvictionRecord, interrupted
+from aliquot.scheduler.policy import StopPolicy
 from aliquot.store.informer import Informers, Key
 from aliquot.store.typed_store import Store
 
@@ -54,7 +54,7 @@ class LostNodes:
         self._pods = informers.of(Pod)
         self._patience = patience
         self._clock = clock
-        self.loop = Loop("lost nodes", self._reconcile)
+        self.loop = Controller("lost nodes", self._reconcile)
         self._nodes.listen(self._node_changed)
         self._pods.listen(self._pod_changed)
 
@@ -91,8 +91,8 @@ class LostNodes:
         with suppress(NotFound):
             seen = await self._store.get(Workload, owner.name, pod.metadata.namespace)
             if seen.metadata.uid == owner.uid and pod.status.phase not in ("Succeeded", "Failed"):
-                notice = Notice("node-lost", "", f"node {node} does not answer", self._clock(), moved=False)
-                status = interrupted(seen, notice, pod, Farewell())
+                notice = EvictionRecord("node-lost", "", f"node {node} does not answer", self._clock(), moved=False)
+                status = interrupted(seen, notice, pod, StopPolicy())
                 await self._store.update_status(replace(seen, status=status), seen=seen)
         with suppress(NotFound):
             await self._store.delete(pod, grace_seconds=0)

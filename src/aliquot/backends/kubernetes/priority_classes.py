@@ -8,7 +8,7 @@ from aliquot.api.base import Json
 from aliquot.backends.kubernetes.raw_kinds import PRIORITY_CLASS
 from aliquot.errors import Exists, NotFound
 from aliquot.podspec.builder import PRIORITY_VALUES
-from aliquot.store.driver import Body, Document
+from aliquot.store.driver import Document, StoreDriver
 
 _WORDS = {
     "train": "Training: may be stopped for others, and may go beyond quota.",
@@ -35,7 +35,7 @@ def _class(name: str, value: int) -> Json:
     }
 
 
-async def install_priorities(body: Body) -> None:
+async def install_priorities(body: StoreDriver) -> None:
     for wanted in priority_classes():
         name = wanted["metadata"]["name"]
         try:

@@ -22,13 +22,13 @@ from aliquot.backends.kubernetes.service_accounts import LABELS
 from aliquot.errors import NotFound
 from aliquot.labels import PROJECT, QUEUE_ALIASES
 from aliquot.store.driver import AnyKind
-from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.drivers.kubernetes import KubernetesDriver
 
 _CONTROLLERS: Final = "system:serviceaccounts:kube-system"
 log = structlog.get_logger()
 
 
-async def install(body: KubernetesBody) -> None:
+async def install(body: KubernetesDriver) -> None:
     """Makes the policies, or brings them up to date."""
     for name in TRUSTED:
         policy, binding = policy_for(KINDS.named(name))

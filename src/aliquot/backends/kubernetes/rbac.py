@@ -36,17 +36,17 @@ from aliquot.backends.kubernetes.rbac_plan import (
 )
 from aliquot.backends.kubernetes.service_accounts import ACCOUNTS, Account, account_of
 from aliquot.controllers.projects import wanted_namespace
-from aliquot.controllers.runtime.workqueue import Loop
+from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.errors import NotFound
 from aliquot.labels import SYSTEM_NAMESPACE
-from aliquot.store.driver import Body, Document
+from aliquot.store.driver import Document, StoreDriver
 from aliquot.store.informer import Informer, Informers, Key
 from aliquot.store.typed_store import Store
 
 log = structlog.get_logger()
 
 
-async def look(body: Body, namespace: str) -> Seen:
+async def look(body: StoreDriver, namespace: str) -> Seen:
     """The namespace as it is now. Accounts are read first: whoever has one was there before it."""
     store = Store(body)
     accounts = (await body.list(SERVICE_ACCOUNT, SYSTEM_NAMESPACE, labels=ACCOUNTS)).items
@@ -68,7 +68,7 @@ async def look(body: Body, namespace: str) -> Seen:
     )
 
 
-async def carry_out(body: Body, steps: Iterable[Step]) -> None:
+async def carry_out(body: StoreDriver, steps: Iterable[Step]) -> None:
     """`Conflict` or `Exists` when somebody was faster: look again."""
     for step in steps:
         match step:
@@ -88,14 +88,14 @@ class Rbac:
     the tables do not move together, and an account must not go because its user is not in one of them yet.
     """
 
-    def __init__(self, body: Body, informers: Informers) -> None:
+    def __init__(self, body: StoreDriver, informers: Informers) -> None:
         self._body = body
         self._rules, self._users = informers.of(AccessRule), informers.of(User)
         self._projects, self._namespaces = informers.of(Project), informers.of(Namespace)
         self._roles = Informer(body, ROLE, _data)
         self._bindings = Informer(body, ROLE_BINDING, _data)
         self._accounts = Informer(body, SERVICE_ACCOUNT, account_of, labels=ACCOUNTS)
-        self.loop = Loop("rbac", self._reconcile)
+        self.loop = Controller("rbac", self._reconcile)
         self._namespaces.listen(lambda key, old, new: self.loop.touch(key))
         self._projects.listen(lambda key, old, new: self._touch(old, new))
         self._rules.listen(lambda key, old, new: self._touch_scopes(old, new))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from aliquot import labels
 from aliquot.api import KINDS, Namespace, encode
 from aliquot.backends.kubernetes.scheduler_name import enforces
-from aliquot.controllers.runtime.workqueue import Loop
+from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.store.informer import Informers, Key
 from aliquot.store.typed_store import Store
 
@@ -17,7 +17,7 @@ class Enforcing:
     def __init__(self, store: Store, informers: Informers) -> None:
         self._store = store
         self._namespaces = informers.of(Namespace)
-        self.loop = Loop("enforcing", self.reconcile)
+        self.loop = Controller("enforcing", self.reconcile)
         self.loop.follow(self._namespaces)
 
     async def reconcile(self, key: Key) -> None:

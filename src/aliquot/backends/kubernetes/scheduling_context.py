@@ -22,8 +22,8 @@ from aliquot.backends.kubernetes.volume_binding import Storage, StorageClass, Vo
 from aliquot.errors import Denied, NotFound, PlatformError
 from aliquot.planner import Node
 from aliquot.scheduler.affinity import Wanted
-from aliquot.scheduler.scheduling_context import Around
-from aliquot.store.driver import Body, Document
+from aliquot.scheduler.scheduling_context import SchedulingContext
+from aliquot.store.driver import Document, StoreDriver
 from aliquot.store.informer import Informer, Informers, Key
 
 _LOOK_SECONDS = 60.0  # before a kind that is not there is looked for again
@@ -58,8 +58,8 @@ def minimum_said(data: Json) -> int | None:
     return sum(number for number in numbers if isinstance(number, int)) or None
 
 
-class ClusterAround(Around):
-    def __init__(self, body: Body, informers: Informers) -> None:
+class KubernetesContext(SchedulingContext):
+    def __init__(self, body: StoreDriver, informers: Informers) -> None:
         super().__init__()
         self._body = body
         self._claims: Informer[Claim] = informers.of(Claim)

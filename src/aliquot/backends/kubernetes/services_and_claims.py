@@ -19,7 +19,7 @@ from aliquot.api import Claim, Metadata, Owner, Service, Workload
 from aliquot.api.kubernetes_objects import ClaimResources, ClaimSpec, ServicePort, ServiceSpec
 from aliquot.api.network import Port
 from aliquot.api.storage import ClaimMount
-from aliquot.controllers.runtime.workqueue import Loop
+from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.errors import Exists, NotFound, Unavailable
 from aliquot.podspec.volumes import claim_name
 from aliquot.store.informer import Informers, Key
@@ -83,13 +83,13 @@ def _metadata(workload: Workload, name: str) -> Metadata:
     return Metadata(name=name, namespace=place.namespace, labels={labels.WORKLOAD: place.name}, owners=(owner,))
 
 
-class Attached:
+class ServicesAndClaims:
     """The loop over workloads."""
 
     def __init__(self, store: Store, informers: Informers) -> None:
         self._store = store
         self._workloads = informers.of(Workload)
-        self.loop = Loop("attached", self._reconcile)
+        self.loop = Controller("attached", self._reconcile)
         self._workloads.listen(self._changed)
 
     def _changed(self, key: Key, old: Workload | None, new: Workload | None) -> None:

@@ -13,7 +13,7 @@ from aliquot.api.pod import ContainerStatus
 from aliquot.backends.kubernetes import port_forward
 from aliquot.client.streams import ExecSession, exec_query
 from aliquot.errors import Conflict, Invalid, PlatformError, Unavailable
-from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http.connections import Socket
 from aliquot.streams import CHANNELS, Log, LogOptions, TerminalSize, standing
 from aliquot.units import timestamp_text
@@ -27,7 +27,7 @@ _NODE_TROUBLE = ("error dialing backend", "dial tcp", "/containerLogs/")
 class ClusterStreams:
     """See aliquot.streams.Streams."""
 
-    def __init__(self, body: KubernetesBody) -> None:
+    def __init__(self, body: KubernetesDriver) -> None:
         self._body = body
 
     async def open_log(self, pod: Pod, options: LogOptions) -> Log:

@@ -23,7 +23,7 @@ from aliquot.errors import NotFound, Unavailable
 from aliquot.planner import Alternatives, Expression, Node
 from aliquot.planner.placement.fit.affinity import holds
 from aliquot.scheduler.affinity import NOTHING_WANTED, CannotSay, Wanted, alternatives
-from aliquot.store.driver import Body, Document
+from aliquot.store.driver import Document, StoreDriver
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"  # what the maker of volumes reads on a claim
 _NOBODY = "kubernetes.io/no-provisioner"  # of classes whose volumes an administrator makes
@@ -179,7 +179,7 @@ def _reaches(volume: Volume, node: Node) -> bool:
     return all(any(all(holds(one, node) for one in term) for term in terms) for terms in volume.nodes)
 
 
-async def settle(body: Body, storage: Storage, pod: Pod, node: Node, seconds: float = _SETTLE_SECONDS) -> None:
+async def settle(body: StoreDriver, storage: Storage, pod: Pod, node: Node, seconds: float = _SETTLE_SECONDS) -> None:
     """The pod's claims that wait for it get their volumes on this node. `Unavailable` when they do not in time: what
     was begun is found again by the next try."""
     waiting = [name for name in claims_of(pod) if await _begun(body, storage, pod, name, node)]
@@ -194,7 +194,7 @@ async def settle(body: Body, storage: Storage, pod: Pod, node: Node, seconds: fl
             await asyncio.sleep(_GLANCE_SECONDS)
 
 
-async def _begun(body: Body, storage: Storage, pod: Pod, name: str, node: Node) -> bool:
+async def _begun(body: StoreDriver, storage: Storage, pod: Pod, name: str, node: Node) -> bool:
     """Whether the claim waits for a volume now."""
     namespace = pod.metadata.namespace
     seen = storage.claim(name, namespace)
@@ -221,5 +221,5 @@ async def _begun(body: Body, storage: Storage, pod: Pod, name: str, node: Node) 
     return True
 
 
-async def _claim(body: Body, name: str, namespace: str) -> Claim:
+async def _claim(body: StoreDriver, name: str, namespace: str) -> Claim:
     return decode(Claim, (await body.get(KINDS.of(Claim), name, namespace)).data)

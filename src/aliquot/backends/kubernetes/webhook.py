@@ -41,7 +41,7 @@ from aliquot.backends.kubernetes.raw_kinds import MUTATING_WEBHOOK
 from aliquot.backends.kubernetes.scheduler_name import forced_scheduler
 from aliquot.backends.kubernetes.settings import Sharing
 from aliquot.errors import Invalid, PlatformError
-from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.informer import Informer, Informers
 
 NAME = "aliquot"  # of the configuration
@@ -192,7 +192,7 @@ def _route(path: str, decide: Decide) -> Route:
 class Webhook:
     def __init__(
         self,
-        body: KubernetesBody,
+        body: KubernetesDriver,
         informers: Informers,
         address: Address,
         listener: socket.socket,

@@ -12,7 +12,7 @@ import structlog
 
 from aliquot import native
 from aliquot.api import Pod, Project
-from aliquot.backends.backend import Ground
+from aliquot.backends.backend import Backend
 from aliquot.backends.local.devices.context_memory import Contexts, measure
 from aliquot.backends.local.devices.driver import Driver
 from aliquot.backends.local.devices.node_devices import Devices
@@ -22,8 +22,8 @@ from aliquot.backends.local.devices.share_dirs import fences
 from aliquot.backends.local.devices.simulated import SimulatedDevices
 from aliquot.backends.local.gpu_settings import GpuSettings
 from aliquot.backends.local.image_catalogue import Catalogue
-from aliquot.backends.local.memory_enforcer import Guard
-from aliquot.backends.local.pod_events import Notes
+from aliquot.backends.local.memory_enforcer import MemoryEnforcer
+from aliquot.backends.local.pod_events import PodEvents
 from aliquot.backends.local.runner import Agent
 from aliquot.backends.local.runtime import Ticket
 from aliquot.backends.local.runtimes.process import ProcessRuntime
@@ -43,7 +43,7 @@ class LocalAgent:
     runtime: ProcessRuntime
     store: Store
     devices: Devices
-    guard: Guard | None = None
+    guard: MemoryEnforcer | None = None
 
     async def stop_jobs(self, timeout: float = _STOP_SECONDS) -> None:
         """End every pod the orderly way: asked, given its grace, killed. The next start queues them anew."""
@@ -64,10 +64,10 @@ class LocalAgent:
         pods = (await self.store.list(Pod)).items
         return any(pod.metadata.deleted is not None and pod.spec.node_name in nodes for pod in pods)
 
-    def ground(self) -> Ground:
+    def ground(self) -> Backend:
         """This machine as what runs the pods."""
         held = () if self.guard is None else (self.guard.run(),)
-        return Ground(
+        return Backend(
             streams=self.runtime,
             facts={"isolation": self.runtime.isolation},
             always=(self.agent.run(), self.runtime.run(), *held),
@@ -124,14 +124,16 @@ async def _simulated(store: Store, preset_name: str, settings: GpuSettings) -> S
     return SimulatedDevices(preset.nodes, settings)
 
 
-def _guard(store: Store, devices: RealDevices, runtime: ProcessRuntime, agent: Agent, settings: GpuSettings) -> Guard:
+def _guard(
+    store: Store, devices: RealDevices, runtime: ProcessRuntime, agent: Agent, settings: GpuSettings
+) -> MemoryEnforcer:
     async def evict(ticket: Ticket) -> None:
         with suppress(PlatformError):
             pod = await store.get(Pod, ticket.name, ticket.namespace)
             if pod.metadata.uid == ticket.uid:
                 await store.delete(pod)
 
-    return Guard(devices, runtime, agent.tickets, Notes(store).tell, evict, policy=settings.overrun)
+    return MemoryEnforcer(devices, runtime, agent.tickets, PodEvents(store).tell, evict, policy=settings.overrun)
 
 
 async def _projects(store: Store, preset: Preset) -> None:

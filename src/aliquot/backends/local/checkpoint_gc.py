@@ -11,21 +11,21 @@ from collections import Counter
 
 from aliquot.api import KINDS, Workload
 from aliquot.backends.local.runtime import Runtime, Ticket
-from aliquot.controllers.runtime.workqueue import Loop
-from aliquot.store.driver import Body
+from aliquot.controllers.runtime.workqueue import Controller
+from aliquot.store.driver import StoreDriver
 from aliquot.store.informer import Informer, Key
 
 
-class Leftovers:
+class CheckpointGc:
     """`run` it beside the agent, once the pods that were left are told by `used`."""
 
-    def __init__(self, body: Body, runtime: Runtime) -> None:
+    def __init__(self, body: StoreDriver, runtime: Runtime) -> None:
         self._runtime = runtime
         self.workloads: Informer[str] = Informer(body, KINDS.of(Workload), lambda document: document.uid)
         self._tickets: dict[str, Ticket] = {}  # of pods that may write to their workload's folder, by uid
         self._pods: Counter[str] = Counter()  # how many of them, by workload
         self._gone: set[str] = set()
-        self._loop = Loop("checkpoints", self._reconcile)
+        self._loop = Controller("checkpoints", self._reconcile)
 
     async def run(self) -> None:
         await self.workloads.synced.wait()

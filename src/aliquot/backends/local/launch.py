@@ -16,7 +16,7 @@ from aliquot.backends.local.devices.node_devices import Devices
 from aliquot.backends.local.image_catalogue import Resolved
 from aliquot.backends.local.runtime import CannotStart, Launch, Ticket, Volume
 from aliquot.errors import Invalid
-from aliquot.gpu.fractions import Wish, wish_of
+from aliquot.gpu.fractions import SharingOptions, sharing_options
 
 _REFERENCE = re.compile(r"\$\$(?=\()|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 _UID = re.compile(r"[0-9a-f-]{36}")  # becomes the name of a folder
@@ -84,9 +84,9 @@ def launch_of(pod: Pod, ticket: Ticket, attempt: int, devices: Devices, images: 
     )
 
 
-def _wish(pod: Pod) -> Wish:
+def _wish(pod: Pod) -> SharingOptions:
     try:
-        return wish_of(pod.metadata.annotations)
+        return sharing_options(pod.metadata.annotations)
     except Invalid as exc:
         raise CannotStart("CreateContainerConfigError", str(exc)) from exc
 

@@ -59,7 +59,7 @@ Tell = Callable[[Told], Awaitable[None]]
 Evict = Callable[[Ticket], Awaitable[None]]
 
 
-class Guard:
+class MemoryEnforcer:
     def __init__(
         self,
         devices: RealDevices,

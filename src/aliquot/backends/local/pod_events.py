@@ -13,7 +13,7 @@ from aliquot.errors import Exists, PlatformError
 from aliquot.store.typed_store import Store
 
 
-class Notes:
+class PodEvents:
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
         self._store = store
         self._clock = clock

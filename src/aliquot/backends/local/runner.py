@@ -18,14 +18,14 @@ import structlog
 
 from aliquot.api import Pod
 from aliquot.backends.local import state_machine
-from aliquot.backends.local.checkpoint_gc import Leftovers
+from aliquot.backends.local.checkpoint_gc import CheckpointGc
 from aliquot.backends.local.devices.node_devices import Devices
 from aliquot.backends.local.launch import Images, launch_of, problem_of, ticket_of
 from aliquot.backends.local.node_registration import Nodes
 from aliquot.backends.local.pod_status import status_of
 from aliquot.backends.local.runtime import CannotStart, Ended, Runtime, Started, Ticket
 from aliquot.backends.local.state_machine import Backoff, Event, Stage, State
-from aliquot.controllers.runtime.workqueue import Loop
+from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.errors import Conflict, Invalid, NotFound
 from aliquot.scheduler.eviction_records import announcement, notice_of
 from aliquot.store.informer import Informer, Key, typed
@@ -64,8 +64,8 @@ class Agent:
         self._reports: dict[str, state_machine.Task] = {}
         self._confirmed: set[str] = set()
         self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
-        self._writes = Loop("agent", self._write)
-        self._leftovers = Leftovers(store.body, runtime)
+        self._writes = Controller("agent", self._write)
+        self._leftovers = CheckpointGc(store.body, runtime)
         self._nodes = Nodes(store, devices, clock)
         self._work: asyncio.TaskGroup | None = None
 

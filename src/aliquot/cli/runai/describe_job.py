@@ -26,7 +26,7 @@ from aliquot.cli.targets import complete_names
 from aliquot.client import Server
 from aliquot.errors import Denied, NotFound, PlatformError
 from aliquot.labels import FILLED_BY, PROMISED, SYSTEM_NAMESPACE
-from aliquot.store.driver import Body, Document
+from aliquot.store.driver import Document, StoreDriver
 from aliquot.store.typed_store import Store
 
 _FORMS = click.Choice(["wide", "json", "yaml"])
@@ -103,7 +103,7 @@ async def _why(server: Server, workload: Workload, pods: Sequence[Pod]) -> list[
     return [str(line["text"]) for line in told["lines"] if line["about"] in _ABOUT_WAITING]
 
 
-async def _events(body: Body, workload: Workload, pods: Sequence[Pod]) -> list[Json]:
+async def _events(body: StoreDriver, workload: Workload, pods: Sequence[Pod]) -> list[Json]:
     """What happened to the job and to its pods, also those that are gone, oldest first."""
     found: dict[str, Json] = {}
     for each in (workload, *pods):
@@ -111,7 +111,7 @@ async def _events(body: Body, workload: Workload, pods: Sequence[Pod]) -> list[J
     return in_order(found.values())
 
 
-async def _addresses(body: Body) -> dict[str, str]:
+async def _addresses(body: StoreDriver) -> dict[str, str]:
     try:
         nodes = (await Store(body).list(Node)).items
     except Denied:
@@ -266,7 +266,7 @@ def show_template(here: Session, name: str, asked: str, form: str = "wide") -> i
     return 0
 
 
-async def _template(here: Session, body: Body, name: str, asked: str) -> Template:
+async def _template(here: Session, body: StoreDriver, name: str, asked: str) -> Template:
     own: list[Scope] = [await scope_of(here, body, asked)] if asked or here.settings.project else []
     for namespace in (*(scope.namespace for scope in own), SYSTEM_NAMESPACE):
         try:

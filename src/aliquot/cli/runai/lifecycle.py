@@ -14,11 +14,11 @@ from aliquot.cli.runai.scope import JOB_WORDS, Scope, is_kind, job, no_such_job,
 from aliquot.cli.session import Session, session
 from aliquot.cli.targets import complete_names
 from aliquot.errors import Conflict, Invalid, NotFound, PlatformError
-from aliquot.store.driver import Body
+from aliquot.store.driver import StoreDriver
 from aliquot.store.typed_store import Store
 
 _KIND = KINDS.named("workload")
-Step = Callable[[Body, Scope, str], Awaitable[str]]
+Step = Callable[[StoreDriver, Scope, str], Awaitable[str]]
 
 
 def jobs_named(words: Sequence[str]) -> list[str]:
@@ -40,7 +40,7 @@ def _names_other_kind(words: Sequence[str]) -> bool:
 def delete(words: tuple[str, ...], everything: bool, project: str) -> int:
     """Delete jobs: they stop and are gone, with their logs. `delete KIND NAME...` deletes other objects."""
 
-    async def step(body: Body, scope: Scope, name: str) -> str:
+    async def step(body: StoreDriver, scope: Scope, name: str) -> str:
         try:
             await body.delete(_KIND, name, scope.namespace)
         except NotFound:
@@ -57,7 +57,7 @@ def delete(words: tuple[str, ...], everything: bool, project: str) -> int:
 def suspend(words: tuple[str, ...], everything: bool, project: str) -> int:
     """Stop jobs and keep their definition; what is in their containers is lost."""
 
-    async def step(body: Body, scope: Scope, name: str) -> str:
+    async def step(body: StoreDriver, scope: Scope, name: str) -> str:
         found = await job(body, scope, name)
         if found.spec.type == "inference" or (found.spec.distributed and found.spec.distributed.framework == "mpi"):
             raise Invalid(f"job {name!r} cannot be suspended: it is inference or MPI; delete it instead")
@@ -76,7 +76,7 @@ def suspend(words: tuple[str, ...], everything: bool, project: str) -> int:
 def resume(words: tuple[str, ...], everything: bool, project: str) -> int:
     """Let suspended jobs run again; they join the queue."""
 
-    async def step(body: Body, scope: Scope, name: str) -> str:
+    async def step(body: StoreDriver, scope: Scope, name: str) -> str:
         await job(body, scope, name)
         await _activate(body, scope, name, True)
         return f"Job {name} resumed successfully."
@@ -84,7 +84,7 @@ def resume(words: tuple[str, ...], everything: bool, project: str) -> int:
     return _each(session(), words, everything, project, step)
 
 
-async def _activate(body: Body, scope: Scope, name: str, active: bool) -> None:
+async def _activate(body: StoreDriver, scope: Scope, name: str, active: bool) -> None:
     # `true` is the default and is not written: null takes the field away.
     await body.patch(_KIND, name, scope.namespace, {"spec": {"active": None if active else False}})
 
@@ -96,7 +96,7 @@ def _each(here: Session, words: Sequence[str], everything: bool, asked: str, ste
         raise click.UsageError("which jobs? Give their names, or -A for all of the project.")
     failed = False
 
-    async def work(body: Body) -> None:
+    async def work(body: StoreDriver) -> None:
         nonlocal failed
         scope = await scope_of(here, body, asked)
         found = (await Store(body).list(Workload, scope.namespace)).items if everything else []

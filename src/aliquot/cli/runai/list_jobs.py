@@ -19,7 +19,7 @@ from aliquot.cli.runai.nodes import list_nodes
 from aliquot.cli.runai.program import JobVerb, project_option
 from aliquot.cli.runai.scope import Scope, pods_in, pods_of, project_in, projects_by_namespace, scope_of
 from aliquot.cli.session import Session, session
-from aliquot.store.driver import Body
+from aliquot.store.driver import StoreDriver
 from aliquot.store.typed_store import Store
 
 
@@ -91,7 +91,7 @@ def in_order_2023(jobs: Sequence[Job]) -> list[Job]:
     return sorted(jobs, key=lambda job: (job.workload.metadata.name, job.project))
 
 
-async def read_jobs(body: Body, scope: Scope | None) -> list[Job]:
+async def read_jobs(body: StoreDriver, scope: Scope | None) -> list[Job]:
     """The jobs of a project, or of all."""
     namespace = scope.namespace if scope else None
     workloads = (await Store(body).list(Workload, namespace)).items
@@ -109,7 +109,7 @@ async def read_jobs(body: Body, scope: Scope | None) -> list[Job]:
 
 
 def _jobs(here: Session, asked: str, everywhere: bool, form: str, *, classic: bool, headers: bool) -> int:
-    async def work(body: Body) -> tuple[Scope | None, list[Job]]:
+    async def work(body: StoreDriver) -> tuple[Scope | None, list[Job]]:
         scope = None if everywhere else await scope_of(here, body, asked)
         return scope, await read_jobs(body, scope)
 
@@ -160,7 +160,7 @@ def list_(words: tuple[str, ...], everywhere: bool, form: str, no_headers: bool,
 def list_clusters(here: Session, form: str, *, headers: bool) -> int:
     """One server is one cluster; the one that commands go to is the current one."""
 
-    async def work(body: Body) -> str:
+    async def work(body: StoreDriver) -> str:
         await body.check()
         return "Ready"
 
@@ -176,7 +176,7 @@ def list_clusters(here: Session, form: str, *, headers: bool) -> int:
 def list_templates(here: Session, asked: str, form: str, *, headers: bool) -> int:
     """Everybody's templates and those of the project."""
 
-    async def work(body: Body) -> list[Template]:
+    async def work(body: StoreDriver) -> list[Template]:
         places = [labels.SYSTEM_NAMESPACE]
         if asked or here.settings.project:
             places.append((await scope_of(here, body, asked)).namespace)

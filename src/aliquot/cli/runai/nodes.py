@@ -18,7 +18,7 @@ from aliquot.cli.runai.program import JobVerb
 from aliquot.cli.runai.scope import pods_in, project_in, projects_by_namespace
 from aliquot.cli.session import Session, session
 from aliquot.errors import Invalid, NotFound
-from aliquot.store.driver import Body
+from aliquot.store.driver import StoreDriver
 from aliquot.store.typed_store import Store
 from aliquot.units import GPU
 
@@ -97,7 +97,7 @@ def _readable(read: Any, owner: Any) -> Any:
         return ()
 
 
-async def read_machines(body: Body, names: Sequence[str] = ()) -> list[Machine]:
+async def read_machines(body: StoreDriver, names: Sequence[str] = ()) -> list[Machine]:
     nodes = sorted((await Store(body).list(Node)).items, key=lambda node: node.metadata.name)
     for name in names:
         if name not in {node.metadata.name for node in nodes}:
@@ -196,7 +196,7 @@ def describe_nodes(here: Session, names: Sequence[str], form: str = "wide") -> i
     if form in ("json", "yaml"):
         return list_nodes(here, names, form, headers=True)
 
-    async def work(body: Body) -> tuple[list[Machine], dict[str, str]]:
+    async def work(body: StoreDriver) -> tuple[list[Machine], dict[str, str]]:
         return await read_machines(body, names), await projects_by_namespace(body)
 
     found, known = here.run(work)

@@ -11,7 +11,7 @@ from aliquot.cli.session import Session
 from aliquot.cli.targets import no_such_project
 from aliquot.errors import Denied, Invalid, NotFound
 from aliquot.labels import namespace_of
-from aliquot.store.driver import Body
+from aliquot.store.driver import StoreDriver
 from aliquot.store.typed_store import Store
 
 JOB_WORDS = ("job", "jobs", "workload", "workloads", "wl")
@@ -34,7 +34,7 @@ class Scope:
     namespace: str
 
 
-async def scope_of(here: Session, body: Body, asked: str) -> Scope:
+async def scope_of(here: Session, body: StoreDriver, asked: str) -> Scope:
     """The project that was asked for, or the user's default; it must be there."""
     name = asked or here.settings.project
     if not name:
@@ -52,7 +52,7 @@ def _scope(project: Project) -> Scope:
     return Scope(name, project.status.namespace or project.spec.namespace or namespace_of(name))
 
 
-async def projects_by_namespace(body: Body) -> dict[str, str]:
+async def projects_by_namespace(body: StoreDriver) -> dict[str, str]:
     """For listings over all projects; one that may not be read is named after its namespace."""
     try:
         found = (await Store(body).list(Project)).items
@@ -65,7 +65,7 @@ def project_in(namespace: str, known: dict[str, str]) -> str:
     return known.get(namespace) or namespace.removeprefix(labels.PROJECT_NAMESPACE_PREFIX)
 
 
-async def job(body: Body, scope: Scope, name: str) -> Workload:
+async def job(body: StoreDriver, scope: Scope, name: str) -> Workload:
     try:
         return await Store(body).get(Workload, name, scope.namespace)
     except NotFound:
@@ -76,7 +76,7 @@ def no_such_job(scope: Scope, name: str) -> NotFound:
     return NotFound(f"job {name!r} does not exist in project {scope.project!r}", hint="`runai list -A` shows all jobs")
 
 
-async def pods_in(body: Body, namespace: str | None) -> list[Pod]:
+async def pods_in(body: StoreDriver, namespace: str | None) -> list[Pod]:
     return sorted((await Store(body).list(Pod, namespace)).items, key=lambda pod: pod.metadata.name)
 
 

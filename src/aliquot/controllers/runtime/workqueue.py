@@ -19,7 +19,7 @@ _FIRST_RETRY, _LAST_RETRY = 0.05, 60.0
 log = structlog.get_logger()
 
 
-class Loop:
+class Controller:
     """Calls `reconcile(key)` for every key that was touched, one at a time."""
 
     def __init__(self, name: str, reconcile: Callable[[Key], Awaitable[None]]) -> None:

@@ -14,8 +14,8 @@ from aliquot.planner.model import Job, Neighbours
 from aliquot.planner.placement.node_state import NodeState
 
 if TYPE_CHECKING:
-    from aliquot.planner.jobs import Member
-    from aliquot.planner.placement.task_class import Kind
+    from aliquot.planner.jobs import TaskSlot
+    from aliquot.planner.placement.task_class import TaskClass
 
 
 class Neighbourhood:
@@ -34,7 +34,7 @@ class Neighbourhood:
         """Whether it is known who refuses such neighbours."""
         return rule in self._refusing
 
-    def enter(self, member: Member, sign: int = 1) -> None:
+    def enter(self, member: TaskSlot, sign: int = 1) -> None:
         if member.node is not None:
             self.count(member.job.source, member.node, sign)
 
@@ -48,10 +48,10 @@ class Neighbourhood:
             if part is not None:
                 self._refusing[job.apart][part] += sign
 
-    def leave(self, member: Member) -> None:
+    def leave(self, member: TaskSlot) -> None:
         self.enter(member, -1)
 
-    def allows(self, kind: Kind, node: NodeState) -> bool:
+    def allows(self, kind: TaskClass, node: NodeState) -> bool:
         labels = node.source.labels
         near, apart = kind.near, kind.apart
         if near is not None:

@@ -23,7 +23,7 @@ from math import isqrt
 
 from aliquot.planner.model import GPU
 from aliquot.planner.placement.node_state import NodeState, Row, View
-from aliquot.planner.placement.task_class import NONE, PART, SLICES, Kind
+from aliquot.planner.placement.task_class import NONE, PART, SLICES, TaskClass
 
 WORD = "least-fragments"
 _BITS = 24  # of a key, for the node's number
@@ -75,7 +75,7 @@ class Fragments:
 
     # ---------------------------------------------------------------- what is asked for
 
-    def count(self, kind: Kind, sign: int = 1) -> None:
+    def count(self, kind: TaskClass, sign: int = 1) -> None:
         """One task more (or less) in the snapshot."""
         if kind.form in (NONE, SLICES):  # slices are taken whole, and cores alone leave no device unused
             return
@@ -134,7 +134,7 @@ class Fragments:
         """Everything may have changed."""
         self._orders, self._alike, self._changes = {}, {}, []
 
-    def order(self, kind: Kind) -> list[int]:
+    def order(self, kind: TaskClass) -> list[int]:
         """Keys of the nodes that have room for it soon, best first; the last bits are a node's number."""
         order = self._order(kind)
         changes = self._changes
@@ -159,13 +159,13 @@ class Fragments:
         order.at = len(changes)
         return order.keys
 
-    def _order(self, kind: Kind) -> Order:
+    def _order(self, kind: TaskClass) -> Order:
         order = self._orders.get(kind.id)
         if order is None:
             order = self._orders[kind.id] = self._alike.setdefault((kind.request, kind.mask), Order())
         return order
 
-    def _fill(self, order: Order, kind: Kind) -> None:
+    def _fill(self, order: Order, kind: TaskClass) -> None:
         order.key_of = {
             node.id: self._key(kind, node, order)
             for node in self._nodes
@@ -173,11 +173,11 @@ class Fragments:
         }
         order.keys = sorted(order.key_of.values())
 
-    def key(self, kind: Kind, node: NodeState) -> int:
+    def key(self, kind: TaskClass, node: NodeState) -> int:
         """Where a node that has room stands: smaller is better."""
         return self._key(kind, node, self._order(kind))
 
-    def _key(self, kind: Kind, node: NodeState, order: Order) -> int:
+    def _key(self, kind: TaskClass, node: NodeState, order: Order) -> int:
         soon = node.soon
         loss = self._loss(kind, node, order)[0]
         if kind.form == NONE:  # away from devices, then where the fewest cores are left
@@ -185,7 +185,7 @@ class Fragments:
             return (bool(node.sizes) << 160 | loss << 40 | left) << _BITS | node.id
         return (loss << _WHOLE_BITS | max(soon.whole, 0)) << _BITS | node.id
 
-    def _loss(self, kind: Kind, node: NodeState, order: Order) -> tuple[int, int]:
+    def _loss(self, kind: TaskClass, node: NodeState, order: Order) -> tuple[int, int]:
         """The worth that others lose when it goes here, and for a part of one device: how free that device is."""
         soon = node.soon
         state = (self._class_of[node.id], soon.cpu, _free(node, soon.milli))
@@ -194,7 +194,7 @@ class Fragments:
             found = order.losses[state] = self._least(kind, node, state)
         return found
 
-    def _least(self, kind: Kind, node: NodeState, state: State) -> tuple[int, int]:
+    def _least(self, kind: TaskClass, node: NodeState, state: State) -> tuple[int, int]:
         number, cpu, free = state
         before, cpu = self._of(state), cpu - kind.cpu
         if kind.form == PART and kind.devices == 1:
@@ -219,7 +219,7 @@ class Fragments:
             found = self._worth[state] = worth(self._wants[state[0]], state[1], state[2])
         return found
 
-    def rows(self, kind: Kind, node: NodeState, other: View | None = None) -> list[Row] | None:
+    def rows(self, kind: TaskClass, node: NodeState, other: View | None = None) -> list[Row] | None:
         """The devices a task gets on a node, soon. With `other` they must be free there too."""
         view = node.soon
         if kind.form != PART or kind.devices != 1:
@@ -266,7 +266,7 @@ def _free(node: NodeState, milli: list[int]) -> tuple[int, ...]:
     return tuple(sorted(milli))
 
 
-def _shape(kind: Kind) -> Shape:
+def _shape(kind: TaskClass) -> Shape:
     milli = kind.amount[0] // kind.devices
     return (kind.devices, milli, kind.request.memory_mib, _rounded(kind.cpu), kind.mask)
 

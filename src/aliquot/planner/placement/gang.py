@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 
-from aliquot.planner.jobs import BOUND, RESERVED, RUNNING, STOPPED, Branch, JobState, Member, TaskSet
+from aliquot.planner.jobs import BOUND, RESERVED, RUNNING, STOPPED, Branch, JobState, TaskSet, TaskSlot
 from aliquot.planner.model import Amount, Closeness
 from aliquot.planner.placement.node_state import NodeState, Row
-from aliquot.planner.placement.pool_state import Room
-from aliquot.planner.placement.task_class import PART, Kind, Kinds
+from aliquot.planner.placement.pool_state import PoolState
+from aliquot.planner.placement.task_class import PART, TaskClass, TaskClasses
 from aliquot.planner.placement.topology import Stages, Topologies
 from aliquot.planner.queues import quota
 
@@ -24,21 +24,21 @@ _SEARCH_WORK = 3000
 
 
 class Placer:
-    def __init__(self, room: Room, kinds: Kinds, topologies: Topologies) -> None:
+    def __init__(self, room: PoolState, kinds: TaskClasses, topologies: Topologies) -> None:
         self.room = room
         self.kinds = kinds
         self._topologies = topologies
-        self.failed: Kind | None = None  # what did not fit, when a placement failed
+        self.failed: TaskClass | None = None  # what did not fit, when a placement failed
         # Makes room for a task where there is none, and says on which node; set while others may be stopped for it.
-        self.rescue: Callable[[Kind, Iterable[NodeState] | None], NodeState | None] | None = None
+        self.rescue: Callable[[TaskClass, Iterable[NodeState] | None], NodeState | None] | None = None
 
-    def kind(self, member: Member) -> Kind:
+    def kind(self, member: TaskSlot) -> TaskClass:
         found = member.kind
         if found is None:
             found = member.kind = self.kinds.of(member.task, member.job.source)
         return found
 
-    def asked(self, members: Sequence[Member]) -> Amount:
+    def asked(self, members: Sequence[TaskSlot]) -> Amount:
         if len(members) == 1:
             return self.kind(members[0]).amount
         gpu = cpu = memory = 0
@@ -47,7 +47,7 @@ class Placer:
             gpu, cpu, memory = gpu + amount[0], cpu + amount[1], memory + amount[2]
         return (gpu, cpu, memory)
 
-    def least(self, members: Sequence[Member]) -> Amount:
+    def least(self, members: Sequence[TaskSlot]) -> Amount:
         """What they would count if each had the device on which it counts least."""
         if len(members) == 1:
             return self.kind(members[0]).least
@@ -58,7 +58,7 @@ class Placer:
         """What it would start next."""
         return self.asked(job.next_tasks())
 
-    def place(self, job: JobState, members: Sequence[Member], promise_only: bool = False) -> bool:
+    def place(self, job: JobState, members: Sequence[TaskSlot], promise_only: bool = False) -> bool:
         """Place these tasks of a job, all or none. What was done stays in the room's log. When it fails, `failed` is
         what did not fit, or None where a queue may not hold it."""
         source = job.source
@@ -78,7 +78,7 @@ class Placer:
             self._together(job, members)
         return True
 
-    def _one(self, member: Member, promise_only: bool) -> bool:
+    def _one(self, member: TaskSlot, promise_only: bool) -> bool:
         kind = self.kind(member)
         node = self._find(kind, None, promise_only)
         if node is None:
@@ -102,18 +102,18 @@ class Placer:
                 self.room.undo(mark)
         return False
 
-    def _put(self, member: Member, kind: Kind, node: NodeState, promise_only: bool) -> None:
+    def _put(self, member: TaskSlot, kind: TaskClass, node: NodeState, promise_only: bool) -> None:
         if member.home is not None and self._best_at_home(member, kind, node):
             self.room.keep(member)
         else:
             self.room.place(member, kind, node, promise_only)
 
-    def _best_at_home(self, member: Member, kind: Kind, node: NodeState) -> bool:
+    def _best_at_home(self, member: TaskSlot, kind: TaskClass, node: NodeState) -> bool:
         """Whether the best place for somebody who was stopped in this cycle is where it was."""
         assert member.home is not None
         return member.home[0] is node and self.room.can_keep(member) and self.room.stays(member, kind)
 
-    def replace(self, job: JobState, members: Sequence[Member]) -> bool:
+    def replace(self, job: JobState, members: Sequence[TaskSlot]) -> bool:
         """Another place for tasks of a job that were stopped in this cycle: for all, or at least for as many as its
         minimum needs and then for any more. True when some have one."""
         mark = self.room.mark()
@@ -122,7 +122,7 @@ class Placer:
         self.room.undo(mark)
         if len(members) == 1:
             return False
-        needed: list[Member] = []
+        needed: list[TaskSlot] = []
         for one in job.sets:
             here = [member for member in one.members if member in members]
             needed += here[: max(one.least - one.present, 0)]
@@ -139,7 +139,7 @@ class Placer:
                     self.room.undo(inner)
         return some
 
-    def _again(self, job: JobState, members: Sequence[Member]) -> bool:
+    def _again(self, job: JobState, members: Sequence[TaskSlot]) -> bool:
         source = job.source
         if source.groups or source.closeness is not None:
             placed = self._branch(job, job.root, set(members), None, False)
@@ -147,14 +147,14 @@ class Placer:
             placed = self._tasks(list(members), None, False)
         return placed and self._may_hold(members)
 
-    def _may_hold(self, members: Iterable[Member]) -> bool:
+    def _may_hold(self, members: Iterable[TaskSlot]) -> bool:
         """Whether queues may hold what these count where they are now, for those that count by their device."""
         return all(
             not self.kind(member).varies or quota.broken(member.job.queue, member.job.fixed) is None
             for member in members
         )
 
-    def _together(self, job: JobState, members: Sequence[Member]) -> None:
+    def _together(self, job: JobState, members: Sequence[TaskSlot]) -> None:
         """A job whose minimum cannot all start now starts nothing yet."""
         if not any(member.state == RESERVED for member in job.members):
             return
@@ -169,7 +169,7 @@ class Placer:
                 self.room.defer(member)
 
     def _branch(
-        self, job: JobState, branch: Branch, wanted: set[Member], outer: Stages | None, promise_only: bool
+        self, job: JobState, branch: Branch, wanted: set[TaskSlot], outer: Stages | None, promise_only: bool
     ) -> bool:
         inside = [member for one in branch.all_sets() for member in one.members]
         mine = [member for member in inside if member in wanted]
@@ -187,7 +187,7 @@ class Placer:
         free = branch.closeness is None and not branch.branches and all(one.closeness is None for one in branch.sets)
         return free and len(branch.sets) > 1 and self.rescue is None and self._search(mine, outer, promise_only)
 
-    def _set(self, one: TaskSet, wanted: set[Member], outer: Stages | None, promise_only: bool) -> bool:
+    def _set(self, one: TaskSet, wanted: set[TaskSlot], outer: Stages | None, promise_only: bool) -> bool:
         members = [member for member in one.members if member in wanted]
         if not members:
             return True
@@ -215,7 +215,7 @@ class Placer:
         return best is not None and attempt(best[1])
 
     def _sets_of_nodes(
-        self, closeness: Closeness | None, members: Sequence[Member], inside: Sequence[Member], outer: Stages | None
+        self, closeness: Closeness | None, members: Sequence[TaskSlot], inside: Sequence[TaskSlot], outer: Stages | None
     ) -> Iterable[Stages | None]:
         if closeness is None or not (closeness.required or closeness.preferred):
             return [outer]
@@ -227,7 +227,7 @@ class Placer:
             closeness, self.asked(members), [node for node in nodes if mask[node.id]], held, self.rescue is None
         )
 
-    def _tasks(self, members: list[Member], stages: Stages | None, promise_only: bool) -> bool:
+    def _tasks(self, members: list[TaskSlot], stages: Stages | None, promise_only: bool) -> bool:
         """Each task the best node, one after the other; if that fails, look for another arrangement."""
         mark = self.room.mark()
         for member in members:
@@ -240,7 +240,7 @@ class Placer:
             self._put(member, kind, node, promise_only)
         return True
 
-    def _find(self, kind: Kind, stages: Stages | None, promise_only: bool) -> NodeState | None:
+    def _find(self, kind: TaskClass, stages: Stages | None, promise_only: bool) -> NodeState | None:
         if stages is None:
             found = self.room.find(kind, promise_only)
             return self.rescue(kind, None) if found is None and self.rescue is not None else found
@@ -250,7 +250,7 @@ class Placer:
                 return found
         return self.rescue(kind, [node for nodes in stages for node in nodes]) if self.rescue is not None else None
 
-    def _search(self, members: list[Member], stages: Stages | None, promise_only: bool) -> bool:
+    def _search(self, members: list[TaskSlot], stages: Stages | None, promise_only: bool) -> bool:
         """Another arrangement. Tasks that are alike and do not mind their neighbours have none: what one of them
         leaves to the next does not depend on which node it takes, unless each has parts of several devices."""
         kinds = {self.kind(member).id for member in members}
@@ -261,7 +261,7 @@ class Placer:
         nodes = self.room.nodes if stages is None else [node for stage in stages for node in stage]
         return self._arrange(self._hardest_first(members), 0, nodes, [_SEARCH_WORK], promise_only)
 
-    def arrange(self, members: Sequence[Member]) -> bool:
+    def arrange(self, members: Sequence[TaskSlot]) -> bool:
         """Places for tasks of several jobs."""
         mark = self.room.mark()
         # Whoever must be near another comes after it.
@@ -273,7 +273,7 @@ class Placer:
         self.room.undo(mark)
         return False
 
-    def _hardest_first(self, members: Sequence[Member]) -> list[Member]:
+    def _hardest_first(self, members: Sequence[TaskSlot]) -> list[TaskSlot]:
         return sorted(members, key=lambda m: (*(-a for a in self.kind(m).amount), m.task.name))
 
     def _is_close(self, branch: Branch) -> bool:
@@ -289,7 +289,7 @@ class Placer:
 
     def _arrange(
         self,
-        members: list[Member],
+        members: list[TaskSlot],
         at: int,
         nodes: Sequence[NodeState],
         work: list[int],
@@ -321,7 +321,7 @@ class Placer:
         return False
 
 
-def _ways(kind: Kind, node: NodeState) -> list[tuple[Row, ...]]:
+def _ways(kind: TaskClass, node: NodeState) -> list[tuple[Row, ...]]:
     """Devices it could have on a node. Those that are equally full are alike, and so are all whole ones."""
     if kind.form != PART:
         rows = kind.open_rows(node, node.soon)

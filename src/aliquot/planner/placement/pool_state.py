@@ -15,12 +15,12 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from operator import mul
 
-from aliquot.planner.jobs import BOUND, PENDING, RESERVED, RUNNING, STOPPED, JobState, Member
+from aliquot.planner.jobs import BOUND, PENDING, RESERVED, RUNNING, STOPPED, JobState, TaskSlot
 from aliquot.planner.model import GPU, Amount, Node, Policy
 from aliquot.planner.placement import fragmentation
 from aliquot.planner.placement.affinity import Neighbourhood
 from aliquot.planner.placement.node_state import NodeState, Row, View
-from aliquot.planner.placement.task_class import NONE, PART, SLICES, WHOLE, Kind
+from aliquot.planner.placement.task_class import NONE, PART, SLICES, WHOLE, TaskClass
 
 _BITS = 24  # of a key, for the node's number: 16 million nodes
 _MASK = (1 << _BITS) - 1
@@ -29,7 +29,7 @@ _PLACED, _STOPPED, _KEPT, _PROMISED, _STARTED, _WITHDRAWN, _SEALED, _OPENED = ra
 Mark = tuple[int, dict[int, None]]
 
 
-class Room:
+class PoolState:
     def __init__(self, nodes: Iterable[Node], policy: Policy) -> None:
         ordered = sorted(nodes, key=lambda node: node.name)
         self.nodes = [NodeState(node, number) for number, node in enumerate(ordered)]
@@ -46,7 +46,7 @@ class Room:
         self._cpu_order: list[int] | None = None  # made when first asked for
         self._busy: set[int] = set()
         self.free = 0  # milli of all devices, soon, as they count against quota
-        self._log: list[tuple[int, Member, tuple[NodeState, tuple[Row, ...]] | None]] = []
+        self._log: list[tuple[int, TaskSlot, tuple[NodeState, tuple[Row, ...]] | None]] = []
         self._hopeless: dict[int, None] = {}  # kinds that fit nowhere; holds until something is given back
         # Nodes that somebody was stopped on, or on which something was taken back: what failed there may fit now.
         self.gained: list[NodeState] = []
@@ -74,16 +74,16 @@ class Room:
             free = 1_000_000_000 - 1_000_000_000 * free // max(node.source.cpu, 1)
         return (bool(node.sizes) << 40 | min(free, (1 << 40) - 1)) << _BITS | node.id
 
-    def rank(self, kind: Kind, node: NodeState) -> int:
+    def rank(self, kind: TaskClass, node: NodeState) -> int:
         """Where a node stands for a kind of task, whether or not it has room for it: smaller is better."""
         return self._cpu_key(node) if kind.form == NONE else self._key(node)
 
-    def preference(self, kind: Kind, node: NodeState) -> int:
+    def preference(self, kind: TaskClass, node: NodeState) -> int:
         """Where a node that has room for a kind of task stands: smaller is better."""
         by_fragments = self._by_fragments(kind)
         return self.rank(kind, node) if by_fragments is None else by_fragments.key(kind, node)
 
-    def _by_fragments(self, kind: Kind) -> fragmentation.Fragments | None:
+    def _by_fragments(self, kind: TaskClass) -> fragmentation.Fragments | None:
         chosen = self._fragments_cpu if kind.form == NONE else self._fragments_gpu
         return self.fragments if chosen else None
 
@@ -115,7 +115,7 @@ class Room:
 
     # ---------------------------------------------------------------- choosing
 
-    def find(self, kind: Kind, promise_only: bool = False) -> NodeState | None:
+    def find(self, kind: TaskClass, promise_only: bool = False) -> NodeState | None:
         """The best node for a task of this kind: one where it can start now, else one where it can soon.
         With `promise_only` it makes no difference whether it can start now."""
         if kind.id in self._hopeless:
@@ -125,7 +125,7 @@ class Room:
             self._hopeless[kind.id] = None
         return found
 
-    def _walk(self, kind: Kind, promise_only: bool) -> NodeState | None:
+    def _walk(self, kind: TaskClass, promise_only: bool) -> NodeState | None:
         later: NodeState | None = None
         nodes, mask, near = self.nodes, kind.mask, kind.near or kind.apart or self.neighbours.watched
         if kind.form == PART and self._busy and self._packs_devices:
@@ -147,7 +147,7 @@ class Room:
                 later = node
         return later
 
-    def _candidates(self, kind: Kind) -> Iterable[int]:
+    def _candidates(self, kind: TaskClass) -> Iterable[int]:
         by_fragments = self._by_fragments(kind)
         if by_fragments is not None:
             return by_fragments.order(kind)
@@ -164,7 +164,7 @@ class Room:
         return order if not start else order[bisect_left(order, start << _BITS) :]
 
     def best(
-        self, kind: Kind, nodes: Iterable[NodeState], promise_only: bool = False, shared: bool = False
+        self, kind: TaskClass, nodes: Iterable[NodeState], promise_only: bool = False, shared: bool = False
     ) -> NodeState | None:
         """The best of these nodes; with `shared` only by devices that others use too."""
         best: tuple[bool, bool, int] | None = None
@@ -182,7 +182,7 @@ class Room:
                 best, found = key, node
         return found
 
-    def starts(self, kind: Kind, node: NodeState) -> bool:
+    def starts(self, kind: TaskClass, node: NodeState) -> bool:
         """Whether it fits now as well as soon, on the same devices."""
         now, soon = node.now, node.soon
         if now is soon:
@@ -193,7 +193,7 @@ class Room:
 
     # ---------------------------------------------------------------- doing, and taking back
 
-    def put(self, member: Member) -> None:
+    def put(self, member: TaskSlot) -> None:
         """Somebody who is there already, before the nodes are sorted."""
         node, task = member.node, member.task
         assert node is not None
@@ -209,7 +209,7 @@ class Room:
             if node.now is not node.soon:
                 node.take(node.now, request.cpu, request.memory, member.rows)
 
-    def enter(self, member: Member, sign: int) -> None:
+    def enter(self, member: TaskSlot, sign: int) -> None:
         """Somebody who is there, once the nodes are sorted; with sign -1 somebody who is gone."""
         assert member.home is not None
         node, rows, _ = member.home
@@ -238,7 +238,7 @@ class Room:
             node.join()
         self.gained.clear()
 
-    def place(self, member: Member, kind: Kind, node: NodeState, promise: bool = False) -> None:
+    def place(self, member: TaskSlot, kind: TaskClass, node: NodeState, promise: bool = False) -> None:
         """Give a task its place: from now on, or (`promise`, or where it cannot start yet) as soon as it is free."""
         soon, now = node.soon, node.now
         rows = None
@@ -249,12 +249,12 @@ class Room:
         assert rows is not None
         self.take(member, kind, node, tuple(rows), promise)
 
-    def _rows(self, kind: Kind, node: NodeState, other: View | None = None) -> list[Row] | None:
+    def _rows(self, kind: TaskClass, node: NodeState, other: View | None = None) -> list[Row] | None:
         if self.fragments is not None and self._fragments_gpu and not self._spread_devices:
             return self.fragments.rows(kind, node, other)
         return kind.open_rows(node, node.soon, self._spread_devices, other)
 
-    def stays(self, member: Member, kind: Kind) -> bool:
+    def stays(self, member: TaskSlot, kind: TaskClass) -> bool:
         """Whether the device it shares is the one it would get on its node. Which whole ones makes no difference."""
         assert member.home is not None
         node, rows, _ = member.home
@@ -263,12 +263,12 @@ class Room:
         best = self._rows(kind, node) if self._fragments_gpu else kind.open_rows(node, node.soon)
         return best == list(rows)
 
-    def take(self, member: Member, kind: Kind, node: NodeState, rows: tuple[Row, ...], promise: bool) -> None:
+    def take(self, member: TaskSlot, kind: TaskClass, node: NodeState, rows: tuple[Row, ...], promise: bool) -> None:
         """Give a task these devices, from now on if it can be."""
         starts = not promise and (node.now is node.soon or _has(node.now, kind, rows))
         self.settle(member, kind, node, rows, BOUND if starts else RESERVED)
 
-    def settle(self, member: Member, kind: Kind, node: NodeState, rows: tuple[Row, ...], state: int) -> None:
+    def settle(self, member: TaskSlot, kind: TaskClass, node: NodeState, rows: tuple[Row, ...], state: int) -> None:
         """Give a task exactly these rows."""
         old, old_cpu = self._keys(node)
         if state == BOUND:
@@ -286,7 +286,7 @@ class Room:
             self.neighbours.enter(member)
         self._log.append((_PLACED, member, None))
 
-    def defer(self, member: Member) -> None:
+    def defer(self, member: TaskSlot) -> None:
         """Turn a start into a promise."""
         node, request = member.node, member.task.request
         assert node is not None
@@ -294,13 +294,13 @@ class Room:
         member.state = RESERVED
         self._log.append((_PROMISED, member, None))
 
-    def can_start(self, member: Member) -> bool:
+    def can_start(self, member: TaskSlot) -> bool:
         """Whether a promised place is free now."""
         assert member.node is not None
         assert member.kind is not None
         return _has(member.node.now, member.kind, member.rows)
 
-    def start(self, member: Member) -> None:
+    def start(self, member: TaskSlot) -> None:
         """Turn a promise into a start."""
         node, request = member.node, member.task.request
         assert node is not None
@@ -308,7 +308,7 @@ class Room:
         member.state = BOUND
         self._log.append((_STARTED, member, None))
 
-    def withdraw(self, member: Member) -> None:
+    def withdraw(self, member: TaskSlot) -> None:
         """Take a promise back."""
         assert member.node is not None
         place = (member.node, member.rows)
@@ -316,12 +316,12 @@ class Room:
         self._hopeless = {}
         self._log.append((_WITHDRAWN, member, place))
 
-    def seal(self, member: Member, node: NodeState, rows: tuple[Row, ...]) -> None:
+    def seal(self, member: TaskSlot, node: NodeState, rows: tuple[Row, ...]) -> None:
         """Let nobody but this one have what is free of these devices."""
         self._close(node, rows)
         self._log.append((_SEALED, member, (node, rows)))
 
-    def unseal(self, member: Member, node: NodeState, rows: tuple[Row, ...]) -> None:
+    def unseal(self, member: TaskSlot, node: NodeState, rows: tuple[Row, ...]) -> None:
         self._open(node, rows)
         self._log.append((_OPENED, member, (node, rows)))
 
@@ -340,7 +340,7 @@ class Room:
         self.gained.append(node)
         self._hopeless = {}
 
-    def stop(self, member: Member) -> None:
+    def stop(self, member: TaskSlot) -> None:
         """Stop somebody who runs: its place is free soon, not now."""
         assert member.home is not None
         node, request = member.home[0], member.task.request
@@ -365,12 +365,12 @@ class Room:
                 member.home[0].version += 1
                 self.gained.append(member.home[0])
 
-    def keep(self, member: Member) -> None:
+    def keep(self, member: TaskSlot) -> None:
         """Let somebody who was stopped in this cycle run on."""
         self._run_on(member)
         self._log.append((_KEPT, member, None))
 
-    def can_keep(self, member: Member) -> bool:
+    def can_keep(self, member: TaskSlot) -> bool:
         """Whether the place of somebody who was stopped in this cycle is still free."""
         assert member.home is not None
         node, rows, _ = member.home
@@ -423,15 +423,15 @@ class Room:
                 member.state = BOUND
         self._hopeless = hopeless
 
-    def touched(self) -> list[Member]:
+    def touched(self) -> list[TaskSlot]:
         """Whom something happened to in this cycle."""
         return list(dict.fromkeys(member for _, member, _ in self._log))
 
-    def since(self, mark: Mark) -> list[Member]:
+    def since(self, mark: Mark) -> list[TaskSlot]:
         """Whom something happened to since the mark, once each, in order."""
         return list(dict.fromkeys(member for _, member, _ in self._log[mark[0] :]))
 
-    def _leave(self, member: Member) -> None:
+    def _leave(self, member: TaskSlot) -> None:
         node, request = member.node, member.task.request
         assert node is not None
         old, old_cpu = self._keys(node)
@@ -450,7 +450,7 @@ class Room:
             member.state = STOPPED
             member.node, member.rows, member.amount = member.home
 
-    def _run_on(self, member: Member) -> None:
+    def _run_on(self, member: TaskSlot) -> None:
         node, request = member.node, member.task.request
         assert node is not None
         old, old_cpu = self._keys(node)
@@ -465,13 +465,13 @@ class Room:
         return (self._key(node) if node.sizes else 0), (self._cpu_key(node) if self._cpu_order is not None else 0)
 
 
-def _has(view: View, kind: Kind, rows: Iterable[Row]) -> bool:
+def _has(view: View, kind: TaskClass, rows: Iterable[Row]) -> bool:
     if kind.cpu > view.cpu or kind.memory > view.memory or view.pods < 1:
         return False
     return all(view.milli[row] >= milli and view.mib[row] >= mib for row, milli, mib in rows)
 
 
-def counted(kind: Kind, node: NodeState, rows: tuple[Row, ...]) -> Amount:
+def counted(kind: TaskClass, node: NodeState, rows: tuple[Row, ...]) -> Amount:
     """What a placed task counts against quota: by the devices it has."""
     request = kind.request
     if request.memory_mib and rows:

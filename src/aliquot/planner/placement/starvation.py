@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import floor, log
 
-from aliquot.planner.cycle_state import Kept, Places, Scene
-from aliquot.planner.jobs import STUCK, JobState, Member
+from aliquot.planner.cycle_state import CycleState, Kept, Places
+from aliquot.planner.jobs import STUCK, JobState, TaskSlot
 from aliquot.planner.model import GPU
 from aliquot.planner.placement.node_state import NodeState, Row
 from aliquot.planner.placement.task_class import WHOLE
@@ -24,7 +24,7 @@ from aliquot.planner.placement.task_class import WHOLE
 _WHILE = 1.25  # when it is given up again, as a part of the wait after which it was kept
 
 
-def keep_room(scene: Scene, job: JobState, members: Sequence[Member]) -> None:
+def keep_room(scene: CycleState, job: JobState, members: Sequence[TaskSlot]) -> None:
     """For a job that was just refused for lack of room, if it has waited long enough."""
     if scene.kept is not None:
         return
@@ -38,7 +38,7 @@ def keep_room(scene: Scene, job: JobState, members: Sequence[Member]) -> None:
 
 
 @contextmanager
-def open_to(scene: Scene, job: JobState) -> Iterator[None]:
+def open_to(scene: CycleState, job: JobState) -> Iterator[None]:
     """While a job asks for the room of others: what is kept for it is there for it."""
     kept = scene.kept
     if kept is None or kept.job is not job:
@@ -54,13 +54,13 @@ def open_to(scene: Scene, job: JobState) -> Iterator[None]:
         scene.kept = None  # it has its place
 
 
-def _seal(scene: Scene, member: Member) -> None:
+def _seal(scene: CycleState, member: TaskSlot) -> None:
     assert scene.kept is not None
     for node, rows in scene.kept.places:
         scene.room.seal(member, node, rows)
 
 
-def _until(scene: Scene, job: JobState) -> float | None:
+def _until(scene: CycleState, job: JobState) -> float | None:
     """When room is no longer kept for it; None: it is not kept now."""
     patience, source = scene.policy.hold_after, job.source
     if patience is None or patience <= 0 or scene.now - source.created < patience:
@@ -70,7 +70,7 @@ def _until(scene: Scene, job: JobState) -> float | None:
     return source.created + begin * _WHILE if age < begin * _WHILE else None
 
 
-def _is_plain(scene: Scene, job: JobState, members: Sequence[Member]) -> bool:
+def _is_plain(scene: CycleState, job: JobState, members: Sequence[TaskSlot]) -> bool:
     """Whether it asks for whole devices, wherever they are."""
     source = job.source
     if source.closeness or source.near or source.apart or any(group.closeness for group in source.groups):
@@ -78,14 +78,14 @@ def _is_plain(scene: Scene, job: JobState, members: Sequence[Member]) -> bool:
     return all(scene.placer.kind(member).form == WHOLE for member in members)
 
 
-def _is_due(scene: Scene, job: JobState, members: Sequence[Member], places: Places) -> bool:
+def _is_due(scene: CycleState, job: JobState, members: Sequence[TaskSlot], places: Places) -> bool:
     """Whether its queues are due what it asks for, and also what they hold together with what is kept for it."""
     asked = scene.placer.asked(members)[0]
     kept = sum(milli for _, rows in places for _, milli, _ in rows)
     return all(asked <= queue.share[0] and queue.used[0] + kept <= queue.share[0] for queue in job.queue.path)
 
 
-def _places(scene: Scene, members: Sequence[Member]) -> Places:
+def _places(scene: CycleState, members: Sequence[TaskSlot]) -> Places:
     """Devices for all of them, on nodes where the least has to end; nothing when there are not enough."""
     left = sorted((scene.placer.kind(member) for member in members), key=lambda kind: (-kind.devices, kind.id))
     chosen: list[tuple[NodeState, tuple[Row, ...]]] = []

@@ -16,7 +16,7 @@ from aliquot.planner.placement.node_state import NodeState, Row, View
 NONE, WHOLE, PART, SLICES = range(4)  # what it wants of devices
 
 
-class Kind:
+class TaskClass:
     """What a task asks for, and where it may have it."""
 
     __slots__ = (
@@ -43,7 +43,7 @@ class Kind:
         request = task.request
         self.id = number
         self.job = job
-        self.bare: Kind | None = None
+        self.bare: TaskClass | None = None
         self.task = task  # one of them, to tell a refusal by
         self.request: Request = request
         self.mask = mask
@@ -160,16 +160,16 @@ class Kind:
         return False
 
 
-class Kinds:
+class TaskClasses:
     """All kinds of a cycle, by what makes them alike."""
 
     def __init__(self, nodes: list[NodeState]) -> None:
         self._nodes = nodes
-        self._kinds: dict[object, Kind] = {}
+        self._kinds: dict[object, TaskClass] = {}
         self._masks: dict[object, tuple[bytes, tuple[int, ...]]] = {}
         self._cluster = fit.Cluster.of(node.source for node in nodes)
 
-    def of(self, task: Task, job: Job) -> Kind:
+    def of(self, task: Task, job: Job) -> TaskClass:
         request = task.request
         if task.selector or task.tolerations or task.node_types or task.affinity or job.near or job.apart:
             key: object = (
@@ -189,18 +189,18 @@ class Kinds:
         found = self._kinds.get(key)
         if found is None:
             mask, sizes = self._mask(task)
-            found = Kind(len(self._kinds), task, job, mask, sizes)
+            found = TaskClass(len(self._kinds), task, job, mask, sizes)
             self._kinds[key] = found
         return found
 
-    def bare(self, kind: Kind) -> Kind:
+    def bare(self, kind: TaskClass) -> TaskClass:
         """The same devices on the same nodes, and nothing else: kinds that differ only in CPU and memory share it."""
         if kind.bare is None:
             request = replace(kind.request, cpu=0, memory=0)
             key = ("bare", request, kind.mask, kind.near, kind.apart, frozenset(kind.labels.items()))
             found = self._kinds.get(key)
             if found is None:
-                found = Kind(len(self._kinds), replace(kind.task, request=request), kind.job, kind.mask, ())
+                found = TaskClass(len(self._kinds), replace(kind.task, request=request), kind.job, kind.mask, ())
                 found.bare = found
                 self._kinds[key] = found
             kind.bare = found

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aliquot.planner.cycle_state import Scene
+from aliquot.planner.cycle_state import CycleState
 from aliquot.planner.placement.starvation import open_to
-from aliquot.planner.plan_builder import Outcome
+from aliquot.planner.plan_builder import PlanBuilder
 from aliquot.planner.preemption.rules import Consolidate, Preempt, Reclaim, Rule
 from aliquot.planner.preemption.solver import Solver
-from aliquot.planner.queues.queue_order import Batch, Turns
+from aliquot.planner.queues.queue_order import Batch, QueueOrder
 
 RULES: dict[str, type[Rule]] = {rule.step: rule for rule in (Consolidate, Reclaim, Preempt)}
 
 
-def displace(scene: Scene, batches: Sequence[Batch], step: str, outcome: Outcome) -> list[Batch]:
+def displace(scene: CycleState, batches: Sequence[Batch], step: str, outcome: PlanBuilder) -> list[Batch]:
     """Returns who still waits."""
     waiting: list[Batch] = []
     failed: set[object] = set()  # what was asked for in vain, also by other queues where that makes no difference
-    turns = Turns(batches, scene.placer.asks)
+    turns = QueueOrder(batches, scene.placer.asks)
     while batch := turns.pop():
         with open_to(scene, batch.head):
             if not _asks(scene, batch, step, turns, failed, outcome):
@@ -30,7 +30,9 @@ def displace(scene: Scene, batches: Sequence[Batch], step: str, outcome: Outcome
     return waiting
 
 
-def _asks(scene: Scene, batch: Batch, step: str, turns: Turns, failed: set[object], outcome: Outcome) -> bool:
+def _asks(
+    scene: CycleState, batch: Batch, step: str, turns: QueueOrder, failed: set[object], outcome: PlanBuilder
+) -> bool:
     """Whether the first of a batch gets what it asks for."""
     placer, job = scene.placer, batch.head
     why: str | None = None
@@ -54,7 +56,7 @@ def _asks(scene: Scene, batch: Batch, step: str, turns: Turns, failed: set[objec
     return False
 
 
-def refused(scene: Scene, rule: Rule) -> str | None:
+def refused(scene: CycleState, rule: Rule) -> str | None:
     """Why no search is worth while; None if one is."""
     job = rule.job.source
     if job.preemption_delay and scene.now < job.created + job.preemption_delay:

@@ -10,25 +10,25 @@ from collections.abc import Iterable, Sequence, Set
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
-from aliquot.planner.jobs import RUNNING, Member
+from aliquot.planner.jobs import RUNNING, TaskSlot
 from aliquot.planner.model import GPU
 from aliquot.planner.placement.node_state import NodeState, View
-from aliquot.planner.placement.task_class import WHOLE, Kind
+from aliquot.planner.placement.task_class import WHOLE, TaskClass
 from aliquot.planner.preemption.rules import Rule
 from aliquot.planner.preemption.victims import Cost, Unit
 from aliquot.planner.queues.queue_tree import QueueState
 
 if TYPE_CHECKING:
-    from aliquot.planner.cycle_state import Scene
+    from aliquot.planner.cycle_state import CycleState
 
 Offer = tuple[Cost, list[Unit]]
-_NOBODY: frozenset[Member] = frozenset()
+_NOBODY: frozenset[TaskSlot] = frozenset()
 
 
-class Offers:
+class EvictionCosts:
     """Under one rule."""
 
-    def __init__(self, scene: Scene, rule: Rule) -> None:
+    def __init__(self, scene: CycleState, rule: Rule) -> None:
         self._room = scene.room
         self._tenants = scene.tenants
         self._rule = rule
@@ -49,7 +49,7 @@ class Offers:
     def gained(self) -> list[NodeState]:
         return self._room.gained
 
-    def offer(self, kind: Kind, node: NodeState, leaves: list[QueueState]) -> Offer | None:
+    def offer(self, kind: TaskClass, node: NodeState, leaves: list[QueueState]) -> Offer | None:
         """The cheapest units that make room on a node: as few as can be, the smallest that is large enough last."""
         units = [unit for leaf in leaves for unit in self._tenants.units_on(node, leaf, self._rule)]
         if self._moves:
@@ -74,15 +74,15 @@ class Offers:
         """Whether there is another place for each of these, one by one."""
         return all(self._room.find(self._placer.kind(member), promise_only=True) is not None for member in unit)
 
-    def cost(self, members: Sequence[Member]) -> Cost:
+    def cost(self, members: Sequence[TaskSlot]) -> Cost:
         return self._costs.of(members, self._order)
 
-    def _pick(self, kind: Kind, node: NodeState, units: Sequence[Unit]) -> tuple[Cost, list[Unit]] | None:
+    def _pick(self, kind: TaskClass, node: NodeState, units: Sequence[Unit]) -> tuple[Cost, list[Unit]] | None:
         rule = self._rule
         view = node.soon.copy()
         left = [(unit, _rows_here(unit, node)) for unit in units]
         chosen: list[Unit] = []
-        gone: set[Member] = set()
+        gone: set[TaskSlot] = set()
         taken: dict[QueueState, list[int]] = {}
         while left:
             missing = kind.devices - view.whole if kind.form == WHOLE else 0
@@ -107,7 +107,7 @@ class Offers:
                         sums[r] += member.amount[r]
         return None
 
-    def _pick_whole(self, kind: Kind, node: NodeState, units: Sequence[Unit]) -> Offer | None:
+    def _pick_whole(self, kind: TaskClass, node: NodeState, units: Sequence[Unit]) -> Offer | None:
         """The same for the common case, by counting: single tasks of one queue that have whole devices. None where it
         is not that simple."""
         missing = kind.devices - node.soon.whole
@@ -134,7 +134,7 @@ class Offers:
             return None
         return self.cost([unit[0] for unit in chosen]), chosen
 
-    def _does(self, kind: Kind, node: NodeState, view: View, unit: Unit, gone: set[Member]) -> bool:
+    def _does(self, kind: TaskClass, node: NodeState, view: View, unit: Unit, gone: set[TaskSlot]) -> bool:
         """Whether the task fits once this unit is gone too."""
         trial = view.copy()
         _free(node, trial, unit, gone)
@@ -146,11 +146,11 @@ class Offers:
         standing = tuple(one.saturation(taken.get(one)) for one in queue.path[::-1]) if self._many else ()
         return (standing, rows, tuple(-one for one in self.cost(unit)), unit[0].job.name)
 
-    def minds(self, kind: Kind) -> bool:
+    def minds(self, kind: TaskClass) -> bool:
         """Whether it matters who is near."""
         return bool(kind.near or kind.apart or self._room.neighbours.watched)
 
-    def _pick_by_trial(self, kind: Kind, node: NodeState, units: list[Unit]) -> Offer | None:
+    def _pick_by_trial(self, kind: TaskClass, node: NodeState, units: list[Unit]) -> Offer | None:
         """Where it matters who is near, whoever goes may be in the way as a neighbour too: stop one after the other
         until the task may come."""
         chosen: list[Unit] = []
@@ -179,7 +179,7 @@ def _rows_here(unit: Unit, node: NodeState) -> int:
     return sum(len(member.rows) for member in unit if member.node is node)
 
 
-def _free(node: NodeState, view: View, unit: Iterable[Member], gone: Set[Member]) -> None:
+def _free(node: NodeState, view: View, unit: Iterable[TaskSlot], gone: Set[TaskSlot]) -> None:
     for member in unit:
         if member.node is node and member not in gone:
             request = member.task.request
@@ -189,7 +189,7 @@ def _free(node: NodeState, view: View, unit: Iterable[Member], gone: Set[Member]
 class Ledger:
     """What clearing each node for a kind of task would cost, cheapest first. An offer holds until its node changes."""
 
-    def __init__(self, offers: Offers, kind: Kind, leaves: list[QueueState]) -> None:
+    def __init__(self, offers: EvictionCosts, kind: TaskClass, leaves: list[QueueState]) -> None:
         self._kind = kind
         self._leaves = leaves
         self._heap: list[tuple[Cost, int]] = []
@@ -207,7 +207,7 @@ class Ledger:
                     self._listed[node.id] = offer[0]
         heapify(self._heap)
 
-    def _ask(self, offers: Offers, node: NodeState) -> Offer | None:
+    def _ask(self, offers: EvictionCosts, node: NodeState) -> Offer | None:
         known = self._offers.get(node.id)
         if known is not None and known[0] == node.version:
             return known[1]
@@ -215,7 +215,7 @@ class Ledger:
         self._offers[node.id] = (node.version, offer)
         return offer
 
-    def refresh(self, offers: Offers) -> None:
+    def refresh(self, offers: EvictionCosts) -> None:
         """Where somebody was stopped it may be cheaper now, or possible at all."""
         gained = offers.gained
         if self._seen < len(gained):
@@ -230,7 +230,7 @@ class Ledger:
             self._listed[number] = offer[0]
             heappush(self._heap, (offer[0], number))
 
-    def best(self, offers: Offers) -> tuple[Cost, NodeState, list[Unit]] | None:
+    def best(self, offers: EvictionCosts) -> tuple[Cost, NodeState, list[Unit]] | None:
         heap = self._heap
         while heap:
             known, number = heap[0]

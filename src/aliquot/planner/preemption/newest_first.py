@@ -13,29 +13,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from aliquot.planner.cycle_state import Scene
-from aliquot.planner.jobs import RESERVED, RUNNING, STOPPED, JobState, Member
+from aliquot.planner.cycle_state import CycleState
+from aliquot.planner.jobs import RESERVED, RUNNING, STOPPED, JobState, TaskSlot
 from aliquot.planner.placement.node_state import NodeState
 from aliquot.planner.placement.pool_state import Mark
-from aliquot.planner.placement.task_class import Kind
-from aliquot.planner.plan_builder import Outcome
+from aliquot.planner.placement.task_class import TaskClass
+from aliquot.planner.plan_builder import PlanBuilder
 from aliquot.planner.preemption.driver import RULES, refused
 from aliquot.planner.preemption.rules import Consolidate, Preempt, Rule
 from aliquot.planner.preemption.victims import Unit, by_job
 from aliquot.planner.queues import quota
-from aliquot.planner.queues.queue_order import Batch, Turns
+from aliquot.planner.queues.queue_order import Batch, QueueOrder
 from aliquot.planner.queues.queue_tree import QueueState
 
 _MOVED_AT_MOST = 16  # jobs that one consolidation considers
 
 
-def displace_newest(scene: Scene, batches: Sequence[Batch], step: str, outcome: Outcome) -> list[Batch]:
+def displace_newest(scene: CycleState, batches: Sequence[Batch], step: str, outcome: PlanBuilder) -> list[Batch]:
     """Returns who still waits."""
     placer = scene.placer
     waiting: list[Batch] = []
     failed: set[object] = set()
     line = Line(scene)
-    turns = Turns(batches, placer.asks)
+    turns = QueueOrder(batches, placer.asks)
     while batch := turns.pop():
         job = batch.head
         members = job.next_tasks()
@@ -43,7 +43,7 @@ def displace_newest(scene: Scene, batches: Sequence[Batch], step: str, outcome: 
         why = "not-preemptible" if step == "consolidate" and job.fixed else refused(scene, rule)
         key = (rule.scope, scene.signature(job, members))
         if why is None and key not in failed:
-            stopped = Growth(scene, rule, line).solve(members)
+            stopped = VictimSearch(scene, rule, line).solve(members)
             if stopped is not None:
                 failed.clear()
                 outcome.stop(stopped, job, step)
@@ -60,7 +60,7 @@ def displace_newest(scene: Scene, batches: Sequence[Batch], step: str, outcome: 
 class Line:
     """Everybody who could go, by queue, who goes first last."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: CycleState) -> None:
         self._units: dict[QueueState, list[Unit]] = {}
         keyed: dict[QueueState, list[tuple[tuple[float | str, ...], Unit]]] = {}
         for job in scene.jobs:
@@ -75,7 +75,7 @@ class Line:
         for queue, units_ in keyed.items():
             self._units[queue] = [unit for _, unit in sorted(units_, key=lambda one: one[0])]
 
-    def candidates(self, rule: Rule, moved: Mapping[Member, None]) -> dict[QueueState, Iterator[Unit]]:
+    def candidates(self, rule: Rule, moved: Mapping[TaskSlot, None]) -> dict[QueueState, Iterator[Unit]]:
         """Those that a rule admits, who goes first first. `moved`: who has made way for the job already."""
         found: dict[QueueState, Iterator[Unit]] = {}
         for queue, units in self._units.items():
@@ -86,7 +86,7 @@ class Line:
         return found
 
 
-def _admitted(rule: Rule, moved: Mapping[Member, None], unit: Unit) -> bool:
+def _admitted(rule: Rule, moved: Mapping[TaskSlot, None], unit: Unit) -> bool:
     job = unit[0].job
     if not rule.admits(job) or any(member.state != RUNNING for member in unit):
         return False
@@ -96,24 +96,24 @@ def _admitted(rule: Rule, moved: Mapping[Member, None], unit: Unit) -> bool:
     return not rule.protected(job) or job.present - len(unit) >= sum(one.least for one in job.sets)
 
 
-class Growth:
+class VictimSearch:
     """One job's search."""
 
-    def __init__(self, scene: Scene, rule: Rule, line: Line) -> None:
+    def __init__(self, scene: CycleState, rule: Rule, line: Line) -> None:
         self._line = line
         self._scene = scene
         self._room = scene.room
         self._placer = scene.placer
         self._rule = rule
         self._victims: Iterator[Unit] = iter(())
-        self._gone: dict[Member, None] = {}  # who was stopped for the tasks so far
+        self._gone: dict[TaskSlot, None] = {}  # who was stopped for the tasks so far
         self._on: dict[NodeState, list[Unit]] = {}
         # Whether its tasks must be placed together to know whether they fit.
         self._whole = bool(rule.job.source.groups) or rule.job.source.closeness is not None
 
-    def solve(self, members: Sequence[Member]) -> list[Member] | None:
+    def solve(self, members: Sequence[TaskSlot]) -> list[TaskSlot] | None:
         mark = self._room.mark()
-        last: Kind | None = None
+        last: TaskClass | None = None
         for count, member in enumerate(members, 1):
             kind = self._placer.kind(member)
             if kind is not last:
@@ -126,7 +126,7 @@ class Growth:
         stopped = [one for one in touched if one.home is not None and one.state != RUNNING]
         return self._once_more(mark, members, stopped)
 
-    def _once_more(self, mark: Mark, members: Sequence[Member], stopped: list[Member]) -> list[Member] | None:
+    def _once_more(self, mark: Mark, members: Sequence[TaskSlot], stopped: list[TaskSlot]) -> list[TaskSlot] | None:
         """All of it at once, now that it is known who goes: earlier choices may turn out better."""
         room = self._room
         room.undo(mark)
@@ -139,7 +139,7 @@ class Growth:
         room.undo(mark)
         return None
 
-    def _next(self, members: Sequence[Member], kind: Kind) -> bool:
+    def _next(self, members: Sequence[TaskSlot], kind: TaskClass) -> bool:
         """Places for one more task: for it alone, or (where it matters who is near whom) for all so far."""
         if self._attempt(members, ()):  # what earlier tasks were given room by may be enough
             return True
@@ -155,7 +155,7 @@ class Growth:
                     return True
         return False
 
-    def _promising(self, kind: Kind, node: NodeState, units: Sequence[Unit]) -> bool:
+    def _promising(self, kind: TaskClass, node: NodeState, units: Sequence[Unit]) -> bool:
         """Cheap: whether the task could fit on the node with these gone. Whoever is on other nodes may make room
         there, and then it must be tried."""
         if any(member.node is not node for unit in units for member in unit):
@@ -167,7 +167,7 @@ class Growth:
                 node.give(view, request.cpu, request.memory, member.rows)
         return kind.fits(node, view) or self._room.find(kind, promise_only=True) is not None
 
-    def _attempt(self, members: Sequence[Member], units: Sequence[Unit]) -> bool:
+    def _attempt(self, members: Sequence[TaskSlot], units: Sequence[Unit]) -> bool:
         """Stop these, then give places to them and to the tasks, each in its turn."""
         room = self._room
         mark = room.mark()
@@ -189,16 +189,16 @@ class Growth:
         room.undo(mark)
         return False
 
-    def _rest_of(self, gone: Sequence[Member]) -> list[Member]:
+    def _rest_of(self, gone: Sequence[TaskSlot]) -> list[TaskSlot]:
         """Who cannot go on without these: what is above a job's minimum may be on a node that was not looked at."""
         left = [one for job in by_job(gone) if not job.satisfied() for one in job.members if one.state == RUNNING]
         for one in left:
             self._room.stop(one)
         return left
 
-    def _in_turn(self, members: Sequence[Member], victims: dict[JobState, list[Member]]) -> bool:
+    def _in_turn(self, members: Sequence[TaskSlot], victims: dict[JobState, list[TaskSlot]]) -> bool:
         mine = self._rule.job
-        turns = Turns(
+        turns = QueueOrder(
             [Batch([job]) for job in (mine, *victims)],
             lambda job: self._placer.asked(members if job is mine else victims[job]),
         )
@@ -214,7 +214,7 @@ class Growth:
                 turns.touch(job.queue)
         return done
 
-    def _place(self, members: Sequence[Member]) -> bool:
+    def _place(self, members: Sequence[TaskSlot]) -> bool:
         mark = self._room.mark()
         job = self._rule.job
         if self._placer.place(job, members, promise_only=True) and quota.broken(job.queue, job.fixed) is None:
@@ -222,7 +222,7 @@ class Growth:
         self._room.undo(mark)
         return False
 
-    def _return(self, job: JobState, members: list[Member]) -> bool:
+    def _return(self, job: JobState, members: list[TaskSlot]) -> bool:
         """Back where it was, or elsewhere."""
         mark = self._room.mark()
         if self._placer.replace(job, members) and quota.broken(job.queue, job.fixed) is None:
@@ -283,7 +283,7 @@ class Growth:
 
     # ---------------------------------------------------------------- what is fair
 
-    def _valid(self, gone: Sequence[Member], fair: bool = False) -> bool:
+    def _valid(self, gone: Sequence[TaskSlot], fair: bool = False) -> bool:
         moved = by_job(member for member in gone if member.state != RUNNING)
         if any(self._rule.protected(job) and not job.keeps_minimum() for job in moved):
             return False  # each of them was above the minimum, but not all together

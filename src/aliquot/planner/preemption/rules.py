@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from aliquot.planner.jobs import JobState, Member
+from aliquot.planner.jobs import JobState, TaskSlot
 from aliquot.planner.model import Amount
-from aliquot.planner.preemption.victims import Tenants, by_job, chunks
+from aliquot.planner.preemption.victims import Victims, by_job, chunks
 from aliquot.planner.queues import quota
 from aliquot.planner.queues.queue_tree import QueueState
 
 if TYPE_CHECKING:
-    from aliquot.planner.cycle_state import Scene
+    from aliquot.planner.cycle_state import CycleState
 
 _HOUR = 3600.0
 Taken = Mapping[QueueState, Sequence[int]]
@@ -33,7 +33,7 @@ class Rule(ABC):
     # What counts first among the costs of stopping somebody, by place in `Costs.one`; None: as they stand there.
     order: tuple[int, ...] | None = None
 
-    def __init__(self, scene: Scene, job: JobState, asked: Amount) -> None:
+    def __init__(self, scene: CycleState, job: JobState, asked: Amount) -> None:
         self.scene = scene
         self.job = job
         self.asked = asked
@@ -46,7 +46,7 @@ class Rule(ABC):
         """Whether a queue may lose one more unit, as things stand, after what is `taken` from it and others."""
         return True
 
-    def fair(self, lost: Sequence[Member]) -> bool:
+    def fair(self, lost: Sequence[TaskSlot]) -> bool:
         """Whether the result is allowed; `lost`: those who were stopped for good."""
         return True
 
@@ -71,7 +71,7 @@ class Rule(ABC):
         """Queues that have candidates."""
 
     @abstractmethod
-    def refusal(self, tenants: Tenants) -> str | None:
+    def refusal(self, tenants: Victims) -> str | None:
         """What rules a search out, found by counting alone."""
 
 
@@ -96,7 +96,7 @@ class Reclaim(Rule):
 
     step = "reclaim"
 
-    def __init__(self, scene: Scene, job: JobState, asked: Amount) -> None:
+    def __init__(self, scene: CycleState, job: JobState, asked: Amount) -> None:
         super().__init__(scene, job, asked)
         # Judged before anything is taken. At each level: would the job's side stay within its quota?
         self._in_quota = {queue: within(queue.used, asked, queue.quota) for queue in job.queue.path}
@@ -145,7 +145,7 @@ class Reclaim(Rule):
         ours = next(a for a in self.job.queue.path if a.parent is theirs.parent)
         return theirs.quota if self._in_quota[ours] else theirs.allowance
 
-    def fair(self, lost: Sequence[Member]) -> bool:
+    def fair(self, lost: Sequence[TaskSlot]) -> bool:
         """Chunk by chunk, each side was still above what it keeps when the next chunk went. A chunk is a task above
         its job's minimum, or what is left of a job; the largest goes last, and may reach below."""
         sides: dict[QueueState, list[Amount]] = {}
@@ -180,12 +180,12 @@ class Reclaim(Rule):
     def scope(self) -> object:
         return (self.step, self.job.queue)
 
-    def refusal(self, tenants: Tenants) -> str | None:
+    def refusal(self, tenants: Victims) -> str | None:
         if not self.due():
             return "over-fair-share"
         return None if self.reclaimable(tenants) >= self.asked[0] else "nothing-to-reclaim"
 
-    def reclaimable(self, tenants: Tenants) -> int:
+    def reclaimable(self, tenants: Victims) -> int:
         """The most GPUs there can be: what is free, and what each side holds above what it keeps. The last unit
         that a side loses may be larger than what it is above."""
         total = self.scene.room.free
@@ -235,7 +235,7 @@ class Preempt(Rule):
     def scope(self) -> object:
         return (self.step, self.job.queue, self.job.source.priority)
 
-    def fair(self, lost: Sequence[Member]) -> bool:
+    def fair(self, lost: Sequence[TaskSlot]) -> bool:
         """A queue that makes room inside itself may not grow by it beyond its share while another is short of its own:
         that one would take it back, and so for ever. The peer allows it."""
         if self.scene.policy.victims == "newest":
@@ -251,7 +251,7 @@ class Preempt(Rule):
     def leaves(self) -> list[QueueState]:
         return [self.job.queue]
 
-    def refusal(self, tenants: Tenants) -> str | None:
+    def refusal(self, tenants: Victims) -> str | None:
         queue = self.job.queue
         if self.job.fixed and not all(within(one.fixed, self.asked, one.quota) for one in queue.path):
             return "over-quota"
@@ -273,7 +273,7 @@ class Consolidate(Rule):
     def leaves(self) -> list[QueueState]:
         return self.scene.tree.leaves
 
-    def refusal(self, tenants: Tenants) -> str | None:
+    def refusal(self, tenants: Victims) -> str | None:
         if not quota.passes(self.job.queue, self.asked, self.job.fixed):
             return "gate"
         return None if self.scene.room.free >= self.asked[0] else "not-enough-free"

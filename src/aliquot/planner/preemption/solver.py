@@ -11,18 +11,18 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from aliquot.planner.jobs import RUNNING, STOPPED, JobState, Member
+from aliquot.planner.jobs import RUNNING, STOPPED, JobState, TaskSlot
 from aliquot.planner.placement.node_state import NodeState
-from aliquot.planner.placement.pool_state import Mark, Room
-from aliquot.planner.placement.task_class import NONE, Kind
-from aliquot.planner.preemption.eviction_cost import Ledger, Offers
+from aliquot.planner.placement.pool_state import Mark, PoolState
+from aliquot.planner.placement.task_class import NONE, TaskClass
+from aliquot.planner.preemption.eviction_cost import EvictionCosts, Ledger
 from aliquot.planner.preemption.rules import Consolidate, Preempt, Rule
 from aliquot.planner.preemption.victims import Unit, by_job
 from aliquot.planner.queues import quota
 from aliquot.planner.queues.queue_tree import QueueState
 
 if TYPE_CHECKING:
-    from aliquot.planner.cycle_state import Scene
+    from aliquot.planner.cycle_state import CycleState
 
 # Up to this many units, all ways to choose among them are tried before a job is refused, and this many ways at most:
 # work, not time, so that plans are the same everywhere.
@@ -35,19 +35,19 @@ _NODES_TRIED = 16
 
 
 class Solver:
-    def __init__(self, scene: Scene, rule: Rule) -> None:
-        self._room: Room = scene.room
+    def __init__(self, scene: CycleState, rule: Rule) -> None:
+        self._room: PoolState = scene.room
         self._placer = scene.placer
         self._tenants = scene.tenants
         self._ledgers = scene.ledgers
         self._rule = rule
-        self._offers = Offers(scene, rule)
+        self._offers = EvictionCosts(scene, rule)
         self._cleared: list[NodeState] = []  # nodes that somebody was stopped on, in all attempts
         self._avoided: set[int] = set()
         bound = scene.policy.disruption_bound
         self._most = None if bound is None or rule.owed else bound * max(rule.asked[0], 1)
 
-    def solve(self, members: Sequence[Member]) -> list[Member] | None:
+    def solve(self, members: Sequence[TaskSlot]) -> list[TaskSlot] | None:
         """Place these tasks; who had to make way, or None. What was done stays in the room's log."""
         for _ in range(_NODES_TRIED):
             mark = self._room.mark()
@@ -64,14 +64,14 @@ class Solver:
             self._avoided.update(node.id for node in self._cleared[cleared:])
         return self._exhaust(members)
 
-    def _place(self, members: Sequence[Member]) -> bool:
+    def _place(self, members: Sequence[TaskSlot]) -> bool:
         self._placer.rescue = self._clear
         try:
             return self._placer.place(self._rule.job, members, promise_only=True)
         finally:
             self._placer.rescue = None
 
-    def _finish(self, mark: Mark, members: Sequence[Member]) -> list[Member] | None:
+    def _finish(self, mark: Mark, members: Sequence[TaskSlot]) -> list[TaskSlot] | None:
         """Spare whom we can, and see whether the whole is allowed. Who stays still counts for his queue: that may be
         too much for it, with the job; then only those stay with whom it is not."""
         job, room = self._rule.job, self._room
@@ -87,7 +87,7 @@ class Solver:
         room.undo(mark)  # nothing had to be done for it: it need not wait either
         return [] if self._placer.place(job, members) else None
 
-    def _spare(self, job: JobState, stopped: list[Member], fairly: bool) -> list[Member] | None:
+    def _spare(self, job: JobState, stopped: list[TaskSlot], fairly: bool) -> list[TaskSlot] | None:
         """Who goes for good, after some stay and others are moved; None: that is not allowed."""
         room = self._room
         gone = self._keep(job, stopped, fairly)
@@ -100,7 +100,7 @@ class Solver:
         gone = [member for member in gone if member.state != RUNNING]
         return gone if self._allowed(job, gone) else None
 
-    def _allowed(self, job: JobState, stopped: Sequence[Member]) -> bool:
+    def _allowed(self, job: JobState, stopped: Sequence[TaskSlot]) -> bool:
         lost = [member for member in stopped if member.state == STOPPED]
         if quota.broken(job.queue, job.fixed) is not None or (lost and isinstance(self._rule, Consolidate)):
             return False
@@ -110,7 +110,7 @@ class Solver:
             return False  # each of them was above the minimum, but not all together
         return self._rule.fair(lost)
 
-    def _exhaust(self, members: Sequence[Member]) -> list[Member] | None:
+    def _exhaust(self, members: Sequence[TaskSlot]) -> list[TaskSlot] | None:
         """Where there are few who could go, try all ways, the smallest first: what is refused is then truly refused."""
         room, job = self._room, self._rule.job
         units = self._all_units()
@@ -140,7 +140,7 @@ class Solver:
                     return found
         return None
 
-    def _rearrange(self, members: Sequence[Member], units: Sequence[Unit]) -> list[Member] | None:
+    def _rearrange(self, members: Sequence[TaskSlot], units: Sequence[Unit]) -> list[TaskSlot] | None:
         """New places for all of them at once, whoever comes first."""
         mark = self._room.mark()
         self._offers.stop(units)
@@ -170,7 +170,7 @@ class Solver:
 
     # ---------------------------------------------------------------- choosing whom to stop
 
-    def _clear(self, kind: Kind, nodes: Iterable[NodeState] | None) -> NodeState | None:
+    def _clear(self, kind: TaskClass, nodes: Iterable[NodeState] | None) -> NodeState | None:
         """Stop somebody so that a task of this kind fits on some node, and say which."""
         groups = self._by_turn([leaf for leaf in self._rule.leaves() if self._rule.gives(leaf)])
         choices = [[[leaf] for leaf in leaves] for leaves in groups]
@@ -194,7 +194,7 @@ class Solver:
         return [keyed[key] for key in sorted(keyed)]
 
     def _cheapest(
-        self, kind: Kind, choices: list[list[QueueState]], nodes: Iterable[NodeState] | None
+        self, kind: TaskClass, choices: list[list[QueueState]], nodes: Iterable[NodeState] | None
     ) -> NodeState | None:
         """Clear the cheapest node, each time with units of one of these lists of queues."""
         if nodes is not None:
@@ -207,7 +207,7 @@ class Solver:
         return self._cheapest_in(kind, kind, choices, None)
 
     def _cheapest_in(
-        self, kind: Kind, priced: Kind, choices: list[list[QueueState]], tries: int | None
+        self, kind: TaskClass, priced: TaskClass, choices: list[list[QueueState]], tries: int | None
     ) -> NodeState | None:
         """By the ledgers of one kind, for another that wants at least as much."""
         ledgers = [self._ledger(priced, leaves) for leaves in choices]
@@ -228,7 +228,9 @@ class Solver:
             ledger.restore()
         return found
 
-    def _cheapest_of(self, kind: Kind, choices: list[list[QueueState]], nodes: Iterable[NodeState]) -> NodeState | None:
+    def _cheapest_of(
+        self, kind: TaskClass, choices: list[list[QueueState]], nodes: Iterable[NodeState]
+    ) -> NodeState | None:
         offers = []
         for node in nodes:
             for leaves in choices:
@@ -240,14 +242,14 @@ class Solver:
                 return node
         return None
 
-    def _ledger(self, kind: Kind, leaves: list[QueueState]) -> Ledger:
+    def _ledger(self, kind: TaskClass, leaves: list[QueueState]) -> Ledger:
         key = (kind.id, self._rule.scope, tuple(leaf.name for leaf in leaves))
         found = self._ledgers.get(key)
         if found is None:
             found = self._ledgers[key] = Ledger(self._offers, kind, leaves)
         return found
 
-    def _stop(self, units: Sequence[Unit], kind: Kind | None = None, node: NodeState | None = None) -> bool:
+    def _stop(self, units: Sequence[Unit], kind: TaskClass | None = None, node: NodeState | None = None) -> bool:
         """Stop these, if each may go at its turn and the task may then come to the node."""
         if node is not None and node.id in self._avoided:
             return False
@@ -262,7 +264,7 @@ class Solver:
             return False
         return True
 
-    def _fits(self, kind: Kind, node: NodeState) -> bool:
+    def _fits(self, kind: TaskClass, node: NodeState) -> bool:
         if not kind.fits(node, node.soon):
             return False
         return not self._offers.minds(kind) or self._room.neighbours.allows(kind, node)
@@ -286,11 +288,11 @@ class Solver:
                 return False
         return True
 
-    def _keep(self, job: JobState, stopped: list[Member], fairly: bool) -> list[Member]:
+    def _keep(self, job: JobState, stopped: list[TaskSlot], fairly: bool) -> list[TaskSlot]:
         """Whoever need not go after all stays, the most deserving first; a job stays whole or goes whole. `fairly`:
         only if it is fair with those who are left."""
         room = self._room
-        kept: set[Member] = set()
+        kept: set[TaskSlot] = set()
         for victim, mine in _deserving(stopped):
             if not all(room.can_keep(member) for member in mine):
                 continue
@@ -310,14 +312,14 @@ class Solver:
             room.undo(mark)
         return _without(stopped, kept)
 
-    def _may_stay(self, member: Member) -> bool:
+    def _may_stay(self, member: TaskSlot) -> bool:
         if not self._room.can_keep(member):
             return False
         if not self._room.neighbours.watched or member.home is None:
             return True
         return self._room.neighbours.allows(self._placer.kind(member), member.home[0])
 
-    def _move(self, stopped: list[Member]) -> None:
+    def _move(self, stopped: list[TaskSlot]) -> None:
         """Another place for those who go, if there is one: the most deserving first, each job whole."""
         for victim, mine in _deserving(stopped):
             mark = self._room.mark()
@@ -325,9 +327,9 @@ class Solver:
                 self._room.undo(mark)
 
 
-def _without(members: Iterable[Member], some: set[Member]) -> list[Member]:
+def _without(members: Iterable[TaskSlot], some: set[TaskSlot]) -> list[TaskSlot]:
     return [member for member in members if member not in some]
 
 
-def _deserving(members: Iterable[Member]) -> list[tuple[JobState, list[Member]]]:
+def _deserving(members: Iterable[TaskSlot]) -> list[tuple[JobState, list[TaskSlot]]]:
     return sorted(by_job(members).items(), key=lambda item: item[0].order())

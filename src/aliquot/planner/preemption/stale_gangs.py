@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from aliquot.planner.cycle_state import Scene
+from aliquot.planner.cycle_state import CycleState
 from aliquot.planner.jobs import RUNNING, STOPPED, STUCK, JobState
 from aliquot.planner.model import TaskState
-from aliquot.planner.plan_builder import Outcome
+from aliquot.planner.plan_builder import PlanBuilder
 
 
-def stop_stale_gangs(scene: Scene, outcome: Outcome) -> None:
+def stop_stale_gangs(scene: CycleState, outcome: PlanBuilder) -> None:
     if "stale-gang" not in scene.policy.steps:
         return
     for name in sorted(scene.gangs):
@@ -20,7 +20,7 @@ def stop_stale_gangs(scene: Scene, outcome: Outcome) -> None:
             outcome.stop(running, None, "stale-gang")
 
 
-def _is_stale(scene: Scene, job: JobState) -> bool:
+def _is_stale(scene: CycleState, job: JobState) -> bool:
     grace = scene.policy.stale_grace if job.source.stale_grace is None else job.source.stale_grace
     since = job.source.stale_since
     if grace < 0 or (grace > 0 and (since is None or scene.now - since < grace)):

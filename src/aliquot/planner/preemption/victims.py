@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from aliquot.planner.jobs import RUNNING, JobState, Member
+from aliquot.planner.jobs import RUNNING, JobState, TaskSlot
 from aliquot.planner.model import Amount
 from aliquot.planner.placement.node_state import NodeState
 from aliquot.planner.queues.queue_tree import QueueState
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 # So much work lost is as good as none: jobs that save theirs every few seconds are alike, whoever did so last.
 _NEGLIGIBLE_SECONDS = 60.0
-Unit = tuple[Member, ...]
+Unit = tuple[TaskSlot, ...]
 Cost = tuple[float, ...]
 
 
-class Tenants:
+class Victims:
     """Who could be stopped where: running tasks of jobs that may be stopped, by node and by queue."""
 
     def __init__(self, jobs: Iterable[JobState]) -> None:
-        self.by_node: dict[int, dict[QueueState, list[Member]]] = {}
+        self.by_node: dict[int, dict[QueueState, list[TaskSlot]]] = {}
         self.by_queue: dict[QueueState, dict[int, int]] = {}  # how many on each node
         self.amount: dict[QueueState, int] = {}  # GPUs in milli
         self._sizes: dict[QueueState, Counter[int]] = {}
@@ -92,7 +92,7 @@ class Tenants:
 
 def _units_of(job: JobState, node: NodeState, protected: bool) -> list[Unit]:
     units: list[Unit] = []
-    single: set[Member] = set()
+    single: set[TaskSlot] = set()
     for one in job.sets:
         spare = one.present - one.least
         here = [m for m in one.members if m.state == RUNNING and m.home is not None and m.home[0] is node]
@@ -113,14 +113,14 @@ def _tally(counts: Counter[int], value: int, sign: int) -> None:
         del counts[value]
 
 
-def by_job(members: Iterable[Member]) -> dict[JobState, list[Member]]:
-    jobs: dict[JobState, list[Member]] = {}
+def by_job(members: Iterable[TaskSlot]) -> dict[JobState, list[TaskSlot]]:
+    jobs: dict[JobState, list[TaskSlot]] = {}
     for member in members:
         jobs.setdefault(member.job, []).append(member)
     return jobs
 
 
-def chunks(job: JobState, members: Sequence[Member]) -> list[Amount]:
+def chunks(job: JobState, members: Sequence[TaskSlot]) -> list[Amount]:
     amounts = [member.home[2] for member in members if member.home is not None]
     if len(amounts) < 2 or job.present:  # what is left is its minimum: those who went were above it
         return amounts
@@ -130,7 +130,7 @@ def chunks(job: JobState, members: Sequence[Member]) -> list[Amount]:
     return [*singles, (sum(a[0] for a in rest), sum(a[1] for a in rest), sum(a[2] for a in rest))] if rest else singles
 
 
-def saved_at(member: Member) -> float:
+def saved_at(member: TaskSlot) -> float:
     """Since when its work would be lost: it started, or saved what it had done."""
     job = member.job.source
     if job.started is None and job.saved is None:
@@ -143,14 +143,14 @@ class Costs:
 
     def __init__(self, now: float) -> None:
         self._now = now
-        self._known: dict[Member, Cost] = {}
+        self._known: dict[TaskSlot, Cost] = {}
 
     def at(self, now: float) -> None:
         """From now on as of another moment."""
         if now != self._now:
             self._now, self._known = now, {}
 
-    def one(self, member: Member) -> Cost:
+    def one(self, member: TaskSlot) -> Cost:
         """Tasks, GPUs, priority, work lost in GPU-seconds, and how old it is."""
         found = self._known.get(member)
         if found is None:
@@ -161,10 +161,10 @@ class Costs:
             self._known[member] = found
         return found
 
-    def forget(self, member: Member) -> None:
+    def forget(self, member: TaskSlot) -> None:
         self._known.pop(member, None)
 
-    def of(self, members: Sequence[Member], order: tuple[int, ...] | None = None) -> Cost:
+    def of(self, members: Sequence[TaskSlot], order: tuple[int, ...] | None = None) -> Cost:
         """Fewest tasks, fewest GPUs, lowest priority, least work lost, newest; or in another order."""
         if len(members) == 1:
             total = self.one(members[0])

@@ -36,7 +36,7 @@ class Batch:
         return self.jobs[self.at :] if self.at else self.jobs
 
 
-class Turns:
+class QueueOrder:
     def __init__(self, batches: Iterable[Batch], asks: Callable[[JobState], Amount]) -> None:
         self._asks = asks
         self._batches: dict[QueueState, list[tuple[JobKey, Batch]]] = {}

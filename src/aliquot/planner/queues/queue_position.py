@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aliquot.planner.cycle import no_collection, pool_routes
-from aliquot.planner.cycle_state import Scene
+from aliquot.planner.cycle_state import CycleState
 from aliquot.planner.jobs import JobState
 from aliquot.planner.model import DEFAULT_POOL, Policy, Snapshot
 from aliquot.planner.plan import Plan, Verdict
-from aliquot.planner.queues.queue_order import Batch, Turns
+from aliquot.planner.queues.queue_order import Batch, QueueOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +35,17 @@ def line(
     found: dict[str, Turn] = {}
     with no_collection():
         for pool in pools:
-            scene = Scene(snapshot, (policies or {}).get(pool, policy), now, pool)
+            scene = CycleState(snapshot, (policies or {}).get(pool, policy), now, pool)
             scene.admit(job for job in jobs if first[job.name] == pool)
             found |= _turns(scene, decided)
             scene.close()
     return found
 
 
-def _turns(scene: Scene, decided: Plan) -> dict[str, Turn]:
+def _turns(scene: CycleState, decided: Plan) -> dict[str, Turn]:
     _carry_out(scene, decided)
     waiting = [Batch([job]) for job in scene.jobs if _waits(job, decided)]
-    turns = Turns(waiting, scene.placer.asks)
+    turns = QueueOrder(waiting, scene.placer.asks)
     order: list[JobState] = []
     while batch := turns.pop():
         job = batch.head
@@ -70,7 +70,7 @@ def _waits(job: JobState, decided: Plan) -> bool:
     return bool(job.next_tasks())
 
 
-def _carry_out(scene: Scene, decided: Plan) -> None:
+def _carry_out(scene: CycleState, decided: Plan) -> None:
     """Count what the plan gives and takes: the line is that of those who are left."""
     given = {one.job for one in decided.binds} | {one.job for one in decided.reservations}
     taken = {(one.job, one.task) for one in decided.evictions if one.to is None}

@@ -137,7 +137,7 @@ def _dominant(gpu: int, cpu: int, memory: int, scale: Amount) -> float:
     return b if b >= c else c
 
 
-class Tree:
+class QueueTree:
     """All queues of a pool."""
 
     __slots__ = ("leaves", "queues", "roots", "total")

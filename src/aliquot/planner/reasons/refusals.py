@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from aliquot.planner.cycle_state import Scene
+from aliquot.planner.cycle_state import CycleState
 from aliquot.planner.jobs import RUNNING, JobState
 from aliquot.planner.model import GPU, NOTHING, Amount
 from aliquot.planner.placement import fit
 from aliquot.planner.placement.node_state import NodeState
-from aliquot.planner.placement.task_class import NONE, SLICES, WHOLE, Kind
+from aliquot.planner.placement.task_class import NONE, SLICES, WHOLE, TaskClass
 from aliquot.planner.plan import Refusal, Verdict
 from aliquot.planner.preemption.rules import Reclaim, Rule
 from aliquot.planner.queues import quota
@@ -23,7 +23,7 @@ _HOLDERS_NAMED = 3
 
 
 class Why:
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: CycleState) -> None:
         self._scene = scene
         self._rooms: dict[tuple[int, int], Refusal] = {}
         self._rules: dict[tuple[object, ...], Refusal] = {}
@@ -37,7 +37,7 @@ class Why:
                 found = Refusal("over-quota", Verdict.NOT_NOW, text, queue=job.queue.name)
             return found
         if what == "room":
-            assert isinstance(about, Kind)
+            assert isinstance(about, TaskClass)
             alike = sum(self._scene.placer.kind(member) is about for member in job.next_tasks())
             return self._room(about, max(alike, 1))
         assert isinstance(about, Rule)
@@ -118,13 +118,13 @@ class Why:
 
     # ---------------------------------------------------------------- room
 
-    def _room(self, kind: Kind, tasks: int) -> Refusal:
+    def _room(self, kind: TaskClass, tasks: int) -> Refusal:
         key = (kind.id, tasks)
         if key not in self._rooms:
             self._rooms[key] = self._no_room(kind, tasks)
         return self._rooms[key]
 
-    def _no_room(self, kind: Kind, tasks: int) -> Refusal:
+    def _no_room(self, kind: TaskClass, tasks: int) -> Refusal:
         scene = self._scene
         nodes = scene.room.nodes
         if not nodes:
@@ -160,7 +160,7 @@ class Why:
             code, verdict, text, missing=lacking, node=best.name if best else "", nodes=len(nodes), holders=holders
         )
 
-    def _surely_large(self, kind: Kind, node: NodeState) -> bool:
+    def _surely_large(self, kind: TaskClass, node: NodeState) -> bool:
         """The common case of `large_enough`, cheaply: nodes are many."""
         request = kind.request
         if request.memory_mib or request.mig or node.profiles is not None:
@@ -168,7 +168,7 @@ class Why:
         source = node.source
         return kind.devices <= len(node.sizes) and kind.cpu <= source.cpu and kind.memory <= source.memory
 
-    def _lacks(self, kind: Kind, node: NodeState) -> tuple[str, str, int]:
+    def _lacks(self, kind: TaskClass, node: NodeState) -> tuple[str, str, int]:
         """What a node that is large enough lacks now: a word, a sentence and how many milli-GPU."""
         soon = node.soon
         if kind.form not in (NONE, SLICES):
@@ -190,7 +190,7 @@ class Why:
             return "neighbours", "refused by rules about neighbours", 0
         return "together", "with room, but not for all that start together", 0
 
-    def _open(self, kind: Kind, node: NodeState) -> int:
+    def _open(self, kind: TaskClass, node: NodeState) -> int:
         soon = node.soon
         return sum(
             soon.milli[row] >= kind.need(size)[0] and soon.mib[row] >= kind.need(size)[1]
@@ -202,7 +202,7 @@ class Why:
         return sorted(jobs, key=lambda job: job.name)
 
 
-def _plural(kind: Kind, tasks: int) -> bool:
+def _plural(kind: TaskClass, tasks: int) -> bool:
     request = kind.request
     if tasks > 1 or kind.form == NONE:
         return True

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from aliquot.planner.incremental import Session
+from aliquot.planner.incremental import IncrementalPlanner
 from aliquot.planner.model import GPU, Job, Policy, Queue, Share, Snapshot, TaskState, Terms
-from aliquot.planner.plan import Bind, Eviction, Plan, Reservation
+from aliquot.planner.plan import Bind, Eviction, Nomination, Plan
 from aliquot.scheduler.wakeups import next_look
 from aliquot.sim.replay.job_progress import Work
 from aliquot.sim.replay.usage_meter import Meter
@@ -65,7 +65,7 @@ class Replay:
         self._events: list[tuple[float, int, Callable[[Work], None], Work, int]] = []
         self._count = 0
         self._used: dict[tuple[str, int], int] = {}  # milli by device
-        self._session = Session()
+        self._session = IncrementalPlanner()
         self._topologies: dict[str, tuple[str, ...]] = {}
         self.plan_seconds: list[float] = []
         self.evictions: dict[str, int] = {}  # jobs stopped, by rule
@@ -296,7 +296,7 @@ def _by_job(evictions: Iterable[Eviction]) -> dict[str, list[Eviction]]:
     return found
 
 
-def _places(decisions: Iterable[Bind | Reservation]) -> dict[str, _Places]:
+def _places(decisions: Iterable[Bind | Nomination]) -> dict[str, _Places]:
     found: dict[str, _Places] = {}
     for one in decisions:
         found.setdefault(one.job, {})[one.task] = (one.node, one.shares)

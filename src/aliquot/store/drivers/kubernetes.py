@@ -20,7 +20,7 @@ from aliquot.errors import Conflict, Denied, Exists, Expired, Invalid, NotFound,
 from aliquot.labels import INSTALLED_BY
 from aliquot.store import object_rules
 from aliquot.store.driver import AnyKind, Change, Document
-from aliquot.store.drivers.rest import PAGE, RestBody
+from aliquot.store.drivers.rest import PAGE, RestDriver
 from aliquot.store.http.connections import Socket, Stream
 from aliquot.store.http.transport import APPLY_PATCH, Endpoint, Patience, Query
 
@@ -40,7 +40,7 @@ def path_of(kind: AnyKind) -> str:
     return f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
 
 
-class KubernetesBody(RestBody):
+class KubernetesDriver(RestDriver):
     def __init__(self, endpoint: Endpoint, *, patience: Patience | None = None, page: int = PAGE) -> None:
         super().__init__(endpoint, path_of, patience=patience or Patience(idle=IDLE_SECONDS), page=page)
         self.endpoint = endpoint
@@ -188,7 +188,7 @@ _ACCOUNT: Kind[dict[str, Any]] = Kind(
 )
 
 
-async def install(body: KubernetesBody, definitions: Iterable[Json] | None = None) -> None:
+async def install(body: KubernetesDriver, definitions: Iterable[Json] | None = None) -> None:
     """Makes our kinds known to the cluster, and returns when it serves them. What a newer Aliquot installed stays."""
     if definitions is None:
         from aliquot.api.schema import crds  # built from every type: only who installs pays for it
@@ -201,7 +201,7 @@ async def install(body: KubernetesBody, definitions: Iterable[Json] | None = Non
         await _served(body, definition)
 
 
-async def _apply(body: KubernetesBody, definition: Json) -> None:
+async def _apply(body: KubernetesDriver, definition: Json) -> None:
     metadata = definition["metadata"]
     stamp = {**metadata.get("annotations", {}), INSTALLED_BY: aliquot.__version__}
     while True:
@@ -236,7 +236,7 @@ def _release(version: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-async def _served(body: KubernetesBody, definition: Json) -> None:
+async def _served(body: KubernetesDriver, definition: Json) -> None:
     name, spec = definition["metadata"]["name"], definition["spec"]
     path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
     until = time.monotonic() + ESTABLISH_SECONDS
@@ -254,7 +254,7 @@ async def _served(body: KubernetesBody, definition: Json) -> None:
         await asyncio.sleep(GLANCE_SECONDS)
 
 
-async def _answers(body: KubernetesBody, path: str) -> bool:
+async def _answers(body: KubernetesDriver, path: str) -> bool:
     try:
         await body._transport.read(path, {"limit": "1"})
     except NotFound:

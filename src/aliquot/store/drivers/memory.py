@@ -16,7 +16,7 @@ from aliquot.store.object_table import Entry
 from aliquot.store.watch_log import BOOKMARK_SECONDS, WatchLog, nothing_older
 
 
-class MemoryBody:
+class MemoryDriver:
     """A body of dictionaries. Calls never wait for anything, so each is atomic on its event loop."""
 
     collects_orphans = False

@@ -38,7 +38,7 @@ def ours(kind: AnyKind) -> str:
     return f"/apis/{API_VERSION}"
 
 
-class RestBody:
+class RestDriver:
     """A body over HTTP. Use it on one event loop, and close it there."""
 
     # The server's side does it.

@@ -26,7 +26,7 @@ from aliquot.store import object_table, selectors
 from aliquot.store.driver import AnyKind, Change, Document, Listing
 from aliquot.store.drivers import sqlite_database
 from aliquot.store.drivers.sqlite_writer import Writer
-from aliquot.store.object_table import Entry, Shelf
+from aliquot.store.object_table import Entry, ObjectTable
 from aliquot.store.watch_log import BOOKMARK_SECONDS, WatchLog, fell_behind
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ RECENT = 1_000  # of each kind, kept in memory for watchers that keep up
 READERS = 2
 
 
-class SqliteBody:
+class SqliteDriver:
     """A body over one file, which nobody else may have open for writing (serve.py holds the lock)."""
 
     collects_orphans = False
@@ -182,7 +182,7 @@ class SqliteBody:
         # A list may have read a commit whose news is still on its way to the log.
         return await self._read(sqlite_database.revision)
 
-    async def _do(self, work: Callable[[Shelf], T]) -> T:
+    async def _do(self, work: Callable[[ObjectTable], T]) -> T:
         if self._closed:
             raise Unavailable("the store is closed")
         return await self._writer.do(work)

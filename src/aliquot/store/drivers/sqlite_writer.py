@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from aliquot.errors import PlatformError, Unavailable
 from aliquot.store.drivers import sqlite_database
-from aliquot.store.object_table import Entry, Shelf
+from aliquot.store.object_table import Entry, ObjectTable
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ Publish = Callable[[list[Entry]], None]
 
 @dataclass(slots=True)
 class _Job:
-    work: Callable[[Shelf], Any]
+    work: Callable[[ObjectTable], Any]
     answer: asyncio.Future[Any]
 
 
@@ -57,7 +57,7 @@ class Writer:
     def alive(self) -> bool:
         return self._thread.is_alive()
 
-    async def do(self, work: Callable[[Shelf], T]) -> T:
+    async def do(self, work: Callable[[ObjectTable], T]) -> T:
         answer: asyncio.Future[T] = self._loop.create_future()
         self._jobs.put(_Job(work, answer))
         # Once queued it may happen, whatever becomes of the caller.

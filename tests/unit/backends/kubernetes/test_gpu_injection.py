@@ -10,13 +10,13 @@ from aliquot.backends.kubernetes.fraction_request import Part
 from aliquot.backends.kubernetes.gpu_injection import STEP, config_data, config_name, fenced, is_config_name
 from aliquot.backends.kubernetes.settings import Sharing
 from aliquot.errors import Invalid
-from aliquot.gpu.fractions import Mode, Slice, Wish
+from aliquot.gpu.fractions import DeviceShareLimit, Mode, SharingOptions
 from aliquot.gpu.injection import GATE_BYTES, LEDGER_BYTES
 
 CONFIG = "aliquot-gpu-0123456789abcdef"
 SETTINGS = Sharing(image="files", library_folder="/lib/a", gate_folder="/run/g")
 HALF = Part(milli=500)
-STRICT = Part(milli=500, wish=Wish(mode=Mode.STRICT))
+STRICT = Part(milli=500, wish=SharingOptions(mode=Mode.STRICT))
 
 
 def pod(**spec: Any) -> dict[str, Any]:
@@ -82,9 +82,9 @@ def test_config_has_what_is_referred_to() -> None:
     assert keys == set(data)
 
 
-def slice_(mode: Mode = Mode.STRICT, **more: Any) -> Slice:
+def slice_(mode: Mode = Mode.STRICT, **more: Any) -> DeviceShareLimit:
     base = {"index": 0, "uuid": "GPU-1", "model": "", "milli": 500, "guaranteed_mib": 100, "limit_mib": 100}
-    return Slice(**{**base, "mode": mode, "tenant": "u1", **more})
+    return DeviceShareLimit(**{**base, "mode": mode, "tenant": "u1", **more})
 
 
 def test_config_of_a_leased_part() -> None:

@@ -14,7 +14,7 @@ from aliquot.api.pod import Container, PodSpec, PodStatus
 from aliquot.api.workload import Interruption, WorkloadSpec, WorkloadStatus
 from aliquot.backends.kubernetes.lost_nodes import LostNodes, lost_since
 from aliquot.podspec.builder import pod_of
-from aliquot.store.drivers.memory import MemoryBody
+from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
 from support.stores.running import running, until
@@ -50,7 +50,7 @@ class World:
     """One node, with a workload's pod on it, and a clock that stands still."""
 
     def __init__(self) -> None:
-        self.body = MemoryBody()
+        self.body = MemoryDriver()
         self.store = Store(self.body)
         self.informers = Informers(self.body)
         self.now = SILENT_SINCE

@@ -17,7 +17,7 @@ from aliquot.backends.kubernetes.rbac_plan import Remove, Seen, Step, Write, dec
 from aliquot.backends.kubernetes.service_accounts import account_of, new_account
 from aliquot.labels import PROJECT, namespace_of
 from aliquot.store.driver import Document
-from aliquot.store.drivers.memory import MemoryBody
+from aliquot.store.drivers.memory import MemoryDriver
 
 VISION = Project(metadata=Metadata(name="vision"), spec=ProjectSpec(department="research"))
 SPACE = "runai-vision"
@@ -246,7 +246,7 @@ def test_no_rights_where_powerful_programs_run(name: str) -> None:
 # --- killed between two writes
 
 
-async def rights(body: MemoryBody, namespace: str) -> set[tuple[str, str]]:
+async def rights(body: MemoryDriver, namespace: str) -> set[tuple[str, str]]:
     """Who really has which role: a binding without its Role gives nothing."""
     now = await look(body, namespace)
     roles = {role["metadata"]["name"] for role in now.roles}
@@ -258,9 +258,9 @@ async def rights(body: MemoryBody, namespace: str) -> set[tuple[str, str]]:
     }
 
 
-async def changed(after: int) -> tuple[MemoryBody, str, set[tuple[str, str]], int]:
+async def changed(after: int) -> tuple[MemoryDriver, str, set[tuple[str, str]], int]:
     """A namespace whose rules were exchanged, with so many writes done; what was in force before; all writes."""
-    team = await Team(body := MemoryBody()).prepare()
+    team = await Team(body := MemoryDriver()).prepare()
     project = await team.project()
     space = namespace_of(project)
     ann, ben = await team.user(), await team.user("staff")
@@ -295,7 +295,7 @@ async def test_killed_after_any_write() -> None:
 
 async def test_somebody_was_faster() -> None:
     """A binding that changed since it was seen is not overwritten."""
-    team = await Team(body := MemoryBody()).prepare()
+    team = await Team(body := MemoryDriver()).prepare()
     project = await team.project()
     space = namespace_of(project)
     await team.rule("viewer", in_project(project), user="ann")

@@ -11,14 +11,14 @@ from aliquot.api import KINDS, Namespace
 from aliquot.backends.kubernetes.certificates import SECRET_NAME, Certificates, renewed, shared
 from aliquot.backends.kubernetes.raw_kinds import SECRET
 from aliquot.store.driver import Document
-from aliquot.store.drivers.memory import MemoryBody
+from aliquot.store.drivers.memory import MemoryDriver
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = ("hook.runai.svc", "127.0.0.1")
 
 
-async def memory() -> MemoryBody:
-    body = MemoryBody()
+async def memory() -> MemoryDriver:
+    body = MemoryDriver()
     await body.create(KINDS.of(Namespace), Document({"metadata": {"name": "runai"}}))
     return body
 

@@ -10,11 +10,11 @@ from aliquot.backends.local.devices import shim_files
 from aliquot.backends.local.devices.driver import Activity, Use
 from aliquot.backends.local.devices.memory_audit import Policy
 from aliquot.backends.local.gpu_settings import GpuSettings
-from aliquot.backends.local.memory_enforcer import Guard, Told
+from aliquot.backends.local.memory_enforcer import MemoryEnforcer, Told
 from aliquot.backends.local.runtime import Ticket
 from aliquot.backends.local.runtimes import launch_spec
 from aliquot.backends.local.runtimes.pod_folder import PodFolder
-from aliquot.gpu.fractions import Wish
+from aliquot.gpu.fractions import SharingOptions
 from aliquot.gpu.injection import GroupLimit
 from aliquot.units import MIB
 from support.gpus import A10_MIB, NODE, FakeDriver, book, node_of, r615
@@ -40,7 +40,7 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.devices = node_of(self.folder, self.driver, settings=self.settings)
-        self.guard = Guard(
+        self.guard = MemoryEnforcer(
             self.devices,
             self,
             lambda: self.tickets,
@@ -50,10 +50,12 @@ class Scene:
             clock=lambda: self.now,
         )
 
-    def pod(self, uid: str, milli: int, wish: Wish | None = None) -> None:
+    def pod(self, uid: str, milli: int, wish: SharingOptions | None = None) -> None:
         """Start one, as a runtime would: with its files."""
         share = DeviceShare(index=0, milli=milli)
-        launch_spec.inject(self.devices.injection(NODE, [share], wish or Wish(), uid), PodFolder(self.folder / uid))
+        launch_spec.inject(
+            self.devices.injection(NODE, [share], wish or SharingOptions(), uid), PodFolder(self.folder / uid)
+        )
         self.tickets.append(Ticket(uid, "runai-team-a", f"{uid}-0-0", NODE, (share,)))
 
     def holds(self, uid: str, pid: int, mib: int) -> None:
@@ -156,7 +158,7 @@ async def test_a_pod_may_be_evicted(tmp_path: Path) -> None:
 async def test_a_borrower_gives_back(tmp_path: Path) -> None:
     """F12: request 0.25, limit 0.8; when the neighbour uses its part the borrower's process is ended, not its pod."""
     scene = Scene(tmp_path)
-    scene.pod("borrower", 250, Wish(limit_milli=800))
+    scene.pod("borrower", 250, SharingOptions(limit_milli=800))
     scene.holds("borrower", 1, 18000)
     await scene.looks(5)
     assert (scene.limit("borrower"), scene.killed) == (18422, [])
@@ -173,7 +175,7 @@ async def test_a_borrower_gives_back(tmp_path: Path) -> None:
 async def test_an_idle_owner_lends_again(tmp_path: Path) -> None:
     """A neighbour that has started long ago and has no process on the card lends what it does not use."""
     scene = Scene(tmp_path)
-    scene.pod("borrower", 250, Wish(limit_milli=800))
+    scene.pod("borrower", 250, SharingOptions(limit_milli=800))
     scene.pod("notebook", 500)
     await scene.looks(1)
     assert scene.limit("borrower") == A10_MIB - 11514
@@ -214,7 +216,7 @@ async def test_a_refusal_is_told(tmp_path: Path) -> None:
 async def test_a_platform_that_is_started_again_knows_the_limits(tmp_path: Path) -> None:
     """A new guard holds pods that were started before it to the limits they were given."""
     scene = Scene(tmp_path)
-    scene.pod("x", 250, Wish(limit_milli=800))
+    scene.pod("x", 250, SharingOptions(limit_milli=800))
     scene.holds("x", 1, 20000)
     again = Scene(tmp_path, tickets=scene.tickets, driver=scene.driver, homes=scene.homes)
 
@@ -226,7 +228,7 @@ async def test_a_platform_that_is_started_again_knows_the_limits(tmp_path: Path)
 async def test_the_driver_moves_limits_too(tmp_path: Path) -> None:
     """Where the driver keeps limits, a borrower's falls there as well; its guarantee stays."""
     scene = Scene(tmp_path, driver=r615())
-    scene.pod("borrower", 250, Wish(limit_milli=800))
+    scene.pod("borrower", 250, SharingOptions(limit_milli=800))
     scene.pod("owner", 500)
 
     await scene.looks(2)
@@ -238,7 +240,7 @@ async def test_the_driver_moves_limits_too(tmp_path: Path) -> None:
 async def test_what_the_driver_did_not_do_is_tried_again(tmp_path: Path) -> None:
     """A limit that the driver did not move is not written down either, so that the next look tries again."""
     scene = Scene(tmp_path, driver=r615(), stubborn=True)
-    scene.pod("borrower", 250, Wish(limit_milli=800))
+    scene.pod("borrower", 250, SharingOptions(limit_milli=800))
     scene.pod("owner", 500)
 
     await scene.looks(2)

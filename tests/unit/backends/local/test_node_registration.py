@@ -12,7 +12,7 @@ from aliquot.api.kubernetes_objects import NodeCondition
 from aliquot.backends.local.devices.driver import Activity, busy
 from aliquot.backends.local.devices.real import RealDevices
 from aliquot.backends.local.node_registration import Nodes
-from aliquot.store.drivers.memory import MemoryBody
+from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.store.typed_store import Store
 from support.gpus import NODE, ONE, TWO, FakeDriver, node_of
 
@@ -21,7 +21,7 @@ class Scene:
     def __init__(self, folder: Path) -> None:
         self.driver = FakeDriver((ONE, TWO))
         self.devices: RealDevices = node_of(folder, self.driver)
-        self.store = Store(MemoryBody())
+        self.store = Store(MemoryDriver())
         self.now = 100.0
         self.nodes = Nodes(self.store, self.devices, lambda: self.now)
 

@@ -13,7 +13,7 @@ from aliquot.api import Lease, Metadata, Namespace
 from aliquot.controllers.runtime.leader import Leader, Pace
 from aliquot.errors import Unavailable
 from aliquot.labels import SYSTEM_NAMESPACE
-from aliquot.store.driver import Body, Document
+from aliquot.store.driver import Document, StoreDriver
 from aliquot.store.lease_fence import MAY_WRITE
 from aliquot.store.typed_store import Store
 from support.stores.namespace import Place
@@ -25,7 +25,7 @@ QUICK = Pace(duration=1, deadline=0.6, every=0.05)
 class Lost:
     """A way to the store that breaks."""
 
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: StoreDriver) -> None:
         self._body = body
         self.broken = False
 
@@ -40,7 +40,7 @@ class Candidate:
 
     leading: list[str]
 
-    def __init__(self, body: Body, name: str, leading: list[str], most: list[int]) -> None:
+    def __init__(self, body: StoreDriver, name: str, leading: list[str], most: list[int]) -> None:
         self.name, self._leading, self._most = name, leading, most
         self.leader = Leader(Store(body), "test", name, QUICK)
 
@@ -56,7 +56,7 @@ class Candidate:
             self._leading.remove(self.name)
 
 
-async def _system(body: Body) -> None:
+async def _system(body: StoreDriver) -> None:
     await Store(body).create(Namespace(metadata=Metadata(name=SYSTEM_NAMESPACE)))
 
 
@@ -99,7 +99,7 @@ async def test_who_stops_gives_it_back(embedded: Place) -> None:
 class Unheard:
     """A way to the store on which a write arrives, and its answer does not come."""
 
-    def __init__(self, body: Body, unheard: int) -> None:
+    def __init__(self, body: StoreDriver, unheard: int) -> None:
         self._body, self._unheard, self._writes = body, unheard, 0
         self.arrived = asyncio.Event()
 
@@ -176,7 +176,7 @@ async def test_who_stood_still_writes_no_more(embedded: Place) -> None:
 class Slow:
     """A way to the store on which the first look outlasts a lease, and sees the last renewal before a break."""
 
-    def __init__(self, body: Body, way: Lost) -> None:
+    def __init__(self, body: StoreDriver, way: Lost) -> None:
         self._body, self._way = body, way
 
     def __getattr__(self, name: str) -> Any:

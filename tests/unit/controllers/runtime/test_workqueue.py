@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from aliquot.controllers.runtime.workqueue import Loop
+from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.errors import Conflict
 from aliquot.store.informer import Key
 from support.stores.running import running, until
@@ -17,7 +17,7 @@ async def test_each_key_once() -> None:
     async def work(key: Key) -> None:
         seen.append(key)
 
-    loop = Loop("test", work)
+    loop = Controller("test", work)
     for _ in range(5):
         loop.touch(("", "a"))
         loop.touch(("", "b"))
@@ -35,7 +35,7 @@ async def test_failure_comes_back() -> None:
         if key[1] == "bad" and seen.count("bad") < 3:
             raise Conflict("somebody was faster")
 
-    loop = Loop("test", work)
+    loop = Controller("test", work)
     loop.touch(("", "bad"))
     loop.touch(("", "good"))
     async with running(loop.run()):
@@ -54,7 +54,7 @@ async def test_stopped_in_the_middle() -> None:
             await asyncio.Event().wait()
         done.append(key)
 
-    loop = Loop("test", work)
+    loop = Controller("test", work)
     loop.touch(("", "a"))
     async with running(loop.run()):
         await begun.wait()
@@ -71,7 +71,7 @@ async def test_bug_does_not_stop_the_loop() -> None:
         if len(seen) == 1:
             raise ZeroDivisionError
 
-    loop = Loop("test", work)
+    loop = Controller("test", work)
     loop.touch(("", "a"))
     async with running(loop.run()):
         await until(lambda: _is(len(seen) == 2))
@@ -87,7 +87,7 @@ async def test_touched_while_working() -> None:
         started.set()
         await go.wait()
 
-    loop = Loop("test", work)
+    loop = Controller("test", work)
     loop.touch(("", "a"))
     async with running(loop.run()):
         await started.wait()

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aliquot.planner import Device, Neighbours, Node, Policy
-from aliquot.planner.cycle_state import Scene
-from aliquot.planner.jobs import BOUND, PENDING, RESERVED, RUNNING, STOPPED, Member
+from aliquot.planner.cycle_state import CycleState
+from aliquot.planner.jobs import BOUND, PENDING, RESERVED, RUNNING, STOPPED, TaskSlot
 from aliquot.planner.model import GPU
 from aliquot.planner.placement.node_state import NodeState, View
 from support.planner import TaskState, World, cluster, gpus, quota, request
@@ -29,7 +29,7 @@ def busy_world() -> World:
     return world.pending("p6", "b", gpu=2, preemptible=False)
 
 
-def picture(scene: Scene) -> dict[str, Any]:
+def picture(scene: CycleState) -> dict[str, Any]:
     """All that a search can see."""
     room = scene.room
     members = [member for job in scene.jobs for member in job.members]
@@ -51,7 +51,7 @@ def _view(view: View) -> tuple[object, ...]:
     return (view.cpu, view.memory, view.pods, view.milli[:], view.mib[:], view.whole)
 
 
-def check(scene: Scene) -> None:
+def check(scene: CycleState) -> None:
     """What is kept up to date is what would come out if it were made anew."""
     room = scene.room
     for node in room.nodes:
@@ -63,12 +63,12 @@ def check(scene: Scene) -> None:
     assert room.free == sum(sum(node.soon.milli) for node in room.nodes)
 
 
-def act(scene: Scene, what: str, which: int) -> None:
+def act(scene: CycleState, what: str, which: int) -> None:
     """Do something to one of those that it can be done to."""
     room, placer = scene.room, scene.placer
     members = [member for job in scene.jobs for member in job.members]
 
-    def one_of(fitting: list[Member]) -> Member | None:
+    def one_of(fitting: list[TaskSlot]) -> TaskSlot | None:
         return fitting[which % len(fitting)] if fitting else None
 
     match what:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from aliquot.planner import Device, Job, Node, Policy, Queue, Request, Share, Snapshot, Task, TaskState, Terms, plan
-from aliquot.planner.incremental import Session
+from aliquot.planner.incremental import IncrementalPlanner
 
 GPU, NOW = Request(1, 1000), 10_000.0
 
@@ -41,6 +41,6 @@ def test_who_goes(older: float | None, newer: float | None, goes: str) -> None:
 
 def test_as_time_goes_by() -> None:
     """A plan that goes on from the last one sees what has been lost since."""
-    session, snapshot = Session(), borrowed(NOW - 50, NOW - 1000)
+    session, snapshot = IncrementalPlanner(), borrowed(NOW - 50, NOW - 1000)
     gone = [session.plan(snapshot, Policy(), now, changed={}).evictions[0].job for now in (NOW - 1000, NOW)]
     assert gone == ["newer", "older"]

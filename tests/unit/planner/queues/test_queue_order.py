@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aliquot.planner.model import TaskState, Terms
-from aliquot.planner.queues.queue_order import Batch, Turns
+from aliquot.planner.queues.queue_order import Batch, QueueOrder
 from support.planner import World, cluster, gpus, quota
 
 
 def turns(world: World) -> list[str]:
     """The waiting jobs in their turn, if none of them got anything."""
     scene = world.scene()
-    line = Turns([Batch([job]) for job in scene.jobs if job.waiting()], scene.placer.asks)
+    line = QueueOrder([Batch([job]) for job in scene.jobs if job.waiting()], scene.placer.asks)
     found = []
     while batch := line.pop():
         found.append(batch.head.name)
@@ -119,7 +119,7 @@ def test_touch_makes_standing_anew() -> None:
     for name in ("a1", "a2", "b1"):
         world.pending(name, name[0], gpu=1)
     scene = world.scene()
-    line = Turns([Batch([job]) for job in scene.jobs], scene.placer.asks)
+    line = QueueOrder([Batch([job]) for job in scene.jobs], scene.placer.asks)
     batch = line.pop()
     assert batch is not None
     first = batch.head
@@ -131,7 +131,7 @@ def test_touch_makes_standing_anew() -> None:
 def test_push_gives_another_turn() -> None:
     """A job that is put back has its turn again, also as the last of its queue."""
     scene = cluster([gpus(8)], {"a": quota(4), "b": quota(4)}).pending("a1", "a", gpu=1).scene()
-    line = Turns([Batch([job]) for job in scene.jobs], scene.placer.asks)
+    line = QueueOrder([Batch([job]) for job in scene.jobs], scene.placer.asks)
     batch = line.pop()
     assert batch is not None
     assert line.pop() is None
@@ -146,7 +146,7 @@ def test_the_next_of_a_batch_follows() -> None:
         world.pending(name, "a", gpu=1)
     scene = world.scene()
     (batch,) = scene.batches(scene.jobs)
-    line = Turns([batch], scene.placer.asks)
+    line = QueueOrder([batch], scene.placer.asks)
     assert line.pop() is batch
     line.served(batch)
     assert line.pop() is batch

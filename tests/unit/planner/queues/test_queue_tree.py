@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from aliquot.planner.model import Amount, Policy, Queue
-from aliquot.planner.queues.queue_tree import Tree
+from aliquot.planner.queues.queue_tree import QueueTree
 from support.planner import quota
 
 
-def tree(queues: dict[str, Queue], total: float = 8, wants: dict[str, float] | None = None, **policy: Any) -> Tree:
+def tree(queues: dict[str, Queue], total: float = 8, wants: dict[str, float] | None = None, **policy: Any) -> QueueTree:
     """Settled: every leaf waits for this much, or for all there is."""
-    found = Tree([replace(queue, name=name) for name, queue in queues.items()], "default")
+    found = QueueTree([replace(queue, name=name) for name, queue in queues.items()], "default")
     for leaf in found.leaves:
         leaf.waits = [round((wants or {}).get(leaf.name, total) * 1000), 0, 0]
     amount: Amount = (round(total * 1000), 0, 0)
@@ -20,7 +20,7 @@ def tree(queues: dict[str, Queue], total: float = 8, wants: dict[str, float] | N
     return found
 
 
-def shares(found: Tree) -> dict[str, float]:
+def shares(found: QueueTree) -> dict[str, float]:
     return {name: queue.share[0] / 1000 for name, queue in found.queues.items()}
 
 
@@ -78,7 +78,7 @@ def test_whole_units() -> None:
 
 def test_holding_counts_as_wanting() -> None:
     """What a queue holds is part of what it asks for."""
-    found = Tree([replace(quota(0), name="a"), replace(quota(0), name="b")], "default")
+    found = QueueTree([replace(quota(0), name="a"), replace(quota(0), name="b")], "default")
     found.queues["a"].hold((3000, 0, 0), fixed=False)
     found.queues["b"].waits = [9000, 0, 0]
     found.settle((8000, 0, 0), Policy())

@@ -9,7 +9,7 @@ import pytest
 from aliquot.planner import Queue, Verdict
 from aliquot.planner.model import Amount
 from aliquot.planner.queues import quota as quota_module
-from aliquot.planner.queues.queue_tree import QueueState, Tree
+from aliquot.planner.queues.queue_tree import QueueState, QueueTree
 from support.planner import quota
 
 
@@ -17,7 +17,7 @@ def project(own: Queue, above: Queue | None = None) -> QueueState:
     """A project that holds one GPU that can be stopped and one that cannot."""
     queues = [replace(own, name="p", parent="d" if above else "")]
     queues += [replace(above, name="d")] if above else []
-    found = Tree(queues, "default").queues["p"]
+    found = QueueTree(queues, "default").queues["p"]
     found.hold((1000, 0, 0), fixed=False)
     found.hold((1000, 0, 0), fixed=True)
     return found

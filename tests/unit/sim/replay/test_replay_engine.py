@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from aliquot.planner import plan
-from aliquot.planner.incremental import Session
+from aliquot.planner.incremental import IncrementalPlanner
 from aliquot.planner.model import Policy, Snapshot
 from aliquot.sim.replay import Contender, Replay, figures
 from aliquot.sim.replay.job_progress import Work
@@ -193,15 +193,15 @@ def test_same_trace_same_figures() -> None:
 def test_plans_are_those_made_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Going on from plan to plan decides as the scheduler would with the whole cluster in front of it."""
     seen = []
-    go_on = Session.plan
+    go_on = IncrementalPlanner.plan
 
-    def both(self: Session, snapshot: Snapshot, policy: Policy, now: float, **more: object) -> object:
+    def both(self: IncrementalPlanner, snapshot: Snapshot, policy: Policy, now: float, **more: object) -> object:
         decided = go_on(self, snapshot, policy, now, **more)  # type: ignore[arg-type]  # passed through
         assert plan(snapshot, policy, now) == decided
         seen.append(now)
         return decided
 
-    monkeypatch.setattr(Session, "plan", both)
+    monkeypatch.setattr(IncrementalPlanner, "plan", both)
     played(crowd(2))
     assert len(seen) > 40
 

@@ -20,7 +20,7 @@ from aliquot.backends.kubernetes.reservations.state import Hold, Reserved, reser
 from aliquot.backends.kubernetes.settings import Sharing
 from aliquot.errors import Conflict, Exists, NotFound, PlatformError, Unavailable
 from aliquot.store.driver import Document
-from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.informer import Informers, Key
 from aliquot.store.typed_store import Store
 
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 
 class Reserver:
-    def __init__(self, body: KubernetesBody, informers: Informers, settings: Sharing) -> None:
+    def __init__(self, body: KubernetesDriver, informers: Informers, settings: Sharing) -> None:
         self._body = body
         self._store = Store(body)
         self._settings = settings

@@ -29,9 +29,9 @@ from aliquot.backends.kubernetes.reservations.acquire import Reserver
 from aliquot.backends.kubernetes.reservations.pod import Claim
 from aliquot.backends.kubernetes.reservations.state import Hold, Reserved, reserved_of
 from aliquot.backends.kubernetes.settings import Sharing
-from aliquot.controllers.runtime.workqueue import Loop
+from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.errors import NotFound
-from aliquot.store.drivers.kubernetes import KubernetesBody
+from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.informer import Informers, Key
 from aliquot.store.typed_store import Store
 from aliquot.units import timestamp_text
@@ -40,7 +40,7 @@ _SPACE = labels.RESERVATION_NAMESPACE
 log = structlog.get_logger()
 
 
-async def prepare(body: KubernetesBody) -> None:
+async def prepare(body: KubernetesDriver) -> None:
     """What must be there before the first GPU is shared."""
     await body.apply(KINDS.of(Namespace), {"metadata": {"name": _SPACE}})
     await body.apply(PRIORITY_CLASS, pods.priority_class())
@@ -49,7 +49,7 @@ async def prepare(body: KubernetesBody) -> None:
 class Reservations:
     def __init__(
         self,
-        body: KubernetesBody,
+        body: KubernetesDriver,
         informers: Informers,
         reserver: Reserver,
         settings: Sharing,
@@ -65,7 +65,7 @@ class Reservations:
         self._waits: dict[tuple[str, str], float] = {}  # uid and version of a pod that claims and waits: since when
         self._claimed: dict[str, set[str]] = {}  # uid of a pod: the reservation pods it has claims on
         self._parts: dict[str, set[Key]] = {}  # reservation pods by name: bound pods that rely on it
-        self.loop = Loop("reservations", self.reconcile)
+        self.loop = Controller("reservations", self.reconcile)
         self._pods.listen(self._pod_changed)
         self._nodes.listen(self._node_changed)
 

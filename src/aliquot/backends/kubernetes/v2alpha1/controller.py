@@ -24,7 +24,7 @@ from aliquot.api.base import Json
 from aliquot.api.kinds import Kind
 from aliquot.backends.kubernetes.v2alpha1.translation import Translation, translate
 from aliquot.controllers.events import Note, event_of
-from aliquot.controllers.runtime.workqueue import Loop
+from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.errors import Exists, Fault, Invalid, NotFound, OverLimit, PlatformError
 from aliquot.store import object_rules
 from aliquot.store.driver import Document
@@ -58,7 +58,7 @@ class RunaiWorkloads:
     ) -> None:
         self._store, self._kind, self._presets, self._clock = store, kind, presets, clock
         self.objects: Informer[Document] = Informer(store.body, kind, lambda document: document)
-        self.loop = Loop(kind.plural, self._reconcile)
+        self.loop = Controller(kind.plural, self._reconcile)
         self.loop.follow(self.objects)
         workloads.listen(self._workload_changed)
 

@@ -21,7 +21,7 @@ import aliquot
 from aliquot import labels, units
 from aliquot.api import Device, DeviceShare, Metadata, Node, devices_text
 from aliquot.api.kubernetes_objects import Address, NodeCondition, NodeInfo, NodeStatus
-from aliquot.gpu.fractions import Wish
+from aliquot.gpu.fractions import SharingOptions
 from aliquot.gpu.injection import Injection
 
 DEFAULT_PODS = 110  # the kubelet's own default, so that both bodies of the platform stop at the same number
@@ -56,7 +56,7 @@ class Devices(Protocol):
         """Every node, as it is now: health may differ from one call to the next."""
         ...
 
-    def injection(self, node: str, shares: Sequence[DeviceShare], wish: Wish, tenant: str) -> Injection:
+    def injection(self, node: str, shares: Sequence[DeviceShare], wish: SharingOptions, tenant: str) -> Injection:
         """What a pod that holds these shares is given; without any, what hides every GPU.
 
         `tenant` is the pod's uid. `CannotStart` when its part cannot be fenced off.

@@ -21,11 +21,11 @@ from aliquot.backends.local.devices.context_memory import Contexts
 from aliquot.backends.local.devices.driver import Card, Driver
 from aliquot.backends.local.devices.mps import Mps
 from aliquot.backends.local.devices.node_devices import NodeFacts
-from aliquot.backends.local.devices.share_dirs import Fences, boot_id
+from aliquot.backends.local.devices.share_dirs import ShareDirs, boot_id
 from aliquot.backends.local.gpu_settings import GpuSettings
 from aliquot.backends.local.runtime import CannotStart
 from aliquot.errors import Invalid
-from aliquot.gpu.fractions import Backend, Mode, Slice, Wish, slice_of
+from aliquot.gpu.fractions import Backend, DeviceShareLimit, Mode, SharingOptions, slice_of
 from aliquot.gpu.injection import Host, Injection, injected
 from aliquot.units import GPU, MIB
 
@@ -61,7 +61,7 @@ class RealDevices:
         self,
         name: str,
         driver: Driver,
-        fences: Fences,
+        fences: ShareDirs,
         contexts: Contexts,
         library: Path | None,
         *,
@@ -117,7 +117,7 @@ class RealDevices:
         card = self._seen.get(share.index)
         return (card.device.uuid if card else "") or share.uuid or str(share.index)
 
-    def injection(self, node: str, shares: Sequence[DeviceShare], wish: Wish, tenant: str) -> Injection:
+    def injection(self, node: str, shares: Sequence[DeviceShare], wish: SharingOptions, tenant: str) -> Injection:
         wish = replace(wish, mode=wish.mode or self._settings.compute)
         slices = tuple(self._slice(share, wish, tenant) for share in shares)
         if not any(one.is_shared for one in slices):
@@ -129,7 +129,7 @@ class RealDevices:
         host = Host(str(self._library), str(self.fences.of(tenant)), str(self.fences.gates), pipe)
         return injected(slices, self.choice.backend, host)
 
-    def _mps_pipe(self, slices: Sequence[Slice], tenant: str) -> str:
+    def _mps_pipe(self, slices: Sequence[DeviceShareLimit], tenant: str) -> str:
         """Of the daemon that it shares the GPU by; empty where it does not ask for that."""
         if slices[0].mode is not Mode.MPS:
             return ""
@@ -145,11 +145,11 @@ class RealDevices:
         self._mps.sweep(living)
         self.fences.sweep(living)
 
-    def _slice(self, share: DeviceShare, wish: Wish, tenant: str) -> Slice:
+    def _slice(self, share: DeviceShare, wish: SharingOptions, tenant: str) -> DeviceShareLimit:
         card = self._seen.get(share.index, Card(Device(index=share.index)))
         if share.milli < GPU:
             card = self._offered(card)
-        found = slice_of(card.device, share, wish if share.milli < GPU else Wish(), card.total, tenant)
+        found = slice_of(card.device, share, wish if share.milli < GPU else SharingOptions(), card.total, tenant)
         context = self._contexts.mib(card.device.model, self.driver.version())
         return replace(found, device_file=card.file, context_mib=context)
 

@@ -21,7 +21,7 @@ from aliquot.backends.local.devices import shim_files
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
-class Fences:
+class ShareDirs:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
@@ -76,7 +76,7 @@ class Fences:
         shutil.rmtree(self.of(tenant), ignore_errors=True)
 
 
-def fences(data: Path) -> Fences:
+def fences(data: Path) -> ShareDirs:
     """In memory where the machine lets us, else in the data folder: slower, but as right."""
     # Short, however long the path of the data folder: sockets of the MPS daemon lie in it, and theirs may not be long.
     name = hashlib.sha256(os.fsencode(data.resolve())).hexdigest()[:12]
@@ -86,10 +86,10 @@ def fences(data: Path) -> Fences:
         found = shared.lstat()
         # Anybody may make a folder there: it must be one, and our own.
         if found.st_uid == os.geteuid() and shared.is_dir() and not shared.is_symlink():
-            return Fences(shared)
+            return ShareDirs(shared)
     except OSError:
         pass
-    return Fences(data / "gpushare")
+    return ShareDirs(data / "gpushare")
 
 
 def boot_id() -> str:

@@ -18,7 +18,7 @@ from aliquot.backends.local.devices import simulated_smi
 from aliquot.backends.local.devices.mps import check_allowed
 from aliquot.backends.local.devices.node_devices import NodeFacts
 from aliquot.backends.local.gpu_settings import GpuSettings
-from aliquot.gpu.fractions import Backend, Mode, Slice, Wish, slices_of
+from aliquot.gpu.fractions import Backend, DeviceShareLimit, Mode, SharingOptions, slices_of
 from aliquot.gpu.injection import File, Injection, injected, mps_share
 
 PROGRAMS = "/run/aliquot/bin"
@@ -36,7 +36,7 @@ class SimulatedDevices:
     def nodes(self) -> tuple[NodeFacts, ...]:
         return self._nodes
 
-    def injection(self, node: str, shares: Sequence[DeviceShare], wish: Wish, tenant: str) -> Injection:
+    def injection(self, node: str, shares: Sequence[DeviceShare], wish: SharingOptions, tenant: str) -> Injection:
         slices = slices_of(self._devices.get(node, ()), shares, wish)
         serviced = [one for one in slices if one.is_shared and one.mode is Mode.MPS]
         if serviced:
@@ -56,7 +56,7 @@ class SimulatedDevices:
         return
 
 
-def _files(slices: Sequence[Slice]) -> tuple[File, ...]:
+def _files(slices: Sequence[DeviceShareLimit]) -> tuple[File, ...]:
     listed = [{"uuid": one.uuid, "model": one.model, "memoryMiB": one.limit_mib} for one in slices]
     program = f"{shlex.quote(sys.executable)} -I -S {shlex.quote(str(_SMI))}"
     # What it prints lies beside it, wherever a runtime has put both.

@@ -25,7 +25,7 @@ class LauncherFailed(Exception):
     """It ended without an answer, or gave none in time."""
 
 
-class Starter:
+class Forkserver:
     def __init__(self, command: Sequence[str], env: dict[str, str]) -> None:
         self._command = list(command)
         self._env = env

@@ -20,7 +20,7 @@ from aliquot.gpu.injection import GroupLimit
 log = structlog.get_logger()
 
 
-class PodGroups:
+class PodCgroups:
     def __init__(self, control_groups: Cgroups, keeper: Keeper | None) -> None:
         self._cgroups = control_groups
         self._keeper = keeper

@@ -33,9 +33,9 @@ from aliquot.backends.local.runtimes import cgroups, launch_spec, log_file, port
 from aliquot.backends.local.runtimes.cgroups import Cgroups
 from aliquot.backends.local.runtimes.checkpoints import Checkpoints
 from aliquot.backends.local.runtimes.exec_process import ExecSession, open_session
-from aliquot.backends.local.runtimes.forkserver import LauncherFailed, Starter
+from aliquot.backends.local.runtimes.forkserver import Forkserver, LauncherFailed
 from aliquot.backends.local.runtimes.log_file import LogKeeper
-from aliquot.backends.local.runtimes.pod_cgroups import PodGroups
+from aliquot.backends.local.runtimes.pod_cgroups import PodCgroups
 from aliquot.backends.local.runtimes.pod_folder import PodFolder, Process, folders
 from aliquot.backends.local.runtimes.ports import PortPipe, open_port
 from aliquot.backends.local.runtimes.uids import Uids
@@ -81,12 +81,12 @@ class ProcessRuntime:
         self._limits = log_limits
         self._isolated = can_isolate() if isolated is None else isolated
         self._cgroups = control_groups or Cgroups()
-        self._groups = PodGroups(self._cgroups, keeper)
+        self._groups = PodCgroups(self._cgroups, keeper)
         self._uids = Uids(self._data / "uids.json")
         self._checkpoints = Checkpoints(self._data / "checkpoints")
         self._soft_files = _raise_open_files()
         self._slots = asyncio.Semaphore(_AT_ONCE)
-        self._starter = Starter([*_LAUNCHER, "serve"], _LAUNCHER_ENV)
+        self._starter = Forkserver([*_LAUNCHER, "serve"], _LAUNCHER_ENV)
         self._keepers: dict[str, LogKeeper] = {}
         self._listeners: dict[str, preemption_files.Listener] = {}
         self._watched: dict[str, int] = {}  # uid -> pidfd of its supervisor

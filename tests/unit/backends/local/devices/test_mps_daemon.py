@@ -13,7 +13,7 @@ from aliquot.backends.local.devices.share_dirs import fences
 from aliquot.backends.local.devices.simulated import SimulatedDevices
 from aliquot.backends.local.gpu_settings import GpuSettings
 from aliquot.backends.local.runtime import CannotStart
-from aliquot.gpu.fractions import Mode, Wish
+from aliquot.gpu.fractions import Mode, SharingOptions
 from aliquot.gpu.injection import MPS, Injection
 from support.gpus import NODE, ONE, TWO, FakeDriver, node_of
 
@@ -39,7 +39,7 @@ class Machine:
 
     def starts(self, uid: str, *cards: int, milli: int = 250) -> Injection:
         shares = [DeviceShare(index=card, milli=milli) for card in cards or (0,)]
-        return self.devices.injection(NODE, shares, Wish(mode=Mode.MPS), uid)
+        return self.devices.injection(NODE, shares, SharingOptions(mode=Mode.MPS), uid)
 
     def daemons(self) -> list[str]:
         """The cards that have one."""
@@ -164,7 +164,7 @@ def test_on_simulated_gpus(tmp_path: Path) -> None:
     """The same rule and the same share, and no daemon: nothing is computed there."""
     (facts,) = node_of(tmp_path).nodes()
     shares = [DeviceShare(index=0, milli=250)]
-    wish = Wish(mode=Mode.MPS)
+    wish = SharingOptions(mode=Mode.MPS)
 
     found = SimulatedDevices([facts], ON).injection(NODE, shares, wish, "pod-1").environment
     with pytest.raises(CannotStart, match="--gpu-mps"):

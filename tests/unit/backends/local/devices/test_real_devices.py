@@ -12,14 +12,14 @@ from aliquot.backends.local.devices.real import backend
 from aliquot.backends.local.gpu_settings import GpuSettings
 from aliquot.backends.local.runtime import CannotStart
 from aliquot.errors import Invalid
-from aliquot.gpu.fractions import Backend, Mode, Wish
+from aliquot.gpu.fractions import Backend, Mode, SharingOptions
 from aliquot.gpu.injection import GroupLimit, Injection
 from aliquot.units import MIB
 from support.gpus import A10_MIB, NODE, ONE, TWO, FakeDriver, node_of, r615
 
 
 def given(folder: Path, *shares: DeviceShare, library: bool = True) -> Injection:
-    return node_of(folder, FakeDriver((ONE, TWO)), library=library).injection(NODE, shares, Wish(), "pod-1")
+    return node_of(folder, FakeDriver((ONE, TWO)), library=library).injection(NODE, shares, SharingOptions(), "pod-1")
 
 
 def test_this_machine_is_one_node(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_the_driver_keeps_limits_where_it_can(tmp_path: Path, cgroups: int, limi
     """On a driver of release 615, with groups: guarantee and limit are the driver's, managed memory the library's."""
     devices = node_of(tmp_path, r615(), cgroups=cgroups)
 
-    found = devices.injection(NODE, [DeviceShare(index=0, milli=250)], Wish(limit_milli=800), "pod-1")
+    found = devices.injection(NODE, [DeviceShare(index=0, milli=250)], SharingOptions(limit_milli=800), "pod-1")
 
     assert found.group_limits == limits
     assert found.fenced
@@ -147,7 +147,7 @@ def test_a_reserve_is_kept_out_of_parts(tmp_path: Path) -> None:
     """Two halves leave it free, and the node offers the card without it."""
     devices = node_of(tmp_path, settings=GpuSettings(reserve_mib=64))
 
-    found = devices.injection(NODE, [DeviceShare(index=0, milli=500)], Wish(), "pod-1")
+    found = devices.injection(NODE, [DeviceShare(index=0, milli=500)], SharingOptions(), "pod-1")
 
     assert f"limit={(A10_MIB - 64) // 2 * MIB} " in found.files[1].text
     assert devices.nodes()[0].devices[0].memory_mib == A10_MIB - 64
@@ -159,8 +159,8 @@ def test_a_reserve_that_leaves_nothing(tmp_path: Path) -> None:
         node_of(tmp_path, settings=GpuSettings(reserve_mib=30000))
 
 
-@pytest.mark.parametrize(("wish", "mode"), [(Wish(), "fair"), (Wish(mode=Mode.STRICT), "strict")])
-def test_how_time_is_shared_by_default(tmp_path: Path, wish: Wish, mode: str) -> None:
+@pytest.mark.parametrize(("wish", "mode"), [(SharingOptions(), "fair"), (SharingOptions(mode=Mode.STRICT), "strict")])
+def test_how_time_is_shared_by_default(tmp_path: Path, wish: SharingOptions, mode: str) -> None:
     """As the administrator said, unless the job says."""
     devices = node_of(tmp_path, settings=GpuSettings(compute=Mode.FAIR))
 

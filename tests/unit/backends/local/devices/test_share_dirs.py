@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.backends.local.devices.share_dirs import Fences, boot_id
+from aliquot.backends.local.devices.share_dirs import ShareDirs, boot_id
 from support.gpus import book
 
 BOOT, LATER = "62626262-6262-6262-6262-626262626262", "99999999-9999-9999-9999-999999999999"
@@ -33,8 +33,8 @@ fences.begin(sys.argv[2])
 """
 
 
-def made(folder: Path, *tenants: str) -> Fences:
-    fences = Fences(folder)
+def made(folder: Path, *tenants: str) -> ShareDirs:
+    fences = ShareDirs(folder)
     fences.begin(BOOT)
     for tenant in tenants:
         fences.of(tenant).mkdir(parents=True)
@@ -44,7 +44,7 @@ def made(folder: Path, *tenants: str) -> Fences:
     return fences
 
 
-def left(fences: Fences) -> list[str]:
+def left(fences: ShareDirs) -> list[str]:
     return sorted(path.name for path in fences.folder.rglob("*") if path.is_file())
 
 
@@ -52,7 +52,7 @@ def test_a_platform_that_starts_again_keeps_them(tmp_path: Path) -> None:
     """Pods run on while the platform is away."""
     fences = made(tmp_path, "pod-1")
 
-    Fences(tmp_path).begin(BOOT)
+    ShareDirs(tmp_path).begin(BOOT)
 
     assert left(fences) == ["GPU-a", "boot", "ledger"]
 
@@ -70,7 +70,7 @@ def test_a_machine_that_starts_again_makes_them_anew(tmp_path: Path) -> None:
     """Nothing that was alive before is alive now: ledgers and gates of then would be refused by the library."""
     fences = made(tmp_path, "pod-1", "pod-2")
 
-    Fences(tmp_path).begin(LATER)
+    ShareDirs(tmp_path).begin(LATER)
 
     assert left(fences) == ["boot"]
 
@@ -82,7 +82,7 @@ def test_killed_while_it_makes_them_anew(tmp_path: Path, steps: int) -> None:
     done = subprocess.run([sys.executable, "-c", BEGIN, str(tmp_path), LATER, str(steps)], check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL
 
-    Fences(tmp_path).begin(LATER)
+    ShareDirs(tmp_path).begin(LATER)
 
     assert left(fences) == ["boot"]
 

@@ -9,13 +9,13 @@ import pytest
 from aliquot.api import Device, DeviceShare
 from aliquot.backends.local.devices import shim_files
 from aliquot.backends.local.devices.shim_files import Ledger, Limit
-from aliquot.gpu.fractions import Wish, limits_text, slice_of
+from aliquot.gpu.fractions import SharingOptions, limits_text, slice_of
 from aliquot.units import MIB
 from support.gpus import book
 
 
 def limits_file(folder: Path, *uuids: str) -> Path:
-    wish = Wish(limit_milli=800)
+    wish = SharingOptions(limit_milli=800)
     share = DeviceShare(index=0, milli=250)
     cards = [Device(index=0, uuid=uuid, memory_mib=1000) for uuid in uuids]
     slices = [slice_of(card, share, wish, tenant="pod-1") for card in cards]

@@ -12,12 +12,16 @@ from aliquot.api import Device, DeviceShare
 from aliquot.backends.local import simulated_clusters
 from aliquot.backends.local.devices.node_devices import NodeFacts
 from aliquot.backends.local.devices.simulated import SimulatedDevices
-from aliquot.gpu.fractions import Wish
+from aliquot.gpu.fractions import SharingOptions
 
 
 def told(node: str, *shares: DeviceShare) -> Mapping[str, str]:
     """The variables of a pod that holds these."""
-    return SimulatedDevices(simulated_clusters.load("demo").nodes).injection(node, shares, Wish(), "pod").environment
+    return (
+        SimulatedDevices(simulated_clusters.load("demo").nodes)
+        .injection(node, shares, SharingOptions(), "pod")
+        .environment
+    )
 
 
 def test_a_pod_is_told_its_gpus() -> None:
@@ -62,7 +66,7 @@ def test_nvidia_smi_prints_the_slice(tmp_path: Path, model: str, mib: int, milli
     device = Device(index=3, uuid="GPU-sim-n-3", model=model, memory_mib=mib)
     node = NodeFacts(name="n", devices=(device,), simulated=True)
 
-    found = SimulatedDevices([node]).injection("n", [DeviceShare(index=3, milli=milli)], Wish(), "pod")
+    found = SimulatedDevices([node]).injection("n", [DeviceShare(index=3, milli=milli)], SharingOptions(), "pod")
 
     for file in found.files:
         path = tmp_path / Path(file.place).name
