@@ -11,7 +11,7 @@ import pytest
 
 from aliquot.api import DeviceShare
 from aliquot.backends.local.devices.context_memory import Contexts
-from aliquot.backends.local.devices.real import Fences, RealDevices
+from aliquot.backends.local.devices.real import ShareDirs, RealDevices
 from aliquot.gpu.fractions import SharingOptions
 from aliquot.gpu.injection import Injection, Mount
 from native.rig import CONTEXT, HERE, SOURCE, compile_library
@@ -49,7 +49,7 @@ class Pod:
 
     def __init__(self, world: World, built: Path, library: Path, folder: Path) -> None:
         self._world = world
-        fences, contexts = Fences(folder / "fences"), Contexts(folder / "contexts.json")
+        fences, contexts = ShareDirs(folder / "fences"), Contexts(folder / "contexts.json")
         devices = RealDevices(NODE, FakeDriver((CARD,)), fences, contexts, library)
         found = devices.injection(NODE, [DeviceShare(index=0, milli=500)], SharingOptions(), UID)
         state = folder / "card"

@@ -10,7 +10,7 @@ import pytest
 
 from aliquot.api import DeviceShare
 from aliquot.backends.local.devices.context_memory import Contexts
-from aliquot.backends.local.devices.real import Fences, RealDevices
+from aliquot.backends.local.devices.real import ShareDirs, RealDevices
 from aliquot.backends.local.runtime import CannotStart
 from aliquot.gpu.fractions import SharingOptions
 from aliquot.gpu.injection import LIBRARY, Injection
@@ -46,7 +46,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def half(folder: Path, library: Path) -> Injection:
-    devices = RealDevices(NODE, FakeDriver(), Fences(folder / "fences"), Contexts(folder / "contexts.json"), library)
+    devices = RealDevices(NODE, FakeDriver(), ShareDirs(folder / "fences"), Contexts(folder / "contexts.json"), library)
     return devices.injection(NODE, [DeviceShare(index=0, milli=500)], SharingOptions(), UID)
 
 

@@ -22,6 +22,7 @@ from support.stores.running import until
 
 AT = 1000.0
 RUNNING = WorkloadStatus(phase="Running", started_at=900.0)
+DEFAULT_POLICY = StopPolicy()
 RECLAIM = EvictionRecord("reclaim", "b/owner", "reclaimed by b/owner", AT)
 MOVE = EvictionRecord("reclaim", "b/owner", "moved", AT, moved=True)
 
@@ -37,9 +38,9 @@ def pod(saved: float | None = None, uid: str = "p1") -> Pod:
 
 
 def stopped(
-    of: Workload, by: EvictionRecord = RECLAIM, farewell: StopPolicy = StopPolicy(), **more: Any
-) -> WorkloadStatus:  # noqa: B008
-    return interrupted(of, by, pod(**more), farewell)
+    of: Workload, by: EvictionRecord = RECLAIM, policy: StopPolicy = DEFAULT_POLICY, **more: Any
+) -> WorkloadStatus:
+    return interrupted(of, by, pod(**more), policy)
 
 
 # --- what is lost
@@ -96,7 +97,7 @@ def test_grace(own: int | None, pool: int | None, grace: int | None) -> None:
 )
 def test_ends_when_preempted(spec: dict[str, Any], ends: bool, final: bool) -> None:
     """A workload says itself whether it ends when it is preempted; for training that does not say, its pool does."""
-    assert stopped(workload(**spec), farewell=StopPolicy(ends=ends)).interruptions[0].final is final
+    assert stopped(workload(**spec), policy=StopPolicy(ends=ends)).interruptions[0].final is final
 
 
 def test_limit() -> None:
