@@ -108,12 +108,12 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 async def _run(options: Options, folder: Folder, listener: socket.socket) -> None:
-    async with _body(options, folder) as (body, flavour):
-        await bootstrap(Store(body), folder, _shared_token(options, body))
-        informers = Informers(body)
-        ground = await _ground(options, folder, body, informers)
+    async with _driver(options, folder) as (driver, flavour):
+        await bootstrap(Store(driver), folder, _shared_token(options, driver))
+        informers = Informers(driver)
+        ground = await _ground(options, folder, driver, informers)
         service = Service(
-            body,
+            driver,
             informers=informers,
             flavour=flavour,
             streams=ground.streams,
@@ -136,8 +136,8 @@ async def _run(options: Options, folder: Folder, listener: socket.socket) -> Non
         host, port = listener.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         async with asyncio.TaskGroup() as group:
-            deciding = [group.create_task(work) for work in _deciding(options, body, service, ground)]
-            background = [group.create_task(work) for work in _loops(body, service, ground)]
+            deciding = [group.create_task(work) for work in _deciding(options, driver, service, ground)]
+            background = [group.create_task(work) for work in _loops(driver, service, ground)]
             serving = group.create_task(server.serve(sockets=[listener]))
             group.create_task(_announce(service, server, folder, url, ground))
             await asyncio.wait((serving, group.create_task(stop.wait())), return_when=asyncio.FIRST_COMPLETED)
@@ -157,9 +157,9 @@ async def _run(options: Options, folder: Folder, listener: socket.socket) -> Non
         log.info("stopped")
 
 
-def _deciding(options: Options, body: StoreDriver, service: Service, ground: Backend) -> Runs:
+def _deciding(options: Options, driver: StoreDriver, service: Service, ground: Backend) -> Runs:
     """The loops that decide what should be. Where several processes may, those decide that lead."""
-    store, of = Store(body), service.informers.of
+    store, of = Store(driver), service.informers.of
     loops = []
     if options.parts & {"loops", "projects"}:
         loops.append(Projects(store, of(Project), of(Namespace)).loop.run)
@@ -183,12 +183,12 @@ def _deciding(options: Options, body: StoreDriver, service: Service, ground: Bac
     ]
 
 
-def _loops(body: StoreDriver, service: Service, ground: Backend) -> Runs:
+def _loops(driver: StoreDriver, service: Service, ground: Backend) -> Runs:
     """Everything else that runs beside the server."""
     runs = [informer.run() for informer in service.informers]
     runs += ground.always
-    if not body.collects_orphans:
-        garbage = Garbage(body)
+    if not driver.collects_orphans:
+        garbage = Garbage(driver)
         runs += [informer.run() for informer in garbage.informers.values()]
         runs += [garbage.loop.run(), garbage.sweep()]
     return runs
@@ -205,30 +205,30 @@ async def _announce(service: Service, server: uvicorn.Server, folder: Folder, ur
         log.info("serving", url=url, data=str(folder.path), flavour=service.flavour)
 
 
-async def _ground(options: Options, folder: Folder, body: StoreDriver, informers: Informers) -> Backend:
+async def _ground(options: Options, folder: Folder, driver: StoreDriver, informers: Informers) -> Backend:
     """Who runs the pods: this machine's agent, a cluster's kubelets, nobody."""
     if options.cluster is not None:
         from aliquot.backends.kubernetes.assembly import cluster_ground
 
-        return await cluster_ground(body, informers, options.parts, options.cluster)
+        return await cluster_ground(driver, informers, options.parts, options.cluster)
     if options.parts != frozenset(PARTS):
         return Backend()
-    agent = await local_agent(Store(body), informers, folder.path, options.simulate, options.host_paths, options.gpu)
+    agent = await local_agent(Store(driver), informers, folder.path, options.simulate, options.host_paths, options.gpu)
     return agent.ground()
 
 
-def _shared_token(options: Options, body: StoreDriver) -> SharedToken | None:
+def _shared_token(options: Options, driver: StoreDriver) -> SharedToken | None:
     if options.cluster is None:
         return None
     from aliquot.backends.kubernetes.admin_token import AdminToken
 
-    return AdminToken(body)
+    return AdminToken(driver)
 
 
 @asynccontextmanager
-async def _body(options: Options, folder: Folder) -> AsyncIterator[tuple[StoreDriver, str]]:
+async def _driver(options: Options, folder: Folder) -> AsyncIterator[tuple[StoreDriver, str]]:
     if options.cluster is None:
-        body: StoreDriver = SqliteDriver(folder.database)
+        driver: StoreDriver = SqliteDriver(folder.database)
         flavour = "embedded"
     else:
         # Imported here: its HTTP client is not needed otherwise.
@@ -237,13 +237,13 @@ async def _body(options: Options, folder: Folder) -> AsyncIterator[tuple[StoreDr
 
         files = [options.cluster.kubeconfig] if options.cluster.kubeconfig else []
         endpoint = kubeconfig.load(files, options.cluster.context) if files else kubeconfig.in_cluster()
-        body = KubernetesDriver(endpoint)
-        await install(body)
+        driver = KubernetesDriver(endpoint)
+        await install(driver)
         flavour = "kubernetes"
     try:
-        yield body, flavour
+        yield driver, flavour
     finally:
-        await body.close()
+        await driver.close()
 
 
 class _Server(uvicorn.Server):

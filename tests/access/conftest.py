@@ -32,8 +32,8 @@ def cluster_with_kinds(cluster: Cluster) -> Cluster:
 
 @pytest_asyncio.fixture
 async def admin(cluster_with_kinds: Cluster) -> AsyncIterator[KubernetesDriver]:
-    async with KubernetesDriver(kubeconfig.load([cluster_with_kinds.kubeconfig])) as body:
-        yield body
+    async with KubernetesDriver(kubeconfig.load([cluster_with_kinds.kubeconfig])) as driver:
+        yield driver
 
 
 @pytest_asyncio.fixture

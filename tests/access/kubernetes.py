@@ -32,9 +32,9 @@ class Ask:
         }
 
 
-async def resources(body: KubernetesDriver) -> dict[tuple[str, str], tuple[set[str], bool]]:
+async def resources(driver: KubernetesDriver) -> dict[tuple[str, str], tuple[set[str], bool]]:
     """(group, resource) -> its verbs, and whether it is in namespaces; of every group and version that is served."""
-    read = body._transport.read
+    read = driver._transport.read
     groups = (await read("/apis"))["groups"]
     paths = ["/api/v1", *(f"/apis/{one['groupVersion']}" for group in groups for one in group["versions"])]
     found: dict[tuple[str, str], tuple[set[str], bool]] = {}
@@ -46,11 +46,11 @@ async def resources(body: KubernetesDriver) -> dict[tuple[str, str], tuple[set[s
     return found
 
 
-async def questions(body: KubernetesDriver, namespaces: Iterable[str]) -> list[Ask]:
+async def questions(driver: KubernetesDriver, namespaces: Iterable[str]) -> list[Ask]:
     """Every verb on every resource, in each namespace and everywhere at once."""
     spaces = list(namespaces)
     asks: list[Ask] = []
-    for (group, resource), (verbs, namespaced) in sorted((await resources(body)).items()):
+    for (group, resource), (verbs, namespaced) in sorted((await resources(driver)).items()):
         places = [*spaces, ""] if namespaced else [""]
         for verb in sorted({*verbs, "deletecollection", *HIDDEN_VERBS}):
             asks += [Ask(verb, group, resource, place) for place in places]
@@ -61,14 +61,14 @@ async def questions(body: KubernetesDriver, namespaces: Iterable[str]) -> list[A
     return asks
 
 
-async def allowed(body: KubernetesDriver, asks: Iterable[Ask], *, user: str = "") -> set[Ask]:
+async def allowed(driver: KubernetesDriver, asks: Iterable[Ask], *, user: str = "") -> set[Ask]:
     """What the API server says yes to, for whoever asks, or for a user of that name."""
     kind = "SubjectAccessReview" if user else "SelfSubjectAccessReview"
 
     async def may(ask: Ask) -> bool:
         spec: dict[str, Any] = {"resourceAttributes": ask.attributes(), **({"user": user} if user else {})}
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
-        answer = await body._transport.write("POST", f"{REVIEWS}/{kind.lower()}s", review)
+        answer = await driver._transport.write("POST", f"{REVIEWS}/{kind.lower()}s", review)
         return bool(answer["status"]["allowed"])
 
     asked = list(asks)

@@ -34,9 +34,9 @@ def rule(role: str, scope: Scope, *, user: str = "", group: str = "", name: str 
 class Team:
     """What an administrator does, straight in the store."""
 
-    def __init__(self, body: StoreDriver) -> None:
-        self.body = body
-        self.store = Store(body)
+    def __init__(self, driver: StoreDriver) -> None:
+        self.driver = driver
+        self.store = Store(driver)
         self._wide: list[str] = []
 
     async def prepare(self) -> Team:
@@ -69,7 +69,7 @@ class Team:
         """Takes rules along that would hold in other tests' projects too."""
         for name in self._wide:
             with suppress(NotFound):
-                await self.body.delete(KINDS.of(AccessRule), name)
+                await self.driver.delete(KINDS.of(AccessRule), name)
 
     async def member(self, project: str, role: str = "l1-researcher") -> str:
         """Somebody with a role in one project."""

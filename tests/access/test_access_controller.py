@@ -26,8 +26,8 @@ pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("access")]
 
 @asynccontextmanager
 async def looping(team: Team) -> AsyncIterator[None]:
-    informers = Informers(team.body)
-    rbac = Rbac(team.body, informers)
+    informers = Informers(team.driver)
+    rbac = Rbac(team.driver, informers)
 
     async def rests() -> bool:
         return not rbac.loop._bell.is_set()
@@ -41,8 +41,8 @@ async def looping(team: Team) -> AsyncIterator[None]:
 async def bound(team: Team, project: str) -> dict[str, list[str]]:
     """Role -> names of those bound to it, as far as the Role is there too."""
     space = namespace_of(project)
-    roles = {role.name for role in (await team.body.list(ROLE, space)).items}
-    bindings = (await team.body.list(ROLE_BINDING, space)).items
+    roles = {role.name for role in (await team.driver.list(ROLE, space)).items}
+    bindings = (await team.driver.list(ROLE_BINDING, space)).items
     return {
         one.data["roleRef"]["name"]: [subject["name"] for subject in one.data.get("subjects") or ()]
         for one in bindings
@@ -54,7 +54,7 @@ async def becomes(team: Team, project: str, wanted: dict[str, list[str]]) -> Non
     """Until the bindings are these, and no Role is left over."""
 
     async def look() -> bool:
-        roles = {role.name for role in (await team.body.list(ROLE, namespace_of(project))).items}
+        roles = {role.name for role in (await team.driver.list(ROLE, namespace_of(project))).items}
         return await bound(team, project) == wanted and roles == set(wanted)
 
     try:
@@ -135,9 +135,9 @@ async def test_what_somebody_changed_is_put_back(team: Team) -> None:
     async with looping(team):
         await becomes(team, project, {"aliquot-viewer": ["ann"]})
         eve = {"kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io"}
-        await team.body.patch(ROLE_BINDING, "aliquot-viewer", space, {"subjects": [eve]})
+        await team.driver.patch(ROLE_BINDING, "aliquot-viewer", space, {"subjects": [eve]})
         await becomes(team, project, {"aliquot-viewer": ["ann"]})
-        await team.body.delete(ROLE_BINDING, "aliquot-viewer", space)
+        await team.driver.delete(ROLE_BINDING, "aliquot-viewer", space)
         await becomes(team, project, {"aliquot-viewer": ["ann"]})
 
 
@@ -146,7 +146,7 @@ async def test_somebody_elses_role_of_our_name(team: Team, cluster: Cluster) -> 
     project = await team.project()
     space = namespace_of(project)
     cluster.kubectl("-n", space, "create", "role", "aliquot-viewer", "--verb=*", "--resource=secrets")
-    before = await team.body.get(ROLE, "aliquot-viewer", space)
+    before = await team.driver.get(ROLE, "aliquot-viewer", space)
     await team.rule("viewer", in_project(project), user="ann")
     await team.rule("editor", in_project(project), user="ben")
     async with looping(team):
@@ -156,7 +156,7 @@ async def test_somebody_elses_role_of_our_name(team: Team, cluster: Cluster) -> 
 
         await until(settled)
         assert cluster.kubectl("auth", "can-i", "get", "secrets", "-n", space, "--as=ann", check=False).startswith("no")
-        assert await team.body.get(ROLE, "aliquot-viewer", space) == before
+        assert await team.driver.get(ROLE, "aliquot-viewer", space) == before
 
 
 async def test_somebody_elses_objects_survive(team: Team, cluster: Cluster) -> None:
@@ -180,13 +180,13 @@ async def test_disabled_user(team: Team) -> None:
     await team.rule("l1-researcher", in_project(project), user="ben")
     user = await team.store.get(User, name)
     account = account_name(namespace_of(project), name)
-    await team.body.create(SERVICE_ACCOUNT, new_account(namespace_of(project), user))
+    await team.driver.create(SERVICE_ACCOUNT, new_account(namespace_of(project), user))
     async with looping(team):
         await becomes(team, project, {"aliquot-l1-researcher": [account, name, "ben"]})
         await team.store.update(replace(user, spec=replace(user.spec, disabled=True)), seen=user)
         await becomes(team, project, {"aliquot-l1-researcher": ["ben"]})
         with pytest.raises(NotFound):
-            await team.body.get(SERVICE_ACCOUNT, account, SYSTEM_NAMESPACE)
+            await team.driver.get(SERVICE_ACCOUNT, account, SYSTEM_NAMESPACE)
 
 
 async def test_namespace_goes(team: Team) -> None:
@@ -194,14 +194,14 @@ async def test_namespace_goes(team: Team) -> None:
     project = await team.project()
     name = await team.member(project)
     account = new_account(namespace_of(project), await team.store.get(User, name))
-    await team.body.create(SERVICE_ACCOUNT, account)
+    await team.driver.create(SERVICE_ACCOUNT, account)
     async with looping(team):
         await becomes(team, project, {"aliquot-l1-researcher": [account.name, name]})
         await team.store.delete(await team.store.get(Namespace, namespace_of(project)))
 
         async def gone() -> bool:
             with suppress(NotFound):
-                await team.body.get(SERVICE_ACCOUNT, account.name, SYSTEM_NAMESPACE)
+                await team.driver.get(SERVICE_ACCOUNT, account.name, SYSTEM_NAMESPACE)
                 return False
             return True
 
@@ -215,18 +215,18 @@ async def test_other_labels_are_kept(team: Team) -> None:
     await team.rule("viewer", in_project(project), user="ann")
     async with looping(team):
         await becomes(team, project, {"aliquot-viewer": ["ann"]})
-        await team.body.patch(ROLE_BINDING, "aliquot-viewer", space, {"metadata": {"annotations": {"note": "mine"}}})
+        await team.driver.patch(ROLE_BINDING, "aliquot-viewer", space, {"metadata": {"annotations": {"note": "mine"}}})
         await team.rule("viewer", in_project(project), user="ben")
         await becomes(team, project, {"aliquot-viewer": ["ann", "ben"]})
-        there: Document = await team.body.get(ROLE_BINDING, "aliquot-viewer", space)
+        there: Document = await team.driver.get(ROLE_BINDING, "aliquot-viewer", space)
         assert json.loads(there.raw)["metadata"]["annotations"] == {"note": "mine"}
 
 
 async def test_it_may_stop_and_go_on(team: Team) -> None:
     """A process that leads, loses the lead and gets it again has one loop for all that time."""
     project = await team.project()
-    informers = Informers(team.body)
-    rbac = Rbac(team.body, informers)
+    informers = Informers(team.driver)
+    rbac = Rbac(team.driver, informers)
     async with running(*(informer.run() for informer in informers)):
         for name in ("ann", "ben"):
             await team.rule("viewer", in_project(project), user=name)

@@ -111,8 +111,8 @@ async def works(config: Json, folder: Path) -> None:
     """`Unauthenticated` or `Denied` unless workloads can be listed with it, in its own namespace."""
     file = folder / "issued"
     file.write_text(json.dumps(config))
-    async with KubernetesDriver(kubeconfig.load([file])) as body:
-        await body.list(WORKLOAD, config["contexts"][0]["context"]["namespace"])
+    async with KubernetesDriver(kubeconfig.load([file])) as driver:
+        await driver.list(WORKLOAD, config["contexts"][0]["context"]["namespace"])
 
 
 async def ends(config: Json, folder: Path) -> None:
@@ -166,7 +166,7 @@ async def test_the_token_is_nowhere_else(served: Served, capfd: pytest.CaptureFi
     out, err = capfd.readouterr()
     assert "kubeconfig issued" in out + err
     assert token not in out + err
-    account = await served.team.body.get(SERVICE_ACCOUNT, account_name(namespace_of(project), user), SYSTEM_NAMESPACE)
+    account = await served.team.driver.get(SERVICE_ACCOUNT, account_name(namespace_of(project), user), SYSTEM_NAMESPACE)
     assert token not in json.dumps(account.data)
 
 
@@ -201,7 +201,7 @@ async def test_who_has_no_role_gets_none(served: Served) -> None:
     with pytest.raises(Invalid, match="has no role in project"):
         await served.issue(token, project, user)
     with pytest.raises(NotFound):
-        await served.team.body.get(SERVICE_ACCOUNT, account_name(namespace_of(project), user), SYSTEM_NAMESPACE)
+        await served.team.driver.get(SERVICE_ACCOUNT, account_name(namespace_of(project), user), SYSTEM_NAMESPACE)
     with pytest.raises(Invalid, match="user 'nobody' does not exist"):
         await served.issue(token, project, "nobody")
     with pytest.raises(NotFound, match="not found"):
@@ -256,19 +256,19 @@ async def test_a_smaller_role_makes_it_smaller(served: Served, tmp_path: Path) -
     await served.team.store.update(replace(rule, spec=spec), seen=rule)
     (tmp_path / "issued").write_text(json.dumps(issued["kubeconfig"]))
     job = {"metadata": {"name": "train", "namespace": namespace_of(project)}, "spec": {"image": "pytorch"}}
-    async with KubernetesDriver(kubeconfig.load([tmp_path / "issued"])) as body:
+    async with KubernetesDriver(kubeconfig.load([tmp_path / "issued"])) as driver:
 
         async def smaller() -> bool:
             try:
-                made = await body.create(WORKLOAD, Document(job))
-                await body.delete(WORKLOAD, made.name, made.namespace)
+                made = await driver.create(WORKLOAD, Document(job))
+                await driver.delete(WORKLOAD, made.name, made.namespace)
             except Denied:
                 return True
             return False
 
         async def sees() -> bool:
             try:
-                await body.list(WORKLOAD, namespace_of(project))
+                await driver.list(WORKLOAD, namespace_of(project))
             except Denied:
                 return False
             return True
@@ -301,7 +301,7 @@ async def test_an_account_of_our_name_that_is_not_ours(served: Served) -> None:
     project = await served.team.project()
     user = await served.team.member(project)
     name = account_name(namespace_of(project), user)
-    await served.team.body.create(
+    await served.team.driver.create(
         SERVICE_ACCOUNT, Document({"metadata": {"name": name, "namespace": SYSTEM_NAMESPACE}})
     )
     with pytest.raises(Conflict, match="is not one of ours"):
@@ -313,7 +313,7 @@ async def test_a_role_of_our_name_that_is_not_ours(served: Served) -> None:
     project = await served.team.project()
     space = namespace_of(project)
     foreign = {"metadata": {"name": "aliquot-viewer", "namespace": space}, "rules": []}
-    await served.team.body.create(ROLE, Document(foreign))
+    await served.team.driver.create(ROLE, Document(foreign))
     user = await served.team.member(project, "viewer")
     with pytest.raises(Conflict, match="aliquot-viewer that is not ours"):
         await served.issue(await served.administrator(), project, user)

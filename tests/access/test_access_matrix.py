@@ -55,7 +55,7 @@ class Holder:
     project: str
     name: str
     file: Path
-    body: KubernetesDriver
+    driver: KubernetesDriver
     cluster: Cluster
 
     @property
@@ -85,8 +85,8 @@ async def holder(
     issued = await Kubeconfigs(admin).issue(project, name, 3600)
     file = tmp_path / "issued"
     file.write_text(json.dumps(issued.kubeconfig))
-    async with KubernetesDriver(kubeconfig.load([file])) as body:
-        yield Holder(request.param, project, name, file, body, cluster)
+    async with KubernetesDriver(kubeconfig.load([file])) as driver:
+        yield Holder(request.param, project, name, file, driver, cluster)
 
 
 async def test_everything_elsewhere_is_denied(
@@ -97,7 +97,7 @@ async def test_everything_elsewhere_is_denied(
     await team.rule("viewer", in_project(other), user="somebody-else")
     await carry_out(admin, decide(await look(admin, namespace_of(other))))
     asks = await questions(admin, [namespace_of(other), namespace, "default", "kube-system", SYSTEM_NAMESPACE])
-    granted = await allowed(holder.body, asks)
+    granted = await allowed(holder.driver, asks)
     print(f"\n{len(asks)} questions about {len({ask.resource for ask in asks})} resources, {len(granted)} granted")
     assert len(asks) > 3000
     assert {(ask.verb, ask.group, ask.resource) for ask in granted} == FOR_EVERYBODY
@@ -106,7 +106,7 @@ async def test_everything_elsewhere_is_denied(
 async def test_at_home_it_is_what_our_api_allows(holder: Holder, admin: KubernetesDriver) -> None:
     """In the project's own namespace, every verb on every resource: what the role has in our API, and nothing else."""
     asks = [ask for ask in await questions(admin, [holder.space]) if ask.namespace == holder.space]
-    granted = {(ask.verb, ask.group, ask.resource) for ask in await allowed(holder.body, asks)}
+    granted = {(ask.verb, ask.group, ask.resource) for ask in await allowed(holder.driver, asks)}
     served = {(ask.group, ask.resource) for ask in asks}
     assert granted == {one for one in wanted(holder.role) if one[1:] in served}
     assert ("create", "aliquot.dev", "workloads") in granted
@@ -225,12 +225,12 @@ async def test_own_binding_cannot_be_widened(holder: Holder, admin: KubernetesDr
     """The binding that gives the rights is not its holder's to change."""
     (mine, *_) = (await admin.list(ROLE_BINDING, holder.space)).items
     with pytest.raises(Denied):
-        await holder.body.patch(ROLE_BINDING, mine.name, holder.space, {"subjects": []})
+        await holder.driver.patch(ROLE_BINDING, mine.name, holder.space, {"subjects": []})
     with pytest.raises(Denied):
-        await holder.body.delete(ROLE_BINDING, mine.name, holder.space)
+        await holder.driver.delete(ROLE_BINDING, mine.name, holder.space)
     with pytest.raises(Denied):
-        await holder.body.list(SECRET, SYSTEM_NAMESPACE)
+        await holder.driver.list(SECRET, SYSTEM_NAMESPACE)
     with pytest.raises(Denied):
-        await holder.body.create(
+        await holder.driver.create(
             SERVICE_ACCOUNT, Document({"metadata": {"name": "mine", "namespace": SYSTEM_NAMESPACE}})
         )

@@ -35,7 +35,7 @@ REFUSED = "written by the platform"
 class Member:
     """A researcher with an issued kubeconfig, where the policies are in force."""
 
-    body: KubernetesDriver
+    driver: KubernetesDriver
     space: str
     admin: KubernetesDriver = field(repr=False)
 
@@ -55,8 +55,8 @@ async def member(team: Team, admin: KubernetesDriver, tmp_path: Path) -> AsyncIt
     issued = await Kubeconfigs(admin).issue(project, await team.member(project), 3600)
     file = tmp_path / "issued"
     file.write_text(yaml.safe_dump(issued.kubeconfig))
-    async with KubernetesDriver(kubeconfig.load([file])) as body:
-        found = Member(body, namespace_of(project), admin)
+    async with KubernetesDriver(kubeconfig.load([file])) as driver:
+        found = Member(driver, namespace_of(project), admin)
 
         async def in_force() -> bool:
             """A policy works a moment after it was made."""
@@ -66,8 +66,8 @@ async def member(team: Team, admin: KubernetesDriver, tmp_path: Path) -> AsyncIt
                 (WORKLOAD, found.workload("probe", subject="x")),
             ):
                 try:
-                    await body.create(kind, wrong)
-                    await body.delete(kind, "probe", found.space, grace_seconds=0)
+                    await driver.create(kind, wrong)
+                    await driver.delete(kind, "probe", found.space, grace_seconds=0)
                 except Denied as exc:
                     refused += REFUSED in exc.message
             return refused == 2
@@ -78,37 +78,37 @@ async def member(team: Team, admin: KubernetesDriver, tmp_path: Path) -> AsyncIt
 
 async def test_ordinary_objects_are_not_held_up(member: Member) -> None:
     """Pods and workloads without such fields come, change and go."""
-    await member.body.create(POD, member.pod("job", note="mine"))
-    await member.body.patch(POD, "job", member.space, {"metadata": {"annotations": {"note": "other"}}})
-    await member.body.create(WORKLOAD, member.workload("train"))
-    await member.body.patch(WORKLOAD, "train", member.space, {"spec": {"image": "y"}})
-    await member.body.delete(POD, "job", member.space, grace_seconds=0)
+    await member.driver.create(POD, member.pod("job", note="mine"))
+    await member.driver.patch(POD, "job", member.space, {"metadata": {"annotations": {"note": "other"}}})
+    await member.driver.create(WORKLOAD, member.workload("train"))
+    await member.driver.patch(WORKLOAD, "train", member.space, {"spec": {"image": "y"}})
+    await member.driver.delete(POD, "job", member.space, grace_seconds=0)
 
 
 @pytest.mark.parametrize("mark", [DEVICES, EVICTED, PROMISED])
 async def test_marks_of_the_scheduler(member: Member, mark: str) -> None:
     """Nobody gives a pod devices, a notice or a promised place but the platform; nor takes them away."""
     with pytest.raises(Denied, match=REFUSED):
-        await member.body.create(POD, member.pod("greedy", **{mark: "[]"}))
-    await member.body.create(POD, member.pod("plain"))
+        await member.driver.create(POD, member.pod("greedy", **{mark: "[]"}))
+    await member.driver.create(POD, member.pod("plain"))
     with pytest.raises(Denied, match=REFUSED):
-        await member.body.patch(POD, "plain", member.space, {"metadata": {"annotations": {mark: "[]"}}})
+        await member.driver.patch(POD, "plain", member.space, {"metadata": {"annotations": {mark: "[]"}}})
     await member.admin.patch(POD, "plain", member.space, {"metadata": {"annotations": {mark: "[]"}}})
-    await member.body.patch(POD, "plain", member.space, {"metadata": {"annotations": {"note": "mine"}}})
+    await member.driver.patch(POD, "plain", member.space, {"metadata": {"annotations": {"note": "mine"}}})
     with pytest.raises(Denied, match=REFUSED):
-        await member.body.patch(POD, "plain", member.space, {"metadata": {"annotations": {mark: None}}})
+        await member.driver.patch(POD, "plain", member.space, {"metadata": {"annotations": {mark: None}}})
 
 
 async def test_a_node_is_not_chosen_past_the_scheduler(member: Member) -> None:
     """A pod that names its node would hold what the scheduler gave to others."""
     with pytest.raises(Denied, match=REFUSED):
-        await member.body.create(POD, member.pod("direct", {"nodeName": "node-1"}))
+        await member.driver.create(POD, member.pod("direct", {"nodeName": "node-1"}))
 
 
 async def test_nobody_signs_for_another(member: Member) -> None:
     """Who submitted a workload is not its owner's to say."""
     with pytest.raises(Denied, match=REFUSED):
-        await member.body.create(WORKLOAD, member.workload("forged", subject="somebody-else"))
+        await member.driver.create(WORKLOAD, member.workload("forged", subject="somebody-else"))
 
 
 async def test_the_platform_writes_them(member: Member) -> None:

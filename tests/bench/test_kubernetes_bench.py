@@ -45,8 +45,8 @@ def cluster() -> Iterator[Cluster]:
 
 @asynccontextmanager
 async def connected(cluster: Cluster) -> AsyncIterator[KubernetesDriver]:
-    async with KubernetesDriver(kubeconfig.load([cluster.kubeconfig])) as body:
-        yield body
+    async with KubernetesDriver(kubeconfig.load([cluster.kubeconfig])) as driver:
+        yield driver
 
 
 @contextmanager
@@ -79,20 +79,20 @@ def stock(cluster: Cluster, folder: Path) -> Iterator[int]:
             process.terminate()
 
 
-async def project(body: KubernetesDriver, name: str, gpus: int) -> str:
+async def project(driver: KubernetesDriver, name: str, gpus: int) -> str:
     """A project with its namespace, where no loop makes it."""
     namespace = f"runai-{name}"
-    store = Store(body)
+    store = Store(driver)
     await store.create(Project(metadata=Metadata(name=name), spec=ProjectSpec(quota=Quota(gpu=gpus * 1000))))
     await store.create(Namespace(metadata=Metadata(name=namespace, labels={"aliquot.dev/project": name})))
     return namespace
 
 
-async def empty(body: KubernetesDriver, watcher: Watcher) -> None:
-    for one in (await body.list(POD)).items:
-        await body.delete(POD, one.name, one.namespace, grace_seconds=0)
+async def empty(driver: KubernetesDriver, watcher: Watcher) -> None:
+    for one in (await driver.list(POD)).items:
+        await driver.delete(POD, one.name, one.namespace, grace_seconds=0)
     async with asyncio.timeout(300):
-        while (await body.list(POD)).items:  # noqa: ASYNC110  # the store rings no bell for a condition
+        while (await driver.list(POD)).items:  # noqa: ASYNC110  # the store rings no bell for a condition
             await asyncio.sleep(0.2)
     watcher.bound.clear()
 
@@ -101,10 +101,12 @@ def told(what: str, **figures: float) -> None:
     print(f"{what:48}", "  ".join(f"{name} {value:.3g}" for name, value in figures.items()), flush=True)
 
 
-async def fill(body: KubernetesDriver, watcher: Watcher, count: int, start: object, name: str, namespace: str) -> None:
+async def fill(
+    driver: KubernetesDriver, watcher: Watcher, count: int, start: object, name: str, namespace: str
+) -> None:
     """Everything waits, then the scheduler starts."""
     scheduler = "aliquot" if name == "aliquot" else "default-scheduler"
-    await create(body, (pod(f"{name}-{index}", namespace, scheduler) for index in range(count)))
+    await create(driver, (pod(f"{name}-{index}", namespace, scheduler) for index in range(count)))
     with start as pid:  # type: ignore[attr-defined]
         await watcher.until(lambda: bool(watcher.bound))
         before, begun = Cost.of(pid), time.monotonic()
@@ -123,35 +125,35 @@ async def test_scheduling_on_a_cluster(cluster: Cluster, tmp_path: Path, nodes: 
     await asyncio.to_thread(add_nodes, cluster, [f"node-{index:04}" for index in range(nodes)])
     count, watcher = nodes * GPUS, Watcher()
     gang = 128 if nodes < 500 else 250
-    async with connected(cluster) as body, connected(cluster) as eyes:
-        await install(body)
-        rich, poor = await project(body, "owner", count), await project(body, "borrower", 0)
+    async with connected(cluster) as driver, connected(cluster) as eyes:
+        await install(driver)
+        rich, poor = await project(driver, "owner", count), await project(driver, "borrower", 0)
         plain = await asyncio.to_thread(cluster.create_namespace)
         async with running(watcher.run(eyes)):
             print(f"\n{nodes} nodes x {GPUS} GPUs")
-            await fill(body, watcher, count, stock(cluster, tmp_path), "stock", plain)
-            await empty(body, watcher)
-            await fill(body, watcher, count, ours(cluster, tmp_path), "aliquot", poor)
+            await fill(driver, watcher, count, stock(cluster, tmp_path), "stock", plain)
+            await empty(driver, watcher)
+            await fill(driver, watcher, count, ours(cluster, tmp_path), "aliquot", poor)
             with ours(cluster, tmp_path):
-                await warm(body, watcher, rich)
-                await measure(body, watcher, rich, gang)
-            await costs(cluster, tmp_path, body, watcher, rich)
+                await warm(driver, watcher, rich)
+                await measure(driver, watcher, rich, gang)
+            await costs(cluster, tmp_path, driver, watcher, rich)
 
 
-async def warm(body: KubernetesDriver, watcher: Watcher, namespace: str) -> None:
+async def warm(driver: KubernetesDriver, watcher: Watcher, namespace: str) -> None:
     """Until it decides: it has just started, and looks at everything first."""
-    await create(body, [pod("first", namespace, "aliquot")])
+    await create(driver, [pod("first", namespace, "aliquot")])
     await watcher.until(lambda: "first" in watcher.bound)
 
 
-async def measure(body: KubernetesDriver, watcher: Watcher, namespace: str, gang: int) -> None:
+async def measure(driver: KubernetesDriver, watcher: Watcher, namespace: str, gang: int) -> None:
     begun = time.monotonic()
-    await create(body, [pod("one", namespace, "aliquot")])
+    await create(driver, [pod("one", namespace, "aliquot")])
     told("reclaim one GPU", s=await watcher.until(lambda: "one" in watcher.bound) - begun)
 
     names = [f"gang-{index}" for index in range(gang)]
     begun = time.monotonic()
-    await create(body, (pod(name, namespace, "aliquot", gang=("gang", gang)) for name in names))
+    await create(driver, (pod(name, namespace, "aliquot", gang=("gang", gang)) for name in names))
     created = time.monotonic()
     end = await watcher.until(lambda: all(name in watcher.bound for name in names))
     told(f"gang of {gang} that reclaims", s=end - begun, after_the_last_pod_came_s=end - created)
@@ -159,17 +161,17 @@ async def measure(body: KubernetesDriver, watcher: Watcher, namespace: str, gang
     names = [f"never-{index}" for index in range(gang)]
     begun = time.monotonic()
     # No node has nine GPUs, and it is told only when all of its pods are there.
-    await create(body, (pod(name, namespace, "aliquot", gang=("never", gang), gpus=GPUS + 1) for name in names))
+    await create(driver, (pod(name, namespace, "aliquot", gang=("never", gang), gpus=GPUS + 1) for name in names))
     created = time.monotonic()
     end = await watcher.until(lambda: all(name in watcher.told for name in names))
     told(f"gang of {gang} told unschedulable", s=end - begun, after_the_last_pod_came_s=end - created)
 
 
-async def costs(cluster: Cluster, folder: Path, body: KubernetesDriver, watcher: Watcher, namespace: str) -> None:
+async def costs(cluster: Cluster, folder: Path, driver: KubernetesDriver, watcher: Watcher, namespace: str) -> None:
     """Of each of our processes, with all GPUs in use: when nothing happens, and when jobs come all the time."""
     with ExitStack() as stack:
         pids = {part: stack.enter_context(ours(cluster, folder, part)) for part in ("server", "loops", "scheduler")}
-        await submit(body, "first", namespace)
+        await submit(driver, "first", namespace)
         await watcher.until(lambda: "first-0-0" in watcher.bound)
         await asyncio.sleep(60)  # the loops tell first what happened to all these pods
         before = {part: Cost.of(pid) for part, pid in pids.items()}
@@ -177,7 +179,7 @@ async def costs(cluster: Cluster, folder: Path, body: KubernetesDriver, watcher:
         rest = {part: Cost.of(pid) for part, pid in pids.items()}
         begun, jobs = time.monotonic(), 0
         while time.monotonic() < begun + SECONDS:
-            await submit(body, f"job-{jobs}", namespace)
+            await submit(driver, f"job-{jobs}", namespace)
             jobs += 1
             await asyncio.sleep(max(0.0, begun + jobs / JOBS_PER_SECOND - time.monotonic()))
         seconds = time.monotonic() - begun
@@ -194,7 +196,7 @@ async def costs(cluster: Cluster, folder: Path, body: KubernetesDriver, watcher:
             )
 
 
-async def submit(body: KubernetesDriver, name: str, namespace: str) -> None:
+async def submit(driver: KubernetesDriver, name: str, namespace: str) -> None:
     """A job without a GPU, for which there is always room."""
     spec = {"type": "training", "image": "job", "user": "root", "compute": {"cpu": 0.1}}
-    await body.create(WORKLOAD, document(WORKLOAD, name, namespace, spec))
+    await driver.create(WORKLOAD, document(WORKLOAD, name, namespace, spec))

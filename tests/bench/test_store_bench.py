@@ -61,17 +61,19 @@ def pod(index: int) -> Document:
 
 
 async def fill(path: Path) -> None:
-    body = SqliteDriver(path, synchronous="OFF")
-    await body.create(NAMESPACE, document(NAMESPACE, SPACE))
+    driver = SqliteDriver(path, synchronous="OFF")
+    await driver.create(NAMESPACE, document(NAMESPACE, SPACE))
     for start in range(0, SIZE, 250):
-        made = await asyncio.gather(*(body.create(WORKLOAD, workload(i)) for i in range(start, min(SIZE, start + 250))))
+        made = await asyncio.gather(
+            *(driver.create(WORKLOAD, workload(i)) for i in range(start, min(SIZE, start + 250)))
+        )
         pods = []
         for index, owner in zip(range(start, min(SIZE, start + 250)), made, strict=True):
             data = pod(index).data
             data["metadata"]["ownerReferences"][0]["uid"] = owner.uid  # else the collector takes them for orphans
-            pods.append(body.create(POD, Document(data)))
+            pods.append(driver.create(POD, Document(data)))
         await asyncio.gather(*pods)
-    await body.close()
+    await driver.close()
 
 
 @pytest.fixture(scope="module")
@@ -152,16 +154,16 @@ async def test_cost_of_durability(tmp_path: Path) -> None:
     rates = {}
     for mode in ("FULL", "NORMAL", "OFF"):
         for clients in (1, 8, 64):
-            body = SqliteDriver(tmp_path / f"{mode}-{clients}.db", synchronous=mode)
-            await body.create(NAMESPACE, document(NAMESPACE, SPACE))
+            driver = SqliteDriver(tmp_path / f"{mode}-{clients}.db", synchronous=mode)
+            await driver.create(NAMESPACE, document(NAMESPACE, SPACE))
 
-            async def write(number: int, index: int, body: SqliteDriver = body) -> None:
+            async def write(number: int, index: int, driver: SqliteDriver = driver) -> None:
                 data = workload(index).data
                 data["metadata"]["name"] = f"w-{number}-{index}"
-                await body.create(WORKLOAD, Document(data))
+                await driver.create(WORKLOAD, Document(data))
 
             rates[mode, clients] = await rate(clients, 2, write)
-            await body.close()
+            await driver.close()
     rows = [
         (
             f"{clients} writers",

@@ -52,34 +52,34 @@ def _down(server: ServerProcess) -> None:
 
 async def test_waits_for_the_one_that_stops(server: ServerProcess) -> None:
     """A pod placed on a GPU whose job still stops is refused, never started beside it, and its job runs later."""
-    body, watchman = server.body(), Watchman(server.folder)
+    driver, watchman = server.driver(), Watchman(server.folder)
     try:
-        await _until(lambda: _exists(body))
-        await _submit(body, "old", _STUBBORN)
-        await _until(lambda: _phase(body, "old", "Running"))
-        old = await _pod(body, "old")
+        await _until(lambda: _exists(driver))
+        await _submit(driver, "old", _STUBBORN)
+        await _until(lambda: _phase(driver, "old", "Running"))
+        old = await _pod(driver, "old")
         await _until(lambda: _said_ready(watchman, old))
-        await _submit(body, "new", "sleep infinity")
-        await _until(lambda: _waits(body, "new"))
-        await body.delete(WORKLOAD, "old", SPACE)
-        await _until(lambda: _stops(body, "old"))
+        await _submit(driver, "new", "sleep infinity")
+        await _until(lambda: _waits(driver, "new"))
+        await driver.delete(WORKLOAD, "old", SPACE)
+        await _until(lambda: _stops(driver, "old"))
         await asyncio.to_thread(server.kill)
         await _misplace(server.folder / "aliquot.db")
         await asyncio.to_thread(server.start)
 
-        await _until(lambda: _was_refused(body))
+        await _until(lambda: _was_refused(driver))
         assert list(watchman.look()) == [old.metadata.uid]
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(server.start)
         assert list(watchman.look()) == [old.metadata.uid]
 
         (watchman.folder(old.metadata.uid).path / "work" / "go").touch()
-        await _until(lambda: _phase(body, "new", "Running"))
-        assert (await _status(body, "new")).status.pods.failed == 0
-        assert list(watchman.look()) == [(await _pod(body, "new")).metadata.uid]
+        await _until(lambda: _phase(driver, "new", "Running"))
+        assert (await _status(driver, "new")).status.pods.failed == 0
+        assert list(watchman.look()) == [(await _pod(driver, "new")).metadata.uid]
         assert not watchman.mains[old.metadata.uid].alive
     finally:
-        await body.close()
+        await driver.close()
 
 
 async def _until(condition: Callable[[], Awaitable[bool]]) -> None:
@@ -88,7 +88,7 @@ async def _until(condition: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def _submit(body: RestDriver, name: str, script: str) -> None:
+async def _submit(driver: RestDriver, name: str, script: str) -> None:
     spec = {
         "image": "ubuntu",
         "command": ["sh", "-c", script],
@@ -96,35 +96,35 @@ async def _submit(body: RestDriver, name: str, script: str) -> None:
         "preemptionGrace": 300,
         "backoffLimit": 6,
     }
-    await body.create(WORKLOAD, document(WORKLOAD, name, SPACE, spec))
+    await driver.create(WORKLOAD, document(WORKLOAD, name, SPACE, spec))
 
 
-async def _exists(body: RestDriver) -> bool:
-    return SPACE in {item.name for item in (await body.list(NAMESPACE)).items}
+async def _exists(driver: RestDriver) -> bool:
+    return SPACE in {item.name for item in (await driver.list(NAMESPACE)).items}
 
 
-async def _status(body: RestDriver, name: str) -> Workload:
-    found: Document = await patiently(lambda: body.get(WORKLOAD, name, SPACE))
+async def _status(driver: RestDriver, name: str) -> Workload:
+    found: Document = await patiently(lambda: driver.get(WORKLOAD, name, SPACE))
     return decode(Workload, found.data)
 
 
-async def _phase(body: RestDriver, name: str, phase: str) -> bool:
-    return (await _status(body, name)).status.phase == phase
+async def _phase(driver: RestDriver, name: str, phase: str) -> bool:
+    return (await _status(driver, name)).status.phase == phase
 
 
-async def _pod(body: RestDriver, name: str) -> Pod:
-    return await patiently(lambda: Store(body).get(Pod, f"{name}-0-0", SPACE))
+async def _pod(driver: RestDriver, name: str) -> Pod:
+    return await patiently(lambda: Store(driver).get(Pod, f"{name}-0-0", SPACE))
 
 
-async def _waits(body: RestDriver, name: str) -> bool:
+async def _waits(driver: RestDriver, name: str) -> bool:
     try:
-        return bool((await _status(body, name)).status.refusals) and not (await _pod(body, name)).spec.node_name
+        return bool((await _status(driver, name)).status.refusals) and not (await _pod(driver, name)).spec.node_name
     except NotFound:
         return False
 
 
-async def _stops(body: RestDriver, name: str) -> bool:
-    return (await _pod(body, name)).metadata.deleted is not None
+async def _stops(driver: RestDriver, name: str) -> bool:
+    return (await _pod(driver, name)).metadata.deleted is not None
 
 
 async def _said_ready(watchman: Watchman, pod: Pod) -> bool:
@@ -135,18 +135,18 @@ async def _said_ready(watchman: Watchman, pod: Pod) -> bool:
 
 async def _misplace(database: Path) -> None:
     """What a scheduler would do that does not know that the old pod is still there."""
-    body = SqliteDriver(database)
+    driver = SqliteDriver(database)
     try:
         change = {
             "metadata": {"annotations": {labels.DEVICES: shares_text([DeviceShare(index=0, milli=1000)])}},
             "spec": {"nodeName": "node-1"},
         }
-        await body.patch(POD, "new-0-0", SPACE, change)
+        await driver.patch(POD, "new-0-0", SPACE, change)
     finally:
-        await body.close()
+        await driver.close()
 
 
-async def _was_refused(body: RestDriver) -> bool:
+async def _was_refused(driver: RestDriver) -> bool:
     """The event of its refusal says who held the device."""
-    said = [event.message for event in (await patiently(lambda: Store(body).list(Event, SPACE))).items]
+    said = [event.message for event in (await patiently(lambda: Store(driver).list(Event, SPACE))).items]
     return any("GPU 0 of node node-1 is not free: held by runai-team-a/old-0-0" in message for message in said)

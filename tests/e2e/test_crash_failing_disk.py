@@ -22,8 +22,8 @@ async def test_failing_disk(tmp_path: Path, error: str, calls: str) -> None:
     folder = tmp_path / "data"
     disk = Disk(built_shim(tmp_path), folder, tmp_path / "disk", seed=len(error + calls))
     server = await asyncio.to_thread(ServerProcess(folder, environment=disk.environment).start)
-    crowd = await Crowd.on(server.body)
-    body = server.body()
+    crowd = await Crowd.on(server.driver)
+    driver = server.driver()
     try:
         async with asyncio.TaskGroup() as group:
             for follower in crowd.followers:
@@ -32,19 +32,19 @@ async def test_failing_disk(tmp_path: Path, error: str, calls: str) -> None:
             await _trouble(disk, crowd, error, calls)
             crowd.enough()
             await writing
-            await crowd.check_settled(body)
+            await crowd.check_settled(driver)
             await asyncio.to_thread(server.kill)
             await asyncio.to_thread(server.start)
-            await crowd.check_settled(body)
-            await crowd.end(body)
-        late = Follower(body, crowd.version)
+            await crowd.check_settled(driver)
+            await crowd.end(driver)
+        late = Follower(driver, crowd.version)
         await late.run()
         crowd.check_followers(late)
         crowd.check_errors()
         assert crowd.unanswered, "the disk never failed"
     finally:
         await crowd.close()
-        await body.close()
+        await driver.close()
         await asyncio.to_thread(server.stop)
     assert "Traceback" not in server.log
     print(

@@ -50,13 +50,13 @@ class Full:
     """A server whose disk has just filled up, and what it had acknowledged by then."""
 
     server: ServerProcess
-    body: StoreDriver
+    driver: StoreDriver
     disk: Path
     refusal: OutOfSpace
     names: list[str] = field(default_factory=list)
 
     async def write(self, name: str) -> None:
-        await self.body.create(DEPARTMENT, document(DEPARTMENT, name, annotations={"aliquot.dev/load": LARGE}))
+        await self.driver.create(DEPARTMENT, document(DEPARTMENT, name, annotations={"aliquot.dev/load": LARGE}))
         self.names.append(name)
 
     async def write_on(self) -> None:
@@ -65,22 +65,22 @@ class Full:
 
     async def stored(self) -> list[str]:
         """Names of all whole objects."""
-        items = (await self.body.list(DEPARTMENT)).items
+        items = (await self.driver.list(DEPARTMENT)).items
         return sorted(item.name for item in items if item.metadata.get("annotations") == {"aliquot.dev/load": LARGE})
 
 
 @pytest_asyncio.fixture
 async def full(disk: Path) -> AsyncIterator[Full]:
     server = await asyncio.to_thread(ServerProcess(disk).start)
-    body = server.body()
-    found = Full(server, body, disk, OutOfSpace(""))
+    driver = server.driver()
+    found = Full(server, driver, disk, OutOfSpace(""))
     try:
         with pytest.raises(OutOfSpace) as refused:
             await found.write_on()
         found.refusal = refused.value
         yield found
     finally:
-        await body.close()
+        await driver.close()
         await asyncio.to_thread(server.kill)
 
 
@@ -101,9 +101,9 @@ async def test_keeps_what_was_acknowledged(full: Full) -> None:
 async def test_reads_while_full(full: Full) -> None:
     """Not one byte free: single reads, lists, counts and health still answer."""
     fill(full.disk)
-    assert (await full.body.get(DEPARTMENT, full.names[-1])).name == full.names[-1]
+    assert (await full.driver.get(DEPARTMENT, full.names[-1])).name == full.names[-1]
     assert await full.stored() == sorted(full.names)
-    await full.body.check()
+    await full.driver.check()
 
 
 async def test_every_write_is_refused_while_full(full: Full) -> None:

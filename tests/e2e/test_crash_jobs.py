@@ -34,25 +34,25 @@ async def test_jobs_live_through_many_kills(tmp_path: Path) -> None:
 
 async def _under_fire(folder: Path, kills: int) -> None:
     server = await asyncio.to_thread(ServerProcess(folder, "--simulate", "demo").start)
-    watchman, body = Watchman(folder), server.body()
-    team = Team([Person(server.body(), lambda: Connection(server.url, server.token), f"p{n}") for n in range(8)])
+    watchman, driver = Watchman(folder), server.driver()
+    team = Team([Person(server.driver(), lambda: Connection(server.url, server.token), f"p{n}") for n in range(8)])
     try:
-        await _projects(body)
+        await _projects(driver)
         async with asyncio.TaskGroup() as group:
             working = group.create_task(team.work())
             guard = group.create_task(_guard(watchman))
-            found = await _shoot(server, team, watchman, body, kills)
+            found = await _shoot(server, team, watchman, driver, kills)
             team.enough()
             await working
             await team.settled()
             guard.cancel()
-        await _check_known(watchman, body)
+        await _check_known(watchman, driver)
         for person in team.people:
             _check_starts(watchman, await person.starts())
         lines = sum([await person.check_logs() for person in team.people])
     finally:
         await team.close()
-        await body.close()
+        await driver.close()
         ended = await asyncio.to_thread(server.down)
     assert ended == 0
     assert watchman.left_behind() == []
@@ -69,10 +69,10 @@ async def _under_fire(folder: Path, kills: int) -> None:
     )
 
 
-async def _projects(body: StoreDriver) -> None:
+async def _projects(driver: StoreDriver) -> None:
     """Until the demo's projects can be used."""
     async with asyncio.timeout(SECONDS):
-        while not {item.name for item in (await body.list(NAMESPACE)).items} >= _NAMESPACES:  # noqa: ASYNC110
+        while not {item.name for item in (await driver.list(NAMESPACE)).items} >= _NAMESPACES:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
@@ -83,7 +83,7 @@ async def _guard(watchman: Watchman) -> None:
         await asyncio.sleep(0.3)
 
 
-async def _shoot(server: ServerProcess, team: Team, watchman: Watchman, body: StoreDriver, kills: int) -> int:
+async def _shoot(server: ServerProcess, team: Team, watchman: Watchman, driver: StoreDriver, kills: int) -> int:
     """How many pods were found again, over all kills."""
     chance, found = random.Random(kills), 0
     for number in range(kills):
@@ -96,18 +96,18 @@ async def _shoot(server: ServerProcess, team: Team, watchman: Watchman, body: St
             await asyncio.to_thread(server.kill)
         before = await asyncio.to_thread(watchman.look)
         await asyncio.to_thread(server.start)
-        found += await _found_again(watchman, body, before)
+        found += await _found_again(watchman, driver, before)
     return found
 
 
-async def _found_again(watchman: Watchman, body: StoreDriver, before: dict[str, Main]) -> int:
+async def _found_again(watchman: Watchman, driver: StoreDriver, before: dict[str, Main]) -> int:
     """Until the platform says of everything that is still alive that it runs, and was never started again."""
     wrong: list[str] = ["not looked at yet"]
     still: dict[str, Main] = {}
     try:
         async with asyncio.timeout(SECONDS):
             while wrong:
-                pods = await check_store(body)
+                pods = await check_store(driver)
                 # Looked at after the list: who is alive now was alive then, so the list must have it.
                 still = {uid: main for uid, main in before.items() if main.alive}
                 assert not still.keys() - pods.keys(), "it runs, and the store does not know it"
@@ -122,9 +122,9 @@ async def _found_again(watchman: Watchman, body: StoreDriver, before: dict[str, 
     return len(still)
 
 
-async def _check_known(watchman: Watchman, body: StoreDriver) -> None:
+async def _check_known(watchman: Watchman, driver: StoreDriver) -> None:
     """When all is quiet: what the store says runs is what runs."""
-    running = {uid for uid, pod in (await check_store(body)).items() if pod.status.phase == "Running"}
+    running = {uid for uid, pod in (await check_store(driver)).items() if pod.status.phase == "Running"}
     assert running == (await asyncio.to_thread(watchman.look)).keys()
 
 

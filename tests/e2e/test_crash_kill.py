@@ -27,8 +27,8 @@ async def test_many_kills(tmp_path: Path) -> None:
 
 async def _under_fire(folder: Path, kills: int) -> None:
     server = await asyncio.to_thread(ServerProcess(folder).start)
-    crowd = await Crowd.on(server.body)
-    body = server.body()
+    crowd = await Crowd.on(server.driver)
+    driver = server.driver()
     try:
         async with asyncio.TaskGroup() as group:
             for follower in crowd.followers:
@@ -37,14 +37,14 @@ async def _under_fire(folder: Path, kills: int) -> None:
             await _shoot(server, crowd, kills)
             crowd.enough()
             await writing
-            await crowd.end(body)
-        late = Follower(body, crowd.version)
+            await crowd.end(driver)
+        late = Follower(driver, crowd.version)
         await late.run()
-        await crowd.check_settled(body)
+        await crowd.check_settled(driver)
         crowd.check_followers(late)
     finally:
         await crowd.close()
-        await body.close()
+        await driver.close()
         await asyncio.to_thread(server.stop)
     _check_file(folder / "aliquot.db")
     print(
@@ -55,16 +55,16 @@ async def _under_fire(folder: Path, kills: int) -> None:
 
 async def _shoot(server: ServerProcess, crowd: Crowd, kills: int) -> None:
     chance = random.Random(kills)
-    body = server.body()
+    driver = server.driver()
     try:
         for _ in range(kills):
             await crowd.moved(chance.randint(1, 60))
             await asyncio.sleep(chance.uniform(0, 0.02))  # not in step with any write
             await asyncio.to_thread(server.kill)
             await asyncio.to_thread(server.start)
-            await crowd.check_now(body)
+            await crowd.check_now(driver)
     finally:
-        await body.close()
+        await driver.close()
 
 
 def _check_file(path: Path) -> None:

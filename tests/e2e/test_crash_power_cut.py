@@ -29,8 +29,8 @@ async def test_power_cut(tmp_path: Path) -> None:
     """A machine that loses its power again and again loses no acknowledged write, and its watchers miss nothing."""
     shim = built_shim(tmp_path)
     disk, server = await _machine(tmp_path, shim, 0)
-    crowd = await Crowd.on(server.body)
-    body = server.body()
+    crowd = await Crowd.on(server.driver)
+    driver = server.driver()
     chance = random.Random(11)
     try:
         async with asyncio.TaskGroup() as group:
@@ -46,12 +46,12 @@ async def test_power_cut(tmp_path: Path) -> None:
                 disk, server = await _machine(tmp_path, shim, number, server.port)
                 crowd.enough()
                 await writing
-                await crowd.check_settled(body)
-            await crowd.end(body)
+                await crowd.check_settled(driver)
+            await crowd.end(driver)
         crowd.check_followers()
     finally:
         await crowd.close()
-        await body.close()
+        await driver.close()
         await asyncio.to_thread(server.kill)
     print(f"\npower cuts: {CUTS}, writes acknowledged: {crowd.acknowledged}, broken off: {crowd.unanswered}")
 
@@ -83,11 +83,11 @@ async def _alone(tmp_path: Path, synchronous: str) -> tuple[set[str], set[str]]:
         text=True,
     )
     assert done.returncode == -signal.SIGKILL
-    body = SqliteDriver(disk.after_power_cut(tmp_path / "after") / "store.db")
+    driver = SqliteDriver(disk.after_power_cut(tmp_path / "after") / "store.db")
     try:
-        found = {item.name for item in (await body.list(DEPARTMENT)).items}
+        found = {item.name for item in (await driver.list(DEPARTMENT)).items}
     finally:
-        await body.close()
+        await driver.close()
     return set(done.stdout.split()), found
 
 

@@ -58,14 +58,15 @@ async def _soak(folder: Path, seconds: float) -> None:
     preset = folder / "cluster.yaml"
     preset.write_text(_cluster())
     server = await asyncio.to_thread(ServerProcess(folder / "data", "--simulate", str(preset)).start)
-    watchman, body = Watchman(folder / "data"), server.body()
+    watchman, driver = Watchman(folder / "data"), server.driver()
     people = [
-        Person(server.body(), lambda: Connection(server.url, server.token), f"p{n}", TEAMS, "team-d") for n in range(6)
+        Person(server.driver(), lambda: Connection(server.url, server.token), f"p{n}", TEAMS, "team-d")
+        for n in range(6)
     ]
-    gangs = Gangs(server.body(), "gangs", 1)
-    crowd = Crowd(server, body, people, gangs, watchman)
+    gangs = Gangs(server.driver(), "gangs", 1)
+    crowd = Crowd(server, driver, people, gangs, watchman)
     try:
-        await _departments(body)
+        await _departments(driver)
         await crowd.rounds(seconds, kills=True)
         await crowd.rounds(seconds / 2, kills=False)  # what is kept for a while is there then
         before = await crowd.memory()
@@ -75,7 +76,7 @@ async def _soak(folder: Path, seconds: float) -> None:
         for person in people:
             await person.close()
         await gangs.close()
-        await body.close()
+        await driver.close()
         ended = await asyncio.to_thread(server.down)
     assert ended == 0
     assert watchman.left_behind() == []
@@ -91,21 +92,21 @@ async def _soak(folder: Path, seconds: float) -> None:
     assert after < before * 1.15 + 5, f"memory grew from {before:.1f} to {after:.1f} MB"
 
 
-async def _departments(body: StoreDriver) -> None:
+async def _departments(driver: StoreDriver) -> None:
     kind = KINDS.named("Department")
     for name, quota in (("one", 6), ("two", 8), ("three", 12)):
-        await body.create(kind, document(kind, name, "", {"quota": {"gpu": quota}}))
+        await driver.create(kind, document(kind, name, "", {"quota": {"gpu": quota}}))
     async with asyncio.timeout(SECONDS):
         wanted = {f"runai-{team}" for team in (*TEAMS, "gangs")}
-        while not {item.name for item in (await body.list(NAMESPACE)).items} >= wanted:  # noqa: ASYNC110
+        while not {item.name for item in (await driver.list(NAMESPACE)).items} >= wanted:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
 class Crowd:
     def __init__(
-        self, server: ServerProcess, body: StoreDriver, people: list[Person], gangs: Gangs, watchman: Watchman
+        self, server: ServerProcess, driver: StoreDriver, people: list[Person], gangs: Gangs, watchman: Watchman
     ) -> None:
-        self._server, self._body, self._people, self._gangs = server, body, people, gangs
+        self._server, self._driver, self._people, self._gangs = server, driver, people, gangs
         self._watchman = watchman
         self._random = random.Random(7)
         self.count = self.kills = 0
@@ -143,7 +144,7 @@ class Crowd:
 
     async def _at_rest(self) -> Snapshot:
         passing = {job.name for person in self._people for job in person.jobs.values() if job.form != "stays"}
-        return await at_rest(self._body, time.time(), passing)
+        return await at_rest(self._driver, time.time(), passing)
 
     def _process(self, queue: str, job: str, task: str) -> str:
         """As its environment names it: by the job, or by the pod where a job has several."""

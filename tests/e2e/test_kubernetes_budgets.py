@@ -19,18 +19,18 @@ async def budget(world: World, namespace: str, allowed: int) -> None:
     """One that is about the pod, and lets so many go; its controller, which counts, does not run here."""
     place = {"name": "keep", "namespace": namespace}
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "p"}}}
-    made = await world.body.create(DISRUPTION_BUDGET, Document({"metadata": place, "spec": spec}))
+    made = await world.driver.create(DISRUPTION_BUDGET, Document({"metadata": place, "spec": spec}))
     counts = {"disruptionsAllowed": allowed, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}
     status = {"status": {**counts, "observedGeneration": made.metadata["generation"]}}
-    await world.body.patch(DISRUPTION_BUDGET, "keep", namespace, status, status=True)
+    await world.driver.patch(DISRUPTION_BUDGET, "keep", namespace, status, status=True)
 
 
 async def runs(world: World, namespace: str) -> Pod:
     pod = await world.pod(namespace, "p")
-    await world.body.bind("p", namespace, "nowhere", {})
+    await world.driver.bind("p", namespace, "nowhere", {})
     await world.runs(pod)
     ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-    await world.body.patch(POD, "p", namespace, ready, status=True)
+    await world.driver.patch(POD, "p", namespace, ready, status=True)
     return await world.store.get(Pod, "p", namespace)
 
 

@@ -85,13 +85,13 @@ async def world(gpu_node: Any) -> AsyncIterator[World]:
     """The platform on it, with the library put onto the node by our DaemonSet."""
     async with sharing(gpu_node.cluster, SETTINGS) as made, webhook(made):
         script = "mkdir -p /host/gates && chmod 1777 /host/gates && cp /libgpushare.so /host/library/libgpushare.so"
-        await made.body.apply(DAEMON_SET, daemon_set(SETTINGS, Step(FILES, ("/bin/sh", "-c", script))))
+        await made.driver.apply(DAEMON_SET, daemon_set(SETTINGS, Step(FILES, ("/bin/sh", "-c", script))))
 
         async def there() -> bool:
-            for pod in (await made.body.list(POD, labels.SYSTEM_NAMESPACE)).items:
+            for pod in (await made.driver.list(POD, labels.SYSTEM_NAMESPACE)).items:
                 if not pod.data["spec"].get("nodeName"):  # the stock scheduler would; none runs here
-                    await made.body.bind(pod.name, pod.namespace, "node-1", {})
-            status = (await made.body.get(DAEMON_SET, NAME, labels.SYSTEM_NAMESPACE)).data.get("status") or {}
+                    await made.driver.bind(pod.name, pod.namespace, "node-1", {})
+            status = (await made.driver.get(DAEMON_SET, NAME, labels.SYSTEM_NAMESPACE)).data.get("status") or {}
             return bool(status.get("numberReady"))
 
         await until(there)
@@ -123,7 +123,7 @@ async def submit(world: World, namespace: str, name: str, **marks: str) -> Pod:
         "terminationGracePeriodSeconds": 1,
     }
     metadata = {"name": name, "namespace": namespace, "annotations": marks}
-    await world.body.create(POD, Document({"metadata": metadata, "spec": spec}))
+    await world.driver.create(POD, Document({"metadata": metadata, "spec": spec}))
     return await world.store.get(Pod, name, namespace)
 
 
@@ -141,7 +141,7 @@ async def ready(world: World, pod: Pod) -> Pod:
     try:
         await until(runs)
     except TimeoutError:
-        now = await world.body.get(POD, pod.metadata.name, pod.metadata.namespace)
+        now = await world.driver.get(POD, pod.metadata.name, pod.metadata.namespace)
         pytest.fail(f"not ready: {json.dumps(now.data.get('status'))}")
     return await world.store.get(Pod, pod.metadata.name, pod.metadata.namespace)
 
@@ -195,7 +195,7 @@ async def test_part_of_a_gpu(world: World, gpu_node: Any, space: str) -> None:
         told = await inside.run("sh", "-c", f"rm -f {place} 2>&1; [ -e {place} ] && echo there")
         assert told.endswith("there\n")
 
-    await world.body.delete(POD, "half", space)
+    await world.driver.delete(POD, "half", space)
     await until(lambda: world.is_gone(held))
 
     await until(lambda: _free(world))
@@ -229,12 +229,12 @@ async def whole(world: World, space: str) -> None:
     container["resources"] = {"limits": {"nvidia.com/gpu": "2"}}  # type: ignore[assignment]  # JSON
     metadata = {"name": "whole", "namespace": space}
     spec = {"nodeName": "node-1", "containers": [container], "terminationGracePeriodSeconds": 1}
-    await world.body.create(POD, Document({"metadata": metadata, "spec": spec}))
+    await world.driver.create(POD, Document({"metadata": metadata, "spec": spec}))
     await ready(world, await world.store.get(Pod, "whole", space))
 
 
 async def _free(world: World) -> bool:
-    return not (await world.body.list(POD, labels.RESERVATION_NAMESPACE)).items
+    return not (await world.driver.list(POD, labels.RESERVATION_NAMESPACE)).items
 
 
 async def test_refused_by_the_kubelet(world: World, gpu_node: Any, space: str) -> None:

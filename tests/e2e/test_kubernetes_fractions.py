@@ -174,7 +174,7 @@ async def test_changed_pod_is_not_bound(cluster: Cluster, namespace: str, name: 
     """A pod that changed since it was planned is not bound, and its claim is over."""
     async with sharing(cluster) as world:
         pod = await waiting(world, namespace)
-        await world.body.patch(POD, "p", namespace, {"metadata": {"labels": {"new": "yes"}}})
+        await world.driver.patch(POD, "p", namespace, {"metadata": {"labels": {"new": "yes"}}})
 
         with pytest.raises(Conflict):
             await world.bound(pod, await world.node(name), half())
@@ -215,7 +215,7 @@ async def test_new_leader_ends_claims_of_waiting_pods(cluster: Cluster, namespac
         await until(lambda: world.is_gone(abandoned))
         assert list(claims_of(await world.reservation(name))) == [bound.metadata.uid]
         with pytest.raises(Conflict):  # what the other may still have on its way
-            await world.body.bind("p", namespace, name, {}, version=pod.metadata.version)
+            await world.driver.bind("p", namespace, name, {}, version=pod.metadata.version)
         again = await world.store.get(Pod, "p", namespace)
         assert (await world.bound(again, name, half(0))).spec.node_name == name
 
@@ -224,10 +224,10 @@ async def test_new_leader_ends_claims_of_waiting_pods(cluster: Cluster, namespac
 async def test_killed_between_writes(cluster: Cluster, namespace: str, name: str, writes: int) -> None:
     """Killed after any write of a bind, the next process finishes it: one reservation, one claim, the right limits."""
     async with sharing(cluster, body_type=Mortal) as world:
-        assert isinstance(world.body, Mortal)
+        assert isinstance(world.driver, Mortal)
         pod = await waiting(world, namespace)
         await world.node(name)
-        world.body.left = writes
+        world.driver.left = writes
         binding = asyncio.create_task(world.hands.bind(pod, name, [half()]))
         if writes > 1:
             await world.runs(await world.reservation(name))
@@ -258,7 +258,7 @@ async def test_old_claim_is_broken(cluster: Cluster, namespace: str, name: str) 
 
         await until(lambda: world.is_gone(held))
         with pytest.raises(Conflict):
-            await world.body.bind("p", namespace, name, {}, version=pod.metadata.version)
+            await world.driver.bind("p", namespace, name, {}, version=pod.metadata.version)
 
 
 async def test_abandoned_before_it_ran(cluster: Cluster, namespace: str, name: str) -> None:
@@ -268,7 +268,7 @@ async def test_abandoned_before_it_ran(cluster: Cluster, namespace: str, name: s
         claimed = asyncio.create_task(world.hands.reserver.hold(pod, await world.node(name), 0))
         held = await world.reservation(name)
         claimed.cancel()
-        await world.body.patch(POD, "p", namespace, {"metadata": {"labels": {"changed": "true"}}})
+        await world.driver.patch(POD, "p", namespace, {"metadata": {"labels": {"changed": "true"}}})
         await world.runs(held)
         await until(lambda: world.is_gone(held))
 
@@ -310,7 +310,7 @@ async def test_leaving_reservation_cannot_be_claimed(cluster: Cluster, namespace
         held = await world.reservation(name)
         await world.runs(held)
         await first
-        await world.body.delete(POD, *place(held), grace_seconds=30)
+        await world.driver.delete(POD, *place(held), grace_seconds=30)
         await world.heard(lambda: _leaves(world.informers.of(Pod).get(*place(held))))
         with pytest.raises(Unavailable, match=r"being given back"):
             await world.hands.bind(pod, name, [half()])
@@ -337,8 +337,8 @@ async def test_nodes_not_known_yet(cluster: Cluster, namespace: str, name: str) 
     async with sharing(cluster) as world:
         await world.bound(await waiting(world, namespace), await world.node(name), half())
         held = await world.reservation(name)
-        informers = Informers(world.body)
-        early = Reservations(world.body, informers, world.hands.reserver, world.settings)
+        informers = Informers(world.driver)
+        early = Reservations(world.driver, informers, world.hands.reserver, world.settings)
         async with running(informers.of(Pod).run()):
             await informers.of(Pod).synced.wait()
             looking = asyncio.create_task(early.reconcile((held.metadata.namespace, held.metadata.name)))
@@ -390,7 +390,7 @@ async def test_another_gpu_after_that(cluster: Cluster, namespace: str, name: st
         first = await world.reservation(name)
         share = replace(shares_of(bound)[0], uuid="GPU-another")
         change = {"metadata": {"annotations": {labels.DEVICES: shares_text([share])}}}
-        await world.body.patch(POD, "p", namespace, change)
+        await world.driver.patch(POD, "p", namespace, change)
         heard = world.informers.of(Pod)
         await world.heard(lambda: "another" in heard.get("p", namespace).metadata.annotations[labels.DEVICES])
         await world.gone(first)
@@ -405,7 +405,7 @@ async def test_node_gone(cluster: Cluster, namespace: str, name: str) -> None:
     async with sharing(cluster) as world:
         await world.bound(await waiting(world, namespace), await world.node(name), half())
         held = await world.reservation(name)
-        await world.body.delete(NODE, name)
+        await world.driver.delete(NODE, name)
 
         async def removed() -> bool:
             try:
@@ -423,12 +423,12 @@ async def test_config_of_an_earlier_try(cluster: Cluster, namespace: str, name: 
         await world.node(name)
         pod = await waiting(world, namespace)
         mine = {"metadata": {"name": "aliquot-gpu-p", "namespace": namespace}, "data": {"limits": "old"}}
-        await world.body.create(CONFIG_MAP, Document(mine))
+        await world.driver.create(CONFIG_MAP, Document(mine))
         with pytest.raises(Invalid, match="is not ours"):
             await world.bound(pod, name, half())
 
         change = {"metadata": {"labels": {"app.kubernetes.io/managed-by": "aliquot"}}}
-        await world.body.patch(CONFIG_MAP, "aliquot-gpu-p", namespace, change)
+        await world.driver.patch(CONFIG_MAP, "aliquot-gpu-p", namespace, change)
         bound = await world.bound(await world.store.get(Pod, "p", namespace), name, half())
         assert "tenant" in (await world.config(bound))["data"]["limits"]
 
@@ -444,11 +444,11 @@ async def test_no_webhook(cluster: Cluster, namespace: str, name: str) -> None:
 async def test_pod_from_before_the_webhook(cluster: Cluster, namespace: str, name: str) -> None:
     """A pod that is older than the webhook is left to whoever made it: a controller gets to make the next."""
     async with sharing(cluster) as world:
-        owner = await world.body.create(CONFIG_MAP, Document({"metadata": {"name": "owner", "namespace": namespace}}))
+        owner = await world.driver.create(CONFIG_MAP, Document({"metadata": {"name": "owner", "namespace": namespace}}))
         alone = await world.pod(namespace, "alone", **HALF)
         await world.pod(namespace, "p", **HALF)
         reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.uid, "controller": True}
-        await world.body.patch(POD, "p", namespace, {"metadata": {"ownerReferences": [reference]}})
+        await world.driver.patch(POD, "p", namespace, {"metadata": {"ownerReferences": [reference]}})
         owned = await world.store.get(Pod, "p", namespace)
         await world.node(name, simulated=False)
         async with webhook(world):
@@ -475,7 +475,7 @@ async def test_webhook_and_binder_agree(cluster: Cluster, namespace: str, name: 
         pod = await world.pod(namespace, "p", **HALF, **{labels.GPU_COMPUTE_MODE: "strict"})
         bound = await world.bound(pod, await world.node(name), half())
         config = await world.config(bound)
-        stored = (await world.body.get(POD, "p", namespace)).data["spec"]
+        stored = (await world.driver.get(POD, "p", namespace)).data["spec"]
 
     keys = {one["valueFrom"]["configMapKeyRef"]["key"] for one in stored["containers"][0]["env"]}
     mounts = [*stored["containers"][0]["volumeMounts"], *stored["initContainers"][0]["volumeMounts"]]

@@ -28,13 +28,13 @@ HALF = {"gpu-fraction": "0.5"}
 
 async def taken(world: World, made: Document) -> dict[str, Any]:
     """As the API server stored it."""
-    return (await world.body.get(POD, made.name, made.namespace)).data
+    return (await world.driver.get(POD, made.name, made.namespace)).data
 
 
 async def test_pod_with_a_part(cluster: Cluster, namespace: str) -> None:
     """A pod that asks for a part is stored with its fence."""
     async with sharing(cluster) as world, webhook(world):
-        pod = await taken(world, await world.body.create(POD, document(namespace, "p", **HALF)))
+        pod = await taken(world, await world.driver.create(POD, document(namespace, "p", **HALF)))
 
     mounts = {one["mountPath"] for one in pod["spec"]["containers"][0]["volumeMounts"]}
     assert {"/etc/ld.so.preload", "/run/gpushare/ledger", "/run/gpushare/limits"} <= mounts
@@ -52,7 +52,7 @@ async def test_pod_with_a_name_to_be_made(cluster: Cluster, namespace: str) -> N
         await asyncio.to_thread(cluster.kubectl, "wait", "--for=create", *account)
         for _ in range(2):
             await asyncio.to_thread(cluster.kubectl, "create", "-f", "-", stdin=json.dumps(wanted))
-        made = await world.body.list(POD, namespace)
+        made = await world.driver.list(POD, namespace)
 
     assert len({one.metadata["annotations"][labels.GPU_CONFIG] for one in made.items}) == 2
 
@@ -61,7 +61,7 @@ async def test_refused_in_one_line(cluster: Cluster, namespace: str) -> None:
     """Who asks for what cannot be given is told by kubectl what to write."""
     async with sharing(cluster) as world, webhook(world):
         with pytest.raises(Invalid, match=r"metadata.annotations\['gpu-fraction'\]: must have at most three decimals"):
-            await world.body.create(POD, document(namespace, "p", **{"gpu-fraction": "0.33333"}))
+            await world.driver.create(POD, document(namespace, "p", **{"gpu-fraction": "0.33333"}))
 
 
 async def test_others_scheduler_is_left_alone(cluster: Cluster, namespace: str) -> None:
@@ -69,7 +69,7 @@ async def test_others_scheduler_is_left_alone(cluster: Cluster, namespace: str) 
     async with sharing(cluster) as world, webhook(world):
         wanted = document(namespace, "p", **HALF).data
         wanted["spec"]["schedulerName"] = "another"
-        pod = await world.body.create(POD, Document(wanted))
+        pod = await world.driver.create(POD, Document(wanted))
 
     assert labels.GPU_CONFIG not in pod.metadata["annotations"]
 
@@ -78,14 +78,14 @@ async def test_down(cluster: Cluster, namespace: str) -> None:
     """While nobody answers, pods that need the webhook are not taken, and all others are."""
     async with sharing(cluster) as world:
         async with webhook(world):
-            told = (await world.body.get(MUTATING_WEBHOOK, NAME)).data
+            told = (await world.driver.get(MUTATING_WEBHOOK, NAME)).data
         kept = {key: told["metadata"][key] for key in ("name", "labels")}
-        await world.body.create(MUTATING_WEBHOOK, Document({"metadata": kept, "webhooks": told["webhooks"]}))
+        await world.driver.create(MUTATING_WEBHOOK, Document({"metadata": kept, "webhooks": told["webhooks"]}))
         try:
             await refused(world, document(namespace, "needs", **HALF))
-            await world.body.create(POD, document(namespace, "plain"))
+            await world.driver.create(POD, document(namespace, "plain"))
             async with webhook(world):
-                await world.body.create(POD, document(namespace, "needs", **HALF))
+                await world.driver.create(POD, document(namespace, "needs", **HALF))
         finally:
             await forget_webhook(world)
 
@@ -95,22 +95,22 @@ async def refused(world: World, wanted: Document) -> None:
     async with asyncio.timeout(60):
         while True:
             try:
-                await world.body.create(POD, wanted)
+                await world.driver.create(POD, wanted)
             except Unavailable as exc:
                 if "failed calling webhook" not in str(exc):
                     raise
                 return
-            await world.body.delete(POD, wanted.name, wanted.namespace, grace_seconds=0)
+            await world.driver.delete(POD, wanted.name, wanted.namespace, grace_seconds=0)
 
 
 async def test_restarted(cluster: Cluster, namespace: str) -> None:
     """Another start serves with the same certificate, at another address."""
     async with sharing(cluster) as world:
         async with webhook(world):
-            first = (await world.body.get(SECRET, SECRET_NAME, labels.SYSTEM_NAMESPACE)).data["data"]
+            first = (await world.driver.get(SECRET, SECRET_NAME, labels.SYSTEM_NAMESPACE)).data["data"]
         async with webhook(world):
-            await world.body.create(POD, document(namespace, "p", **HALF))
-            assert (await world.body.get(SECRET, SECRET_NAME, labels.SYSTEM_NAMESPACE)).data["data"] == first
+            await world.driver.create(POD, document(namespace, "p", **HALF))
+            assert (await world.driver.get(SECRET, SECRET_NAME, labels.SYSTEM_NAMESPACE)).data["data"] == first
 
 
 async def test_enforced_namespace(cluster: Cluster, namespace: str) -> None:
@@ -127,10 +127,10 @@ async def test_enforced_namespace(cluster: Cluster, namespace: str) -> None:
             del wanted["spec"]["schedulerName"]
             async with asyncio.timeout(60):
                 while True:
-                    pod = await world.body.create(POD, Document(wanted))
+                    pod = await world.driver.create(POD, Document(wanted))
                     if pod.data["spec"]["schedulerName"] == "aliquot":
                         break
-                    await world.body.delete(POD, "p", namespace, grace_seconds=0)  # the label is not known yet
+                    await world.driver.delete(POD, "p", namespace, grace_seconds=0)  # the label is not known yet
             assert labels.GPU_CONFIG in pod.metadata["annotations"]
 
             await asyncio.to_thread(
@@ -144,4 +144,4 @@ async def test_enforced_namespace(cluster: Cluster, namespace: str) -> None:
 
 
 async def marks(world: World, namespace: str) -> dict[str, str]:
-    return (await world.body.get(KINDS.of(Namespace), namespace)).metadata["labels"]
+    return (await world.driver.get(KINDS.of(Namespace), namespace)).metadata["labels"]

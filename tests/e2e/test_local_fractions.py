@@ -11,7 +11,7 @@ import pytest
 
 from aliquot.api import DeviceShare
 from aliquot.backends.local.devices.context_memory import Contexts
-from aliquot.backends.local.devices.real import ShareDirs, RealDevices
+from aliquot.backends.local.devices.real import RealDevices, ShareDirs
 from aliquot.gpu.fractions import SharingOptions
 from aliquot.gpu.injection import Injection, Mount
 from native.rig import CONTEXT, HERE, SOURCE, compile_library

@@ -10,7 +10,7 @@ import pytest
 
 from aliquot.api import DeviceShare
 from aliquot.backends.local.devices.context_memory import Contexts
-from aliquot.backends.local.devices.real import ShareDirs, RealDevices
+from aliquot.backends.local.devices.real import RealDevices, ShareDirs
 from aliquot.backends.local.runtime import CannotStart
 from aliquot.gpu.fractions import SharingOptions
 from aliquot.gpu.injection import LIBRARY, Injection

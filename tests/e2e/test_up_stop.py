@@ -36,11 +36,11 @@ def aliquot(server: ServerProcess, *words: str) -> subprocess.CompletedProcess[s
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 async def test_ends_under_watches(running: ServerProcess, how: signal.Signals) -> None:
     """Ctrl-C and a polite kill end it with status 0, soon, however many watch."""
-    body = running.body()
+    driver = running.driver()
     watching = asyncio.Semaphore(0)
 
     async def follow(kind: AnyKind) -> None:
-        async for _ in body.watch(kind, version="0"):
+        async for _ in driver.watch(kind, version="0"):
             watching.release()
 
     followers = [asyncio.create_task(follow(kind)) for kind in (DEPARTMENT, NAMESPACE) * 10]
@@ -52,7 +52,7 @@ async def test_ends_under_watches(running: ServerProcess, how: signal.Signals) -
     for task in followers:
         task.cancel()
     await asyncio.gather(*followers, return_exceptions=True)
-    await body.close()
+    await driver.close()
     assert "Traceback" not in running.log
 
 
@@ -71,17 +71,17 @@ def test_nothing_left_open(running: ServerProcess) -> None:
 
 async def test_ends_under_writes(running: ServerProcess) -> None:
     """Writes at the moment of the end are done and answered, or not done: none is lost or half."""
-    crowd = await Crowd.on(running.body, clients=4, followers=0)
+    crowd = await Crowd.on(running.driver, clients=4, followers=0)
     async with asyncio.TaskGroup() as group:
         group.create_task(crowd.write())
         await crowd.moved(20)
         assert await asyncio.to_thread(running.stop) == 0
         await asyncio.to_thread(running.start)
         crowd.enough()
-    body = running.body()
-    await crowd.check_settled(body)
+    driver = running.driver()
+    await crowd.check_settled(driver)
     crowd.check_errors()
-    await body.close()
+    await driver.close()
     await crowd.close()
 
 

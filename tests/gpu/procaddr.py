@@ -65,8 +65,8 @@ OURS = "libgpushare.so"
 def entries(group: str) -> set[str]:
     """The names of a list of the library's entries.h."""
     text = (ROOT / "native" / "gpushare" / "entries.h").read_text()
-    body = text.split(f"#define {group}(X)")[1].split("\n\n")[0]
-    return set(re.findall(r"X\((\w+)\)", body))
+    driver = text.split(f"#define {group}(X)")[1].split("\n\n")[0]
+    return set(re.findall(r"X\((\w+)\)", driver))
 
 
 def procaddr(lab: Lab, table: Table) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.store.informer import Informer, Key
-from support.stores.namespace import NAMESPACE, TEMPLATE, Place, document
+from support.stores.namespace import NAMESPACE, TEMPLATE, StoreNamespace, document
 from support.stores.running import running, until
 
 
 async def test_falls_behind_and_catches_up() -> None:
     """Listeners hear every difference, although the watch missed all that happened."""
-    body = MemoryDriver(log_length=3)
-    await body.create(NAMESPACE, document(NAMESPACE, "n"))
-    place = Place(body, "n", "memory")
+    driver = MemoryDriver(log_length=3)
+    await driver.create(NAMESPACE, document(NAMESPACE, "n"))
+    place = StoreNamespace(driver, "n", "memory")
     kept = await place.create("kept", description="1")
     await place.create("gone")
     heard: list[tuple[str, str | None, str | None]] = []
@@ -20,7 +20,7 @@ async def test_falls_behind_and_catches_up() -> None:
     def listen(key: Key, old: str | None, new: str | None) -> None:
         heard.append((key[1], old, new))
 
-    picture = Informer(body, TEMPLATE, lambda found: str(found.data["spec"]["description"]))
+    picture = Informer(driver, TEMPLATE, lambda found: str(found.data["spec"]["description"]))
     picture.listen(listen)
     async with running(picture.run()):
         await picture.synced.wait()
@@ -36,15 +36,15 @@ async def test_falls_behind_and_catches_up() -> None:
     assert sorted(picture) == ["7", "fresh"]
 
 
-async def test_unreadable_object_does_not_disturb(embedded: Place) -> None:
+async def test_unreadable_object_does_not_disturb(embedded: StoreNamespace) -> None:
     """An object that cannot be read is as if it were not there; the others are."""
     from aliquot.api import Template
     from aliquot.store.informer import typed
 
     await embedded.create("good")
     bad = document(TEMPLATE, "bad", embedded.namespace, {"values": {"compute": {"gpu": "many"}}})
-    await embedded.body.create(TEMPLATE, bad)
-    picture = typed(embedded.body, Template)
+    await embedded.driver.create(TEMPLATE, bad)
+    picture = typed(embedded.driver, Template)
     async with running(picture.run()):
         await picture.synced.wait()
     assert [found.metadata.name for found in picture] == ["good"]

@@ -32,60 +32,60 @@ def definition(word: str) -> dict[str, Any]:
 
 
 @pytest_asyncio.fixture
-async def body(cluster: Cluster) -> AsyncIterator[KubernetesDriver]:
+async def driver(cluster: Cluster) -> AsyncIterator[KubernetesDriver]:
     async with KubernetesDriver(kubeconfig.load([cluster.kubeconfig])) as found:
         yield found
 
 
-async def test_every_kind_of_ours_is_served(cluster_with_kinds: Cluster, body: KubernetesDriver) -> None:
+async def test_every_kind_of_ours_is_served(cluster_with_kinds: Cluster, driver: KubernetesDriver) -> None:
     """After an installation without further arguments the cluster serves all our kinds."""
     for kind in KINDS:
-        await body.list(kind)
+        await driver.list(kind)
 
 
-async def test_installed_kind_is_served(body: KubernetesDriver) -> None:
+async def test_installed_kind_is_served(driver: KubernetesDriver) -> None:
     """When the installation returns, objects of the kind can be listed at once."""
-    await install(body, [definition("lamp")])
+    await install(driver, [definition("lamp")])
 
     kind: Kind[Any] = Kind(name="Lamp", type=dict, plural="lamps", group=GROUP, namespaced=True)
-    assert (await body.list(kind)).items == []
+    assert (await driver.list(kind)).items == []
 
 
-async def test_installing_twice_changes_nothing(body: KubernetesDriver) -> None:
+async def test_installing_twice_changes_nothing(driver: KubernetesDriver) -> None:
     """A second installation of the same leaves the definition as it is."""
-    await install(body, [definition("chair")])
-    before = await body.get(DEFINITION, f"chairs.{GROUP}")
-    await install(body, [definition("chair")])
+    await install(driver, [definition("chair")])
+    before = await driver.get(DEFINITION, f"chairs.{GROUP}")
+    await install(driver, [definition("chair")])
 
-    after = await body.get(DEFINITION, f"chairs.{GROUP}")
+    after = await driver.get(DEFINITION, f"chairs.{GROUP}")
     assert (after.version, after.data["spec"]) == (before.version, before.data["spec"])
 
 
-async def test_many_install_at_once(body: KubernetesDriver) -> None:
+async def test_many_install_at_once(driver: KubernetesDriver) -> None:
     """Replicas that start together all come through."""
-    await asyncio.gather(*(install(body, [definition("table")]) for _ in range(5)))
+    await asyncio.gather(*(install(driver, [definition("table")]) for _ in range(5)))
 
-    assert (await body.get(DEFINITION, f"tables.{GROUP}")).data["spec"]["names"]["plural"] == "tables"
+    assert (await driver.get(DEFINITION, f"tables.{GROUP}")).data["spec"]["names"]["plural"] == "tables"
 
 
-async def test_schema_is_brought_up_to_date(body: KubernetesDriver) -> None:
+async def test_schema_is_brought_up_to_date(driver: KubernetesDriver) -> None:
     """A changed schema replaces the one that an earlier version installed; marks of others stay."""
-    await install(body, [definition("clock")])
+    await install(driver, [definition("clock")])
     name = f"clocks.{GROUP}"
     marks = {"annotations": {INSTALLED_BY: "0.0.1", "mine": "kept"}}
-    await body.patch(DEFINITION, name, "", {"metadata": marks})
+    await driver.patch(DEFINITION, name, "", {"metadata": marks})
     changed = definition("clock")
     changed["spec"]["names"]["shortNames"] = ["clk"]
 
-    await install(body, [changed])
+    await install(driver, [changed])
 
-    after = await body.get(DEFINITION, name)
+    after = await driver.get(DEFINITION, name)
     assert after.data["spec"]["names"]["shortNames"] == ["clk"]
     assert after.metadata["annotations"]["mine"] == "kept"
 
 
 @pytest.mark.parametrize("newer", ["version", "release"])
-async def test_newer_definition_stays(body: KubernetesDriver, newer: str) -> None:
+async def test_newer_definition_stays(driver: KubernetesDriver, newer: str) -> None:
     """What a later Aliquot installed is left alone: a version more, or a higher release."""
     word = f"sofa{newer}"
     later = definition(word)
@@ -93,22 +93,22 @@ async def test_newer_definition_stays(body: KubernetesDriver, newer: str) -> Non
         later["spec"]["versions"].append({**later["spec"]["versions"][0], "name": "v2", "storage": False})
     else:
         later["metadata"]["annotations"] = {INSTALLED_BY: "99.10.0"}
-    before = await body.create(DEFINITION, Document(later))
+    before = await driver.create(DEFINITION, Document(later))
 
-    await install(body, [definition(word)])
+    await install(driver, [definition(word)])
 
-    after = await body.get(DEFINITION, before.name)
+    after = await driver.get(DEFINITION, before.name)
     assert (after.data["spec"], after.metadata.get("annotations")) == (
         before.data["spec"],
         before.metadata.get("annotations"),
     )
 
 
-async def test_taken_names_are_told(body: KubernetesDriver) -> None:
+async def test_taken_names_are_told(driver: KubernetesDriver) -> None:
     """A definition whose short name belongs to another one is refused with the server's reason."""
     first, second = definition("stool"), definition("bench")
     second["spec"]["names"]["kind"] = "Stool"
-    await install(body, [first])
+    await install(driver, [first])
 
     with pytest.raises(Invalid, match=f"benchs.{GROUP}.*already in use"):
-        await install(body, [second])
+        await install(driver, [second])

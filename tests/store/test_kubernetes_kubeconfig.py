@@ -41,8 +41,8 @@ def data(path: Path) -> str:
 
 
 async def answers(endpoint: Endpoint) -> bool:
-    async with KubernetesDriver(endpoint) as body:
-        return bool((await body.list(NAMESPACE)).items)
+    async with KubernetesDriver(endpoint) as driver:
+        return bool((await driver.list(NAMESPACE)).items)
 
 
 @pytest.mark.kube
@@ -87,21 +87,21 @@ async def test_token_file_is_read_again(cluster: Cluster, tmp_path: Path) -> Non
     """A token that is replaced in its file is used from then on."""
     (tmp_path / "token").write_text("wrong\n")
     endpoint = kubeconfig.load([write(tmp_path / "c", at(cluster), {"tokenFile": "token"})])
-    async with KubernetesDriver(endpoint) as body:
+    async with KubernetesDriver(endpoint) as driver:
         with pytest.raises(Unauthenticated):
-            await body.list(NAMESPACE)
+            await driver.list(NAMESPACE)
         (tmp_path / "token").write_text(f"{TOKEN}\n")
 
-        assert (await body.list(NAMESPACE)).items
+        assert (await driver.list(NAMESPACE)).items
 
 
 @pytest.mark.kube
 async def test_impersonation(cluster: Cluster, tmp_path: Path) -> None:
     """An administrator who acts as somebody else has that one's rights."""
     user = {"token": TOKEN, "as": "jane", "as-groups": ["people", "staff"]}
-    async with KubernetesDriver(kubeconfig.load([write(tmp_path / "c", at(cluster), user)])) as body:
+    async with KubernetesDriver(kubeconfig.load([write(tmp_path / "c", at(cluster), user)])) as driver:
         with pytest.raises(Denied, match="jane"):
-            await body.list(NAMESPACE)
+            await driver.list(NAMESPACE)
 
 
 @pytest.mark.kube
@@ -113,10 +113,10 @@ async def test_service_account(cluster: Cluster, namespace: str, tmp_path: Path)
     (tmp_path / "ca.crt").write_bytes((cluster.pki / "ca.crt").read_bytes())
     env = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(cluster.port)}
 
-    async with KubernetesDriver(kubeconfig.in_cluster(tmp_path, env)) as body:
-        await body.check()
+    async with KubernetesDriver(kubeconfig.in_cluster(tmp_path, env)) as driver:
+        await driver.check()
         with pytest.raises(Denied, match=f"system:serviceaccount:{namespace}:default"):
-            await body.list(POD, namespace)
+            await driver.list(POD, namespace)
 
 
 def test_outside_a_pod(tmp_path: Path) -> None:
@@ -162,9 +162,9 @@ def runs(tmp_path: Path) -> int:
 @pytest.mark.parametrize("version", [V1, "client.authentication.k8s.io/v1beta1"])
 async def test_helper_gives_a_token(cluster: Cluster, tmp_path: Path, version: str) -> None:
     """A helper program is run once, and its token used for every request."""
-    async with KubernetesDriver(helped(cluster, tmp_path, {"token": TOKEN}, version=version)) as body:
+    async with KubernetesDriver(helped(cluster, tmp_path, {"token": TOKEN}, version=version)) as driver:
         for _ in range(3):
-            assert (await body.list(NAMESPACE)).items
+            assert (await driver.list(NAMESPACE)).items
     assert runs(tmp_path) == 1
 
 
@@ -181,9 +181,9 @@ async def test_expired_credential_is_renewed(cluster: Cluster, tmp_path: Path) -
     """A credential that is about to expire is asked for again."""
     old = {"token": TOKEN, "expirationTimestamp": "2020-01-01T00:00:00Z"}
     young = {"token": TOKEN, "expirationTimestamp": "2999-01-01T00:00:00Z"}
-    async with KubernetesDriver(helped(cluster, tmp_path, old, young)) as body:
+    async with KubernetesDriver(helped(cluster, tmp_path, old, young)) as driver:
         for _ in range(4):
-            await body.list(NAMESPACE)
+            await driver.list(NAMESPACE)
     assert runs(tmp_path) == 2
 
 

@@ -27,9 +27,9 @@ async def test_write_waits_for_a_refusing_server(
     kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str
 ) -> None:
     """A write that could not be sent is sent when the server listens again."""
-    async with Proxy(cluster_with_gadgets.port) as proxy, through(proxy, cluster_with_gadgets) as body:
+    async with Proxy(cluster_with_gadgets.port) as proxy, through(proxy, cluster_with_gadgets) as driver:
         await proxy.refuse()
-        write = asyncio.create_task(body.create(GADGET, gadget(namespace)))
+        write = asyncio.create_task(driver.create(GADGET, gadget(namespace)))
         await asyncio.sleep(0.2)
         await proxy.accept()
 
@@ -39,11 +39,11 @@ async def test_write_waits_for_a_refusing_server(
 @pytest.mark.kube
 async def test_refused_connection_left_nothing(cluster_with_gadgets: Cluster, namespace: str) -> None:
     """After the deadline the error says that the request never left."""
-    async with Proxy(cluster_with_gadgets.port) as proxy, through(proxy, cluster_with_gadgets, BRIEF) as body:
+    async with Proxy(cluster_with_gadgets.port) as proxy, through(proxy, cluster_with_gadgets, BRIEF) as driver:
         await proxy.refuse()
 
         with pytest.raises(Unavailable) as caught:
-            await body.create(GADGET, gadget(namespace))
+            await driver.create(GADGET, gadget(namespace))
     assert not caught.value.sent
 
 
@@ -53,12 +53,12 @@ async def test_lost_answer_is_not_repeated(
 ) -> None:
     """A write whose answer is lost is sent once; the caller learns that it may have happened, and it has."""
     made = await kube.create(GADGET, gadget(namespace))
-    async with Proxy(cluster_with_gadgets.port) as proxy, through(proxy, cluster_with_gadgets) as body:
-        await body.get(GADGET, "g", namespace)
+    async with Proxy(cluster_with_gadgets.port) as proxy, through(proxy, cluster_with_gadgets) as driver:
+        await driver.get(GADGET, "g", namespace)
         proxy.swallow()
 
         with pytest.raises(Unavailable) as caught:
-            await body.delete(GADGET, "g", namespace, uid=made.uid)
+            await driver.delete(GADGET, "g", namespace, uid=made.uid)
         assert proxy.connections == 1
     assert caught.value.sent
     for _ in range(100):  # the server may still be at it
@@ -72,51 +72,51 @@ async def test_lost_answer_is_not_repeated(
 async def test_read_comes_through_a_cut(kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str) -> None:
     """A read on a connection that dies is simply read again."""
     await kube.create(GADGET, gadget(namespace))
-    async with Proxy(cluster_with_gadgets.port) as proxy, through(proxy, cluster_with_gadgets) as body:
-        await body.get(GADGET, "g", namespace)
+    async with Proxy(cluster_with_gadgets.port) as proxy, through(proxy, cluster_with_gadgets) as driver:
+        await driver.get(GADGET, "g", namespace)
         proxy.cut()
 
-        assert (await body.get(GADGET, "g", namespace)).name == "g"
+        assert (await driver.get(GADGET, "g", namespace)).name == "g"
 
 
 @pytest.mark.kube
 async def test_wrong_certificate_is_not_tried_again(cluster: Cluster) -> None:
     """A server that cannot prove who it is will not be able to in a second either."""
-    async with KubernetesDriver(Endpoint(cluster.server)) as body:
+    async with KubernetesDriver(Endpoint(cluster.server)) as driver:
         with pytest.raises(Unavailable, match="certificate") as caught:
-            await body.get(GADGET, "g", "n")
+            await driver.get(GADGET, "g", "n")
     assert not caught.value.retry
 
 
 @pytest.mark.parametrize("status", [500, 503, 504])
 async def test_read_is_tried_again(status: int) -> None:
     """A read outlives answers that say "not now"."""
-    async with Scripted(said(status), said(429), OBJECT) as server, RestDriver(Endpoint(server.url)) as body:
-        assert (await body.get(GADGET, "g", "n")).version == "1"
+    async with Scripted(said(status), said(429), OBJECT) as server, RestDriver(Endpoint(server.url)) as driver:
+        assert (await driver.get(GADGET, "g", "n")).version == "1"
     assert len(server.asked) == 3
 
 
 @pytest.mark.parametrize("status", [500, 503, 504])
 async def test_write_is_not_tried_again(status: int) -> None:
     """A write that may have happened is left to the caller."""
-    async with Scripted(said(status, "oh"), OBJECT) as server, RestDriver(Endpoint(server.url)) as body:
+    async with Scripted(said(status, "oh"), OBJECT) as server, RestDriver(Endpoint(server.url)) as driver:
         with pytest.raises(Unavailable, match="oh"):
-            await body.create(GADGET, gadget("n"))
+            await driver.create(GADGET, gadget("n"))
     assert len(server.asked) == 1
 
 
 async def test_write_turned_away_is_tried_again() -> None:
     """A write that the server had no time to read is sent again."""
-    async with Scripted(said(429), OBJECT) as server, RestDriver(Endpoint(server.url)) as body:
-        assert (await body.create(GADGET, gadget("n"))).version == "1"
+    async with Scripted(said(429), OBJECT) as server, RestDriver(Endpoint(server.url)) as driver:
+        assert (await driver.create(GADGET, gadget("n"))).version == "1"
 
 
 async def test_deadline_ends_it() -> None:
     """A server that is busy for longer than we may wait is reported at once."""
     busy = Scripted(said(429), headers={"Retry-After": "60"})
-    async with busy as server, RestDriver(Endpoint(server.url), patience=BRIEF) as body:
+    async with busy as server, RestDriver(Endpoint(server.url), patience=BRIEF) as driver:
         with pytest.raises(Unavailable):
-            await body.get(GADGET, "g", "n")
+            await driver.get(GADGET, "g", "n")
 
 
 async def test_slow_answer_times_out() -> None:
@@ -127,9 +127,9 @@ async def test_slow_answer_times_out() -> None:
         return web.Response()
 
     quick = Patience(deadline=0.1, answer=0.2)
-    async with Scripted(never) as server, RestDriver(Endpoint(server.url), patience=quick) as body:
+    async with Scripted(never) as server, RestDriver(Endpoint(server.url), patience=quick) as driver:
         with pytest.raises(Unavailable, match="no answer in time"):
-            await body.create(GADGET, gadget("n"))
+            await driver.create(GADGET, gadget("n"))
 
 
 @pytest.mark.parametrize("payload", [b"<html>log in</html>", b"[]", b'{"hello": "world"}'])
@@ -137,11 +137,11 @@ async def test_other_servers_are_noticed(payload: bytes) -> None:
     """A page of something that is no API server is an error with a question, not a crash."""
 
     async def page(request: web.Request) -> web.StreamResponse:
-        return web.Response(body=payload)
+        return web.Response(driver=payload)
 
-    async with Scripted(page) as server, RestDriver(Endpoint(server.url), patience=BRIEF) as body:
+    async with Scripted(page) as server, RestDriver(Endpoint(server.url), patience=BRIEF) as driver:
         with pytest.raises(Unavailable, match="address of an API server"):
-            await body.get(GADGET, "g", "n")
+            await driver.get(GADGET, "g", "n")
 
 
 async def test_redirect_is_not_followed() -> None:
@@ -150,9 +150,9 @@ async def test_redirect_is_not_followed() -> None:
     async def elsewhere(request: web.Request) -> web.StreamResponse:
         raise web.HTTPFound("/login")
 
-    async with Scripted(elsewhere) as server, RestDriver(Endpoint(server.url)) as body:
+    async with Scripted(elsewhere) as server, RestDriver(Endpoint(server.url)) as driver:
         with pytest.raises(Invalid):
-            await body.get(GADGET, "g", "n")
+            await driver.get(GADGET, "g", "n")
     assert len(server.asked) == 1
 
 
@@ -174,8 +174,8 @@ async def test_refused_token_is_renewed_once() -> None:
     """A write with an expired token is sent again with a fresh one."""
     tokens = _Tokens("old", "new")
     endpoint_of = {"token": tokens, "refused": tokens.refused}
-    async with Scripted(said(401), OBJECT) as server, RestDriver(Endpoint(server.url, **endpoint_of)) as body:
-        await body.create(GADGET, gadget("n"))
+    async with Scripted(said(401), OBJECT) as server, RestDriver(Endpoint(server.url, **endpoint_of)) as driver:
+        await driver.create(GADGET, gadget("n"))
     assert [request.headers["Authorization"] for request in server.asked] == ["Bearer old", "Bearer new"]
 
 
@@ -184,18 +184,18 @@ async def test_wrong_token_is_an_error() -> None:
     tokens = _Tokens("sekret-token")
     async with Scripted(said(401, "who are you")) as server:
         endpoint = Endpoint(server.url, tokens, tokens.refused)
-        async with RestDriver(endpoint) as body:
+        async with RestDriver(endpoint) as driver:
             with pytest.raises(Unauthenticated, match="who are you") as caught:
-                await body.get(GADGET, "g", "n")
-            assert "sekret" not in repr(body) + repr(endpoint) + repr(caught.value) + str(caught.value)
+                await driver.get(GADGET, "g", "n")
+            assert "sekret" not in repr(driver) + repr(endpoint) + repr(caught.value) + str(caught.value)
 
 
 async def test_token_with_a_line_break_is_refused() -> None:
     """A token that would write headers of its own is not sent, and not shown."""
     tokens = _Tokens("sekret\r\nX-Evil: yes")
-    async with Scripted() as server, RestDriver(Endpoint(server.url, tokens)) as body:
+    async with Scripted() as server, RestDriver(Endpoint(server.url, tokens)) as driver:
         with pytest.raises(Unauthenticated) as caught:
-            await body.get(GADGET, "g", "n")
+            await driver.get(GADGET, "g", "n")
     assert "sekret" not in str(caught.value)
 
 
@@ -209,26 +209,26 @@ def test_bad_address_is_invalid(url: str) -> None:
 
 async def test_closed_body_says_so() -> None:
     """After closing, every call says that it is closed."""
-    body = RestDriver(Endpoint("http://127.0.0.1:1"), patience=BRIEF)
-    await body.close()
+    driver = RestDriver(Endpoint("http://127.0.0.1:1"), patience=BRIEF)
+    await driver.close()
 
     with pytest.raises(Unavailable, match="closed"):
-        await body.check()
+        await driver.check()
 
 
 async def test_objects_that_are_no_json_are_invalid() -> None:
     """What cannot be written down is bad input, before anything is sent."""
-    async with RestDriver(Endpoint("http://127.0.0.1:1")) as body:
+    async with RestDriver(Endpoint("http://127.0.0.1:1")) as driver:
         with pytest.raises(Invalid, match="JSON"):
-            await body.create(GADGET, gadget("n", size={1, 2}))
+            await driver.create(GADGET, gadget("n", size={1, 2}))
 
 
 async def test_ended_stream_goes_on_from_the_last_version() -> None:
     """When the server ends a stream the watch goes on from the last version, that of a bookmark included."""
     first = stream(event("ADDED", "5"), event("BOOKMARK", "8"))
-    async with Scripted(first, stream(event("MODIFIED", "9"))) as server, RestDriver(Endpoint(server.url)) as body:
+    async with Scripted(first, stream(event("MODIFIED", "9"))) as server, RestDriver(Endpoint(server.url)) as driver:
         seen: list[Change] = []
-        async for change in body.watch(GADGET, version="3"):
+        async for change in driver.watch(GADGET, version="3"):
             seen.append(change)
             if len(seen) == 3:
                 break
@@ -253,19 +253,19 @@ async def test_ended_stream_goes_on_from_the_last_version() -> None:
 )
 async def test_bad_event_ends_the_watch(line: dict[str, object] | bytes, expected: type[Exception]) -> None:
     """An error inside the stream, and anything that cannot be understood, is raised and not skipped."""
-    async with Scripted(stream(line)) as server, RestDriver(Endpoint(server.url)) as body:
+    async with Scripted(stream(line)) as server, RestDriver(Endpoint(server.url)) as driver:
         with pytest.raises(expected):
-            await anext(body.watch(GADGET, version="3"))
+            await anext(driver.watch(GADGET, version="3"))
 
 
 async def test_our_own_paths() -> None:
     """Our own server has every kind in one group."""
     async with (
         Scripted(OBJECT, (200, {"metadata": {}, "items": []})) as server,
-        RestDriver(Endpoint(server.url)) as body,
+        RestDriver(Endpoint(server.url)) as driver,
     ):
-        await body.get(GADGET, "g", "n")
-        await body.list(GADGET)
+        await driver.get(GADGET, "g", "n")
+        await driver.list(GADGET)
 
     assert [request.path for request in server.asked] == [
         "/apis/aliquot.dev/v1/namespaces/n/gadgets/g",

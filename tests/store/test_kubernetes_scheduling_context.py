@@ -48,16 +48,16 @@ def place(storing: Cluster) -> str:
 
 
 @pytest_asyncio.fixture
-async def body(storing: Cluster) -> AsyncIterator[KubernetesDriver]:
+async def driver(storing: Cluster) -> AsyncIterator[KubernetesDriver]:
     async with KubernetesDriver(kubeconfig.load([storing.kubeconfig])) as found:
         yield found
 
 
 @pytest_asyncio.fixture
-async def around(body: KubernetesDriver) -> AsyncIterator[KubernetesContext]:
+async def around(driver: KubernetesDriver) -> AsyncIterator[KubernetesContext]:
     """What is read of the cluster, kept up to date."""
-    informers = Informers(body)
-    made = KubernetesContext(body, informers)
+    informers = Informers(driver)
+    made = KubernetesContext(driver, informers)
     made.follow(informers.of(Pod))
     async with running(*(informer.run() for informer in informers), *made.runs()):
         await made.synced()
@@ -112,26 +112,26 @@ def at(*nodes: str) -> Any:
     return (tuple((Expression("host", "In", (node,)),) for node in nodes),)
 
 
-async def test_priority_classes_are_installed(body: KubernetesDriver) -> None:
+async def test_priority_classes_are_installed(driver: KubernetesDriver) -> None:
     """All five, and a second start changes nothing; pods get their number from them."""
-    await install_priorities(body)
-    before = {name: (await body.get(PRIORITY_CLASS, name)).data for name in VALUES}
-    await install_priorities(body)
+    await install_priorities(driver)
+    before = {name: (await driver.get(PRIORITY_CLASS, name)).data for name in VALUES}
+    await install_priorities(driver)
 
     assert {name: one["value"] for name, one in before.items()} == VALUES
-    assert {name: (await body.get(PRIORITY_CLASS, name)).data for name in VALUES} == before
+    assert {name: (await driver.get(PRIORITY_CLASS, name)).data for name in VALUES} == before
 
 
-async def test_priority_class_of_somebody_else_stays(body: KubernetesDriver) -> None:
+async def test_priority_class_of_somebody_else_stays(driver: KubernetesDriver) -> None:
     """One that is there with another value keeps it."""
     with suppress(NotFound):
-        await body.delete(PRIORITY_CLASS, "build")
-    await body.create(PRIORITY_CLASS, Document({"metadata": {"name": "build"}, "value": 7}))
+        await driver.delete(PRIORITY_CLASS, "build")
+    await driver.create(PRIORITY_CLASS, Document({"metadata": {"name": "build"}, "value": 7}))
 
-    await install_priorities(body)
+    await install_priorities(driver)
 
-    assert (await body.get(PRIORITY_CLASS, "build")).data["value"] == 7
-    await body.delete(PRIORITY_CLASS, "build")
+    assert (await driver.get(PRIORITY_CLASS, "build")).data["value"] == 7
+    await driver.delete(PRIORITY_CLASS, "build")
 
 
 async def test_parts_of_a_gpu_are_no_resource(storing: Cluster, place: str) -> None:
@@ -152,13 +152,13 @@ async def test_volume_says_where_its_pod_may_go(storing: Cluster, place: str, ar
     both = {at("n1", "n2"), at("n2", "n1")}
     await until(so(lambda: around.volumes(pod(place)).node in both))
 
-    node = await Store(around._body).create(NodeObject(metadata=Metadata(name="n2", labels={"host": "n2"})))
+    node = await Store(around._driver).create(NodeObject(metadata=Metadata(name="n2", labels={"host": "n2"})))
     await until(so(lambda: around._nodes.get("n2") is not None))
     await around.settle(pod(place), "n2")
-    await Store(around._body).delete(node)
+    await Store(around._driver).delete(node)
 
     await until(so(lambda: around.volumes(pod(place)).node == at("n2")))
-    bound = await Store(around._body).get(Claim, "data", place)
+    bound = await Store(around._driver).get(Claim, "data", place)
     assert bound.spec.volume_name == "here-2"
 
 
@@ -180,9 +180,9 @@ async def test_maker_of_volumes_learns_the_node(storing: Cluster, place: str, ar
     await until(so(lambda: around.volumes(pod(place)).hindrance == ""))
 
     with pytest.raises(Unavailable, match="has got no volume on n1 in 0 s"):
-        await settle(around._body, around.storage, pod(place), Node("n1"), seconds=0)
+        await settle(around._driver, around.storage, pod(place), Node("n1"), seconds=0)
 
-    seen = await Store(around._body).get(Claim, "data", place)
+    seen = await Store(around._driver).get(Claim, "data", place)
     assert seen.metadata.annotations[SELECTED_NODE] == "n1"
     chosen = (((Expression("", "In", ("n1",)),),),)
     await until(so(lambda: around.volumes(pod(place)).node == chosen))
@@ -218,16 +218,16 @@ def pod_groups() -> Json:
     }  # fmt: skip
 
 
-async def test_pod_groups_of_kai_say_how_many(storing: Cluster, body: KubernetesDriver, place: str) -> None:
+async def test_pod_groups_of_kai_say_how_many(storing: Cluster, driver: KubernetesDriver, place: str) -> None:
     """Where the cluster has KAI's pod groups, their minMember is the gang's minimum, and changes are heard."""
-    await install(body, [pod_groups()])
+    await install(driver, [pod_groups()])
     group = {
         "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
         "metadata": {"name": "g", "namespace": place}, "spec": {"minMember": 4},
     }  # fmt: skip
     apply(storing, group)
-    informers = Informers(body)
-    around = KubernetesContext(body, informers)
+    informers = Informers(driver)
+    around = KubernetesContext(driver, informers)
 
     async with running(*(informer.run() for informer in informers), *around.runs()):
         await around.synced()

@@ -69,7 +69,7 @@ class World:
         last: list[Json] = [{}]
 
         async def so() -> bool:
-            last[0] = (await self.store.body.get(kind, name, self.namespace)).data.get("status") or {}
+            last[0] = (await self.store.driver.get(kind, name, self.namespace)).data.get("status") or {}
             return all(last[0].get(word) == value for word, value in wanted.items())
 
         await until(so)
@@ -84,16 +84,16 @@ def condition(status: Json, name: str) -> tuple[str, str]:
 @pytest_asyncio.fixture
 async def world(cluster_with_kinds: Cluster, namespace: str) -> AsyncIterator[World]:
     """Both loops on the cluster, with a namespace for one test."""
-    async with KubernetesDriver(kubeconfig.load([cluster_with_kinds.kubeconfig])) as body:
-        await install(body, definitions())
-        async with living(body):
-            yield World(cluster_with_kinds, Store(body), namespace)
+    async with KubernetesDriver(kubeconfig.load([cluster_with_kinds.kubeconfig])) as driver:
+        await install(driver, definitions())
+        async with living(driver):
+            yield World(cluster_with_kinds, Store(driver), namespace)
 
 
-def living(body: KubernetesDriver) -> Any:
-    informers = Informers(body)
-    presets, workloads = Presets(body, informers), informers.of(Workload)
-    loops = [RunaiWorkloads(Store(body), kind, presets, workloads) for kind in RUNAI_KINDS]
+def living(driver: KubernetesDriver) -> Any:
+    informers = Informers(driver)
+    presets, workloads = Presets(driver, informers), informers.of(Workload)
+    loops = [RunaiWorkloads(Store(driver), kind, presets, workloads) for kind in RUNAI_KINDS]
     work = [informer.run() for informer in informers]
     return running(*work, *(loop.objects.run() for loop in loops), *(loop.loop.run() for loop in loops))
 
@@ -211,7 +211,7 @@ async def test_unknown_fields_are_kept_and_told(world: World) -> None:
     assert condition(status, "Complete") == (
         "False", "spec.colour: is not a field that is known here, and does nothing; remove it",
     )  # fmt: skip
-    kept = (await world.store.body.get(TRAINING, "job-1", world.namespace)).data["spec"]
+    kept = (await world.store.driver.get(TRAINING, "job-1", world.namespace)).data["spec"]
     assert kept["colour"] == {"value": "red"}
 
 
@@ -265,14 +265,14 @@ async def test_workload_goes_with_its_manifest(world: World) -> None:
 
 async def test_loop_that_was_away_catches_up(cluster_with_kinds: Cluster, namespace: str) -> None:
     """What was changed while no loop ran is found at the next start, and what was made is found again."""
-    async with KubernetesDriver(kubeconfig.load([cluster_with_kinds.kubeconfig])) as body:
-        await install(body, definitions())
-        world = World(cluster_with_kinds, Store(body), namespace)
+    async with KubernetesDriver(kubeconfig.load([cluster_with_kinds.kubeconfig])) as driver:
+        await install(driver, definitions())
+        world = World(cluster_with_kinds, Store(driver), namespace)
         world.apply("job-1", image=value("x"))
-        async with living(body):
+        async with living(driver):
             made = await world.until_workload("job-1")
         world.apply("job-1", image=value("y"))
-        async with living(body):
+        async with living(driver):
             found = await world.until_workload("job-1", lambda found: found.spec.image == "y")
 
     assert found.metadata.uid == made.metadata.uid

@@ -16,12 +16,12 @@ ONE = {"metadata": {"name": "a", "namespace": "n", "resourceVersion": "1"}}
 
 async def test_nothing_is_sent() -> None:
     """A write is refused at once, before a byte of it has left; reads go on."""
-    async with Scripted((200, ONE)) as server, KubernetesDriver(Endpoint(server.url)) as body:
+    async with Scripted((200, ONE)) as server, KubernetesDriver(Endpoint(server.url)) as driver:
         before = MAY_WRITE.set(lambda: False)
         try:
             with pytest.raises(Unavailable) as refused:
-                await body.create(TEMPLATE, document(TEMPLATE, "a", "n", {}))
-            assert (await body.get(TEMPLATE, "a", "n")).name == "a"
+                await driver.create(TEMPLATE, document(TEMPLATE, "a", "n", {}))
+            assert (await driver.get(TEMPLATE, "a", "n")).name == "a"
         finally:
             MAY_WRITE.reset(before)
     assert (refused.value.sent, refused.value.retry) == (False, False)

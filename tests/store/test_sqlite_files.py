@@ -20,18 +20,18 @@ NEXT = (*MIGRATIONS, "ALTER TABLE objects ADD COLUMN colour TEXT NOT NULL DEFAUL
 
 
 async def names(path: Path) -> list[str]:
-    body = SqliteDriver(path)
+    driver = SqliteDriver(path)
     try:
-        return [item.name for item in (await body.list(DEPARTMENT)).items]
+        return [item.name for item in (await driver.list(DEPARTMENT)).items]
     finally:
-        await body.close()
+        await driver.close()
 
 
 async def filled(path: Path) -> Path:
-    body = SqliteDriver(path)
+    driver = SqliteDriver(path)
     for name in ("a", "b", "c"):
-        await body.create(DEPARTMENT, document(DEPARTMENT, name))
-    await body.close()
+        await driver.create(DEPARTMENT, document(DEPARTMENT, name))
+    await driver.close()
     return path
 
 

@@ -25,10 +25,10 @@ PAGE = 4096
 
 async def filled(path: Path, objects: int = 60) -> Path:
     """A database of ours with some objects, closed."""
-    body = SqliteDriver(path)
+    driver = SqliteDriver(path)
     for number in range(objects):
-        await body.create(DEPARTMENT, document(DEPARTMENT, f"d{number}", annotations={"note": "x" * 300}))
-    await body.close()
+        await driver.create(DEPARTMENT, document(DEPARTMENT, f"d{number}", annotations={"note": "x" * 300}))
+    await driver.close()
     return path
 
 
@@ -191,9 +191,9 @@ async def test_left_over_log(tmp_path: Path) -> None:
     await alive.create(DEPARTMENT, document(DEPARTMENT, "ghost"))
     shutil.copy(tmp_path / "old.db-wal", tmp_path / "aliquot.db-wal")
     await alive.close()
-    body = SqliteDriver(tmp_path / "aliquot.db")
+    driver = SqliteDriver(tmp_path / "aliquot.db")
     try:
-        assert await body.count(DEPARTMENT) == 0
-        await body.create(DEPARTMENT, document(DEPARTMENT, "first"))
+        assert await driver.count(DEPARTMENT) == 0
+        await driver.create(DEPARTMENT, document(DEPARTMENT, "first"))
     finally:
-        await body.close()
+        await driver.close()

@@ -20,13 +20,13 @@ SHORT = 50
 MANY = 1_100  # more than the log is trimmed after
 
 
-async def create(body: SqliteDriver, count: int, *, kind: AnyKind = DEPARTMENT, first: int = 0) -> None:
+async def create(driver: SqliteDriver, count: int, *, kind: AnyKind = DEPARTMENT, first: int = 0) -> None:
     numbers = range(first, first + count)
-    await asyncio.gather(*(body.create(kind, document(kind, f"x{number}")) for number in numbers))
+    await asyncio.gather(*(driver.create(kind, document(kind, f"x{number}")) for number in numbers))
 
 
-async def take(body: SqliteDriver, count: int, version: str, kind: AnyKind = DEPARTMENT) -> list[Change]:
-    async with asyncio.timeout(30), aclosing(body.watch(kind, version=version)) as stream:  # type: ignore[type-var]
+async def take(driver: SqliteDriver, count: int, version: str, kind: AnyKind = DEPARTMENT) -> list[Change]:
+    async with asyncio.timeout(30), aclosing(driver.watch(kind, version=version)) as stream:  # type: ignore[type-var]
         return [await anext(stream) for _ in range(count)]
 
 
@@ -35,8 +35,8 @@ async def to_the_end(stream: AsyncIterator[Change]) -> None:
         pass
 
 
-async def newest(body: SqliteDriver) -> int:
-    return int((await body.list(DEPARTMENT)).version)
+async def newest(driver: SqliteDriver) -> int:
+    return int((await driver.list(DEPARTMENT)).version)
 
 
 def log_of(path: Path) -> list[int]:
@@ -46,15 +46,15 @@ def log_of(path: Path) -> list[int]:
 
 async def trimmed(path: Path) -> SqliteDriver:
     """A store that has forgotten its oldest changes."""
-    body = SqliteDriver(path, log_length=SHORT)
-    await create(body, MANY)
-    return body
+    driver = SqliteDriver(path, log_length=SHORT)
+    await create(driver, MANY)
+    return driver
 
 
 async def test_log_is_bounded(tmp_path: Path) -> None:
     """The log keeps at least what it promises, without a hole, and not everything."""
-    body = await trimmed(tmp_path / "store.db")
-    await body.close()
+    driver = await trimmed(tmp_path / "store.db")
+    await driver.close()
     kept = log_of(tmp_path / "store.db")
     assert kept == list(range(kept[0], MANY + 1))
     assert SHORT <= len(kept) < MANY
@@ -64,12 +64,12 @@ async def test_older_than_the_log(tmp_path: Path) -> None:
     """A watcher older than the log is told to list again."""
     path = tmp_path / "store.db"
     await (await trimmed(path)).close()
-    body = SqliteDriver(path)
+    driver = SqliteDriver(path)
     try:
         with pytest.raises(Expired, match="too old to watch from"):
-            await take(body, 1, "1")
+            await take(driver, 1, "1")
     finally:
-        await body.close()
+        await driver.close()
 
 
 async def test_just_older_than_the_log(tmp_path: Path) -> None:
@@ -77,136 +77,136 @@ async def test_just_older_than_the_log(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     await (await trimmed(path)).close()
     first = log_of(path)[0]
-    body = SqliteDriver(path)
+    driver = SqliteDriver(path)
     try:
         with pytest.raises(Expired):
-            await take(body, 1, str(first - 2))
-        changes = await take(body, MANY - first + 1, str(first - 1))
+            await take(driver, 1, str(first - 2))
+        changes = await take(driver, MANY - first + 1, str(first - 1))
         assert [int(change.version) for change in changes] == list(range(first, MANY + 1))
     finally:
-        await body.close()
+        await driver.close()
 
 
 async def test_trimmed_while_in_memory(tmp_path: Path) -> None:
     """A change that left the table but is still in memory is served from there."""
-    body = await trimmed(tmp_path / "store.db")
+    driver = await trimmed(tmp_path / "store.db")
     try:
-        changes = await take(body, RECENT, str(MANY - RECENT))
+        changes = await take(driver, RECENT, str(MANY - RECENT))
         assert [int(change.version) for change in changes] == list(range(MANY - RECENT + 1, MANY + 1))
     finally:
-        await body.close()
+        await driver.close()
 
 
 async def test_across_a_reopen(tmp_path: Path) -> None:
     """A watcher goes on where it was after the store was closed and opened again."""
-    body = SqliteDriver(tmp_path / "store.db")
-    await create(body, 5)
-    await body.close()
-    body = SqliteDriver(tmp_path / "store.db")
+    driver = SqliteDriver(tmp_path / "store.db")
+    await create(driver, 5)
+    await driver.close()
+    driver = SqliteDriver(tmp_path / "store.db")
     try:
-        await create(body, 1, first=5)
-        changes = await take(body, 4, "2")
+        await create(driver, 1, first=5)
+        changes = await take(driver, 4, "2")
         assert [int(change.version) for change in changes] == [3, 4, 5, 6]
     finally:
-        await body.close()
+        await driver.close()
 
 
 async def test_selection_across_a_reopen(tmp_path: Path) -> None:
     """What left a watcher's selection while it was away is seen as gone."""
-    body = SqliteDriver(tmp_path / "store.db")
-    await body.create(DEPARTMENT, document(DEPARTMENT, "a", labels={"tier": "gold"}))
-    version = await newest(body)
-    await body.patch(DEPARTMENT, "a", "", {"metadata": {"labels": {"tier": "lead"}}})
-    await body.close()
-    body = SqliteDriver(tmp_path / "store.db")
+    driver = SqliteDriver(tmp_path / "store.db")
+    await driver.create(DEPARTMENT, document(DEPARTMENT, "a", labels={"tier": "gold"}))
+    version = await newest(driver)
+    await driver.patch(DEPARTMENT, "a", "", {"metadata": {"labels": {"tier": "lead"}}})
+    await driver.close()
+    driver = SqliteDriver(tmp_path / "store.db")
     try:
-        async with aclosing(body.watch(DEPARTMENT, version=str(version), labels="tier=gold")) as stream:  # type: ignore[type-var]
+        async with aclosing(driver.watch(DEPARTMENT, version=str(version), labels="tier=gold")) as stream:  # type: ignore[type-var]
             assert (await anext(stream)).type == "DELETED"
     finally:
-        await body.close()
+        await driver.close()
 
 
 async def test_version_of_another_life(tmp_path: Path) -> None:
     """A version from the future, as after a restored backup, is told to list again."""
-    body = SqliteDriver(tmp_path / "store.db")
+    driver = SqliteDriver(tmp_path / "store.db")
     try:
         with pytest.raises(Expired, match="not of this store's life"):
-            await take(body, 1, "1000")
+            await take(driver, 1, "1000")
     finally:
-        await body.close()
+        await driver.close()
 
 
 async def test_idle_watcher_stays_alive(tmp_path: Path) -> None:
     """While other kinds move on and the log forgets, bookmarks carry an idle watcher along."""
-    body = SqliteDriver(tmp_path / "store.db", log_length=SHORT, bookmark_seconds=0.01)
+    driver = SqliteDriver(tmp_path / "store.db", log_length=SHORT, bookmark_seconds=0.01)
     try:
-        stream = body.watch(NAMESPACE, version="0")
+        stream = driver.watch(NAMESPACE, version="0")
         async with asyncio.timeout(30), aclosing(stream):  # type: ignore[type-var]
             version = (await anext(stream)).version
-            await create(body, MANY)
+            await create(driver, MANY)
             while int(version) < MANY:
                 change = await anext(stream)
                 assert change.type == "BOOKMARK"
                 version = change.version
-            await body.create(NAMESPACE, document(NAMESPACE, "last"))
-            changes = await take(body, 1, version, NAMESPACE)
+            await driver.create(NAMESPACE, document(NAMESPACE, "last"))
+            changes = await take(driver, 1, version, NAMESPACE)
         assert [change.type for change in changes] == ["ADDED"]
     finally:
-        await body.close()
+        await driver.close()
 
 
 async def test_idle_watcher_without_bookmarks(tmp_path: Path) -> None:
     """The version it began with would be too old by then."""
     path = tmp_path / "store.db"
     await (await trimmed(path)).close()
-    body = SqliteDriver(path)
+    driver = SqliteDriver(path)
     try:
         with pytest.raises(Expired):
-            await take(body, 1, "0", NAMESPACE)
+            await take(driver, 1, "0", NAMESPACE)
     finally:
-        await body.close()
+        await driver.close()
 
 
 async def test_slow_watcher(tmp_path: Path) -> None:
     """A watcher too slow for the memory is fed from the table, and sees every change once, in order."""
-    body = SqliteDriver(tmp_path / "store.db")
+    driver = SqliteDriver(tmp_path / "store.db")
     try:
-        stream: AsyncIterator[Change] = body.watch(DEPARTMENT, version="0")
+        stream: AsyncIterator[Change] = driver.watch(DEPARTMENT, version="0")
         async with asyncio.timeout(60), aclosing(stream):  # type: ignore[type-var]
-            await create(body, 1)
+            await create(driver, 1)
             seen = [await anext(stream)]
-            await create(body, RECENT + 200, first=1)
+            await create(driver, RECENT + 200, first=1)
             seen += [await anext(stream) for _ in range(RECENT + 200)]
         assert [int(change.version) for change in seen] == list(range(1, RECENT + 202))
     finally:
-        await body.close()
+        await driver.close()
 
 
 async def test_slower_than_the_log(tmp_path: Path) -> None:
     """A watcher too slow even for the table is told so, never given a stream with a hole."""
-    body = SqliteDriver(tmp_path / "store.db", log_length=SHORT)
+    driver = SqliteDriver(tmp_path / "store.db", log_length=SHORT)
     try:
-        stream: AsyncIterator[Change] = body.watch(DEPARTMENT, version="0")
+        stream: AsyncIterator[Change] = driver.watch(DEPARTMENT, version="0")
         async with asyncio.timeout(60), aclosing(stream):  # type: ignore[type-var]
-            await create(body, 1)
+            await create(driver, 1)
             await anext(stream)
-            await create(body, 2 * MANY, first=1)
+            await create(driver, 2 * MANY, first=1)
             with pytest.raises(Expired):
                 await to_the_end(stream)
     finally:
-        await body.close()
+        await driver.close()
 
 
 async def test_close_ends_watchers(tmp_path: Path) -> None:
     """Closing the store ends its watches, without an error."""
-    body = SqliteDriver(tmp_path / "store.db")
+    driver = SqliteDriver(tmp_path / "store.db")
 
     async def follow() -> list[Change]:
-        return [change async for change in body.watch(DEPARTMENT, version="0")]
+        return [change async for change in driver.watch(DEPARTMENT, version="0")]
 
     watchers = [asyncio.create_task(follow()) for _ in range(5)]
-    await create(body, 1)
-    await body.close()
+    await create(driver, 1)
+    await driver.close()
     async with asyncio.timeout(10):
         streams = await asyncio.gather(*watchers)
     assert all(len(stream) <= 1 for stream in streams)
@@ -215,11 +215,11 @@ async def test_close_ends_watchers(tmp_path: Path) -> None:
 async def test_version_ahead_of_the_news(tmp_path: Path) -> None:
     """A version that was read from the file is good to watch from, even before the news of it went round."""
     path = tmp_path / "store.db"
-    body = SqliteDriver(path)
-    stream = body.watch(DEPARTMENT, version="1")
+    driver = SqliteDriver(path)
+    stream = driver.watch(DEPARTMENT, version="1")
     following = asyncio.ensure_future(anext(stream))
     # Begun by hand, and its caller goes away: from here on this loop hears nothing until the commit is in the file.
-    write = body.create(DEPARTMENT, document(DEPARTMENT, "a"))
+    write = driver.create(DEPARTMENT, document(DEPARTMENT, "a"))
     write.send(None)
     write.close()
     deadline = time.monotonic() + 30
@@ -227,8 +227,8 @@ async def test_version_ahead_of_the_news(tmp_path: Path) -> None:
         assert time.monotonic() < deadline
     try:
         async with asyncio.timeout(30), aclosing(stream):  # type: ignore[type-var]
-            await body.create(DEPARTMENT, document(DEPARTMENT, "b"))
+            await driver.create(DEPARTMENT, document(DEPARTMENT, "b"))
             change = await following
         assert (change.type, change.version) == ("ADDED", "2")
     finally:
-        await body.close()
+        await driver.close()

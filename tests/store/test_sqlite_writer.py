@@ -168,25 +168,25 @@ async def test_cancelled_caller_of_a_refused_write(bench: Bench) -> None:
 
 async def test_close_finishes(tmp_path: Path) -> None:
     """What was asked before the store closes is done, and answered."""
-    body = SqliteDriver(tmp_path / "store.db")
-    tasks = [asyncio.create_task(body.create(DEPARTMENT, document(DEPARTMENT, f"d{n}"))) for n in range(50)]
+    driver = SqliteDriver(tmp_path / "store.db")
+    tasks = [asyncio.create_task(driver.create(DEPARTMENT, document(DEPARTMENT, f"d{n}"))) for n in range(50)]
     await asyncio.sleep(0)
-    await body.close()
+    await driver.close()
     assert names(await asyncio.gather(*tasks)) == [f"d{n}" for n in range(50)]
 
 
 async def test_closed(tmp_path: Path) -> None:
     """A closed store says so."""
-    body = SqliteDriver(tmp_path / "store.db")
-    await body.close()
+    driver = SqliteDriver(tmp_path / "store.db")
+    await driver.close()
     with pytest.raises(Unavailable, match="is closed"):
-        await body.create(DEPARTMENT, document(DEPARTMENT, "a"))
+        await driver.create(DEPARTMENT, document(DEPARTMENT, "a"))
     with pytest.raises(Unavailable, match="is closed"):
-        await body.get(DEPARTMENT, "a")
+        await driver.get(DEPARTMENT, "a")
 
 
 async def test_close_twice(tmp_path: Path) -> None:
     """Closing twice is closing once."""
-    body = SqliteDriver(tmp_path / "store.db")
-    await body.close()
-    await body.close()
+    driver = SqliteDriver(tmp_path / "store.db")
+    await driver.close()
+    await driver.close()

@@ -49,8 +49,8 @@ _runs = itertools.count()
 class World:
     """One body, its own namespace in it, and symbols for what it names by itself."""
 
-    def __init__(self, body: StoreDriver, namespace: str) -> None:
-        self.body = body
+    def __init__(self, driver: StoreDriver, namespace: str) -> None:
+        self.driver = driver
         self.namespace = namespace
         self._symbols: dict[str, int] = {}
         self.watchers: list[Watcher] = []
@@ -94,15 +94,15 @@ class Machine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         async def worlds() -> list[World]:
-            bodies: list[StoreDriver] = [
+            drivers: list[StoreDriver] = [
                 MemoryDriver(),
                 SqliteDriver(Path(self._folder.name) / "store.db"),
                 KubernetesDriver(kubeconfig.load([self.cluster.kubeconfig])),
             ]
             namespace = f"m{os.getpid()}-{next(_runs)}"
-            for body in bodies:
-                await body.create(NAMESPACE, document(NAMESPACE, namespace))
-            return [World(body, namespace) for body in bodies]
+            for driver in drivers:
+                await driver.create(NAMESPACE, document(NAMESPACE, namespace))
+            return [World(driver, namespace) for driver in drivers]
 
         self.worlds = self.run(worlds())
 
@@ -142,7 +142,7 @@ class Machine(RuleBasedStateMachine):
     def create(self, name: str, text: str, labels: dict[str, str], finalizers: list[str]) -> None:
         spec = {"description": text}
         calls = [
-            world.body.create(
+            world.driver.create(
                 TEMPLATE, document(TEMPLATE, name, world.namespace, spec, labels=labels, finalizers=finalizers)
             )
             for world in self.worlds
@@ -151,28 +151,28 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def get(self, name: str) -> None:
-        self.everywhere(TEMPLATE, name, [world.body.get(TEMPLATE, name, world.namespace) for world in self.worlds])
+        self.everywhere(TEMPLATE, name, [world.driver.get(TEMPLATE, name, world.namespace) for world in self.worlds])
 
     @rule(name=NAMES, text=TEXTS, labels=LABELS, age=st.integers(0, 2))
     def update(self, name: str, text: str, labels: dict[str, str], age: int) -> None:
         if seen := self._seen(TEMPLATE, name, age):
             wanted = [changed(found, spec={"description": text}, labels=labels) for found in seen]
             pairs = zip(self.worlds, wanted, strict=True)
-            self.everywhere(TEMPLATE, name, [world.body.update(TEMPLATE, found) for world, found in pairs])
+            self.everywhere(TEMPLATE, name, [world.driver.update(TEMPLATE, found) for world, found in pairs])
 
     @rule(name=NAMES, keep=FINALIZERS)
     def finalize(self, name: str, keep: list[str]) -> None:
         if seen := self._seen(TEMPLATE, name, 0):
             wanted = [changed(found, finalizers=keep or None) for found in seen]
             pairs = zip(self.worlds, wanted, strict=True)
-            self.everywhere(TEMPLATE, name, [world.body.update(TEMPLATE, found) for world, found in pairs])
+            self.everywhere(TEMPLATE, name, [world.driver.update(TEMPLATE, found) for world, found in pairs])
 
     @rule(name=NAMES, status=st.sampled_from(["True", "False"]), age=st.integers(0, 1))
     def update_status(self, name: str, status: str, age: int) -> None:
         if seen := self._seen(TEMPLATE, name, age):
             wanted = [changed(found, status={"conditions": [{"type": "Ready", "status": status}]}) for found in seen]
             pairs = zip(self.worlds, wanted, strict=True)
-            self.everywhere(TEMPLATE, name, [world.body.update_status(TEMPLATE, found) for world, found in pairs])
+            self.everywhere(TEMPLATE, name, [world.driver.update_status(TEMPLATE, found) for world, found in pairs])
 
     @rule(
         name=NAMES,
@@ -197,7 +197,7 @@ class Machine(RuleBasedStateMachine):
         seen = self._seen(TEMPLATE, name, age)
         versions = [found.version for found in seen] if seen and tied else [""] * len(self.worlds)
         calls = [
-            world.body.patch(TEMPLATE, name, world.namespace, change, version=version)
+            world.driver.patch(TEMPLATE, name, world.namespace, change, version=version)
             for world, version in zip(self.worlds, versions, strict=True)
         ]
         self.everywhere(TEMPLATE, name, calls)
@@ -209,7 +209,7 @@ class Machine(RuleBasedStateMachine):
         if seen and by != "name":
             options = [{by: found.uid if by == "uid" else found.version} for found in seen]
         calls = [
-            world.body.delete(TEMPLATE, name, world.namespace, **option)
+            world.driver.delete(TEMPLATE, name, world.namespace, **option)
             for world, option in zip(self.worlds, options, strict=True)
         ]
         self.everywhere(TEMPLATE, name, calls)
@@ -218,7 +218,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def create_pod(self, name: str) -> None:
-        calls = [world.body.create(POD, document(POD, name, world.namespace, SPEC)) for world in self.worlds]
+        calls = [world.driver.create(POD, document(POD, name, world.namespace, SPEC)) for world in self.worlds]
         self.everywhere(POD, name, calls)
 
     @rule(name=NAMES, node=st.sampled_from(["n1", "n2"]), age=st.integers(0, 1))
@@ -226,14 +226,14 @@ class Machine(RuleBasedStateMachine):
         if seen := self._seen(POD, name, age):
             change = {"spec": {"nodeName": node}, "metadata": {"annotations": {"aliquot.dev/devices": "[]"}}}
             calls = [
-                world.body.patch(POD, name, world.namespace, change, version=found.version)
+                world.driver.patch(POD, name, world.namespace, change, version=found.version)
                 for world, found in zip(self.worlds, seen, strict=True)
             ]
             self.everywhere(POD, name, calls)
 
     @rule(name=NAMES, grace=st.sampled_from([None, 0, 5, 60]))
     def delete_pod(self, name: str, grace: int | None) -> None:
-        calls = [world.body.delete(POD, name, world.namespace, grace_seconds=grace) for world in self.worlds]
+        calls = [world.driver.delete(POD, name, world.namespace, grace_seconds=grace) for world in self.worlds]
         self.everywhere(POD, name, calls)
 
     # --- reading
@@ -241,7 +241,7 @@ class Machine(RuleBasedStateMachine):
     @rule(kind=st.sampled_from([TEMPLATE, POD]), selection=SELECTIONS)
     def list(self, kind: AnyKind, selection: dict[str, str]) -> None:
         async def together() -> list[Any]:
-            return await asyncio.gather(*(w.body.list(kind, w.namespace, **selection) for w in self.worlds))
+            return await asyncio.gather(*(w.driver.list(kind, w.namespace, **selection) for w in self.worlds))
 
         found = self.run(together())
         listed = [[w.plain(d) for d in listing.items] for w, listing in zip(self.worlds, found, strict=True)]
@@ -252,8 +252,8 @@ class Machine(RuleBasedStateMachine):
     def watch(self, kind: AnyKind, selection: dict[str, str]) -> None:
         async def begin() -> None:
             for world in self.worlds:
-                version = (await world.body.list(kind, world.namespace)).version
-                world.watchers.append(Watcher(world.body, kind, world.namespace, version, **selection))
+                version = (await world.driver.list(kind, world.namespace)).version
+                world.watchers.append(Watcher(world.driver, kind, world.namespace, version, **selection))
 
         self.run(begin())
 
@@ -279,8 +279,8 @@ class Machine(RuleBasedStateMachine):
     async def _streams(self) -> list[list[list[Any]]]:
         for world in self.worlds:
             marks = {"team": "a", "env": "a"}
-            await world.body.create(TEMPLATE, document(TEMPLATE, "end", world.namespace, {}, labels=marks))
-            await world.body.create(POD, document(POD, "end", world.namespace, SPEC, labels=marks))
+            await world.driver.create(TEMPLATE, document(TEMPLATE, "end", world.namespace, {}, labels=marks))
+            await world.driver.create(POD, document(POD, "end", world.namespace, SPEC, labels=marks))
         return [[await self._stream(world, watcher) for watcher in world.watchers] for world in self.worlds]
 
     async def _stream(self, world: World, watcher: Watcher) -> list[Any]:
@@ -302,7 +302,7 @@ class Machine(RuleBasedStateMachine):
         for world in self.worlds:
             for watcher in world.watchers:
                 await watcher.close()
-            await world.body.close()
+            await world.driver.close()
 
 
 def _goes_at_once(change: Change) -> bool:

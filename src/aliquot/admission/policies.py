@@ -270,8 +270,8 @@ def _shown(value: Any) -> str:
 class Presets:
     """The templates and policies that a server knows, over its informers' tables."""
 
-    def __init__(self, body: StoreDriver, informers: Informers) -> None:
-        self._body = body
+    def __init__(self, driver: StoreDriver, informers: Informers) -> None:
+        self._driver = driver
         self._templates = informers.of(Template)
         self._policies = informers.of(Policy)
         self._projects = informers.of(Project)
@@ -338,7 +338,7 @@ class Presets:
         """One that was made a moment ago may not be in the table yet."""
         kind = KINDS.of(Template)
         try:
-            return decode(Template, (await self._body.get(kind, check_name(kind, name), namespace)).data)
+            return decode(Template, (await self._driver.get(kind, check_name(kind, name), namespace)).data)
         except (NotFound, Invalid):
             return None
 

@@ -64,7 +64,7 @@ def signed(kind: AnyKind, document: Document, subject: str) -> Document:
     return Document({**document.data, "spec": {**(document.data.get("spec") or {}), "subject": subject}})
 
 
-async def check_references(body: StoreDriver, kind: AnyKind, data: Json) -> None:
+async def check_references(driver: StoreDriver, kind: AnyKind, data: Json) -> None:
     """Names in an object must be those of objects that exist."""
     for referring, path, referred in _MUST_EXIST:
         if kind.name != referring:
@@ -73,29 +73,29 @@ async def check_references(body: StoreDriver, kind: AnyKind, data: Json) -> None
         if not name:
             continue
         try:
-            await body.get(KINDS.named(referred), str(name))
+            await driver.get(KINDS.named(referred), str(name))
         except NotFound:
             fault = Fault(".".join(path), f"{referred.lower()} {name!r} does not exist")
             raise Invalid.because(kind.word, [fault], hint="create it first") from None
 
 
-async def check_unreferenced(body: StoreDriver, kind: AnyKind, name: str) -> None:
+async def check_unreferenced(driver: StoreDriver, kind: AnyKind, name: str) -> None:
     """An object that others name stays until they let go."""
     if reason := _KEPT.get((kind.name, name)):
         raise Conflict(f"{kind.word} {name!r} cannot be deleted: {reason}")
     for referred, referring, path in _REFERENCES:
         if kind.name == referred:
-            listing = await body.list(KINDS.named(referring))
+            listing = await driver.list(KINDS.named(referring))
             _refuse(kind, name, referring, [d.name for d in listing.items if _names(_at(d.data, path), name)])
     if kind.name in ("User", "Project", "Department"):
         # A rule that outlived what it names would hold for the next one of that name.
-        listing = await body.list(KINDS.named("AccessRule"))
+        listing = await driver.list(KINDS.named("AccessRule"))
         _refuse(kind, name, "AccessRule", [d.name for d in listing.items if _is_about(d.data, kind, name)])
     if kind.name == "Project":
-        project = await body.get(kind, name)
+        project = await driver.get(kind, name)
         namespace = _at(project.data, ("spec", "namespace")) or namespace_of(name)
-        if await _is_of(body, namespace, name):
-            listing = await body.list(KINDS.named("Workload"), namespace)
+        if await _is_of(driver, namespace, name):
+            listing = await driver.list(KINDS.named("Workload"), namespace)
             _refuse(kind, name, "Workload", [d.name for d in listing.items])
 
 
@@ -105,10 +105,10 @@ def _is_about(rule: Json, kind: AnyKind, name: str) -> bool:
     return part.get("kind") in kinds and part.get("name") == name
 
 
-async def _is_of(body: StoreDriver, namespace: str, project: str) -> bool:
+async def _is_of(driver: StoreDriver, namespace: str, project: str) -> bool:
     """A project may name any namespace; what is in another's does not concern it, nor whoever deletes it."""
     try:
-        found = await body.get(KINDS.named("Namespace"), namespace)
+        found = await driver.get(KINDS.named("Namespace"), namespace)
     except NotFound:
         return False
     return project_of(found.metadata.get("labels") or {}) == project

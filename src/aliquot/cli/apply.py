@@ -45,12 +45,12 @@ def apply(paths: tuple[str, ...], dry_run: bool, place: Place) -> int:
         raise Invalid(str(exc.faults[-1]), hint=exc.hint) from None
     failed = False
 
-    async def work(body: StoreDriver) -> None:
+    async def work(driver: StoreDriver) -> None:
         nonlocal failed
         for wanted in objects:
             label = f"{wanted.kind.word}/{wanted.document.name}"
             try:
-                outcome = await apply_one(body, wanted, dry_run=dry_run)
+                outcome = await apply_one(driver, wanted, dry_run=dry_run)
             except PlatformError as exc:
                 # One refusal does not hold up the others: they were all found valid.
                 failed = True
@@ -60,7 +60,7 @@ def apply(paths: tuple[str, ...], dry_run: bool, place: Place) -> int:
             if outcome == "created" and not dry_run and _is_home(wanted, objects):
                 try:
                     target = Target(wanted.kind, wanted.document.name)
-                    await wait_until_ready(here, body, target, (await body.get(*target)).uid)
+                    await wait_until_ready(here, driver, target, (await driver.get(*target)).uid)
                 except PlatformError as exc:
                     failed = True
                     output.fail(exc)
@@ -77,24 +77,24 @@ def _is_home(wanted: Checked, objects: Sequence[Checked]) -> bool:
     return any(each.kind.namespaced and each.document.namespace == own for each in objects)
 
 
-async def apply_one(body: StoreDriver, wanted: Checked, *, dry_run: bool = False) -> Outcome:
+async def apply_one(driver: StoreDriver, wanted: Checked, *, dry_run: bool = False) -> Outcome:
     """Create the object, or change it where it differs."""
     kind, document = wanted.kind, wanted.document
     try:
-        current = await body.get(kind, document.name, document.namespace)
+        current = await driver.get(kind, document.name, document.namespace)
     except NotFound:
         if not dry_run:
             try:
-                await body.create(kind, document)
+                await driver.create(kind, document)
             except Exists:
-                return await apply_one(body, wanted)  # somebody else made it just now
+                return await apply_one(driver, wanted)  # somebody else made it just now
         return "created"
     patch = as_patch(document.data, has_status=kind.has_status)
     if merged(current.data, patch) == current.data:
         return "unchanged"
     if dry_run:
         return "configured"
-    after = await body.patch(kind, document.name, document.namespace, patch)
+    after = await driver.patch(kind, document.name, document.namespace, patch)
     return "unchanged" if after.version == current.version else "configured"
 
 

@@ -41,12 +41,12 @@ def delete_all(here: Session, wanted: Sequence[Target], place: Place, *, yes: bo
     _ask(wanted, yes)
     failed = False
 
-    async def work(body: StoreDriver) -> None:
+    async def work(driver: StoreDriver) -> None:
         nonlocal failed
         for target in wanted:
             try:
                 namespace = place.one(target.kind, here.settings.project if target.kind.namespaced else "")
-                click.echo(f"{target} {await _delete(here, body, target, namespace, wait)}")
+                click.echo(f"{target} {await _delete(here, driver, target, namespace, wait)}")
             except PlatformError as exc:
                 failed = True
                 output.fail(exc)
@@ -55,22 +55,22 @@ def delete_all(here: Session, wanted: Sequence[Target], place: Place, *, yes: bo
     return 1 if failed else 0
 
 
-async def _delete(here: Session, body: StoreDriver, target: Target, namespace: str, wait: bool) -> str:
-    uid = (await body.get(target.kind, target.name, namespace)).uid
-    if await body.delete(target.kind, target.name, namespace, uid=uid):
+async def _delete(here: Session, driver: StoreDriver, target: Target, namespace: str, wait: bool) -> str:
+    uid = (await driver.get(target.kind, target.name, namespace)).uid
+    if await driver.delete(target.kind, target.name, namespace, uid=uid):
         return "deleted"
     if not wait:
         return "is being deleted"
-    await wait_until_gone(here, body, target, namespace, uid)
+    await wait_until_gone(here, driver, target, namespace, uid)
     return "deleted"
 
 
-async def wait_until_gone(here: Session, body: StoreDriver, target: Target, namespace: str, uid: str) -> None:
+async def wait_until_gone(here: Session, driver: StoreDriver, target: Target, namespace: str, uid: str) -> None:
     """Until the object is gone, or another one has its name."""
     since, said = time.monotonic(), False
     while True:
         try:
-            document = await body.get(target.kind, target.name, namespace)
+            document = await driver.get(target.kind, target.name, namespace)
         except NotFound:
             return
         if document.uid != uid:
@@ -103,12 +103,12 @@ def label(kind: str, names: tuple[str, ...], place: Place) -> int:
     wanted = targets(kind, [word for word in names if word not in words])
     changes = label_changes(words)
 
-    async def work(body: StoreDriver) -> None:
+    async def work(driver: StoreDriver) -> None:
         for target in wanted:
             namespace = place.one(target.kind, here.settings.project if target.kind.namespaced else "")
             patch = {"metadata": {"labels": changes}}
-            before = await body.get(target.kind, target.name, namespace)
-            after = await body.patch(target.kind, target.name, namespace, patch)
+            before = await driver.get(target.kind, target.name, namespace)
+            after = await driver.patch(target.kind, target.name, namespace, patch)
             click.echo(f"{target} " + ("labeled" if after.version != before.version else "unchanged"))
 
     here.run(work)

@@ -38,9 +38,9 @@ def describe(kind: str, names: tuple[str, ...], form: str, place: Place) -> int:
     target = only(targets(kind, names))
     namespace = place.one(target.kind, here.settings.project if target.kind.namespaced else "")
 
-    async def read(body: StoreDriver) -> tuple[Document, list[Json]]:
-        document = await body.get(target.kind, target.name, namespace)
-        return document, (await events_of(body, document) if form == "text" else [])
+    async def read(driver: StoreDriver) -> tuple[Document, list[Json]]:
+        document = await driver.get(target.kind, target.name, namespace)
+        return document, (await events_of(driver, document) if form == "text" else [])
 
     document, events = here.run(read)
     text = "\n".join(described(target, document.data, events, time.time()))
@@ -48,15 +48,15 @@ def describe(kind: str, names: tuple[str, ...], form: str, place: Place) -> int:
     return 0
 
 
-async def events_of(body: StoreDriver, document: Document) -> list[Json]:
+async def events_of(driver: StoreDriver, document: Document) -> list[Json]:
     """What happened to an object, oldest first, and to a workload's pods, also those that are gone.
 
     Nothing where events cannot be read.
     """
     kind, place = KINDS.named("events"), document.namespace or None
     try:
-        found = (await body.list(kind, place, fields=f"involvedObject.uid={document.uid}")).items
-        found += (await body.list(kind, place, labels=f"{WORKLOAD_UID}={document.uid}")).items
+        found = (await driver.list(kind, place, fields=f"involvedObject.uid={document.uid}")).items
+        found += (await driver.list(kind, place, labels=f"{WORKLOAD_UID}={document.uid}")).items
     except PlatformError:
         return []  # a description without events is better than none
     return in_order({each.name: each.data for each in found}.values())[-_MOST_EVENTS:]

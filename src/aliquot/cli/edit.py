@@ -33,7 +33,7 @@ def edit(kind: str, names: tuple[str, ...], place: Place) -> int:
     here = session()
     target = only(targets(kind, names))
     namespace = place.one(target.kind, here.settings.project if target.kind.namespaced else "")
-    before = here.run(lambda body: body.get(target.kind, target.name, namespace))
+    before = here.run(lambda driver: driver.get(target.kind, target.name, namespace))
     text = _HEAD + output.as_yaml(editable(before.data)) + "\n"
     path = _scratch(target, text)
     after = _edited(path)
@@ -43,7 +43,7 @@ def edit(kind: str, names: tuple[str, ...], place: Place) -> int:
         return 0
     try:
         changed = changed_document(target, before, after)
-        written = here.run(lambda body: body.update(target.kind, changed))
+        written = here.run(lambda driver: driver.update(target.kind, changed))
     except PlatformError as exc:
         raise _kept(exc, target, path) from exc
     path.unlink(missing_ok=True)

@@ -152,11 +152,11 @@ def show(
 
 
 def _show_listed(here: Session, kinds: Sequence[AnyKind], place: Place, query: Query, view: View) -> None:
-    async def read(body: StoreDriver) -> list[tuple[AnyKind, list[Document]]]:
+    async def read(driver: StoreDriver) -> list[tuple[AnyKind, list[Document]]]:
         found = []
         for kind in kinds:
             namespace = place.many(kind, here.settings.project if kind.namespaced else "")
-            listing = await body.list(kind, namespace, labels=query.labels, fields=query.fields)
+            listing = await driver.list(kind, namespace, labels=query.labels, fields=query.fields)
             found.append((kind, sorted(listing.items, key=lambda each: (each.namespace, each.name))))
         return found
 
@@ -173,12 +173,12 @@ def _show_listed(here: Session, kinds: Sequence[AnyKind], place: Place, query: Q
 def _show_named(here: Session, wanted: Sequence[Target], place: Place, view: View) -> None:
     missing: list[NotFound] = []
 
-    async def read(body: StoreDriver) -> list[tuple[AnyKind, list[Document]]]:
+    async def read(driver: StoreDriver) -> list[tuple[AnyKind, list[Document]]]:
         found: dict[str, tuple[AnyKind, list[Document]]] = {}
         for kind, name in wanted:
             try:
                 namespace = place.one(kind, here.settings.project if kind.namespaced else "")
-                document = await body.get(kind, name, namespace)
+                document = await driver.get(kind, name, namespace)
             except NotFound as exc:
                 missing.append(exc)
                 continue
@@ -239,8 +239,15 @@ def _watch(here: Session, kind: AnyKind, place: Place, query: Query, view: View)
             click.echo(output.line(row, sizes, colour=output.coloured()) + mark)
 
     here.run(
-        lambda body: follow(
-            body, kind, namespace, labels=query.labels, fields=query.fields, first=first, change=change, note=here.note
+        lambda driver: follow(
+            driver,
+            kind,
+            namespace,
+            labels=query.labels,
+            fields=query.fields,
+            first=first,
+            change=change,
+            note=here.note,
         )
     )
 

@@ -57,10 +57,10 @@ def _change(names: tuple[str, ...], all_: bool, roles: dict[str, bool], value: s
     patch = {"metadata": {"labels": {ROLES[flag]: value for flag in chosen}}}
     kind = KINDS.named("nodes")
 
-    async def work(body: StoreDriver) -> None:
-        listed = (await body.list(kind)).items if all_ else [await body.get(kind, name) for name in names]
+    async def work(driver: StoreDriver) -> None:
+        listed = (await driver.list(kind)).items if all_ else [await driver.get(kind, name) for name in names]
         for document in sorted(listed, key=lambda each: each.name):
-            await body.patch(kind, document.name, "", patch)
+            await driver.patch(kind, document.name, "", patch)
             click.echo(f"node/{document.name} role {', '.join(chosen)} {done}")
 
     session().run(work)

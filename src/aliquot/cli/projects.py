@@ -141,19 +141,19 @@ def _create(here: Session, target: Target, spec: Json, wait: bool) -> None:
     kind = target.kind
     given = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": target.name}}
 
-    async def work(body: StoreDriver) -> None:
-        document = await body.create(kind, Document({**given, "spec": _without_nothing(spec)}))
+    async def work(driver: StoreDriver) -> None:
+        document = await driver.create(kind, Document({**given, "spec": _without_nothing(spec)}))
         click.echo(f"{target} created")
         if wait:
-            await wait_until_ready(here, body, target, document.uid)
+            await wait_until_ready(here, driver, target, document.uid)
 
     here.run(work)
 
 
 def _update(here: Session, target: Target, spec: Json) -> None:
-    async def work(body: StoreDriver) -> None:
-        before = await body.get(target.kind, target.name)
-        after = await body.patch(target.kind, target.name, "", {"spec": spec})
+    async def work(driver: StoreDriver) -> None:
+        before = await driver.get(target.kind, target.name)
+        after = await driver.patch(target.kind, target.name, "", {"spec": spec})
         click.echo(f"{target} " + ("configured" if after.version != before.version else "unchanged"))
 
     here.run(work)
@@ -167,11 +167,11 @@ def _without_nothing(value: Any) -> Any:
 
 
 async def wait_until_ready(
-    here: Session, body: StoreDriver, target: Target, uid: str, patience_s: float = READY_S
+    here: Session, driver: StoreDriver, target: Target, uid: str, patience_s: float = READY_S
 ) -> None:
     since, said = time.monotonic(), False
     while True:
-        document = await body.get(target.kind, target.name)
+        document = await driver.get(target.kind, target.name)
         status = document.data.get("status") or {}
         if status.get("phase") == "Ready" or document.uid != uid:
             return
@@ -192,7 +192,7 @@ def _see(target: Target) -> str:
 
 def list_queues(here: Session, kind: AnyKind, form: str, *, headers: bool) -> int:
     """Projects or departments with what they are due and what they hold."""
-    listing = here.run(lambda body: body.list(kind))
+    listing = here.run(lambda driver: driver.list(kind))
     documents = sorted(listing.items, key=lambda each: each.name)
     if form in ("json", "yaml"):
         click.echo(output.shown_as(as_list(documents), form))
@@ -242,9 +242,9 @@ def set_(name: str) -> None:
     """Make a project your default."""
     here = session()
 
-    async def look(body: StoreDriver) -> None:
+    async def look(driver: StoreDriver) -> None:
         try:
-            await body.get(KINDS.named("project"), name)
+            await driver.get(KINDS.named("project"), name)
         except NotFound:
             raise no_such_project(name) from None
 

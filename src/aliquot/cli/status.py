@@ -47,9 +47,9 @@ def _from_file(server: Running | None) -> dict[str, Any]:
     return {name: value for name, value in known.items() if value}
 
 
-async def _ask(body: StoreDriver) -> dict[str, Any]:
+async def _ask(driver: StoreDriver) -> dict[str, Any]:
     try:
-        await body.check()
+        await driver.check()
     except Unavailable as exc:
         if not exc.sent:
             raise  # nobody is there at all
@@ -57,26 +57,26 @@ async def _ask(body: StoreDriver) -> dict[str, Any]:
     counts: dict[str, int] = {}
     for kind in KINDS:
         try:
-            counts[kind.plural] = await body.count(kind)
+            counts[kind.plural] = await driver.count(kind)
         except (Denied, NotFound):
             continue  # not ours to count, or not served here
         except PlatformError as exc:
             return {"ready": False, "reason": exc.message, "counts": counts}
-    return {"ready": True, "counts": counts, **await _running(body)}
+    return {"ready": True, "counts": counts, **await _running(driver)}
 
 
-async def _running(body: StoreDriver) -> dict[str, Any]:
+async def _running(driver: StoreDriver) -> dict[str, Any]:
     """What runs where, as far as the caller may see it, and how jobs are kept apart."""
     nodes: list[dict[str, Any]] = []
     try:
-        store = Store(body)
+        store = Store(driver)
         pods = (await store.list(Pod)).items
         for node in (await store.list(Node)).items:
             each = machine(node, pods)
             held = units.whole_units(sum(share.milli for share in each.shares))
             facts = {"name": each.name, "gpus": len(each.devices), "allocated": held}
             nodes.append({**facts, "pods": len(each.holders), "simulated": each.simulated})
-        server = (await body.whoami()).get("server", {}) if isinstance(body, RemoteServer) else {}
+        server = (await driver.whoami()).get("server", {}) if isinstance(driver, RemoteServer) else {}
     except PlatformError:
         return {"nodes": nodes}
     isolation = server.get("isolation")

@@ -99,9 +99,9 @@ def _names(ctx: click.Context, word: str) -> list[str]:
     here = session(ctx)
     place = Place(ctx.params.get("namespace") or "", ctx.params.get("project") or "")
 
-    async def ask(body: StoreDriver) -> list[str]:
+    async def ask(driver: StoreDriver) -> list[str]:
         async with asyncio.timeout(_PATIENCE):
-            listing = await body.list(kind, place.many(kind, here.settings.project))
+            listing = await driver.list(kind, place.many(kind, here.settings.project))
         return sorted({document.name for document in listing.items})
 
     return here.run(ask)

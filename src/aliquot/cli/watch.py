@@ -20,7 +20,7 @@ Shown = dict[tuple[str, str], Document]
 
 
 async def follow(
-    body: StoreDriver,
+    driver: StoreDriver,
     kind: AnyKind,
     namespace: str | None,
     *,
@@ -31,7 +31,7 @@ async def follow(
     note: Callable[[str], None],
 ) -> NoReturn:
     """Calls `first` once and then `change(document, gone)`; ends only when cancelled or refused."""
-    listing = await body.list(kind, namespace, labels=labels, fields=fields)
+    listing = await driver.list(kind, namespace, labels=labels, fields=fields)
     documents = sorted(listing.items, key=_key)
     first(documents)
     shown: Shown = {_key(document): document for document in documents}
@@ -39,10 +39,10 @@ async def follow(
     while True:
         try:
             if lost:
-                listing = await body.list(kind, namespace, labels=labels, fields=fields)
+                listing = await driver.list(kind, namespace, labels=labels, fields=fields)
                 lost = False
                 catch_up(shown, listing, change)
-            await _read(body, kind, namespace, listing.version, labels, fields, shown, change)
+            await _read(driver, kind, namespace, listing.version, labels, fields, shown, change)
         except Expired:
             pass
         except Unavailable as exc:
@@ -52,7 +52,7 @@ async def follow(
 
 
 async def _read(
-    body: StoreDriver,
+    driver: StoreDriver,
     kind: AnyKind,
     namespace: str | None,
     version: str,
@@ -61,7 +61,7 @@ async def _read(
     shown: Shown,
     change: Callable[[Document, bool], None],
 ) -> None:
-    async for step in body.watch(kind, namespace, version=version, labels=labels, fields=fields):
+    async for step in driver.watch(kind, namespace, version=version, labels=labels, fields=fields):
         document = step.document
         if document is None:
             continue

@@ -66,10 +66,10 @@ def _last_seen(document: Document) -> float:
 class Garbage:
     """The collector: an informer per kind, and a loop over what may have lost its owner or its namespace."""
 
-    def __init__(self, body: StoreDriver, clock: Callable[[], float] = time.time) -> None:
-        self._body = body
+    def __init__(self, driver: StoreDriver, clock: Callable[[], float] = time.time) -> None:
+        self._driver = driver
         self._clock = clock
-        self.informers = {kind.name: Informer(body, kind, trace) for kind in KINDS}
+        self.informers = {kind.name: Informer(driver, kind, trace) for kind in KINDS}
         self._dependants: dict[str, set[tuple[str, Key]]] = defaultdict(set)  # owner uid -> (kind, key)
         self.loop = Controller("garbage", self._reconcile)
         for kind in KINDS:
@@ -117,18 +117,18 @@ class Garbage:
             return  # gone meanwhile, which is what we wanted
 
     async def _collect(self, kind: AnyKind, name: str, namespace: str) -> None:
-        document = await self._body.get(kind, name, namespace)
+        document = await self._driver.get(kind, name, namespace)
         now = trace(document)
         for owner in now.owners:
             if await self._lives(owner, namespace):
                 return
         if now.owners:
-            await self._body.delete(kind, name, namespace, uid=now.uid, version=document.version)
+            await self._driver.delete(kind, name, namespace, uid=now.uid, version=document.version)
 
     async def _lives(self, owner: OwnerRef, namespace: str) -> bool:
         try:
             kind = KINDS.named(owner.kind)
-            found = await self._body.get(kind, owner.name, namespace if kind.namespaced else "")
+            found = await self._driver.get(kind, owner.name, namespace if kind.namespaced else "")
         except NotFound:
             return False
         except PlatformError:
@@ -140,10 +140,10 @@ class Garbage:
         for kind in KINDS:
             if not kind.namespaced:
                 continue
-            for document in (await self._body.list(kind, namespace)).items:
-                left += not await self._body.delete(kind, document.name, namespace, uid=document.uid, grace_seconds=0)
+            for document in (await self._driver.list(kind, namespace)).items:
+                left += not await self._driver.delete(kind, document.name, namespace, uid=document.uid, grace_seconds=0)
         if left == 0:
-            await self._body.patch(KINDS.named("Namespace"), namespace, "", {"spec": {"finalizers": None}})
+            await self._driver.patch(KINDS.named("Namespace"), namespace, "", {"spec": {"finalizers": None}})
 
     async def sweep(self) -> None:
         """Drop old events, for ever."""
@@ -160,4 +160,4 @@ class Garbage:
         for position, ((namespace, name), known) in enumerate(newest_first):
             if known.last_seen < limit or position >= most:
                 with suppress(NotFound):
-                    await self._body.delete(kind, name, namespace, uid=known.uid)
+                    await self._driver.delete(kind, name, namespace, uid=known.uid)

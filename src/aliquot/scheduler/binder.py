@@ -41,7 +41,7 @@ class StoreBinder:
     async def bind(self, pod: Pod, node: str, shares: Sequence[DeviceShare]) -> None:
         place = pod.metadata
         change = {"metadata": {"annotations": {labels.DEVICES: shares_text(shares)}}, "spec": {"nodeName": node}}
-        await self._store.body.patch(KINDS.of(Pod), place.name, place.namespace, change, version=place.version)
+        await self._store.driver.patch(KINDS.of(Pod), place.name, place.namespace, change, version=place.version)
 
     async def objection(self, pod: Pod) -> str:
         return ""

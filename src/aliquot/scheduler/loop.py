@@ -129,7 +129,7 @@ class Scheduler:
     async def _unheard(self) -> list[str]:
         """Pods that have a node, and of which our picture does not know it."""
         found = []
-        for document in (await self._store.body.list(KINDS.of(Pod))).items:
+        for document in (await self._store.driver.list(KINDS.of(Pod))).items:
             heard = self._picture.pods.get(document.name, document.namespace)
             placed = (document.data.get("spec") or {}).get("nodeName")
             if placed and (heard is None or heard.metadata.uid != document.uid or not heard.spec.node_name):
@@ -234,7 +234,7 @@ class Scheduler:
 
     async def _patch(self, pod: Pod, change: Json) -> None:
         place = pod.metadata
-        await self._store.body.patch(KINDS.of(Pod), place.name, place.namespace, change, version=place.version)
+        await self._store.driver.patch(KINDS.of(Pod), place.name, place.namespace, change, version=place.version)
 
     async def _evict_all(self, evictions: Sequence[Eviction], queues: dict[str, str]) -> None:
         for eviction in evictions:

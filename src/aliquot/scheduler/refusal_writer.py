@@ -72,7 +72,7 @@ class RefusalWriter:
         place = what.metadata
         if isinstance(what, Workload):
             change: Json = {"status": {"refusals": [encode(one) for one in shown] or None}}
-            await self._store.body.patch(KINDS.of(Workload), place.name, place.namespace, change, status=True)
+            await self._store.driver.patch(KINDS.of(Workload), place.name, place.namespace, change, status=True)
             return
         others = [encode(one) for one in what.status.conditions if one.type != "PodScheduled"]
         said = PodCondition(
@@ -83,7 +83,7 @@ class RefusalWriter:
             last_transition_time=self._clock(),
         )
         change = {"status": {"conditions": [*others, encode(said)]}}
-        await self._store.body.patch(
+        await self._store.driver.patch(
             KINDS.of(Pod), place.name, place.namespace, change, status=True, version=place.version
         )
         self._picture.says[place.uid] = shown

@@ -42,8 +42,8 @@ class Caller:
 class Access:
     """Authentication and authorisation for one server."""
 
-    def __init__(self, body: StoreDriver, informers: Informers, clock: Callable[[], float] = time.time) -> None:
-        self._body = body
+    def __init__(self, driver: StoreDriver, informers: Informers, clock: Callable[[], float] = time.time) -> None:
+        self._driver = driver
         self._clock = clock
         self._tokens = informers.of(Token)
         self._users = informers.of(User)
@@ -104,7 +104,7 @@ class Access:
     async def _look_up(self, cls: type[T], name: str) -> T | None:
         kind: AnyKind = KINDS.of(cls)
         try:
-            return decode(cls, (await self._body.get(kind, check_name(kind, name))).data)
+            return decode(cls, (await self._driver.get(kind, check_name(kind, name))).data)
         except (NotFound, Invalid):
             return None
 

@@ -41,7 +41,7 @@ class Service:
 
     def __init__(
         self,
-        body: StoreDriver,
+        driver: StoreDriver,
         *,
         informers: Informers | None = None,
         flavour: str = "embedded",
@@ -50,15 +50,15 @@ class Service:
         last: LastDecision | None = None,
         kubeconfigs: Issuer | None = None,
     ) -> None:
-        self.body = body
+        self.driver = driver
         self.flavour = flavour
         self.streams = streams
         self.facts = facts or {}  # what `aliquot status` shows beside the objects
         self.last = last  # of the scheduler in this process, where there is one
         self.kubeconfigs = kubeconfigs  # where there is a Kubernetes to give access to
-        self.informers = informers or Informers(body)
-        self.access = Access(body, self.informers)
-        self.presets = Presets(body, self.informers)
+        self.informers = informers or Informers(driver)
+        self.access = Access(driver, self.informers)
+        self.presets = Presets(driver, self.informers)
         self.metrics = Metrics()
         self.stopping = asyncio.Event()
 
@@ -73,10 +73,10 @@ def application(service: Service) -> ASGIApp:
         *_probes(service),
         Route("/openapi.json", _openapi),
         Route(f"{PREFIX}/whoami", _Whoami(service), methods=["GET"]),
-        *StreamRoutes(Store(service.body), service.access, service.streams, service.stopping).routes(),
-        *Explanations(Store(service.body), service.access, service.last).routes(),
+        *StreamRoutes(Store(service.driver), service.access, service.streams, service.stopping).routes(),
+        *Explanations(Store(service.driver), service.access, service.last).routes(),
         *KubeconfigRoutes(service.access, service.kubeconfigs).routes(),
-        *Objects(service.body, service.access, service.presets, service.stopping).routes(),
+        *Objects(service.driver, service.access, service.presets, service.stopping).routes(),
     ]
     return _wrapped(service, routes)
 
@@ -194,7 +194,7 @@ class _Readiness:
         try:
             if not self._service.ready:
                 raise Unavailable("starting or stopping")
-            await self._service.body.check()
+            await self._service.driver.check()
             response: Response = PlainTextResponse("ok")
         except PlatformError as exc:
             response = PlainTextResponse(f"not ready: {exc.message}", 503)
@@ -210,7 +210,7 @@ class _Figures:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service, request = self._service, Request(scope)
         await service.access.authenticate(request.headers.get("authorization"))
-        counts = {kind.name: await service.body.count(kind) for kind in KINDS}
+        counts = {kind.name: await service.driver.count(kind) for kind in KINDS}
         response = Response(service.metrics.text(counts), media_type="text/plain; version=0.0.4")
         await response(scope, receive, send)
 

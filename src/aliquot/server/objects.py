@@ -38,8 +38,8 @@ Handler = Callable[[Request, AnyKind], Coroutine[None, None, Response]]
 class Objects:
     """The handlers, over one body."""
 
-    def __init__(self, body: StoreDriver, access: Access, presets: Presets, stopping: asyncio.Event) -> None:
-        self._body = body
+    def __init__(self, driver: StoreDriver, access: Access, presets: Presets, stopping: asyncio.Event) -> None:
+        self._driver = driver
         self._access = access
         self._presets = presets
         self._stopping = stopping
@@ -81,7 +81,7 @@ class Objects:
             raise Denied(f"{caller.subject!r} has no access rule", hint="ask an administrator for one")
         if request.method == "GET" and request.query_params.get("watch", "").lower() in ("true", "1"):
             return self._watch(request, caller, kind, namespace, selection)
-        listing = await self._body.list(kind, namespace, **selection)
+        listing = await self._driver.list(kind, namespace, **selection)
         everything = namespace is not None or self._access.sees_all(caller, kind)
         items = [
             secrets.shown(kind, document).raw
@@ -101,7 +101,7 @@ class Objects:
         name, namespace = _place(request)
         if not await self._owns_token(caller, kind, name):
             self._access.require(caller, "view", kind, namespace, name)
-        return self._answer(kind, await self._body.get(kind, name, namespace))
+        return self._answer(kind, await self._driver.get(kind, name, namespace))
 
     # --- writes
 
@@ -123,33 +123,33 @@ class Objects:
         if kind.name == "Workload":
             self._presets.check(document)
         document = references.signed(kind, document, caller.subject)
-        await references.check_references(self._body, kind, document.data)
+        await references.check_references(self._driver, kind, document.data)
         if "dryRun" in request.query_params:
             await self._check_free(kind, document)
             return self._answer(kind, document, 201)
-        return self._answer(kind, await self._body.create(kind, document), 201)
+        return self._answer(kind, await self._driver.create(kind, document), 201)
 
     async def _check_free(self, kind: AnyKind, document: Document) -> None:
         with suppress(NotFound):
-            await self._body.get(kind, document.name, document.namespace)
+            await self._driver.get(kind, document.name, document.namespace)
             raise Exists(f"{kind.word} {document.name!r} already exists")
 
     async def replace(self, request: Request, kind: AnyKind) -> Response:
         caller = await self._caller(request)
         name, namespace = _place(request)
         self._access.require(caller, _action(request), kind, namespace, name)
-        data = await secrets.kept(self._body, kind, await read_json(request), name)
+        data = await secrets.kept(self._driver, kind, await read_json(request), name)
         document = references.admitted(kind, data, name=name, namespace=namespace, fresh=False)
         if _wants_status(request):
-            return self._answer(kind, await self._body.update_status(kind, document))
+            return self._answer(kind, await self._driver.update_status(kind, document))
         await self._check_move(caller, kind, document)
         if kind.name in references.TRUSTED:
-            old = await self._body.get(kind, name, namespace)
+            old = await self._driver.get(kind, name, namespace)
             self._check_trusted(caller, kind, document, old)
             if kind.name == "Workload":
                 self._presets.check(document, old)
-        await references.check_references(self._body, kind, document.data)
-        return self._answer(kind, await self._body.update(kind, document))
+        await references.check_references(self._driver, kind, document.data)
+        return self._answer(kind, await self._driver.update(kind, document))
 
     async def patch(self, request: Request, kind: AnyKind) -> Response:
         """RFC 7386. The result is checked as a whole, so a patch cannot make an object that a create could not."""
@@ -172,25 +172,25 @@ class Objects:
     async def _patch_once(
         self, caller: Caller, kind: AnyKind, name: str, namespace: str, change: Json, status: bool
     ) -> Document:
-        old = await self._body.get(kind, name, namespace)
+        old = await self._driver.get(kind, name, namespace)
         merged = object_rules.merged(old.data, change)
         new = references.admitted(kind, merged, name=name, namespace=namespace, fresh=False)
         await self._check_move(caller, kind, new, old)
         self._check_trusted(caller, kind, new, old)
         if kind.name == "Workload" and not status:
             self._presets.check(new, old)
-        await references.check_references(self._body, kind, new.data)
+        await references.check_references(self._driver, kind, new.data)
         # What differs after checking, not what was sent: the stored form is canonical.
         difference = object_rules.difference(old.data, new.data)
         version = str((merged.get("metadata") or {}).get("resourceVersion") or old.version)
         (difference.get("metadata") or {}).pop("resourceVersion", None)
-        return await self._body.patch(kind, name, namespace, difference, version=version, status=status)
+        return await self._driver.patch(kind, name, namespace, difference, version=version, status=status)
 
     async def _check_move(self, caller: Caller, kind: AnyKind, new: Document, old: Document | None = None) -> None:
         """A project's own rules do not carry it into another department."""
         if kind.name != "Project":
             return
-        before = department_of((old or await self._body.get(kind, new.name)).data)
+        before = department_of((old or await self._driver.get(kind, new.name)).data)
         if department_of(new.data) != before:
             self._access.require_department(caller, kind, department_of(new.data))
 
@@ -206,8 +206,8 @@ class Objects:
             self._access.require(caller, "delete", kind, namespace, name)
         options = await read_json(request, empty={})
         preconditions = _preconditions(options)
-        await references.check_unreferenced(self._body, kind, name)
-        gone = await self._body.delete(
+        await references.check_unreferenced(self._driver, kind, name)
+        gone = await self._driver.delete(
             kind,
             name,
             namespace,
@@ -219,7 +219,7 @@ class Objects:
             self._access.forget(name)
         with suppress(NotFound):  # it went between the two steps
             if not gone:
-                return self._answer(kind, await self._body.get(kind, name, namespace), 202)
+                return self._answer(kind, await self._driver.get(kind, name, namespace), 202)
         return json_response({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 200})
 
     async def _create_token(self, caller: Caller, kind: AnyKind, data: Json) -> Response:
@@ -227,15 +227,15 @@ class Objects:
         document, text = secrets.new_token(kind, data, caller.subject)
         if document.data["spec"]["user"] != caller.subject:
             self._access.require(caller, "create", kind, "", document.name)
-        await references.check_references(self._body, kind, document.data)
-        created = await self._body.create(kind, document)
+        await references.check_references(self._driver, kind, document.data)
+        created = await self._driver.create(kind, document)
         return json_response({**secrets.shown(kind, created).data, "token": text.reveal()}, 201)
 
     async def _owns_token(self, caller: Caller, kind: AnyKind, name: str) -> bool:
         if kind.name != "Token" or self._access.may(caller, "delete", kind, "", name):
             return False
         try:
-            return owns(caller, kind, await self._body.get(kind, name))
+            return owns(caller, kind, await self._driver.get(kind, name))
         except NotFound:
             return False  # whether somebody else has a token of that name is not the caller's to know
 
@@ -249,7 +249,7 @@ class Objects:
             raise Invalid.because(
                 "watch", [Fault("resourceVersion", "is required")], hint="list first, watch from there"
             )
-        changes = self._body.watch(kind, namespace, version=version, **selection)
+        changes = self._driver.watch(kind, namespace, version=version, **selection)
         seconds = _number(request, "timeoutSeconds")
         return StreamingResponse(self._lines(caller, kind, namespace, changes, seconds), media_type="application/json")
 

@@ -28,14 +28,14 @@ def shown(kind: AnyKind, document: Document) -> Document:
     return Document({**document.data, "metadata": metadata, **({} if spec is None else {"spec": spec})})
 
 
-async def kept(body: StoreDriver, kind: AnyKind, data: Json, name: str) -> Json:
+async def kept(driver: StoreDriver, kind: AnyKind, data: Json, name: str) -> Json:
     """Put back what `shown` left out, so that read, change and write back loses nothing."""
     field = _HIDDEN.get(kind.name)
     spec, metadata = data.get("spec") or {}, data.get("metadata")
     if not field or not isinstance(spec, dict) or not isinstance(metadata, dict):
         return data
     try:
-        stored = await body.get(kind, name)
+        stored = await driver.get(kind, name)
     except NotFound:
         return data
     hidden = (stored.data.get("spec") or {}).get(field)

@@ -33,10 +33,10 @@ class Informer(Generic[T]):
     """What `read` makes of each object of a kind. Run it in a task; look at any time after `synced`."""
 
     def __init__(
-        self, body: StoreDriver, kind: AnyKind, read: Callable[[Document], T], *, labels: str = "", fields: str = ""
+        self, driver: StoreDriver, kind: AnyKind, read: Callable[[Document], T], *, labels: str = "", fields: str = ""
     ) -> None:
         self.synced = asyncio.Event()
-        self._body = body
+        self._driver = driver
         self._kind = kind
         self._read = read
         self._labels, self._fields = labels, fields
@@ -70,7 +70,7 @@ class Informer(Generic[T]):
                 if not version:
                     version = await self._relist()
                     self.synced.set()
-                watch = self._body.watch(self._kind, version=version, labels=self._labels, fields=self._fields)
+                watch = self._driver.watch(self._kind, version=version, labels=self._labels, fields=self._fields)
                 async for change in watch:
                     self._apply(change)
                     version, pause = change.version, _FIRST_PAUSE
@@ -84,7 +84,7 @@ class Informer(Generic[T]):
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _relist(self) -> str:
-        listing = await self._body.list(self._kind, labels=self._labels, fields=self._fields)
+        listing = await self._driver.list(self._kind, labels=self._labels, fields=self._fields)
         found = {(document.namespace, document.name): document for document in listing.items}
         for key in [key for key in self._objects if key not in found]:
             self._set(key, None, "")
@@ -124,14 +124,14 @@ class Informer(Generic[T]):
 class Informers:
     """One informer a type, shared by everybody in the process, so that an object is read and kept once."""
 
-    def __init__(self, body: StoreDriver) -> None:
-        self._body = body
+    def __init__(self, driver: StoreDriver) -> None:
+        self._driver = driver
         self._by_type: dict[type, Informer[Any]] = {}
 
     def of(self, cls: type[T]) -> Informer[T]:
         """Ask before `run`: what is asked for later is not run."""
         if cls not in self._by_type:
-            self._by_type[cls] = typed(self._body, cls)
+            self._by_type[cls] = typed(self._driver, cls)
         return self._by_type[cls]
 
     def __iter__(self) -> Iterator[Informer[Any]]:
@@ -146,6 +146,6 @@ class Informers:
             await informer.synced.wait()
 
 
-def typed(body: StoreDriver, cls: type[T], *, labels: str = "", fields: str = "") -> Informer[T]:
+def typed(driver: StoreDriver, cls: type[T], *, labels: str = "", fields: str = "") -> Informer[T]:
     """An informer that keeps the objects themselves."""
-    return Informer(body, KINDS.of(cls), lambda document: decode(cls, document.data), labels=labels, fields=fields)
+    return Informer(driver, KINDS.of(cls), lambda document: decode(cls, document.data), labels=labels, fields=fields)

@@ -37,19 +37,19 @@ class Items(Generic[T]):
 class Store:
     """Typed access to one body."""
 
-    def __init__(self, body: StoreDriver) -> None:
-        self.body = body
+    def __init__(self, driver: StoreDriver) -> None:
+        self.driver = driver
 
     async def get(self, cls: type[T], name: str, namespace: str = "") -> T:
-        return decode(cls, (await self.body.get(KINDS.of(cls), name, namespace)).data)
+        return decode(cls, (await self.driver.get(KINDS.of(cls), name, namespace)).data)
 
     async def list(self, cls: type[T], namespace: str | None = None, *, labels: str = "", fields: str = "") -> Items[T]:
-        listing = await self.body.list(KINDS.of(cls), namespace, labels=labels, fields=fields)
+        listing = await self.driver.list(KINDS.of(cls), namespace, labels=labels, fields=fields)
         return Items([found for item in listing.items if (found := _readable(cls, item))], listing.version)
 
     async def create(self, wanted: T) -> T:
         cls = type(wanted)
-        return decode(cls, (await self.body.create(KINDS.of(cls), Document(to_json(wanted)))).data)
+        return decode(cls, (await self.driver.create(KINDS.of(cls), Document(to_json(wanted)))).data)
 
     async def update(self, wanted: T, *, seen: T) -> T:
         """Change all but the status from what was seen to what is wanted."""
@@ -61,7 +61,7 @@ class Store:
     async def delete(self, seen: T, *, grace_seconds: int | None = None) -> bool:
         """Delete this very object, not another of the same name."""
         place = seen.metadata
-        return await self.body.delete(
+        return await self.driver.delete(
             KINDS.of(type(seen)), place.name, place.namespace, uid=place.uid, grace_seconds=grace_seconds
         )
 
@@ -74,7 +74,7 @@ class Store:
             patch.pop("status", None)
         if not patch:
             return seen
-        document = await self.body.patch(
+        document = await self.driver.patch(
             KINDS.of(cls), place.name, place.namespace, patch, version=place.version, status=status
         )
         return decode(cls, document.data)

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from aliquot.store.informer import Informer, Key
-from support.stores.namespace import TEMPLATE, Place
+from support.stores.namespace import TEMPLATE, StoreNamespace
 
 Seen = list[tuple[str, str]]
 
 
-def informer(place: Place, seen: Seen) -> Informer[str]:
+def informer(place: StoreNamespace, seen: Seen) -> Informer[str]:
     """Remembers descriptions, and what it was told in which order."""
     found = Informer(
-        place.body,
+        place.driver,
         TEMPLATE,
         lambda document: str(document.data["spec"].get("description")),
         labels=f"ns={place.namespace}",
@@ -34,7 +34,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_picture(place: Place) -> None:
+async def test_picture(place: StoreNamespace) -> None:
     """It has what was there, what came, what changed, and not what went."""
     mark = {"labels": {"ns": place.namespace}}
     made = await place.create("a", description="1", **mark)
@@ -57,7 +57,7 @@ async def test_picture(place: Place) -> None:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_listeners_hear_each_difference(place: Place) -> None:
+async def test_listeners_hear_each_difference(place: StoreNamespace) -> None:
     """Who listens can keep a picture of its own from what it is told."""
     mark = {"labels": {"ns": place.namespace}}
     made = await place.create("a", description="1", **mark)

@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 from aliquot.errors import Conflict, Exists, Expired
-from support.stores.namespace import DEPARTMENT, NAMESPACE, POD, TEMPLATE, Place, changed, document
+from support.stores.namespace import DEPARTMENT, NAMESPACE, POD, TEMPLATE, StoreNamespace, changed, document
 
 CONDITION = {"type": "Ready", "status": "True"}
 
 
-async def test_create(place: Place) -> None:
+async def test_create(place: StoreNamespace) -> None:
     """A create is seen as ADDED, with the object as created."""
     watcher = await place.watch()
     made = await place.create()
@@ -20,7 +20,7 @@ async def test_create(place: Place) -> None:
     assert (change.type, change.document, change.version) == ("ADDED", made, made.version)
 
 
-async def test_update(place: Place) -> None:
+async def test_update(place: StoreNamespace) -> None:
     """A change is seen as MODIFIED, with the object as it then was."""
     made = await place.create()
     watcher = await place.watch()
@@ -29,16 +29,16 @@ async def test_update(place: Place) -> None:
     assert (change.type, change.document, change.version) == ("MODIFIED", after, after.version)
 
 
-async def test_status(place: Place) -> None:
+async def test_status(place: StoreNamespace) -> None:
     """A new status is a change."""
     made = await place.create()
     watcher = await place.watch()
-    after = await place.body.update_status(TEMPLATE, changed(made, status={"conditions": [CONDITION]}))
+    after = await place.driver.update_status(TEMPLATE, changed(made, status={"conditions": [CONDITION]}))
     change = await watcher.next()
     assert (change.type, change.document) == ("MODIFIED", after)
 
 
-async def test_delete(place: Place) -> None:
+async def test_delete(place: StoreNamespace) -> None:
     """A removal is seen as DELETED, with the last state at a version of its own."""
     made = await place.create()
     watcher = await place.watch()
@@ -51,12 +51,12 @@ async def test_delete(place: Place) -> None:
     assert change.version not in ("", made.version)
 
 
-async def test_mark(place: Place) -> None:
+async def test_mark(place: StoreNamespace) -> None:
     """A delete that has to wait is seen as a change, the end as DELETED, once."""
     await place.create(finalizers=["aliquot.dev/hold"])
     watcher = await place.watch()
     await place.delete()
-    await place.body.patch(TEMPLATE, "a", place.namespace, {"metadata": {"finalizers": None}})
+    await place.driver.patch(TEMPLATE, "a", place.namespace, {"metadata": {"finalizers": None}})
     await place.create("end")
     first, second, third = await watcher.take(3)
     assert first.type == "MODIFIED"
@@ -67,19 +67,19 @@ async def test_mark(place: Place) -> None:
     assert third.document.name == "end"
 
 
-async def test_nothing_for_no_change(place: Place) -> None:
+async def test_nothing_for_no_change(place: StoreNamespace) -> None:
     """A write that changes nothing is not seen."""
     made = await place.create()
     watcher = await place.watch()
-    await place.body.update(TEMPLATE, made)
-    await place.body.patch(TEMPLATE, "a", place.namespace, {})
+    await place.driver.update(TEMPLATE, made)
+    await place.driver.patch(TEMPLATE, "a", place.namespace, {})
     await place.create("end")
     change = await watcher.next()
     assert change.document is not None
     assert change.document.name == "end"
 
 
-async def test_nothing_for_refused_writes(place: Place) -> None:
+async def test_nothing_for_refused_writes(place: StoreNamespace) -> None:
     """A refused write is not seen."""
     made = await place.create()
     after = await place.describe(made, "second")
@@ -93,7 +93,7 @@ async def test_nothing_for_refused_writes(place: Place) -> None:
     assert change.document.data["spec"] == {"description": "last"}
 
 
-async def test_order(place: Place) -> None:
+async def test_order(place: StoreNamespace) -> None:
     """Changes come in the order in which they happened."""
     watcher = await place.watch()
     made = await place.create("a")
@@ -108,7 +108,7 @@ async def test_order(place: Place) -> None:
     ]  # fmt: skip
 
 
-async def test_every_intermediate_state(place: Place) -> None:
+async def test_every_intermediate_state(place: StoreNamespace) -> None:
     """No state is skipped, however fast they follow."""
     made = await place.create(description="0")
     watcher = await place.watch()
@@ -118,19 +118,19 @@ async def test_every_intermediate_state(place: Place) -> None:
     assert seen == [str(number) for number in range(1, 26)]
 
 
-async def test_from_a_past_version(place: Place) -> None:
+async def test_from_a_past_version(place: StoreNamespace) -> None:
     """A watch starts where its version says, not now."""
-    version = (await place.body.list(TEMPLATE, place.namespace)).version
+    version = (await place.driver.list(TEMPLATE, place.namespace)).version
     await place.create("a")
     await place.create("b")
     watcher = place.watch_from(version)
     assert [change.document.name for change in await watcher.take(2) if change.document] == ["a", "b"]
 
 
-async def test_list_and_watch_meet(place: Place) -> None:
+async def test_list_and_watch_meet(place: StoreNamespace) -> None:
     """What a list has its watch does not repeat, and what it lacks its watch brings."""
     await place.create("before")
-    listing = await place.body.list(TEMPLATE, place.namespace)
+    listing = await place.driver.list(TEMPLATE, place.namespace)
     await place.create("after")
     change = await place.watch_from(listing.version).next()
     assert [item.name for item in listing.items] == ["before"]
@@ -138,7 +138,7 @@ async def test_list_and_watch_meet(place: Place) -> None:
     assert change.document.name == "after"
 
 
-async def test_from_an_objects_version(place: Place) -> None:
+async def test_from_an_objects_version(place: StoreNamespace) -> None:
     """A watch may go on from any version that was seen."""
     watcher = await place.watch()
     await place.create("a")
@@ -149,7 +149,7 @@ async def test_from_an_objects_version(place: Place) -> None:
     assert change.document.name == "b"
 
 
-async def test_resumes(place: Place) -> None:
+async def test_resumes(place: StoreNamespace) -> None:
     """A reader that was away misses nothing and sees nothing twice."""
     watcher = await place.watch()
     await place.create("a")
@@ -162,33 +162,33 @@ async def test_resumes(place: Place) -> None:
     assert seen == [("ADDED", "b"), ("DELETED", "a")]
 
 
-async def test_one_namespace_only(place: Place) -> None:
+async def test_one_namespace_only(place: StoreNamespace) -> None:
     """A namespace's watch is quiet about others."""
     other = f"{place.namespace}-other"
-    await place.body.create(NAMESPACE, document(NAMESPACE, other))
+    await place.driver.create(NAMESPACE, document(NAMESPACE, other))
     watcher = await place.watch()
-    await place.body.create(TEMPLATE, document(TEMPLATE, "theirs", other, {}))
+    await place.driver.create(TEMPLATE, document(TEMPLATE, "theirs", other, {}))
     await place.create("mine")
     change = await watcher.next()
     assert change.document is not None
     assert change.document.name == "mine"
 
 
-async def test_one_kind_only(place: Place) -> None:
+async def test_one_kind_only(place: StoreNamespace) -> None:
     """A kind's watch is quiet about others."""
     watcher = await place.watch()
     spec = {"containers": [{"name": "main", "image": "busybox"}]}
-    await place.body.create(POD, document(POD, "p", place.namespace, spec))
+    await place.driver.create(POD, document(POD, "p", place.namespace, spec))
     await place.create("mine")
     change = await watcher.next()
     assert change.document is not None
     assert change.document.data["kind"] == "Template"
 
 
-async def test_cluster_kind(place: Place) -> None:
+async def test_cluster_kind(place: StoreNamespace) -> None:
     """Kinds that span the cluster can be watched."""
-    version = (await place.body.list(DEPARTMENT)).version
-    made = await place.body.create(DEPARTMENT, document(DEPARTMENT, place.unique(), spec={}))
+    version = (await place.driver.list(DEPARTMENT)).version
+    made = await place.driver.create(DEPARTMENT, document(DEPARTMENT, place.unique(), spec={}))
     watcher = place.watch_from(version, DEPARTMENT)
     watcher._namespace = None
     while True:
@@ -198,7 +198,7 @@ async def test_cluster_kind(place: Place) -> None:
             break
 
 
-async def test_many_watchers(place: Place) -> None:
+async def test_many_watchers(place: StoreNamespace) -> None:
     """All watchers see the same."""
     watchers = [await place.watch() for _ in range(10)]
     made = await place.create()
@@ -206,7 +206,7 @@ async def test_many_watchers(place: Place) -> None:
     assert all(change.document == made for change in changes)
 
 
-async def test_slow_reader(place: Place) -> None:
+async def test_slow_reader(place: StoreNamespace) -> None:
     """A reader that takes its time holds up nobody and still gets everything."""
     slow, fast = await place.watch(), await place.watch()
     for start in range(0, 60, 20):
@@ -217,13 +217,13 @@ async def test_slow_reader(place: Place) -> None:
 
 
 @pytest.mark.on_kubernetes  # the others reach back to the beginning here; test_sqlite and test_memory cover their end
-async def test_too_old(place: Place) -> None:
+async def test_too_old(place: StoreNamespace) -> None:
     """A version that is out of reach is refused, not served with a hole."""
     with pytest.raises(Expired):
         await place.watch_from("1").next()
 
 
-async def test_selected_by_label(place: Place) -> None:
+async def test_selected_by_label(place: StoreNamespace) -> None:
     """A selective watch brings what is selected."""
     watcher = await place.watch(labels="team=a")
     await place.create("other", labels={"team": "b"})
@@ -233,7 +233,7 @@ async def test_selected_by_label(place: Place) -> None:
     assert change.document.name == "mine"
 
 
-async def test_selected_by_field(place: Place) -> None:
+async def test_selected_by_field(place: StoreNamespace) -> None:
     """A watch on one name brings only that one."""
     watcher = await place.watch(fields="metadata.name=mine")
     await place.create("other")
@@ -243,27 +243,27 @@ async def test_selected_by_field(place: Place) -> None:
     assert change.document.name == "mine"
 
 
-async def test_entering_the_selection(place: Place) -> None:
+async def test_entering_the_selection(place: StoreNamespace) -> None:
     """An object that begins to match is seen as ADDED."""
     made = await place.create(labels={"team": "b"})
     watcher = await place.watch(labels="team=a")
-    after = await place.body.update(TEMPLATE, changed(made, labels={"team": "a"}))
+    after = await place.driver.update(TEMPLATE, changed(made, labels={"team": "a"}))
     change = await watcher.next()
     assert (change.type, change.document) == ("ADDED", after)
 
 
-async def test_leaving_the_selection(place: Place) -> None:
+async def test_leaving_the_selection(place: StoreNamespace) -> None:
     """An object that no longer matches is seen as DELETED, at the version of the change."""
     made = await place.create(labels={"team": "a"})
     watcher = await place.watch(labels="team=a")
-    after = await place.body.update(TEMPLATE, changed(made, labels={"team": "b"}))
+    after = await place.driver.update(TEMPLATE, changed(made, labels={"team": "b"}))
     change = await watcher.next()
     assert (change.type, change.version) == ("DELETED", after.version)
     assert change.document is not None
     assert change.document.name == "a"
 
 
-async def test_staying_in_the_selection(place: Place) -> None:
+async def test_staying_in_the_selection(place: StoreNamespace) -> None:
     """An object that goes on matching is seen as MODIFIED."""
     made = await place.create(labels={"team": "a"})
     watcher = await place.watch(labels="team=a")
@@ -272,7 +272,7 @@ async def test_staying_in_the_selection(place: Place) -> None:
     assert (change.type, change.document) == ("MODIFIED", after)
 
 
-async def test_outside_the_selection(place: Place) -> None:
+async def test_outside_the_selection(place: StoreNamespace) -> None:
     """What never matched is never seen, not even its end."""
     made = await place.create("other", labels={"team": "b"})
     watcher = await place.watch(labels="team=a")
@@ -284,7 +284,7 @@ async def test_outside_the_selection(place: Place) -> None:
     assert change.document.name == "end"
 
 
-async def test_deleted_from_the_selection(place: Place) -> None:
+async def test_deleted_from_the_selection(place: StoreNamespace) -> None:
     """The end of a selected object is seen."""
     await place.create(labels={"team": "a"})
     watcher = await place.watch(labels="team=a")
@@ -292,19 +292,19 @@ async def test_deleted_from_the_selection(place: Place) -> None:
     assert (await watcher.next()).type == "DELETED"
 
 
-async def test_pods_of_a_node(place: Place) -> None:
+async def test_pods_of_a_node(place: StoreNamespace) -> None:
     """A node sees a pod the moment it is bound to it."""
     watcher = await place.watch(POD, fields="spec.nodeName=n1")
     spec = {"containers": [{"name": "main", "image": "busybox"}]}
-    made = await place.body.create(POD, document(POD, "p", place.namespace, spec))
-    await place.body.patch(POD, "p", place.namespace, {"spec": {"nodeName": "n1"}}, version=made.version)
+    made = await place.driver.create(POD, document(POD, "p", place.namespace, spec))
+    await place.driver.patch(POD, "p", place.namespace, {"spec": {"nodeName": "n1"}}, version=made.version)
     change = await watcher.next()
     assert change.type == "ADDED"
     assert change.document is not None
     assert change.document.data["spec"]["nodeName"] == "n1"
 
 
-async def test_recreated_object(place: Place) -> None:
+async def test_recreated_object(place: StoreNamespace) -> None:
     """Delete and create are seen as two objects, never as a change of one."""
     first = await place.create()
     watcher = await place.watch()

@@ -32,8 +32,8 @@ ROOT = "/apis/aliquot.dev/v1"
 class PodServer:
     """Serves a body, and lets pods be looked into."""
 
-    def __init__(self, body: StoreDriver) -> None:
-        self.body = body
+    def __init__(self, driver: StoreDriver) -> None:
+        self.driver = driver
         self.url = ""
         self.queries: list[dict[str, str]] = []
         # Answers to requests for a log, in turn: pieces, and None where the connection breaks.
@@ -88,14 +88,14 @@ class PodServer:
     async def _get(self, request: web.Request) -> web.Response:
         place = request.match_info
         try:
-            found = await self.body.get(KINDS.named(place["plural"]), place["name"], place.get("namespace", ""))
+            found = await self.driver.get(KINDS.named(place["plural"]), place["name"], place.get("namespace", ""))
         except PlatformError as exc:
             return _refused(exc)
         return web.json_response(found.data)
 
     async def _list(self, request: web.Request) -> web.Response:
         place = request.match_info
-        found = await self.body.list(KINDS.named(place["plural"]), place.get("namespace"))
+        found = await self.driver.list(KINDS.named(place["plural"]), place.get("namespace"))
         items = [each.data for each in found.items]
         return web.json_response({"metadata": {"resourceVersion": found.version}, "items": items})
 
@@ -107,7 +107,7 @@ class PodServer:
             return _refused(self.refusal)
         if len(self.logs) == self.ends_at and self.ends_as:
             place, status = request.match_info, {"status": self.ends_as}
-            await self.body.patch(KINDS.named("pod"), place["name"], place["namespace"], status, status=True)
+            await self.driver.patch(KINDS.named("pod"), place["name"], place["namespace"], status, status=True)
         headers = {LOG_OFFSET: request.query.get("offset", "0")} if self.offsets else {}
         headers |= {LOG_STAMPED: "true"} if self.stamped else {}
         response = web.StreamResponse(headers=headers)

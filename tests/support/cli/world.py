@@ -74,13 +74,13 @@ class World:
     """A store, a home folder, and a way to type commands."""
 
     def __init__(self, home: Path) -> None:
-        self.body = MemoryServer()
+        self.driver = MemoryServer()
         self.home = home
 
     def session(self) -> Session:
         @asynccontextmanager
         async def opener(connection: Connection) -> AsyncIterator[MemoryServer]:
-            yield self.body
+            yield self.driver
 
         return Session(Asked(url="http://127.0.0.1:1"), self.home / "config.json", opener=opener)
 
@@ -107,7 +107,7 @@ class World:
 
     def told(self, word: str, name: str, namespace: str = "", **status: Any) -> None:
         """Write an object's status, as loops and agents do."""
-        asyncio.run(self.body.patch(KINDS.named(word), name, namespace, {"status": status}, status=True))
+        asyncio.run(self.driver.patch(KINDS.named(word), name, namespace, {"status": status}, status=True))
 
     def ok(self, *words: str, input: str | None = None) -> str:
         """What a command that works prints on stdout."""
@@ -116,10 +116,10 @@ class World:
         return result.stdout
 
     def get(self, word: str, name: str, namespace: str = "") -> Json:
-        return asyncio.run(self.body.get(KINDS.named(word), name, namespace)).data
+        return asyncio.run(self.driver.get(KINDS.named(word), name, namespace)).data
 
     def put(self, word: str, name: str, namespace: str = "", **parts: Any) -> Document:
         kind = KINDS.named(word)
         metadata = {"name": name, **({"namespace": namespace} if namespace else {}), **parts.pop("metadata", {})}
         data = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **parts}
-        return asyncio.run(MemoryDriver.create(self.body, kind, Document(data)))
+        return asyncio.run(MemoryDriver.create(self.driver, kind, Document(data)))

@@ -49,8 +49,8 @@ class Record:
 
 
 class Client:
-    def __init__(self, body: StoreDriver, name: str, *, objects: int = 4) -> None:
-        self._body = body
+    def __init__(self, driver: StoreDriver, name: str, *, objects: int = 4) -> None:
+        self._driver = driver
         self._random = random.Random(name)
         self._number = 0
         self.name = name
@@ -59,9 +59,9 @@ class Client:
         self.unanswered = 0
         self.errors: list[Unavailable | OutOfSpace] = []
 
-    def move(self, body: StoreDriver) -> None:
+    def move(self, driver: StoreDriver) -> None:
         """Go on with another server that has the same objects."""
-        self._body = body
+        self._driver = driver
 
     async def step(self) -> None:
         """One write, settled when it returns."""
@@ -71,18 +71,18 @@ class Client:
         text = f"{name}.{self._number}"
         if record.document is None:
             made = document(TEMPLATE, name, SPACE, {"description": text}, annotations={COPY: text})
-            await self._write(name, "ADDED", text, lambda: self._body.create(TEMPLATE, made))
+            await self._write(name, "ADDED", text, lambda: self._driver.create(TEMPLATE, made))
             return
         seen = record.document
         choice = self._random.random()
         if choice < 0.2:
-            await self._write(name, "DELETED", "", lambda: self._body.delete(TEMPLATE, name, SPACE))
+            await self._write(name, "DELETED", "", lambda: self._driver.delete(TEMPLATE, name, SPACE))
         elif choice < 0.6:
             new = changed(seen, spec={"description": text}, annotations={COPY: text})
-            await self._write(name, "MODIFIED", text, lambda: self._body.update(TEMPLATE, new))
+            await self._write(name, "MODIFIED", text, lambda: self._driver.update(TEMPLATE, new))
         else:
             patch = {"spec": {"description": text}, "metadata": {"annotations": {COPY: text}}}
-            await self._write(name, "MODIFIED", text, lambda: self._body.patch(TEMPLATE, name, SPACE, patch))
+            await self._write(name, "MODIFIED", text, lambda: self._driver.patch(TEMPLATE, name, SPACE, patch))
 
     async def _write(self, name: str, type_: str, text: str, call: Callable[[], Awaitable[Document | bool]]) -> None:
         record = self.records[name]
@@ -113,7 +113,7 @@ class Client:
 
     async def _look(self, name: str) -> Document | None:
         try:
-            return await patiently(lambda: self._body.get(TEMPLATE, name, SPACE))
+            return await patiently(lambda: self._driver.get(TEMPLATE, name, SPACE))
         except NotFound:
             return None
 
@@ -131,8 +131,8 @@ async def patiently(call: Callable[[], Awaitable[T]]) -> T:
 class Follower:
     """Watches all objects from a version on, going on from the last one wherever the stream breaks."""
 
-    def __init__(self, body: StoreDriver, version: str) -> None:
-        self._body = body
+    def __init__(self, driver: StoreDriver, version: str) -> None:
+        self._driver = driver
         self.version = version
         self.seen: list[tuple[int, str, str, str]] = []  # version, type, name, text
         self.resumed = 0
@@ -141,7 +141,7 @@ class Follower:
         """Until the last object appears."""
         while True:
             try:
-                async for change in self._body.watch(TEMPLATE, SPACE, version=self.version):
+                async for change in self._driver.watch(TEMPLATE, SPACE, version=self.version):
                     self.version = change.version
                     if self._take(change):
                         return
@@ -166,21 +166,21 @@ class Crowd:
     clients: list[Client]
     followers: list[Follower]
     version: str  # of the store before the first write
-    _bodies: list[StoreDriver]
+    _drivers: list[StoreDriver]
     _moved: asyncio.Condition = field(default_factory=asyncio.Condition)
     _over: bool = False
 
     @classmethod
-    async def on(cls, body: Callable[[], StoreDriver], *, clients: int = 8, followers: int = 2) -> Crowd:
-        first = body()
+    async def on(cls, driver: Callable[[], StoreDriver], *, clients: int = 8, followers: int = 2) -> Crowd:
+        first = driver()
         await first.create(NAMESPACE, document(NAMESPACE, SPACE))
         version = (await first.list(TEMPLATE, SPACE)).version
-        bodies = [first, *(body() for _ in range(clients + followers - 1))]
+        drivers = [first, *(driver() for _ in range(clients + followers - 1))]
         return cls(
-            [Client(each, f"c{number}") for number, each in enumerate(bodies[:clients])],
-            [Follower(each, version) for each in bodies[clients:]],
+            [Client(each, f"c{number}") for number, each in enumerate(drivers[:clients])],
+            [Follower(each, version) for each in drivers[clients:]],
             version,
-            bodies,
+            drivers,
         )
 
     @property
@@ -221,10 +221,10 @@ class Crowd:
         async with asyncio.timeout(SECONDS), self._moved:
             await self._moved.wait_for(lambda: count() >= goal)
 
-    async def check_now(self, body: StoreDriver) -> None:
+    async def check_now(self, driver: StoreDriver) -> None:
         """While clients write: everything that was acknowledged is there, or something later."""
         before = {name: len(record.history) for name, record in self.records.items()}
-        listing = await patiently(lambda: body.list(TEMPLATE, SPACE))
+        listing = await patiently(lambda: driver.list(TEMPLATE, SPACE))
         found = {item.name: text_of(item) for item in listing.items}
         for name, record in self.records.items():
             # What it was when we asked, or became until the answer, or may be becoming.
@@ -236,18 +236,18 @@ class Crowd:
                 allowed.add(record.attempt)
             assert found.get(name, "") in allowed, name
 
-    async def check_settled(self, body: StoreDriver) -> None:
+    async def check_settled(self, driver: StoreDriver) -> None:
         """While nobody writes: the store holds exactly what the clients know, and nothing else."""
-        listing = await patiently(lambda: body.list(TEMPLATE, SPACE))
+        listing = await patiently(lambda: driver.list(TEMPLATE, SPACE))
         found = {item.name: text_of(item) for item in listing.items if item.name != END}
         assert found == {name: record.text for name, record in self.records.items() if record.text}
         versions = [int(item.version) for item in listing.items]
         assert len(set(versions)) == len(versions)
 
-    async def end(self, body: StoreDriver) -> None:
+    async def end(self, driver: StoreDriver) -> None:
         """The last object, by which followers know that they have seen everything."""
         made = document(TEMPLATE, END, SPACE, {"description": END}, annotations={COPY: END})
-        await body.create(TEMPLATE, made)
+        await driver.create(TEMPLATE, made)
 
     def check_followers(self, *more: Follower) -> None:
         """Every follower saw every state of every object once, in order."""
@@ -267,5 +267,5 @@ class Crowd:
                 assert "\n" not in str(error)
 
     async def close(self) -> None:
-        for body in self._bodies:
-            await body.close()
+        for driver in self._drivers:
+            await driver.close()

@@ -21,8 +21,8 @@ _POD = KINDS.named("Pod")
 class Gangs:
     """One person's gangs, in a project of their own whose quota has room for all of them."""
 
-    def __init__(self, body: StoreDriver, project: str, seed: int) -> None:
-        self._body, self._project = body, project
+    def __init__(self, driver: StoreDriver, project: str, seed: int) -> None:
+        self._driver, self._project = driver, project
         self._random = random.Random(seed)
         self._number = 0
         self.size: dict[str, int] = {}  # the gangs that must be there, whole
@@ -50,13 +50,13 @@ class Gangs:
     async def _create(self, name: str, made: Any) -> None:
         while True:
             try:
-                await self._body.create(_POD, made)
+                await self._driver.create(_POD, made)
                 return
             except Conflict:
                 return  # an earlier try that nobody answered
             except Unavailable:
                 try:
-                    await patiently(lambda: self._body.get(_POD, name, self.namespace))
+                    await patiently(lambda: self._driver.get(_POD, name, self.namespace))
                     return
                 except NotFound:
                     continue
@@ -87,7 +87,7 @@ class Gangs:
         for index in range(self.size.pop(gang)):
             while True:
                 try:
-                    await self._body.delete(_POD, f"{gang}-{index}", self.namespace)
+                    await self._driver.delete(_POD, f"{gang}-{index}", self.namespace)
                 except NotFound:
                     pass
                 except Unavailable:
@@ -95,11 +95,11 @@ class Gangs:
                 break
 
     async def close(self) -> None:
-        await self._body.close()
+        await self._driver.close()
 
     async def check(self) -> None:
         """When all is quiet: every gang is there, and all of it runs or nothing of it has a place."""
-        pods = (await patiently(lambda: Store(self._body).list(Pod, self.namespace))).items
+        pods = (await patiently(lambda: Store(self._driver).list(Pod, self.namespace))).items
         found: dict[str, list[Pod]] = {}
         for pod in pods:
             found.setdefault(pod.metadata.labels[labels.WORKLOAD], []).append(pod)

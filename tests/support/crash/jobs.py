@@ -146,14 +146,14 @@ class LogFollower:
 class Person:
     def __init__(
         self,
-        body: StoreDriver,
+        driver: StoreDriver,
         connection: Callable[[], Connection],
         name: str,
         projects: Sequence[str] = PROJECTS,
         roomy: str = "team-d",
     ) -> None:
         """`roomy`: the project whose quota has room for all that cannot be preempted."""
-        self._body, self._connection = body, connection
+        self._driver, self._connection = driver, connection
         self._projects, self._roomy = projects, roomy
         self._random = random.Random(name)
         self._number = 0
@@ -181,7 +181,7 @@ class Person:
         job = self._new()
         made = document(WORKLOAD, job.name, job.namespace, job.spec)
         try:
-            job.uid = (await self._body.create(WORKLOAD, made)).uid
+            job.uid = (await self._driver.create(WORKLOAD, made)).uid
             self.done["submitted"] += 1
         except Conflict:
             # The name is free when its workload is gone; this one was ours to delete, and we saw it go.
@@ -224,7 +224,7 @@ class Person:
         job.deleting = True
         while True:
             try:
-                await self._body.delete(WORKLOAD, job.name, job.namespace, uid=job.uid)
+                await self._driver.delete(WORKLOAD, job.name, job.namespace, uid=job.uid)
                 self.done["deleted"] += 1
                 break
             except NotFound:
@@ -241,12 +241,12 @@ class Person:
 
     async def _look(self, job: Job) -> Document | None:
         try:
-            return await patiently(lambda: self._body.get(WORKLOAD, job.name, job.namespace))
+            return await patiently(lambda: self._driver.get(WORKLOAD, job.name, job.namespace))
         except NotFound:
             return None
 
     async def _pod(self, job: Job) -> str:
-        return (await self._body.get(KINDS.of(Pod), job.pod, job.namespace)).uid
+        return (await self._driver.get(KINDS.of(Pod), job.pod, job.namespace)).uid
 
     async def _stops(self, job: Job) -> set[str]:
         found = await self._look(job)
@@ -257,14 +257,14 @@ class Person:
         most = {}
         for job in self.jobs.values():
             if job.fresh:
-                status = decode(WorkloadObject, (await self._body.get(WORKLOAD, job.name, job.namespace)).data).status
+                status = decode(WorkloadObject, (await self._driver.get(WORKLOAD, job.name, job.namespace)).data).status
                 assert len(status.interruptions) == status.interruption_count, job.name
                 most[job.project, job.name] = 1 + status.interruption_count + job.attempts - 1
         return most
 
     async def list(self) -> None:
         """Exactly what it was told is there."""
-        listing = await patiently(lambda: self._body.list(WORKLOAD))
+        listing = await patiently(lambda: self._driver.list(WORKLOAD))
         found = {item.name: item for item in listing.items if item.name.startswith(f"{self.name}-")}
         assert found.keys() == self.jobs.keys(), f"{self.name}: {found.keys() ^ self.jobs.keys()}"
         for name, item in found.items():
@@ -284,7 +284,7 @@ class Person:
         await self.list()
         wrong = []
         for job in self.jobs.values():
-            found = await patiently(lambda job=job: self._body.get(WORKLOAD, job.name, job.namespace))  # type: ignore[misc]
+            found = await patiently(lambda job=job: self._driver.get(WORKLOAD, job.name, job.namespace))  # type: ignore[misc]
             status = decode(WorkloadObject, found.data).status
             wanted = {"stays": ("Running", 0), "ends": ("Completed", 0), "fails": ("Failed", job.attempts)}[job.form]
             again = status.interruption_count + max(0, status.pods.failed - 1)
@@ -319,7 +319,7 @@ class Person:
         for task in self._following:
             task.cancel()
         await asyncio.gather(*self._following, return_exceptions=True)
-        await self._body.close()
+        await self._driver.close()
 
 
 @dataclass
@@ -378,9 +378,9 @@ class Team:
             await person.close()
 
 
-async def check_store(body: StoreDriver) -> dict[str, Pod]:
+async def check_store(driver: StoreDriver) -> dict[str, Pod]:
     """The pods by uid. No device is given out twice among those that hold something."""
-    pods = (await patiently(lambda: Store(body).list(Pod))).items
+    pods = (await patiently(lambda: Store(driver).list(Pod))).items
     given: Counter[tuple[str, int]] = Counter()
     for pod in pods:
         if pod.spec.node_name and pod.status.phase not in ("Succeeded", "Failed"):

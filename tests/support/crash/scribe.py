@@ -16,9 +16,9 @@ DEPARTMENT = KINDS.named("Department")
 
 
 async def main(path: str, synchronous: str, count: str) -> None:
-    body = SqliteDriver(Path(path), synchronous=synchronous)
+    driver = SqliteDriver(Path(path), synchronous=synchronous)
     for number in range(int(count)):
-        made = await body.create(DEPARTMENT, Document({"metadata": {"name": f"d{number}"}, "spec": {}}))
+        made = await driver.create(DEPARTMENT, Document({"metadata": {"name": f"d{number}"}, "spec": {}}))
         print(made.name, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 

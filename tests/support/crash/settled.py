@@ -20,7 +20,7 @@ from support.crash.clients import SECONDS, patiently
 _FINAL = ("Completed", "Failed")
 
 
-async def at_rest(body: StoreDriver, now: float, passing: Container[str] = ()) -> Snapshot:
+async def at_rest(driver: StoreDriver, now: float, passing: Container[str] = ()) -> Snapshot:
     """The cluster, once nothing moves in it: all that has a place runs, nobody of those who end by themselves does, and
     a plan would change nothing."""
     seen: object = None
@@ -28,7 +28,7 @@ async def at_rest(body: StoreDriver, now: float, passing: Container[str] = ()) -
     try:
         async with asyncio.timeout(2 * SECONDS):
             while True:
-                snapshot, moving, versions = await _look(body)
+                snapshot, moving, versions = await _look(driver)
                 decided = plan(snapshot, now=now)
                 running = [job.name for job in snapshot.jobs if any(task.node for task in job.tasks)]
                 ending = [name for name in running if name.partition("/")[2] in passing]
@@ -47,8 +47,8 @@ def _changes(decided: Plan) -> str:
     return f"binds {decided.binds[:3]}, evictions {decided.evictions[:3]}, promises {decided.reservations[:3]}"
 
 
-async def _look(body: StoreDriver) -> tuple[Snapshot, str, object]:
-    store = Store(body)
+async def _look(driver: StoreDriver) -> tuple[Snapshot, str, object]:
+    store = Store(driver)
     workloads = (await patiently(lambda: store.list(Workload))).items
     pods = (await patiently(lambda: store.list(Pod))).items
     nodes = (await patiently(lambda: store.list(NodeObject))).items

@@ -104,28 +104,28 @@ class Page:
 
 
 def read(path: Path) -> Page:
-    page, fence, body, start = Page(path), "", [], 0
+    page, fence, driver, start = Page(path), "", [], 0
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if not line.startswith("```"):
-            body.append(line)
+            driver.append(line)
         elif fence:
-            _close(page, fence, body, start)
+            _close(page, fence, driver, start)
             fence = ""
         else:
-            fence, body, start = line[3:].strip() or "text", [], number
+            fence, driver, start = line[3:].strip() or "text", [], number
     return page
 
 
-def _close(page: Page, fence: str, body: list[str], start: int) -> None:
+def _close(page: Page, fence: str, driver: list[str], start: int) -> None:
     if fence == "console":
-        page.blocks.append(_steps(body, start))
-    elif fence in ("yaml", "csv") and body and (name := re.fullmatch(rf"# (\S+\.{fence})", body[0])):
-        page.files[name[1]] = "\n".join(body) + "\n"
+        page.blocks.append(_steps(driver, start))
+    elif fence in ("yaml", "csv") and driver and (name := re.fullmatch(rf"# (\S+\.{fence})", driver[0])):
+        page.files[name[1]] = "\n".join(driver) + "\n"
 
 
-def _steps(body: list[str], start: int) -> list[Step]:
+def _steps(driver: list[str], start: int) -> list[Step]:
     steps: list[Step] = []
-    for number, line in enumerate(body, start + 1):
+    for number, line in enumerate(driver, start + 1):
         if line.startswith("$ "):
             steps.append(Step(line[2:], [], number))
         elif line.startswith("> ") and not steps[-1].output:

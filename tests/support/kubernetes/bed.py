@@ -48,8 +48,8 @@ class Bed:
         self.processes: list[ServerProcess] = []
 
     async def _run(self) -> None:
-        async with KubernetesDriver(kubeconfig.load([self.cluster.kubeconfig])) as self.body, self.faults.running():
-            pods = self.ledger.follow(self.body)
+        async with KubernetesDriver(kubeconfig.load([self.cluster.kubeconfig])) as self.driver, self.faults.running():
+            pods = self.ledger.follow(self.driver)
             following = asyncio.create_task(pods.run())
             await pods.synced.wait()
             self._ready.set()
@@ -84,19 +84,19 @@ class Bed:
         """Of processes that are surely dead, so that the next one need not wait for their leases to end."""
         for name in leases or LEASES:
             with suppress(NotFound):
-                self.do(self.body.delete(KINDS.of(Lease), name, SYSTEM_NAMESPACE))
+                self.do(self.driver.delete(KINDS.of(Lease), name, SYSTEM_NAMESPACE))
 
     def holder(self, lease: str = "aliquot-scheduler") -> str:
         """Who leads; empty: nobody."""
         try:
-            return self.do(Store(self.body).get(Lease, lease, SYSTEM_NAMESPACE)).spec.holder_identity or ""
+            return self.do(Store(self.driver).get(Lease, lease, SYSTEM_NAMESPACE)).spec.holder_identity or ""
         except NotFound:
             return ""
 
     # --- the users' side, past every fault
 
     def project(self, name: str, gpu: float) -> None:
-        self.do(self.body.create(KINDS.of(Project), document(KINDS.of(Project), name, spec={"quota": {"gpu": gpu}})))
+        self.do(self.driver.create(KINDS.of(Project), document(KINDS.of(Project), name, spec={"quota": {"gpu": gpu}})))
         self.until(lambda: self.has_project(name), f"project {name}")
 
     def has_project(self, name: str) -> bool:
@@ -109,23 +109,23 @@ class Bed:
         compute = {"compute": {"gpu": gpu}} if gpu else {}
         job = {"type": "training", "user": "root", "image": "job", **compute, **spec}
         kind = KINDS.of(Workload)
-        self.do(self.body.create(kind, document(kind, name, f"runai-{project}", job)))
+        self.do(self.driver.create(kind, document(kind, name, f"runai-{project}", job)))
 
     def delete(self, workload: Workload) -> None:
-        self.do(Store(self.body).delete(workload))
+        self.do(Store(self.driver).delete(workload))
 
     def finish(self, workload: Workload) -> None:
         """Its running pod ends well."""
         change = {"status": {"phase": "Succeeded"}}
         name = f"{workload.metadata.name}-0-0"
-        self.do(self.body.patch(KINDS.of(Pod), name, workload.metadata.namespace, change, status=True))
+        self.do(self.driver.patch(KINDS.of(Pod), name, workload.metadata.namespace, change, status=True))
 
     def cordon(self, node: str, off: bool) -> None:
         """Whether nothing new may come to a node."""
-        self.do(self.body.patch(KINDS.of(Node), node, "", {"spec": {"unschedulable": off}}))
+        self.do(self.driver.patch(KINDS.of(Node), node, "", {"spec": {"unschedulable": off}}))
 
     def workloads(self) -> dict[str, Workload]:
-        return {one.metadata.name: one for one in self.do(Store(self.body).list(Workload)).items}
+        return {one.metadata.name: one for one in self.do(Store(self.driver).list(Workload)).items}
 
     def phases(self) -> dict[str, str]:
         return {name: one.status.phase for name, one in self.workloads().items()}
@@ -152,4 +152,4 @@ class Bed:
         return "\n".join([*seen, *(process.log[-2000:] for process in self.processes)])
 
     def _status(self, cls: Any, name: str) -> Any:
-        return self.do(Store(self.body).get(cls, name)).status
+        return self.do(Store(self.driver).get(cls, name)).status

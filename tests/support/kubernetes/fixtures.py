@@ -85,13 +85,13 @@ def namespace(cluster: Cluster) -> str:
 @pytest_asyncio.fixture
 async def kube(cluster_with_gadgets: Cluster) -> AsyncIterator[KubernetesDriver]:
     """A body on the cluster, as its administrator."""
-    async with KubernetesDriver(kubeconfig.load([cluster_with_gadgets.kubeconfig])) as body:
-        yield body
+    async with KubernetesDriver(kubeconfig.load([cluster_with_gadgets.kubeconfig])) as driver:
+        yield driver
 
 
 async def install_kinds(cluster: Cluster, definitions: list[dict[str, Any]] | None = None) -> None:
-    async with KubernetesDriver(kubeconfig.load([cluster.kubeconfig])) as body:
-        await install(body, definitions)
+    async with KubernetesDriver(kubeconfig.load([cluster.kubeconfig])) as driver:
+        await install(driver, definitions)
 
 
 def apart(work: Coroutine[Any, Any, None]) -> None:

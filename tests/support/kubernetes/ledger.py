@@ -57,9 +57,9 @@ class Ledger:
     lives: dict[str, Seen] = field(default_factory=dict)  # every pod there was, by uid, as it was last seen
     gone: set[str] = field(default_factory=set)
 
-    def follow(self, body: KubernetesDriver) -> Informer[Seen]:
+    def follow(self, driver: KubernetesDriver) -> Informer[Seen]:
         """Its caller runs it."""
-        pods: Informer[Seen] = Informer(body, KINDS.of(Pod), Seen.of)
+        pods: Informer[Seen] = Informer(driver, KINDS.of(Pod), Seen.of)
         pods.listen(self._changed)
         return pods
 

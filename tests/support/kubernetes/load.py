@@ -35,12 +35,12 @@ def pod(name: str, namespace: str, scheduler: str, *, gpus: int = 1, gang: tuple
     }
 
 
-async def create(body: KubernetesDriver, pods: Iterable[Any]) -> None:
+async def create(driver: KubernetesDriver, pods: Iterable[Any]) -> None:
     room = asyncio.Semaphore(_IN_FLIGHT)
 
     async def one(data: Any) -> None:
         async with room:
-            await body.create(POD, Document(data))
+            await driver.create(POD, Document(data))
 
     async with asyncio.TaskGroup() as group:
         for data in pods:
@@ -57,9 +57,9 @@ class Watcher:
     gone: set[str] = field(default_factory=set)
     _bell: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def run(self, body: KubernetesDriver, namespace: str | None = None) -> None:
-        listing = await body.list(POD, namespace)
-        async for change in body.watch(POD, namespace, version=listing.version):
+    async def run(self, driver: KubernetesDriver, namespace: str | None = None) -> None:
+        listing = await driver.list(POD, namespace)
+        async for change in driver.watch(POD, namespace, version=listing.version):
             if change.document is not None:
                 self._see(change.type, change.document)
 

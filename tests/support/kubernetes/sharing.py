@@ -34,7 +34,7 @@ QUICK = Sharing(image="busybox", idle_seconds=0.05, hold_seconds=60.0)
 
 @dataclass
 class World:
-    body: KubernetesDriver
+    driver: KubernetesDriver
     informers: Informers
     settings: Sharing
     hands: KubernetesBinder
@@ -42,21 +42,21 @@ class World:
 
     @property
     def store(self) -> Store:
-        return Store(self.body)
+        return Store(self.driver)
 
     async def node(self, name: str, *, gpus: int = 2, memory: int = 32510, simulated: bool = True) -> str:
         """A node with GPUs and no kubelet."""
         marks = {labels.GPU_MEMORY: str(memory)} if memory else {}
         marks |= {labels.SIMULATED: "true"} if simulated else {}
         room = {"cpu": "8", "memory": "32Gi", "pods": "110", labels.GPU_RESOURCE: str(gpus)}
-        await self.body.create(NODE, Document({"metadata": {"name": name, "labels": marks}}))
-        await self.body.patch(NODE, name, "", {"status": {"capacity": room, "allocatable": room}}, status=True)
+        await self.driver.create(NODE, Document({"metadata": {"name": name, "labels": marks}}))
+        await self.driver.patch(NODE, name, "", {"status": {"capacity": room, "allocatable": room}}, status=True)
         await self.heard(lambda: (known := self.informers.of(Node).get(name)) and known.status.capacity)
         return name
 
     async def pod(self, namespace: str, name: str, **marks: str) -> Pod:
         """One that waits for our scheduler, with these annotations."""
-        await self.body.create(POD, document(namespace, name, **marks))
+        await self.driver.create(POD, document(namespace, name, **marks))
         return await self.store.get(Pod, name, namespace)
 
     async def reservation(self, node: str, index: int = 0) -> Pod:
@@ -68,12 +68,12 @@ class World:
     async def runs(self, pod: Pod, phase: str = "Running", **more: str) -> None:
         """What a kubelet would say."""
         status = {"status": {"phase": phase, **more}}
-        await self.body.patch(POD, pod.metadata.name, pod.metadata.namespace, status, status=True)
+        await self.driver.patch(POD, pod.metadata.name, pod.metadata.namespace, status, status=True)
 
     async def gone(self, pod: Pod) -> None:
         """What a kubelet does at last."""
         with suppress(NotFound):
-            await self.body.delete(POD, pod.metadata.name, pod.metadata.namespace, grace_seconds=0)
+            await self.driver.delete(POD, pod.metadata.name, pod.metadata.namespace, grace_seconds=0)
 
     async def bound(self, pod: Pod, node: str, *shares: DeviceShare) -> Pod:
         """Bound with a part of GPUs whose reservations run as soon as they are made."""
@@ -87,7 +87,7 @@ class World:
 
     async def config(self, pod: Pod) -> dict[str, Any]:
         name = pod.metadata.annotations[labels.GPU_CONFIG]
-        return (await self.body.get(CONFIG_MAP, name, pod.metadata.namespace)).data
+        return (await self.driver.get(CONFIG_MAP, name, pod.metadata.namespace)).data
 
     async def is_gone(self, pod: Pod) -> bool:
         try:
@@ -164,19 +164,19 @@ async def sharing(
     cluster: Cluster, settings: Sharing = QUICK, body_type: type[KubernetesDriver] = KubernetesDriver, **changed: Any
 ) -> AsyncIterator[World]:
     """Without a webhook."""
-    async with body_type(kubeconfig.load([cluster.kubeconfig])) as body:
+    async with body_type(kubeconfig.load([cluster.kubeconfig])) as driver:
         settings = replace(settings, **changed)
         with suppress(Exists):
-            await body.create(KINDS.of(Namespace), Document({"metadata": {"name": labels.SYSTEM_NAMESPACE}}))
-        await prepare(body)
-        informers = Informers(body)
-        hands = KubernetesBinder(body, informers, settings)
+            await driver.create(KINDS.of(Namespace), Document({"metadata": {"name": labels.SYSTEM_NAMESPACE}}))
+        await prepare(driver)
+        informers = Informers(driver)
+        hands = KubernetesBinder(driver, informers, settings)
         informers.of(Namespace)
-        reservations = Reservations(body, informers, hands.reserver, settings)
+        reservations = Reservations(driver, informers, hands.reserver, settings)
         work = [*(one.run() for one in informers), *hands.runs(), reservations.loop.run()]
         async with running(*work):
             await informers.wait()
-            world = World(body, informers, settings, hands, reservations)
+            world = World(driver, informers, settings, hands, reservations)
             await _without_webhook(world)
             yield world
 
@@ -184,7 +184,7 @@ async def sharing(
 async def _without_webhook(world: World) -> None:
     """That of a server which another test has started on this cluster is not there any more."""
     try:
-        await world.body.get(MUTATING_WEBHOOK, NAME)
+        await world.driver.get(MUTATING_WEBHOOK, NAME)
     except NotFound:
         return
     await forget_webhook(world)
@@ -195,7 +195,7 @@ async def webhook(world: World, host: str = "127.0.0.1") -> AsyncIterator[Webhoo
     """Known to the API server until the end of the block, and then forgotten: other tests make pods as well."""
     with socket.create_server((host, 0)) as listener:
         address = Address(f"https://{host}:{listener.getsockname()[1]}")
-        hook = Webhook(world.body, world.informers, address, listener, world.settings)
+        hook = Webhook(world.driver, world.informers, address, listener, world.settings)
         async with running(hook.run()):
             async with asyncio.timeout(60):
                 await hook.ready.wait()
@@ -208,7 +208,7 @@ async def webhook(world: World, host: str = "127.0.0.1") -> AsyncIterator[Webhoo
 
 async def forget_webhook(world: World) -> None:
     with suppress(NotFound):
-        await world.body.delete(MUTATING_WEBHOOK, NAME)
+        await world.driver.delete(MUTATING_WEBHOOK, NAME)
     await _called(world, False)
 
 
@@ -222,10 +222,10 @@ async def _called(world: World, wanted: bool = True) -> None:
 async def _is_called(world: World) -> bool | None:
     """None: that cannot be said now."""
     try:
-        made = await world.body.create(POD, document("default", "asked", **{"gpu-fraction": "0.5"}))
+        made = await world.driver.create(POD, document("default", "asked", **{"gpu-fraction": "0.5"}))
     except Exists:
         made = None
     except Unavailable:
         return None
-    await world.body.delete(POD, "asked", "default", grace_seconds=0)
+    await world.driver.delete(POD, "asked", "default", grace_seconds=0)
     return None if made is None else labels.GPU_CONFIG in made.metadata["annotations"]

@@ -28,7 +28,7 @@ from aliquot.scheduler.loop import Scheduler
 from aliquot.store.driver import AnyKind, Document, StoreDriver
 from aliquot.store.informer import Informers, Key
 from aliquot.store.typed_store import Store
-from support.stores.namespace import POD, Place
+from support.stores.namespace import POD, StoreNamespace
 from support.stores.running import running, until
 
 V100 = 32510
@@ -65,8 +65,8 @@ class Kubelet:
 
 
 class World:
-    def __init__(self, place: Place) -> None:
-        self.store = Store(place.body)
+    def __init__(self, place: StoreNamespace) -> None:
+        self.store = Store(place.driver)
         self.kubelet: Kubelet | None = None
         self.last = LastDecision()
 
@@ -94,21 +94,21 @@ class World:
     # --- what runs
 
     @asynccontextmanager
-    async def scheduling(self, body: StoreDriver | None = None) -> AsyncIterator[None]:
+    async def scheduling(self, driver: StoreDriver | None = None) -> AsyncIterator[None]:
         """The scheduler alone, on the same store or on a way to it that may break."""
-        store = self.store if body is None else Store(body)
-        informers = Informers(self.store.body)
+        store = self.store if driver is None else Store(driver)
+        informers = Informers(self.store.driver)
         loop = Scheduler(store, informers)
         async with running(*(informer.run() for informer in informers), loop.run()):
             yield
 
     @asynccontextmanager
-    async def living(self, body: StoreDriver | None = None, *, holds: bool = False) -> AsyncIterator[None]:
+    async def living(self, driver: StoreDriver | None = None, *, holds: bool = False) -> AsyncIterator[None]:
         """Scheduler, workloads and nodes."""
-        informers = Informers(self.store.body)
+        informers = Informers(self.store.driver)
         self.kubelet = Kubelet(self.store, informers)
         self.kubelet.holds = holds
-        scheduler = Scheduler(self.store if body is None else Store(body), informers, last=self.last)
+        scheduler = Scheduler(self.store if driver is None else Store(driver), informers, last=self.last)
         of = informers.of
         workloads = Workloads(self.store, of(Workload), of(Pod), of(Namespace))
         loops = (scheduler.run(), workloads.loop.run(), self.kubelet.loop.run())
@@ -174,14 +174,14 @@ class World:
 
     async def gone(self, name: str, project: str = "a") -> None:
         """Its process ends and its pod with it, at once."""
-        await self.store.body.delete(POD, f"{name}-0-0", f"runai-{project}", grace_seconds=0)
+        await self.store.driver.delete(POD, f"{name}-0-0", f"runai-{project}", grace_seconds=0)
 
 
 class Mortal:
     """A way to the store on which somebody dies: after so many writes no call returns any more."""
 
-    def __init__(self, body: StoreDriver, writes: int) -> None:
-        self._body, self._left = body, writes
+    def __init__(self, driver: StoreDriver, writes: int) -> None:
+        self._driver, self._left = driver, writes
         self.dead = asyncio.Event()
         self.written: list[tuple[str, str, str]] = []  # what was done to which object
 
@@ -190,15 +190,15 @@ class Mortal:
             await self.dead.wait()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._body, name)
+        return getattr(self._driver, name)
 
     async def patch(self, kind: AnyKind, name: str, *rest: Any, **options: Any) -> Document:
         await self._count("patch", kind, name)
-        return await self._body.patch(kind, name, *rest, **options)
+        return await self._driver.patch(kind, name, *rest, **options)
 
     async def delete(self, kind: AnyKind, name: str, *rest: Any, **options: Any) -> bool:
         await self._count("delete", kind, name)
-        return await self._body.delete(kind, name, *rest, **options)
+        return await self._driver.delete(kind, name, *rest, **options)
 
     async def _count(self, what: str, kind: AnyKind, name: str) -> None:
         if self._left == 0:

@@ -21,7 +21,7 @@ from aliquot.store.drivers.sqlite import SqliteDriver
 from aliquot.store.http import kubeconfig
 from support.kubernetes.cluster import Cluster
 from support.kubernetes.fixtures import apart, available_programs, install_kinds
-from support.stores.namespace import NAMESPACE, Place, document
+from support.stores.namespace import NAMESPACE, StoreNamespace, document
 from support.stores.patient import PatientBody
 from support.stores.process import ServerProcess
 
@@ -105,44 +105,44 @@ def burning_cluster() -> Iterator[tuple[Cluster, Fire]]:
 
 
 @pytest_asyncio.fixture(params=CALM + UNDER_FIRE)
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreNamespace]:
     async with asyncio.timeout(300):
         async for found in _place(request, tmp_path):
             yield found
 
 
 @pytest_asyncio.fixture(params=("memory", "sqlite"))
-async def embedded(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+async def embedded(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreNamespace]:
     """The bodies that live in our own process."""
     async for found in _place(request, tmp_path):
         yield found
 
 
-async def _place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+async def _place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreNamespace]:
     flavour = request.param
     fire: Fire | None = None
-    body: StoreDriver
+    driver: StoreDriver
     match flavour:
         case "memory":
-            body = MemoryDriver()
+            driver = MemoryDriver()
         case "sqlite":
-            body = SqliteDriver(tmp_path / "store.db")
+            driver = SqliteDriver(tmp_path / "store.db")
         case "remote":
-            body = request.getfixturevalue("server").body()
+            driver = request.getfixturevalue("server").driver()
         case "kubernetes":
             cluster = request.getfixturevalue("cluster_with_kinds")
-            body = KubernetesDriver(kubeconfig.load([cluster.kubeconfig]))
+            driver = KubernetesDriver(kubeconfig.load([cluster.kubeconfig]))
         case "remote-under-fire":
             server, fire = request.getfixturevalue("burning_server")
-            body = PatientBody(server.body())
+            driver = PatientBody(server.driver())
         case "kubernetes-under-fire":
             cluster, fire = request.getfixturevalue("burning_cluster")
-            body = PatientBody(KubernetesDriver(kubeconfig.load([cluster.kubeconfig])))
+            driver = PatientBody(KubernetesDriver(kubeconfig.load([cluster.kubeconfig])))
         case _:
             raise AssertionError(flavour)
-    found = Place(body, f"t{os.getpid()}-{next(_numbers)}", flavour)
+    found = StoreNamespace(driver, f"t{os.getpid()}-{next(_numbers)}", flavour)
     try:
-        await body.create(NAMESPACE, document(NAMESPACE, found.namespace))
+        await driver.create(NAMESPACE, document(NAMESPACE, found.namespace))
         if fire is None:
             yield found
         else:
@@ -150,7 +150,7 @@ async def _place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
                 yield found
     finally:
         await found.close()
-        await body.close()
+        await driver.close()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -39,8 +39,10 @@ def changed(seen: Document, **parts: Any) -> Document:
 class Watcher:
     """Reads a watch as every reader must: where it broke off it goes on from the last version."""
 
-    def __init__(self, body: StoreDriver, kind: AnyKind, namespace: str | None, version: str, **selection: str) -> None:
-        self._body, self._kind, self._namespace = body, kind, namespace
+    def __init__(
+        self, driver: StoreDriver, kind: AnyKind, namespace: str | None, version: str, **selection: str
+    ) -> None:
+        self._driver, self._kind, self._namespace = driver, kind, namespace
         self._selection = selection
         self.version = version
         self._stream: AsyncIterator[Change] | None = None
@@ -56,7 +58,9 @@ class Watcher:
 
     async def _step(self) -> Change | None:
         if self._stream is None:
-            self._stream = aiter(self._body.watch(self._kind, self._namespace, version=self.version, **self._selection))
+            self._stream = aiter(
+                self._driver.watch(self._kind, self._namespace, version=self.version, **self._selection)
+            )
         try:
             return await anext(self._stream)
         except (Unavailable, StopAsyncIteration):
@@ -72,9 +76,9 @@ class Watcher:
             await self._stream.aclose()  # type: ignore[attr-defined]
 
 
-class Place:
-    def __init__(self, body: StoreDriver, namespace: str, flavour: str) -> None:
-        self.body = body
+class StoreNamespace:
+    def __init__(self, driver: StoreDriver, namespace: str, flavour: str) -> None:
+        self.driver = driver
         self.namespace = namespace
         self.flavour = flavour
         self._watchers: list[Watcher] = []
@@ -83,28 +87,28 @@ class Place:
         return document(TEMPLATE, name, self.namespace, {"description": description}, **metadata)
 
     async def create(self, name: str = "a", **parts: Any) -> Document:
-        return await self.body.create(TEMPLATE, self.template(name, **parts))
+        return await self.driver.create(TEMPLATE, self.template(name, **parts))
 
     async def get(self, name: str = "a") -> Document:
-        return await self.body.get(TEMPLATE, name, self.namespace)
+        return await self.driver.get(TEMPLATE, name, self.namespace)
 
     async def describe(self, seen: Document, text: str) -> Document:
         """A change of the spec."""
-        return await self.body.update(TEMPLATE, changed(seen, spec={"description": text}))
+        return await self.driver.update(TEMPLATE, changed(seen, spec={"description": text}))
 
     async def names(self, **selection: str) -> list[str]:
-        return [found.name for found in (await self.body.list(TEMPLATE, self.namespace, **selection)).items]
+        return [found.name for found in (await self.driver.list(TEMPLATE, self.namespace, **selection)).items]
 
     async def delete(self, name: str = "a", **options: Any) -> bool:
-        return await self.body.delete(TEMPLATE, name, self.namespace, **options)
+        return await self.driver.delete(TEMPLATE, name, self.namespace, **options)
 
     async def watch(self, kind: AnyKind = TEMPLATE, **selection: str) -> Watcher:
         """A watcher from now on."""
-        version = (await self.body.list(kind, self.namespace)).version
+        version = (await self.driver.list(kind, self.namespace)).version
         return self.watch_from(version, kind, **selection)
 
     def watch_from(self, version: str, kind: AnyKind = TEMPLATE, **selection: str) -> Watcher:
-        watcher = Watcher(self.body, kind, self.namespace, version, **selection)
+        watcher = Watcher(self.driver, kind, self.namespace, version, **selection)
         self._watchers.append(watcher)
         return watcher
 

@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 
 class PatientBody:
-    def __init__(self, body: StoreDriver) -> None:
-        self._body = body
-        self.collects_orphans = body.collects_orphans
+    def __init__(self, driver: StoreDriver) -> None:
+        self._driver = driver
+        self.collects_orphans = driver.collects_orphans
         # Versions this client has been told of: an object at another one was changed by the call that broke off.
         self._told: set[str] = set()
         self._last: dict[tuple[str, str], Document] = {}
@@ -39,31 +39,31 @@ class PatientBody:
         return document
 
     async def get(self, kind: AnyKind, name: str, namespace: str = "") -> Document:
-        return self._tell(await self._until(lambda: self._body.get(kind, name, namespace)))
+        return self._tell(await self._until(lambda: self._driver.get(kind, name, namespace)))
 
     async def list(self, kind: AnyKind, namespace: str | None = None, *, labels: str = "", fields: str = "") -> Listing:
-        listing = await self._until(lambda: self._body.list(kind, namespace, labels=labels, fields=fields))
+        listing = await self._until(lambda: self._driver.list(kind, namespace, labels=labels, fields=fields))
         self._told.update(item.version for item in listing.items)
         return listing
 
     async def count(self, kind: AnyKind) -> int:
-        return await self._until(lambda: self._body.count(kind))
+        return await self._until(lambda: self._driver.count(kind))
 
     async def _look(self, kind: AnyKind, name: str, namespace: str) -> Document | None:
         try:
-            return await self._until(lambda: self._body.get(kind, name, namespace))
+            return await self._until(lambda: self._driver.get(kind, name, namespace))
         except NotFound:
             return None
 
     async def create(self, kind: AnyKind, document: Document) -> Document:
-        return await self._write(kind, document.name, document.namespace, lambda: self._body.create(kind, document))
+        return await self._write(kind, document.name, document.namespace, lambda: self._driver.create(kind, document))
 
     async def update(self, kind: AnyKind, document: Document) -> Document:
-        return await self._write(kind, document.name, document.namespace, lambda: self._body.update(kind, document))
+        return await self._write(kind, document.name, document.namespace, lambda: self._driver.update(kind, document))
 
     async def update_status(self, kind: AnyKind, document: Document) -> Document:
         return await self._write(
-            kind, document.name, document.namespace, lambda: self._body.update_status(kind, document)
+            kind, document.name, document.namespace, lambda: self._driver.update_status(kind, document)
         )
 
     async def patch(
@@ -73,7 +73,7 @@ class PatientBody:
             kind,
             name,
             namespace,
-            lambda: self._body.patch(kind, name, namespace, patch, version=version, status=status),
+            lambda: self._driver.patch(kind, name, namespace, patch, version=version, status=status),
         )
 
     async def _write(
@@ -106,7 +106,7 @@ class PatientBody:
         broken = False
         while True:
             try:
-                gone = await self._body.delete(
+                gone = await self._driver.delete(
                     kind, name, namespace, version=version, uid=uid, grace_seconds=grace_seconds
                 )
                 if not gone and (marked := await self._look(kind, name, namespace)) is not None:
@@ -126,10 +126,10 @@ class PatientBody:
     def watch(
         self, kind: AnyKind, namespace: str | None = None, *, version: str, labels: str = "", fields: str = ""
     ) -> AsyncIterator[Change]:
-        return self._body.watch(kind, namespace, version=version, labels=labels, fields=fields)
+        return self._driver.watch(kind, namespace, version=version, labels=labels, fields=fields)
 
     async def check(self) -> None:
-        await self._until(self._body.check)
+        await self._until(self._driver.check)
 
     async def close(self) -> None:
-        await self._body.close()
+        await self._driver.close()

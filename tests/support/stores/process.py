@@ -129,7 +129,7 @@ class ServerProcess:
         self.stop()
         return ended
 
-    def body(self, patience: Patience | None = None) -> RestDriver:
+    def driver(self, patience: Patience | None = None) -> RestDriver:
         token = self.token
 
         async def given() -> str:

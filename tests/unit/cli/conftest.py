@@ -25,7 +25,7 @@ def server(world: World) -> Iterator[PodServer]:
     world.project("team-a")
     world.said("config project team-a")
     world.said("submit x -i python -g 1")
-    made = PodServer(world.body)
+    made = PodServer(world.driver)
     with made.serving():
         yield made
 

@@ -47,13 +47,13 @@ class SlowPlatform(MemoryServer):
 
 def test_waits_for_the_namespace(world: World) -> None:
     """What lives in a project is created once the project is ready."""
-    world.body = SlowPlatform(phase="Ready")
+    world.driver = SlowPlatform(phase="Ready")
     assert world.ok("apply", "-f", "-", input=BOTH) == "project/team-a created\ntemplate/half created\n"
 
 
 def test_says_why_the_project_is_not_ready(world: World) -> None:
     """A project that cannot get its namespace says so, and the command fails."""
-    world.body = SlowPlatform(phase="Failed", message="namespace runai-team-a belongs to project team-b")
+    world.driver = SlowPlatform(phase="Failed", message="namespace runai-team-a belongs to project team-b")
     result = world("apply", "-f", "-", input=BOTH)
     assert result.exit_code == 1
     assert "error: project/team-a failed: namespace runai-team-a belongs to project team-b\n" in result.stderr

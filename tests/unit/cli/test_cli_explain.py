@@ -22,7 +22,7 @@ def asked(world: World) -> World:
     world.project("team-a")
     world.put("workload", "big", "runai-team-a", spec={"type": "training", "image": "x"})
     lines = [{"about": about, "text": text} for about, text in LINES]
-    world.body.explanation = {"workload": "big", "state": "waiting", "lines": lines}
+    world.driver.explanation = {"workload": "big", "state": "waiting", "lines": lines}
     return world
 
 
@@ -41,7 +41,7 @@ def test_as_data(asked: World, form: str) -> None:
     """Programs get what the server said."""
     text = asked.ok("explain", "big", "-p", "team-a", form)
     if form == "--json":
-        assert json.loads(text) == asked.body.explanation
+        assert json.loads(text) == asked.driver.explanation
     else:
         assert "state: waiting\n" in text
 
@@ -63,6 +63,6 @@ def test_unknown_job(asked: World) -> None:
 
 def test_no_scheduler(asked: World) -> None:
     """A server that schedules nothing says so in a line."""
-    asked.body.explanation = None
+    asked.driver.explanation = None
     result = asked("explain", "big", "-p", "team-a")
     assert (result.exit_code, result.stderr) == (1, "error: no scheduler runs in this process\n")

@@ -211,5 +211,5 @@ def test_edit_loses_to_a_faster_change(teams: World, tmp_path: Path, monkeypatch
     mine = changed_document(target, before, as_yaml(editable(before.data)).replace("gpu: 4", "gpu: 6"))
     teams.ok("project", "update", "team-a", "--gpu", "5")
     with pytest.raises(Conflict):
-        teams.session().run(lambda body: body.update(target.kind, mine))
+        teams.session().run(lambda driver: driver.update(target.kind, mine))
     assert teams.get("project", "team-a")["spec"]["quota"]["gpu"] == 5

@@ -101,7 +101,7 @@ def test_department_list(world: World) -> None:
 
 
 async def _settle(world: World, **status: object) -> None:
-    await world.body.patch(PROJECT, "team-a", "", {"status": status}, status=True)
+    await world.driver.patch(PROJECT, "team-a", "", {"status": status}, status=True)
 
 
 def test_waiting_ends_when_ready(world: World) -> None:
@@ -110,7 +110,7 @@ def test_waiting_ends_when_ready(world: World) -> None:
 
     async def scene() -> None:
         waiting = asyncio.create_task(
-            wait_until_ready(world.session(), world.body, Target(PROJECT, "team-a"), made.uid)
+            wait_until_ready(world.session(), world.driver, Target(PROJECT, "team-a"), made.uid)
         )
         await asyncio.sleep(0)
         assert not waiting.done()
@@ -125,12 +125,12 @@ def test_waiting_ends_when_ready(world: World) -> None:
 def test_waiting_ends_with_an_error(world: World) -> None:
     """A project that failed, or takes too long, says so."""
     made = world.put("project", "team-a")
-    wait = wait_until_ready(world.session(), world.body, Target(PROJECT, "team-a"), made.uid, patience_s=0)
+    wait = wait_until_ready(world.session(), world.driver, Target(PROJECT, "team-a"), made.uid, patience_s=0)
     with pytest.raises(Unavailable, match="was created but is not ready"):
         asyncio.run(wait)
     asyncio.run(_settle(world, phase="Failed", message="namespace is taken"))
     with pytest.raises(PlatformError, match="namespace is taken"):
-        asyncio.run(wait_until_ready(world.session(), world.body, Target(PROJECT, "team-a"), made.uid))
+        asyncio.run(wait_until_ready(world.session(), world.driver, Target(PROJECT, "team-a"), made.uid))
 
 
 def test_token_is_shown_once(world: World) -> None:

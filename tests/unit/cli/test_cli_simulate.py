@@ -17,7 +17,7 @@ def busy(world: World) -> World:
     """A scheduler that has just looked at a node of two GPUs, one of them in use, and a job that waits for two."""
     seen = cluster([gpus(2)], {"team-a": quota(1)})
     seen.running("runai-team-a/one", "n1", [0], "team-a").pending("runai-team-a/waits", "team-a", gpu=2)
-    world.body.decision = Decision(seen.snapshot(), seen.policy, {}, seen.now, seen.plan())
+    world.driver.decision = Decision(seen.snapshot(), seen.policy, {}, seen.now, seen.plan())
     return world
 
 
@@ -30,7 +30,7 @@ def test_played_again(busy: World, tmp_path: Path) -> None:
         "runai-team-a/one": "running",
         "runai-team-a/waits": "pending",
     }
-    decision = busy.body.decision
+    decision = busy.driver.decision
     assert decision is not None
     said = [reason["text"] for reason in told["rounds"][0]["refusals"]["runai-team-a/waits"]]
     assert said == [reason.text for reason in decision.plan.refusals["runai-team-a/waits"]]

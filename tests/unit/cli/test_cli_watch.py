@@ -41,7 +41,7 @@ class Flaky(MemoryDriver):
         return self._broken() if self._error else super().watch(kind, namespace, **more)
 
 
-async def _seen(body: StoreDriver, act: Any, wanted: int) -> list[tuple[str, bool]]:
+async def _seen(driver: StoreDriver, act: Any, wanted: int) -> list[tuple[str, bool]]:
     """What a follower sees until it has seen so much."""
     seen: list[tuple[str, bool]] = []
     enough = asyncio.Event()
@@ -53,7 +53,7 @@ async def _seen(body: StoreDriver, act: Any, wanted: int) -> list[tuple[str, boo
 
     follower = asyncio.create_task(
         watch.follow(
-            body, PROJECT, None, labels="", fields="",
+            driver, PROJECT, None, labels="", fields="",
             first=lambda documents: seen.extend((each.name, False) for each in documents),
             change=note, note=lambda text: None,
         )
@@ -70,28 +70,28 @@ async def _seen(body: StoreDriver, act: Any, wanted: int) -> list[tuple[str, boo
 
 async def test_every_change_is_shown() -> None:
     """What is there first, then what happens."""
-    body = MemoryDriver()
-    await body.create(PROJECT, _project("a"))
+    driver = MemoryDriver()
+    await driver.create(PROJECT, _project("a"))
 
     async def act() -> None:
         await asyncio.sleep(0.01)
-        await body.create(PROJECT, _project("b"))
-        await body.delete(PROJECT, "a")
+        await driver.create(PROJECT, _project("b"))
+        await driver.delete(PROJECT, "a")
 
-    assert await _seen(body, act, 3) == [("a", False), ("b", False), ("a", True)]
+    assert await _seen(driver, act, 3) == [("a", False), ("b", False), ("a", True)]
 
 
 @pytest.mark.parametrize("error", [Expired("too old"), Unavailable("gone away")])
 async def test_a_gap_is_made_good(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a break the list tells what was missed, deletions too, and nothing is shown twice."""
-    body = Flaky(error)
-    await body.create(PROJECT, _project("old"))
-    await body.create(PROJECT, _project("stays"))
+    driver = Flaky(error)
+    await driver.create(PROJECT, _project("old"))
+    await driver.create(PROJECT, _project("stays"))
 
     async def act() -> None:
         return None
 
-    seen = await _seen(body, act, 4)
+    seen = await _seen(driver, act, 4)
     assert seen == [("old", False), ("stays", False), ("old", True), ("in-the-gap", False)]
 
 

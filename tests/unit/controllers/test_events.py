@@ -24,7 +24,7 @@ from aliquot.labels import DEVICES, EVICTED, WORKLOAD
 from aliquot.scheduler.eviction_records import EvictionRecord, notice_text
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
-from support.stores.namespace import Place
+from support.stores.namespace import StoreNamespace
 from support.stores.running import running, until
 
 _POD = KINDS.of(Pod)
@@ -109,7 +109,7 @@ def test_failures_count_attempts() -> None:
 
 @asynccontextmanager
 async def telling(store: Store, now: float = 0.0) -> AsyncIterator[None]:
-    informers = Informers(store.body)
+    informers = Informers(store.driver)
     chronicle = EventRecorder(store, informers.of(Workload), informers.of(Pod), lambda: now or time.time())
     async with running(*(informer.run() for informer in informers), chronicle.loop.run()):
         await informers.wait()
@@ -120,8 +120,8 @@ async def events(store: Store) -> dict[str, tuple[str, int]]:
     return {event.reason: (event.message, event.count) for event in (await store.list(Event, SPACE)).items}
 
 
-async def world(place: Place) -> tuple[Store, Workload]:
-    store = Store(place.body)
+async def world(place: StoreNamespace) -> tuple[Store, Workload]:
+    store = Store(place.driver)
     await store.create(Namespace(metadata=Metadata(name=SPACE)))
     return store, await store.create(workload())
 
@@ -144,7 +144,7 @@ async def completed(store: Store, seen: Workload) -> None:
     await told(store, "Completed")
 
 
-async def test_the_life_of_a_pod(embedded: Place) -> None:
+async def test_the_life_of_a_pod(embedded: StoreNamespace) -> None:
     """Placed, then started; both are about the pod, and found by its workload."""
     store, owner = await world(embedded)
     made = pod()
@@ -152,7 +152,7 @@ async def test_the_life_of_a_pod(embedded: Place) -> None:
     waiting = await store.create(replace(made, metadata=replace(made.metadata, owners=(reference,))))
     async with telling(store):
         change = {"metadata": {"annotations": {DEVICES: shares_text((share(1),))}}, "spec": {"nodeName": "n1"}}
-        await store.body.patch(_POD, "w-0-0", SPACE, change)
+        await store.driver.patch(_POD, "w-0-0", SPACE, change)
         await told(store, "Scheduled")
         placed = await store.get(Pod, "w-0-0", SPACE)
         status = pod("n1", state=ContainerState(running=Running(started_at=time.time()))).status
@@ -163,7 +163,7 @@ async def test_the_life_of_a_pod(embedded: Place) -> None:
     assert {event.involved_object.uid for event in found} == {waiting.metadata.uid}
 
 
-async def test_numbers_do_not_count_a_reason_do(embedded: Place) -> None:
+async def test_numbers_do_not_count_a_reason_do(embedded: StoreNamespace) -> None:
     """One event says why a job waits. It counts up for another reason, not for other numbers in the same."""
     store, seen = await world(embedded)
     async with telling(store):
@@ -178,7 +178,7 @@ async def test_numbers_do_not_count_a_reason_do(embedded: Place) -> None:
     assert len((await store.list(Event, SPACE)).items) == 2
 
 
-async def test_nothing_is_written_while_nothing_happens(embedded: Place) -> None:
+async def test_nothing_is_written_while_nothing_happens(embedded: StoreNamespace) -> None:
     """A job that waits, and waits, is written about once."""
     store, seen = await world(embedded)
     async with telling(store):
@@ -192,7 +192,7 @@ async def test_nothing_is_written_while_nothing_happens(embedded: Place) -> None
     assert before in (await store.list(Event, SPACE)).items
 
 
-async def test_a_restart_repeats_nothing(embedded: Place) -> None:
+async def test_a_restart_repeats_nothing(embedded: StoreNamespace) -> None:
     """After a restart what was told is not told again, and what was missed is."""
     store, seen = await world(embedded)
     async with telling(store):
@@ -206,7 +206,7 @@ async def test_a_restart_repeats_nothing(embedded: Place) -> None:
     assert {reason: count for reason, (_, count) in (await events(store)).items()} == {"Unschedulable": 1, "Evicted": 1}
 
 
-async def test_old_stories_are_not_dug_up(embedded: Place) -> None:
+async def test_old_stories_are_not_dug_up(embedded: StoreNamespace) -> None:
     """What began more than an hour before the start was told and dropped; only what happens from now on is told."""
     store, seen = await world(embedded)
     seen = await refused(store, seen, BUSY)
@@ -215,7 +215,7 @@ async def test_old_stories_are_not_dug_up(embedded: Place) -> None:
     assert set(await events(store)) == {"Completed"}
 
 
-async def test_a_crash_loop_counts_up(embedded: Place) -> None:
+async def test_a_crash_loop_counts_up(embedded: StoreNamespace) -> None:
     """A container that fails to start again and again has one event for it."""
     store, _ = await world(embedded)
     seen = await store.create(pod())

@@ -10,7 +10,7 @@ from aliquot.controllers.projects import Decision, Projects, decide
 from aliquot.labels import PROJECT
 from aliquot.store.informer import typed
 from aliquot.store.typed_store import Store
-from support.stores.namespace import NAMESPACE, Place, document
+from support.stores.namespace import NAMESPACE, StoreNamespace, document
 from support.stores.running import running, until
 
 
@@ -62,10 +62,10 @@ def test_named_namespace() -> None:
     assert decide(project(namespace="team-ns"), None).create_namespace == "team-ns"
 
 
-async def test_loop_makes_projects_ready(embedded: Place) -> None:
+async def test_loop_makes_projects_ready(embedded: StoreNamespace) -> None:
     """Created projects become ready, one after the other, and their namespaces carry their label."""
-    store = Store(embedded.body)
-    projects, namespaces = typed(embedded.body, Project), typed(embedded.body, Namespace)
+    store = Store(embedded.driver)
+    projects, namespaces = typed(embedded.driver, Project), typed(embedded.driver, Namespace)
     loop = Projects(store, projects, namespaces).loop
     async with running(projects.run(), namespaces.run(), loop.run()):
         for name in ("team-a", "team-b"):
@@ -76,30 +76,30 @@ async def test_loop_makes_projects_ready(embedded: Place) -> None:
             assert made.metadata.labels == {PROJECT: name}
 
 
-async def test_loop_notices_when_the_obstacle_goes(embedded: Place) -> None:
+async def test_loop_notices_when_the_obstacle_goes(embedded: StoreNamespace) -> None:
     """A project that could not be served becomes ready when its namespace is given to it."""
-    store = Store(embedded.body)
-    await embedded.body.create(NAMESPACE, document(NAMESPACE, "runai-team-a"))
-    projects, namespaces = typed(embedded.body, Project), typed(embedded.body, Namespace)
+    store = Store(embedded.driver)
+    await embedded.driver.create(NAMESPACE, document(NAMESPACE, "runai-team-a"))
+    projects, namespaces = typed(embedded.driver, Project), typed(embedded.driver, Namespace)
     loop = Projects(store, projects, namespaces).loop
     async with running(projects.run(), namespaces.run(), loop.run()):
         await store.create(project())
         await until(lambda: has_phase(store, "team-a", "Failed"))
-        await embedded.body.patch(NAMESPACE, "runai-team-a", "", {"metadata": {"labels": {PROJECT: "team-a"}}})
+        await embedded.driver.patch(NAMESPACE, "runai-team-a", "", {"metadata": {"labels": {PROJECT: "team-a"}}})
         await until(lambda: is_ready(store, "team-a"))
 
 
-async def test_running_twice_changes_nothing(embedded: Place) -> None:
+async def test_running_twice_changes_nothing(embedded: StoreNamespace) -> None:
     """The loop is level-triggered: a second pass writes nothing."""
-    store = Store(embedded.body)
+    store = Store(embedded.driver)
     await store.create(project())
     for _ in range(2):
-        projects, namespaces = typed(embedded.body, Project), typed(embedded.body, Namespace)
+        projects, namespaces = typed(embedded.driver, Project), typed(embedded.driver, Namespace)
         loop = Projects(store, projects, namespaces).loop
         async with running(projects.run(), namespaces.run(), loop.run()):
             await until(lambda: is_ready(store, "team-a"))
     before = await store.get(Project, "team-a")
-    projects, namespaces = typed(embedded.body, Project), typed(embedded.body, Namespace)
+    projects, namespaces = typed(embedded.driver, Project), typed(embedded.driver, Namespace)
     again = Projects(store, projects, namespaces)
     await again._reconcile(("", "team-a"))
     assert await store.get(Project, "team-a") == before

@@ -17,7 +17,7 @@ from aliquot.scheduler.eviction_records import EvictionRecord, grace_of, interru
 from aliquot.scheduler.policy import StopPolicy
 from aliquot.scheduler.snapshot import job_of
 from support.scheduler.world import Mortal, World
-from support.stores.namespace import Place
+from support.stores.namespace import StoreNamespace
 from support.stores.running import until
 
 AT = 1000.0
@@ -126,7 +126,7 @@ def test_stops_for_others() -> None:
 # --- live
 
 
-async def lent(place: Place, *, policy: dict[str, Any] | None = None, **spec: Any) -> World:
+async def lent(place: StoreNamespace, *, policy: dict[str, Any] | None = None, **spec: Any) -> World:
     """One GPU of project b's quota, lent to project a's `job`."""
     world = World(place)
     await world.node("n1", 1)
@@ -153,7 +153,7 @@ async def ended(world: World) -> WorkloadStatus:
     return (await world.workload("job")).status
 
 
-async def test_ends_live(embedded: Place) -> None:
+async def test_ends_live(embedded: StoreNamespace) -> None:
     """Who ends when preempted is over, says so, and never starts again."""
     world = await lent(embedded, terminate_after_preemption=True)
     async with world.living():
@@ -170,15 +170,15 @@ async def test_ends_live(embedded: Place) -> None:
 
 
 @pytest.mark.parametrize("writes", range(4))
-async def test_ends_once_however_often_killed(embedded: Place, writes: int) -> None:
+async def test_ends_once_however_often_killed(embedded: StoreNamespace, writes: int) -> None:
     """Wherever the scheduler is killed on the way, it has ended once, and its GPU is its owner's."""
     world = await lent(embedded, terminate_after_preemption=True)
     async with world.living():
         await world.runs("job")
-    body = Mortal(embedded.body, writes)
-    async with world.living(body):  # type: ignore[arg-type]
+    driver = Mortal(embedded.driver, writes)
+    async with world.living(driver):  # type: ignore[arg-type]
         await world.submit("owner", project="b")
-        await body.died()
+        await driver.died()
     async with world.living():
         await world.runs("owner", project="b")
         status = await ended(world)
@@ -186,7 +186,7 @@ async def test_ends_once_however_often_killed(embedded: Place, writes: int) -> N
     assert await world.running() == {"owner"}
 
 
-async def test_limit_live(embedded: Place) -> None:
+async def test_limit_live(embedded: StoreNamespace) -> None:
     """With a limit of one it comes back once."""
     world = await lent(embedded, preemption_limit=1)
     async with world.living():
@@ -205,7 +205,7 @@ async def test_limit_live(embedded: Place) -> None:
 
 
 @pytest.mark.parametrize(("spec", "grace"), [({}, 77), ({"preemption_grace": 5}, 5)])
-async def test_grace_live(embedded: Place, spec: dict[str, Any], grace: int) -> None:
+async def test_grace_live(embedded: StoreNamespace, spec: dict[str, Any], grace: int) -> None:
     """The policy's grace holds for those who do not have their own."""
     world = await lent(embedded, policy={"preemption_grace": 77}, **spec)
     async with world.living(holds=True):
@@ -217,7 +217,7 @@ async def test_grace_live(embedded: Place, spec: dict[str, Any], grace: int) -> 
     assert found.metadata.grace_seconds == grace
 
 
-async def test_stopped_too_often(embedded: Place) -> None:
+async def test_stopped_too_often(embedded: StoreNamespace) -> None:
     """Who was stopped as often in the last hour as the policy allows is left alone, also when it has just come back."""
     world = await lent(embedded, policy={"restarts_per_hour": 1})
     async with world.living():
@@ -231,7 +231,7 @@ async def test_stopped_too_often(embedded: Place) -> None:
         assert (await world.workload("job")).status.phase == "Running"
 
 
-async def test_saved_in_its_grace_live(embedded: Place) -> None:
+async def test_saved_in_its_grace_live(embedded: StoreNamespace) -> None:
     """What a job saves after it was told to stop is in its history as not lost, although its pod goes at once."""
     world = await lent(embedded)
     async with world.living(holds=True):
@@ -253,7 +253,7 @@ async def test_saved_in_its_grace_live(embedded: Place) -> None:
         await until(known)
 
 
-async def test_least_work_lost_goes(embedded: Place) -> None:
+async def test_least_work_lost_goes(embedded: StoreNamespace) -> None:
     """Of two borrowers the one that has just saved its work makes way, although it is the older one."""
     world = World(embedded)
     await world.node("n1", 2)

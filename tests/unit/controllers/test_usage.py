@@ -12,7 +12,7 @@ from aliquot.api.pod import Container, PodSpec, Resources
 from aliquot.controllers.usage import Usage
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
-from support.stores.namespace import POD, Place
+from support.stores.namespace import POD, StoreNamespace
 from support.stores.running import running, until
 
 _PROJECT = KINDS.of(Project)
@@ -20,8 +20,8 @@ SPACE = "runai-a"
 NOTHING = Amounts(gpu=0, cpu=0, memory=0)
 
 
-async def world(place: Place) -> Store:
-    store = Store(place.body)
+async def world(place: StoreNamespace) -> Store:
+    store = Store(place.driver)
     await store.create(Department(metadata=Metadata(name="default")))
     await store.create(Project(metadata=Metadata(name="a")))
     await store.create(Project(metadata=Metadata(name="idle")))
@@ -36,12 +36,12 @@ async def pod(store: Store, name: str, fraction: str) -> None:
 
 
 async def place_on(store: Store, name: str) -> None:
-    await store.body.patch(POD, name, SPACE, {"spec": {"nodeName": "n1"}})
+    await store.driver.patch(POD, name, SPACE, {"spec": {"nodeName": "n1"}})
 
 
 @asynccontextmanager
 async def counting(store: Store) -> AsyncIterator[None]:
-    informers = Informers(store.body)
+    informers = Informers(store.driver)
     usage = Usage(store, informers)
     async with running(*(informer.run() for informer in informers), usage.run()):
         yield
@@ -64,7 +64,7 @@ def amounts(gpu: int, pods: int) -> Amounts:
     return Amounts(gpu=gpu, cpu=2000 * pods, memory=1024 * pods)
 
 
-async def test_the_status_follows_the_pods(embedded: Place) -> None:
+async def test_the_status_follows_the_pods(embedded: StoreNamespace) -> None:
     """Asked for when it comes, held when it is placed, free when it is gone."""
     store = await world(embedded)
     async with counting(store):
@@ -74,12 +74,12 @@ async def test_the_status_follows_the_pods(embedded: Place) -> None:
         await pod(store, "y", "0.3")
         await reaches(store, amounts(500, 1), amounts(800, 2))
         for name in ("x", "y"):
-            await store.body.delete(POD, name, SPACE, grace_seconds=0)
+            await store.driver.delete(POD, name, SPACE, grace_seconds=0)
         await reaches(store, NOTHING, NOTHING)
     assert (await store.get(Department, "default")).status.projects == 2
 
 
-async def test_it_is_true_after_a_restart(embedded: Place) -> None:
+async def test_it_is_true_after_a_restart(embedded: StoreNamespace) -> None:
     """What happened while nobody counted is counted at the next start."""
     store = await world(embedded)
     async with counting(store):
@@ -91,18 +91,18 @@ async def test_it_is_true_after_a_restart(embedded: Place) -> None:
         await reaches(store, amounts(500, 1), amounts(800, 2))
 
 
-async def test_a_foreign_status_is_put_right(embedded: Place) -> None:
+async def test_a_foreign_status_is_put_right(embedded: StoreNamespace) -> None:
     """Whoever writes other numbers is corrected."""
     store = await world(embedded)
     async with counting(store):
         await pod(store, "x", "0.5")
         await reaches(store, NOTHING, amounts(500, 1))
         wrong = {"status": {"allocated": {"gpu": 7}}}
-        await store.body.patch(_PROJECT, "a", "", wrong, status=True)
+        await store.driver.patch(_PROJECT, "a", "", wrong, status=True)
         await reaches(store, NOTHING, amounts(500, 1))
 
 
-async def test_only_what_changed_is_written(embedded: Place) -> None:
+async def test_only_what_changed_is_written(embedded: StoreNamespace) -> None:
     """A pod's change leaves other projects alone, and one that changes no amount leaves all alone."""
     store = await world(embedded)
     async with counting(store):
@@ -116,12 +116,12 @@ async def test_only_what_changed_is_written(embedded: Place) -> None:
         start = (await store.list(Project)).version
         idle = await store.get(Project, "idle")
         for turn in range(10):
-            await store.body.patch(POD, "x", SPACE, {"metadata": {"labels": {"turn": str(turn)}}})
+            await store.driver.patch(POD, "x", SPACE, {"metadata": {"labels": {"turn": str(turn)}}})
         await place_on(store, "x")
         await reaches(store, amounts(500, 1), amounts(500, 1))
         written = []
         async with asyncio.timeout(30):
-            async for change in store.body.watch(_PROJECT, version=start):
+            async for change in store.driver.watch(_PROJECT, version=start):
                 assert change.document is not None
                 written.append(change.document.name)
                 if change.document.data["status"]["allocated"]["gpu"]:

@@ -62,9 +62,9 @@ class Cluster:
 
     def __init__(self) -> None:
         ticks = itertools.count(1_000_000_000)
-        self.body = MemoryDriver(clock=lambda: float(next(ticks)))  # no two moments are the same
-        self.store = Store(self.body)
-        self.informers = Informers(self.body)
+        self.driver = MemoryDriver(clock=lambda: float(next(ticks)))  # no two moments are the same
+        self.store = Store(self.driver)
+        self.informers = Informers(self.driver)
         self.picture = SchedulerCache(self.informers, lambda: None)
         self._following: AsyncExitStack | None = None
 
@@ -134,7 +134,7 @@ class Cluster:
         given = shares_text([DeviceShare(index=index, milli=1000, memory_mib=1000)])
         change = {"metadata": {"annotations": {labels.DEVICES: given}}, "spec": {"nodeName": node}}
         place = pod.metadata
-        await self.body.patch(POD, place.name, place.namespace, change, version=place.version)
+        await self.driver.patch(POD, place.name, place.namespace, change, version=place.version)
 
     async def _write(self, word: str, which: int, how: int) -> None:
         space = f"runai-p{which % 2}"
@@ -142,7 +142,7 @@ class Cluster:
         if kind in _MAKE:
             made = _MAKE[kind](which, how)
             if word.startswith("no "):
-                await self.body.delete(
+                await self.driver.delete(
                     KINDS.of(type(made)), made.metadata.name, made.metadata.namespace, grace_seconds=0
                 )
             else:
@@ -177,17 +177,17 @@ class Cluster:
             "no promise": None,
         }
         mark = labels.EVICTED if word == "notice" else labels.PROMISED
-        await self.body.patch(
+        await self.driver.patch(
             POD, seen.metadata.name, seen.metadata.namespace, {"metadata": {"annotations": {mark: text[word]}}}
         )
 
     async def _pod(self, word: str, which: int, how: int) -> None:
         space = f"runai-p{which % 2}"
         if word == "no pod":
-            await self.body.delete(POD, f"w{which}-0-0", space, grace_seconds=0)
+            await self.driver.delete(POD, f"w{which}-0-0", space, grace_seconds=0)
         elif how == 3:  # somebody else's
             spec = {"containers": [{"name": "main", "image": "x"}], "nodeName": "n1", "schedulerName": "other"}
-            await self.body.create(POD, document(POD, f"other{which}", space, spec))
+            await self.driver.create(POD, document(POD, f"other{which}", space, spec))
         else:
             await self.store.create(pod_of(await self.store.get(Workload, f"w{which}", space), f"p{which % 2}"))
 
@@ -261,7 +261,7 @@ async def _follow(steps: list[Step]) -> None:
         await asyncio.sleep(0)
     await warm.together()
     await warm.caught_up()
-    again = Informers(warm.body)
+    again = Informers(warm.driver)
     cold = SchedulerCache(again, lambda: None)
     async with running(*(informer.run() for informer in again)):
         await cold.synced()

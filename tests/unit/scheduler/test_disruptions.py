@@ -11,7 +11,7 @@ from aliquot.api.pod import Container, PodCondition, PodSpec, PodStatus
 from aliquot.labels import EVICTED
 from aliquot.scheduler.eviction_records import EvictionRecord, disruption_of, notice_text
 from support.scheduler.world import World
-from support.stores.namespace import Place
+from support.stores.namespace import StoreNamespace
 from support.stores.running import until
 
 DRAINED = PodCondition(
@@ -55,7 +55,7 @@ def test_stopped_by_us() -> None:
     assert disruption_of(replace(found, metadata=replace(found.metadata, annotations=marks))) is None
 
 
-async def test_history(embedded: Place) -> None:
+async def test_history(embedded: StoreNamespace) -> None:
     """The workload says once that it was interrupted, and runs again in another pod."""
     world = World(embedded)
     await world.node("n1", 1)

@@ -11,13 +11,13 @@ from aliquot.errors import Conflict
 from aliquot.scheduler.eviction_records import EvictionRecord, notice_of, notice_text
 from aliquot.store.driver import AnyKind, Document
 from support.scheduler.world import Mortal, World
-from support.stores.namespace import POD, Place
+from support.stores.namespace import POD, StoreNamespace
 from support.stores.running import until
 
 NEVER = 1 << 30  # writes
 
 
-async def lent(place: Place) -> World:
+async def lent(place: StoreNamespace) -> World:
     """Two GPUs: project b has the quota, and project a has borrowed them for `old`, then `new`."""
     world = World(place)
     await world.node("n1", 2)
@@ -35,7 +35,7 @@ async def owner_comes(world: World) -> None:
     await world.submit("owner", project="b")
 
 
-async def test_borrower_makes_way(embedded: Place) -> None:
+async def test_borrower_makes_way(embedded: StoreNamespace) -> None:
     """The owner of a quota gets its GPU back from the newest borrower, who waits; the other one runs on."""
     world = await lent(embedded)
     before = await world.pod("old")
@@ -50,18 +50,18 @@ async def test_borrower_makes_way(embedded: Place) -> None:
     assert not (await world.workload("old")).status.interruptions
 
 
-async def test_order_of_writes(embedded: Place) -> None:
+async def test_order_of_writes(embedded: StoreNamespace) -> None:
     """The notice is on the pod and the stop in the workload's history before the pod is deleted."""
     world = await lent(embedded)
-    body = Mortal(embedded.body, NEVER)
-    async with world.living(body):  # type: ignore[arg-type]
+    driver = Mortal(embedded.driver, NEVER)
+    async with world.living(driver):  # type: ignore[arg-type]
         await owner_comes(world)
         await world.runs("owner", project="b")
-    about = [(what, kind) for what, kind, name in body.written if name in ("new", "new-0-0")]
+    about = [(what, kind) for what, kind, name in driver.written if name in ("new", "new-0-0")]
     assert about[:3] == [("patch", "Pod"), ("patch", "Workload"), ("delete", "Pod")]
 
 
-async def test_history(embedded: Place) -> None:
+async def test_history(embedded: StoreNamespace) -> None:
     """The workload's history says why, for whom, when, and what it cost; once."""
     world = await lent(embedded)
     started = (await world.workload("new")).status.started_at
@@ -81,7 +81,7 @@ async def test_history(embedded: Place) -> None:
     assert status.run_seconds > 0
 
 
-async def test_each_stop_counts(embedded: Place) -> None:
+async def test_each_stop_counts(embedded: StoreNamespace) -> None:
     """Who is stopped twice has two stops in its history."""
     world = await lent(embedded)
     async with world.living():
@@ -97,14 +97,14 @@ async def test_each_stop_counts(embedded: Place) -> None:
 
 
 @pytest.mark.parametrize("writes", range(8))
-async def test_killed_between_any_two_writes(embedded: Place, writes: int) -> None:
+async def test_killed_between_any_two_writes(embedded: StoreNamespace, writes: int) -> None:
     """Wherever the scheduler is killed, the next one finishes what it began, and nothing happens twice."""
     world = await lent(embedded)
-    body = Mortal(embedded.body, writes)
-    async with world.living(body):  # type: ignore[arg-type]
+    driver = Mortal(embedded.driver, writes)
+    async with world.living(driver):  # type: ignore[arg-type]
         await owner_comes(world)
         if writes < 4:  # notice, history, deletion, promise: then the binding may be the last there is
-            await body.died()
+            await driver.died()
     async with world.living():
         await world.runs("owner", project="b")
         await world.waits("new")
@@ -112,11 +112,11 @@ async def test_killed_between_any_two_writes(embedded: Place, writes: int) -> No
     assert [len((await world.workload(name)).status.interruptions) for name in ("old", "new")] == [0, 1]
 
 
-async def test_notice_without_deletion(embedded: Place) -> None:
+async def test_notice_without_deletion(embedded: StoreNamespace) -> None:
     """A pod that has its notice and was not deleted is stopped, also when nobody needs its place any more."""
     world = await lent(embedded)
     text = notice_text(EvictionRecord("reclaim", "b/owner", "reclaimed by b/owner", 1000.0))
-    await embedded.body.patch(POD, "new-0-0", "runai-a", {"metadata": {"annotations": {labels.EVICTED: text}}})
+    await embedded.driver.patch(POD, "new-0-0", "runai-a", {"metadata": {"annotations": {labels.EVICTED: text}}})
     before = await world.pod("new")
     assert before is not None
     async with world.living():
@@ -131,10 +131,10 @@ async def test_notice_without_deletion(embedded: Place) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[]", "{}", '{"rule": "reclaim", "at": "soon"}'])
-async def test_unreadable_notice(embedded: Place, text: str) -> None:
+async def test_unreadable_notice(embedded: StoreNamespace, text: str) -> None:
     """What we cannot read we did not write: nobody is stopped for it."""
     world = await lent(embedded)
-    await embedded.body.patch(POD, "old-0-0", "runai-a", {"metadata": {"annotations": {labels.EVICTED: text}}})
+    await embedded.driver.patch(POD, "old-0-0", "runai-a", {"metadata": {"annotations": {labels.EVICTED: text}}})
     async with world.living():
         await owner_comes(world)
         await world.runs("owner", project="b")
@@ -144,7 +144,7 @@ async def test_unreadable_notice(embedded: Place, text: str) -> None:
     assert pod.metadata.deleted is None
 
 
-async def test_workload_changed_meanwhile(embedded: Place) -> None:
+async def test_workload_changed_meanwhile(embedded: StoreNamespace) -> None:
     """Who writes the workload's status at the same moment costs a second try, and no stop is lost."""
     world = await lent(embedded)
 
@@ -157,15 +157,15 @@ async def test_workload_changed_meanwhile(embedded: Place) -> None:
                 raise Conflict("somebody was faster")
             return await super().patch(kind, name, *rest, **options)
 
-    body = Contested(embedded.body, NEVER)
-    async with world.living(body):  # type: ignore[arg-type]
+    driver = Contested(embedded.driver, NEVER)
+    async with world.living(driver):  # type: ignore[arg-type]
         await owner_comes(world)
         await world.runs("owner", project="b")
-    assert body.refused == 1
+    assert driver.refused == 1
     assert len((await world.workload("new")).status.interruptions) == 1
 
 
-async def test_pod_of_nobody(embedded: Place) -> None:
+async def test_pod_of_nobody(embedded: StoreNamespace) -> None:
     """A pod that no workload made can be stopped too."""
     world = World(embedded)
     await world.node("n1", 1)
@@ -180,7 +180,7 @@ async def test_pod_of_nobody(embedded: Place) -> None:
     assert await world.pod("alone") is None
 
 
-async def test_comes_back_before_younger_ones(embedded: Place) -> None:
+async def test_comes_back_before_younger_ones(embedded: StoreNamespace) -> None:
     """Who was stopped waits with the age of its workload: it starts again before whoever came after it."""
     world = await lent(embedded)
     created = (await world.workload("new")).metadata.created or 0

@@ -8,7 +8,7 @@ from aliquot import labels
 from aliquot.api import Metadata, Namespace, Owner, Pod, decode
 from aliquot.controllers.usage import Books
 from support.scheduler.world import World
-from support.stores.namespace import Place
+from support.stores.namespace import StoreNamespace
 from support.stores.running import until
 
 
@@ -23,7 +23,7 @@ def gpu_pod(name: str, namespace: str = "runai-a", *, scheduler: str = "runai-sc
     )
 
 
-async def two_gpus(place: Place) -> World:
+async def two_gpus(place: StoreNamespace) -> World:
     world = World(place)
     await world.node("n1", 2)
     await world.project("a", 0)
@@ -35,7 +35,7 @@ async def place_of(world: World, name: str, namespace: str = "runai-a") -> str:
     return (await world.store.get(Pod, name, namespace)).spec.node_name
 
 
-async def test_pods_of_a_job_start_one_by_one(embedded: Place) -> None:
+async def test_pods_of_a_job_start_one_by_one(embedded: StoreNamespace) -> None:
     """Of three pods of one Job two find room, and do not wait for the third."""
     world = await two_gpus(embedded)
     for index in range(3):
@@ -48,7 +48,7 @@ async def test_pods_of_a_job_start_one_by_one(embedded: Place) -> None:
         await until(two_run)
 
 
-async def test_gang_of_others_starts_together_or_not(embedded: Place) -> None:
+async def test_gang_of_others_starts_together_or_not(embedded: StoreNamespace) -> None:
     """Two pods of a pod group of three wait until the third is there and all have room."""
     world = await two_gpus(embedded)
     await world.node("n2", 1)
@@ -68,7 +68,7 @@ async def test_gang_of_others_starts_together_or_not(embedded: Place) -> None:
         await until(all_run)
 
 
-async def test_label_charges_a_project_elsewhere(embedded: Place) -> None:
+async def test_label_charges_a_project_elsewhere(embedded: StoreNamespace) -> None:
     """In a namespace of no project the pod's own label says who pays, and so it may start."""
     world = await two_gpus(embedded)
     await world.store.create(Namespace(metadata=Metadata(name="lab")))
@@ -83,7 +83,7 @@ async def test_label_charges_a_project_elsewhere(embedded: Place) -> None:
         assert await place_of(world, "nobodys", "lab") == ""
 
 
-async def test_what_others_placed_is_never_stopped(embedded: Place) -> None:
+async def test_what_others_placed_is_never_stopped(embedded: StoreNamespace) -> None:
     """The owner of a quota gets its GPU from our borrower, not from another scheduler's pod."""
     world = await two_gpus(embedded)
     theirs = gpu_pod("theirs", scheduler="default-scheduler", spec={"nodeName": "n1"})

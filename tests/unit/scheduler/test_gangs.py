@@ -9,7 +9,7 @@ from aliquot.api import Metadata, Pod
 from aliquot.api.pod import Container, PodSpec
 from aliquot.store.typed_store import Store
 from support.scheduler.world import World
-from support.stores.namespace import Place
+from support.stores.namespace import StoreNamespace
 from support.stores.running import until
 
 
@@ -31,7 +31,7 @@ async def places(store: Store) -> list[str]:
     ]
 
 
-async def test_all_or_none(embedded: Place) -> None:
+async def test_all_or_none(embedded: StoreNamespace) -> None:
     """Two of three wait although there is room; with the third all have their place."""
     world = World(embedded)
     await world.node("n1", 2)
@@ -51,7 +51,7 @@ async def test_all_or_none(embedded: Place) -> None:
         await until(all_placed)
 
 
-async def test_what_is_no_number_is_nothing(embedded: Place) -> None:
+async def test_what_is_no_number_is_nothing(embedded: StoreNamespace) -> None:
     """The pod is scheduled like any other."""
     world = World(embedded)
     await world.node("n1", 2)

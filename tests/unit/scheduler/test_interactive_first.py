@@ -7,7 +7,7 @@ from typing import Any
 
 from aliquot.store.driver import AnyKind, Document, StoreDriver
 from support.scheduler.world import World
-from support.stores.namespace import Place
+from support.stores.namespace import StoreNamespace
 
 JOBS = 300  # several times as many as are written at once
 
@@ -15,12 +15,12 @@ JOBS = 300  # several times as many as are written at once
 class Slow:
     """A way to the store on which every binding takes a moment; at the twentieth somebody submits a notebook."""
 
-    def __init__(self, body: StoreDriver, world: World) -> None:
-        self._body, self._world = body, world
+    def __init__(self, driver: StoreDriver, world: World) -> None:
+        self._driver, self._world = driver, world
         self.bound: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._body, name)
+        return getattr(self._driver, name)
 
     async def patch(self, kind: AnyKind, name: str, namespace: str, change: Any, **options: Any) -> Document:
         if "nodeName" in change.get("spec", {}):
@@ -28,10 +28,10 @@ class Slow:
             if len(self.bound) == 20:
                 await self._world.submit("notebook", 1000, pod=True, type="interactive")
             await asyncio.sleep(0.01)
-        return await self._body.patch(kind, name, namespace, change, **options)
+        return await self._driver.patch(kind, name, namespace, change, **options)
 
 
-async def test_a_notebook_among_many_jobs(embedded: Place) -> None:
+async def test_a_notebook_among_many_jobs(embedded: StoreNamespace) -> None:
     """It has its place long before the many jobs have theirs, and all of them get one."""
     world = World(embedded)
     for number in range(5):
@@ -39,7 +39,7 @@ async def test_a_notebook_among_many_jobs(embedded: Place) -> None:
     await world.project("a", 320)
     for number in range(JOBS):
         await world.submit(f"j{number}", 1000, pod=True)
-    slow = Slow(embedded.body, world)
+    slow = Slow(embedded.driver, world)
     async with world.scheduling(slow):  # type: ignore[arg-type]
         await world.bound("notebook", *(f"j{number}" for number in range(JOBS)))
     assert slow.bound.index("notebook-0-0") < JOBS / 2

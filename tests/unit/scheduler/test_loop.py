@@ -13,11 +13,11 @@ from aliquot.scheduler.eviction_records import promise_of
 from aliquot.scheduler.refusal_writer import shown_refusal
 from aliquot.scheduler.snapshot import job_of
 from support.scheduler.world import V100, World
-from support.stores.namespace import POD, Place, document
+from support.stores.namespace import POD, StoreNamespace, document
 from support.stores.running import until
 
 
-async def cluster(place: Place, gpus: int = 2, quota: int = 4) -> World:
+async def cluster(place: StoreNamespace, gpus: int = 2, quota: int = 4) -> World:
     """One node, one project with its namespace."""
     world = World(place)
     await world.node("n1", gpus)
@@ -25,7 +25,7 @@ async def cluster(place: Place, gpus: int = 2, quota: int = 4) -> World:
     return world
 
 
-async def test_binds_with_exact_devices(embedded: Place) -> None:
+async def test_binds_with_exact_devices(embedded: StoreNamespace) -> None:
     """A pod gets its node and its devices in one step."""
     world = await cluster(embedded)
     await world.submit("x", 500, pod=True)
@@ -37,7 +37,7 @@ async def test_binds_with_exact_devices(embedded: Place) -> None:
     assert (pod.spec.node_name, share.index, share.milli, share.memory_mib) == ("n1", 0, 500, V100 // 2)
 
 
-async def test_burst_never_shares_a_whole_gpu(embedded: Place) -> None:
+async def test_burst_never_shares_a_whole_gpu(embedded: StoreNamespace) -> None:
     """Many submissions at once: every device is given out once, the rest waits."""
     world = await cluster(embedded, gpus=4)
     names = [f"j{index}" for index in range(8)]
@@ -55,7 +55,7 @@ async def test_burst_never_shares_a_whole_gpu(embedded: Place) -> None:
     assert sorted(held) == [0, 1, 2, 3]
 
 
-async def test_tells_why(embedded: Place) -> None:
+async def test_tells_why(embedded: StoreNamespace) -> None:
     """A job that cannot start finds out why, and the reason goes when it starts."""
     world = await cluster(embedded, gpus=1)
     async with world.scheduling():
@@ -72,13 +72,13 @@ async def test_tells_why(embedded: Place) -> None:
         await until(silent)
 
 
-async def test_waits_for_what_still_stops(embedded: Place) -> None:
+async def test_waits_for_what_still_stops(embedded: StoreNamespace) -> None:
     """A device is free when its pod is gone, not when its end was asked for."""
     world = await cluster(embedded, gpus=1)
     async with world.scheduling():
         await world.submit("old", pod=True)
         await world.bound("old")
-        await world.store.body.delete(POD, "old-0-0", "runai-a")
+        await world.store.driver.delete(POD, "old-0-0", "runai-a")
         await world.submit("new", pod=True)
 
         async def promised() -> bool:
@@ -92,7 +92,7 @@ async def test_waits_for_what_still_stops(embedded: Place) -> None:
         await world.bound("new")
 
 
-async def test_node_comes_later(embedded: Place) -> None:
+async def test_node_comes_later(embedded: StoreNamespace) -> None:
     """A new node starts what waited for it."""
     world = await cluster(embedded, gpus=1)
     async with world.scheduling():
@@ -103,7 +103,7 @@ async def test_node_comes_later(embedded: Place) -> None:
     assert await world.node_of("large") == "n2"
 
 
-async def test_restart_finds_the_same_picture(embedded: Place) -> None:
+async def test_restart_finds_the_same_picture(embedded: StoreNamespace) -> None:
     """A scheduler that starts anew gives out nothing that is taken."""
     world = await cluster(embedded, gpus=1)
     await world.submit("x", pod=True)
@@ -114,12 +114,12 @@ async def test_restart_finds_the_same_picture(embedded: Place) -> None:
         await world.waits("y", code="enough-gpu")
 
 
-async def test_foreign_pods_are_left_alone(embedded: Place) -> None:
+async def test_foreign_pods_are_left_alone(embedded: StoreNamespace) -> None:
     """A pod of another scheduler is not ours to place."""
     world = await cluster(embedded)
     await world.submit("ours", pod=True)
     spec = {"containers": [{"name": "main", "image": "busybox"}], "schedulerName": "default-scheduler"}
-    await world.store.body.create(POD, document(POD, "theirs", "runai-a", spec))
+    await world.store.driver.create(POD, document(POD, "theirs", "runai-a", spec))
     async with world.scheduling():
         await world.bound("ours")
     assert not (await world.store.get(Pod, "theirs", "runai-a")).spec.node_name

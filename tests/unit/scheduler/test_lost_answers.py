@@ -16,7 +16,7 @@ from aliquot.store.driver import AnyKind, Change, Document, Listing, StoreDriver
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
 from support.scheduler.world import World
-from support.stores.namespace import POD, Place
+from support.stores.namespace import POD, StoreNamespace
 from support.stores.running import running, until
 
 X = "x-0-0"
@@ -25,35 +25,35 @@ X = "x-0-0"
 class Late:
     """A way to the store on which news of one pod does not arrive, and answers to its binding may be lost."""
 
-    def __init__(self, body: StoreDriver) -> None:
-        self._body = body
+    def __init__(self, driver: StoreDriver) -> None:
+        self._driver = driver
         self.loses = False
         self.deaf = False
         self.listed = 0
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._body, name)
+        return getattr(self._driver, name)
 
     async def patch(self, kind: AnyKind, name: str, namespace: str, change: Any, **options: Any) -> Document:
         binds = "nodeName" in change.get("spec", {})
-        done = await self._body.patch(kind, name, namespace, change, **options)
+        done = await self._driver.patch(kind, name, namespace, change, **options)
         if binds and name == X and self.loses:
             raise Unavailable("the answer was lost")
         return done
 
     async def watch(self, kind: AnyKind, namespace: str | None = None, **options: Any) -> AsyncIterator[Change]:
-        async for change in self._body.watch(kind, namespace, **options):
+        async for change in self._driver.watch(kind, namespace, **options):
             if not (self.deaf and change.document is not None and change.document.name == X):
                 yield change
 
     async def list(self, kind: AnyKind, *asked: Any, **options: Any) -> Listing:
         self.listed += kind.name == "Pod"
-        return await self._body.list(kind, *asked, **options)
+        return await self._driver.list(kind, *asked, **options)
 
 
-async def crowded(place: Place) -> tuple[World, Late, Informers, Scheduler]:
+async def crowded(place: StoreNamespace) -> tuple[World, Late, Informers, Scheduler]:
     """One GPU, and a job that waits for it."""
-    world, late = World(place), Late(place.body)
+    world, late = World(place), Late(place.driver)
     await world.node("n1", 1)
     await world.project("a", 4)
     await world.submit("x", pod=True)
@@ -71,7 +71,7 @@ async def considered(world: World) -> None:
     await until(done)
 
 
-async def test_place_of_a_lost_answer(embedded: Place) -> None:
+async def test_place_of_a_lost_answer(embedded: StoreNamespace) -> None:
     """A binding whose answer was lost may have been done: until that is known its device is nobody else's."""
     world, late, informers, scheduler = await crowded(embedded)
     late.loses = late.deaf = True
@@ -82,7 +82,7 @@ async def test_place_of_a_lost_answer(embedded: Place) -> None:
     assert not await world.node_of("notebook")
 
 
-async def test_binding_that_was_not_done(embedded: Place) -> None:
+async def test_binding_that_was_not_done(embedded: StoreNamespace) -> None:
     """Where only the request was lost the device is free, and the job gets it."""
     world, late, informers, scheduler = await crowded(embedded)
     failed = asyncio.Event()
@@ -91,7 +91,7 @@ async def test_binding_that_was_not_done(embedded: Place) -> None:
         if "nodeName" in asked[3].get("spec", {}) and not failed.is_set():
             failed.set()
             raise Unavailable("the request was lost")
-        return await embedded.body.patch(*asked, **options)
+        return await embedded.driver.patch(*asked, **options)
 
     late.patch = fails_once  # type: ignore[method-assign]
     async with running(*(informer.run() for informer in informers), scheduler.run()):
@@ -99,14 +99,14 @@ async def test_binding_that_was_not_done(embedded: Place) -> None:
     assert failed.is_set()
 
 
-async def test_takes_over_from_what_is(embedded: Place) -> None:
+async def test_takes_over_from_what_is(embedded: StoreNamespace) -> None:
     """What the last leader gave out is taken, also where we have not heard of it yet."""
     world, late, informers, scheduler = await crowded(embedded)
     async with running(*(informer.run() for informer in informers)):
         await informers.wait()
         late.deaf = True
         given = shares_text([DeviceShare(index=0, milli=1000)])
-        await embedded.body.patch(
+        await embedded.driver.patch(
             POD, X, "runai-a", {"spec": {"nodeName": "n1"}, "metadata": {"annotations": {labels.DEVICES: given}}}
         )
         await world.submit("notebook", pod=True, type="interactive")
@@ -118,6 +118,6 @@ async def test_takes_over_from_what_is(embedded: Place) -> None:
 
             await until(decided)
             late.deaf = False
-            await embedded.body.patch(POD, X, "runai-a", {"metadata": {"labels": {"news": "again"}}})
+            await embedded.driver.patch(POD, X, "runai-a", {"metadata": {"labels": {"news": "again"}}})
             await considered(world)
     assert not await world.node_of("notebook")

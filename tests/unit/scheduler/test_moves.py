@@ -5,11 +5,11 @@ from __future__ import annotations
 from aliquot.api import Metadata, Placement, SchedulingPolicy
 from aliquot.api.pools import SchedulingPolicySpec
 from support.scheduler.world import World
-from support.stores.namespace import Place
+from support.stores.namespace import StoreNamespace
 from support.stores.running import until
 
 
-async def scattered(place: Place) -> World:
+async def scattered(place: StoreNamespace) -> World:
     """Two nodes of two GPUs, with one job on each."""
     world = World(place)
     await world.node("n1", 2)
@@ -39,7 +39,7 @@ async def stopped(world: World) -> str:
     return found[0]
 
 
-async def test_the_new_place_is_held(embedded: Place) -> None:
+async def test_the_new_place_is_held(embedded: StoreNamespace) -> None:
     """A job that comes while another is on its way to another node does not get the GPU there, neither while the
     old pod stops nor when it has gone."""
     world = await scattered(embedded)
@@ -57,7 +57,7 @@ async def test_the_new_place_is_held(embedded: Place) -> None:
     assert [one.reason for one in history] == ["moved"]
 
 
-async def test_a_job_that_is_deleted_on_its_way(embedded: Place) -> None:
+async def test_a_job_that_is_deleted_on_its_way(embedded: StoreNamespace) -> None:
     """Its new place is for others then."""
     world = await scattered(embedded)
     async with world.living(holds=True):

@@ -9,11 +9,11 @@ from aliquot.api import Node, Pod
 from aliquot.planner import Share
 from aliquot.scheduler.eviction_records import promise_of, promise_text
 from support.scheduler.world import V100, World
-from support.stores.namespace import POD, Place
+from support.stores.namespace import POD, StoreNamespace
 from support.stores.running import until
 
 
-async def lent(place: Place) -> World:
+async def lent(place: StoreNamespace) -> World:
     """Two nodes with one GPU each; project a has borrowed that of project b, and holds it although asked to leave."""
     world = World(place)
     await world.node("n1", 1)
@@ -39,7 +39,7 @@ async def promised(world: World) -> Pod:
     return found[0]
 
 
-async def test_written_and_honoured(embedded: Place) -> None:
+async def test_written_and_honoured(embedded: StoreNamespace) -> None:
     """Who waits for one who is leaving has the place in writing, and starts exactly there."""
     world = await lent(embedded)
     async with world.living(holds=True):
@@ -52,7 +52,7 @@ async def test_written_and_honoured(embedded: Place) -> None:
         assert await world.devices("owner", "b") == ("n1", [0])
 
 
-async def test_nobody_else_takes_it(embedded: Place) -> None:
+async def test_nobody_else_takes_it(embedded: StoreNamespace) -> None:
     """Who comes meanwhile, or was stopped for it, does not get the place."""
     world = await lent(embedded)
     async with world.living(holds=True):
@@ -67,7 +67,7 @@ async def test_nobody_else_takes_it(embedded: Place) -> None:
         await world.waits("borrower")
 
 
-async def test_survives_a_restart(embedded: Place) -> None:
+async def test_survives_a_restart(embedded: StoreNamespace) -> None:
     """The next scheduler finds the promise and keeps it, without a word."""
     world = await lent(embedded)
     async with world.living(holds=True):
@@ -84,7 +84,7 @@ async def test_survives_a_restart(embedded: Place) -> None:
     assert not (await world.workload("borrower")).status.interruptions[1:]
 
 
-async def test_taken_back(embedded: Place) -> None:
+async def test_taken_back(embedded: StoreNamespace) -> None:
     """A promise that no plan repeats is taken back: its node is gone."""
     world = await lent(embedded)
     async with world.living(holds=True):
@@ -110,13 +110,13 @@ async def test_taken_back(embedded: Place) -> None:
     ],
     ids=["no such node", "no such GPU", "no GPU", "unreadable", "no number"],
 )
-async def test_never_in_the_way(embedded: Place, text: str) -> None:
+async def test_never_in_the_way(embedded: StoreNamespace, text: str) -> None:
     """A promise that cannot be kept does not keep a pod from a place that is free."""
     world = World(embedded)
     await world.node("n1", 1)
     await world.project("a", 1)
     await world.submit("x", pod=True)
-    await embedded.body.patch(POD, "x-0-0", "runai-a", {"metadata": {"annotations": {labels.PROMISED: text}}})
+    await embedded.driver.patch(POD, "x-0-0", "runai-a", {"metadata": {"annotations": {labels.PROMISED: text}}})
     async with world.scheduling():
         await world.bound("x")
     assert await world.devices("x") == ("n1", [0])

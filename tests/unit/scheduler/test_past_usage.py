@@ -14,14 +14,14 @@ from aliquot.controllers.usage import Usage
 from aliquot.scheduler.usage_history import extended, past_use
 from aliquot.store.informer import Informers
 from support.scheduler.world import World
-from support.stores.namespace import Place
+from support.stores.namespace import StoreNamespace
 from support.stores.running import running, until
 
 HOUR = 3600
 RULE = PastUse(weight=1, window=10 * HOUR)
 
 
-async def ten_hours_later(place: Place, quota: int = 0) -> World:
+async def ten_hours_later(place: StoreNamespace, quota: int = 0) -> World:
     """Ten GPUs for ten hours, of which project a had four for six hours."""
     world = World(place)
     now = time.time()
@@ -57,30 +57,30 @@ async def share_of_a(world: World, rule: PastUse, full: int = 10) -> int:
         return sum(name.startswith("a") for name in await world.running())
 
 
-async def test_past_use_lowers_the_share(embedded: Place) -> None:
+async def test_past_use_lowers_the_share(embedded: StoreNamespace) -> None:
     """24 of 100 possible GPU-hours (D16): with k = 1 the weights 0.5 and 0.5 become 0.76 and 1, so 4 and 6 of ten."""
     assert await share_of_a(await ten_hours_later(embedded), RULE) == 4
 
 
-async def test_without_weight_it_is_nothing(embedded: Place) -> None:
+async def test_without_weight_it_is_nothing(embedded: StoreNamespace) -> None:
     """The same history, and a policy that does not look back."""
     assert await share_of_a(await ten_hours_later(embedded), PastUse(window=10 * HOUR)) == 5
 
 
-async def test_quota_is_not_touched(embedded: Place) -> None:
+async def test_quota_is_not_touched(embedded: StoreNamespace) -> None:
     """Who is guaranteed half has it, whatever it had before."""
     assert await share_of_a(await ten_hours_later(embedded, quota=5), PastUse(weight=100, window=10 * HOUR)) == 5
 
 
 @asynccontextmanager
 async def counting(world: World, now: float) -> AsyncIterator[None]:
-    informers = Informers(world.store.body)
+    informers = Informers(world.store.driver)
     usage = Usage(world.store, informers, clock=lambda: now)
     async with running(*(informer.run() for informer in informers), usage.run()):
         yield
 
 
-async def test_what_runs_is_counted_across_restarts(embedded: Place) -> None:
+async def test_what_runs_is_counted_across_restarts(embedded: StoreNamespace) -> None:
     """A job of 4 GPUs for an hour, through which the platform did not run, is 0.4 of what ten GPUs had."""
     world = World(embedded)
     await world.node("n1", 10)

@@ -137,7 +137,7 @@ def test_rule_names_what_it_watches() -> None:
 async def test_watched_labels_follow_the_pods() -> None:
     """A rule's labels are watched from when its pod comes until it has gone, and each change is told."""
     store, around = Store(MemoryDriver()), SchedulingContext()
-    informers = Informers(store.body)
+    informers = Informers(store.driver)
     around.follow(informers.of(Pod))
     told: list[str] = []
     around.listen(told.append)

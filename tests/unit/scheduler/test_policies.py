@@ -13,7 +13,7 @@ from aliquot.api.pools import SchedulingPolicySpec
 from aliquot.planner import Policy
 from aliquot.scheduler.policy import policies_of, policy_of
 from support.scheduler.world import World
-from support.stores.namespace import Place, document
+from support.stores.namespace import StoreNamespace, document
 from support.stores.running import until
 
 POLICY = KINDS.named("SchedulingPolicy")
@@ -23,7 +23,7 @@ def policy(name: str = "p", **spec: Any) -> SchedulingPolicy:
     return SchedulingPolicy(metadata=Metadata(name=name), spec=SchedulingPolicySpec(**spec))
 
 
-async def borrowed(place: Place) -> World:
+async def borrowed(place: StoreNamespace) -> World:
     """Four GPUs lent to project a: two to one job, and one each to two younger ones. Project b is owed two."""
     world = World(place)
     await world.node("n1", 4)
@@ -36,7 +36,7 @@ async def borrowed(place: Place) -> World:
     return world
 
 
-async def test_steps(embedded: Place) -> None:
+async def test_steps(embedded: StoreNamespace) -> None:
     """Without the step that takes back nobody is stopped; with it, at once."""
     world = await borrowed(embedded)
     made = await world.store.create(policy(steps=("allocate",)))
@@ -49,7 +49,7 @@ async def test_steps(embedded: Place) -> None:
 
 
 @pytest.mark.parametrize(("victims", "left"), [(None, {"x-one", "y-two"}), ("newest", {"wide"})])
-async def test_victims(embedded: Place, victims: Any, left: set[str]) -> None:
+async def test_victims(embedded: StoreNamespace, victims: Any, left: set[str]) -> None:
     """Who is stopped is the policy's choice: the fewest, or the newest."""
     world = await borrowed(embedded)
     async with world.living():
@@ -62,7 +62,7 @@ async def test_victims(embedded: Place, victims: Any, left: set[str]) -> None:
         assert await world.running() == {"owner"} | left
 
 
-async def test_spare(embedded: Place) -> None:
+async def test_spare(embedded: StoreNamespace) -> None:
     """Spare by weight instead of by quota moves GPUs from one project to another while all run."""
     world = World(embedded)
     await world.node("n1", 8)
@@ -82,11 +82,13 @@ async def test_spare(embedded: Place) -> None:
         await until(lambda: split(4, 4))
 
 
-async def test_broken(embedded: Place) -> None:
+async def test_broken(embedded: StoreNamespace) -> None:
     """A policy that cannot be read is as if it were not there, and the scheduler goes on."""
     world = await borrowed(embedded)
     async with world.living():
-        await embedded.body.create(POLICY, document(POLICY, "bad", spec={"victims": "the tallest", "steps": ["none"]}))
+        await embedded.driver.create(
+            POLICY, document(POLICY, "bad", spec={"victims": "the tallest", "steps": ["none"]})
+        )
         await world.submit("owner", 2000, "b")
         await world.runs("owner", project="b")
         assert await world.running() == {"owner", "x-one", "y-two"}

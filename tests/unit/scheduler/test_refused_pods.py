@@ -14,7 +14,7 @@ from aliquot.errors import NotFound
 from aliquot.scheduler.loop import Scheduler
 from aliquot.store.informer import Informers, Key
 from support.scheduler.world import World
-from support.stores.namespace import Place
+from support.stores.namespace import StoreNamespace
 from support.stores.running import running
 
 REFUSED = "UnexpectedAdmissionError"
@@ -46,7 +46,7 @@ class Picky:
 
 @asynccontextmanager
 async def living(world: World, times: int) -> AsyncIterator[Picky]:
-    informers = Informers(world.store.body)
+    informers = Informers(world.store.driver)
     node = Picky(world, informers, times)
     scheduler = Scheduler(world.store, informers)
     workloads = Workloads(world.store, informers.of(Workload), informers.of(Pod), informers.of(Namespace))
@@ -55,7 +55,7 @@ async def living(world: World, times: int) -> AsyncIterator[Picky]:
         yield node
 
 
-async def test_refusals_do_not_count(embedded: Place) -> None:
+async def test_refusals_do_not_count(embedded: StoreNamespace) -> None:
     """A job that may fail not even once is started all the same, when its first three places were gone."""
     world = World(embedded)
     await world.node("n1", 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aliquot.planner import Job, Plan, Policy, Queue, Refusal, Request, Snapshot, Task, TaskState, Verdict
 from aliquot.scheduler.wakeups import next_look
 from support.scheduler.world import World
-from support.stores.namespace import Place
+from support.stores.namespace import StoreNamespace
 
 NOW = 1000.0
 
@@ -48,7 +48,7 @@ def test_stuck_while_stopping() -> None:
     assert next_look(leaving, waiting(), [Policy(), Policy(terminating_grace=20)], NOW) == 1010
 
 
-async def test_minimum_run_time_live(embedded: Place) -> None:
+async def test_minimum_run_time_live(embedded: StoreNamespace) -> None:
     """Who is safe for a while is stopped when the while is over, although nothing happens then."""
     world = World(embedded)
     await world.node("n1", 1)
@@ -65,7 +65,7 @@ async def test_minimum_run_time_live(embedded: Place) -> None:
     assert stop.lost_seconds >= 1
 
 
-async def test_preemption_delay_live(embedded: Place) -> None:
+async def test_preemption_delay_live(embedded: StoreNamespace) -> None:
     """A job with a delay takes from others when it is over."""
     world = World(embedded)
     await world.node("n1", 1)

@@ -16,13 +16,13 @@ _KEY = "token"
 
 
 class AdminToken:
-    def __init__(self, body: StoreDriver) -> None:
-        self._body = body
+    def __init__(self, driver: StoreDriver) -> None:
+        self._driver = driver
         self._seen: Document | None = None
 
     async def read(self) -> str | None:
         try:
-            self._seen = await self._body.get(SECRET, NAME, SYSTEM_NAMESPACE)
+            self._seen = await self._driver.get(SECRET, NAME, SYSTEM_NAMESPACE)
         except NotFound:
             self._seen = None
             return None
@@ -37,9 +37,9 @@ class AdminToken:
         data = {"type": "Opaque", "data": {_KEY: base64.b64encode(text.encode()).decode()}}
         try:
             if self._seen is None:
-                await self._body.create(SECRET, Document({**data, "metadata": metadata}))
+                await self._driver.create(SECRET, Document({**data, "metadata": metadata}))
             else:
-                await self._body.update(SECRET, Document({**self._seen.data, **data}))
+                await self._driver.update(SECRET, Document({**self._seen.data, **data}))
         except (Conflict, Exists, NotFound):
             return False
         return True

@@ -45,49 +45,49 @@ log = structlog.get_logger()
 
 
 async def cluster_ground(
-    body: StoreDriver, informers: Informers, parts: Collection[str], settings: ClusterSettings
+    driver: StoreDriver, informers: Informers, parts: Collection[str], settings: ClusterSettings
 ) -> Backend:
     """What this process needs of it: the webhook with the server, the loops with the loops."""
-    assert isinstance(body, KubernetesDriver)
+    assert isinstance(driver, KubernetesDriver)
     if "loops" in parts:
-        await _prepare(body, settings)
+        await _prepare(driver, settings)
     # Where nothing runs, no pod waits for an answer; and nobody would be there to answer when we have gone.
     answers = "server" in parts and "projects" not in parts
-    webhook = _webhook(body, informers, settings) if answers else None
-    around = KubernetesContext(body, informers)
-    hands = KubernetesBinder(body, informers, settings.sharing)
+    webhook = _webhook(driver, informers, settings) if answers else None
+    around = KubernetesContext(driver, informers)
+    hands = KubernetesBinder(driver, informers, settings.sharing)
     always: list[Coroutine[Any, Any, None]] = [] if webhook is None else [webhook.run()]
     if "scheduler" in parts:
         always += [*around.runs(), *hands.runs()]
     return Backend(
         hands=_Settled(hands, around),
-        streams=ClusterStreams(body),
+        streams=ClusterStreams(driver),
         around=around,
-        kubeconfigs=Kubeconfigs(body, address=settings.api_address),
+        kubeconfigs=Kubeconfigs(driver, address=settings.api_address),
         always=tuple(always),
         ready=partial(_until_ready, webhook),
-        deciding=tuple(_loops(body, informers, hands, settings)) if "loops" in parts else (),
+        deciding=tuple(_loops(driver, informers, hands, settings)) if "loops" in parts else (),
     )
 
 
-async def _prepare(body: KubernetesDriver, settings: ClusterSettings) -> None:
+async def _prepare(driver: KubernetesDriver, settings: ClusterSettings) -> None:
     """What must be there before the first pod is."""
-    await install_priorities(body)
-    await install(body, definitions())
-    await protected_fields.install(body)
-    await gc.prepare(body)
+    await install_priorities(driver)
+    await install(driver, definitions())
+    await protected_fields.install(driver)
+    await gc.prepare(driver)
     if settings.node_files:
-        await body.apply(DAEMON_SET, daemon_set(settings.sharing))
+        await driver.apply(DAEMON_SET, daemon_set(settings.sharing))
 
 
 def _loops(
-    body: KubernetesDriver, informers: Informers, hands: KubernetesBinder, settings: ClusterSettings
+    driver: KubernetesDriver, informers: Informers, hands: KubernetesBinder, settings: ClusterSettings
 ) -> list[Run]:
-    store, presets = Store(body), Presets(body, informers)
+    store, presets = Store(driver), Presets(driver, informers)
     runai = [RunaiWorkloads(store, kind, presets, informers.of(Workload)) for kind in RUNAI_KINDS]
     return [
-        Rbac(body, informers).run,
-        gc.Reservations(body, informers, hands.reserver, settings.sharing).loop.run,
+        Rbac(driver, informers).run,
+        gc.Reservations(driver, informers, hands.reserver, settings.sharing).loop.run,
         LostNodes(store, informers, settings.node_loss).loop.run,
         Enforcing(store, informers).loop.run,
         ServicesAndClaims(store, informers).loop.run,
@@ -96,11 +96,11 @@ def _loops(
     ]
 
 
-def _webhook(body: KubernetesDriver, informers: Informers, settings: ClusterSettings) -> Webhook | None:
+def _webhook(driver: KubernetesDriver, informers: Informers, settings: ClusterSettings) -> Webhook | None:
     """None where the API server could not reach it."""
     outside = settings.kubeconfig is not None
     url = settings.webhook_url
-    if outside and not url and not _is_loopback(urlsplit(body.endpoint.url).hostname or ""):
+    if outside and not url and not _is_loopback(urlsplit(driver.endpoint.url).hostname or ""):
         log.warning("no webhook: parts of GPUs are refused until --webhook-url says where the API server reaches us")
         return None
     host = "127.0.0.1" if outside and not url else "0.0.0.0"  # noqa: S104  # the API server is elsewhere
@@ -108,7 +108,7 @@ def _webhook(body: KubernetesDriver, informers: Informers, settings: ClusterSett
     listener = _listening(host, port)
     if outside and not url:
         url = f"https://127.0.0.1:{listener.getsockname()[1]}"
-    return Webhook(body, informers, Address(url), listener, settings.sharing)
+    return Webhook(driver, informers, Address(url), listener, settings.sharing)
 
 
 async def _until_ready(webhook: Webhook | None) -> None:

@@ -43,14 +43,14 @@ _MANAGED_BY = "app.kubernetes.io/managed-by"
 class KubernetesBinder:
     """Binds and stops pods of a cluster. A bind may take seconds where a GPU must be held first: let others go on."""
 
-    def __init__(self, body: KubernetesDriver, informers: Informers, settings: Sharing) -> None:
-        self._body = body
-        self._store = Store(body)
+    def __init__(self, driver: KubernetesDriver, informers: Informers, settings: Sharing) -> None:
+        self._driver = driver
+        self._store = Store(driver)
         self._settings = settings
         self._nodes = informers.of(Node)
         self._pods = informers.of(Pod)
-        self._budgets = Budgets(body)
-        self.reserver = Reserver(body, informers, settings)
+        self._budgets = Budgets(driver)
+        self.reserver = Reserver(driver, informers, settings)
 
     def runs(self) -> list[Coroutine[Any, Any, None]]:
         """What must run beside it."""
@@ -80,7 +80,7 @@ class KubernetesBinder:
 
     async def _bind(self, pod: Pod, node: str, shares: Sequence[DeviceShare]) -> None:
         place, marks = pod.metadata, {labels.DEVICES: shares_text(shares)}
-        await self._body.bind(place.name, place.namespace, node, marks, uid=place.uid, version=place.version)
+        await self._driver.bind(place.name, place.namespace, node, marks, uid=place.uid, version=place.version)
 
     async def objection(self, pod: Pod) -> str:
         return await self._budgets.objection(pod)
@@ -88,7 +88,7 @@ class KubernetesBinder:
     async def stop(self, pod: Pod, grace_seconds: int | None) -> None:
         place = pod.metadata
         try:
-            await self._body.evict(place.name, place.namespace, uid=place.uid, grace_seconds=grace_seconds)
+            await self._driver.evict(place.name, place.namespace, uid=place.uid, grace_seconds=grace_seconds)
         except NotFound:
             # Of the pod, or of the eviction itself where the cluster does not offer it.
             await self._store.delete(pod, grace_seconds=grace_seconds)
@@ -117,7 +117,7 @@ class KubernetesBinder:
         that one is fenced; nobody would replace a pod that nobody made."""
         shown = f"pod {pod.metadata.namespace}/{pod.metadata.name} has no fence around its part of a GPU"
         try:
-            await self._body.get(MUTATING_WEBHOOK, WEBHOOK)
+            await self._driver.get(MUTATING_WEBHOOK, WEBHOOK)
         except NotFound:
             raise Invalid(shown, hint="the webhook is not installed: see --webhook-url") from None
         if not any(owner.controller for owner in pod.metadata.owners):
@@ -152,17 +152,17 @@ class KubernetesBinder:
             "data": data,
         }
         try:
-            await self._body.create(CONFIG_MAP, Document(wanted))
+            await self._driver.create(CONFIG_MAP, Document(wanted))
         except Exists:
-            there = await self._body.get(CONFIG_MAP, name, place.namespace)
+            there = await self._driver.get(CONFIG_MAP, name, place.namespace)
             if there.data.get("data") == data and _owners(there) == [place.uid]:
                 return
             if (there.metadata.get("labels") or {}).get(_MANAGED_BY) != "aliquot":
                 raise Invalid(f"ConfigMap {place.namespace}/{name} is not ours", hint="remove it") from None
             # From an earlier try, or of a pod of the same name that is gone.
-            await self._body.delete(CONFIG_MAP, name, place.namespace, uid=there.uid)
+            await self._driver.delete(CONFIG_MAP, name, place.namespace, uid=there.uid)
             try:
-                await self._body.create(CONFIG_MAP, Document(wanted))
+                await self._driver.create(CONFIG_MAP, Document(wanted))
             except Exists:
                 raise Conflict(f"ConfigMap {place.namespace}/{name} was written by somebody else meanwhile") from None
 

@@ -80,12 +80,12 @@ def renewed(there: Certificates, names: Iterable[str], now: datetime) -> Certifi
     return _with_serving(there, names, now)
 
 
-async def shared(body: StoreDriver, names: Iterable[str], now: datetime | None = None) -> Certificates:
+async def shared(driver: StoreDriver, names: Iterable[str], now: datetime | None = None) -> Certificates:
     """What all replicas serve with, made or renewed where it must be."""
     names = tuple(names)
     while True:
         try:
-            seen: Document | None = await body.get(SECRET, SECRET_NAME, SYSTEM_NAMESPACE)
+            seen: Document | None = await driver.get(SECRET, SECRET_NAME, SYSTEM_NAMESPACE)
         except NotFound:
             seen = None
         there = _read(seen.data if seen else {})
@@ -93,19 +93,19 @@ async def shared(body: StoreDriver, names: Iterable[str], now: datetime | None =
         if wanted == there:
             return wanted
         try:
-            await _write(body, wanted, seen)
+            await _write(driver, wanted, seen)
             return wanted
         except (Exists, Conflict):
             continue  # another replica was faster: look again
 
 
-async def _write(body: StoreDriver, wanted: Certificates, seen: Document | None) -> None:
+async def _write(driver: StoreDriver, wanted: Certificates, seen: Document | None) -> None:
     data = {_KEYS[name]: base64.b64encode(getattr(wanted, name).encode()).decode() for name in _KEYS}
     if seen is None:
         metadata = {"name": SECRET_NAME, "namespace": SYSTEM_NAMESPACE}
-        await body.create(SECRET, Document({"metadata": metadata, "type": "Opaque", "data": data}))
+        await driver.create(SECRET, Document({"metadata": metadata, "type": "Opaque", "data": data}))
     else:
-        await body.update(SECRET, Document({**seen.data, "data": data}))
+        await driver.update(SECRET, Document({**seen.data, "data": data}))
 
 
 def _read(secret: Json) -> Certificates:

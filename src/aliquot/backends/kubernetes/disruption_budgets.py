@@ -18,9 +18,9 @@ Terms = tuple[Term, ...] | None  # None: selects nothing
 
 
 class Budgets:
-    def __init__(self, body: KubernetesDriver) -> None:
-        self._body = body
-        self._budgets: Informer[list[Terms]] = Informer(body, DISRUPTION_BUDGET, _read)
+    def __init__(self, driver: KubernetesDriver) -> None:
+        self._driver = driver
+        self._budgets: Informer[list[Terms]] = Informer(driver, DISRUPTION_BUDGET, _read)
 
     def run(self) -> Coroutine[Any, Any, None]:
         return self._budgets.run()
@@ -40,7 +40,7 @@ class Budgets:
             return ""
         place = pod.metadata
         try:
-            await self._body.evict(place.name, place.namespace, uid=place.uid, dry_run=True)
+            await self._driver.evict(place.name, place.namespace, uid=place.uid, dry_run=True)
         except Unavailable as exc:
             return reason_of(exc)
         except NotFound:

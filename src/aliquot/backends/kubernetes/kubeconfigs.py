@@ -35,19 +35,19 @@ log = structlog.get_logger()
 class Kubeconfigs:
     """Issues them. `address` is where users reach Kubernetes, if that is not where this server does."""
 
-    def __init__(self, body: KubernetesDriver, *, address: str = "") -> None:
-        self._body = body
-        self._store = Store(body)
-        self._endpoint = replace(body.endpoint, url=address) if address else body.endpoint
+    def __init__(self, driver: KubernetesDriver, *, address: str = "") -> None:
+        self._driver = driver
+        self._store = Store(driver)
+        self._endpoint = replace(driver.endpoint, url=address) if address else driver.endpoint
 
     async def issue(self, project: str, user: str, seconds: int) -> Issued:
         namespace = await self._namespace(project)
         known = await self._user(user)
-        _check(await look(self._body, namespace), project, user)
+        _check(await look(self._driver, namespace), project, user)
         await self._account(namespace, known)
         await self._bind(namespace, project, user)
         account = account_name(namespace, user)
-        given = await self._body.request_token(account, SYSTEM_NAMESPACE, seconds)
+        given = await self._driver.request_token(account, SYSTEM_NAMESPACE, seconds)
         if not given.get("token"):
             raise Unavailable("Kubernetes gave no token for the account")
         expires = str(given.get("expirationTimestamp") or "")
@@ -76,12 +76,12 @@ class Kubeconfigs:
         wanted = new_account(namespace, user)
         for _ in range(_TRIES):
             try:
-                await self._body.create(SERVICE_ACCOUNT, wanted)
+                await self._driver.create(SERVICE_ACCOUNT, wanted)
                 return
             except Exists:
                 pass
             try:
-                there = await self._body.get(SERVICE_ACCOUNT, wanted.name, SYSTEM_NAMESPACE)
+                there = await self._driver.get(SERVICE_ACCOUNT, wanted.name, SYSTEM_NAMESPACE)
             except NotFound:
                 continue  # went this moment
             if not is_ours(there.data):
@@ -91,19 +91,19 @@ class Kubeconfigs:
                 )
             if account_of(there) == replace(account_of(wanted), uid=there.uid):
                 return
-            await self._body.delete(SERVICE_ACCOUNT, there.name, SYSTEM_NAMESPACE, uid=there.uid)
+            await self._driver.delete(SERVICE_ACCOUNT, there.name, SYSTEM_NAMESPACE, uid=there.uid)
         raise Conflict(f"service account {wanted.name} keeps changing", hint="try again")
 
     async def _bind(self, namespace: str, project: str, user: str) -> None:
         """The account's roles are in force when this returns; the loop would do the same a moment later."""
         for _ in range(_TRIES):
-            seen = await look(self._body, namespace)
+            seen = await look(self._driver, namespace)
             _check(seen, project, user)
             steps = decide(seen)
             if not steps:
                 return
             try:
-                await carry_out(self._body, steps)
+                await carry_out(self._driver, steps)
             except (Conflict, Exists):
                 continue  # somebody was faster
         raise Conflict(f"the rights in namespace {namespace} keep changing", hint="try again")

@@ -35,14 +35,14 @@ def _class(name: str, value: int) -> Json:
     }
 
 
-async def install_priorities(body: StoreDriver) -> None:
+async def install_priorities(driver: StoreDriver) -> None:
     for wanted in priority_classes():
         name = wanted["metadata"]["name"]
         try:
-            there = (await body.get(PRIORITY_CLASS, name)).data
+            there = (await driver.get(PRIORITY_CLASS, name)).data
         except NotFound:
             try:
-                await body.create(PRIORITY_CLASS, Document(wanted))
+                await driver.create(PRIORITY_CLASS, Document(wanted))
             except Exists:  # another replica was faster
                 continue
             continue

@@ -28,13 +28,13 @@ _CONTROLLERS: Final = "system:serviceaccounts:kube-system"
 log = structlog.get_logger()
 
 
-async def install(body: KubernetesDriver) -> None:
+async def install(driver: KubernetesDriver) -> None:
     """Makes the policies, or brings them up to date."""
     for name in TRUSTED:
         policy, binding = policy_for(KINDS.named(name))
         try:
-            await body.apply(ADMISSION_POLICY, policy)
-            await body.apply(ADMISSION_BINDING, binding)
+            await driver.apply(ADMISSION_POLICY, policy)
+            await driver.apply(ADMISSION_BINDING, binding)
         except NotFound:
             log.warning("this Kubernetes has no admission policies: who may edit pods may edit all of them", kind=name)
 

@@ -46,11 +46,11 @@ from aliquot.store.typed_store import Store
 log = structlog.get_logger()
 
 
-async def look(body: StoreDriver, namespace: str) -> Seen:
+async def look(driver: StoreDriver, namespace: str) -> Seen:
     """The namespace as it is now. Accounts are read first: whoever has one was there before it."""
-    store = Store(body)
-    accounts = (await body.list(SERVICE_ACCOUNT, SYSTEM_NAMESPACE, labels=ACCOUNTS)).items
-    roles, bindings = [await body.list(kind, namespace) for kind in (ROLE, ROLE_BINDING)]
+    store = Store(driver)
+    accounts = (await driver.list(SERVICE_ACCOUNT, SYSTEM_NAMESPACE, labels=ACCOUNTS)).items
+    roles, bindings = [await driver.list(kind, namespace) for kind in (ROLE, ROLE_BINDING)]
     users = {user.metadata.name: user for user in (await store.list(User)).items}
     projects = {project.metadata.name: project for project in (await store.list(Project)).items}
     rules = (await store.list(AccessRule)).items
@@ -68,17 +68,17 @@ async def look(body: StoreDriver, namespace: str) -> Seen:
     )
 
 
-async def carry_out(body: StoreDriver, steps: Iterable[Step]) -> None:
+async def carry_out(driver: StoreDriver, steps: Iterable[Step]) -> None:
     """`Conflict` or `Exists` when somebody was faster: look again."""
     for step in steps:
         match step:
             case Remove(kind, name, namespace, uid):
                 with suppress(NotFound):
-                    await body.delete(kind, name, namespace, uid=uid)
+                    await driver.delete(kind, name, namespace, uid=uid)
             case Write(kind, document) if "resourceVersion" in document["metadata"]:
-                await body.update(kind, Document(document))
+                await driver.update(kind, Document(document))
             case Write(kind, document):
-                await body.create(kind, Document(document))
+                await driver.create(kind, Document(document))
 
 
 class Rbac:
@@ -88,13 +88,13 @@ class Rbac:
     the tables do not move together, and an account must not go because its user is not in one of them yet.
     """
 
-    def __init__(self, body: StoreDriver, informers: Informers) -> None:
-        self._body = body
+    def __init__(self, driver: StoreDriver, informers: Informers) -> None:
+        self._driver = driver
         self._rules, self._users = informers.of(AccessRule), informers.of(User)
         self._projects, self._namespaces = informers.of(Project), informers.of(Namespace)
-        self._roles = Informer(body, ROLE, _data)
-        self._bindings = Informer(body, ROLE_BINDING, _data)
-        self._accounts = Informer(body, SERVICE_ACCOUNT, account_of, labels=ACCOUNTS)
+        self._roles = Informer(driver, ROLE, _data)
+        self._bindings = Informer(driver, ROLE_BINDING, _data)
+        self._accounts = Informer(driver, SERVICE_ACCOUNT, account_of, labels=ACCOUNTS)
         self.loop = Controller("rbac", self._reconcile)
         self._namespaces.listen(lambda key, old, new: self.loop.touch(key))
         self._projects.listen(lambda key, old, new: self._touch(old, new))
@@ -141,10 +141,10 @@ class Rbac:
     async def _reconcile(self, key: Key) -> None:
         if not decide(self._known(key[1])):
             return
-        seen = await look(self._body, key[1])
+        seen = await look(self._driver, key[1])
         if taken := names_taken(seen):
             log.warning("not bound: somebody else's objects have the names", names=sorted(taken), namespace=key[1])
-        await carry_out(self._body, decide(seen))
+        await carry_out(self._driver, decide(seen))
 
     def _known(self, namespace: str) -> Seen:
         return Seen(

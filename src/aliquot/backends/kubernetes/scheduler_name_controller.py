@@ -26,7 +26,7 @@ class Enforcing:
             return
         change = {"metadata": {"labels": {labels.ENFORCED: None if is_marked(seen) else "true"}}}
         place = seen.metadata
-        await self._store.body.patch(KINDS.of(Namespace), place.name, "", change, version=place.version)
+        await self._store.driver.patch(KINDS.of(Namespace), place.name, "", change, version=place.version)
 
 
 def is_marked(namespace: Namespace) -> bool:

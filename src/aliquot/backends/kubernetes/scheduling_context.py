@@ -59,14 +59,14 @@ def minimum_said(data: Json) -> int | None:
 
 
 class KubernetesContext(SchedulingContext):
-    def __init__(self, body: StoreDriver, informers: Informers) -> None:
+    def __init__(self, driver: StoreDriver, informers: Informers) -> None:
         super().__init__()
-        self._body = body
+        self._driver = driver
         self._claims: Informer[Claim] = informers.of(Claim)
         self._nodes: Informer[NodeObject] = informers.of(NodeObject)
-        self._volumes = Informer(body, PERSISTENT_VOLUME, Volume.of)
-        self._classes = Informer(body, STORAGE_CLASS, StorageClass.of)
-        self._gangs = {kind: Informer(body, kind, _minimum) for kind in GANG_KINDS}
+        self._volumes = Informer(driver, PERSISTENT_VOLUME, Volume.of)
+        self._classes = Informer(driver, STORAGE_CLASS, StorageClass.of)
+        self._gangs = {kind: Informer(driver, kind, _minimum) for kind in GANG_KINDS}
         self._looked = {kind: asyncio.Event() for kind in GANG_KINDS}
         self.storage = Storage(
             self._claims.get, self._volumes.get, lambda: iter(self._volumes), lambda: iter(self._classes)
@@ -103,7 +103,7 @@ class KubernetesContext(SchedulingContext):
         if claims_of(pod):
             seen = self._nodes.get(node)
             place = Node(node, labels=seen.metadata.labels if seen is not None else {})
-            await settle(self._body, self.storage, pod, place)
+            await settle(self._driver, self.storage, pod, place)
 
     def _gang_changed(self, key: Key, old: int | None, new: int | None) -> None:
         if old != new:
@@ -120,7 +120,7 @@ class KubernetesContext(SchedulingContext):
 
     async def _is_served(self, kind: RawKind) -> bool:
         try:
-            await self._body.count(kind)
+            await self._driver.count(kind)
         except NotFound:
             return False
         except Denied as exc:

@@ -27,8 +27,8 @@ _NODE_TROUBLE = ("error dialing backend", "dial tcp", "/containerLogs/")
 class ClusterStreams:
     """See aliquot.streams.Streams."""
 
-    def __init__(self, body: KubernetesDriver) -> None:
-        self._body = body
+    def __init__(self, driver: KubernetesDriver) -> None:
+        self._driver = driver
 
     async def open_log(self, pod: Pod, options: LogOptions) -> Log:
         """The kubelet keeps the log of a container's last two starts, the newest files of them, and no offsets.
@@ -37,7 +37,7 @@ class ClusterStreams:
         """
         place = pod.metadata
         try:
-            stream = await self._body.look(place.name, place.namespace, "log", log_query(pod, options))
+            stream = await self._driver.look(place.name, place.namespace, "log", log_query(pod, options))
         except Invalid as exc:
             raise Conflict(_no_log(pod, options, exc)) from exc
         except Unavailable as exc:
@@ -65,7 +65,7 @@ class ClusterStreams:
         if pod.status.phase != "Running" or (status is not None and status.state.running is None):
             raise Conflict(f"pod {place.name} does not run: {standing(pod)}")
         try:
-            return await self._body.enter(place.name, place.namespace, part, query, protocol)
+            return await self._driver.enter(place.name, place.namespace, part, query, protocol)
         except Invalid as exc:
             raise Conflict(f"pod {place.name} cannot be entered: {exc.message}") from exc
         except Unavailable as exc:

@@ -179,14 +179,14 @@ def _reaches(volume: Volume, node: Node) -> bool:
     return all(any(all(holds(one, node) for one in term) for term in terms) for terms in volume.nodes)
 
 
-async def settle(body: StoreDriver, storage: Storage, pod: Pod, node: Node, seconds: float = _SETTLE_SECONDS) -> None:
+async def settle(driver: StoreDriver, storage: Storage, pod: Pod, node: Node, seconds: float = _SETTLE_SECONDS) -> None:
     """The pod's claims that wait for it get their volumes on this node. `Unavailable` when they do not in time: what
     was begun is found again by the next try."""
-    waiting = [name for name in claims_of(pod) if await _begun(body, storage, pod, name, node)]
+    waiting = [name for name in claims_of(pod) if await _begun(driver, storage, pod, name, node)]
     until = time.monotonic() + seconds
     while waiting:
         for name in list(waiting):
-            if (await _claim(body, name, pod.metadata.namespace)).spec.volume_name:
+            if (await _claim(driver, name, pod.metadata.namespace)).spec.volume_name:
                 waiting.remove(name)
         if waiting and time.monotonic() > until:
             raise Unavailable(f"volume claim {waiting[0]} has got no volume on {node.name} in {seconds:.0f} s")
@@ -194,14 +194,14 @@ async def settle(body: StoreDriver, storage: Storage, pod: Pod, node: Node, seco
             await asyncio.sleep(_GLANCE_SECONDS)
 
 
-async def _begun(body: StoreDriver, storage: Storage, pod: Pod, name: str, node: Node) -> bool:
+async def _begun(driver: StoreDriver, storage: Storage, pod: Pod, name: str, node: Node) -> bool:
     """Whether the claim waits for a volume now."""
     namespace = pod.metadata.namespace
     seen = storage.claim(name, namespace)
     if seen is not None and seen.spec.volume_name:
         return False
     try:
-        claim = await _claim(body, name, namespace)
+        claim = await _claim(driver, name, namespace)
     except NotFound:
         raise Unavailable(f"volume claim {name} does not exist") from None
     kind = class_of(claim, storage)
@@ -210,16 +210,16 @@ async def _begun(body: StoreDriver, storage: Storage, pod: Pod, name: str, node:
     if kind.made:
         mark = {"metadata": {"annotations": {SELECTED_NODE: node.name}}}
         if claim.metadata.annotations.get(SELECTED_NODE) != node.name:
-            await body.patch(KINDS.of(Claim), name, namespace, mark, version=claim.metadata.version)
+            await driver.patch(KINDS.of(Claim), name, namespace, mark, version=claim.metadata.version)
         return True
     volume = next((one for one in _fitting(claim, kind, storage) if _reaches(one, node)), None)
     if volume is None:
         raise Unavailable(f"no free volume of storage class {kind.name} is left on {node.name} for claim {name}")
     reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": name, "namespace": namespace}
     change = {"spec": {"claimRef": {**reference, "uid": claim.metadata.uid}}}
-    await body.patch(PERSISTENT_VOLUME, volume.name, "", change, version=volume.version)
+    await driver.patch(PERSISTENT_VOLUME, volume.name, "", change, version=volume.version)
     return True
 
 
-async def _claim(body: StoreDriver, name: str, namespace: str) -> Claim:
-    return decode(Claim, (await body.get(KINDS.of(Claim), name, namespace)).data)
+async def _claim(driver: StoreDriver, name: str, namespace: str) -> Claim:
+    return decode(Claim, (await driver.get(KINDS.of(Claim), name, namespace)).data)

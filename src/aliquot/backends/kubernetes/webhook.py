@@ -192,14 +192,14 @@ def _route(path: str, decide: Decide) -> Route:
 class Webhook:
     def __init__(
         self,
-        body: KubernetesDriver,
+        driver: KubernetesDriver,
         informers: Informers,
         address: Address,
         listener: socket.socket,
         settings: Sharing,
     ) -> None:
         """`listener` is bound; where the API server reaches it is said by `address`."""
-        self._body = body
+        self._driver = driver
         self._namespaces = informers.of(Namespace)
         self._address = address
         self._listener = listener
@@ -234,13 +234,13 @@ class Webhook:
             await serving
 
     async def _renew(self, trust: ssl.SSLContext) -> certificates.Certificates:
-        found = await self._patiently(lambda: certificates.shared(self._body, self._address.names))
+        found = await self._patiently(lambda: certificates.shared(self._driver, self._address.names))
         found.load_into(trust)
         return found
 
     async def _tell(self, current: certificates.Certificates) -> None:
         wanted = configuration(self._address, current.bundle)
-        await self._patiently(lambda: self._body.apply(MUTATING_WEBHOOK, wanted))
+        await self._patiently(lambda: self._driver.apply(MUTATING_WEBHOOK, wanted))
         if not self.ready.is_set():
             log.info("webhook serves", url=self._address.url or self._address.names[0])
             self.ready.set()

@@ -19,9 +19,9 @@ from aliquot.store.informer import Informer, Key
 class CheckpointGc:
     """`run` it beside the agent, once the pods that were left are told by `used`."""
 
-    def __init__(self, body: StoreDriver, runtime: Runtime) -> None:
+    def __init__(self, driver: StoreDriver, runtime: Runtime) -> None:
         self._runtime = runtime
-        self.workloads: Informer[str] = Informer(body, KINDS.of(Workload), lambda document: document.uid)
+        self.workloads: Informer[str] = Informer(driver, KINDS.of(Workload), lambda document: document.uid)
         self._tickets: dict[str, Ticket] = {}  # of pods that may write to their workload's folder, by uid
         self._pods: Counter[str] = Counter()  # how many of them, by workload
         self._gone: set[str] = set()

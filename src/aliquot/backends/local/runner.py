@@ -58,14 +58,14 @@ class Agent:
         nodes = {facts.name: {device.index: device.memory_mib for device in facts.devices} for facts in devices.nodes()}
         self._state = State(nodes, backoff)
         # Shared with others and run by them, or our own.
-        self._pods: Informer[Pod] = typed(store.body, Pod) if pods is None else pods
+        self._pods: Informer[Pod] = typed(store.driver, Pod) if pods is None else pods
         self._runs_pods = pods is None
         self._keys: dict[str, Key] = {}  # uid -> namespace, name
         self._reports: dict[str, state_machine.Task] = {}
         self._confirmed: set[str] = set()
         self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
         self._writes = Controller("agent", self._write)
-        self._leftovers = CheckpointGc(store.body, runtime)
+        self._leftovers = CheckpointGc(store.driver, runtime)
         self._nodes = Nodes(store, devices, clock)
         self._work: asyncio.TaskGroup | None = None
 

@@ -73,14 +73,14 @@ def describe(what: str, names: tuple[str, ...], form: str, project: str) -> int:
 
 
 def show_job(here: Session, name: str, asked: str, form: str) -> int:
-    async def work(body: Server) -> tuple[Workload, list[Pod], list[Json], dict[str, str], list[str]]:
-        scope = await scope_of(here, body, asked)
-        found = await job(body, scope, name)
+    async def work(driver: Server) -> tuple[Workload, list[Pod], list[Json], dict[str, str], list[str]]:
+        scope = await scope_of(here, driver, asked)
+        found = await job(driver, scope, name)
         if form in ("json", "yaml"):
             return found, [], [], {}, []
-        pods = pods_of(found, await pods_in(body, scope.namespace))
-        why = await _why(body, found, pods)
-        return found, pods, await _events(body, found, pods), await _addresses(body), why
+        pods = pods_of(found, await pods_in(driver, scope.namespace))
+        why = await _why(driver, found, pods)
+        return found, pods, await _events(driver, found, pods), await _addresses(driver), why
 
     found, pods, events, addresses, why = here.run(work)
     if form in ("json", "yaml"):
@@ -103,17 +103,17 @@ async def _why(server: Server, workload: Workload, pods: Sequence[Pod]) -> list[
     return [str(line["text"]) for line in told["lines"] if line["about"] in _ABOUT_WAITING]
 
 
-async def _events(body: StoreDriver, workload: Workload, pods: Sequence[Pod]) -> list[Json]:
+async def _events(driver: StoreDriver, workload: Workload, pods: Sequence[Pod]) -> list[Json]:
     """What happened to the job and to its pods, also those that are gone, oldest first."""
     found: dict[str, Json] = {}
     for each in (workload, *pods):
-        found |= {event["metadata"]["name"]: event for event in await events_of(body, Document(to_json(each)))}
+        found |= {event["metadata"]["name"]: event for event in await events_of(driver, Document(to_json(each)))}
     return in_order(found.values())
 
 
-async def _addresses(body: StoreDriver) -> dict[str, str]:
+async def _addresses(driver: StoreDriver) -> dict[str, str]:
     try:
-        nodes = (await Store(body).list(Node)).items
+        nodes = (await Store(driver).list(Node)).items
     except Denied:
         return {}
     inside = ("InternalIP", "ExternalIP", "Hostname")
@@ -255,7 +255,7 @@ def _event_row(event: Json, now: float) -> list[str]:
 
 
 def show_template(here: Session, name: str, asked: str, form: str = "wide") -> int:
-    found = here.run(lambda body: _template(here, body, name, asked))
+    found = here.run(lambda driver: _template(here, driver, name, asked))
     if form in ("json", "yaml"):
         click.echo(output.shown_as(to_json(found), form))
         return 0
@@ -266,11 +266,11 @@ def show_template(here: Session, name: str, asked: str, form: str = "wide") -> i
     return 0
 
 
-async def _template(here: Session, body: StoreDriver, name: str, asked: str) -> Template:
-    own: list[Scope] = [await scope_of(here, body, asked)] if asked or here.settings.project else []
+async def _template(here: Session, driver: StoreDriver, name: str, asked: str) -> Template:
+    own: list[Scope] = [await scope_of(here, driver, asked)] if asked or here.settings.project else []
     for namespace in (*(scope.namespace for scope in own), SYSTEM_NAMESPACE):
         try:
-            return await Store(body).get(Template, name, namespace)
+            return await Store(driver).get(Template, name, namespace)
         except NotFound:
             continue
     raise NotFound(f"template {name!r} does not exist", hint="`runai list templates` shows those there are")

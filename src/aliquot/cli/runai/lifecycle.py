@@ -40,9 +40,9 @@ def _names_other_kind(words: Sequence[str]) -> bool:
 def delete(words: tuple[str, ...], everything: bool, project: str) -> int:
     """Delete jobs: they stop and are gone, with their logs. `delete KIND NAME...` deletes other objects."""
 
-    async def step(body: StoreDriver, scope: Scope, name: str) -> str:
+    async def step(driver: StoreDriver, scope: Scope, name: str) -> str:
         try:
-            await body.delete(_KIND, name, scope.namespace)
+            await driver.delete(_KIND, name, scope.namespace)
         except NotFound:
             raise no_such_job(scope, name) from None
         return f"Job {name} deleted successfully."
@@ -57,13 +57,13 @@ def delete(words: tuple[str, ...], everything: bool, project: str) -> int:
 def suspend(words: tuple[str, ...], everything: bool, project: str) -> int:
     """Stop jobs and keep their definition; what is in their containers is lost."""
 
-    async def step(body: StoreDriver, scope: Scope, name: str) -> str:
-        found = await job(body, scope, name)
+    async def step(driver: StoreDriver, scope: Scope, name: str) -> str:
+        found = await job(driver, scope, name)
         if found.spec.type == "inference" or (found.spec.distributed and found.spec.distributed.framework == "mpi"):
             raise Invalid(f"job {name!r} cannot be suspended: it is inference or MPI; delete it instead")
         if found.status.phase in ("Completed", "Failed"):
             raise Conflict(f"job {name!r} has ended ({found.status.phase}): there is nothing to suspend")
-        await _activate(body, scope, name, False)
+        await _activate(driver, scope, name, False)
         return f"Job {name} suspended successfully."
 
     return _each(session(), words, everything, project, step)
@@ -76,17 +76,17 @@ def suspend(words: tuple[str, ...], everything: bool, project: str) -> int:
 def resume(words: tuple[str, ...], everything: bool, project: str) -> int:
     """Let suspended jobs run again; they join the queue."""
 
-    async def step(body: StoreDriver, scope: Scope, name: str) -> str:
-        await job(body, scope, name)
-        await _activate(body, scope, name, True)
+    async def step(driver: StoreDriver, scope: Scope, name: str) -> str:
+        await job(driver, scope, name)
+        await _activate(driver, scope, name, True)
         return f"Job {name} resumed successfully."
 
     return _each(session(), words, everything, project, step)
 
 
-async def _activate(body: StoreDriver, scope: Scope, name: str, active: bool) -> None:
+async def _activate(driver: StoreDriver, scope: Scope, name: str, active: bool) -> None:
     # `true` is the default and is not written: null takes the field away.
-    await body.patch(_KIND, name, scope.namespace, {"spec": {"active": None if active else False}})
+    await driver.patch(_KIND, name, scope.namespace, {"spec": {"active": None if active else False}})
 
 
 def _each(here: Session, words: Sequence[str], everything: bool, asked: str, step: Step) -> int:
@@ -96,13 +96,13 @@ def _each(here: Session, words: Sequence[str], everything: bool, asked: str, ste
         raise click.UsageError("which jobs? Give their names, or -A for all of the project.")
     failed = False
 
-    async def work(body: StoreDriver) -> None:
+    async def work(driver: StoreDriver) -> None:
         nonlocal failed
-        scope = await scope_of(here, body, asked)
-        found = (await Store(body).list(Workload, scope.namespace)).items if everything else []
+        scope = await scope_of(here, driver, asked)
+        found = (await Store(driver).list(Workload, scope.namespace)).items if everything else []
         for name in names or sorted(each.metadata.name for each in found):
             try:
-                click.echo(await step(body, scope, name))
+                click.echo(await step(driver, scope, name))
             except PlatformError as exc:
                 failed = True
                 output.fail(exc)

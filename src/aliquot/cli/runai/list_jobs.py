@@ -91,12 +91,12 @@ def in_order_2023(jobs: Sequence[Job]) -> list[Job]:
     return sorted(jobs, key=lambda job: (job.workload.metadata.name, job.project))
 
 
-async def read_jobs(body: StoreDriver, scope: Scope | None) -> list[Job]:
+async def read_jobs(driver: StoreDriver, scope: Scope | None) -> list[Job]:
     """The jobs of a project, or of all."""
     namespace = scope.namespace if scope else None
-    workloads = (await Store(body).list(Workload, namespace)).items
-    pods = await pods_in(body, namespace)
-    known = {scope.namespace: scope.project} if scope else await projects_by_namespace(body)
+    workloads = (await Store(driver).list(Workload, namespace)).items
+    pods = await pods_in(driver, namespace)
+    known = {scope.namespace: scope.project} if scope else await projects_by_namespace(driver)
     by_namespace: dict[str, list[Pod]] = {}
     for pod in pods:
         by_namespace.setdefault(pod.metadata.namespace, []).append(pod)
@@ -109,9 +109,9 @@ async def read_jobs(body: StoreDriver, scope: Scope | None) -> list[Job]:
 
 
 def _jobs(here: Session, asked: str, everywhere: bool, form: str, *, classic: bool, headers: bool) -> int:
-    async def work(body: StoreDriver) -> tuple[Scope | None, list[Job]]:
-        scope = None if everywhere else await scope_of(here, body, asked)
-        return scope, await read_jobs(body, scope)
+    async def work(driver: StoreDriver) -> tuple[Scope | None, list[Job]]:
+        scope = None if everywhere else await scope_of(here, driver, asked)
+        return scope, await read_jobs(driver, scope)
 
     scope, jobs = here.run(work)
     jobs = in_order_2020(jobs) if classic else in_order_2023(jobs)
@@ -160,8 +160,8 @@ def list_(words: tuple[str, ...], everywhere: bool, form: str, no_headers: bool,
 def list_clusters(here: Session, form: str, *, headers: bool) -> int:
     """One server is one cluster; the one that commands go to is the current one."""
 
-    async def work(body: StoreDriver) -> str:
-        await body.check()
+    async def work(driver: StoreDriver) -> str:
+        await driver.check()
         return "Ready"
 
     row = {"name": "default", "url": here.connection.url, "status": here.run(work), "current": True}
@@ -176,11 +176,11 @@ def list_clusters(here: Session, form: str, *, headers: bool) -> int:
 def list_templates(here: Session, asked: str, form: str, *, headers: bool) -> int:
     """Everybody's templates and those of the project."""
 
-    async def work(body: StoreDriver) -> list[Template]:
+    async def work(driver: StoreDriver) -> list[Template]:
         places = [labels.SYSTEM_NAMESPACE]
         if asked or here.settings.project:
-            places.append((await scope_of(here, body, asked)).namespace)
-        return [each for place in places for each in (await Store(body).list(Template, place)).items]
+            places.append((await scope_of(here, driver, asked)).namespace)
+        return [each for place in places for each in (await Store(driver).list(Template, place)).items]
 
     found = sorted(here.run(work), key=lambda each: each.metadata.name)
     if form in ("json", "yaml"):

@@ -97,12 +97,12 @@ def _readable(read: Any, owner: Any) -> Any:
         return ()
 
 
-async def read_machines(body: StoreDriver, names: Sequence[str] = ()) -> list[Machine]:
-    nodes = sorted((await Store(body).list(Node)).items, key=lambda node: node.metadata.name)
+async def read_machines(driver: StoreDriver, names: Sequence[str] = ()) -> list[Machine]:
+    nodes = sorted((await Store(driver).list(Node)).items, key=lambda node: node.metadata.name)
     for name in names:
         if name not in {node.metadata.name for node in nodes}:
             raise NotFound(f"node {name!r} does not exist", hint="`runai list nodes` shows those there are")
-    pods = await pods_in(body, None)
+    pods = await pods_in(driver, None)
     return [machine(node, pods) for node in nodes if not names or node.metadata.name in names]
 
 
@@ -148,7 +148,7 @@ def _amount(quantities: Mapping[str, str], resource: str) -> float:
 
 
 def list_nodes(here: Session, names: Sequence[str], form: str, *, headers: bool) -> int:
-    found = here.run(lambda body: read_machines(body, names))
+    found = here.run(lambda driver: read_machines(driver, names))
     if form in ("json", "yaml"):
         items = [to_json(each.node) for each in found]
         click.echo(output.shown_as({"apiVersion": "v1", "kind": "List", "items": items}, form))
@@ -168,7 +168,7 @@ def top_node(names: tuple[str, ...], details: bool, form: str, no_headers: bool)
     """Show how full the nodes are."""
     if not details or form in ("json", "yaml", "name"):
         return list_nodes(session(), names, form, headers=not no_headers)
-    found = session().run(lambda body: read_machines(body, names))
+    found = session().run(lambda driver: read_machines(driver, names))
     rows = [cells for each in found for cells in device_rows(each)]
     click.echo(output.table(("NODE", *DEVICE_TITLES), rows, headers=not no_headers))
     return 0
@@ -196,8 +196,8 @@ def describe_nodes(here: Session, names: Sequence[str], form: str = "wide") -> i
     if form in ("json", "yaml"):
         return list_nodes(here, names, form, headers=True)
 
-    async def work(body: StoreDriver) -> tuple[list[Machine], dict[str, str]]:
-        return await read_machines(body, names), await projects_by_namespace(body)
+    async def work(driver: StoreDriver) -> tuple[list[Machine], dict[str, str]]:
+        return await read_machines(driver, names), await projects_by_namespace(driver)
 
     found, known = here.run(work)
     blocks = ["\n".join(described(each, known, time.time())) for each in found]

@@ -34,13 +34,13 @@ class Scope:
     namespace: str
 
 
-async def scope_of(here: Session, body: StoreDriver, asked: str) -> Scope:
+async def scope_of(here: Session, driver: StoreDriver, asked: str) -> Scope:
     """The project that was asked for, or the user's default; it must be there."""
     name = asked or here.settings.project
     if not name:
         raise Invalid("no project is set: run `runai config project NAME`, or give -p NAME")
     try:
-        return _scope(await Store(body).get(Project, name))
+        return _scope(await Store(driver).get(Project, name))
     except NotFound:
         raise no_such_project(name) from None
     except Denied:
@@ -52,10 +52,10 @@ def _scope(project: Project) -> Scope:
     return Scope(name, project.status.namespace or project.spec.namespace or namespace_of(name))
 
 
-async def projects_by_namespace(body: StoreDriver) -> dict[str, str]:
+async def projects_by_namespace(driver: StoreDriver) -> dict[str, str]:
     """For listings over all projects; one that may not be read is named after its namespace."""
     try:
-        found = (await Store(body).list(Project)).items
+        found = (await Store(driver).list(Project)).items
     except Denied:
         return {}
     return {scope.namespace: scope.project for scope in map(_scope, found)}
@@ -65,9 +65,9 @@ def project_in(namespace: str, known: dict[str, str]) -> str:
     return known.get(namespace) or namespace.removeprefix(labels.PROJECT_NAMESPACE_PREFIX)
 
 
-async def job(body: StoreDriver, scope: Scope, name: str) -> Workload:
+async def job(driver: StoreDriver, scope: Scope, name: str) -> Workload:
     try:
-        return await Store(body).get(Workload, name, scope.namespace)
+        return await Store(driver).get(Workload, name, scope.namespace)
     except NotFound:
         raise no_such_job(scope, name) from None
 
@@ -76,8 +76,8 @@ def no_such_job(scope: Scope, name: str) -> NotFound:
     return NotFound(f"job {name!r} does not exist in project {scope.project!r}", hint="`runai list -A` shows all jobs")
 
 
-async def pods_in(body: StoreDriver, namespace: str | None) -> list[Pod]:
-    return sorted((await Store(body).list(Pod, namespace)).items, key=lambda pod: pod.metadata.name)
+async def pods_in(driver: StoreDriver, namespace: str | None) -> list[Pod]:
+    return sorted((await Store(driver).list(Pod, namespace)).items, key=lambda pod: pod.metadata.name)
 
 
 def pods_of(workload: Workload, pods: Iterable[Pod]) -> list[Pod]:

@@ -188,7 +188,7 @@ _ACCOUNT: Kind[dict[str, Any]] = Kind(
 )
 
 
-async def install(body: KubernetesDriver, definitions: Iterable[Json] | None = None) -> None:
+async def install(driver: KubernetesDriver, definitions: Iterable[Json] | None = None) -> None:
     """Makes our kinds known to the cluster, and returns when it serves them. What a newer Aliquot installed stays."""
     if definitions is None:
         from aliquot.api.schema import crds  # built from every type: only who installs pays for it
@@ -196,24 +196,26 @@ async def install(body: KubernetesDriver, definitions: Iterable[Json] | None = N
         definitions = crds()
     wanted = list(definitions)
     for definition in wanted:
-        await _apply(body, definition)
+        await _apply(driver, definition)
     for definition in wanted:  # they become ready side by side, so the first wait is nearly the only one
-        await _served(body, definition)
+        await _served(driver, definition)
 
 
-async def _apply(body: KubernetesDriver, definition: Json) -> None:
+async def _apply(driver: KubernetesDriver, definition: Json) -> None:
     metadata = definition["metadata"]
     stamp = {**metadata.get("annotations", {}), INSTALLED_BY: aliquot.__version__}
     while True:
         try:
             try:
-                there = await body.get(DEFINITION, metadata["name"])
+                there = await driver.get(DEFINITION, metadata["name"])
             except NotFound:
-                await body.create(DEFINITION, Document({**definition, "metadata": {**metadata, "annotations": stamp}}))
+                await driver.create(
+                    DEFINITION, Document({**definition, "metadata": {**metadata, "annotations": stamp}})
+                )
                 return
             if not _is_newer(there.data, definition):
                 marks = {**there.metadata, "annotations": {**there.metadata.get("annotations", {}), **stamp}}
-                await body.update(DEFINITION, Document({**there.data, "metadata": marks, "spec": definition["spec"]}))
+                await driver.update(DEFINITION, Document({**there.data, "metadata": marks, "spec": definition["spec"]}))
             return
         except (Exists, Conflict):
             continue  # another replica installs too: look again
@@ -236,27 +238,27 @@ def _release(version: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-async def _served(body: KubernetesDriver, definition: Json) -> None:
+async def _served(driver: KubernetesDriver, definition: Json) -> None:
     name, spec = definition["metadata"]["name"], definition["spec"]
     path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
     until = time.monotonic() + ESTABLISH_SECONDS
     while True:
-        there = await body.get(DEFINITION, name)
+        there = await driver.get(DEFINITION, name)
         conditions = (there.data.get("status") or {}).get("conditions") or ()  # null in the first moment
         states = {state["type"]: state for state in conditions}
         refused = states.get("NamesAccepted", {})
         if refused.get("status") == "False":
             raise Invalid(f"the cluster does not take {name}: {refused.get('message', 'its names are taken')}")
-        if states.get("Established", {}).get("status") == "True" and await _answers(body, path):
+        if states.get("Established", {}).get("status") == "True" and await _answers(driver, path):
             return
         if time.monotonic() > until:
             raise Unavailable(f"the cluster does not serve {name} after {ESTABLISH_SECONDS:.0f} s")
         await asyncio.sleep(GLANCE_SECONDS)
 
 
-async def _answers(body: KubernetesDriver, path: str) -> bool:
+async def _answers(driver: KubernetesDriver, path: str) -> bool:
     try:
-        await body._transport.read(path, {"limit": "1"})
+        await driver._transport.read(path, {"limit": "1"})
     except NotFound:
         return False  # established, but not yet in the part that serves
     return True

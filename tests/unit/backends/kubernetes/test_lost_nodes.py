@@ -50,9 +50,9 @@ class World:
     """One node, with a workload's pod on it, and a clock that stands still."""
 
     def __init__(self) -> None:
-        self.body = MemoryDriver()
-        self.store = Store(self.body)
-        self.informers = Informers(self.body)
+        self.driver = MemoryDriver()
+        self.store = Store(self.driver)
+        self.informers = Informers(self.driver)
         self.now = SILENT_SINCE
         self.loop = LostNodes(self.store, self.informers, PATIENCE, clock=lambda: self.now).loop
 

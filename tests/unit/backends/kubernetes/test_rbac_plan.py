@@ -246,9 +246,9 @@ def test_no_rights_where_powerful_programs_run(name: str) -> None:
 # --- killed between two writes
 
 
-async def rights(body: MemoryDriver, namespace: str) -> set[tuple[str, str]]:
+async def rights(driver: MemoryDriver, namespace: str) -> set[tuple[str, str]]:
     """Who really has which role: a binding without its Role gives nothing."""
-    now = await look(body, namespace)
+    now = await look(driver, namespace)
     roles = {role["metadata"]["name"] for role in now.roles}
     return {
         (one["name"], binding["roleRef"]["name"])
@@ -260,49 +260,49 @@ async def rights(body: MemoryDriver, namespace: str) -> set[tuple[str, str]]:
 
 async def changed(after: int) -> tuple[MemoryDriver, str, set[tuple[str, str]], int]:
     """A namespace whose rules were exchanged, with so many writes done; what was in force before; all writes."""
-    team = await Team(body := MemoryDriver()).prepare()
+    team = await Team(driver := MemoryDriver()).prepare()
     project = await team.project()
     space = namespace_of(project)
     ann, ben = await team.user(), await team.user("staff")
     old = [await team.rule("editor", in_project(project), user=ann), await team.rule("viewer", CLUSTER, group="staff")]
     for name in (ann, ben):
-        await body.create(SERVICE_ACCOUNT, new_account(space, await team.store.get(User, name)))
-    await carry_out(body, decide(await look(body, space)))
-    before = await rights(body, space)
+        await driver.create(SERVICE_ACCOUNT, new_account(space, await team.store.get(User, name)))
+    await carry_out(driver, decide(await look(driver, space)))
+    before = await rights(driver, space)
     for one in old:
         await team.store.delete(one)
     await team.rule("viewer", in_project(project), user=ann)
     await team.rule("l2-researcher", CLUSTER, user="eve")
-    steps = decide(await look(body, space))
-    await carry_out(body, steps[:after])
-    return body, space, before, len(steps)
+    steps = decide(await look(driver, space))
+    await carry_out(driver, steps[:after])
+    return driver, space, before, len(steps)
 
 
 async def test_killed_after_any_write() -> None:
     """The next one comes to the same end; nobody has in between what he had neither before nor after."""
-    body, space, before, writes = await changed(999)
-    end = {one.partition(".")[2] or one: role for one, role in await rights(body, space)}
+    driver, space, before, writes = await changed(999)
+    end = {one.partition(".")[2] or one: role for one, role in await rights(driver, space)}
     assert writes > 5
     for after in range(writes):
-        body, space, before, _ = await changed(after)
-        between = await rights(body, space)
-        await carry_out(body, decide(await look(body, space)))
-        done = await rights(body, space)
+        driver, space, before, _ = await changed(after)
+        between = await rights(driver, space)
+        await carry_out(driver, decide(await look(driver, space)))
+        done = await rights(driver, space)
         assert between <= before | done
         assert len(done) == len(end) + 1  # ann by name and by account, and eve
-        assert decide(await look(body, space)) == []
+        assert decide(await look(driver, space)) == []
 
 
 async def test_somebody_was_faster() -> None:
     """A binding that changed since it was seen is not overwritten."""
-    team = await Team(body := MemoryDriver()).prepare()
+    team = await Team(driver := MemoryDriver()).prepare()
     project = await team.project()
     space = namespace_of(project)
     await team.rule("viewer", in_project(project), user="ann")
-    await carry_out(body, decide(await look(body, space)))
+    await carry_out(driver, decide(await look(driver, space)))
     await team.rule("viewer", in_project(project), user="ben")
-    steps = decide(await look(body, space))
-    there = await body.get(ROLE_BINDING, "aliquot-viewer", space)
-    await body.update(ROLE_BINDING, Document({**there.data, "subjects": []}))
+    steps = decide(await look(driver, space))
+    there = await driver.get(ROLE_BINDING, "aliquot-viewer", space)
+    await driver.update(ROLE_BINDING, Document({**there.data, "subjects": []}))
     with pytest.raises(Exception, match="version"):
-        await carry_out(body, steps)
+        await carry_out(driver, steps)

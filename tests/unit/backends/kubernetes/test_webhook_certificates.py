@@ -18,9 +18,9 @@ NAMES = ("hook.runai.svc", "127.0.0.1")
 
 
 async def memory() -> MemoryDriver:
-    body = MemoryDriver()
-    await body.create(KINDS.of(Namespace), Document({"metadata": {"name": "runai"}}))
-    return body
+    driver = MemoryDriver()
+    await driver.create(KINDS.of(Namespace), Document({"metadata": {"name": "runai"}}))
+    return driver
 
 
 def test_first() -> None:
@@ -74,19 +74,19 @@ def test_keys_are_not_shown() -> None:
 
 async def test_replicas_share() -> None:
     """Replicas that start at once end up with the same certificate."""
-    body = await memory()
+    driver = await memory()
 
-    made = await asyncio.gather(*(shared(body, NAMES) for _ in range(5)))
+    made = await asyncio.gather(*(shared(driver, NAMES) for _ in range(5)))
 
     assert len({one.serving for one in made}) == 1
 
 
 async def test_spoilt_secret() -> None:
     """A Secret that somebody spoilt is written anew."""
-    body = await memory()
+    driver = await memory()
     metadata = {"name": SECRET_NAME, "namespace": "runai"}
-    await body.create(SECRET, Document({"metadata": metadata, "data": {"tls.crt": "bm90aGluZw=="}}))
+    await driver.create(SECRET, Document({"metadata": metadata, "data": {"tls.crt": "bm90aGluZw=="}}))
 
-    made = await shared(body, NAMES)
+    made = await shared(driver, NAMES)
 
-    assert await shared(body, NAMES) == made
+    assert await shared(driver, NAMES) == made

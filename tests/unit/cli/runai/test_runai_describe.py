@@ -84,7 +84,7 @@ def test_the_scheduler_is_asked(world: World) -> None:
     """Why it waits, its place and what would help are what the scheduler says now."""
     _waiting(world)
     lines = [("state", "big waits."), ("why", "allocate: full."), ("place", "It is number 1."), ("help", "Less would.")]
-    world.body.explanation = {"lines": [{"about": about, "text": text} for about, text in lines]}
+    world.driver.explanation = {"lines": [{"about": about, "text": text} for about, text in lines]}
     said = world.said("describe job big -p team-a")
     assert "Why it waits:\n  allocate: full.\n  It is number 1.\n  Less would.\n" in said
     assert "big waits." not in said

@@ -46,7 +46,7 @@ def test_names_with_random_letters(team: World) -> None:
 def test_a_counted_name_that_was_taken_meanwhile(team: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody else was faster: the next one is taken."""
     kind = KINDS.named("workload")
-    create, rivals = team.body.create, ["job-0"]
+    create, rivals = team.driver.create, ["job-0"]
 
     async def contested(asked: object, document: Document) -> Document:
         if asked is kind and rivals:
@@ -54,7 +54,7 @@ def test_a_counted_name_that_was_taken_meanwhile(team: World, monkeypatch: pytes
             await create(kind, Document(rival))
         return await create(asked, document)
 
-    team.body.create = contested  # type: ignore[assignment, method-assign]  # a rival at the store's own door
+    team.driver.create = contested  # type: ignore[assignment, method-assign]  # a rival at the store's own door
     assert "Job job-1 submitted" in team.said("submit -i python")
 
 
@@ -160,5 +160,5 @@ def test_a_default_template(team: World) -> None:
 def test_the_user_is_the_one_of_this_machine(team: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGNAME", "yaron")
     team.said("submit x -i python")
-    found = asyncio.run(team.body.get(KINDS.named("workload"), "x", "runai-user-agm"))
+    found = asyncio.run(team.driver.get(KINDS.named("workload"), "x", "runai-user-agm"))
     assert found.data["spec"]["user"] == "yaron"

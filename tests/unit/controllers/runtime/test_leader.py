@@ -16,7 +16,7 @@ from aliquot.labels import SYSTEM_NAMESPACE
 from aliquot.store.driver import Document, StoreDriver
 from aliquot.store.lease_fence import MAY_WRITE
 from aliquot.store.typed_store import Store
-from support.stores.namespace import Place
+from support.stores.namespace import StoreNamespace
 from support.stores.running import running, until
 
 QUICK = Pace(duration=1, deadline=0.6, every=0.05)
@@ -25,14 +25,14 @@ QUICK = Pace(duration=1, deadline=0.6, every=0.05)
 class Lost:
     """A way to the store that breaks."""
 
-    def __init__(self, body: StoreDriver) -> None:
-        self._body = body
+    def __init__(self, driver: StoreDriver) -> None:
+        self._driver = driver
         self.broken = False
 
     def __getattr__(self, name: str) -> Any:
         if self.broken and name in ("get", "patch", "update", "create"):
             raise Unavailable("nobody there")
-        return getattr(self._body, name)
+        return getattr(self._driver, name)
 
 
 class Candidate:
@@ -40,9 +40,9 @@ class Candidate:
 
     leading: list[str]
 
-    def __init__(self, body: StoreDriver, name: str, leading: list[str], most: list[int]) -> None:
+    def __init__(self, driver: StoreDriver, name: str, leading: list[str], most: list[int]) -> None:
         self.name, self._leading, self._most = name, leading, most
-        self.leader = Leader(Store(body), "test", name, QUICK)
+        self.leader = Leader(Store(driver), "test", name, QUICK)
 
     def run(self) -> Coroutine[Any, Any, None]:
         return self.leader.run(lambda: [self._work()])
@@ -56,16 +56,16 @@ class Candidate:
             self._leading.remove(self.name)
 
 
-async def _system(body: StoreDriver) -> None:
-    await Store(body).create(Namespace(metadata=Metadata(name=SYSTEM_NAMESPACE)))
+async def _system(driver: StoreDriver) -> None:
+    await Store(driver).create(Namespace(metadata=Metadata(name=SYSTEM_NAMESPACE)))
 
 
-async def test_one_leads(embedded: Place) -> None:
+async def test_one_leads(embedded: StoreNamespace) -> None:
     """However many there are, one works."""
-    await _system(embedded.body)
+    await _system(embedded.driver)
     leading: list[str] = []
     most: list[int] = []
-    candidates = [Candidate(embedded.body, f"c{index}", leading, most) for index in range(4)]
+    candidates = [Candidate(embedded.driver, f"c{index}", leading, most) for index in range(4)]
     async with running(*(one.run() for one in candidates)):
 
         async def somebody() -> bool:
@@ -73,23 +73,23 @@ async def test_one_leads(embedded: Place) -> None:
 
         await until(somebody)
         assert sum(one.leader.leads for one in candidates) == 1
-        assert (await Store(embedded.body).get(Lease, "test", SYSTEM_NAMESPACE)).spec.holder_identity == leading[0]
+        assert (await Store(embedded.driver).get(Lease, "test", SYSTEM_NAMESPACE)).spec.holder_identity == leading[0]
     assert most == [1]
 
 
-async def test_who_stops_gives_it_back(embedded: Place) -> None:
+async def test_who_stops_gives_it_back(embedded: StoreNamespace) -> None:
     """The next one need not wait for the end of the lease."""
-    await _system(embedded.body)
+    await _system(embedded.driver)
     leading: list[str] = []
     most: list[int] = []
-    first, second = (Candidate(embedded.body, name, leading, most) for name in ("first", "second"))
+    first, second = (Candidate(embedded.driver, name, leading, most) for name in ("first", "second"))
 
     async def leads(name: str) -> bool:
         return leading == [name]
 
     async with running(first.run()):
         await until(lambda: leads("first"))
-    lease = await Store(embedded.body).get(Lease, "test", SYSTEM_NAMESPACE)
+    lease = await Store(embedded.driver).get(Lease, "test", SYSTEM_NAMESPACE)
     assert not lease.spec.holder_identity
     async with running(second.run()):
         await until(lambda: leads("second"))
@@ -99,12 +99,12 @@ async def test_who_stops_gives_it_back(embedded: Place) -> None:
 class Unheard:
     """A way to the store on which a write arrives, and its answer does not come."""
 
-    def __init__(self, body: StoreDriver, unheard: int) -> None:
-        self._body, self._unheard, self._writes = body, unheard, 0
+    def __init__(self, driver: StoreDriver, unheard: int) -> None:
+        self._driver, self._unheard, self._writes = driver, unheard, 0
         self.arrived = asyncio.Event()
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._body, name)
+        found = getattr(self._driver, name)
         if name not in ("create", "patch"):
             return found
 
@@ -120,24 +120,24 @@ class Unheard:
 
 
 @pytest.mark.parametrize("unheard", [1, 2, 3], ids=["taken", "renewed", "renewed-again"])
-async def test_who_stops_gives_back_what_it_does_not_know_of(embedded: Place, unheard: int) -> None:
+async def test_who_stops_gives_back_what_it_does_not_know_of(embedded: StoreNamespace, unheard: int) -> None:
     """It is told to stop while it waits for the answer to a write, which has arrived."""
-    await _system(embedded.body)
-    way = Unheard(embedded.body, unheard)
+    await _system(embedded.driver)
+    way = Unheard(embedded.driver, unheard)
     async with running(Candidate(way, "only", [], []).run()):  # type: ignore[arg-type]
         await asyncio.wait_for(way.arrived.wait(), 30)
-        assert (await Store(embedded.body).get(Lease, "test", SYSTEM_NAMESPACE)).spec.holder_identity == "only"
-    assert not (await Store(embedded.body).get(Lease, "test", SYSTEM_NAMESPACE)).spec.holder_identity
+        assert (await Store(embedded.driver).get(Lease, "test", SYSTEM_NAMESPACE)).spec.holder_identity == "only"
+    assert not (await Store(embedded.driver).get(Lease, "test", SYSTEM_NAMESPACE)).spec.holder_identity
 
 
-async def test_who_hears_nothing_stops_before_others_start(embedded: Place) -> None:
+async def test_who_hears_nothing_stops_before_others_start(embedded: StoreNamespace) -> None:
     """A leader whose way to the store is broken stops by itself, and only then another one leads."""
-    await _system(embedded.body)
+    await _system(embedded.driver)
     leading: list[str] = []
     most: list[int] = []
-    way = Lost(embedded.body)
+    way = Lost(embedded.driver)
     cut = Candidate(way, "cut", leading, most)  # type: ignore[arg-type]
-    other = Candidate(embedded.body, "other", leading, most)
+    other = Candidate(embedded.driver, "other", leading, most)
 
     async def leads(name: str) -> bool:
         return leading == [name]
@@ -152,9 +152,9 @@ async def test_who_hears_nothing_stops_before_others_start(embedded: Place) -> N
     assert max(most) == 1
 
 
-async def test_who_stood_still_writes_no_more(embedded: Place) -> None:
+async def test_who_stood_still_writes_no_more(embedded: StoreNamespace) -> None:
     """Work of a leader that stood still for too long may not write, even before anybody has noticed."""
-    await _system(embedded.body)
+    await _system(embedded.driver)
     said: list[bool] = []
 
     async def work() -> None:
@@ -163,7 +163,7 @@ async def test_who_stood_still_writes_no_more(embedded: Place) -> None:
         said.append(MAY_WRITE.get()())
         await asyncio.Event().wait()
 
-    async with running(Leader(Store(embedded.body), "test", "still", QUICK).run(lambda: [work()])):
+    async with running(Leader(Store(embedded.driver), "test", "still", QUICK).run(lambda: [work()])):
 
         async def both() -> bool:
             return len(said) >= 2
@@ -176,27 +176,27 @@ async def test_who_stood_still_writes_no_more(embedded: Place) -> None:
 class Slow:
     """A way to the store on which the first look outlasts a lease, and sees the last renewal before a break."""
 
-    def __init__(self, body: StoreDriver, way: Lost) -> None:
-        self._body, self._way = body, way
+    def __init__(self, driver: StoreDriver, way: Lost) -> None:
+        self._driver, self._way = driver, way
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._body, name)
+        return getattr(self._driver, name)
 
     async def get(self, *asked: Any) -> Document:
         if not self._way.broken:
             await asyncio.sleep(QUICK.duration + 0.2)
             self._way.broken = True
-        return await self._body.get(*asked)
+        return await self._driver.get(*asked)
 
 
-async def test_a_slow_look_does_not_count_as_waiting(embedded: Place) -> None:
+async def test_a_slow_look_does_not_count_as_waiting(embedded: StoreNamespace) -> None:
     """Who waited long for an answer has not seen the lease unchanged for that long."""
-    await _system(embedded.body)
+    await _system(embedded.driver)
     leading: list[str] = []
     most: list[int] = []
-    way = Lost(embedded.body)
+    way = Lost(embedded.driver)
     holder = Candidate(way, "holder", leading, most)  # type: ignore[arg-type]
-    late = Candidate(Slow(embedded.body, way), "late", leading, most)  # type: ignore[arg-type]
+    late = Candidate(Slow(embedded.driver, way), "late", leading, most)  # type: ignore[arg-type]
 
     async def leads(name: str) -> bool:
         return leading == [name]

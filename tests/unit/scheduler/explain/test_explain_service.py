@@ -19,12 +19,12 @@ from aliquot.scheduler.last_decision import Decision, LastDecision
 from aliquot.sim import Player, worlds
 from aliquot.sim.export import scenario_of
 from support.scheduler.world import World
-from support.stores.namespace import Place
+from support.stores.namespace import StoreNamespace
 from support.stores.running import until
 
 
 @asynccontextmanager
-async def crowded(place: Place) -> AsyncIterator[World]:
+async def crowded(place: StoreNamespace) -> AsyncIterator[World]:
     """Running, a fraction among them; over quota; stopped and still there; promised its place; waiting, of two projects
     with the same name."""
     world = World(place)
@@ -82,7 +82,7 @@ def timeless(decided: Plan) -> Plan:
     )
 
 
-async def test_played_again(embedded: Place) -> None:
+async def test_played_again(embedded: StoreNamespace) -> None:
     """The file that is written gives the live decision, to the last word."""
     async with crowded(embedded) as world:
         decision = world.last.get()
@@ -96,7 +96,7 @@ async def test_played_again(embedded: Place) -> None:
         assert told["tasks"]["owner-0-0"]["state"] == "reserved"
 
 
-async def test_told_while_it_works(embedded: Place) -> None:
+async def test_told_while_it_works(embedded: StoreNamespace) -> None:
     """Everybody is told how he stands: who runs, who is leaving, who is promised a place, who waits."""
     async with crowded(embedded) as world:
         explainer = Explainer(world.last)
@@ -118,7 +118,7 @@ async def test_told_while_it_works(embedded: Place) -> None:
         assert found["a", "late"]["tried"] > 0
 
 
-async def test_asked_by_many(embedded: Place) -> None:
+async def test_asked_by_many(embedded: StoreNamespace) -> None:
     """However many ask at once, it is worked out once, and all get the same answer."""
     async with crowded(embedded) as world:
         explainer = Explainer(world.last, clock=lambda: 0.0)

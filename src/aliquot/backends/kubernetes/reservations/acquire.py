@@ -30,9 +30,9 @@ log = structlog.get_logger()
 
 
 class Reserver:
-    def __init__(self, body: KubernetesDriver, informers: Informers, settings: Sharing) -> None:
-        self._body = body
-        self._store = Store(body)
+    def __init__(self, driver: KubernetesDriver, informers: Informers, settings: Sharing) -> None:
+        self._driver = driver
+        self._store = Store(driver)
         self._settings = settings
         self._pods = informers.of(Pod)
         self._nodes = informers.of(Node)
@@ -94,7 +94,7 @@ class Reserver:
         """This very pod, as it was seen: a claim that came meanwhile is a `Conflict`."""
         place = seen.metadata
         try:
-            await self._body.delete(
+            await self._driver.delete(
                 KINDS.of(Pod),
                 place.name,
                 place.namespace,
@@ -134,7 +134,7 @@ class Reserver:
         if known is None:
             raise Unavailable(f"node {node} is gone")
         made = pods.manifest(known, index, claims, self._settings)
-        return decode(Pod, (await self._body.create(KINDS.of(Pod), Document(made))).data)
+        return decode(Pod, (await self._driver.create(KINDS.of(Pod), Document(made))).data)
 
     async def _read(self, name: str) -> Pod | None:
         try:
@@ -145,7 +145,7 @@ class Reserver:
     async def mark(self, seen: Pod, key: str, text: str) -> Pod:
         """Write an annotation of a pod, if it is still as it was seen."""
         place, change = seen.metadata, {"metadata": {"annotations": {key: text}}}
-        written = await self._body.patch(KINDS.of(Pod), place.name, place.namespace, change, version=place.version)
+        written = await self._driver.patch(KINDS.of(Pod), place.name, place.namespace, change, version=place.version)
         return decode(Pod, written.data)
 
     def _lock(self, name: str) -> asyncio.Lock:
@@ -174,7 +174,7 @@ class Reserver:
         """From its log: it is there a moment after the pod runs."""
         while True:
             try:
-                found = pods.told(await self._body.log(seen.metadata.name, _SPACE))
+                found = pods.told(await self._driver.log(seen.metadata.name, _SPACE))
                 if found is not None:
                     return found
             except PlatformError as exc:

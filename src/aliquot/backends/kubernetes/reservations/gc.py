@@ -40,22 +40,22 @@ _SPACE = labels.RESERVATION_NAMESPACE
 log = structlog.get_logger()
 
 
-async def prepare(body: KubernetesDriver) -> None:
+async def prepare(driver: KubernetesDriver) -> None:
     """What must be there before the first GPU is shared."""
-    await body.apply(KINDS.of(Namespace), {"metadata": {"name": _SPACE}})
-    await body.apply(PRIORITY_CLASS, pods.priority_class())
+    await driver.apply(KINDS.of(Namespace), {"metadata": {"name": _SPACE}})
+    await driver.apply(PRIORITY_CLASS, pods.priority_class())
 
 
 class Reservations:
     def __init__(
         self,
-        body: KubernetesDriver,
+        driver: KubernetesDriver,
         informers: Informers,
         reserver: Reserver,
         settings: Sharing,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._store = Store(body)
+        self._store = Store(driver)
         self._reserver = reserver
         self._settings = settings
         self._clock = clock

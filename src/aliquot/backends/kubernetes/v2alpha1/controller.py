@@ -57,7 +57,7 @@ class RunaiWorkloads:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store, self._kind, self._presets, self._clock = store, kind, presets, clock
-        self.objects: Informer[Document] = Informer(store.body, kind, lambda document: document)
+        self.objects: Informer[Document] = Informer(store.driver, kind, lambda document: document)
         self.loop = Controller(kind.plural, self._reconcile)
         self.loop.follow(self.objects)
         workloads.listen(self._workload_changed)
@@ -70,7 +70,7 @@ class RunaiWorkloads:
 
     async def _reconcile(self, key: Key) -> None:
         try:
-            seen = await self._store.body.get(self._kind, key[1], key[0])
+            seen = await self._store.driver.get(self._kind, key[1], key[0])
         except NotFound:
             return  # its workload goes with it
         if seen.metadata.get("deletionTimestamp"):
@@ -86,7 +86,7 @@ class RunaiWorkloads:
         if status != (seen.data.get("status") or {}):
             await self._tell(seen, verdict)
             change = object_rules.difference(seen.data.get("status") or {}, status)
-            await self._store.body.patch(
+            await self._store.driver.patch(
                 self._kind, seen.name, seen.namespace, {"status": change}, version=seen.version, status=True
             )
 
@@ -145,7 +145,7 @@ class RunaiWorkloads:
         wanted = decode(Workload, {**now.data, "spec": spec}, strict=True, what="workload")
         self._presets.check(Document(to_json(wanted)), now)
         patch = {"spec": change, "metadata": {"annotations": {labels.TRANSLATED: _text(made.spec)}}}
-        written = await self._store.body.patch(kind, place.name, place.namespace, patch, version=place.version)
+        written = await self._store.driver.patch(kind, place.name, place.namespace, patch, version=place.version)
         return decode(Workload, written.data)
 
     async def _tell(self, seen: Document, verdict: Verdict) -> None:
