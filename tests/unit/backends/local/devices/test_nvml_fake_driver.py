@@ -97,7 +97,7 @@ class StandIn:
             "FAKE_CARD": str(folder / "card"),
             "PYTHONPATH": f"{HERE}:{HERE.parents[1] / 'src'}",
         }
-        sources = [HERE / "fake_nvml.c", HERE / "card.c", HERE.parent / "gpus" / "more_nvml.c"]
+        sources = [HERE / "fake_nvml.c", HERE / "card.c", HERE.parent / "support" / "gpus" / "more_nvml.c"]
         compile_library(folder / "libnvidia-ml.so.1", sources, "-O1", "-Wl,-soname,libnvidia-ml.so.1", *switches)
 
     def ask(self, program: str = ASK, **env: str) -> Any:

@@ -17,7 +17,7 @@ BOOT, LATER = "62626262-6262-6262-6262-626262626262", "99999999-9999-9999-9999-9
 BEGIN = """
 import os, shutil, sys
 from pathlib import Path
-from aliquot.backends.local.devices.share_dirs import Fences
+from aliquot.backends.local.devices.share_dirs import ShareDirs
 steps = int(sys.argv[3])
 
 def counted(kind, _, left=[steps]):
@@ -27,7 +27,7 @@ def counted(kind, _, left=[steps]):
         if left[0] < 0:
             os.kill(os.getpid(), 9)
 
-fences = Fences(Path(sys.argv[1]))
+fences = ShareDirs(Path(sys.argv[1]))
 sys.addaudithook(counted)
 fences.begin(sys.argv[2])
 """
