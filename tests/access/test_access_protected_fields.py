@@ -19,7 +19,7 @@ from aliquot.backends.kubernetes import protected_fields
 from aliquot.backends.kubernetes.kubeconfigs import Kubeconfigs
 from aliquot.backends.kubernetes.raw_kinds import ADMISSION_POLICY
 from aliquot.errors import Denied
-from aliquot.labels import DEVICES, EVICTED, PROMISED, namespace_of
+from aliquot.labels import DEVICES, EVICTION_RECORD, NOMINATION, namespace_of
 from aliquot.store.driver import Document
 from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http import kubeconfig
@@ -85,7 +85,7 @@ async def test_ordinary_objects_are_not_held_up(member: Member) -> None:
     await member.driver.delete(POD, "job", member.space, grace_seconds=0)
 
 
-@pytest.mark.parametrize("mark", [DEVICES, EVICTED, PROMISED])
+@pytest.mark.parametrize("mark", [DEVICES, EVICTION_RECORD, NOMINATION])
 async def test_marks_of_the_scheduler(member: Member, mark: str) -> None:
     """Nobody gives a pod devices, a notice or a promised place but the platform; nor takes them away."""
     with pytest.raises(Denied, match=REFUSED):

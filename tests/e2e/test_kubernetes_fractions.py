@@ -354,7 +354,7 @@ async def test_dead_claims_are_dropped(cluster: Cluster, namespace: str, name: s
         bound = await world.bound(await waiting(world, namespace), await world.node(name), half())
         held = await world.reservation(name)
         claims = {**claims_of(held), "nobody": Claim("gone", namespace, "1")}
-        await world.hands.reserver.mark(held, labels.CLAIMS, claims_text(claims))
+        await world.hands.reserver.mark(held, labels.GPU_CLAIMS, claims_text(claims))
 
         await until(lambda: _has_claims(world, name, {bound.metadata.uid}))
 

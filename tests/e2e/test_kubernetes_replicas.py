@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import aliquot
-from aliquot.labels import INSTALLED_BY
+from aliquot.labels import INSTALLED_VERSION
 from support.kubernetes.balancer import Balancer
 from support.kubernetes.site import Site, workload
 from support.seeds.platform import PREFIX, Platform, until
@@ -224,7 +224,7 @@ def test_upgrade(site: Site, several: Several, space: str) -> None:
 
     definition = _definition(site)
     assert [definition["spec"], _rules(site)] == wanted
-    assert definition["metadata"]["annotations"][INSTALLED_BY] == aliquot.__version__
+    assert definition["metadata"]["annotations"][INSTALLED_VERSION] == aliquot.__version__
     pod = site.get("pod", "job-0-0", space)
     assert (pod["metadata"]["uid"], pod["status"]["phase"]) == (uid, "Running")
     assert after.phase("job", space.removeprefix("runai-")) == "Running"
@@ -246,7 +246,7 @@ def _rules(site: Site) -> Any:
 def _make_older(site: Site) -> None:
     """As if written by a version that knew less."""
     field = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/preemptionLimit"
-    stamp = f"/metadata/annotations/{INSTALLED_BY.replace('/', '~1')}"
+    stamp = f"/metadata/annotations/{INSTALLED_VERSION.replace('/', '~1')}"
     changes = [{"op": "remove", "path": field}, {"op": "replace", "path": stamp, "value": "0.0.1"}]
     site.kubectl("patch", "crd", "workloads.aliquot.dev", "--type=json", "-p", json.dumps(changes))
     looser = [{"op": "replace", "path": "/spec/validations", "value": [{"expression": "true"}]}]

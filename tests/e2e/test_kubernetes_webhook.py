@@ -122,7 +122,9 @@ async def test_enforced_namespace(cluster: Cluster, namespace: str) -> None:
                 cluster.kubectl, "annotate", "namespace", namespace, "runai/enforce-scheduler-name=true"
             )
             spaces = world.informers.of(Namespace)
-            await world.heard(lambda: (found := spaces.get(namespace)) and labels.ENFORCED in found.metadata.labels)
+            await world.heard(
+                lambda: (found := spaces.get(namespace)) and labels.SCHEDULER_ENFORCED in found.metadata.labels
+            )
             wanted = document(namespace, "p", **HALF).data
             del wanted["spec"]["schedulerName"]
             async with asyncio.timeout(60):
@@ -138,7 +140,7 @@ async def test_enforced_namespace(cluster: Cluster, namespace: str) -> None:
             )
 
             async def unmarked() -> bool:
-                return labels.ENFORCED not in await marks(world, namespace)
+                return labels.SCHEDULER_ENFORCED not in await marks(world, namespace)
 
             await until(unmarked)
 

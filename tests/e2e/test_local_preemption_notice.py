@@ -23,7 +23,7 @@ SAVE = "touch $ALIQUOT_SAVED_FILE"
 
 async def evicted(world: World, seen: Pod) -> None:
     """As the scheduler does it: the notice, then the deletion."""
-    change = {"metadata": {"annotations": {labels.EVICTED: notice_text(NOTICE)}}}
+    change = {"metadata": {"annotations": {labels.EVICTION_RECORD: notice_text(NOTICE)}}}
     await world.store.driver.patch(POD, seen.metadata.name, seen.metadata.namespace, change)
     await world.delete(seen)
 

@@ -13,7 +13,7 @@ import pytest_asyncio
 from aliquot.api import KINDS
 from aliquot.api.kinds import Kind
 from aliquot.errors import Invalid
-from aliquot.labels import INSTALLED_BY
+from aliquot.labels import INSTALLED_VERSION
 from aliquot.store.driver import Document
 from aliquot.store.drivers.kubernetes import DEFINITION, KubernetesDriver, install
 from aliquot.store.http import kubeconfig
@@ -72,7 +72,7 @@ async def test_schema_is_brought_up_to_date(driver: KubernetesDriver) -> None:
     """A changed schema replaces the one that an earlier version installed; marks of others stay."""
     await install(driver, [definition("clock")])
     name = f"clocks.{GROUP}"
-    marks = {"annotations": {INSTALLED_BY: "0.0.1", "mine": "kept"}}
+    marks = {"annotations": {INSTALLED_VERSION: "0.0.1", "mine": "kept"}}
     await driver.patch(DEFINITION, name, "", {"metadata": marks})
     changed = definition("clock")
     changed["spec"]["names"]["shortNames"] = ["clk"]
@@ -92,7 +92,7 @@ async def test_newer_definition_stays(driver: KubernetesDriver, newer: str) -> N
     if newer == "version":
         later["spec"]["versions"].append({**later["spec"]["versions"][0], "name": "v2", "storage": False})
     else:
-        later["metadata"]["annotations"] = {INSTALLED_BY: "99.10.0"}
+        later["metadata"]["annotations"] = {INSTALLED_VERSION: "99.10.0"}
     before = await driver.create(DEFINITION, Document(later))
 
     await install(driver, [definition(word)])

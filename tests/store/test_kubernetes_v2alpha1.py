@@ -288,4 +288,4 @@ async def test_marks_of_a_manifest(world: World) -> None:
     """The workload keeps what it was made from as an annotation: a restart knows then what has changed since."""
     world.apply("job-1", image=value("x"))
     made = await world.until_workload("job-1")
-    assert json.loads(made.metadata.annotations[labels.TRANSLATED]) == {"image": "x", "type": "training"}
+    assert json.loads(made.metadata.annotations[labels.TRANSLATED_SPEC]) == {"image": "x", "type": "training"}

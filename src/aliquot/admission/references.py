@@ -11,7 +11,7 @@ from typing import Any
 from aliquot.api import KINDS, check_name, decode, to_json
 from aliquot.api.base import Json
 from aliquot.errors import Conflict, Fault, Invalid, NotFound
-from aliquot.labels import DEVICES, EVICTED, PROMISED, namespace_of, project_of
+from aliquot.labels import DEVICES, EVICTION_RECORD, NOMINATION, namespace_of, project_of
 from aliquot.store.driver import AnyKind, Document, StoreDriver
 
 # Which field of which kind refers to an object by name: (referred kind, referring kind, path, is it a map or list).
@@ -46,7 +46,10 @@ def admitted(kind: AnyKind, data: Json, *, name: str = "", namespace: str = "", 
 
 # Fields that only the platform and its administrators write.
 TRUSTED = {
-    "Pod": (("spec", "nodeName"), *(("metadata", "annotations", mark) for mark in (DEVICES, EVICTED, PROMISED))),
+    "Pod": (
+        ("spec", "nodeName"),
+        *(("metadata", "annotations", mark) for mark in (DEVICES, EVICTION_RECORD, NOMINATION)),
+    ),
     "Workload": (("spec", "subject"),),
 }
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from aliquot.errors import Invalid
-from aliquot.labels import GROUP
+from aliquot.labels import API_GROUP
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class Kind(Generic[T]):
     plural: str  # "workloads", as in URLs
     singular: str = ""  # what people type; the lower-case name unless given
     aliases: tuple[str, ...] = ()  # other words people type; the first is kubectl's short name
-    group: str = GROUP  # "" = Kubernetes' own
+    group: str = API_GROUP  # "" = Kubernetes' own
     version: str = "v1"
     namespaced: bool = False
     # True: spec and status are written apart, and neither write touches the other part.
@@ -68,7 +68,7 @@ class Kind(Generic[T]):
 
     @property
     def ours(self) -> bool:
-        return self.group == GROUP
+        return self.group == API_GROUP
 
 
 class Kinds:
@@ -101,6 +101,6 @@ class Kinds:
                 f"no kind {kind!r} in apiVersion {api_version!r}",
                 hint="ours are "
                 + ", ".join(k.name for k in self._kinds if k.ours)
-                + f" in {GROUP}/v1; `aliquot get --help` lists all",
+                + f" in {API_GROUP}/v1; `aliquot get --help` lists all",
             )
         return found

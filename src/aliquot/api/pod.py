@@ -347,4 +347,6 @@ class Pod:
 
 def saved_at(pod: Pod) -> float | None:
     """When its job last said that it had saved its work; None when it never did."""
-    return next((one.last_transition_time for one in pod.status.conditions if one.type == labels.SAVED), None)
+    return next(
+        (one.last_transition_time for one in pod.status.conditions if one.type == labels.CHECKPOINT_SAVED), None
+    )

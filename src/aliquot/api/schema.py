@@ -29,7 +29,7 @@ from aliquot.api.base import Json, adapter, field_types
 from aliquot.api.kinds import Column, Kind
 from aliquot.api.names import name_pattern
 from aliquot.api.registry import KINDS
-from aliquot.labels import GROUP
+from aliquot.labels import API_GROUP
 
 # Lists that cannot hold the same key twice.
 _LIST_KEYS = {"conditions": "type", "environment": "name", "subgroups": "name"}
@@ -119,9 +119,9 @@ def _crd(kind: Kind[Any]) -> Json:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{kind.plural}.{GROUP}"},
+        "metadata": {"name": f"{kind.plural}.{API_GROUP}"},
         "spec": {
-            "group": GROUP,
+            "group": API_GROUP,
             "scope": "Namespaced" if kind.namespaced else "Cluster",
             "preserveUnknownFields": False,
             "names": {

@@ -286,7 +286,7 @@ class SchedulerCache:
                 self._groups.get(group, {}).pop(key[1], None)
                 self._stale[group] = None
         self.evicted.pop(key, None)
-        if new is not None and labels.EVICTED in new.metadata.annotations:
+        if new is not None and labels.EVICTION_RECORD in new.metadata.annotations:
             self.evicted[key] = new
         if new is not None and old is None and not new.spec.node_name and not is_preemptible(new):
             self.hasty = True

@@ -53,7 +53,7 @@ def notice_text(notice: EvictionRecord) -> str:
 
 def notice_of(pod: Pod) -> EvictionRecord | None:
     """None where there is none, or one that we cannot read: then the pod was not stopped by us."""
-    told = _read(pod, labels.EVICTED)
+    told = _read(pod, labels.EVICTION_RECORD)
     try:
         if told is None:
             return None
@@ -159,7 +159,7 @@ def promise_text(node: str, shares: Iterable[Share]) -> str:
 
 
 def promise_of(pod: Pod) -> Promise | None:
-    told = _read(pod, labels.PROMISED)
+    told = _read(pod, labels.NOMINATION)
     try:
         return None if told is None else (str(told["node"]), tuple(Share(*map(int, share)) for share in told["shares"]))
     except (KeyError, TypeError, ValueError):

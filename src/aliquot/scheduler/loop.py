@@ -253,7 +253,7 @@ class Scheduler:
         shown = f"{queues.get(by, '')}/{by.partition('/')[2]}" if by else ""
         text = eviction.text.replace(by, shown) if by else eviction.text
         notice = EvictionRecord(eviction.rule, shown, text, self._clock(), moved=eviction.to is not None)
-        await self._patch(pod, {"metadata": {"annotations": {labels.EVICTED: notice_text(notice)}}})
+        await self._patch(pod, {"metadata": {"annotations": {labels.EVICTION_RECORD: notice_text(notice)}}})
         if eviction.to is not None:
             self._picture.move(pod, eviction.to.node, eviction.to.shares, self._clock() + _MOVE_SECONDS)
         await self._stop(pod, notice)
@@ -290,7 +290,7 @@ class Scheduler:
         if pod is None or pod.spec.node_name or promise_of(pod) == (promise.node, promise.shares):
             return
         await self._patch(
-            pod, {"metadata": {"annotations": {labels.PROMISED: promise_text(promise.node, promise.shares)}}}
+            pod, {"metadata": {"annotations": {labels.NOMINATION: promise_text(promise.node, promise.shares)}}}
         )
 
     async def _release(self, kept: set[tuple[str, str]]) -> None:
@@ -301,7 +301,7 @@ class Scheduler:
             pod = self._pod(job, task)
             if pod is not None and not pod.spec.node_name and pod.metadata.uid not in self._picture.assumed:
                 with suppress(PlatformError):
-                    await self._patch(pod, {"metadata": {"annotations": {labels.PROMISED: None}}})
+                    await self._patch(pod, {"metadata": {"annotations": {labels.NOMINATION: None}}})
 
     async def _bind(self, bind: Bind) -> None:
         pod = self._pod(bind.job, bind.task)

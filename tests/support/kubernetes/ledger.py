@@ -43,7 +43,7 @@ class Seen:
             node=pod.spec.node_name,
             gpus=gpus,
             parts=() if gpus else tuple((share.index, share.milli) for share in shares_of(pod)),
-            evicted=labels.EVICTED in pod.metadata.annotations,
+            evicted=labels.EVICTION_RECORD in pod.metadata.annotations,
             leaving=pod.metadata.deleted is not None,
             ended=pod.status.phase in ("Succeeded", "Failed"),
         )

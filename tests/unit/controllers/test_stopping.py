@@ -32,7 +32,7 @@ def workload(status: WorkloadStatus = RUNNING, **spec: Any) -> Workload:
 
 
 def pod(saved: float | None = None, uid: str = "p1") -> Pod:
-    told = PodCondition(type=labels.SAVED, status="True", last_transition_time=saved)
+    told = PodCondition(type=labels.CHECKPOINT_SAVED, status="True", last_transition_time=saved)
     status = PodStatus(phase="Running", conditions=() if saved is None else (told,))
     return Pod(metadata=Metadata(name="w-0-0", namespace="runai-a", uid=uid), status=status)
 
@@ -242,7 +242,7 @@ async def test_saved_in_its_grace_live(embedded: StoreNamespace) -> None:
         assert stop.lost_seconds > 0
         seen = await world.pod("job")
         assert seen is not None
-        told = PodCondition(type=labels.SAVED, status="True", last_transition_time=stop.at + 1)
+        told = PodCondition(type=labels.CHECKPOINT_SAVED, status="True", last_transition_time=stop.at + 1)
         await world.store.update_status(replace(seen, status=replace(seen.status, conditions=(told,))), seen=seen)
         await world.gone("job")
 
@@ -265,7 +265,7 @@ async def test_least_work_lost_goes(embedded: StoreNamespace) -> None:
             await world.runs(name)
             seen = await world.pod(name)
             assert seen is not None
-            told = PodCondition(type=labels.SAVED, status="True", last_transition_time=saved)
+            told = PodCondition(type=labels.CHECKPOINT_SAVED, status="True", last_transition_time=saved)
             status = replace(seen.status, start_time=time.time() - 500, conditions=(told,))
             await world.store.update_status(replace(seen, status=status), seen=seen)
         await taken_back(world, "owner")

@@ -157,7 +157,7 @@ class Cluster:
                 await self._bind(seen, f"n{how % 2}", how % 2)
             case "starts" | "ends":
                 phase = "Running" if word == "starts" else "Succeeded"
-                saved = PodCondition(type=labels.SAVED, status="True", last_transition_time=1e9 + how)
+                saved = PodCondition(type=labels.CHECKPOINT_SAVED, status="True", last_transition_time=1e9 + how)
                 status = PodStatus(phase=phase, start_time=1e9 + how % 2, conditions=(saved,) if how > 1 else ())
                 await self.store.update_status(replace(seen, status=status), seen=seen)
             case "deleted":
@@ -176,7 +176,7 @@ class Cluster:
             "promise": promise_text(f"n{how % 2}", [Share(how % 2, 1000, 1000)]),
             "no promise": None,
         }
-        mark = labels.EVICTED if word == "notice" else labels.PROMISED
+        mark = labels.EVICTION_RECORD if word == "notice" else labels.NOMINATION
         await self.driver.patch(
             POD, seen.metadata.name, seen.metadata.namespace, {"metadata": {"annotations": {mark: text[word]}}}
         )

@@ -116,7 +116,9 @@ async def test_notice_without_deletion(embedded: StoreNamespace) -> None:
     """A pod that has its notice and was not deleted is stopped, also when nobody needs its place any more."""
     world = await lent(embedded)
     text = notice_text(EvictionRecord("reclaim", "b/owner", "reclaimed by b/owner", 1000.0))
-    await embedded.driver.patch(POD, "new-0-0", "runai-a", {"metadata": {"annotations": {labels.EVICTED: text}}})
+    await embedded.driver.patch(
+        POD, "new-0-0", "runai-a", {"metadata": {"annotations": {labels.EVICTION_RECORD: text}}}
+    )
     before = await world.pod("new")
     assert before is not None
     async with world.living():
@@ -134,7 +136,9 @@ async def test_notice_without_deletion(embedded: StoreNamespace) -> None:
 async def test_unreadable_notice(embedded: StoreNamespace, text: str) -> None:
     """What we cannot read we did not write: nobody is stopped for it."""
     world = await lent(embedded)
-    await embedded.driver.patch(POD, "old-0-0", "runai-a", {"metadata": {"annotations": {labels.EVICTED: text}}})
+    await embedded.driver.patch(
+        POD, "old-0-0", "runai-a", {"metadata": {"annotations": {labels.EVICTION_RECORD: text}}}
+    )
     async with world.living():
         await owner_comes(world)
         await world.runs("owner", project="b")

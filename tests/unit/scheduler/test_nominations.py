@@ -94,7 +94,7 @@ async def test_taken_back(embedded: StoreNamespace) -> None:
 
         async def taken_back() -> bool:
             pod = await world.pod("owner", "b")
-            return pod is not None and labels.PROMISED not in pod.metadata.annotations
+            return pod is not None and labels.NOMINATION not in pod.metadata.annotations
 
         await until(taken_back)
 
@@ -116,7 +116,7 @@ async def test_never_in_the_way(embedded: StoreNamespace, text: str) -> None:
     await world.node("n1", 1)
     await world.project("a", 1)
     await world.submit("x", pod=True)
-    await embedded.driver.patch(POD, "x-0-0", "runai-a", {"metadata": {"annotations": {labels.PROMISED: text}}})
+    await embedded.driver.patch(POD, "x-0-0", "runai-a", {"metadata": {"annotations": {labels.NOMINATION: text}}})
     async with world.scheduling():
         await world.bound("x")
     assert await world.devices("x") == ("n1", [0])

@@ -130,7 +130,7 @@ class KubernetesBinder:
         nobody's. A binding that is still on its way fails by this too; one that was done makes it a conflict."""
         for _ in range(_TRIES):
             try:
-                await self.reserver.mark(pod, labels.CLAIM_BROKEN, timestamp_text(time.time()))
+                await self.reserver.mark(pod, labels.GPU_CLAIM_BROKEN, timestamp_text(time.time()))
             except (Conflict, NotFound):
                 return
             except Unavailable:

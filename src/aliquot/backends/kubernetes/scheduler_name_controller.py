@@ -24,10 +24,10 @@ class Enforcing:
         seen = self._namespaces.get(key[1])
         if seen is None or seen.metadata.deleted is not None or enforces(encode(seen)) == is_marked(seen):
             return
-        change = {"metadata": {"labels": {labels.ENFORCED: None if is_marked(seen) else "true"}}}
+        change = {"metadata": {"labels": {labels.SCHEDULER_ENFORCED: None if is_marked(seen) else "true"}}}
         place = seen.metadata
         await self._store.driver.patch(KINDS.of(Namespace), place.name, "", change, version=place.version)
 
 
 def is_marked(namespace: Namespace) -> bool:
-    return namespace.metadata.labels.get(labels.ENFORCED) == "true"
+    return namespace.metadata.labels.get(labels.SCHEDULER_ENFORCED) == "true"

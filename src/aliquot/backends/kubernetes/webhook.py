@@ -138,7 +138,7 @@ def configuration(address: Address, bundle: bytes) -> Json:
         "webhooks": [
             {
                 **_hook("scheduler.aliquot.dev", address.client("/scheduler", bundle)),
-                "namespaceSelector": {"matchLabels": {labels.ENFORCED: "true"}},
+                "namespaceSelector": {"matchLabels": {labels.SCHEDULER_ENFORCED: "true"}},
             },
             {
                 **_hook("gpu.aliquot.dev", address.client("/pods", bundle)),

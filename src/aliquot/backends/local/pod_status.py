@@ -7,7 +7,7 @@ from dataclasses import replace
 from aliquot.api import Pod
 from aliquot.api.pod import ContainerState, ContainerStatus, PodCondition, PodStatus, Running, Terminated, Waiting
 from aliquot.backends.local.state_machine import Backoff, Ending, Stage, Task
-from aliquot.labels import SAVED
+from aliquot.labels import CHECKPOINT_SAVED
 
 ADDRESS = "127.0.0.1"
 
@@ -29,7 +29,9 @@ def status_of(task: Task, pod: Pod, backoff: Backoff) -> PodStatus:
     for name, holds, why in wanted:
         conditions[name] = _condition(conditions.get(name), name, holds, why, now)
     if task.saved is not None:
-        conditions[SAVED] = PodCondition(type=SAVED, status="True", last_transition_time=task.saved)
+        conditions[CHECKPOINT_SAVED] = PodCondition(
+            type=CHECKPOINT_SAVED, status="True", last_transition_time=task.saved
+        )
     return replace(
         old,
         phase=phase,

@@ -25,7 +25,7 @@ from aliquot.cli.session import Session, session
 from aliquot.cli.targets import complete_names
 from aliquot.client import Server
 from aliquot.errors import Denied, NotFound, PlatformError
-from aliquot.labels import FILLED_BY, PROMISED, SYSTEM_NAMESPACE
+from aliquot.labels import FILLED_BY, NOMINATION, SYSTEM_NAMESPACE
 from aliquot.store.driver import Document, StoreDriver
 from aliquot.store.typed_store import Store
 
@@ -92,7 +92,7 @@ def show_job(here: Session, name: str, asked: str, form: str) -> int:
 
 async def _why(server: Server, workload: Workload, pods: Sequence[Pod]) -> list[str]:
     """Why it waits and what for, as the scheduler says it now; where nobody can be asked, what it wrote down last."""
-    promised = any(PROMISED in pod.metadata.annotations for pod in pods)
+    promised = any(NOMINATION in pod.metadata.annotations for pod in pods)
     waits = job_columns.status_word(workload, pods) in ("Pending", "Terminating")
     if not waits or not (workload.status.refusals or promised):
         return []

@@ -124,7 +124,7 @@ def row(each: Machine) -> list[str]:
 
 def _busy(each: Machine) -> str:
     """Over all its GPUs; idle ones count as 0."""
-    said = each.node.metadata.annotations.get(labels.GPU_BUSY, "").split(",")
+    said = each.node.metadata.annotations.get(labels.GPU_UTILIZATION, "").split(",")
     if not each.devices or not all(one.isdigit() for one in said):
         return "-"  # nobody measures it
     return f"{sum(map(int, said)) / len(each.devices):.0f}%"

@@ -17,7 +17,7 @@ import aliquot
 from aliquot.api.base import Json
 from aliquot.api.kinds import Kind
 from aliquot.errors import Conflict, Denied, Exists, Expired, Invalid, NotFound, Unavailable
-from aliquot.labels import INSTALLED_BY
+from aliquot.labels import INSTALLED_VERSION
 from aliquot.store import object_rules
 from aliquot.store.driver import AnyKind, Change, Document
 from aliquot.store.drivers.rest import PAGE, RestDriver
@@ -203,7 +203,7 @@ async def install(driver: KubernetesDriver, definitions: Iterable[Json] | None =
 
 async def _apply(driver: KubernetesDriver, definition: Json) -> None:
     metadata = definition["metadata"]
-    stamp = {**metadata.get("annotations", {}), INSTALLED_BY: aliquot.__version__}
+    stamp = {**metadata.get("annotations", {}), INSTALLED_VERSION: aliquot.__version__}
     while True:
         try:
             try:
@@ -224,7 +224,7 @@ async def _apply(driver: KubernetesDriver, definition: Json) -> None:
 def _is_newer(there: Json, ours: Json) -> bool:
     """Whether a later Aliquot wrote it, or it has versions that we do not know: objects may be stored in them."""
     names = [{version["name"] for version in definition["spec"]["versions"]} for definition in (there, ours)]
-    installed = (there["metadata"].get("annotations") or {}).get(INSTALLED_BY, "0")
+    installed = (there["metadata"].get("annotations") or {}).get(INSTALLED_VERSION, "0")
     return bool(names[0] - names[1]) or _release(installed) > _release(aliquot.__version__)
 
 

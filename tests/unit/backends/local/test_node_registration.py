@@ -86,9 +86,9 @@ async def test_how_busy_a_node_is_is_written(tmp_path: Path) -> None:
     """In the order of its GPUs, once it was measured."""
     scene = Scene(tmp_path)
     await scene.nodes.register()
-    assert labels.GPU_BUSY not in (await scene.seen()).metadata.annotations
+    assert labels.GPU_UTILIZATION not in (await scene.seen()).metadata.annotations
     scene.devices.busy = {"GPU-b": 83}
 
     await scene.nodes.refresh()
 
-    assert (await scene.seen()).metadata.annotations[labels.GPU_BUSY] == "0,83"
+    assert (await scene.seen()).metadata.annotations[labels.GPU_UTILIZATION] == "0,83"

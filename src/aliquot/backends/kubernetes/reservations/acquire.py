@@ -125,7 +125,7 @@ class Reserver:
                     return seen
                 text = pods.claims_text({**claims, uid: claim})
                 try:
-                    return await self.mark(seen, labels.CLAIMS, text)
+                    return await self.mark(seen, labels.GPU_CLAIMS, text)
                 except (Conflict, NotFound):
                     seen = await self._read(name)
 

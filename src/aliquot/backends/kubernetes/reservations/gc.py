@@ -141,7 +141,7 @@ class Reservations:
         if live:
             self._idle.pop(seen.metadata.uid, None)
             if len(live) < len(claims):
-                await self._reserver.mark(seen, labels.CLAIMS, pods.claims_text(live))
+                await self._reserver.mark(seen, labels.GPU_CLAIMS, pods.claims_text(live))
             return
         since = self._idle.setdefault(seen.metadata.uid, self._clock())
         # One that runs makes nobody wait for its image any more, whether or not somebody asked which GPU it has.
@@ -193,7 +193,7 @@ class Reservations:
         mark = (pod.metadata.uid, claim.version)
         if self._clock() - self._waits.setdefault(mark, self._clock()) < self._settings.claim_seconds:
             return
-        await self._reserver.mark(pod, labels.CLAIM_BROKEN, timestamp_text(self._clock()))
+        await self._reserver.mark(pod, labels.GPU_CLAIM_BROKEN, timestamp_text(self._clock()))
         self._waits.pop(mark, None)
         log.info("a claim on a GPU was never used and is over", pod=f"{claim.namespace}/{claim.name}")
 

@@ -76,7 +76,7 @@ def claim_of(pod: Pod) -> tuple[str, Claim]:
 def claims_of(pod: Pod) -> dict[str, Claim]:
     """By the uid of the pod that claims; what cannot be read is nobody's."""
     try:
-        said = json.loads(pod.metadata.annotations.get(labels.CLAIMS) or "{}")
+        said = json.loads(pod.metadata.annotations.get(labels.GPU_CLAIMS) or "{}")
         return {uid: Claim(*(str(one[key]) for key in ("name", "namespace", "version"))) for uid, one in said.items()}
     except (ValueError, TypeError, KeyError, AttributeError):
         return {}
@@ -164,7 +164,7 @@ def manifest(node: Node, index: int, claims: Mapping[str, Claim], settings: Shar
     place = node.metadata
     marks = {
         labels.DEVICES: device_text(index),
-        labels.CLAIMS: claims_text(claims),
+        labels.GPU_CLAIMS: claims_text(claims),
         # It goes when those who share its GPU go, and nobody else is to move it.
         "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
         "karpenter.sh/do-not-disrupt": "true",

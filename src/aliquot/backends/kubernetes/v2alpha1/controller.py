@@ -123,7 +123,7 @@ class RunaiWorkloads:
             name=seen.name,
             namespace=seen.namespace,
             labels=seen.metadata.get("labels") or {},
-            annotations={labels.TRANSLATED: _text(made.spec)},
+            annotations={labels.TRANSLATED_SPEC: _text(made.spec)},
             owners=(owner,),
         )
         data = await self._presets.filled({"metadata": encode(place), "spec": made.spec}, seen.namespace)
@@ -136,7 +136,7 @@ class RunaiWorkloads:
             return None
 
     async def _follow(self, made: Translation, workload: Workload) -> Workload:
-        before = _read(workload.metadata.annotations.get(labels.TRANSLATED, ""))
+        before = _read(workload.metadata.annotations.get(labels.TRANSLATED_SPEC, ""))
         change = object_rules.difference(before, made.spec)
         if not change:
             return workload
@@ -144,7 +144,7 @@ class RunaiWorkloads:
         spec = object_rules.merged(now.data.get("spec") or {}, change)
         wanted = decode(Workload, {**now.data, "spec": spec}, strict=True, what="workload")
         self._presets.check(Document(to_json(wanted)), now)
-        patch = {"spec": change, "metadata": {"annotations": {labels.TRANSLATED: _text(made.spec)}}}
+        patch = {"spec": change, "metadata": {"annotations": {labels.TRANSLATED_SPEC: _text(made.spec)}}}
         written = await self._store.driver.patch(kind, place.name, place.namespace, patch, version=place.version)
         return decode(Workload, written.data)
 

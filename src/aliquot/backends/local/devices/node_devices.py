@@ -88,7 +88,7 @@ def node_object(facts: NodeFacts, *, now: float | None = None) -> Node:
 
 
 def _annotations(facts: NodeFacts) -> dict[str, str]:
-    busy = {} if facts.busy is None else {labels.GPU_BUSY: ",".join(map(str, facts.busy))}
+    busy = {} if facts.busy is None else {labels.GPU_UTILIZATION: ",".join(map(str, facts.busy))}
     return {labels.DEVICES: devices_text(facts.devices), **busy}
 
 

@@ -69,11 +69,11 @@ def test_claims_are_kept_on_the_pod() -> None:
     """What was written can be read; what cannot be read is nobody's claim."""
     marked = reservation()
     text = claims_text({"u1": CLAIM})
-    marked = replace(marked, metadata=replace(marked.metadata, annotations={labels.CLAIMS: text}))
+    marked = replace(marked, metadata=replace(marked.metadata, annotations={labels.GPU_CLAIMS: text}))
     assert claims_of(marked) == {"u1": CLAIM}
 
     for spoilt in ("", "[]", "x", '{"u1": 1}', '{"u1": {}}'):
-        other = replace(marked, metadata=replace(marked.metadata, annotations={labels.CLAIMS: spoilt}))
+        other = replace(marked, metadata=replace(marked.metadata, annotations={labels.GPU_CLAIMS: spoilt}))
         assert claims_of(other) == {}
 
 
