@@ -20,12 +20,12 @@ pytestmark = needs_root
 TREE = """
 import json, os, subprocess, sys
 from pathlib import Path
-from aliquot.backends.local.runtimes import cgroups, linux
+from aliquot.backends.local.runtimes import cgroups, syscalls
 
 tree = Path(sys.argv[1])
-linux.unshare(linux.CLONE_NEWNS)
-linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
-linux.mount("none", str(tree), "cgroup2")
+syscalls.unshare(syscalls.CLONE_NEWNS)
+syscalls.mount("none", "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
+syscalls.mount("none", str(tree), "cgroup2")
 home = tree / cgroups.own_group(Path("/")).relative_to("/")
 wanted = (tree / "cgroup.controllers").read_text().split()[:1]
 handed = tree / f"aliquot-test-{os.getpid()}"
@@ -62,12 +62,12 @@ print(json.dumps(said))
 """
 READ_ONLY = """
 import json
-from aliquot.backends.local.runtimes import linux
+from aliquot.backends.local.runtimes import syscalls
 from aliquot.backends.local.runtimes.cgroups import Cgroups
 
-linux.unshare(linux.CLONE_NEWNS)
-linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
-linux.read_only("/sys/fs/cgroup")
+syscalls.unshare(syscalls.CLONE_NEWNS)
+syscalls.mount("none", "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
+syscalls.read_only("/sys/fs/cgroup")
 print(json.dumps(Cgroups().sentence))
 """
 

@@ -151,11 +151,11 @@ _AS_SOMEBODY_ELSE = """
 import asyncio, os, sys
 from pathlib import Path
 from aliquot.errors import Invalid
-from aliquot.store.drivers.sqlite import SqliteBody
+from aliquot.store.drivers.sqlite import SqliteDriver
 
 async def main():
     try:
-        SqliteBody(Path(sys.argv[1]))
+        SqliteDriver(Path(sys.argv[1]))
     except Invalid as exc:
         print(exc.message)
 

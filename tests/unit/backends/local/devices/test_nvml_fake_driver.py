@@ -51,12 +51,12 @@ import asyncio, json, sys
 from pathlib import Path
 from aliquot.backends.local.runtime import CannotStart, Launch, Ticket
 from aliquot.backends.local.devices.context_memory import Contexts
-from aliquot.backends.local.devices.share_dirs import Fences
+from aliquot.backends.local.devices.share_dirs import ShareDirs
 from aliquot.backends.local.devices.nvml import open_driver
 from aliquot.backends.local.devices.real import RealDevices
 from aliquot.backends.local.runtimes.cgroups import Cgroups
 from aliquot.backends.local.runtimes.process import ProcessRuntime
-from aliquot.gpu.fractions import Wish
+from aliquot.gpu.fractions import SharingOptions
 from aliquot.api import DeviceShare
 
 here = Path(sys.argv[1])
@@ -66,11 +66,11 @@ for place in (tree, tree / "aliquot"):
     (place / "cgroup.controllers").write_text("cpu memory")
     (place / "cgroup.subtree_control").touch()
 driver = open_driver()
-fences, contexts, library = Fences(here / "fences"), Contexts(here / "c.json"), Path("/lib/none.so")
+fences, contexts, library = ShareDirs(here / "fences"), Contexts(here / "c.json"), Path("/lib/none.so")
 devices = RealDevices("here", driver, fences, contexts, library, cgroups=2)
 runtime = ProcessRuntime(here / "data", isolated=False, control_groups=Cgroups(tree, tree), keeper=driver)
 share = DeviceShare(index=0, milli=250)
-given = devices.injection("here", [share], Wish(limit_milli=500), "pod-1")
+given = devices.injection("here", [share], SharingOptions(limit_milli=500), "pod-1")
 group = tree / "aliquot" / "pod-1"
 said = {"backend": devices.choice.backend.value}
 
