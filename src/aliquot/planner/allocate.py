@@ -22,18 +22,18 @@ def allocate(scene: CycleState, batches: Sequence[Batch], outcome: PlanBuilder) 
         job = batch.head
         why, failed = "", None
         for members in job.options() if job.source.groups else (job.next_tasks(),):
-            if not quota.passes(job.queue, placer.least(members), job.fixed):
-                why = why or "gate"
+            if not quota.allows(job.queue, placer.least(members), job.fixed):
+                why = why or "quota"
             elif not placer.place(job, members):
-                why = "room" if placer.failed is not None else "gate"
+                why = "capacity" if placer.failed is not None else "quota"
                 failed = placer.failed or failed
             else:
-                turns.served(batch)
+                turns.advance(batch)
                 break
         else:
             if why:  # else too few of its tasks exist
                 outcome.note(scene, batch, "allocate", why, failed)
-            if why == "room":
+            if why == "capacity":
                 keep_room(scene, job, job.next_tasks())
             waiting.append(batch)
     return waiting
@@ -63,7 +63,7 @@ def _hold(scene: CycleState, member: TaskSlot) -> bool:
     if node is None or not kind.mask[node.id]:
         return False
     rows = node.rows_of(member.task.shares)
-    if not quota.passes(member.job.queue, counted(kind, node, rows), member.job.fixed):
+    if not quota.allows(member.job.queue, counted(kind, node, rows), member.job.fixed):
         return False
     soon = node.soon
     if (

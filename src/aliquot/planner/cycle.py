@@ -23,8 +23,8 @@ from aliquot.planner.cycle_state import CycleState
 from aliquot.planner.model import DEFAULT_POOL, Job, Policy, Snapshot, TaskState
 from aliquot.planner.plan import Plan
 from aliquot.planner.plan_builder import PlanBuilder
-from aliquot.planner.preemption.driver import displace
-from aliquot.planner.preemption.newest_first import displace_newest
+from aliquot.planner.preemption.driver import make_room
+from aliquot.planner.preemption.newest_first import make_room_newest_first
 from aliquot.planner.preemption.stale_gangs import stop_stale_gangs
 from aliquot.planner.queues.queue_order import Batch
 
@@ -111,7 +111,7 @@ def _run(scene: CycleState, jobs: list[Job], outcome: PlanBuilder) -> list[Batch
 
 def still_waiting(batches: list[Batch], names: Container[str]) -> list[Job]:
     """Who of these may have a turn in another pool: who has something here stays here."""
-    return [job.source for batch in batches for job in batch.left() if job.name in names and not job.present]
+    return [job.source for batch in batches for job in batch.remaining() if job.name in names and not job.present]
 
 
 def run_steps(scene: CycleState, batches: list[Batch], outcome: PlanBuilder) -> list[Batch]:
@@ -120,7 +120,7 @@ def run_steps(scene: CycleState, batches: list[Batch], outcome: PlanBuilder) -> 
     steps, waiting = scene.policy.steps, batches
     if "allocate" in steps:
         waiting = allocate(scene, waiting, outcome)
-    move = displace_newest if scene.policy.victims == "newest" else displace
+    move = make_room_newest_first if scene.policy.victims == "newest" else make_room
     for step in ("consolidate", "reclaim", "preempt"):
         if step in steps and waiting:
             waiting = move(scene, waiting, step, outcome)

@@ -14,8 +14,9 @@ from aliquot.planner.placement.pool_state import PoolState
 from aliquot.planner.placement.task_class import TaskClasses
 from aliquot.planner.placement.topology import Topologies
 from aliquot.planner.plan import Refusal, Verdict
-from aliquot.planner.preemption.eviction_cost import Ledger
-from aliquot.planner.preemption.victims import Costs, Victims
+from aliquot.planner.preemption.candidates import CandidateHeap
+from aliquot.planner.preemption.eviction_cost import EvictionCosts
+from aliquot.planner.preemption.victims import Victims
 from aliquot.planner.queues.queue_order import Batch
 from aliquot.planner.queues.queue_tree import QueueState, QueueTree
 
@@ -51,8 +52,8 @@ class CycleState:
         self.placer = Placer(self.room, kinds, Topologies(snapshot.topologies, self.room.nodes))
         self.jobs: list[JobState] = []
         self._all: Amount = NOTHING
-        self.costs = Costs(now)
-        self.ledgers: dict[object, Ledger] = {}  # of the solver, which go on from job to job
+        self.costs = EvictionCosts(now)
+        self.candidate_heaps: dict[object, CandidateHeap] = {}  # of the solver, which go on from job to job
         self.gangs: dict[str, JobState] = {}  # jobs of several tasks
         self.unready: dict[str, Refusal] = {}  # jobs that no place would help
         self.promised: dict[JobState, list[TaskSlot]] = {}  # who has a promise of an earlier plan
@@ -63,7 +64,7 @@ class CycleState:
             self.room.neighbours.watch(job.apart, refusing=True)
 
     @cached_property
-    def tenants(self) -> Victims:
+    def victims(self) -> Victims:
         return Victims(self.jobs)
 
     def admit(self, jobs: Iterable[Job]) -> list[JobState]:
@@ -142,7 +143,7 @@ class CycleState:
         """At its own queue alone; those above follow at once for all."""
         if member.state == PENDING:
             gpu, cpu, memory = self.placer.kind(member).amount
-            counts = queue.waits
+            counts = queue.pending
         elif member.home is None:
             return
         else:
@@ -222,19 +223,19 @@ class CycleState:
 
     def share_out(self) -> None:
         """See what everybody is due, and what tasks ask for."""
-        self.tree.settle(self._all, self.policy)
+        self.tree.compute_shares(self._all, self.policy)
         if self.room.fragments is not None:
             self.room.fragments.settle()
 
     def _count_waiting(self) -> None:
         for leaf in self.tree.leaves:
-            leaf.waits = [0, 0, 0]
+            leaf.pending = [0, 0, 0]
         for job in self.jobs:
             for member in job.members:
                 if member.state == PENDING:
                     amount = self.placer.kind(member).amount
                     for r in range(3):
-                        job.queue.waits[r] += amount[r]
+                        job.queue.pending[r] += amount[r]
 
     def _total(self) -> Amount:
         """What is shared: nodes that are ready, less what other schedulers' pods use there."""

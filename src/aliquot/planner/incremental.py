@@ -53,7 +53,7 @@ class IncrementalPlanner:
                     self._change(name, job)
                 for pool in self._pools.values():
                     pool.scene.now = now
-                    pool.scene.costs.at(now)
+                    pool.scene.costs.set_time(now)
                     pool.scene.share_out()
             self._seen = snapshot
             return self._decide()
@@ -168,15 +168,15 @@ class _Pool:
         """Everything as it was before the plan."""
         self.scene.room.undo(mark)
         self.scene.room.rest()
-        self.scene.ledgers = {}
+        self.scene.candidate_heaps = {}
         self.scene.kept = None
         for batch in self._batches.values():
-            batch.at = 0
+            batch.served = 0
 
     def await_guests(self) -> None:
         """Jobs of other pools may come for the rest of this plan."""
         self._own = len(self.scene.jobs)
-        self._waits = [list(leaf.waits) for leaf in self.scene.tree.leaves]
+        self._waits = [list(leaf.pending) for leaf in self.scene.tree.leaves]
 
     def send_away(self) -> None:
         """They waited, and hold nothing."""
@@ -188,7 +188,7 @@ class _Pool:
                 del member.job
         del scene.jobs[self._own :]
         for leaf, waits in zip(scene.tree.leaves, self._waits, strict=True):
-            leaf.waits = waits
+            leaf.pending = waits
 
     # ---------------------------------------------------------------- changes
 
@@ -232,19 +232,19 @@ class _Pool:
     def _count(self, state: JobState, sign: int) -> None:
         scene = self.scene
         if sign < 0:
-            scene.tenants.enter(state, sign)
+            scene.victims.count(state, sign)
         for member in state.members:
             scene.sample(member, sign)
             if member.state == PENDING:
                 amount = scene.placer.kind(member).amount
                 for r in range(3):
-                    state.queue.waits[r] += sign * amount[r]
+                    state.queue.pending[r] += sign * amount[r]
             elif member.home is not None:
                 scene.room.enter(member, sign)
                 if member.state <= RUNNING:
-                    state.queue.hold(member.amount, state.fixed, sign)
+                    state.queue.add_usage(member.amount, state.fixed, sign)
         if sign > 0:
-            scene.tenants.enter(state)
+            scene.victims.count(state)
 
     def _line_up(self, job: JobState) -> None:
         """Into its batch. Who has a promise is judged anew each time, once it is known whether it can be kept."""

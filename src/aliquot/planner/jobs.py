@@ -182,7 +182,7 @@ class JobState:
                 found.append(waiting[:missing])
         return found
 
-    def units(self) -> list[list[TaskSlot]]:
+    def eviction_units(self) -> list[list[TaskSlot]]:
         """Who stops together, first those that are spare: one by one what is above a minimum, then all the rest."""
         running = [member for member in self.members if member.state == RUNNING and member.home is not None]
         if len(running) <= 1 or len(self.members) == 1:

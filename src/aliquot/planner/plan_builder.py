@@ -8,7 +8,7 @@ from aliquot.planner.cycle_state import CycleState
 from aliquot.planner.jobs import BOUND, RESERVED, JobState, TaskSlot
 from aliquot.planner.plan import Bind, Eviction, Nomination, Place, Plan, Refusal, Verdict
 from aliquot.planner.queues.queue_order import Batch
-from aliquot.planner.reasons.refusals import Why
+from aliquot.planner.reasons.refusals import RefusalBuilder
 
 _NODES_NAMED = 3
 INCOMPLETE = Refusal("incomplete", Verdict.NOT_NOW, "too few of its tasks exist yet to start together")
@@ -82,10 +82,10 @@ class PlanBuilder:
         return told
 
     def _told_in(self, scene: CycleState) -> dict[str, tuple[Refusal, ...]]:
-        why = Why(scene)
+        why = RefusalBuilder(scene)
         told: dict[str, tuple[Refusal, ...]] = {name: (refusal,) for name, refusal in scene.unready.items()}
         for batch in self._batches[scene.pool]:
-            if batch.at == len(batch.jobs):
+            if batch.served == len(batch.jobs):
                 continue
             reasons: dict[str, Refusal] = {}
             for note in self._notes.get(batch, ()):
@@ -93,7 +93,7 @@ class PlanBuilder:
                 reasons.setdefault(one.text, one)  # a full queue stops every step alike
             final = tuple(one for one in reasons.values() if one.verdict is Verdict.NEVER)  # then the rest says nothing
             refusals = final or tuple(reasons.values()) or (NOT_TRIED,)
-            told |= dict.fromkeys((job.name for job in batch.left()), refusals)
+            told |= dict.fromkeys((job.name for job in batch.remaining()), refusals)
         self._tell_kept(scene, told)
         for name, job in scene.gangs.items():
             if name not in told and (job.waits or job in scene.promised) and job.waiting():
@@ -107,14 +107,14 @@ class PlanBuilder:
             return
         where = ", ".join(kept.nodes[:_NODES_NAMED]) + (" and others" if len(kept.nodes) > _NODES_NAMED else "")
         own = f"GPUs of {where} are kept for it as they come free, since it has waited so long"
-        others = f"GPUs of {where} are kept for a job of project {kept.job.queue.shown}, which has waited longer"
+        others = f"GPUs of {where} are kept for a job of project {kept.job.queue.display_name}, which has waited longer"
         for batch in self._batches[scene.pool]:
-            if batch.at == len(batch.jobs) or all(what != "room" for _, what, _ in self._notes.get(batch, ())):
+            if batch.served == len(batch.jobs) or all(what != "capacity" for _, what, _ in self._notes.get(batch, ())):
                 continue
             before = told[batch.head.name]
             if before[0].verdict is not Verdict.NEVER:
                 last = Refusal("kept", Verdict.NOT_NOW, others, "allocate", until=kept.until)
-                told |= dict.fromkeys((job.name for job in batch.left()), (*before, last))
+                told |= dict.fromkeys((job.name for job in batch.remaining()), (*before, last))
             if batch.head is kept.job:
                 last = Refusal("kept", Verdict.NOT_NOW, own, "allocate", until=kept.until)
                 told[batch.head.name] = (*before, last)

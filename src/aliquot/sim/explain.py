@@ -8,7 +8,7 @@ from aliquot.errors import NotFound
 from aliquot.planner import plan
 from aliquot.planner.model import Job, Task, TaskState
 from aliquot.planner.plan import Eviction
-from aliquot.planner.queues.queue_position import line
+from aliquot.planner.queues.queue_position import queue_positions
 from aliquot.planner.reasons.what_if import what_would_help
 from aliquot.sim.player import Player
 from aliquot.sim.world import because
@@ -53,9 +53,9 @@ def _now(player: Player, job: Job) -> Iterator[str]:
         yield f"{claim.text[0].upper()}{claim.text[1:]}."
     if any(task.state is TaskState.GATED for task in waiting):
         yield f"{job.name} is gated: it is not to be scheduled yet."
-    turn = line(snapshot, world.policy, world.now, decided, world.policies).get(job.name)
+    turn = queue_positions(snapshot, world.policy, world.now, decided, world.policies).get(job.name)
     if turn is not None:
-        yield f"It is number {turn.place_in_queue} of {turn.of_queue} that wait in project {job.queue}."
+        yield f"It is number {turn.position_in_queue} of {turn.waiting_in_queue} that wait in project {job.queue}."
 
 
 def _place(task: Task) -> str:

@@ -120,7 +120,7 @@ def test_options_are_bounded() -> None:
 )
 def test_units(tasks: str, more: dict[str, Any], expected: list[str]) -> None:
     """What stops together: first what is spare, then all the rest."""
-    assert [names(unit) for unit in job(tasks, **more).units()] == expected
+    assert [names(unit) for unit in job(tasks, **more).eviction_units()] == expected
 
 
 @pytest.mark.parametrize(("tasks", "fullness"), [("pp", 0), ("rp", 1), ("rr", 2)])

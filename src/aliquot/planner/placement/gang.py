@@ -89,7 +89,7 @@ class Placer:
         if not kind.varies:
             return True
         job = member.job
-        if quota.broken(job.queue, job.fixed) is None:
+        if quota.exceeded_queue(job.queue, job.fixed) is None:
             return True
         # It counts for less on a larger device, and then it may be allowed.
         self.room.undo(mark)
@@ -97,7 +97,7 @@ class Placer:
             other = self.room.best(kind, [one for one in self.room.nodes if size in one.sizes], promise_only)
             if other is not None:
                 self._put(member, kind, other, promise_only)
-                if quota.broken(job.queue, job.fixed) is None:
+                if quota.exceeded_queue(job.queue, job.fixed) is None:
                     return True
                 self.room.undo(mark)
         return False
@@ -150,7 +150,7 @@ class Placer:
     def _may_hold(self, members: Iterable[TaskSlot]) -> bool:
         """Whether queues may hold what these count where they are now, for those that count by their device."""
         return all(
-            not self.kind(member).varies or quota.broken(member.job.queue, member.job.fixed) is None
+            not self.kind(member).varies or quota.exceeded_queue(member.job.queue, member.job.fixed) is None
             for member in members
         )
 

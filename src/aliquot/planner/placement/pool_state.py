@@ -281,7 +281,7 @@ class PoolState:
         member.state, member.node, member.rows = state, node, rows
         member.amount = counted(kind, node, rows)
         node.tenants[member] = None
-        member.job.queue.hold(member.amount, member.job.fixed)
+        member.job.queue.add_usage(member.amount, member.job.fixed)
         if self.neighbours.watched:
             self.neighbours.enter(member)
         self._log.append((_PLACED, member, None))
@@ -349,7 +349,7 @@ class PoolState:
         node.give(node.soon, request.cpu, request.memory, member.rows)
         self._changed(node, old, old_cpu, member.rows, 1)
         member.state = STOPPED
-        member.job.queue.hold(member.amount, member.job.fixed, -1)
+        member.job.queue.add_usage(member.amount, member.job.fixed, -1)
         if self.neighbours.watched:
             self.neighbours.leave(member)
         self.gained.append(node)
@@ -439,7 +439,7 @@ class PoolState:
             node.give(node.now, request.cpu, request.memory, member.rows)
         node.give(node.soon, request.cpu, request.memory, member.rows)
         self._changed(node, old, old_cpu, member.rows, 1)
-        member.job.queue.hold(member.amount, member.job.fixed, -1)
+        member.job.queue.add_usage(member.amount, member.job.fixed, -1)
         if self.neighbours.watched:
             self.neighbours.leave(member)
         if member.home is None or member.home[0] is not node:
@@ -457,7 +457,7 @@ class PoolState:
         node.take(node.soon, request.cpu, request.memory, member.rows)
         self._changed(node, old, old_cpu, member.rows, -1)
         member.state = RUNNING
-        member.job.queue.hold(member.amount, member.job.fixed)
+        member.job.queue.add_usage(member.amount, member.job.fixed)
         if self.neighbours.watched:
             self.neighbours.enter(member)
 

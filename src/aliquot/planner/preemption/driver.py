@@ -18,7 +18,7 @@ from aliquot.planner.queues.queue_order import Batch, QueueOrder
 RULES: dict[str, type[Rule]] = {rule.step: rule for rule in (Consolidate, Reclaim, Preempt)}
 
 
-def displace(scene: CycleState, batches: Sequence[Batch], step: str, outcome: PlanBuilder) -> list[Batch]:
+def make_room(scene: CycleState, batches: Sequence[Batch], step: str, outcome: PlanBuilder) -> list[Batch]:
     """Returns who still waits."""
     waiting: list[Batch] = []
     failed: set[object] = set()  # what was asked for in vain, also by other queues where that makes no difference
@@ -48,10 +48,10 @@ def _asks(
                 outcome.stop(stopped, job, step)
                 for queue in {member.job.queue: None for member in stopped}:
                     turns.touch(queue)
-                turns.served(batch)
+                turns.advance(batch)
                 return True
             failed.add(key)
-    if rule is not None and why != "gate":  # which was told already
+    if rule is not None and why != "quota":  # which was told already
         outcome.note(scene, batch, step, why or "no-arrangement", rule)
     return False
 
@@ -61,4 +61,4 @@ def refused(scene: CycleState, rule: Rule) -> str | None:
     job = rule.job.source
     if job.preemption_delay and scene.now < job.created + job.preemption_delay:
         return "preemption-delay"
-    return rule.refusal(scene.tenants)
+    return rule.refusal(scene.victims)

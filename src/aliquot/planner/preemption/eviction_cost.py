@@ -1,253 +1,61 @@
-"""What clearing a node for a task would cost: whom to stop there, and how much that disturbs.
-
-Costs are kept per kind of task and per choice of queues in heaps, and worked out again only for nodes that changed; so
-a thousand jobs that take one GPU each, or one job that takes a thousand, cost about the same per GPU.
-"""
+"""What evicting tasks costs: how much work it disturbs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
-from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from aliquot.planner.jobs import RUNNING, TaskSlot
-from aliquot.planner.model import GPU
-from aliquot.planner.placement.node_state import NodeState, View
-from aliquot.planner.placement.task_class import WHOLE, TaskClass
-from aliquot.planner.preemption.rules import Rule
-from aliquot.planner.preemption.victims import Cost, Unit
-from aliquot.planner.queues.queue_tree import QueueState
+from aliquot.planner.jobs import TaskSlot
 
-if TYPE_CHECKING:
-    from aliquot.planner.cycle_state import CycleState
+# So much work lost is as good as none: jobs that save theirs every few seconds are alike, whoever did so last.
+_NEGLIGIBLE_SECONDS = 60.0
+Cost = tuple[float, ...]
 
-Offer = tuple[Cost, list[Unit]]
-_NOBODY: frozenset[TaskSlot] = frozenset()
+
+def saved_at(member: TaskSlot) -> float:
+    """Since when its work would be lost: it started, or saved what it had done."""
+    job = member.job.source
+    if job.started is None and job.saved is None:
+        return float("inf")  # nothing is known to be lost
+    return max(job.started if job.started is not None else job.saved or 0, job.saved or float("-inf"))
 
 
 class EvictionCosts:
-    """Under one rule."""
+    """How much stopping tasks disturbs."""
 
-    def __init__(self, scene: CycleState, rule: Rule) -> None:
-        self._room = scene.room
-        self._tenants = scene.tenants
-        self._rule = rule
-        self._costs = scene.costs
-        self._placer = scene.placer
-        self._order = rule.order
-        self._moves = rule.step == "consolidate"
-        self._many = False  # whether several queues are looked at together
+    def __init__(self, now: float) -> None:
+        self._now = now
+        self._known: dict[TaskSlot, Cost] = {}
 
-    def candidates(self, leaves: list[QueueState]) -> list[NodeState]:
-        """Nodes with tasks of these queues."""
-        numbers: dict[int, int] = {}
-        for leaf in leaves:
-            numbers |= self._tenants.by_queue.get(leaf, {})
-        return [self._room.nodes[number] for number in numbers]
+    def set_time(self, now: float) -> None:
+        """From now on as of another moment."""
+        if now != self._now:
+            self._now, self._known = now, {}
 
-    @property
-    def gained(self) -> list[NodeState]:
-        return self._room.gained
+    def one(self, member: TaskSlot) -> Cost:
+        """Tasks, GPUs, priority, work lost in GPU-seconds, and how old it is."""
+        found = self._known.get(member)
+        if found is None:
+            job = member.job.source
+            gpu = member.amount[0]
+            lost = max(0.0, self._now - saved_at(member) - _NEGLIGIBLE_SECONDS)
+            found = (1, gpu, job.priority, lost * max(gpu, 1), -job.created)
+            self._known[member] = found
+        return found
 
-    def offer(self, kind: TaskClass, node: NodeState, leaves: list[QueueState]) -> Offer | None:
-        """The cheapest units that make room on a node: as few as can be, the smallest that is large enough last."""
-        units = [unit for leaf in leaves for unit in self._tenants.units_on(node, leaf, self._rule)]
-        if self._moves:
-            units = [unit for unit in units if self._movable(unit)]
-        if self.minds(kind):
-            return self._pick_by_trial(kind, node, units)
-        self._many = len(leaves) > 1
-        best = self._pick_whole(kind, node, units) if kind.form == WHOLE and not self._many else None
-        if best is not None:
-            return (*best[0], self._room.rank(kind, node)), best[1]
-        best = self._pick(kind, node, units)
-        single = [unit for unit in units if len(unit) == 1]
-        if len(single) < len(units) and single:  # a few spare tasks may do where a whole job would go otherwise
-            other = self._pick(kind, node, single)
-            if other is not None and (best is None or other[0] < best[0]):
-                best = other
-        if best is None:
-            return None
-        return (*best[0], self._room.rank(kind, node)), best[1]
+    def forget(self, member: TaskSlot) -> None:
+        self._known.pop(member, None)
 
-    def _movable(self, unit: Unit) -> bool:
-        """Whether there is another place for each of these, one by one."""
-        return all(self._room.find(self._placer.kind(member), promise_only=True) is not None for member in unit)
-
-    def cost(self, members: Sequence[TaskSlot]) -> Cost:
-        return self._costs.of(members, self._order)
-
-    def _pick(self, kind: TaskClass, node: NodeState, units: Sequence[Unit]) -> tuple[Cost, list[Unit]] | None:
-        rule = self._rule
-        view = node.soon.copy()
-        left = [(unit, _rows_here(unit, node)) for unit in units]
-        chosen: list[Unit] = []
-        gone: set[TaskSlot] = set()
-        taken: dict[QueueState, list[int]] = {}
-        while left:
-            missing = kind.devices - view.whole if kind.form == WHOLE else 0
-            allowed = [one for one in left if rule.gives(one[0][0].job.queue, taken)] if taken else left
-            enough = [unit for unit, rows in allowed if rows >= missing and self._does(kind, node, view, unit, gone)]
-            if enough:
-                chosen.append(min(enough, key=lambda unit: (self.cost(unit), unit[0].job.name)))
-                everybody = chosen[0] if len(chosen) == 1 else list(dict.fromkeys(m for one in chosen for m in one))
-                return self.cost(everybody), chosen
-            if not allowed:
-                return None
-            largest = max(allowed, key=lambda one: self._weight(one[0], one[1], taken))
-            left.remove(largest)
-            unit = largest[0]
-            _free(node, view, unit, gone)
-            gone.update(unit)
-            chosen.append(unit)
-            for queue in unit[0].job.queue.path:
-                sums = taken.setdefault(queue, [0, 0, 0])
-                for member in unit:
-                    for r in range(3):
-                        sums[r] += member.amount[r]
-        return None
-
-    def _pick_whole(self, kind: TaskClass, node: NodeState, units: Sequence[Unit]) -> Offer | None:
-        """The same for the common case, by counting: single tasks of one queue that have whole devices. None where it
-        is not that simple."""
-        missing = kind.devices - node.soon.whole
-        sized: list[tuple[int, Cost, tuple[str, str], Unit]] = []
-        for unit in units:
-            rows = unit[0].rows
-            if len(unit) > 1 or not rows or rows[0][1] != GPU:
-                return None
-            sized.append((-len(rows), self.cost(unit), (unit[0].job.name, unit[0].task.name), unit))
-        sized.sort(key=lambda one: one[:3])
-        chosen: list[Unit] = []
-        while missing > 0:
-            enough = [one for one in sized if -one[0] >= missing]
-            if not sized:
-                return None
-            best = min(enough, key=lambda one: one[1:3]) if enough else sized[0]
-            sized.remove(best)
-            chosen.append(best[3])
-            missing += best[0]
-        view = node.soon.copy()
-        for unit in chosen:
-            _free(node, view, unit, _NOBODY)
-        if not chosen or not kind.fits(node, view):
-            return None
-        return self.cost([unit[0] for unit in chosen]), chosen
-
-    def _does(self, kind: TaskClass, node: NodeState, view: View, unit: Unit, gone: set[TaskSlot]) -> bool:
-        """Whether the task fits once this unit is gone too."""
-        trial = view.copy()
-        _free(node, trial, unit, gone)
-        return kind.fits(node, trial)
-
-    def _weight(self, unit: Unit, rows: int, taken: dict[QueueState, list[int]]) -> tuple[object, ...]:
-        """Who goes first where one is not enough: of the queue furthest above its due, the largest, the cheapest."""
-        queue = unit[0].job.queue
-        standing = tuple(one.saturation(taken.get(one)) for one in queue.path[::-1]) if self._many else ()
-        return (standing, rows, tuple(-one for one in self.cost(unit)), unit[0].job.name)
-
-    def minds(self, kind: TaskClass) -> bool:
-        """Whether it matters who is near."""
-        return bool(kind.near or kind.apart or self._room.neighbours.watched)
-
-    def _pick_by_trial(self, kind: TaskClass, node: NodeState, units: list[Unit]) -> Offer | None:
-        """Where it matters who is near, whoever goes may be in the way as a neighbour too: stop one after the other
-        until the task may come."""
-        chosen: list[Unit] = []
-        mark = self._room.mark()
-        found = False
-        for unit in sorted(units, key=lambda unit: (self.cost(unit), unit[0].job.name)):
-            chosen.append(unit)
-            self.stop([unit])
-            if kind.fits(node, node.soon) and self._room.neighbours.allows(kind, node):
-                found = True
-                break
-        self._room.undo(mark)
-        if not found:
-            return None
-        everybody = list(dict.fromkeys(member for unit in chosen for member in unit))
-        return (*self.cost(everybody), self._room.rank(kind, node)), chosen
-
-    def stop(self, units: Iterable[Unit]) -> None:
-        for unit in units:
-            for member in unit:
-                if member.state == RUNNING:
-                    self._room.stop(member)
-
-
-def _rows_here(unit: Unit, node: NodeState) -> int:
-    return sum(len(member.rows) for member in unit if member.node is node)
-
-
-def _free(node: NodeState, view: View, unit: Iterable[TaskSlot], gone: Set[TaskSlot]) -> None:
-    for member in unit:
-        if member.node is node and member not in gone:
-            request = member.task.request
-            node.give(view, request.cpu, request.memory, member.rows)
-
-
-class Ledger:
-    """What clearing each node for a kind of task would cost, cheapest first. An offer holds until its node changes."""
-
-    def __init__(self, offers: EvictionCosts, kind: TaskClass, leaves: list[QueueState]) -> None:
-        self._kind = kind
-        self._leaves = leaves
-        self._heap: list[tuple[Cost, int]] = []
-        self._aside: list[tuple[Cost, int]] = []
-        self._nodes: dict[int, NodeState] = {}
-        self._offers: dict[int, tuple[int, Offer | None]] = {}  # by node: the version it was made for, and itself
-        self._listed: dict[int, Cost] = {}  # by node: its latest entry in the heap
-        self._seen = len(offers.gained)
-        for node in offers.candidates(leaves):
-            if kind.mask[node.id]:
-                self._nodes[node.id] = node
-                offer = self._ask(offers, node)
-                if offer is not None:
-                    self._heap.append((offer[0], node.id))
-                    self._listed[node.id] = offer[0]
-        heapify(self._heap)
-
-    def _ask(self, offers: EvictionCosts, node: NodeState) -> Offer | None:
-        known = self._offers.get(node.id)
-        if known is not None and known[0] == node.version:
-            return known[1]
-        offer = offers.offer(self._kind, node, self._leaves)
-        self._offers[node.id] = (node.version, offer)
-        return offer
-
-    def refresh(self, offers: EvictionCosts) -> None:
-        """Where somebody was stopped it may be cheaper now, or possible at all."""
-        gained = offers.gained
-        if self._seen < len(gained):
-            for node in dict.fromkeys(gained[self._seen :]):
-                if node.id in self._nodes:
-                    self._list(node.id, self._ask(offers, node))
-            self._seen = len(gained)
-
-    def _list(self, number: int, offer: Offer | None) -> None:
-        """Put an offer into the heap, unless it is there."""
-        if offer is not None and self._listed.get(number) != offer[0]:
-            self._listed[number] = offer[0]
-            heappush(self._heap, (offer[0], number))
-
-    def best(self, offers: EvictionCosts) -> tuple[Cost, NodeState, list[Unit]] | None:
-        heap = self._heap
-        while heap:
-            known, number = heap[0]
-            node = self._nodes[number]
-            offer = self._ask(offers, node)
-            if offer is not None and offer[0] == known:
-                return known, node, offer[1]
-            heappop(heap)  # it is no longer so
-            if self._listed.get(number) == known:
-                del self._listed[number]
-            self._list(number, offer)
-        return None
-
-    def set_aside(self) -> None:
-        self._aside.append(heappop(self._heap))
-
-    def restore(self) -> None:
-        for entry in self._aside:
-            heappush(self._heap, entry)
-        self._aside.clear()
+    def of(self, members: Sequence[TaskSlot], order: tuple[int, ...] | None = None) -> Cost:
+        """Fewest tasks, fewest GPUs, lowest priority, least work lost, newest; or in another order."""
+        if len(members) == 1:
+            total = self.one(members[0])
+        else:
+            each = [self.one(member) for member in members]
+            total = (
+                len(each),
+                sum(one[1] for one in each),
+                max(one[2] for one in each),
+                sum(one[3] for one in each),
+                min(one[4] for one in each),
+            )
+        return total if order is None else tuple(total[i] for i in order)

@@ -21,7 +21,7 @@ from aliquot.planner.placement.task_class import TaskClass
 from aliquot.planner.plan_builder import PlanBuilder
 from aliquot.planner.preemption.driver import RULES, refused
 from aliquot.planner.preemption.rules import Consolidate, Preempt, Rule
-from aliquot.planner.preemption.victims import Unit, by_job
+from aliquot.planner.preemption.victims import EvictionUnit, by_job
 from aliquot.planner.queues import quota
 from aliquot.planner.queues.queue_order import Batch, QueueOrder
 from aliquot.planner.queues.queue_tree import QueueState
@@ -29,7 +29,7 @@ from aliquot.planner.queues.queue_tree import QueueState
 _MOVED_AT_MOST = 16  # jobs that one consolidation considers
 
 
-def displace_newest(scene: CycleState, batches: Sequence[Batch], step: str, outcome: PlanBuilder) -> list[Batch]:
+def make_room_newest_first(scene: CycleState, batches: Sequence[Batch], step: str, outcome: PlanBuilder) -> list[Batch]:
     """Returns who still waits."""
     placer = scene.placer
     waiting: list[Batch] = []
@@ -49,7 +49,7 @@ def displace_newest(scene: CycleState, batches: Sequence[Batch], step: str, outc
                 outcome.stop(stopped, job, step)
                 for queue in {member.job.queue: None for member in stopped}:
                     turns.touch(queue)
-                turns.served(batch, again=False)
+                turns.advance(batch, again=False)
                 continue
             failed.add(key)
         outcome.note(scene, batch, step, why or "no-arrangement", rule)
@@ -61,12 +61,12 @@ class Line:
     """Everybody who could go, by queue, who goes first last."""
 
     def __init__(self, scene: CycleState) -> None:
-        self._units: dict[QueueState, list[Unit]] = {}
-        keyed: dict[QueueState, list[tuple[tuple[float | str, ...], Unit]]] = {}
+        self._units: dict[QueueState, list[EvictionUnit]] = {}
+        keyed: dict[QueueState, list[tuple[tuple[float | str, ...], EvictionUnit]]] = {}
         for job in scene.jobs:
             if job.fixed:
                 continue
-            units = job.units()
+            units = job.eviction_units()
             spare = len(units) - 1
             priority, _, created, name = job.order()
             for i, unit in enumerate(units):
@@ -75,9 +75,9 @@ class Line:
         for queue, units_ in keyed.items():
             self._units[queue] = [unit for _, unit in sorted(units_, key=lambda one: one[0])]
 
-    def candidates(self, rule: Rule, moved: Mapping[TaskSlot, None]) -> dict[QueueState, Iterator[Unit]]:
+    def candidates(self, rule: Rule, moved: Mapping[TaskSlot, None]) -> dict[QueueState, Iterator[EvictionUnit]]:
         """Those that a rule admits, who goes first first. `moved`: who has made way for the job already."""
-        found: dict[QueueState, Iterator[Unit]] = {}
+        found: dict[QueueState, Iterator[EvictionUnit]] = {}
         for queue, units in self._units.items():
             while units and units[-1][0].state != RUNNING:
                 units.pop()
@@ -86,7 +86,7 @@ class Line:
         return found
 
 
-def _admitted(rule: Rule, moved: Mapping[TaskSlot, None], unit: Unit) -> bool:
+def _admitted(rule: Rule, moved: Mapping[TaskSlot, None], unit: EvictionUnit) -> bool:
     job = unit[0].job
     if not rule.admits(job) or any(member.state != RUNNING for member in unit):
         return False
@@ -105,9 +105,9 @@ class VictimSearch:
         self._room = scene.room
         self._placer = scene.placer
         self._rule = rule
-        self._victims: Iterator[Unit] = iter(())
+        self._victims: Iterator[EvictionUnit] = iter(())
         self._gone: dict[TaskSlot, None] = {}  # who was stopped for the tasks so far
-        self._on: dict[NodeState, list[Unit]] = {}
+        self._on: dict[NodeState, list[EvictionUnit]] = {}
         # Whether its tasks must be placed together to know whether they fit.
         self._whole = bool(rule.job.source.groups) or rule.job.source.closeness is not None
 
@@ -155,7 +155,7 @@ class VictimSearch:
                     return True
         return False
 
-    def _promising(self, kind: TaskClass, node: NodeState, units: Sequence[Unit]) -> bool:
+    def _promising(self, kind: TaskClass, node: NodeState, units: Sequence[EvictionUnit]) -> bool:
         """Cheap: whether the task could fit on the node with these gone. Whoever is on other nodes may make room
         there, and then it must be tried."""
         if any(member.node is not node for unit in units for member in unit):
@@ -167,7 +167,7 @@ class VictimSearch:
                 node.give(view, request.cpu, request.memory, member.rows)
         return kind.fits(node, view) or self._room.find(kind, promise_only=True) is not None
 
-    def _attempt(self, members: Sequence[TaskSlot], units: Sequence[Unit]) -> bool:
+    def _attempt(self, members: Sequence[TaskSlot], units: Sequence[EvictionUnit]) -> bool:
         """Stop these, then give places to them and to the tasks, each in its turn."""
         room = self._room
         mark = room.mark()
@@ -217,7 +217,7 @@ class VictimSearch:
     def _place(self, members: Sequence[TaskSlot]) -> bool:
         mark = self._room.mark()
         job = self._rule.job
-        if self._placer.place(job, members, promise_only=True) and quota.broken(job.queue, job.fixed) is None:
+        if self._placer.place(job, members, promise_only=True) and quota.exceeded_queue(job.queue, job.fixed) is None:
             return True
         self._room.undo(mark)
         return False
@@ -225,14 +225,14 @@ class VictimSearch:
     def _return(self, job: JobState, members: list[TaskSlot]) -> bool:
         """Back where it was, or elsewhere."""
         mark = self._room.mark()
-        if self._placer.replace(job, members) and quota.broken(job.queue, job.fixed) is None:
+        if self._placer.replace(job, members) and quota.exceeded_queue(job.queue, job.fixed) is None:
             return True
         self._room.undo(mark)
         return False
 
     # ---------------------------------------------------------------- who goes
 
-    def _worst_first(self) -> Iterator[Unit]:
+    def _worst_first(self) -> Iterator[EvictionUnit]:
         """Units in the reverse of the scheduling order: the queue that deserves least, in it the job that does."""
         lines = self._line.candidates(self._rule, self._gone)
         left = {queue: unit for queue, line in lines.items() if (unit := next(line, None)) is not None}
@@ -252,7 +252,7 @@ class VictimSearch:
                 return
             yield unit
 
-    def _worst(self, left: dict[QueueState, Unit], gone: dict[QueueState, tuple[int, int, int]]) -> QueueState:
+    def _worst(self, left: dict[QueueState, EvictionUnit], gone: dict[QueueState, tuple[int, int, int]]) -> QueueState:
         if len(left) == 1:
             return next(iter(left))
         queues = [queue for queue in self._scene.tree.roots if any(queue in leaf.path for leaf in left)]
@@ -263,7 +263,7 @@ class VictimSearch:
             queues = [child for child in best.children if any(child in leaf.path for leaf in left)]
 
     def _standing(
-        self, queue: QueueState, left: dict[QueueState, Unit], gone: dict[QueueState, tuple[int, int, int]]
+        self, queue: QueueState, left: dict[QueueState, EvictionUnit], gone: dict[QueueState, tuple[int, int, int]]
     ) -> tuple[Any, ...]:
         """As whose turn it is, but without those who went before and the next one."""
         leaf = queue
@@ -273,8 +273,8 @@ class VictimSearch:
         unit = left[leaf]
         amount = [sum(member.amount[r] for member in unit) for r in range(3)]
         went = gone[queue]
-        key = queue.order((0, 0, 0))
-        rest = queue.dominant(
+        key = queue.order_key((0, 0, 0))
+        rest = queue.dominant_share(
             queue.used[0] - went[0] - amount[0],
             queue.used[1] - went[1] - amount[1],
             queue.used[2] - went[2] - amount[2],

@@ -30,7 +30,7 @@ class Rule(ABC):
     """For whom something is looked for, and what it may cost others."""
 
     step = ""
-    # What counts first among the costs of stopping somebody, by place in `Costs.one`; None: as they stand there.
+    # The order in which the parts of an eviction cost count, as indexes into `EvictionCosts.one`; None: as they are.
     order: tuple[int, ...] | None = None
 
     def __init__(self, scene: CycleState, job: JobState, asked: Amount) -> None:
@@ -71,7 +71,7 @@ class Rule(ABC):
         """Queues that have candidates."""
 
     @abstractmethod
-    def refusal(self, tenants: Victims) -> str | None:
+    def refusal(self, victims: Victims) -> str | None:
         """What rules a search out, found by counting alone."""
 
 
@@ -180,12 +180,12 @@ class Reclaim(Rule):
     def scope(self) -> object:
         return (self.step, self.job.queue)
 
-    def refusal(self, tenants: Victims) -> str | None:
+    def refusal(self, victims: Victims) -> str | None:
         if not self.due():
             return "over-fair-share"
-        return None if self.reclaimable(tenants) >= self.asked[0] else "nothing-to-reclaim"
+        return None if self.reclaimable(victims) >= self.asked[0] else "nothing-to-reclaim"
 
-    def reclaimable(self, tenants: Victims) -> int:
+    def reclaimable(self, victims: Victims) -> int:
         """The most GPUs there can be: what is free, and what each side holds above what it keeps. The last unit
         that a side loses may be larger than what it is above."""
         total = self.scene.room.free
@@ -194,8 +194,8 @@ class Reclaim(Rule):
             theirs = self.pair(leaf)[1]
             amount, largest = sides.get(theirs, (0, 0))
             sides[theirs] = (
-                amount + tenants.amount.get(leaf, 0),
-                max(largest, tenants.largest(leaf)),
+                amount + victims.amount.get(leaf, 0),
+                max(largest, victims.largest(leaf)),
             )
         for theirs, (amount, largest) in sides.items():
             keep = self.may_keep(theirs)
@@ -251,14 +251,14 @@ class Preempt(Rule):
     def leaves(self) -> list[QueueState]:
         return [self.job.queue]
 
-    def refusal(self, tenants: Victims) -> str | None:
+    def refusal(self, victims: Victims) -> str | None:
         queue = self.job.queue
         if self.job.fixed and not all(within(one.fixed, self.asked, one.quota) for one in queue.path):
             return "over-quota"
-        lowest = tenants.lowest(queue)
+        lowest = victims.lowest(queue)
         if lowest is None or lowest >= self.job.source.priority:
             return "no-lower-priority"
-        return None if self.scene.room.free + tenants.amount[queue] >= self.asked[0] else "nothing-to-preempt"
+        return None if self.scene.room.free + victims.amount[queue] >= self.asked[0] else "nothing-to-preempt"
 
 
 class Consolidate(Rule):
@@ -273,7 +273,7 @@ class Consolidate(Rule):
     def leaves(self) -> list[QueueState]:
         return self.scene.tree.leaves
 
-    def refusal(self, tenants: Victims) -> str | None:
-        if not quota.passes(self.job.queue, self.asked, self.job.fixed):
-            return "gate"
+    def refusal(self, victims: Victims) -> str | None:
+        if not quota.allows(self.job.queue, self.asked, self.job.fixed):
+            return "quota"
         return None if self.scene.room.free >= self.asked[0] else "not-enough-free"

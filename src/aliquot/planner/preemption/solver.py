@@ -15,9 +15,9 @@ from aliquot.planner.jobs import RUNNING, STOPPED, JobState, TaskSlot
 from aliquot.planner.placement.node_state import NodeState
 from aliquot.planner.placement.pool_state import Mark, PoolState
 from aliquot.planner.placement.task_class import NONE, TaskClass
-from aliquot.planner.preemption.eviction_cost import EvictionCosts, Ledger
+from aliquot.planner.preemption.candidates import CandidateFinder, CandidateHeap
 from aliquot.planner.preemption.rules import Consolidate, Preempt, Rule
-from aliquot.planner.preemption.victims import Unit, by_job
+from aliquot.planner.preemption.victims import EvictionUnit, by_job
 from aliquot.planner.queues import quota
 from aliquot.planner.queues.queue_tree import QueueState
 
@@ -38,10 +38,10 @@ class Solver:
     def __init__(self, scene: CycleState, rule: Rule) -> None:
         self._room: PoolState = scene.room
         self._placer = scene.placer
-        self._tenants = scene.tenants
-        self._ledgers = scene.ledgers
+        self._victims = scene.victims
+        self._ledgers = scene.candidate_heaps
         self._rule = rule
-        self._offers = EvictionCosts(scene, rule)
+        self._offers = CandidateFinder(scene, rule)
         self._cleared: list[NodeState] = []  # nodes that somebody was stopped on, in all attempts
         self._avoided: set[int] = set()
         bound = scene.policy.disruption_bound
@@ -102,7 +102,7 @@ class Solver:
 
     def _allowed(self, job: JobState, stopped: Sequence[TaskSlot]) -> bool:
         lost = [member for member in stopped if member.state == STOPPED]
-        if quota.broken(job.queue, job.fixed) is not None or (lost and isinstance(self._rule, Consolidate)):
+        if quota.exceeded_queue(job.queue, job.fixed) is not None or (lost and isinstance(self._rule, Consolidate)):
             return False
         if self._most is not None and sum(member.amount[0] for member in stopped) > self._most:
             return False
@@ -140,14 +140,14 @@ class Solver:
                     return found
         return None
 
-    def _rearrange(self, members: Sequence[TaskSlot], units: Sequence[Unit]) -> list[TaskSlot] | None:
+    def _rearrange(self, members: Sequence[TaskSlot], units: Sequence[EvictionUnit]) -> list[TaskSlot] | None:
         """New places for all of them at once, whoever comes first."""
         mark = self._room.mark()
         self._offers.stop(units)
         stopped = [member for member in self._room.since(mark) if member.state == STOPPED]
         if (
             self._placer.arrange([*members, *stopped])
-            and quota.broken(self._rule.job.queue, self._rule.job.fixed) is None
+            and quota.exceeded_queue(self._rule.job.queue, self._rule.job.fixed) is None
         ):
             stopped = [member for member in stopped if member.state != RUNNING]
             if self._allowed(self._rule.job, stopped):
@@ -155,15 +155,15 @@ class Solver:
         self._room.undo(mark)
         return None
 
-    def _all_units(self) -> list[Unit]:
+    def _all_units(self) -> list[EvictionUnit]:
         """Everybody who could go, cheapest first."""
-        units: dict[Unit, None] = {}
+        units: dict[EvictionUnit, None] = {}
         rule = self._rule
-        for leaf, numbers in self._tenants.by_queue.items():
+        for leaf, numbers in self._victims.by_queue.items():
             if isinstance(rule, Preempt) and leaf is not rule.job.queue:
                 continue
             for number in numbers:
-                units |= dict.fromkeys(self._tenants.units_on(self._room.nodes[number], leaf, rule))
+                units |= dict.fromkeys(self._victims.units_on(self._room.nodes[number], leaf, rule))
                 if len(units) > _FEW:
                     return list(units)
         return sorted(units, key=lambda unit: (self._offers.cost(unit), unit[0].task.name))
@@ -242,14 +242,16 @@ class Solver:
                 return node
         return None
 
-    def _ledger(self, kind: TaskClass, leaves: list[QueueState]) -> Ledger:
+    def _ledger(self, kind: TaskClass, leaves: list[QueueState]) -> CandidateHeap:
         key = (kind.id, self._rule.scope, tuple(leaf.name for leaf in leaves))
         found = self._ledgers.get(key)
         if found is None:
-            found = self._ledgers[key] = Ledger(self._offers, kind, leaves)
+            found = self._ledgers[key] = CandidateHeap(self._offers, kind, leaves)
         return found
 
-    def _stop(self, units: Sequence[Unit], kind: TaskClass | None = None, node: NodeState | None = None) -> bool:
+    def _stop(
+        self, units: Sequence[EvictionUnit], kind: TaskClass | None = None, node: NodeState | None = None
+    ) -> bool:
         """Stop these, if each may go at its turn and the task may then come to the node."""
         if node is not None and node.id in self._avoided:
             return False
@@ -273,13 +275,13 @@ class Solver:
 
     def _fit_queues(self, job: JobState) -> bool:
         """Where there is room but a queue may not hold more, somebody below that queue makes way."""
-        while (full := quota.broken(job.queue, job.fixed)) is not None:
+        while (full := quota.exceeded_queue(job.queue, job.fixed)) is not None:
             units = [
                 (self._offers.cost(unit), unit)
                 for leaf in self._rule.leaves()
                 if full in leaf.path and self._rule.gives(leaf)
-                for number in self._tenants.by_queue.get(leaf, {})
-                for unit in self._tenants.units_on(self._room.nodes[number], leaf, self._rule)
+                for number in self._victims.by_queue.get(leaf, {})
+                for unit in self._victims.units_on(self._room.nodes[number], leaf, self._rule)
             ]
             if not units:
                 return False
@@ -303,8 +305,8 @@ class Solver:
                 room.keep(member)
             else:
                 if (
-                    quota.broken(job.queue, job.fixed) is None
-                    and quota.broken(victim.queue, victim.fixed) is None
+                    quota.exceeded_queue(job.queue, job.fixed) is None
+                    and quota.exceeded_queue(victim.queue, victim.fixed) is None
                     and (not fairly or self._rule.fair(_without(stopped, {*kept, *mine})))
                 ):
                     kept.update(mine)
@@ -323,7 +325,7 @@ class Solver:
         """Another place for those who go, if there is one: the most deserving first, each job whole."""
         for victim, mine in _deserving(stopped):
             mark = self._room.mark()
-            if not self._placer.replace(victim, mine) or quota.broken(victim.queue, victim.fixed) is not None:
+            if not self._placer.replace(victim, mine) or quota.exceeded_queue(victim.queue, victim.fixed) is not None:
                 self._room.undo(mark)
 
 

@@ -17,10 +17,7 @@ from aliquot.planner.queues.queue_tree import QueueState
 if TYPE_CHECKING:
     from aliquot.planner.preemption.rules import Rule
 
-# So much work lost is as good as none: jobs that save theirs every few seconds are alike, whoever did so last.
-_NEGLIGIBLE_SECONDS = 60.0
-Unit = tuple[TaskSlot, ...]
-Cost = tuple[float, ...]
+EvictionUnit = tuple[TaskSlot, ...]
 
 
 class Victims:
@@ -33,9 +30,9 @@ class Victims:
         self._sizes: dict[QueueState, Counter[int]] = {}
         self._priorities: dict[QueueState, Counter[int]] = {}
         for job in jobs:
-            self.enter(job)
+            self.count(job)
 
-    def enter(self, job: JobState, sign: int = 1) -> None:
+    def count(self, job: JobState, sign: int = 1) -> None:
         """Count a job that may be stopped; with sign -1 take it out."""
         if job.fixed:
             return
@@ -71,9 +68,9 @@ class Victims:
         """The lowest priority."""
         return min(self._priorities.get(queue, ()), default=None)
 
-    def units_on(self, node: NodeState, leaf: QueueState, rule: Rule) -> list[Unit]:
+    def units_on(self, node: NodeState, leaf: QueueState, rule: Rule) -> list[EvictionUnit]:
         """What could stop on a node: tasks above a minimum one by one, then whole jobs."""
-        units: list[Unit] = []
+        units: list[EvictionUnit] = []
         seen: set[JobState] = set()
         for member in self.by_node.get(node.id, {}).get(leaf, ()):
             job = member.job
@@ -90,8 +87,8 @@ class Victims:
         return units
 
 
-def _units_of(job: JobState, node: NodeState, protected: bool) -> list[Unit]:
-    units: list[Unit] = []
+def _units_of(job: JobState, node: NodeState, protected: bool) -> list[EvictionUnit]:
+    units: list[EvictionUnit] = []
     single: set[TaskSlot] = set()
     for one in job.sets:
         spare = one.present - one.least
@@ -128,53 +125,3 @@ def chunks(job: JobState, members: Sequence[TaskSlot]) -> list[Amount]:
     spare = sum(max(sum(member in gone for member in one.members) - one.least, 0) for one in job.sets)
     singles, rest = amounts[: min(spare, len(amounts))], amounts[min(spare, len(amounts)) :]
     return [*singles, (sum(a[0] for a in rest), sum(a[1] for a in rest), sum(a[2] for a in rest))] if rest else singles
-
-
-def saved_at(member: TaskSlot) -> float:
-    """Since when its work would be lost: it started, or saved what it had done."""
-    job = member.job.source
-    if job.started is None and job.saved is None:
-        return float("inf")  # nothing is known to be lost
-    return max(job.started if job.started is not None else job.saved or 0, job.saved or float("-inf"))
-
-
-class Costs:
-    """How much stopping tasks disturbs."""
-
-    def __init__(self, now: float) -> None:
-        self._now = now
-        self._known: dict[TaskSlot, Cost] = {}
-
-    def at(self, now: float) -> None:
-        """From now on as of another moment."""
-        if now != self._now:
-            self._now, self._known = now, {}
-
-    def one(self, member: TaskSlot) -> Cost:
-        """Tasks, GPUs, priority, work lost in GPU-seconds, and how old it is."""
-        found = self._known.get(member)
-        if found is None:
-            job = member.job.source
-            gpu = member.amount[0]
-            lost = max(0.0, self._now - saved_at(member) - _NEGLIGIBLE_SECONDS)
-            found = (1, gpu, job.priority, lost * max(gpu, 1), -job.created)
-            self._known[member] = found
-        return found
-
-    def forget(self, member: TaskSlot) -> None:
-        self._known.pop(member, None)
-
-    def of(self, members: Sequence[TaskSlot], order: tuple[int, ...] | None = None) -> Cost:
-        """Fewest tasks, fewest GPUs, lowest priority, least work lost, newest; or in another order."""
-        if len(members) == 1:
-            total = self.one(members[0])
-        else:
-            each = [self.one(member) for member in members]
-            total = (
-                len(each),
-                sum(one[1] for one in each),
-                max(one[2] for one in each),
-                sum(one[3] for one in each),
-                min(one[4] for one in each),
-            )
-        return total if order is None else tuple(total[i] for i in order)

@@ -21,7 +21,7 @@ from math import lcm
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Demand:
     """What one queue brings to the division of one resource."""
 
     name: str
@@ -34,7 +34,7 @@ class Claim:
     last: bool = False  # only what the others of its priority leave
 
 
-def divide(total: int, claims: Sequence[Claim], unit: int = 1, usage_weight: float = 0) -> list[int]:
+def divide(total: int, claims: Sequence[Demand], unit: int = 1, usage_weight: float = 0) -> list[int]:
     """A share for each claim, in their order. Quotas alone may add up to more than there is."""
     shares = [min(claim.wanted, total if claim.quota is None else claim.quota) for claim in claims]
     spare = total - sum(shares)
@@ -54,7 +54,7 @@ def divide(total: int, claims: Sequence[Claim], unit: int = 1, usage_weight: flo
 
 
 def _share_out(
-    spare: int, level: list[int], claims: Sequence[Claim], shares: list[int], unit: int, usage_weight: float
+    spare: int, level: list[int], claims: Sequence[Demand], shares: list[int], unit: int, usage_weight: float
 ) -> tuple[int, dict[int, Fraction]]:
     """Rounds in one level of priority until nobody needs less than its part. Writes to `shares`."""
     remainders: dict[int, Fraction] = {}
@@ -81,7 +81,7 @@ def _share_out(
     return spare, remainders
 
 
-def _weights(claims: Sequence[Claim], usage_weight: float) -> list[int]:
+def _weights(claims: Sequence[Demand], usage_weight: float) -> list[int]:
     """Weights as integers in the right proportion; who used more than its part in the past counts for less now."""
     plain = [Fraction(claim.weight) for claim in claims]
     total = sum(plain)

@@ -20,20 +20,20 @@ JobKey = tuple[int, int, float, str]
 
 
 class Batch:
-    """Jobs of one queue that are alike, in their order. Those before `at` have what they asked for."""
+    """Jobs of one queue that are alike, in their order. Those before `served` have what they asked for."""
 
-    __slots__ = ("at", "jobs")
+    __slots__ = ("jobs", "served")
 
     def __init__(self, jobs: list[JobState]) -> None:
         self.jobs = jobs
-        self.at = 0
+        self.served = 0
 
     @property
     def head(self) -> JobState:
-        return self.jobs[self.at]
+        return self.jobs[self.served]
 
-    def left(self) -> list[JobState]:
-        return self.jobs[self.at :] if self.at else self.jobs
+    def remaining(self) -> list[JobState]:
+        return self.jobs[self.served :] if self.served else self.jobs
 
 
 class QueueOrder:
@@ -64,13 +64,13 @@ class QueueOrder:
         self._activate(queue)
         self.touch(queue)
 
-    def served(self, batch: Batch, again: bool = True) -> None:
+    def advance(self, batch: Batch, again: bool = True) -> None:
         """The head got what it asked for: the next of its batch has its turn, and it too (`again`) if it has more to
         start."""
         job = batch.head
-        batch.at += 1
+        batch.served += 1
         self.touch(job.queue)
-        if batch.at < len(batch.jobs):
+        if batch.served < len(batch.jobs):
             self.push(batch)
         if again and len(job.members) > 1 and job.next_tasks():
             self.push(Batch([job]))
@@ -86,7 +86,7 @@ class QueueOrder:
         job = self._next(queue)
         if job is None:
             return
-        key = queue.order(self._asks(job))
+        key = queue.order_key(self._asks(job))
         self._standing[queue] = key
         self._count += 1
         heappush(self._levels[queue.parent], (key, self._count, queue))

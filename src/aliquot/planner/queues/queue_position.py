@@ -14,25 +14,25 @@ from aliquot.planner.queues.queue_order import Batch, QueueOrder
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class QueuePosition:
     """A job's place, counted from 1: among those of its queue, and among all that wait in its node pool."""
 
-    place: int
-    of: int
-    place_in_queue: int
-    of_queue: int
+    position: int
+    waiting: int
+    position_in_queue: int
+    waiting_in_queue: int
     pool: str = DEFAULT_POOL
 
 
-def line(
+def queue_positions(
     snapshot: Snapshot, policy: Policy, now: float, decided: Plan, policies: Mapping[str, Policy] | None = None
-) -> dict[str, Turn]:
+) -> dict[str, QueuePosition]:
     """The turns of all that go on waiting after a plan, each counted as if those before it had started: who starts
     brings its queue nearer to its due, and then it may be another's turn. Who can never start is in no line."""
     pools = sorted({node.pool for node in snapshot.nodes} | {DEFAULT_POOL})
     jobs = sorted(snapshot.jobs, key=lambda job: job.name)
     first = {name: route[0] for name, route in pool_routes(jobs, snapshot, pools).items()}
-    found: dict[str, Turn] = {}
+    found: dict[str, QueuePosition] = {}
     with no_collection():
         for pool in pools:
             scene = CycleState(snapshot, (policies or {}).get(pool, policy), now, pool)
@@ -42,7 +42,7 @@ def line(
     return found
 
 
-def _turns(scene: CycleState, decided: Plan) -> dict[str, Turn]:
+def _turns(scene: CycleState, decided: Plan) -> dict[str, QueuePosition]:
     _carry_out(scene, decided)
     waiting = [Batch([job]) for job in scene.jobs if _waits(job, decided)]
     turns = QueueOrder(waiting, scene.placer.asks)
@@ -50,7 +50,7 @@ def _turns(scene: CycleState, decided: Plan) -> dict[str, Turn]:
     while batch := turns.pop():
         job = batch.head
         order.append(job)
-        job.queue.hold(scene.placer.asks(job), job.fixed)
+        job.queue.add_usage(scene.placer.asks(job), job.fixed)
         turns.touch(job.queue)
     ahead: dict[str, int] = {}
     places = []
@@ -58,7 +58,7 @@ def _turns(scene: CycleState, decided: Plan) -> dict[str, Turn]:
         ahead[job.queue.name] = ahead.get(job.queue.name, 0) + 1
         places.append(ahead[job.queue.name])
     return {
-        job.name: Turn(place, len(order), own, ahead[job.queue.name], scene.pool)
+        job.name: QueuePosition(place, len(order), own, ahead[job.queue.name], scene.pool)
         for place, (job, own) in enumerate(zip(order, places, strict=True), start=1)
     }
 
@@ -76,7 +76,7 @@ def _carry_out(scene: CycleState, decided: Plan) -> None:
     taken = {(one.job, one.task) for one in decided.evictions if one.to is None}
     for job in scene.jobs:
         if job.name in given:
-            job.queue.hold(scene.placer.asks(job), job.fixed)
+            job.queue.add_usage(scene.placer.asks(job), job.fixed)
         for member in job.members:
             if (job.name, member.task.name) in taken:
-                job.queue.hold(member.amount, job.fixed, -1)
+                job.queue.add_usage(member.amount, job.fixed, -1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from aliquot.planner.model import GPU, NOTHING, Amount, Bound, Policy, Queue, Terms
-from aliquot.planner.queues.fair_share import Claim, divide
+from aliquot.planner.queues.fair_share import Demand, divide
 
 OrderKey = tuple[bool, bool, int, bool, float, float, tuple[float, ...], float, str]
 
@@ -22,22 +22,22 @@ class QueueState:
         "allowance",
         "children",
         "created",
+        "demand",
+        "denominators",
         "fixed",
         "limit",
         "name",
         "over_quota",
         "parent",
         "path",
+        "pending",
         "preempt_min",
         "priority",
         "quota",
         "reclaim_min",
-        "scale",
         "share",
         "source",
         "used",
-        "waits",
-        "wanted",
         "weight",
     )
 
@@ -58,19 +58,19 @@ class QueueState:
         self.preempt_min: float = inherited[1] if source.preempt_min_runtime is None else source.preempt_min_runtime
         self.used = [0, 0, 0]
         self.fixed = [0, 0, 0]
-        self.waits = [0, 0, 0]
-        self.wanted = [0, 0, 0]
+        self.pending = [0, 0, 0]
+        self.demand = [0, 0, 0]
         self.share: Amount = NOTHING
         self.allowance: Bound = (0, 0, 0)
-        self.scale: Amount = NOTHING
+        self.denominators: Amount = NOTHING
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """Its name for people; a department may have the name of a project, and is told apart by what stands before
         the slash."""
         return self.name.rpartition("/")[2]
 
-    def hold(self, amount: Amount, fixed: bool, sign: int = 1) -> None:
+    def add_usage(self, amount: Amount, fixed: bool, sign: int = 1) -> None:
         """Count an amount here and above; with sign -1 take it back."""
         gpu, cpu, memory = amount
         if sign < 0:
@@ -93,7 +93,7 @@ class QueueState:
             return limit
         return quota if limit is None else min(limit, quota)
 
-    def order(self, asked: Amount) -> OrderKey:
+    def order_key(self, asked: Amount) -> OrderKey:
         """Whose turn it is, if its next job asks for this much: smaller goes first."""
         used, share, quota = self.used, self.share, self.quota
         gpu, cpu, memory = used[0] + asked[0], used[1] + asked[1], used[2] + asked[2]
@@ -103,31 +103,31 @@ class QueueState:
             or (quota[1] is not None and cpu > quota[1])
             or (quota[2] is not None and memory > quota[2])
         )
-        scale = self.scale
+        scale = self.denominators
         undue = (gpu > 0 and not scale[0]) or (cpu > 0 and not scale[1]) or (memory > 0 and not scale[2])
         return (
             over,
             beyond,
             -self.priority,
             undue,
-            _dominant(gpu, cpu, memory, scale),
-            _dominant(used[0], used[1], used[2], scale),
+            _dominant_share(gpu, cpu, memory, scale),
+            _dominant_share(used[0], used[1], used[2], scale),
             scale,
             self.created,
             self.name,
         )
 
-    def dominant(self, gpu: int, cpu: int, memory: int) -> float:
+    def dominant_share(self, gpu: int, cpu: int, memory: int) -> float:
         """Its largest part of its due, if it held this much."""
-        return _dominant(gpu, cpu, memory, self.scale)
+        return _dominant_share(gpu, cpu, memory, self.denominators)
 
     def saturation(self, without: Sequence[int] | None = None) -> float:
         """How full it is against what it may keep; what is above 1 can be taken back."""
         gpu, cpu, memory = without or (0, 0, 0)
-        return _dominant(self.used[0] - gpu, self.used[1] - cpu, self.used[2] - memory, self.scale)
+        return _dominant_share(self.used[0] - gpu, self.used[1] - cpu, self.used[2] - memory, self.denominators)
 
 
-def _dominant(gpu: int, cpu: int, memory: int, scale: Amount) -> float:
+def _dominant_share(gpu: int, cpu: int, memory: int, scale: Amount) -> float:
     """The largest part of its due that it holds; without any due, every unit counts heavily."""
     a = gpu / scale[0] if scale[0] else gpu * 1000.0
     b = cpu / scale[1] if scale[1] else cpu * 1000.0
@@ -170,11 +170,11 @@ class QueueTree:
             parent.children.append(state)
         return state
 
-    def settle(self, total: Amount, policy: Policy) -> None:
+    def compute_shares(self, total: Amount, policy: Policy) -> None:
         """Compute shares from what leaves hold (`used`) and wait for (`waits`)."""
         self.total = total
         for leaf in self.leaves:
-            leaf.wanted = [used + waits for used, waits in zip(leaf.used, leaf.waits, strict=True)]
+            leaf.demand = [used + waits for used, waits in zip(leaf.used, leaf.pending, strict=True)]
         self._ask(self.roots)
         top = self.roots if policy.department_first else self.leaves
         shares: dict[str, list[int]] = {}
@@ -185,18 +185,18 @@ class QueueTree:
             queue.share = (given[0], given[1], given[2])
             queue.allowance = _allowance(queue)
             scale = [total[r] if bound is None else bound for r, bound in enumerate(queue.allowance)]
-            queue.scale = (scale[0], scale[1], scale[2])
+            queue.denominators = (scale[0], scale[1], scale[2])
 
     def _ask(self, queues: list[QueueState]) -> None:
         """What a queue asks for is what its children ask for, each no more than it may ever hold."""
         for queue in queues:
             if queue.children:
                 self._ask(queue.children)
-                queue.wanted = [sum(child.wanted[r] for child in queue.children) for r in range(3)]
+                queue.demand = [sum(child.demand[r] for child in queue.children) for r in range(3)]
             for r in range(3):
                 ceiling = queue.ceiling(r)
                 if ceiling is not None:
-                    queue.wanted[r] = min(queue.wanted[r], ceiling)
+                    queue.demand[r] = min(queue.demand[r], ceiling)
 
     def _divide(
         self, total: int, queues: list[QueueState], resource: int, policy: Policy, shares: dict[str, list[int]]
@@ -209,7 +209,7 @@ class QueueTree:
                 self._divide(share, queue.children, resource, policy, shares)
 
 
-def _claims(queues: list[QueueState], resource: int, by_quota: bool) -> list[Claim]:
+def _claims(queues: list[QueueState], resource: int, by_quota: bool) -> list[Demand]:
     claims = []
     for queue in queues:
         quota, weight = queue.quota[resource], queue.weight[resource]
@@ -218,10 +218,10 @@ def _claims(queues: list[QueueState], resource: int, by_quota: bool) -> list[Cla
         if by_quota and weight:
             weight = quota or 1
         claims.append(
-            Claim(
+            Demand(
                 queue.name,
                 quota,
-                queue.wanted[resource],
+                queue.demand[resource],
                 weight,
                 queue.priority,
                 queue.source.usage[resource],

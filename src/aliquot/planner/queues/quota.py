@@ -13,7 +13,7 @@ from aliquot.planner.queues.queue_tree import QueueState
 from aliquot.planner.reasons.format import amount_text
 
 
-def passes(queue: QueueState, asked: Amount, fixed: bool) -> bool:
+def allows(queue: QueueState, asked: Amount, fixed: bool) -> bool:
     """Whether this much more may be held here; `fixed`: by something that cannot be stopped."""
     for one in queue.path:
         limit, used = one.limit, one.used
@@ -36,7 +36,7 @@ def _beyond(used: Sequence[int], asked: Amount, bound: Bound) -> bool:
     )
 
 
-def broken(queue: QueueState, fixed: bool) -> QueueState | None:
+def exceeded_queue(queue: QueueState, fixed: bool) -> QueueState | None:
     """The first queue that now holds more than it may, after something was placed there."""
     for one in queue.path:
         for r in range(3):
@@ -71,7 +71,7 @@ def refusal(queue: QueueState, asked: Amount, fixed: bool) -> Refusal | None:
 def _over(queue: QueueState, r: int, asked: int, held: int, most: int, code: str, word: str, why: str) -> Refusal:
     kind = "department" if queue.children else "project"
     text = (
-        f"{kind} {queue.shown} holds {amount_text(held, r)} of its {word} of {amount_text(most, r)}"
+        f"{kind} {queue.display_name} holds {amount_text(held, r)} of its {word} of {amount_text(most, r)}"
         f" and this asks for {amount_text(asked, r)} more{why}"
     )
     missing = [0, 0, 0]

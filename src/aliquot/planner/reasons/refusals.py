@@ -22,7 +22,7 @@ from aliquot.planner.reasons.format import amount_text, amounts_text, count, mem
 _HOLDERS_NAMED = 3
 
 
-class Why:
+class RefusalBuilder:
     def __init__(self, scene: CycleState) -> None:
         self._scene = scene
         self._rooms: dict[tuple[int, int], Refusal] = {}
@@ -30,13 +30,13 @@ class Why:
 
     def refusal(self, job: JobState, step: str, what: str, about: object) -> Refusal:
         asked = self._scene.placer.asks(job)
-        if what == "gate":
+        if what == "quota":
             found = quota.refusal(job.queue, asked, job.fixed)
             if found is None:  # somebody else has left meanwhile
-                text = f"project {job.queue.shown} held all that it may when this had its turn"
+                text = f"project {job.queue.display_name} held all that it may when this had its turn"
                 found = Refusal("over-quota", Verdict.NOT_NOW, text, queue=job.queue.name)
             return found
-        if what == "room":
+        if what == "capacity":
             assert isinstance(about, TaskClass)
             alike = sum(self._scene.placer.kind(member) is about for member in job.next_tasks())
             return self._room(about, max(alike, 1))
@@ -72,7 +72,7 @@ class Why:
                 missing = (max(asked[0] - self._scene.room.free, 0), 0, 0)
                 text = f"moving others would not help: {amount_text(self._scene.room.free, 0)} free in all"
                 return Refusal(what, Verdict.NOT_NOW, text, step, missing=missing, resource="gpu")
-        if what in ("gate", "over-quota"):
+        if what in ("quota", "over-quota"):
             found = quota.refusal(job.queue, asked, job.fixed)
             if found is not None:
                 return found
@@ -104,7 +104,7 @@ class Why:
 
     def _too_little(self, rule: Rule, asked: Amount) -> Refusal:
         assert isinstance(rule, Reclaim)
-        have = rule.reclaimable(self._scene.tenants)
+        have = rule.reclaimable(self._scene.victims)
         above = have - self._scene.room.free
         if above <= 0:
             text = "no other project holds more than it is due"

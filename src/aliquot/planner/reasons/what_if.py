@@ -20,7 +20,7 @@ _MOMENTS_TRIED = 6  # a person does not wait for the seventh
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Change:
     """A change after which the job would run."""
 
     kind: str  # less, preemptible, quota, ends, anywhere or later
@@ -30,9 +30,9 @@ class Claim:
 
     @property
     def text(self) -> str:
-        return self.told(self.subject)
+        return self.text_for(self.subject)
 
-    def told(self, subject: str) -> str:
+    def text_for(self, subject: str) -> str:
         """The sentence, with another name for its subject."""
         return self.form.replace("{}", subject)
 
@@ -44,7 +44,7 @@ def what_would_help(
     name: str,
     decided: Plan | None = None,
     policies: Mapping[str, Policy] | None = None,
-) -> list[Claim]:
+) -> list[Change]:
     """Changes that would let this job run, the smallest first. Empty when it need not wait, or when nothing that was
     tried helps."""
     return [claim for claim in trials(snapshot, policy, now, name, decided, policies) if claim is not None]
@@ -57,7 +57,7 @@ def trials(
     name: str,
     decided: Plan | None = None,
     policies: Mapping[str, Policy] | None = None,
-) -> Iterator[Claim | None]:
+) -> Iterator[Change | None]:
     """The same one by one: what a trial has shown, or None where it did not help. Each is a plan, so whoever has no
     time left stops here."""
     job = next((job for job in snapshot.jobs if job.name == name), None)
@@ -90,10 +90,10 @@ def _served(decided: Plan, job: Job) -> bool:
     return placed > 0 and (there + placed >= least or bool(job.groups))
 
 
-Change = tuple[Claim, Snapshot, float]
+Trial = tuple[Change, Snapshot, float]
 
 
-def _changes(snapshot: Snapshot, job: Job, before: Plan, now: float) -> Iterator[Change]:
+def _changes(snapshot: Snapshot, job: Job, before: Plan, now: float) -> Iterator[Trial]:
     refusals = before.refusals.get(job.name, ())
     # What can never fit is helped by nobody's end, and by no time that passes.
     final = bool(refusals) and all(one.verdict is Verdict.NEVER for one in refusals)
@@ -107,7 +107,7 @@ def _changes(snapshot: Snapshot, job: Job, before: Plan, now: float) -> Iterator
         yield from _ends(snapshot, job, refusals, now)
 
 
-def _later(snapshot: Snapshot, job: Job, refusals: Iterable[Refusal], now: float) -> Iterator[Change]:
+def _later(snapshot: Snapshot, job: Job, refusals: Iterable[Refusal], now: float) -> Iterator[Trial]:
     """Moments at which a rule about time ends: its own delay, or the minimum run time of somebody who stands in the
     way."""
     told = {one.until for one in refusals if one.until is not None}
@@ -125,21 +125,21 @@ def _later(snapshot: Snapshot, job: Job, refusals: Iterable[Refusal], now: float
     }
     for until in sorted(moment for moment in told if moment > now)[:_MOMENTS_TRIED]:
         form = f"in {span_text(until - now)} it can run without any change"
-        yield Claim("later", form, until=until), snapshot, until
+        yield Change("later", form, until=until), snapshot, until
 
 
 def _with_job(snapshot: Snapshot, job: Job) -> Snapshot:
     return replace(snapshot, jobs=tuple(job if one.name == job.name else one for one in snapshot.jobs))
 
 
-def _preemptible(snapshot: Snapshot, job: Job, now: float) -> Iterator[Change]:
+def _preemptible(snapshot: Snapshot, job: Job, now: float) -> Iterator[Trial]:
     if job.preemptible:
         return
     text = "if it could be preempted it would run now, over quota"
-    yield Claim("preemptible", text), _with_job(snapshot, replace(job, preemptible=True)), now
+    yield Change("preemptible", text), _with_job(snapshot, replace(job, preemptible=True)), now
 
 
-def _quota(snapshot: Snapshot, job: Job, refusals: Iterable[Refusal], now: float) -> Iterator[Change]:
+def _quota(snapshot: Snapshot, job: Job, refusals: Iterable[Refusal], now: float) -> Iterator[Trial]:
     """More quota for the queue that is in the way, by just what is missing."""
     for one in refusals:
         if one.code not in ("over-quota", "over-limit", "over-fair-share") or one.resource != "gpu":
@@ -156,7 +156,7 @@ def _quota(snapshot: Snapshot, job: Job, refusals: Iterable[Refusal], now: float
         more = amount + one.missing[0]
         changed = _with_queue(snapshot, queue, pool, _raised(terms, word, more))
         form = f"with a {word} of {amount_text(more, 0)} for {{}} ({amount_text(amount, 0)} now) it would run now"
-        yield Claim("quota", form, queue.name), changed, now
+        yield Change("quota", form, queue.name), changed, now
 
 
 def _raised(terms: Terms, word: str, gpu: int) -> Terms:
@@ -170,18 +170,18 @@ def _with_queue(snapshot: Snapshot, queue: Queue, pool: str, terms: Terms) -> Sn
     return replace(snapshot, queues=tuple(changed if one.name == queue.name else one for one in snapshot.queues))
 
 
-def _anywhere(snapshot: Snapshot, job: Job, now: float) -> Iterator[Change]:
+def _anywhere(snapshot: Snapshot, job: Job, now: float) -> Iterator[Trial]:
     """Without what holds it to some nodes."""
     if any(task.selector or task.node_types or task.affinity for task in job.tasks):
         tasks = tuple(replace(task, selector={}, node_types=(), affinity=()) for task in job.tasks)
         text = "on nodes of any type and label it would run now"
-        yield Claim("anywhere", text), _with_job(snapshot, replace(job, tasks=tasks)), now
+        yield Change("anywhere", text), _with_job(snapshot, replace(job, tasks=tasks)), now
     if job.closeness is not None and job.closeness.required:
         text = "if its tasks need not be near each other it would run now"
-        yield Claim("anywhere", text), _with_job(snapshot, replace(job, closeness=None)), now
+        yield Change("anywhere", text), _with_job(snapshot, replace(job, closeness=None)), now
 
 
-def _less(snapshot: Snapshot, job: Job, now: float) -> Iterator[Change]:
+def _less(snapshot: Snapshot, job: Job, now: float) -> Iterator[Trial]:
     """Fewer GPUs for each task, the most that would do."""
     request = job.tasks[0].request if job.tasks else Request()
     for smaller in _smaller(request):
@@ -190,7 +190,7 @@ def _less(snapshot: Snapshot, job: Job, now: float) -> Iterator[Change]:
             for task in job.tasks
         )
         text = f"with {request_text(smaller)} instead of {request_text(request)} it would run now"
-        yield Claim("less", text), _with_job(snapshot, replace(job, tasks=tasks)), now
+        yield Change("less", text), _with_job(snapshot, replace(job, tasks=tasks)), now
 
 
 def _smaller(request: Request) -> Iterator[Request]:
@@ -203,7 +203,7 @@ def _smaller(request: Request) -> Iterator[Request]:
                 yield replace(request, milli=milli)
 
 
-def _ends(snapshot: Snapshot, job: Job, refusals: Iterable[Refusal], now: float) -> Iterator[Change]:
+def _ends(snapshot: Snapshot, job: Job, refusals: Iterable[Refusal], now: float) -> Iterator[Trial]:
     """Some running job ends: those that hold the nearest node first, then those of its own project, then the rest."""
     named = {name: i for i, one in enumerate(refusals) for name in one.holders}
     running = [one for one in snapshot.jobs if any(task.state is TaskState.RUNNING for task in one.tasks)]
@@ -216,4 +216,4 @@ def _ends(snapshot: Snapshot, job: Job, refusals: Iterable[Refusal], now: float)
         if one.name == job.name:
             continue
         changed = replace(snapshot, jobs=tuple(other for other in snapshot.jobs if other.name != one.name))
-        yield Claim("ends", "if {} ended it would run", one.name), changed, now
+        yield Change("ends", "if {} ended it would run", one.name), changed, now

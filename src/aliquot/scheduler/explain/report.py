@@ -15,9 +15,9 @@ from aliquot.api import Workload
 from aliquot.api.base import Json
 from aliquot.planner import Eviction, Job, Refusal, Share, TaskState, Verdict
 from aliquot.planner.model import DEFAULT_POOL
-from aliquot.planner.queues.queue_position import Turn
+from aliquot.planner.queues.queue_position import QueuePosition
 from aliquot.planner.reasons.format import amount_text, count, span_text
-from aliquot.planner.reasons.what_if import Claim
+from aliquot.planner.reasons.what_if import Change
 from aliquot.scheduler.explain.risk import left_alone_until, over_quota, protected_until
 from aliquot.scheduler.explain.text import (
     Spot,
@@ -42,7 +42,7 @@ _ENDED = {"Completed": "has completed", "Failed": "has failed"}
 class Tried:
     """What trying things out has shown."""
 
-    claims: tuple[Claim, ...]
+    claims: tuple[Change, ...]
     count: int
     complete: bool = True  # else there was no time for more
 
@@ -62,7 +62,12 @@ class Explanation:
 
 
 def explanation(
-    decision: Decision, workload: Workload, now: float, sees: Sees, turn: Turn | None = None, tried: Tried | None = None
+    decision: Decision,
+    workload: Workload,
+    now: float,
+    sees: Sees,
+    turn: QueuePosition | None = None,
+    tried: Tried | None = None,
 ) -> Json:
     """All that is known. `turn` and `tried` only where somebody has worked them out."""
     return _Teller(decision, workload, now, sees).tell(turn, tried).shown()
@@ -78,7 +83,7 @@ class _Teller:
         self._refusals = self._plan.refusals.get(self._key, ())
         self._out = Explanation()
 
-    def tell(self, turn: Turn | None, tried: Tried | None) -> Explanation:
+    def tell(self, turn: QueuePosition | None, tried: Tried | None) -> Explanation:
         place, state = self._workload.metadata, self._state()
         project = self._job.queue if self._job else ""
         self._out.facts = {
@@ -234,19 +239,21 @@ class _Teller:
             shown["holders"] = list(dict.fromkeys(map(self._shown, holders)))
         return shown | moment_fact("until", one.until)
 
-    def _place(self, turn: Turn) -> None:
+    def _place(self, turn: QueuePosition) -> None:
         assert self._job is not None
         self._out.facts["place"] = {
-            "inProject": turn.place_in_queue,
-            "ofProject": turn.of_queue,
-            "inPool": turn.place,
-            "ofPool": turn.of,
+            "inProject": turn.position_in_queue,
+            "ofProject": turn.waiting_in_queue,
+            "inPool": turn.position,
+            "ofPool": turn.waiting,
             "pool": turn.pool,
         }
-        text = f"It is number {turn.place_in_queue} of {turn.of_queue} that wait in project {self._job.queue}"
+        text = (
+            f"It is number {turn.position_in_queue} of {turn.waiting_in_queue} that wait in project {self._job.queue}"
+        )
         where = "" if turn.pool == DEFAULT_POOL else f" in node pool {turn.pool}"
-        if turn.of != turn.of_queue:
-            text += f", and number {turn.place} of {turn.of} of all projects{where}"
+        if turn.waiting != turn.waiting_in_queue:
+            text += f", and number {turn.position} of {turn.waiting} of all projects{where}"
         self._out.say("place", f"{text}.")
 
     def _help(self, tried: Tried) -> None:
@@ -261,13 +268,13 @@ class _Teller:
             rest = "" if tried.complete else ", and there was no time to try everything"
             self._out.say("help", f"Nothing that was tried would let it run now{rest}.")
 
-    def _claim(self, claim: Claim) -> str:
+    def _claim(self, claim: Change) -> str:
         if claim.kind == "later" and claim.until is not None:
             return f"in {span_text(claim.until - self._now)} it can run without any change"
         if claim.kind == "quota":
-            return claim.told(queue_words(claim.subject))
+            return claim.text_for(queue_words(claim.subject))
         job = self._decision.jobs.get(claim.subject)
-        return claim.told(self._shown(job)) if job else claim.text
+        return claim.text_for(self._shown(job)) if job else claim.text
 
     # ---------------------------------------------------------------- running
 

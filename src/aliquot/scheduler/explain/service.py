@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from aliquot.api import Workload
 from aliquot.api.base import Json
-from aliquot.planner.queues.queue_position import Turn, line
-from aliquot.planner.reasons.what_if import Claim, trials
+from aliquot.planner.queues.queue_position import QueuePosition, queue_positions
+from aliquot.planner.reasons.what_if import Change, trials
 from aliquot.scheduler.explain.report import Sees, Tried, explanation
 from aliquot.scheduler.last_decision import Decision, LastDecision
 from aliquot.scheduler.snapshot import job_name
@@ -33,7 +33,7 @@ class Explainer:
         # One thread: however many ask, the scheduler has to share its processor with one of them.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="explain")
         self._about: Decision | None = None
-        self._line: asyncio.Future[dict[str, Turn]] | None = None
+        self._line: asyncio.Future[dict[str, QueuePosition]] | None = None
         self._tried: dict[str, asyncio.Future[Tried]] = {}
 
     def decision(self) -> Decision:
@@ -66,13 +66,13 @@ class Explainer:
             self._about, self._line, self._tried = decision, None, {}
 
 
-def _line(decision: Decision) -> dict[str, Turn]:
-    return line(decision.snapshot, decision.policy, decision.now, decision.plan, decision.policies)
+def _line(decision: Decision) -> dict[str, QueuePosition]:
+    return queue_positions(decision.snapshot, decision.policy, decision.now, decision.plan, decision.policies)
 
 
 def _try(decision: Decision, name: str) -> Tried:
     until = time.monotonic() + _TRYING_SECONDS
-    found: list[Claim] = []
+    found: list[Change] = []
     count = 0
     for claim in trials(decision.snapshot, decision.policy, decision.now, name, decision.plan, decision.policies):
         count += 1

@@ -59,7 +59,7 @@ def test_one_trial_at_a_time() -> None:
     one_by_one = trials(world.snapshot(), world.policy, world.now, "j", world.plan())
     assert next(one_by_one) is None  # more quota, say, would not do
     claim = next(claim for claim in one_by_one if claim is not None)
-    assert claim.told("team/x") == "if team/x ended it would run"
+    assert claim.text_for("team/x") == "if team/x ended it would run"
 
 
 def test_a_job_that_is_not_there() -> None:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from aliquot.planner.queues.fair_share import Claim, divide
+from aliquot.planner.queues.fair_share import Demand, divide
 
 
-def claim(quota: float | None, wanted: float = 1000, weight: float = 1, name: str = "q", **more: Any) -> Claim:
-    return Claim(name, None if quota is None else round(quota * 1000), round(wanted * 1000), weight, **more)
+def claim(quota: float | None, wanted: float = 1000, weight: float = 1, name: str = "q", **more: Any) -> Demand:
+    return Demand(name, None if quota is None else round(quota * 1000), round(wanted * 1000), weight, **more)
 
 
-def shares(total: float, *claims: Claim, unit: int = 1, usage_weight: float = 0) -> list[float]:
+def shares(total: float, *claims: Demand, unit: int = 1, usage_weight: float = 0) -> list[float]:
     return [milli / 1000 for milli in divide(round(total * 1000), claims, unit, usage_weight)]
 
 
@@ -36,7 +36,7 @@ def shares(total: float, *claims: Claim, unit: int = 1, usage_weight: float = 0)
         pytest.param(10, [], [], id="nobody"),
     ],
 )
-def test_division(total: float, claims: list[Claim], expected: list[float]) -> None:
+def test_division(total: float, claims: list[Demand], expected: list[float]) -> None:
     """Quotas first, then the spare in the ratio of the weights, as long as somebody wants it."""
     assert shares(total, *claims) == expected
 
@@ -50,7 +50,7 @@ def test_division(total: float, claims: list[Claim], expected: list[float]) -> N
         pytest.param([claim(0, weight=0, priority=200), claim(0)], [0, 10], id="without weight it is no claim"),
     ],
 )
-def test_priority(claims: list[Claim], expected: list[float]) -> None:
+def test_priority(claims: list[Demand], expected: list[float]) -> None:
     """Spare goes level by level, highest priority first."""
     assert shares(10, *claims) == expected
 
@@ -76,7 +76,7 @@ def test_thousandths_that_do_not_come_out_even() -> None:
         pytest.param([claim(0, weight=5, name="b"), claim(0, weight=1, name="a")], [4, 1], id="largest remainder"),
     ],
 )
-def test_whole_units(claims: list[Claim], expected: list[float]) -> None:
+def test_whole_units(claims: list[Demand], expected: list[float]) -> None:
     """With whole GPUs the parts are rounded down, and each GPU that is left goes to the largest remainder."""
     assert shares(5, *claims, unit=1000) == expected
 

@@ -123,7 +123,7 @@ def test_touch_makes_standing_anew() -> None:
     batch = line.pop()
     assert batch is not None
     first = batch.head
-    first.queue.hold((1000, 0, 0), fixed=False)
+    first.queue.add_usage((1000, 0, 0), fixed=False)
     line.touch(first.queue)
     assert [first.name, *(batch.head.name for batch in iter(line.pop, None))] == ["a1", "b1", "a2"]
 
@@ -148,7 +148,7 @@ def test_the_next_of_a_batch_follows() -> None:
     (batch,) = scene.batches(scene.jobs)
     line = QueueOrder([batch], scene.placer.asks)
     assert line.pop() is batch
-    line.served(batch)
+    line.advance(batch)
     assert line.pop() is batch
-    assert [job.name for job in batch.left()] == ["a2", "a3"]
+    assert [job.name for job in batch.remaining()] == ["a2", "a3"]
     assert line.pop() is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aliquot.planner import Queue
-from aliquot.planner.queues.queue_position import Turn, line
+from aliquot.planner.queues.queue_position import QueuePosition, queue_positions
 from support.planner import World, cluster, gpus, quota
 
 
@@ -14,8 +14,8 @@ def full(**queues: Queue) -> World:
 
 
 def places(world: World) -> dict[str, int]:
-    found = line(world.snapshot(), world.policy, world.now, world.plan())
-    return {name: turn.place for name, turn in found.items()}
+    found = queue_positions(world.snapshot(), world.policy, world.now, world.plan())
+    return {name: turn.position for name, turn in found.items()}
 
 
 def test_in_a_project_by_priority_then_age() -> None:
@@ -36,8 +36,8 @@ def test_projects_take_turns() -> None:
 def test_counted_twice() -> None:
     """A place in its project, and one among all."""
     world = full(a=quota(2), b=quota(2)).pending("a1", gpu=1).pending("b1", "b", gpu=1)
-    found = line(world.snapshot(), world.policy, world.now, world.plan())
-    assert found == {"a1": Turn(1, 2, 1, 1), "b1": Turn(2, 2, 1, 1)}
+    found = queue_positions(world.snapshot(), world.policy, world.now, world.plan())
+    assert found == {"a1": QueuePosition(1, 2, 1, 1), "b1": QueuePosition(2, 2, 1, 1)}
 
 
 def test_who_never_starts_is_in_nobodys_way() -> None:
@@ -58,8 +58,8 @@ def test_each_pool_has_its_line() -> None:
     world = cluster([gpus(1), gpus(1, "x1", pool="x")], {"a": quota(4)})
     world.running("h", "n1", [0], preemptible=False).running("i", "x1", [0], preemptible=False)
     world.pending("here", gpu=1).pending("there", gpu=1, pools=("x",))
-    found = line(world.snapshot(), world.policy, world.now, world.plan())
-    assert {name: (turn.place, turn.of, turn.pool) for name, turn in found.items()} == {
+    found = queue_positions(world.snapshot(), world.policy, world.now, world.plan())
+    assert {name: (turn.position, turn.waiting, turn.pool) for name, turn in found.items()} == {
         "here": (1, 1, "default"),
         "there": (1, 1, "x"),
     }

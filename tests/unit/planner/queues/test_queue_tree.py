@@ -14,9 +14,9 @@ def tree(queues: dict[str, Queue], total: float = 8, wants: dict[str, float] | N
     """Settled: every leaf waits for this much, or for all there is."""
     found = QueueTree([replace(queue, name=name) for name, queue in queues.items()], "default")
     for leaf in found.leaves:
-        leaf.waits = [round((wants or {}).get(leaf.name, total) * 1000), 0, 0]
+        leaf.pending = [round((wants or {}).get(leaf.name, total) * 1000), 0, 0]
     amount: Amount = (round(total * 1000), 0, 0)
-    found.settle(amount, Policy(**policy))
+    found.compute_shares(amount, Policy(**policy))
     return found
 
 
@@ -79,9 +79,9 @@ def test_whole_units() -> None:
 def test_holding_counts_as_wanting() -> None:
     """What a queue holds is part of what it asks for."""
     found = QueueTree([replace(quota(0), name="a"), replace(quota(0), name="b")], "default")
-    found.queues["a"].hold((3000, 0, 0), fixed=False)
-    found.queues["b"].waits = [9000, 0, 0]
-    found.settle((8000, 0, 0), Policy())
+    found.queues["a"].add_usage((3000, 0, 0), fixed=False)
+    found.queues["b"].pending = [9000, 0, 0]
+    found.compute_shares((8000, 0, 0), Policy())
     assert shares(found) == {"a": 3, "b": 5}
 
 
@@ -89,10 +89,10 @@ def test_amounts_count_at_every_level() -> None:
     """What a project holds, its department holds."""
     found = tree({"d": quota(4), "p": quota(4, parent="d")})
     leaf = found.queues["p"]
-    leaf.hold((500, 1000, 7), fixed=True)
-    leaf.hold((1000, 0, 0), fixed=False)
+    leaf.add_usage((500, 1000, 7), fixed=True)
+    leaf.add_usage((1000, 0, 0), fixed=False)
     assert (found.queues["d"].used, found.queues["d"].fixed) == ([1500, 1000, 7], [500, 1000, 7])
-    leaf.hold((500, 1000, 7), fixed=True, sign=-1)
+    leaf.add_usage((500, 1000, 7), fixed=True, sign=-1)
     assert (found.queues["d"].used, found.queues["d"].fixed) == ([1000, 0, 0], [0, 0, 0])
 
 

@@ -18,8 +18,8 @@ def project(own: Queue, above: Queue | None = None) -> QueueState:
     queues = [replace(own, name="p", parent="d" if above else "")]
     queues += [replace(above, name="d")] if above else []
     found = QueueTree(queues, "default").queues["p"]
-    found.hold((1000, 0, 0), fixed=False)
-    found.hold((1000, 0, 0), fixed=True)
+    found.add_usage((1000, 0, 0), fixed=False)
+    found.add_usage((1000, 0, 0), fixed=True)
     return found
 
 
@@ -42,14 +42,14 @@ def test_one_more_gpu(own: Queue, above: Queue | None, fixed: bool, code: str | 
     """One GPU more, for a project that holds two of which one cannot be stopped."""
     queue = project(own, above)
     found = quota_module.refusal(queue, (1000, 0, 0), fixed)
-    assert quota_module.passes(queue, (1000, 0, 0), fixed) == (code is None)
+    assert quota_module.allows(queue, (1000, 0, 0), fixed) == (code is None)
     assert (found.code if found else None) == code
 
 
 @pytest.mark.parametrize("asked", [(0, 0, 0), (0, 5000, 1 << 30)])
 def test_what_is_not_asked_for_is_not_looked_at(asked: Amount) -> None:
     """A queue above its GPU quota may still start work without GPUs."""
-    assert quota_module.passes(project(quota(0, over_quota=False)), asked, fixed=True)
+    assert quota_module.allows(project(quota(0, over_quota=False)), asked, fixed=True)
 
 
 def test_the_facts() -> None:
@@ -71,6 +71,6 @@ def test_never_is_more_than_the_whole_quota(gpu: int, verdict: Verdict) -> None:
 def test_broken_after_the_fact() -> None:
     """Once something was placed, the first queue that holds too much is found."""
     queue = project(quota(9), quota(9, limit=2))
-    assert quota_module.broken(queue, fixed=False) is None
-    queue.hold((1, 0, 0), fixed=False)
-    assert quota_module.broken(queue, fixed=False) is queue.parent
+    assert quota_module.exceeded_queue(queue, fixed=False) is None
+    queue.add_usage((1, 0, 0), fixed=False)
+    assert quota_module.exceeded_queue(queue, fixed=False) is queue.parent

@@ -145,7 +145,7 @@ def codes_in_the_source() -> set[str]:
             elif isinstance(node, ast.FunctionDef) and node.name in ("refusal", "refused", "_lacks"):
                 returned = [one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value]
                 found |= _texts([value.elts[0] if isinstance(value, ast.Tuple) else value for value in returned])
-    return {text for text in found if re.fullmatch(r"[a-z]+(-[a-z]+)*", text)} - {"gate"}
+    return {text for text in found if re.fullmatch(r"[a-z]+(-[a-z]+)*", text)} - {"quota"}
 
 
 def _texts(nodes: list[ast.expr]) -> set[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aliquot.api import Workload, decode
-from aliquot.planner.queues.queue_position import line
+from aliquot.planner.queues.queue_position import queue_positions
 from aliquot.planner.reasons.what_if import what_would_help
 from aliquot.scheduler.explain.report import Tried, explanation
 from aliquot.scheduler.last_decision import Decision
@@ -27,7 +27,7 @@ def told(world: World, workload: Workload, sees: str = "runai-", tried: bool = F
     decided = world.plan()
     decision = Decision(world.snapshot(), world.policy, {}, world.now, decided)
     name = f"{workload.metadata.namespace}/{workload.metadata.name}"
-    turn = line(decision.snapshot, decision.policy, decision.now, decided).get(name)
+    turn = queue_positions(decision.snapshot, decision.policy, decision.now, decided).get(name)
     claims = tuple(what_would_help(decision.snapshot, decision.policy, decision.now, name)) if tried else ()
     return explanation(
         decision, workload, world.now + LATER, lambda space: space.startswith(sees), turn,
@@ -36,7 +36,7 @@ def told(world: World, workload: Workload, sees: str = "runai-", tried: bool = F
 
 
 def lines(answer: Any, about: str = "") -> list[str]:
-    return [line["text"] for line in answer["lines"] if about in ("", line["about"])]
+    return [queue_positions["text"] for queue_positions in answer["lines"] if about in ("", queue_positions["about"])]
 
 
 def full(**more: Any) -> World:
