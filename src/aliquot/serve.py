@@ -171,7 +171,7 @@ def _deciding(options: Options, driver: StoreDriver, service: Service, ground: B
     plans = []
     if "scheduler" in options.parts:
         around = ground.around
-        plans.append(Scheduler(store, service.informers, last=service.last, hands=ground.hands, around=around).run)
+        plans.append(Scheduler(store, service.informers, last=service.last, binder=ground.hands, context=around).run)
     if options.cluster is None:
         return [run() for run in (*loops, *plans)]
     identity = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"

@@ -211,7 +211,7 @@ async def test_new_leader_ends_claims_of_waiting_pods(cluster: Cluster, namespac
 
     async with sharing(cluster, claim_seconds=3600.0) as world:  # another process
         await world.heard(lambda: world.informers.of(Pod).get("p", namespace))
-        await world.hands.begin()
+        await world.hands.abandon_unfinished()
         await until(lambda: world.is_gone(abandoned))
         assert list(claims_of(await world.reservation(name))) == [bound.metadata.uid]
         with pytest.raises(Conflict):  # what the other may still have on its way

@@ -7,7 +7,7 @@ import json
 from aliquot import labels
 from aliquot.api import Pod
 from aliquot.api.pod import saved_at
-from aliquot.scheduler.eviction_records import EvictionRecord, notice_text
+from aliquot.scheduler.eviction_records import EvictionRecord, eviction_record_text
 from aliquot.streams import LogOptions
 from support.pods.world import World, shell
 from support.stores.namespace import POD
@@ -23,7 +23,7 @@ SAVE = "touch $ALIQUOT_SAVED_FILE"
 
 async def evicted(world: World, seen: Pod) -> None:
     """As the scheduler does it: the notice, then the deletion."""
-    change = {"metadata": {"annotations": {labels.EVICTION_RECORD: notice_text(NOTICE)}}}
+    change = {"metadata": {"annotations": {labels.EVICTION_RECORD: eviction_record_text(NOTICE)}}}
     await world.store.driver.patch(POD, seen.metadata.name, seen.metadata.namespace, change)
     await world.delete(seen)
 

@@ -58,9 +58,9 @@ async def around(driver: KubernetesDriver) -> AsyncIterator[KubernetesContext]:
     """What is read of the cluster, kept up to date."""
     informers = Informers(driver)
     made = KubernetesContext(driver, informers)
-    made.follow(informers.of(Pod))
+    made.watch_pods(informers.of(Pod))
     async with running(*(informer.run() for informer in informers), *made.runs()):
-        await made.synced()
+        await made.wait_synced()
         yield made
 
 
@@ -150,14 +150,14 @@ async def test_volume_says_where_its_pod_may_go(storing: Cluster, place: str, ar
     apply(storing, storage_class("here", "kubernetes.io/no-provisioner"), claim(place, "here"))
     apply(storing, volume("here-1", "here", "n1"), volume("here-2", "here", "n2"))
     both = {at("n1", "n2"), at("n2", "n1")}
-    await until(so(lambda: around.volumes(pod(place)).node in both))
+    await until(so(lambda: around.volume_constraints(pod(place)).node in both))
 
     node = await Store(around._driver).create(NodeObject(metadata=Metadata(name="n2", labels={"host": "n2"})))
     await until(so(lambda: around._nodes.get("n2") is not None))
     await around.settle(pod(place), "n2")
     await Store(around._driver).delete(node)
 
-    await until(so(lambda: around.volumes(pod(place)).node == at("n2")))
+    await until(so(lambda: around.volume_constraints(pod(place)).node == at("n2")))
     bound = await Store(around._driver).get(Claim, "data", place)
     assert bound.spec.volume_name == "here-2"
 
@@ -166,18 +166,18 @@ async def test_no_volume_on_that_node(storing: Cluster, place: str, around: Kube
     """A node that has none left is told so, and nothing was changed."""
     apply(storing, storage_class("there", "kubernetes.io/no-provisioner"), claim(place, "there"))
     apply(storing, volume("there-1", "there", "n1"))
-    await until(so(lambda: around.volumes(pod(place)).node == at("n1")))
+    await until(so(lambda: around.volume_constraints(pod(place)).node == at("n1")))
 
     with pytest.raises(Unavailable, match="no free volume of storage class there is left on n2 for claim data"):
         await around.settle(pod(place), "n2")
 
-    assert around.volumes(pod(place)).node == at("n1")
+    assert around.volume_constraints(pod(place)).node == at("n1")
 
 
 async def test_maker_of_volumes_learns_the_node(storing: Cluster, place: str, around: KubernetesContext) -> None:
     """Where volumes are made on demand, the claim says for which node; one that takes long is not asked for twice."""
     apply(storing, storage_class("made", "example.com/disks"), claim(place, "made"))
-    await until(so(lambda: around.volumes(pod(place)).hindrance == ""))
+    await until(so(lambda: around.volume_constraints(pod(place)).hindrance == ""))
 
     with pytest.raises(Unavailable, match="has got no volume on n1 in 0 s"):
         await settle(around._driver, around.storage, pod(place), Node("n1"), seconds=0)
@@ -185,7 +185,7 @@ async def test_maker_of_volumes_learns_the_node(storing: Cluster, place: str, ar
     seen = await Store(around._driver).get(Claim, "data", place)
     assert seen.metadata.annotations[SELECTED_NODE] == "n1"
     chosen = (((Expression("", "In", ("n1",)),),),)
-    await until(so(lambda: around.volumes(pod(place)).node == chosen))
+    await until(so(lambda: around.volume_constraints(pod(place)).node == chosen))
 
 
 async def test_claim_that_is_missing_hinders_until_it_comes(
@@ -194,13 +194,15 @@ async def test_claim_that_is_missing_hinders_until_it_comes(
     """The pod waits with a sentence; when the claim comes, whoever listens hears that its namespace is other."""
     told = asyncio.Event()
     around.listen(lambda namespace: told.set() if namespace == place else None)
-    assert around.volumes(pod(place)).hindrance == "volume claim data does not exist; create it and this starts"
+    assert (
+        around.volume_constraints(pod(place)).hindrance == "volume claim data does not exist; create it and this starts"
+    )
 
     apply(storing, storage_class("soon", "example.com/disks"), claim(place, "soon"))
 
     async with asyncio.timeout(30):
         await told.wait()
-    await until(so(lambda: around.volumes(pod(place)).hindrance == ""))
+    await until(so(lambda: around.volume_constraints(pod(place)).hindrance == ""))
 
 
 def pod_groups() -> Json:
@@ -230,9 +232,9 @@ async def test_pod_groups_of_kai_say_how_many(storing: Cluster, driver: Kubernet
     around = KubernetesContext(driver, informers)
 
     async with running(*(informer.run() for informer in informers), *around.runs()):
-        await around.synced()
-        assert around.minimum(place, "podgroup:g") == 4
-        assert around.minimum(place, "podgroup:other") is None
-        assert around.minimum(place, "g") is None
+        await around.wait_synced()
+        assert around.min_available(place, "podgroup:g") == 4
+        assert around.min_available(place, "podgroup:other") is None
+        assert around.min_available(place, "g") is None
         apply(storing, {**group, "spec": {"minMember": 2}})
-        await until(so(lambda: around.minimum(place, "podgroup:g") == 2))
+        await until(so(lambda: around.min_available(place, "podgroup:g") == 2))

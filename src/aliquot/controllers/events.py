@@ -28,7 +28,7 @@ from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.controllers.workloads import REFUSED, attempts
 from aliquot.errors import Exists, Invalid, NotFound, PlatformError
 from aliquot.labels import API_VERSION, SCHEDULER_NAMES, WORKLOAD, WORKLOAD_UID
-from aliquot.scheduler.eviction_records import notice_of
+from aliquot.scheduler.eviction_records import eviction_record_of
 from aliquot.store.informer import Informer, Key
 from aliquot.store.typed_store import Store
 from aliquot.units import GPU, whole_units
@@ -63,7 +63,7 @@ def story_of_pod(pod: Pod) -> Iterator[Note]:
     for container in pod.status.container_statuses:
         yield from _of_container(container)
     if not pod.metadata.labels.get(WORKLOAD):  # else its workload tells how it ended, and what follows from it
-        if (notice := notice_of(pod)) is not None:
+        if (notice := eviction_record_of(pod)) is not None:
             yield Note("Evicted", notice.text, warning=True, at=notice.at)
         if pod.status.phase == "Succeeded":
             yield Note("Completed", "it has ended well")

@@ -26,9 +26,9 @@ from aliquot.planner import Request
 from aliquot.podspec.builder import request_of
 from aliquot.podspec.requests import is_foreign
 from aliquot.scheduler.device_accounting import is_reservation
-from aliquot.scheduler.pod_groups import payer
+from aliquot.scheduler.pod_groups import charged_project
 from aliquot.scheduler.snapshot import node_of
-from aliquot.scheduler.usage_history import extended
+from aliquot.scheduler.usage_history import extend_history
 from aliquot.store.informer import Informer, Informers, Key
 from aliquot.store.typed_store import Store
 from aliquot.units import GPU
@@ -152,7 +152,7 @@ class Books:
         return bills[bill]
 
     def _send(self, namespace: str, bill: Bill) -> None:
-        project = payer(*bill, self._owners.get(namespace, ""))
+        project = charged_project(*bill, self._owners.get(namespace, ""))
         self._sums.put(self._bills[namespace][bill], _NOTHING, ("project", "", project) if project else None)
 
     def namespace_changed(self, key: Key, old: Namespace | None, new: Namespace | None) -> None:
@@ -269,7 +269,7 @@ class Usage:
         status = project.status
         history = status.history
         if use.allocated != status.allocated or not history:
-            history = extended(history, status.allocated, self._clock())
+            history = extend_history(history, status.allocated, self._clock())
         told = replace(status, allocated=use.allocated, requested=use.requested, history=history)
         if told != status:
             await self._store.update_status(replace(project, status=told), seen=project)
@@ -290,7 +290,7 @@ class Usage:
         status = pool.status
         history = status.history
         if use.requested != status.total or not history:
-            history = extended(history, status.total, self._clock())
+            history = extend_history(history, status.total, self._clock())
         told = replace(
             status,
             phase="Ready",

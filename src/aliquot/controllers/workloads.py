@@ -27,7 +27,7 @@ from aliquot.labels import WORKLOAD, project_of
 from aliquot.podspec.builder import pod_name, pod_of, request_of
 from aliquot.scheduler.eviction_records import beyond_limit, disruption_of, interrupted, with_saved
 from aliquot.scheduler.policy import StopPolicy
-from aliquot.scheduler.snapshot import only_saved
+from aliquot.scheduler.snapshot import only_checkpoint_changed
 from aliquot.store.informer import Informer, Key
 from aliquot.store.typed_store import Store
 
@@ -259,7 +259,7 @@ class Workloads:
 
     def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
-        if only_saved(old, new):
+        if only_checkpoint_changed(old, new):
             return  # of a pod that stops it is looked at when it is gone
         if pod is not None and (name := pod.metadata.labels.get(WORKLOAD)):
             if new is None:

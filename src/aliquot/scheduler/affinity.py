@@ -28,12 +28,12 @@ NAMESPACE = "kubernetes.io/metadata.name"
 _COUNTED = ("cpu", "memory", "ephemeral-storage", labels.GPU_RESOURCE)
 
 
-class CannotSay(Exception):
+class UnsupportedConstraint(Exception):
     """Something that must hold and that the scheduler has no words for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PodConstraints:
     """What one pod wants of its node and of those around it."""
 
     node: tuple[Alternatives, ...] = ()
@@ -42,30 +42,32 @@ class Wanted:
     hindrance: str = ""
 
 
-NOTHING_WANTED = Wanted()
+NO_CONSTRAINTS = PodConstraints()
 
 
-def wanted_by(pod: Pod) -> Wanted:
+def constraints_of(pod: Pod) -> PodConstraints:
     spec = pod.spec
     if not spec.affinity and not spec.topology_spread_constraints and not _is_special(pod):
-        return NOTHING_WANTED  # nearly always
+        return NO_CONSTRAINTS  # nearly always
     affinity = spec.affinity or {}
     try:
         _check_resources(pod)
         for constraint in spec.topology_spread_constraints:
             if constraint.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule":
-                raise CannotSay("topologySpreadConstraints with DoNotSchedule; write ScheduleAnyway, or anti-affinity")
+                raise UnsupportedConstraint(
+                    "topologySpreadConstraints with DoNotSchedule; write ScheduleAnyway, or anti-affinity"
+                )
         node = _required(affinity.get("nodeAffinity"))
-        return Wanted(
-            node=(alternatives(node),) if node else (),
+        return PodConstraints(
+            node=(node_alternatives(node),) if node else (),
             near=_neighbours(pod, "podAffinity"),
             apart=_neighbours(pod, "podAntiAffinity"),
         )
-    except CannotSay as exc:
-        return Wanted(hindrance=f"pod {pod.metadata.name} asks for what this scheduler cannot give: {exc}")
+    except UnsupportedConstraint as exc:
+        return PodConstraints(hindrance=f"pod {pod.metadata.name} asks for what this scheduler cannot give: {exc}")
 
 
-def alternatives(selector: Mapping[str, Any]) -> Alternatives:
+def node_alternatives(selector: Mapping[str, Any]) -> Alternatives:
     """Of a node selector (of a pod, or of a volume). One without terms matches nothing, and so does an empty term."""
     return tuple(_term(term) for term in selector.get("nodeSelectorTerms") or ())
 
@@ -79,7 +81,7 @@ def _term(term: Mapping[str, Any]) -> tuple[Expression, ...]:
 def _expression(one: Mapping[str, Any], key: str) -> Expression:
     operator = str(one.get("operator", ""))
     if operator not in _OPERATORS:
-        raise CannotSay(f"operator {operator!r} in node affinity")
+        raise UnsupportedConstraint(f"operator {operator!r} in node affinity")
     return Expression(key, operator, tuple(map(str, one.get("values") or ())))
 
 
@@ -92,17 +94,17 @@ def _neighbours(pod: Pod, word: str) -> Neighbours | None:
     if not terms:
         return None
     if len(terms) > 1:
-        raise CannotSay(f"more than one required term in {word}")
+        raise UnsupportedConstraint(f"more than one required term in {word}")
     term = terms[0]
     if term.get("labelSelector") is None:
-        raise CannotSay(f"{word} without a labelSelector")
+        raise UnsupportedConstraint(f"{word} without a labelSelector")
     found = dict(_place(pod, term, word))
     selector = term["labelSelector"]
     found |= selector.get("matchLabels") or {}
     for one in selector.get("matchExpressions") or ():
         values = list(one.get("values") or [])
         if one.get("operator") != "In" or len(values) != 1:
-            raise CannotSay(f"{word} that selects pods by anything else than labels with one value")
+            raise UnsupportedConstraint(f"{word} that selects pods by anything else than labels with one value")
         found[one["key"]] = values[0]
     return Neighbours(tuple(sorted(found.items())), str(term.get("topologyKey", "")))
 
@@ -111,9 +113,9 @@ def _place(pod: Pod, term: Mapping[str, Any], word: str) -> Mapping[str, str]:
     """Where the neighbours are: in the pod's own namespace, in one other, or in all of them."""
     names, selector = term.get("namespaces") or (), term.get("namespaceSelector")
     if selector is not None and (selector or names):
-        raise CannotSay(f"{word} that selects namespaces by labels")
+        raise UnsupportedConstraint(f"{word} that selects namespaces by labels")
     if len(names) > 1:
-        raise CannotSay(f"{word} over several namespaces")
+        raise UnsupportedConstraint(f"{word} over several namespaces")
     if selector is not None:
         return {}
     return {NAMESPACE: names[0] if names else pod.metadata.namespace}
@@ -132,21 +134,21 @@ def _resources(pod: Pod) -> Iterator[str]:
 
 def _check_resources(pod: Pod) -> None:
     if pod.spec.resource_claims:
-        raise CannotSay(f"devices by resourceClaims; write {labels.GPU_RESOURCE} in limits instead")
+        raise UnsupportedConstraint(f"devices by resourceClaims; write {labels.GPU_RESOURCE} in limits instead")
     for name in _resources(pod):
         if name not in _COUNTED:
-            raise CannotSay(f"resource {name}, of which it does not know how much each node has")
+            raise UnsupportedConstraint(f"resource {name}, of which it does not know how much each node has")
 
 
 # --- of the pods of one job
 
 
-def watched_keys(wanted: Wanted) -> frozenset[str]:
+def affinity_label_keys(wanted: PodConstraints) -> frozenset[str]:
     """Labels of jobs that its rules ask for."""
     return frozenset(key for rule in (wanted.near, wanted.apart) if rule for key, _ in rule.labels)
 
 
-def shown_labels(pods: Sequence[Pod], watched: frozenset[str]) -> Mapping[str, str]:
+def affinity_labels(pods: Sequence[Pod], watched: frozenset[str]) -> Mapping[str, str]:
     """The labels of a job that somebody's rule asks for: those that all its pods have."""
     if not watched:
         return {}
@@ -159,7 +161,7 @@ def shown_labels(pods: Sequence[Pod], watched: frozenset[str]) -> Mapping[str, s
     }
 
 
-def common(wanted: Iterable[Wanted]) -> Wanted:
+def job_constraints(wanted: Iterable[PodConstraints]) -> PodConstraints:
     """Of all pods of a job: the scheduler has one rule of each sort for a job."""
     found = list(dict.fromkeys(wanted))
     hindrance = next((one.hindrance for one in found if one.hindrance), "")
@@ -167,6 +169,6 @@ def common(wanted: Iterable[Wanted]) -> Wanted:
     if not hindrance and len(rules) > 1:
         hindrance = "its pods have different rules about pods near them, and this scheduler can give only one to a job"
     if hindrance:
-        return Wanted(hindrance=hindrance)
+        return PodConstraints(hindrance=hindrance)
     near, apart = next(iter(rules), (None, None))
-    return Wanted(near=near, apart=apart)
+    return PodConstraints(near=near, apart=apart)

@@ -18,16 +18,16 @@ from aliquot.store.typed_store import Store
 
 
 class Binder(Protocol):
-    async def begin(self) -> None:
+    async def abandon_unfinished(self) -> None:
         """Before the first decision: what somebody who decided before us began and cannot finish is given up."""
 
     async def bind(self, pod: Pod, node: str, shares: Sequence[DeviceShare]) -> None:
         """Once, and only this version of the pod: `Conflict` when it has changed or has a node."""
 
-    async def objection(self, pod: Pod) -> str:
+    async def eviction_blocker(self, pod: Pod) -> str:
         """Why the pod must not be stopped now, by a rule that is not ours; empty when nothing speaks against it."""
 
-    async def stop(self, pod: Pod, grace_seconds: int | None) -> None:
+    async def evict(self, pod: Pod, grace_seconds: int | None) -> None:
         """Asks this very pod to end. `Unavailable` when it must not be stopped now."""
 
 
@@ -35,7 +35,7 @@ class StoreBinder:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def begin(self) -> None:
+    async def abandon_unfinished(self) -> None:
         return
 
     async def bind(self, pod: Pod, node: str, shares: Sequence[DeviceShare]) -> None:
@@ -43,8 +43,8 @@ class StoreBinder:
         change = {"metadata": {"annotations": {labels.DEVICES: shares_text(shares)}}, "spec": {"nodeName": node}}
         await self._store.driver.patch(KINDS.of(Pod), place.name, place.namespace, change, version=place.version)
 
-    async def objection(self, pod: Pod) -> str:
+    async def eviction_blocker(self, pod: Pod) -> str:
         return ""
 
-    async def stop(self, pod: Pod, grace_seconds: int | None) -> None:
+    async def evict(self, pod: Pod, grace_seconds: int | None) -> None:
         await self._store.delete(pod, grace_seconds=grace_seconds)

@@ -23,15 +23,23 @@ from aliquot.scheduler.device_accounting import DeviceAccounting, is_reservation
 from aliquot.scheduler.pod_groups import group_of, project_of
 from aliquot.scheduler.policy import StopPolicy, policies_of, stop_policy_of
 from aliquot.scheduler.scheduling_context import SchedulingContext
-from aliquot.scheduler.snapshot import job_name, job_of, looks_the_same, node_of, only_saved, queues_of, takes_part
-from aliquot.scheduler.usage_history import past_use, rule_of, stays_for, with_past
+from aliquot.scheduler.snapshot import (
+    concerns_scheduler,
+    job_name,
+    job_of,
+    node_of,
+    only_checkpoint_changed,
+    queues_of,
+    same_for_scheduling,
+)
+from aliquot.scheduler.usage_history import past_usage, refresh_seconds, usage_rule, with_past_usage
 from aliquot.store.informer import Informer, Informers, Key
 
 _NO_TOPOLOGY: Mapping[str, tuple[str, ...]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class PendingMove:
     """Where a workload goes on whose pod is being stopped. Kept in memory alone: after a crash it waits like others."""
 
     node: str
@@ -92,7 +100,7 @@ class SchedulerCache:
         self.says: dict[str, tuple[ShownRefusal, ...]] = {}  # waiting pods without a workload, and what they were told
         self.hasty = False  # whether a pod came lately that somebody waits for in front of a screen
         self.evicted: dict[Key, Pod] = {}  # pods with a notice
-        self._moves: dict[Key, Move] = {}  # workloads on their way to another place
+        self._moves: dict[Key, PendingMove] = {}  # workloads on their way to another place
         self._shielded: dict[Key, float] = {}  # jobs that must not be stopped, and until when
         # What was decided a moment ago and the store's picture may not show yet: pod uid -> (node, shares).
         self.assumed: dict[str, tuple[str, tuple[Share, ...]]] = {}
@@ -100,7 +108,7 @@ class SchedulerCache:
         self._known = ChainMap(self.assumed, self._places.counted)  # where pods are that do not say it themselves
         self._reserved: dict[str, dict[Key, None]] = {}  # node -> reservation pods there
         self._limping: set[str] = set()  # nodes of which some devices are not well
-        self._around.follow(self.pods)
+        self._around.watch_pods(self.pods)
         self._around.listen(self._around_changed)
         self.pods.listen(self._pod_changed)
         self.workloads.listen(self._workload_changed)
@@ -110,10 +118,10 @@ class SchedulerCache:
         self._projects.listen(self._queue_changed)
         self._departments.listen(self._queue_changed)
 
-    async def synced(self) -> None:
+    async def wait_synced(self) -> None:
         for informer in self._informers:
             await informer.synced.wait()
-        await self._around.synced()
+        await self._around.wait_synced()
 
     @property
     def is_synced(self) -> bool:
@@ -169,7 +177,7 @@ class SchedulerCache:
     def policy(self) -> tuple[Policy, Mapping[str, Policy]]:
         if self._policy is None:
             self._policy = policies_of(self._policies)
-            self._past = rule_of(self._policies)
+            self._past = usage_rule(self._policies)
         return self._policy
 
     def farewell(self, pod: Pod) -> StopPolicy:
@@ -188,8 +196,8 @@ class SchedulerCache:
         queues = queues_of(self._projects, self._departments)
         self._queues_until = None
         if self._past is not None:
-            self._queues_until = now + stays_for(self._past)
-            queues = with_past(queues, past_use(self._projects, self._pools, self._past, now))
+            self._queues_until = now + refresh_seconds(self._past)
+            queues = with_past_usage(queues, past_usage(self._projects, self._pools, self._past, now))
         return tuple(queues)
 
     def assume(self, pod: Pod, node: str, shares: tuple[Share, ...]) -> None:
@@ -219,7 +227,7 @@ class SchedulerCache:
     def move(self, pod: Pod, node: str, shares: tuple[Share, ...], until: float) -> None:
         """A pod that is stopped goes on in another place: nobody else may have it meanwhile."""
         key = (pod.metadata.namespace, group_of(pod))
-        self._moves[key] = Move(node, shares, until)
+        self._moves[key] = PendingMove(node, shares, until)
         self._stale[key] = None
 
     def _make(self, key: Key) -> None:
@@ -265,7 +273,7 @@ class SchedulerCache:
 
     def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
         """What the picture says itself need not be assumed any longer."""
-        if new is not None and looks_the_same(old, new):
+        if new is not None and same_for_scheduling(old, new):
             if key[1] in (members := self._groups.get((key[0], group_of(new)), {})):
                 members[key[1]] = new  # the next write is tied to its version
             if key in self.evicted:
@@ -290,9 +298,9 @@ class SchedulerCache:
             self.evicted[key] = new
         if new is not None and old is None and not new.spec.node_name and not is_preemptible(new):
             self.hasty = True
-        if new is not None and takes_part(new):
+        if new is not None and concerns_scheduler(new):
             self._groups.setdefault((key[0], group_of(new)), {})[key[1]] = new
-        if not only_saved(old, new):
+        if not only_checkpoint_changed(old, new):
             self._changed()
 
     def _look_at_node(self, key: Key, old: Pod | None, new: Pod | None) -> None:

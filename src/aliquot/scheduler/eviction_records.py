@@ -46,12 +46,12 @@ class EvictionRecord:
         return self.rule if self.rule in _BY_OTHERS else words.get(self.rule, "moved")
 
 
-def notice_text(notice: EvictionRecord) -> str:
+def eviction_record_text(notice: EvictionRecord) -> str:
     told = {"rule": notice.rule, "by": notice.by, "text": notice.text, "at": notice.at, "moved": notice.moved}
     return json.dumps(told, separators=(",", ":"))
 
 
-def notice_of(pod: Pod) -> EvictionRecord | None:
+def eviction_record_of(pod: Pod) -> EvictionRecord | None:
     """None where there is none, or one that we cannot read: then the pod was not stopped by us."""
     told = _read(pod, labels.EVICTION_RECORD)
     try:
@@ -66,7 +66,7 @@ def notice_of(pod: Pod) -> EvictionRecord | None:
 def disruption_of(pod: Pod) -> EvictionRecord | None:
     """Why the cluster stops a pod that ran, without us: its node is drained, say. None where it does not."""
     told = next((one for one in pod.status.conditions if one.type == "DisruptionTarget" and one.status == "True"), None)
-    if told is None or pod.metadata.deleted is None or notice_of(pod) is not None:
+    if told is None or pod.metadata.deleted is None or eviction_record_of(pod) is not None:
         return None
     if not pod.spec.node_name or pod.status.phase in ("Succeeded", "Failed"):
         return None
@@ -74,7 +74,7 @@ def disruption_of(pod: Pod) -> EvictionRecord | None:
     return EvictionRecord("disrupted", "", text, told.last_transition_time or pod.metadata.deleted)
 
 
-def announcement(notice: EvictionRecord, deadline: float | None) -> str:
+def preemption_message(notice: EvictionRecord, deadline: float | None) -> str:
     """What the job itself is told, as JSON. Times are as in the API."""
     told = {
         "reason": notice.reason,
@@ -145,20 +145,20 @@ def grace_of(workload: Workload, farewell: StopPolicy) -> int | None:
     return None if grace is None else max(_LEAST_GRACE, grace)
 
 
-def stops_of(status: WorkloadStatus) -> tuple[float, ...]:
+def eviction_times(status: WorkloadStatus) -> tuple[float, ...]:
     """When a workload was stopped or moved for others, oldest first."""
     return tuple(sorted(stop.at for stop in status.interruptions if stop.reason in _FOR_OTHERS))
 
 
-Promise = tuple[str, tuple[Share, ...]]
+NominatedPlacement = tuple[str, tuple[Share, ...]]
 
 
-def promise_text(node: str, shares: Iterable[Share]) -> str:
+def nomination_text(node: str, shares: Iterable[Share]) -> str:
     told = {"node": node, "shares": [[share.index, share.milli, share.memory_mib] for share in shares]}
     return json.dumps(told, separators=(",", ":"))
 
 
-def promise_of(pod: Pod) -> Promise | None:
+def nomination_of(pod: Pod) -> NominatedPlacement | None:
     told = _read(pod, labels.NOMINATION)
     try:
         return None if told is None else (str(told["node"]), tuple(Share(*map(int, share)) for share in told["shares"]))

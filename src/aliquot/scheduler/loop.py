@@ -32,17 +32,17 @@ from aliquot.scheduler.binder import Binder, StoreBinder
 from aliquot.scheduler.cache import SchedulerCache
 from aliquot.scheduler.eviction_records import (
     EvictionRecord,
+    eviction_record_of,
+    eviction_record_text,
     grace_of,
     interrupted,
-    notice_of,
-    notice_text,
-    promise_of,
-    promise_text,
+    nomination_of,
+    nomination_text,
 )
 from aliquot.scheduler.last_decision import LastDecision
 from aliquot.scheduler.refusal_writer import RefusalWriter
 from aliquot.scheduler.scheduling_context import SchedulingContext
-from aliquot.scheduler.wakeups import next_look
+from aliquot.scheduler.wakeups import next_wakeup
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
 
@@ -68,15 +68,15 @@ class Scheduler:
         informers: Informers,
         clock: Callable[[], float] = time.time,
         last: LastDecision | None = None,
-        hands: Binder | None = None,
-        around: SchedulingContext | None = None,
+        binder: Binder | None = None,
+        context: SchedulingContext | None = None,
     ) -> None:
         self._store = store
-        self._hands = hands or StoreBinder(store)
+        self._binder = binder or StoreBinder(store)
         self._last = last or LastDecision()
         self._clock = clock
         self._bell = asyncio.Event()
-        self._picture = SchedulerCache(informers, self._bell.set, around)
+        self._picture = SchedulerCache(informers, self._bell.set, context)
         self._timer: asyncio.TimerHandle | None = None
         self._session = IncrementalPlanner()
         self._plans = 0
@@ -87,10 +87,10 @@ class Scheduler:
 
     async def run(self) -> None:
         """Until cancelled; may be called again later, and then begins with what the picture shows."""
-        await self._picture.synced()
+        await self._picture.wait_synced()
         await self._catch_up()
         try:
-            await self._hands.begin()
+            await self._binder.abandon_unfinished()
         except PlatformError as exc:  # then time ends what was begun
             log.info("cannot give up what was begun", error=str(exc))
         self._picture.forget_all()
@@ -157,7 +157,7 @@ class Scheduler:
         snapshot = self._picture.snapshot(now)
         decided = self._decide(snapshot, policy, policies, now)
         self._last.take(snapshot, policy, policies, now, decided)
-        return snapshot, decided, next_look(snapshot, decided, (policy, *policies.values()), now, self._picture.until)
+        return snapshot, decided, next_wakeup(snapshot, decided, (policy, *policies.values()), now, self._picture.until)
 
     def _decide(self, snapshot: Snapshot, policy: Policy, policies: Mapping[str, Policy], now: float) -> Plan:
         """By what changed; and now and then from nothing, to see that it comes to the same."""
@@ -242,9 +242,9 @@ class Scheduler:
 
     async def _evict(self, eviction: Eviction, queues: dict[str, str]) -> None:
         pod = self._pod(eviction.job, eviction.task)
-        if pod is None or pod.metadata.deleted is not None or notice_of(pod) is not None:
+        if pod is None or pod.metadata.deleted is not None or eviction_record_of(pod) is not None:
             return
-        if why := await self._hands.objection(pod):
+        if why := await self._binder.eviction_blocker(pod):
             log.info("may not be stopped", pod=pod.metadata.name, namespace=pod.metadata.namespace, why=why)
             self._picture.shield(pod, self._clock() + _SHIELD_SECONDS)
             self._ring_in(_RETRY_SECONDS)
@@ -253,7 +253,7 @@ class Scheduler:
         shown = f"{queues.get(by, '')}/{by.partition('/')[2]}" if by else ""
         text = eviction.text.replace(by, shown) if by else eviction.text
         notice = EvictionRecord(eviction.rule, shown, text, self._clock(), moved=eviction.to is not None)
-        await self._patch(pod, {"metadata": {"annotations": {labels.EVICTION_RECORD: notice_text(notice)}}})
+        await self._patch(pod, {"metadata": {"annotations": {labels.EVICTION_RECORD: eviction_record_text(notice)}}})
         if eviction.to is not None:
             self._picture.move(pod, eviction.to.node, eviction.to.shares, self._clock() + _MOVE_SECONDS)
         await self._stop(pod, notice)
@@ -269,12 +269,12 @@ class Scheduler:
                     status = interrupted(seen, notice, pod, farewell)
                     await self._store.update_status(replace(seen, status=status), seen=seen)
                     grace = grace_of(seen, farewell)
-        await self._hands.stop(pod, grace)
+        await self._binder.evict(pod, grace)
 
     async def _finish_evictions(self) -> None:
         """Those that were written down and not carried out before somebody stopped us."""
         for pod in list(self._picture.evicted.values()):
-            notice = notice_of(pod)
+            notice = eviction_record_of(pod)
             if notice is None or pod.metadata.deleted is not None:
                 continue
             try:
@@ -287,10 +287,10 @@ class Scheduler:
 
     async def _promise(self, promise: Nomination) -> None:
         pod = self._pod(promise.job, promise.task)
-        if pod is None or pod.spec.node_name or promise_of(pod) == (promise.node, promise.shares):
+        if pod is None or pod.spec.node_name or nomination_of(pod) == (promise.node, promise.shares):
             return
         await self._patch(
-            pod, {"metadata": {"annotations": {labels.NOMINATION: promise_text(promise.node, promise.shares)}}}
+            pod, {"metadata": {"annotations": {labels.NOMINATION: nomination_text(promise.node, promise.shares)}}}
         )
 
     async def _release(self, kept: set[tuple[str, str]]) -> None:
@@ -318,7 +318,7 @@ class Scheduler:
 
     async def _hand_over(self, pod: Pod, node: str, shares: Sequence[DeviceShare]) -> None:
         try:
-            await self._hands.bind(pod, node, shares)
+            await self._binder.bind(pod, node, shares)
         except PlatformError as exc:
             if isinstance(exc, Conflict | Unavailable) and await self._has_node(pod):
                 return  # assumed until the picture shows it

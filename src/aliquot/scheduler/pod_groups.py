@@ -43,7 +43,7 @@ def group_of(pod: Pod) -> str:
     return f"{owner.kind.lower()}:{owner.name}"
 
 
-def minimum_of(pods: Sequence[Pod], told: int | None = None) -> int | None:
+def min_available_of(pods: Sequence[Pod], told: int | None = None) -> int | None:
     """How many of a group start together or not at all; None: all of them. `told` is what its pod group or its
     framework's object says."""
     said = [pod.metadata.annotations.get(labels.MIN_AVAILABLE, "") for pod in pods]
@@ -61,10 +61,12 @@ def minimum_of(pods: Sequence[Pod], told: int | None = None) -> int | None:
 
 def project_of(pods: Sequence[Pod], namespace: Mapping[str, str]) -> str:
     """Whom a group is charged to, with the labels of its namespace; empty: nobody."""
-    return payer(is_foreign(pods[0]), labels.project_of(pods[0].metadata.labels), labels.project_of(namespace))
+    return charged_project(
+        is_foreign(pods[0]), labels.project_of(pods[0].metadata.labels), labels.project_of(namespace)
+    )
 
 
-def payer(foreign: bool, said: str, owner: str) -> str:
+def charged_project(foreign: bool, said: str, owner: str) -> str:
     """Whom pods are charged to: what they say themselves, and whose their namespace is.
 
     The namespace's project, because rights hang from namespaces: a label on a pod must not spend another's quota. In

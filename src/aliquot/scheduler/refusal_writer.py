@@ -46,7 +46,7 @@ class RefusalWriter:
             namespace, _, group = name.partition("/")
             reasons = decided.refusals.get(name, ())
             if id(reasons) not in as_shown:
-                as_shown[id(reasons)] = tuple(map(shown_refusal, reasons))
+                as_shown[id(reasons)] = tuple(map(api_refusal, reasons))
             shown = as_shown[id(reasons)]
             workload = self._picture.workloads.get(group, namespace)
             if workload is not None and shown != workload.status.refusals:
@@ -93,7 +93,7 @@ def _codes(reasons: Iterable[ShownRefusal]) -> list[tuple[str, str]]:
     return [(one.step, one.code) for one in reasons]
 
 
-def shown_refusal(reason: Refusal) -> ShownRefusal:
+def api_refusal(reason: Refusal) -> ShownRefusal:
     """As the status has it. Of what there is more than enough nothing is missing: a negative amount could not be read
     back, and the workload would be lost to everybody."""
     gpu, cpu, memory = (max(0, amount) for amount in reason.missing)

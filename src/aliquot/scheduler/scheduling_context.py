@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from aliquot.api import Pod
-from aliquot.scheduler.affinity import NOTHING_WANTED, Wanted, wanted_by, watched_keys
+from aliquot.scheduler.affinity import NO_CONSTRAINTS, PodConstraints, affinity_label_keys, constraints_of
 from aliquot.store.informer import Informer, Key
 
 Changed = Callable[[str], None]
@@ -22,11 +22,11 @@ Changed = Callable[[str], None]
 
 class SchedulingContext:
     def __init__(self) -> None:
-        self.watched: frozenset[str] = frozenset()
+        self.affinity_label_keys: frozenset[str] = frozenset()
         self._counts: Counter[str] = Counter()
         self._listeners: list[Changed] = []
 
-    def follow(self, pods: Informer[Pod]) -> None:
+    def watch_pods(self, pods: Informer[Pod]) -> None:
         """Before anybody else listens to these pods: what they ask for is then known when they are looked at."""
         pods.listen(self._pod_changed)
 
@@ -34,18 +34,18 @@ class SchedulingContext:
         """`changed(namespace)` when its jobs may be other than they were; an empty one means all of them."""
         self._listeners.append(changed)
 
-    def minimum(self, namespace: str, group: str) -> int | None:
+    def min_available(self, namespace: str, group: str) -> int | None:
         """How many pods of a group start together; None when only its pods can say it."""
         return None
 
-    def volumes(self, pod: Pod) -> Wanted:
+    def volume_constraints(self, pod: Pod) -> PodConstraints:
         """Which nodes can reach the pod's volumes, or why none can now."""
-        return NOTHING_WANTED
+        return NO_CONSTRAINTS
 
-    async def synced(self) -> None:
+    async def wait_synced(self) -> None:
         """Until it is known what is there."""
 
-    def _tell(self, namespace: str) -> None:
+    def _notify(self, namespace: str) -> None:
         for changed in self._listeners:
             changed(namespace)
 
@@ -56,13 +56,13 @@ class SchedulingContext:
         self._counts.update(after)
         self._counts.subtract(before)
         watched = frozenset(word for word, number in self._counts.items() if number)
-        if watched != self.watched:
-            self.watched = watched
-            self._tell("")
+        if watched != self.affinity_label_keys:
+            self.affinity_label_keys = watched
+            self._notify("")
 
 
 def _keys(pod: Pod | None) -> frozenset[str]:
-    return frozenset() if pod is None or not pod.spec.affinity else watched_keys(wanted_by(pod))
+    return frozenset() if pod is None or not pod.spec.affinity else affinity_label_keys(constraints_of(pod))
 
 
-NOTHING_AROUND = SchedulingContext()
+EMPTY_CONTEXT = SchedulingContext()

@@ -28,17 +28,17 @@ from aliquot.planner import (
     Toleration,
 )
 from aliquot.podspec.builder import is_preemptible, priority_of, request_of
-from aliquot.scheduler.affinity import common, shown_labels, wanted_by
-from aliquot.scheduler.eviction_records import notice_of, promise_of, stops_of
-from aliquot.scheduler.pod_groups import minimum_of, pools_of, project_of
-from aliquot.scheduler.scheduling_context import NOTHING_AROUND, SchedulingContext
+from aliquot.scheduler.affinity import affinity_labels, constraints_of, job_constraints
+from aliquot.scheduler.eviction_records import eviction_record_of, eviction_times, nomination_of
+from aliquot.scheduler.pod_groups import min_available_of, pools_of, project_of
+from aliquot.scheduler.scheduling_context import EMPTY_CONTEXT, SchedulingContext
 
 _FINISHED = ("Succeeded", "Failed")
 # What was decided a moment ago and the store's picture may not show yet: pod uid -> (node, shares).
 Assumed = Mapping[str, tuple[str, tuple[Share, ...]]]
 
 
-def only_saved(old: Pod | None, new: Pod | None) -> bool:
+def only_checkpoint_changed(old: Pod | None, new: Pod | None) -> bool:
     """Whether nothing has happened but that a job has saved its work: that lets nobody start."""
     if old is None or new is None or saved_at(old) == saved_at(new):
         return False
@@ -50,7 +50,7 @@ def only_saved(old: Pod | None, new: Pod | None) -> bool:
     )
 
 
-def looks_the_same(old: Pod | None, new: Pod | None) -> bool:
+def same_for_scheduling(old: Pod | None, new: Pod | None) -> bool:
     """Whether nothing of a pod has changed that scheduling looks at: kubelets tell much about it."""
     if old is None or new is None:
         return False
@@ -68,7 +68,7 @@ def job_name(namespace: str, group: str) -> str:
     return f"{namespace}/{group}"
 
 
-def takes_part(pod: Pod) -> bool:
+def concerns_scheduler(pod: Pod) -> bool:
     """Pods that hold something, and pods that wait for us."""
     if pod.status.phase in _FINISHED:
         return False
@@ -85,12 +85,12 @@ def job_of(
     project: Project | None,
     workload: Workload | None,
     assumed: Assumed,
-    around: SchedulingContext = NOTHING_AROUND,
+    around: SchedulingContext = EMPTY_CONTEXT,
 ) -> Job:
     """One job of the pods of a group. With its workload it keeps its age: a new pod does not send it to the end."""
     types = _node_types(pods, project)
-    wanted, volumes = [wanted_by(pod) for pod in pods], [around.volumes(pod) for pod in pods]
-    rules = common(wanted)
+    wanted, volumes = [constraints_of(pod) for pod in pods], [around.volume_constraints(pod) for pod in pods]
+    rules = job_constraints(wanted)
     oldest = min(pod.metadata.created or 0 for pod in pods)
     spec = None if workload is None else workload.spec
     starts = [pod.status.start_time for pod in pods if pod.status.start_time is not None]
@@ -105,12 +105,12 @@ def job_of(
         priority=max(priority_of(pod) for pod in pods),
         preemptible=all(is_preemptible(pod) for pod in pods),
         pools=_pools(pods, workload, project),
-        min_available=minimum_of(pods, around.minimum(*key)),
+        min_available=min_available_of(pods, around.min_available(*key)),
         started=min(starts, default=None),
         saved=_saved(pods),
-        stops=stops_of(workload.status) if workload is not None else (),
+        stops=eviction_times(workload.status) if workload is not None else (),
         preemption_delay=(spec.preemption_delay or 0) if spec is not None else 0,
-        labels=shown_labels(pods, around.watched),
+        labels=affinity_labels(pods, around.affinity_label_keys),
         near=rules.near,
         apart=rules.apart,
         hindrance=rules.hindrance or next((one.hindrance for one in volumes if one.hindrance), ""),
@@ -143,10 +143,10 @@ def _task(pod: Pod, assumed: Assumed, types: tuple[str, ...], affinity: tuple[Al
     node, shares = _place(pod, assumed)
     request = _request(pod)
     state = TaskState.PENDING
-    promised = promise_of(pod) if not node else None
+    promised = nomination_of(pod) if not node else None
     if promised is not None and len(promised[1]) != request.devices:
         promised = None  # not a place for this pod, whoever wrote it
-    if node and (pod.metadata.deleted is not None or notice_of(pod) is not None):
+    if node and (pod.metadata.deleted is not None or eviction_record_of(pod) is not None):
         state = TaskState.RELEASING
     elif node:
         state = TaskState.RUNNING

@@ -40,7 +40,7 @@ class Entry(NamedTuple):
         return cls(end, *(round(each * seconds) for each in held))
 
 
-def read(text: str) -> list[Entry]:
+def parse_history(text: str) -> list[Entry]:
     """Nothing of what we cannot read: a history that is lost makes sharing a little less fair for a while."""
     found = []
     try:
@@ -52,9 +52,9 @@ def read(text: str) -> list[Entry]:
     return found
 
 
-def extended(text: str, held: Amounts, now: float) -> str:
+def extend_history(text: str, held: Amounts, now: float) -> str:
     """The history up to now, during which `held` was held since its end. The first entry only says where it begins."""
-    entries = read(text)
+    entries = parse_history(text)
     if not entries:
         return _text([Entry(now, 0, 0, 0)])
     seconds = now - entries[-1].end
@@ -86,10 +86,10 @@ def _triple(held: Amounts) -> Triple:
     return (held.gpu or 0, held.cpu or 0, (held.memory or 0) / _MIB)
 
 
-def weighed(text: str, held: Amounts, now: float, since: float, half_life: float | None) -> Triple:
+def weighted_usage(text: str, held: Amounts, now: float, since: float, half_life: float | None) -> Triple:
     """What was held from `since` until now, in thousandths and MiB times seconds; half as much for each half-life that
     it is in the past."""
-    entries = read(text)
+    entries = parse_history(text)
     if not entries:
         return (0, 0, 0)
     spans = list(pairwise(entries))
@@ -112,34 +112,34 @@ def _seconds(near: float, far: float, half_life: float | None) -> float:
     return float(half_life / log(2) * (0.5 ** (near / half_life) - 0.5 ** (far / half_life)))
 
 
-def past_use(projects: Iterable[Project], pools: Iterable[NodePool], rule: PastUse, now: float) -> dict[str, Triple]:
+def past_usage(projects: Iterable[Project], pools: Iterable[NodePool], rule: PastUse, now: float) -> dict[str, Triple]:
     """Each project's use as a part of all there was, in the window of a policy; only of those that had some."""
     window = rule.window or DEFAULT_WINDOW
     since = now // window * window if rule.window_type == "tumbling" else now - window
-    had = [weighed(pool.status.history, pool.status.total, now, since, rule.half_life) for pool in pools]
+    had = [weighted_usage(pool.status.history, pool.status.total, now, since, rule.half_life) for pool in pools]
     all_ = [sum(one[r] for one in had) for r in range(3)]
     found = {}
     for project in projects:
         status = project.status
-        used = weighed(status.history, status.allocated, now, since, rule.half_life)
+        used = weighted_usage(status.history, status.allocated, now, since, rule.half_life)
         if any(used):
             gpu, cpu, memory = (min(1.0, one / of) if of else 0.0 for one, of in zip(used, all_, strict=True))
             found[project.metadata.name] = (gpu, cpu, memory)
     return found
 
 
-def rule_of(policies: Iterable[SchedulingPolicy]) -> PastUse | None:
+def usage_rule(policies: Iterable[SchedulingPolicy]) -> PastUse | None:
     """How past use counts: as the first policy (by name) says that lets it count at all."""
     rules = [one.spec.usage for one in sorted(policies, key=lambda one: one.metadata.name)]
     return next((rule for rule in rules if rule.weight > 0), None)
 
 
-def stays_for(rule: PastUse) -> float:
+def refresh_seconds(rule: PastUse) -> float:
     """Seconds for which past use is taken as it was last seen."""
     return min(max((rule.window or DEFAULT_WINDOW) / _LOOKS, 1.0), 60.0)
 
 
-def with_past(queues: Iterable[Queue], past: dict[str, Triple]) -> list[Queue]:
+def with_past_usage(queues: Iterable[Queue], past: dict[str, Triple]) -> list[Queue]:
     """Queues with their past use: a department's is that of its projects."""
     found = {queue.name: queue for queue in queues}
     sums: dict[str, Triple] = {}

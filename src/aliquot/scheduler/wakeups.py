@@ -12,7 +12,7 @@ from aliquot.planner import Plan, Policy, Snapshot, TaskState
 from aliquot.planner.preemption.rules import protected_until
 
 
-def next_look(
+def next_wakeup(
     snapshot: Snapshot, decided: Plan, policies: Iterable[Policy], now: float, until: float | None = None
 ) -> float | None:
     """The next moment at which time alone may change the plan; None when it cannot. `until`: how long past use is as

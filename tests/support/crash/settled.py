@@ -10,9 +10,9 @@ from aliquot.api import Department, Namespace, Pod, Project, Workload
 from aliquot.api import Node as NodeObject
 from aliquot.planner import Job, Node, Plan, Snapshot, TaskState, plan
 from aliquot.planner.model import GPU
-from aliquot.scheduler.eviction_records import notice_of
+from aliquot.scheduler.eviction_records import eviction_record_of
 from aliquot.scheduler.pod_groups import group_of
-from aliquot.scheduler.snapshot import job_of, node_of, queues_of, takes_part
+from aliquot.scheduler.snapshot import concerns_scheduler, job_of, node_of, queues_of
 from aliquot.store.driver import StoreDriver
 from aliquot.store.typed_store import Store
 from support.crash.clients import SECONDS, patiently
@@ -57,7 +57,7 @@ async def _look(driver: StoreDriver) -> tuple[Snapshot, str, object]:
     namespaces = {one.metadata.name: one for one in (await patiently(lambda: store.list(Namespace))).items}
     groups: dict[tuple[str, str], list[Pod]] = {}
     for pod in pods:
-        if takes_part(pod):
+        if concerns_scheduler(pod):
             groups.setdefault((pod.metadata.namespace, group_of(pod)), []).append(pod)
     owners = {(one.metadata.namespace, one.metadata.name): one for one in workloads}
     by_name = {one.metadata.name: one for one in projects}
@@ -77,7 +77,7 @@ async def _look(driver: StoreDriver) -> tuple[Snapshot, str, object]:
         f"pod {pod.metadata.name} is {pod.status.phase}"
         for pod in pods
         if pod.metadata.deleted is not None
-        or notice_of(pod) is not None
+        or eviction_record_of(pod) is not None
         or (pod.spec.node_name and pod.status.phase not in ("Running", "Succeeded", "Failed"))
     ]
     moving += [

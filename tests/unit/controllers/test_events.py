@@ -21,7 +21,7 @@ from aliquot.api.pod import (
 from aliquot.api.workload import Interruption, PodCounts, WorkloadSpec, WorkloadStatus
 from aliquot.controllers.events import EVENT_SECONDS, EventRecorder, Note, story_of_pod, story_of_workload
 from aliquot.labels import DEVICES, EVICTION_RECORD, WORKLOAD
-from aliquot.scheduler.eviction_records import EvictionRecord, notice_text
+from aliquot.scheduler.eviction_records import EvictionRecord, eviction_record_text
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
 from support.stores.namespace import StoreNamespace
@@ -85,7 +85,7 @@ def test_a_pod_of_nobody_says_why_it_waits() -> None:
 
 def test_a_pod_of_nobody_says_for_whom_it_was_stopped() -> None:
     """It has no history; what is written on it is told as long as events are kept."""
-    notice = notice_text(EvictionRecord("reclaim", "b/x", "reclaimed by b/x", 5.0))
+    notice = eviction_record_text(EvictionRecord("reclaim", "b/x", "reclaimed by b/x", 5.0))
     found = replace(pod(), metadata=Metadata(name="w-0-0", namespace=SPACE, annotations={EVICTION_RECORD: notice}))
     assert list(story_of_pod(found)) == [Note("Evicted", "reclaimed by b/x", warning=True, at=5.0)]
 

@@ -13,7 +13,7 @@ from aliquot.api import Metadata, Pod, SchedulingPolicy, Workload
 from aliquot.api.pod import PodCondition, PodSpec, PodStatus
 from aliquot.api.pools import SchedulingPolicySpec
 from aliquot.api.workload import Interruption, WorkloadSpec, WorkloadStatus
-from aliquot.scheduler.eviction_records import EvictionRecord, grace_of, interrupted, stops_of, with_saved
+from aliquot.scheduler.eviction_records import EvictionRecord, eviction_times, grace_of, interrupted, with_saved
 from aliquot.scheduler.policy import StopPolicy
 from aliquot.scheduler.snapshot import job_of
 from support.scheduler.world import Mortal, World
@@ -120,7 +120,7 @@ def test_stops_for_others() -> None:
     """Those that count are for others: a gang that fell apart was not stopped for anybody."""
     stops = [(30.0, "moved"), (10.0, "reclaimed"), (20.0, "preempted"), (40.0, "stale"), (50.0, "node-lost")]
     status = WorkloadStatus(interruptions=tuple(Interruption(at=at, reason=word) for at, word in stops))
-    assert stops_of(status) == (10.0, 20.0, 30.0)
+    assert eviction_times(status) == (10.0, 20.0, 30.0)
 
 
 # --- live

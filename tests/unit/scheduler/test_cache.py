@@ -38,7 +38,7 @@ from aliquot.errors import PlatformError
 from aliquot.planner import Job, Share, Snapshot, plan
 from aliquot.podspec.builder import pod_of
 from aliquot.scheduler.cache import SchedulerCache
-from aliquot.scheduler.eviction_records import EvictionRecord, notice_text, promise_text
+from aliquot.scheduler.eviction_records import EvictionRecord, eviction_record_text, nomination_text
 from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
@@ -172,8 +172,8 @@ class Cluster:
 
     async def _mark(self, seen: Pod, word: str, how: int) -> None:
         text: dict[str, str | None] = {
-            "notice": notice_text(EvictionRecord("reclaim", "p/x", "", float(how))),
-            "promise": promise_text(f"n{how % 2}", [Share(how % 2, 1000, 1000)]),
+            "notice": eviction_record_text(EvictionRecord("reclaim", "p/x", "", float(how))),
+            "promise": nomination_text(f"n{how % 2}", [Share(how % 2, 1000, 1000)]),
             "no promise": None,
         }
         mark = labels.EVICTION_RECORD if word == "notice" else labels.NOMINATION
@@ -264,7 +264,7 @@ async def _follow(steps: list[Step]) -> None:
     again = Informers(warm.driver)
     cold = SchedulerCache(again, lambda: None)
     async with running(*(informer.run() for informer in again)):
-        await cold.synced()
+        await cold.wait_synced()
     # What nobody can know from the store: what was decided a moment ago.
     for pod in cold.pods:
         if not pod.spec.node_name and pod.metadata.uid in warm.picture.assumed:

@@ -9,7 +9,7 @@ import pytest
 from aliquot.api import Metadata, Pod, Workload
 from aliquot.api.pod import Container, PodCondition, PodSpec, PodStatus
 from aliquot.labels import EVICTION_RECORD
-from aliquot.scheduler.eviction_records import EvictionRecord, disruption_of, notice_text
+from aliquot.scheduler.eviction_records import EvictionRecord, disruption_of, eviction_record_text
 from support.scheduler.world import World
 from support.stores.namespace import StoreNamespace
 from support.stores.running import until
@@ -50,7 +50,7 @@ def test_not_disrupted(found: Pod) -> None:
 
 def test_stopped_by_us() -> None:
     """Our own evictions go the same way, and their history is written already."""
-    marks = {EVICTION_RECORD: notice_text(EvictionRecord("reclaim", "b/x", "reclaimed by b/x", 40.0))}
+    marks = {EVICTION_RECORD: eviction_record_text(EvictionRecord("reclaim", "b/x", "reclaimed by b/x", 40.0))}
     found = pod()
     assert disruption_of(replace(found, metadata=replace(found.metadata, annotations=marks))) is None
 

@@ -8,7 +8,7 @@ import pytest
 
 from aliquot import labels
 from aliquot.errors import Conflict
-from aliquot.scheduler.eviction_records import EvictionRecord, notice_of, notice_text
+from aliquot.scheduler.eviction_records import EvictionRecord, eviction_record_of, eviction_record_text
 from aliquot.store.driver import AnyKind, Document
 from support.scheduler.world import Mortal, World
 from support.stores.namespace import POD, StoreNamespace
@@ -115,7 +115,7 @@ async def test_killed_between_any_two_writes(embedded: StoreNamespace, writes: i
 async def test_notice_without_deletion(embedded: StoreNamespace) -> None:
     """A pod that has its notice and was not deleted is stopped, also when nobody needs its place any more."""
     world = await lent(embedded)
-    text = notice_text(EvictionRecord("reclaim", "b/owner", "reclaimed by b/owner", 1000.0))
+    text = eviction_record_text(EvictionRecord("reclaim", "b/owner", "reclaimed by b/owner", 1000.0))
     await embedded.driver.patch(
         POD, "new-0-0", "runai-a", {"metadata": {"annotations": {labels.EVICTION_RECORD: text}}}
     )
@@ -144,7 +144,7 @@ async def test_unreadable_notice(embedded: StoreNamespace, text: str) -> None:
         await world.runs("owner", project="b")
     pod = await world.pod("old")
     assert pod is not None
-    assert notice_of(pod) is None
+    assert eviction_record_of(pod) is None
     assert pod.metadata.deleted is None
 
 

@@ -9,8 +9,8 @@ from aliquot.api.workload import Refusal as ShownRefusal
 from aliquot.api.workload import WorkloadSpec
 from aliquot.planner import Refusal, Verdict
 from aliquot.podspec.builder import pod_of
-from aliquot.scheduler.eviction_records import promise_of
-from aliquot.scheduler.refusal_writer import shown_refusal
+from aliquot.scheduler.eviction_records import nomination_of
+from aliquot.scheduler.refusal_writer import api_refusal
 from aliquot.scheduler.snapshot import job_of
 from support.scheduler.world import V100, World
 from support.stores.namespace import POD, StoreNamespace, document
@@ -85,7 +85,7 @@ async def test_waits_for_what_still_stops(embedded: StoreNamespace) -> None:
             pod = await world.pod("new")
             assert pod is not None
             assert not pod.spec.node_name
-            return promise_of(pod) is not None
+            return nomination_of(pod) is not None
 
         await until(promised)
         await world.gone("old")
@@ -127,7 +127,7 @@ async def test_foreign_pods_are_left_alone(embedded: StoreNamespace) -> None:
 
 def test_nothing_negative_is_missing() -> None:
     """What is written about a waiting job can be read back: more than enough is no amount that is missing."""
-    told = shown_refusal(Refusal("some", Verdict.NOT_NOW, "", missing=(500, 0, -900 << 20)))
+    told = api_refusal(Refusal("some", Verdict.NOT_NOW, "", missing=(500, 0, -900 << 20)))
     assert told.missing == Amounts(gpu=500)
     assert decode(ShownRefusal, encode(told)) == told
 

@@ -10,7 +10,7 @@ from typing import Any
 from aliquot import labels
 from aliquot.api import DeviceShare, shares_text
 from aliquot.errors import Unavailable
-from aliquot.scheduler.eviction_records import promise_of
+from aliquot.scheduler.eviction_records import nomination_of
 from aliquot.scheduler.loop import Scheduler
 from aliquot.store.driver import AnyKind, Change, Document, Listing, StoreDriver
 from aliquot.store.informer import Informers
@@ -66,7 +66,7 @@ async def considered(world: World) -> None:
 
     async def done() -> bool:
         pod = await world.pod("notebook")
-        return pod is not None and (bool(pod.spec.node_name) or promise_of(pod) is not None)
+        return pod is not None and (bool(pod.spec.node_name) or nomination_of(pod) is not None)
 
     await until(done)
 

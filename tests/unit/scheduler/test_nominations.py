@@ -7,7 +7,7 @@ import pytest
 from aliquot import labels
 from aliquot.api import Node, Pod
 from aliquot.planner import Share
-from aliquot.scheduler.eviction_records import promise_of, promise_text
+from aliquot.scheduler.eviction_records import nomination_of, nomination_text
 from support.scheduler.world import V100, World
 from support.stores.namespace import POD, StoreNamespace
 from support.stores.running import until
@@ -32,7 +32,7 @@ async def promised(world: World) -> Pod:
 
     async def is_promised() -> bool:
         pod = await world.pod("owner", "b")
-        found[:] = [pod] if pod is not None and promise_of(pod) is not None else []
+        found[:] = [pod] if pod is not None and nomination_of(pod) is not None else []
         return bool(found)
 
     await until(is_promised)
@@ -44,7 +44,7 @@ async def test_written_and_honoured(embedded: StoreNamespace) -> None:
     world = await lent(embedded)
     async with world.living(holds=True):
         await world.submit("owner", project="b")
-        assert promise_of(await promised(world)) == ("n1", (Share(0, 1000, V100),))
+        assert nomination_of(await promised(world)) == ("n1", (Share(0, 1000, V100),))
         assert not await world.node_of("owner", "b")
         assert world.kubelet is not None
         world.kubelet.release()
@@ -102,9 +102,9 @@ async def test_taken_back(embedded: StoreNamespace) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        promise_text("elsewhere", [Share(0, 1000, V100)]),
-        promise_text("n1", [Share(7, 1000, V100)]),
-        promise_text("n1", []),
+        nomination_text("elsewhere", [Share(0, 1000, V100)]),
+        nomination_text("n1", [Share(7, 1000, V100)]),
+        nomination_text("n1", []),
         "nonsense",
         '{"node": "n1", "shares": [["x", 1, 2]]}',
     ],

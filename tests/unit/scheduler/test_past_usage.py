@@ -11,7 +11,7 @@ from aliquot.api import Amounts, Metadata, NodePool, Project, SchedulingPolicy, 
 from aliquot.api.common import Weights
 from aliquot.api.pools import NodePoolStatus, PastUse, SchedulingPolicySpec
 from aliquot.controllers.usage import Usage
-from aliquot.scheduler.usage_history import extended, past_use
+from aliquot.scheduler.usage_history import extend_history, past_usage
 from aliquot.store.informer import Informers
 from support.scheduler.world import World
 from support.stores.namespace import StoreNamespace
@@ -25,14 +25,14 @@ async def ten_hours_later(place: StoreNamespace, quota: int = 0) -> World:
     """Ten GPUs for ten hours, of which project a had four for six hours."""
     world = World(place)
     now = time.time()
-    begin = extended("", Amounts(), now - 10 * HOUR)
+    begin = extend_history("", Amounts(), now - 10 * HOUR)
     await world.node("n1", 10)
     pool = await world.store.create(NodePool(metadata=Metadata(name="default")))
     had = NodePoolStatus(total=Amounts(gpu=10_000), history=begin)
     await world.store.update_status(replace(pool, status=had), seen=pool)
     for name in ("a", "b"):
         await world.project(name, quota, over_quota_weight=Weights(gpu=1000))
-    used = extended(extended(begin, Amounts(gpu=4000), now - 4 * HOUR), Amounts(), now)
+    used = extend_history(extend_history(begin, Amounts(gpu=4000), now - 4 * HOUR), Amounts(), now)
     project = await world.store.get(Project, "a")
     await world.store.update_status(replace(project, status=replace(project.status, history=used)), seen=project)
     return world
@@ -102,4 +102,4 @@ async def test_what_runs_is_counted_across_restarts(embedded: StoreNamespace) ->
 
             await until(held)
     projects, pools = [await world.store.get(Project, "a")], [await world.store.get(NodePool, "default")]
-    assert round(past_use(projects, pools, RULE, 1000.0 + HOUR)["a"][0], 3) == 0.4
+    assert round(past_usage(projects, pools, RULE, 1000.0 + HOUR)["a"][0], 3) == 0.4

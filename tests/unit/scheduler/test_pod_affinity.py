@@ -10,7 +10,7 @@ import pytest
 from aliquot.api import Metadata, Namespace, Pod
 from aliquot.api.base import decode
 from aliquot.planner import Expression, Neighbours
-from aliquot.scheduler.affinity import NAMESPACE, common, shown_labels, wanted_by, watched_keys
+from aliquot.scheduler.affinity import NAMESPACE, affinity_label_keys, affinity_labels, constraints_of, job_constraints
 from aliquot.scheduler.scheduling_context import SchedulingContext
 from aliquot.scheduler.snapshot import job_of
 from aliquot.store.drivers.memory import MemoryDriver
@@ -47,7 +47,7 @@ def test_node_affinity_is_alternatives_of_expressions() -> None:
             ]
         }
     )
-    assert wanted_by(made).node == (
+    assert constraints_of(made).node == (
         (
             (Expression("a", "In", ("1", "2")), Expression("b", "Exists")),
             (Expression("", "In", ("n1",)),),
@@ -71,8 +71,8 @@ def test_node_affinity_is_alternatives_of_expressions() -> None:
 def test_rules_about_neighbours(term: dict[str, Any], rule: tuple[tuple[str, str], ...]) -> None:
     """One required term is one rule: labels, where, and what counts as near."""
     wanted = Neighbours(tuple(sorted(rule)), "rack")
-    assert wanted_by(affinity(podAffinity=[term])).near == wanted
-    assert wanted_by(affinity(podAntiAffinity=[term])).apart == wanted
+    assert constraints_of(affinity(podAffinity=[term])).near == wanted
+    assert constraints_of(affinity(podAntiAffinity=[term])).apart == wanted
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_rules_about_neighbours(term: dict[str, Any], rule: tuple[tuple[str, str
 )
 def test_what_cannot_be_said_is_a_hindrance(made: Pod, words: str) -> None:
     """The pod waits, and the sentence says what is the matter."""
-    wanted = wanted_by(made)
+    wanted = constraints_of(made)
     assert words in wanted.hindrance
     assert wanted.hindrance.startswith("pod p asks for what this scheduler cannot give")
     assert words in job_of(("ns", "p"), [made], None, None, None, {}).hindrance
@@ -110,42 +110,42 @@ def test_what_cannot_be_said_is_a_hindrance(made: Pod, words: str) -> None:
 )
 def test_wishes_hinder_nobody(made: Pod) -> None:
     """What is only preferred is left to the scheduler's own order."""
-    assert wanted_by(made).hindrance == ""
+    assert constraints_of(made).hindrance == ""
 
 
 def test_pods_of_a_job_share_their_rules() -> None:
     """One rule for all is the job's; two different ones cannot be said."""
     one, other = affinity(podAffinity=[WEB]), affinity(podAffinity=[{**WEB, "topologyKey": "zone"}])
 
-    assert common([wanted_by(one), wanted_by(one)]).near == wanted_by(one).near
-    assert "different rules" in common([wanted_by(one), wanted_by(other)]).hindrance
+    assert job_constraints([constraints_of(one), constraints_of(one)]).near == constraints_of(one).near
+    assert "different rules" in job_constraints([constraints_of(one), constraints_of(other)]).hindrance
 
 
 def test_only_labels_that_somebody_asks_for_are_shown() -> None:
     """And of those the ones that all pods of a job have."""
     pods = [pod("a", {"app": "web", "role": "master"}), pod("b", {"app": "web", "role": "worker"})]
 
-    assert shown_labels(pods, frozenset()) == {}
-    assert shown_labels(pods, frozenset({"app", "role", NAMESPACE})) == {"app": "web", NAMESPACE: "ns"}
+    assert affinity_labels(pods, frozenset()) == {}
+    assert affinity_labels(pods, frozenset({"app", "role", NAMESPACE})) == {"app": "web", NAMESPACE: "ns"}
 
 
 def test_rule_names_what_it_watches() -> None:
     """The labels of a rule, and the namespace it is about."""
-    assert watched_keys(wanted_by(affinity(podAffinity=[WEB]))) == {"app", NAMESPACE}
+    assert affinity_label_keys(constraints_of(affinity(podAffinity=[WEB]))) == {"app", NAMESPACE}
 
 
 async def test_watched_labels_follow_the_pods() -> None:
     """A rule's labels are watched from when its pod comes until it has gone, and each change is told."""
     store, around = Store(MemoryDriver()), SchedulingContext()
     informers = Informers(store.driver)
-    around.follow(informers.of(Pod))
+    around.watch_pods(informers.of(Pod))
     told: list[str] = []
     around.listen(told.append)
     made = affinity(podAntiAffinity=[WEB])
 
     def watches(*words: str) -> Callable[[], Awaitable[bool]]:
         async def so() -> bool:
-            return around.watched == set(words)
+            return around.affinity_label_keys == set(words)
 
         return so
 

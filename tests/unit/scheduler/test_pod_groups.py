@@ -12,7 +12,7 @@ from aliquot.api.base import decode
 from aliquot.api.pod import PodSpec
 from aliquot.podspec.builder import is_preemptible, priority_of, request_of
 from aliquot.podspec.requests import default_priority, is_foreign
-from aliquot.scheduler.pod_groups import group_of, minimum_of, pools_of, project_of
+from aliquot.scheduler.pod_groups import group_of, min_available_of, pools_of, project_of
 from aliquot.scheduler.snapshot import job_of
 
 
@@ -62,7 +62,7 @@ def test_group_of_a_pod(made: Pod, group: str) -> None:
 )
 def test_how_many_start_together(pods: list[Pod], told: int | None, minimum: int | None) -> None:
     """An annotation first, then what the group's own object says, then what its owner is."""
-    assert minimum_of(pods, told) == minimum
+    assert min_available_of(pods, told) == minimum
 
 
 @pytest.mark.parametrize(

@@ -149,15 +149,15 @@ class _Settled:
     def __init__(self, hands: KubernetesBinder, around: KubernetesContext) -> None:
         self._hands, self._around = hands, around
 
-    async def begin(self) -> None:
-        await self._hands.begin()
+    async def abandon_unfinished(self) -> None:
+        await self._hands.abandon_unfinished()
 
     async def bind(self, pod: Pod, node: str, shares: Sequence[DeviceShare]) -> None:
         await self._around.settle(pod, node)
         await self._hands.bind(pod, node, shares)
 
-    async def objection(self, pod: Pod) -> str:
-        return await self._hands.objection(pod)
+    async def eviction_blocker(self, pod: Pod) -> str:
+        return await self._hands.eviction_blocker(pod)
 
-    async def stop(self, pod: Pod, grace_seconds: int | None) -> None:
-        await self._hands.stop(pod, grace_seconds)
+    async def evict(self, pod: Pod, grace_seconds: int | None) -> None:
+        await self._hands.evict(pod, grace_seconds)

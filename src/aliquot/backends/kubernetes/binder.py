@@ -56,7 +56,7 @@ class KubernetesBinder:
         """What must run beside it."""
         return [self._budgets.run()]
 
-    async def begin(self) -> None:
+    async def abandon_unfinished(self) -> None:
         """Ends the claims of pods that still wait: who made them for a binding is gone."""
         claims = [
             (uid, claim)
@@ -82,10 +82,10 @@ class KubernetesBinder:
         place, marks = pod.metadata, {labels.DEVICES: shares_text(shares)}
         await self._driver.bind(place.name, place.namespace, node, marks, uid=place.uid, version=place.version)
 
-    async def objection(self, pod: Pod) -> str:
-        return await self._budgets.objection(pod)
+    async def eviction_blocker(self, pod: Pod) -> str:
+        return await self._budgets.eviction_blocker(pod)
 
-    async def stop(self, pod: Pod, grace_seconds: int | None) -> None:
+    async def evict(self, pod: Pod, grace_seconds: int | None) -> None:
         place = pod.metadata
         try:
             await self._driver.evict(place.name, place.namespace, uid=place.uid, grace_seconds=grace_seconds)

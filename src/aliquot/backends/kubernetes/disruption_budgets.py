@@ -34,7 +34,7 @@ class Budgets:
             for terms in found
         )
 
-    async def objection(self, pod: Pod) -> str:
+    async def eviction_blocker(self, pod: Pod) -> str:
         """Why the pod must not be stopped now; empty when it may. The cluster is asked where a budget covers it."""
         if not self.covers(pod):
             return ""

@@ -21,7 +21,7 @@ from aliquot.backends.kubernetes.raw_kinds import PERSISTENT_VOLUME, STORAGE_CLA
 from aliquot.backends.kubernetes.volume_binding import Storage, StorageClass, Volume, claims_of, places_of, settle
 from aliquot.errors import Denied, NotFound, PlatformError
 from aliquot.planner import Node
-from aliquot.scheduler.affinity import Wanted
+from aliquot.scheduler.affinity import PodConstraints
 from aliquot.scheduler.scheduling_context import SchedulingContext
 from aliquot.store.driver import Document, StoreDriver
 from aliquot.store.informer import Informer, Informers, Key
@@ -71,10 +71,10 @@ class KubernetesContext(SchedulingContext):
         self.storage = Storage(
             self._claims.get, self._volumes.get, lambda: iter(self._volumes), lambda: iter(self._classes)
         )
-        self._claims.listen(lambda key, old, new: self._tell(key[0]))
+        self._claims.listen(lambda key, old, new: self._notify(key[0]))
         # A volume may be any namespace's.
-        self._volumes.listen(lambda key, old, new: self._tell("") if _differ(old, new) else None)
-        self._classes.listen(lambda key, old, new: self._tell(""))
+        self._volumes.listen(lambda key, old, new: self._notify("") if _differ(old, new) else None)
+        self._classes.listen(lambda key, old, new: self._notify(""))
         for informer in self._gangs.values():
             informer.listen(self._gang_changed)
 
@@ -82,20 +82,20 @@ class KubernetesContext(SchedulingContext):
         """What has to run beside the scheduler, besides the informers it was given."""
         return [self._volumes.run(), self._classes.run(), *map(self._follow_kind, GANG_KINDS)]
 
-    async def synced(self) -> None:
+    async def wait_synced(self) -> None:
         for informer in (self._claims, self._nodes, self._volumes, self._classes):
             await informer.synced.wait()
         for looked in self._looked.values():
             await looked.wait()
 
-    def minimum(self, namespace: str, group: str) -> int | None:
+    def min_available(self, namespace: str, group: str) -> int | None:
         word, _, name = group.partition(":")
         for kind, informer in self._gangs.items():
             if name and kind.name.lower() == word and (found := informer.get(name, namespace)):
                 return found
         return None
 
-    def volumes(self, pod: Pod) -> Wanted:
+    def volume_constraints(self, pod: Pod) -> PodConstraints:
         return places_of(pod, self.storage)
 
     async def settle(self, pod: Pod, node: str) -> None:
@@ -107,7 +107,7 @@ class KubernetesContext(SchedulingContext):
 
     def _gang_changed(self, key: Key, old: int | None, new: int | None) -> None:
         if old != new:
-            self._tell(key[0])
+            self._notify(key[0])
 
     async def _follow_kind(self, kind: RawKind) -> None:
         while True:

@@ -22,7 +22,7 @@ from aliquot.backends.kubernetes.raw_kinds import PERSISTENT_VOLUME
 from aliquot.errors import NotFound, Unavailable
 from aliquot.planner import Alternatives, Expression, Node
 from aliquot.planner.placement.fit.affinity import holds
-from aliquot.scheduler.affinity import NOTHING_WANTED, CannotSay, Wanted, alternatives
+from aliquot.scheduler.affinity import NO_CONSTRAINTS, PodConstraints, UnsupportedConstraint, node_alternatives
 from aliquot.store.driver import Document, StoreDriver
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"  # what the maker of volumes reads on a claim
@@ -51,8 +51,8 @@ class Volume:
         nodes: tuple[Alternatives, ...] = ()
         hindrance = ""
         try:
-            nodes = (alternatives(required),) if required else ()
-        except CannotSay as exc:
+            nodes = (node_alternatives(required),) if required else ()
+        except UnsupportedConstraint as exc:
             hindrance = f"volume {document.name} has a node affinity this scheduler cannot follow: {exc}"
         return cls(
             name=document.name,
@@ -123,40 +123,40 @@ def claims_of(pod: Pod) -> list[str]:
     return names
 
 
-def places_of(pod: Pod, storage: Storage) -> Wanted:
+def places_of(pod: Pod, storage: Storage) -> PodConstraints:
     found: list[Alternatives] = []
     for name in claims_of(pod):
         one = _places_of_claim(name, storage.claim(name, pod.metadata.namespace), storage)
         if one.hindrance:
             return one
         found += one.node
-    return Wanted(node=tuple(found)) if found else NOTHING_WANTED
+    return PodConstraints(node=tuple(found)) if found else NO_CONSTRAINTS
 
 
-def _places_of_claim(name: str, claim: Claim | None, storage: Storage) -> Wanted:
+def _places_of_claim(name: str, claim: Claim | None, storage: Storage) -> PodConstraints:
     if claim is None or claim.metadata.deleted is not None:
-        return Wanted(hindrance=f"volume claim {name} does not exist; create it and this starts")
+        return PodConstraints(hindrance=f"volume claim {name} does not exist; create it and this starts")
     if claim.status.phase == "Lost":
-        return Wanted(hindrance=f"the volume of claim {name} is gone")
+        return PodConstraints(hindrance=f"the volume of claim {name} is gone")
     if claim.spec.volume_name:
         volume = storage.volume(claim.spec.volume_name)
         if volume is None:
-            return Wanted(hindrance=f"volume {claim.spec.volume_name} of claim {name} does not exist")
-        return Wanted(node=volume.nodes, hindrance=volume.hindrance)
+            return PodConstraints(hindrance=f"volume {claim.spec.volume_name} of claim {name} does not exist")
+        return PodConstraints(node=volume.nodes, hindrance=volume.hindrance)
     kind = class_of(claim, storage)
     if kind is None or not kind.waits:
-        return Wanted(hindrance=f"volume claim {name} has no volume yet")
+        return PodConstraints(hindrance=f"volume claim {name} has no volume yet")
     if node := claim.metadata.annotations.get(SELECTED_NODE):
-        return Wanted(node=(((Expression("", "In", (node,)),),),))
+        return PodConstraints(node=(((Expression("", "In", (node,)),),),))
     if kind.made:
-        return Wanted(node=kind.nodes)
+        return PodConstraints(node=kind.nodes)
     fitting = _fitting(claim, kind, storage)
     if not fitting:
-        return Wanted(hindrance=f"no free volume of storage class {kind.name} is large enough for claim {name}")
+        return PodConstraints(hindrance=f"no free volume of storage class {kind.name} is large enough for claim {name}")
     if any(not one.nodes for one in fitting):
-        return NOTHING_WANTED
+        return NO_CONSTRAINTS
     # One volume of them: wherever any of them is. Each says it as one list of alternatives.
-    return Wanted(node=(tuple(term for one in fitting for term in one.nodes[0]),))
+    return PodConstraints(node=(tuple(term for one in fitting for term in one.nodes[0]),))
 
 
 def class_of(claim: Claim, storage: Storage) -> StorageClass | None:

@@ -27,7 +27,7 @@ from aliquot.backends.local.runtime import CannotStart, Ended, Runtime, Started,
 from aliquot.backends.local.state_machine import Backoff, Event, Stage, State
 from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.errors import Conflict, Invalid, NotFound
-from aliquot.scheduler.eviction_records import announcement, notice_of
+from aliquot.scheduler.eviction_records import eviction_record_of, preemption_message
 from aliquot.store.informer import Informer, Key, typed
 from aliquot.store.typed_store import Store
 
@@ -193,9 +193,9 @@ class Agent:
     def _announce(self, uid: str) -> None:
         """Who is stopped for others finds out why, for whom and until when, before it gets its TERM."""
         pod = self._pod(uid)
-        notice = None if pod is None else notice_of(pod)
+        notice = None if pod is None else eviction_record_of(pod)
         if pod is not None and notice is not None:
-            self._runtime.tell(uid, announcement(notice, pod.metadata.deleted))
+            self._runtime.tell(uid, preemption_message(notice, pod.metadata.deleted))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         assert self._work is not None, "events come only while it runs"

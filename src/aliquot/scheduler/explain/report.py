@@ -18,7 +18,7 @@ from aliquot.planner.model import DEFAULT_POOL
 from aliquot.planner.queues.queue_position import QueuePosition
 from aliquot.planner.reasons.format import amount_text, count, span_text
 from aliquot.planner.reasons.what_if import Change
-from aliquot.scheduler.explain.risk import left_alone_until, over_quota, protected_until
+from aliquot.scheduler.explain.risk import protected_until, queue_over_quota, restart_limit_until
 from aliquot.scheduler.explain.text import (
     Spot,
     capital,
@@ -32,14 +32,14 @@ from aliquot.scheduler.explain.text import (
 from aliquot.scheduler.last_decision import Decision
 from aliquot.scheduler.snapshot import job_name
 
-Sees = Callable[[str], bool]  # whether the reader may see what is in a namespace
+CanView = Callable[[str], bool]  # whether the reader may see what is in a namespace
 _LEAVING = (TaskState.RELEASING, TaskState.EVICTED)
 _STOPS_TOLD = 5  # the latest; all of them are in the workload's status
 _ENDED = {"Completed": "has completed", "Failed": "has failed"}
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class WhatIfResult:
     """What trying things out has shown."""
 
     claims: tuple[Change, ...]
@@ -61,20 +61,20 @@ class Explanation:
         return {**self.facts, "lines": [{"about": about, "text": text} for about, text in self.lines]}
 
 
-def explanation(
+def explain_workload(
     decision: Decision,
     workload: Workload,
     now: float,
-    sees: Sees,
+    sees: CanView,
     turn: QueuePosition | None = None,
-    tried: Tried | None = None,
+    tried: WhatIfResult | None = None,
 ) -> Json:
     """All that is known. `turn` and `tried` only where somebody has worked them out."""
     return _Teller(decision, workload, now, sees).tell(turn, tried).shown()
 
 
 class _Teller:
-    def __init__(self, decision: Decision, workload: Workload, now: float, sees: Sees) -> None:
+    def __init__(self, decision: Decision, workload: Workload, now: float, sees: CanView) -> None:
         self._decision, self._plan = decision, decision.plan
         self._workload, self._now, self._sees = workload, now, sees
         self._name = workload.metadata.name
@@ -83,7 +83,7 @@ class _Teller:
         self._refusals = self._plan.refusals.get(self._key, ())
         self._out = Explanation()
 
-    def tell(self, turn: QueuePosition | None, tried: Tried | None) -> Explanation:
+    def tell(self, turn: QueuePosition | None, tried: WhatIfResult | None) -> Explanation:
         place, state = self._workload.metadata, self._state()
         project = self._job.queue if self._job else ""
         self._out.facts = {
@@ -256,7 +256,7 @@ class _Teller:
             text += f", and number {turn.position} of {turn.waiting} of all projects{where}"
         self._out.say("place", f"{text}.")
 
-    def _help(self, tried: Tried) -> None:
+    def _help(self, tried: WhatIfResult) -> None:
         told = {self._claim(claim): claim for claim in tried.claims}
         self._out.facts["wouldRun"] = [
             {"kind": claim.kind, "text": text, **moment_fact("until", claim.until)} for text, claim in told.items()
@@ -286,7 +286,7 @@ class _Teller:
             return
         if not any(task.request.devices for task in job.tasks):
             return
-        over = over_quota(self._decision, job)
+        over = queue_over_quota(self._decision, job)
         self._out.facts["overQuota"] = over is not None
         if over is None:
             text = f"Its project is within its quota: only more important work of project {job.queue} can stop it."
@@ -305,7 +305,7 @@ class _Teller:
 
     def _left_alone(self, job: Job) -> None:
         """What `restartsPerHour` does for it."""
-        until = left_alone_until(self._decision, job)
+        until = restart_limit_until(self._decision, job)
         if until is None or until <= self._now:
             return
         if math.isinf(until):

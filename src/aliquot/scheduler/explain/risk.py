@@ -19,7 +19,7 @@ class Excess(NamedTuple):
     quota: int
 
 
-def over_quota(decision: Decision, job: Job) -> Excess | None:
+def queue_over_quota(decision: Decision, job: Job) -> Excess | None:
     """The first queue that borrows, from the job's own upwards: then the job can be stopped for another project."""
     pool = _pool(decision, job)
     held = _held(decision, pool)
@@ -41,7 +41,7 @@ def protected_until(decision: Decision, job: Job) -> float | None:
     return job.started + sure if job.started is not None and sure else None
 
 
-def left_alone_until(decision: Decision, job: Job) -> float | None:
+def restart_limit_until(decision: Decision, job: Job) -> float | None:
     """Nobody may stop it before: it was stopped as often of late as the policy of its pool allows."""
     policy = decision.policies.get(_pool(decision, job), decision.policy)
     return rules.protected_until(job.stops, policy.restarts_per_hour)

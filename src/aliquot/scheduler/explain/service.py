@@ -17,7 +17,7 @@ from aliquot.api import Workload
 from aliquot.api.base import Json
 from aliquot.planner.queues.queue_position import QueuePosition, queue_positions
 from aliquot.planner.reasons.what_if import Change, trials
-from aliquot.scheduler.explain.report import Sees, Tried, explanation
+from aliquot.scheduler.explain.report import CanView, WhatIfResult, explain_workload
 from aliquot.scheduler.last_decision import Decision, LastDecision
 from aliquot.scheduler.snapshot import job_name
 
@@ -34,13 +34,13 @@ class Explainer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="explain")
         self._about: Decision | None = None
         self._line: asyncio.Future[dict[str, QueuePosition]] | None = None
-        self._tried: dict[str, asyncio.Future[Tried]] = {}
+        self._tried: dict[str, asyncio.Future[WhatIfResult]] = {}
 
     def decision(self) -> Decision:
         """The last one; `Unavailable` before the first."""
         return self._last.get()
 
-    async def explain(self, workload: Workload, sees: Sees, *, what_if: bool = False) -> Json:
+    async def explain(self, workload: Workload, sees: CanView, *, what_if: bool = False) -> Json:
         """How a workload stands. `sees`: whose jobs may be named. `what_if`: also try what would let it run now."""
         decision = self.decision()
         name = job_name(workload.metadata.namespace, workload.metadata.name)
@@ -55,7 +55,7 @@ class Explainer:
                 if self._about is decision:  # else another plan has come, and the answer is still about this one
                     self._tried[name] = trying
                 tried = await asyncio.shield(trying)
-        return explanation(decision, workload, self._clock(), sees, turn, tried)
+        return explain_workload(decision, workload, self._clock(), sees, turn, tried)
 
     def aside(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Do what takes long in the thread."""
@@ -70,7 +70,7 @@ def _line(decision: Decision) -> dict[str, QueuePosition]:
     return queue_positions(decision.snapshot, decision.policy, decision.now, decision.plan, decision.policies)
 
 
-def _try(decision: Decision, name: str) -> Tried:
+def _try(decision: Decision, name: str) -> WhatIfResult:
     until = time.monotonic() + _TRYING_SECONDS
     found: list[Change] = []
     count = 0
@@ -79,5 +79,5 @@ def _try(decision: Decision, name: str) -> Tried:
         if claim is not None:
             found.append(claim)
         if time.monotonic() > until:
-            return Tried(tuple(found), count, complete=False)
-    return Tried(tuple(found), count)
+            return WhatIfResult(tuple(found), count, complete=False)
+    return WhatIfResult(tuple(found), count)

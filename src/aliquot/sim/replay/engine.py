@@ -22,7 +22,7 @@ from heapq import heappop, heappush
 from aliquot.planner.incremental import IncrementalPlanner
 from aliquot.planner.model import GPU, Job, Policy, Queue, Share, Snapshot, TaskState, Terms
 from aliquot.planner.plan import Bind, Eviction, Nomination, Plan
-from aliquot.scheduler.wakeups import next_look
+from aliquot.scheduler.wakeups import next_wakeup
 from aliquot.sim.replay.job_progress import Work
 from aliquot.sim.replay.usage_meter import Meter
 from aliquot.sim.traces import Trace
@@ -197,7 +197,7 @@ class Replay:
         snapshot = Snapshot(self._nodes, self._queues, jobs, self._topologies)
         policy, now = self.contender.policy, self.meter.now
         decided = self._session.plan(snapshot, policy, now, changed=changed)
-        self._look = next_look(snapshot, decided, (policy,), now) or float("inf")
+        self._look = next_wakeup(snapshot, decided, (policy,), now) or float("inf")
         return decided
 
     def _apply(self, decided: Plan) -> None:

@@ -10,7 +10,7 @@ import pytest
 from aliquot.api import Workload, decode
 from aliquot.planner.queues.queue_position import queue_positions
 from aliquot.planner.reasons.what_if import what_would_help
-from aliquot.scheduler.explain.report import Tried, explanation
+from aliquot.scheduler.explain.report import WhatIfResult, explain_workload
 from aliquot.scheduler.last_decision import Decision
 from support.planner import TaskState, World, cluster, gpus, quota
 
@@ -29,9 +29,9 @@ def told(world: World, workload: Workload, sees: str = "runai-", tried: bool = F
     name = f"{workload.metadata.namespace}/{workload.metadata.name}"
     turn = queue_positions(decision.snapshot, decision.policy, decision.now, decided).get(name)
     claims = tuple(what_would_help(decision.snapshot, decision.policy, decision.now, name)) if tried else ()
-    return explanation(
+    return explain_workload(
         decision, workload, world.now + LATER, lambda space: space.startswith(sees), turn,
-        Tried(claims, 3) if tried else None,
+        WhatIfResult(claims, 3) if tried else None,
     )  # fmt: skip
 
 
