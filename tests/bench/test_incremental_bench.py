@@ -15,7 +15,20 @@ from dataclasses import replace
 
 import pytest
 
-from aliquot.planner import Device, Job, Node, Policy, Queue, Request, Share, Snapshot, Task, TaskState, Terms, plan
+from aliquot.planner import (
+    Device,
+    DeviceShare,
+    Job,
+    Node,
+    Policy,
+    PoolQuota,
+    Queue,
+    Request,
+    Snapshot,
+    Task,
+    TaskState,
+    plan,
+)
 from aliquot.planner.incremental import IncrementalPlanner
 
 pytestmark = pytest.mark.bench
@@ -43,8 +56,10 @@ def full(nodes: int) -> Snapshot:
     """Every GPU is taken, and ten jobs a node wait, in four projects of two departments."""
     devices = tuple(Device(index, 32510) for index in range(GPUS))
     each = nodes * GPUS * 1000 // 4
-    queues = [Queue(f"d{i}", pools={"default": Terms(quota=(2 * each, None, None))}) for i in range(2)]
-    queues += [Queue(f"q{i}", f"d{i // 2}", {"default": Terms(quota=(each, None, None))}, created=i) for i in range(4)]
+    queues = [Queue(f"d{i}", pools={"default": PoolQuota(quota=(2 * each, None, None))}) for i in range(2)]
+    queues += [
+        Queue(f"q{i}", f"d{i // 2}", {"default": PoolQuota(quota=(each, None, None))}, created=i) for i in range(4)
+    ]
     jobs = [running(f"run-{i:06}", i, f"n{i % nodes:05}", i // nodes) for i in range(nodes * GPUS)]
     jobs += [Job(f"wait-{i:06}", f"q{i % 4}", (Task(f"wait-{i:06}", REQUEST),), created=i) for i in range(10 * nodes)]
     machines = tuple(Node(f"n{i:05}", devices, cpu=64_000, memory=1 << 40) for i in range(nodes))
@@ -52,7 +67,7 @@ def full(nodes: int) -> Snapshot:
 
 
 def running(name: str, index: int, node: str, device: int) -> Job:
-    task = Task(name, REQUEST, TaskState.RUNNING, node, (Share(device, 1000, 32510),))
+    task = Task(name, REQUEST, TaskState.RUNNING, node, (DeviceShare(device, 1000, 32510),))
     return Job(name, f"q{index % 4}", (task,), created=index - 10**6, started=0)
 
 

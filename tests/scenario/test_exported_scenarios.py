@@ -11,24 +11,24 @@ from hypothesis import strategies as st
 
 from aliquot.cli.output import as_yaml
 from aliquot.planner import (
-    Closeness,
     Device,
-    Expression,
-    Group,
+    DeviceShare,
     Job,
-    Neighbours,
     Node,
+    NodeSelectorRequirement,
     Plan,
+    PodAffinityTerm,
     Policy,
+    PoolQuota,
     Queue,
     Request,
-    Share,
     Snapshot,
+    SubGroup,
     Taint,
     Task,
     TaskState,
-    Terms,
     Toleration,
+    TopologyConstraint,
     plan,
 )
 from aliquot.planner.model import GPU
@@ -85,7 +85,7 @@ def relative(snapshot: Snapshot, now: float) -> Snapshot:
     ]
     # Where nobody says since when, what runs below its minimum does so from now on.
     stale = [replace(one, stale_since=0.0) if one.stale_since is None and below_minimum(one) else one for one in jobs]
-    queues = [replace(one, pools={"default": Terms(), **one.pools}) for one in snapshot.queues]
+    queues = [replace(one, pools={"default": PoolQuota(), **one.pools}) for one in snapshot.queues]
     mounted = {claim for one in snapshot.jobs for claim in one.claims}
     return Snapshot(
         tuple(sorted(snapshot.nodes, key=lambda one: one.name)),
@@ -139,7 +139,7 @@ def test_random_clusters_for_long() -> None:
     explore(4000, again=False)
 
 
-NAMED, ROOMY = Expression("", "In", ("n1",)), Expression("cores", "Gt", ("8",))
+NAMED, ROOMY = NodeSelectorRequirement("", "In", ("n1",)), NodeSelectorRequirement("cores", "Gt", ("8",))
 # One of everything: each field of the model is other than its default somewhere.
 EVERYTHING = Snapshot(
     nodes=(
@@ -150,12 +150,14 @@ EVERYTHING = Snapshot(
         Node("n2", (Device(0, 5120, True, "1g.5gb"), Device(1, 10240)), 1500, 3 << 30, pool="other", mig="mixed"),
     ),
     queues=(
-        Queue("department/d", "", {"default": Terms((None, 1000, 1 << 30))}, NOW - 50, 10.0, 20.0, (0.25, 0.5, 0.125)),
+        Queue(
+            "department/d", "", {"default": PoolQuota((None, 1000, 1 << 30))}, NOW - 50, 10.0, 20.0, (0.25, 0.5, 0.125)
+        ),
         Queue(
             "p", "department/d",
             {
-                "default": Terms((1500, None, None), (3000, 4000, 1 << 31), (2, 3, 4), False, 7),
-                "other": Terms((1000, None, None)),
+                "default": PoolQuota((1500, None, None), (3000, 4000, 1 << 31), (2, 3, 4), False, 7),
+                "other": PoolQuota((1000, None, None)),
             },
             NOW - 40,
         ),
@@ -164,23 +166,31 @@ EVERYTHING = Snapshot(
         Job(
             "runai-p/gang", "p",
             (
-                Task("a", Request(1, 500, 0, 250, 1 << 20), TaskState.RUNNING, "n1", (Share(0, 500, 500),), "x", 3),
+                Task(
+                    "a", Request(1, 500, 0, 250, 1 << 20), TaskState.RUNNING, "n1", (DeviceShare(0, 500, 500),), "x", 3
+                ),
                 Task("b", Request(1, 0, 333), TaskState.PENDING, "", (), "y", 0, {"zone": "a"}, (), ("dgx",)),
                 Task("c", Request(1, 1000, mig=(("1g.5gb", 1),)), group="y", tolerations=(Toleration("k", "v"),)),
                 Task("d", Request(1, 1000), group="y", affinity=((), ((), (NAMED, ROOMY)))),
             ),
             created=NOW - 30.25, priority=75, preemptible=False, pools=("other",), started=NOW - 20, saved=NOW - 10,
-            stops=(NOW - 100, NOW - 90.5), min_groups=1, closeness=Closeness("t", None, "rack"),
+            stops=(NOW - 100, NOW - 90.5), min_groups=1, closeness=TopologyConstraint("t", None, "rack"),
             groups=(
-                Group("x", "", 1), Group("y", "z", 1, None, Closeness("t", "zone", "rack")), Group("z", min_groups=1)
+                SubGroup("x", "", 1), SubGroup("y", "z", 1, None, TopologyConstraint("t", "zone", "rack")),
+                SubGroup("z", min_groups=1),
             ),
             stale_since=NOW - 5, stale_grace=30.0, preemption_delay=15.0, labels={"app": "u"},
-            near=Neighbours((("app", "u"),), "zone"), apart=Neighbours((("app", "v"),), "rack"), claims=("data",),
-            hindrance="it asks too much",
+            near=PodAffinityTerm((("app", "u"),), "zone"), apart=PodAffinityTerm((("app", "v"),), "rack"),
+            claims=("data",), hindrance="it asks too much",
         ),
         Job(
             "runai-p/going", "p",
-            (Task("a", Request(1, 1000), TaskState.RELEASING, "n1", (Share(0, 1000, 1000),), releasing_since=NOW + 9),),
+            (
+                Task(
+                    "a", Request(1, 1000), TaskState.RELEASING, "n1", (DeviceShare(0, 1000, 1000),),
+                    releasing_since=NOW + 9,
+                ),
+            ),
             NOW - 3, min_available=1,
         ),
     ),
@@ -205,7 +215,9 @@ def test_everything_there_is() -> None:
     assert read.policy == PECULIAR
 
 
-@pytest.mark.parametrize("kind", [Snapshot, Node, Device, Queue, Terms, Job, Task, Group, Closeness, Policy])
+@pytest.mark.parametrize(
+    "kind", [Snapshot, Node, Device, Queue, PoolQuota, Job, Task, SubGroup, TopologyConstraint, Policy]
+)
 def test_no_field_is_forgotten(kind: type) -> None:
     """A field that the model gets is in the cluster of the test above, or this says which one is missing there."""
     found = [PECULIAR, *_inside(EVERYTHING)]
@@ -233,8 +245,8 @@ def test_policies_of_pools() -> None:
 
 def test_what_holds_more_than_there_is() -> None:
     """Shares that no request gives are written as they are."""
-    odd = Task("odd", Request(2, 1000), TaskState.RUNNING, "n1", (Share(0, GPU, 1000), Share(7, 3, 4)))
-    crowd = Task("crowd", Request(1, 500), TaskState.RUNNING, "n1", (Share(0, 500, 500),))
+    odd = Task("odd", Request(2, 1000), TaskState.RUNNING, "n1", (DeviceShare(0, GPU, 1000), DeviceShare(7, 3, 4)))
+    crowd = Task("crowd", Request(1, 500), TaskState.RUNNING, "n1", (DeviceShare(0, 500, 500),))
     promised = replace(crowd, name="promised", state=TaskState.RESERVED)
     jobs = tuple(Job(task.name, "p", (task,), NOW) for task in (odd, crowd, promised))
     read = written(replace(EVERYTHING, jobs=jobs), Policy(), NOW)
@@ -245,8 +257,8 @@ def test_what_a_scenario_cannot_say() -> None:
     """Who has no project, or was on a node that has left, is not in the file; a promise there is none."""
     tasks = [
         ("stranger", "nobody", Task("s", Request(1, 1000))),
-        ("lost", "p", Task("l", Request(1, 1000), TaskState.RUNNING, "gone", (Share(0, GPU, 1000),))),
-        ("promised", "p", Task("q", Request(1, 1000), TaskState.RESERVED, "gone", (Share(0, GPU, 1000),))),
+        ("lost", "p", Task("l", Request(1, 1000), TaskState.RUNNING, "gone", (DeviceShare(0, GPU, 1000),))),
+        ("promised", "p", Task("q", Request(1, 1000), TaskState.RESERVED, "gone", (DeviceShare(0, GPU, 1000),))),
         ("strange", "p", Task("t", Request(1, 1500))),
     ]
     jobs = tuple(Job(name, queue, (task,), NOW) for name, queue, task in tasks)

@@ -19,7 +19,7 @@ from aliquot.backends.kubernetes.raw_kinds import PRIORITY_CLASS
 from aliquot.backends.kubernetes.scheduling_context import KubernetesContext
 from aliquot.backends.kubernetes.volume_binding import SELECTED_NODE, settle
 from aliquot.errors import NotFound, Unavailable
-from aliquot.planner import Expression, Node
+from aliquot.planner import Node, NodeSelectorRequirement
 from aliquot.store.driver import Document
 from aliquot.store.drivers.kubernetes import KubernetesDriver, install
 from aliquot.store.http import kubeconfig
@@ -109,7 +109,7 @@ def so(claim: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:
 
 
 def at(*nodes: str) -> Any:
-    return (tuple((Expression("host", "In", (node,)),) for node in nodes),)
+    return (tuple((NodeSelectorRequirement("host", "In", (node,)),) for node in nodes),)
 
 
 async def test_priority_classes_are_installed(driver: KubernetesDriver) -> None:
@@ -184,7 +184,7 @@ async def test_maker_of_volumes_learns_the_node(storing: Cluster, place: str, ar
 
     seen = await Store(around._driver).get(Claim, "data", place)
     assert seen.metadata.annotations[SELECTED_NODE] == "n1"
-    chosen = (((Expression("", "In", ("n1",)),),),)
+    chosen = (((NodeSelectorRequirement("", "In", ("n1",)),),),)
     await until(so(lambda: around.volume_constraints(pod(place)).node == chosen))
 
 

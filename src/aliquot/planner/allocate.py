@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from aliquot.planner.cycle_state import CycleState
 from aliquot.planner.jobs import BOUND, PENDING, RESERVED, JobState, TaskSlot, satisfied
 from aliquot.planner.placement.pool_state import counted
-from aliquot.planner.placement.starvation import keep_room
+from aliquot.planner.placement.starvation import reserve_capacity
 from aliquot.planner.plan_builder import PlanBuilder
 from aliquot.planner.queues import quota
 from aliquot.planner.queues.queue_order import Batch, QueueOrder
@@ -34,12 +34,12 @@ def allocate(scene: CycleState, batches: Sequence[Batch], outcome: PlanBuilder) 
             if why:  # else too few of its tasks exist
                 outcome.note(scene, batch, "allocate", why, failed)
             if why == "capacity":
-                keep_room(scene, job, job.next_tasks())
+                reserve_capacity(scene, job, job.next_tasks())
             waiting.append(batch)
     return waiting
 
 
-def keep_promises(scene: CycleState, jobs: Iterable[JobState]) -> list[JobState]:
+def restore_nominations(scene: CycleState, jobs: Iterable[JobState]) -> list[JobState]:
     """Places that an earlier plan promised are held; who can start there, or anywhere else now, starts. Returns jobs
     whose promise cannot be kept, and that wait like others."""
     void: list[JobState] = []

@@ -18,7 +18,7 @@ import gc
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 
-from aliquot.planner.allocate import allocate, keep_promises
+from aliquot.planner.allocate import allocate, restore_nominations
 from aliquot.planner.cycle_state import CycleState
 from aliquot.planner.model import DEFAULT_POOL, Job, Policy, Snapshot, TaskState
 from aliquot.planner.plan import Plan
@@ -104,7 +104,7 @@ def try_elsewhere(
 def _run(scene: CycleState, jobs: list[Job], outcome: PlanBuilder) -> list[Batch]:
     """All steps for these jobs in one pool. Returns who still waits."""
     came = scene.admit(jobs)
-    void = keep_promises(scene, [job for job in came if job in scene.promised] if scene.promised else [])
+    void = restore_nominations(scene, [job for job in came if job in scene.promised] if scene.promised else [])
     ready = {**dict.fromkeys(scene.ready(came)), **dict.fromkeys(job for job in void if job.next_tasks())}
     return run_steps(scene, scene.batches(ready), outcome)
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from aliquot.planner.jobs import ABSENT, PENDING, RUNNING, STOPPED, STUCK, JobState, TaskSlot
 from aliquot.planner.model import DEFAULT_POOL, GPU, NOTHING, Amount, Job, Policy, Snapshot, Task, TaskState
 from aliquot.planner.placement.gang import Placer
-from aliquot.planner.placement.node_state import NodeState, Row
+from aliquot.planner.placement.node_state import DeviceAlloc, NodeState
 from aliquot.planner.placement.pool_state import PoolState
 from aliquot.planner.placement.task_class import TaskClasses
 from aliquot.planner.placement.topology import Topologies
@@ -20,11 +20,11 @@ from aliquot.planner.preemption.victims import Victims
 from aliquot.planner.queues.queue_order import Batch
 from aliquot.planner.queues.queue_tree import QueueState, QueueTree
 
-Places = tuple[tuple[NodeState, tuple[Row, ...]], ...]  # devices, and what is free of each
+Places = tuple[tuple[NodeState, tuple[DeviceAlloc, ...]], ...]  # devices, and what is free of each
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CapacityReservation:
     """Room that is kept for a job, and until when (see keeping.py)."""
 
     job: JobState
@@ -57,7 +57,7 @@ class CycleState:
         self.gangs: dict[str, JobState] = {}  # jobs of several tasks
         self.unready: dict[str, Refusal] = {}  # jobs that no place would help
         self.promised: dict[JobState, list[TaskSlot]] = {}  # who has a promise of an earlier plan
-        self.kept: Kept | None = None
+        self.kept: CapacityReservation | None = None
         self.strangers: dict[str, None] = {}  # jobs of no project that hold something
         for job in snapshot.jobs:
             self.room.neighbours.watch(job.near)

@@ -13,12 +13,12 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
 
-from aliquot.planner.allocate import keep_promises
+from aliquot.planner.allocate import restore_nominations
 from aliquot.planner.cycle import no_collection, route, run_steps, still_waiting, try_elsewhere
 from aliquot.planner.cycle_state import CycleState
 from aliquot.planner.jobs import PENDING, RUNNING, JobState
 from aliquot.planner.model import DEFAULT_POOL, Job, Policy, Snapshot
-from aliquot.planner.placement.pool_state import Mark
+from aliquot.planner.placement.pool_state import Savepoint
 from aliquot.planner.plan import Plan
 from aliquot.planner.plan_builder import PlanBuilder
 from aliquot.planner.preemption.stale_gangs import stop_stale_gangs
@@ -159,12 +159,12 @@ class _Pool:
     def run(self, outcome: PlanBuilder) -> list[Batch]:
         """All steps for its own jobs. Returns who still waits."""
         scene = self.scene
-        void = keep_promises(scene, scene.promised)
+        void = restore_nominations(scene, scene.promised)
         begun = [job for job in scene.promised if job in void or job.waits]
         extra = scene.batches(job for job in begun if job.name not in scene.unready and job.next_tasks())
         return run_steps(scene, [*self._batches.values(), *extra], outcome)
 
-    def rest(self, mark: Mark) -> None:
+    def rest(self, mark: Savepoint) -> None:
         """Everything as it was before the plan."""
         self.scene.room.undo(mark)
         self.scene.room.rest()

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations, islice, product
 
-from aliquot.planner.model import NOTHING, Amount, Closeness, Group, Job, Task, TaskState
-from aliquot.planner.placement.node_state import NodeState, Row
+from aliquot.planner.model import NOTHING, Amount, Job, SubGroup, Task, TaskState, TopologyConstraint
+from aliquot.planner.placement.node_state import DeviceAlloc, NodeState
 from aliquot.planner.placement.task_class import TaskClass
 from aliquot.planner.queues.queue_tree import QueueState
 
@@ -21,7 +21,7 @@ BOUND, RESERVED, RUNNING, PENDING, STOPPED, STUCK, ABSENT = range(7)
 
 _OPTIONS_TRIED = 32  # ways to choose among subgroups
 
-Home = tuple[NodeState, tuple[Row, ...], Amount]
+Origin = tuple[NodeState, tuple[DeviceAlloc, ...], Amount]
 
 
 class TaskSlot:
@@ -34,9 +34,9 @@ class TaskSlot:
         self.task = task
         self.state = state
         self.node: NodeState | None = None
-        self.rows: tuple[Row, ...] = ()
+        self.rows: tuple[DeviceAlloc, ...] = ()
         self.amount: Amount = NOTHING
-        self.home: Home | None = None
+        self.home: Origin | None = None
         self.kind: TaskClass | None = None
 
     def order(self) -> tuple[int, str]:
@@ -48,7 +48,7 @@ class TaskSet:
 
     __slots__ = ("closeness", "least", "members", "name")
 
-    def __init__(self, name: str, members: list[TaskSlot], least: int, closeness: Closeness | None) -> None:
+    def __init__(self, name: str, members: list[TaskSlot], least: int, closeness: TopologyConstraint | None) -> None:
         self.name = name
         self.members = members
         self.least = least
@@ -71,16 +71,16 @@ class TaskSet:
         return (present >= self.least, present / max(self.least, 1), self.name)
 
 
-class Branch:
+class GroupNode:
     """A subgroup that has others, or the job itself: how many of its children must have their minimum."""
 
     __slots__ = ("branches", "closeness", "least", "name", "sets")
 
-    def __init__(self, name: str, closeness: Closeness | None, least: int | None) -> None:
+    def __init__(self, name: str, closeness: TopologyConstraint | None, least: int | None) -> None:
         self.name = name
         self.closeness = closeness
         self.least = least
-        self.branches: list[Branch] = []
+        self.branches: list[GroupNode] = []
         self.sets: list[TaskSet] = []
 
     def all_sets(self) -> Iterator[TaskSet]:
@@ -98,13 +98,13 @@ class JobState:
         self.name = source.name
         self.fixed = not source.preemptible
         self.members: list[TaskSlot] = []
-        self._root: Branch | None = None
+        self._root: GroupNode | None = None
         self._elastic: bool | None = None
         self._free = not source.groups and (source.min_available or 1) <= 1
         self.waits = False
 
     @property
-    def root(self) -> Branch:
+    def root(self) -> GroupNode:
         """Its sets as a tree; most jobs never need it."""
         if self._root is None:
             self._root = _branches(self.source, self.members)
@@ -202,18 +202,18 @@ class JobState:
         return [*spare, rest] if rest else spare
 
 
-def satisfied(branch: Branch, in_place: bool = False) -> bool:
+def satisfied(branch: GroupNode, in_place: bool = False) -> bool:
     """Whether enough of its children have their minimum; `in_place`: without those who are moved."""
     have = sum((one.unmoved if in_place else one.present) >= one.least for one in branch.sets)
     return have + sum(satisfied(one, in_place) for one in branch.branches) >= _needed(branch)
 
 
-def _needed(branch: Branch) -> int:
+def _needed(branch: GroupNode) -> int:
     children = len(branch.sets) + len(branch.branches)
     return children if branch.least is None else min(branch.least, children)
 
 
-def _to_minimum(branch: Branch) -> Iterator[list[TaskSlot]]:
+def _to_minimum(branch: GroupNode) -> Iterator[list[TaskSlot]]:
     """Whoever is missing to its minimum, in every way there is; nothing when they do not all exist. Where not every
     child is needed, those that lack the least come first."""
     have = 0
@@ -238,15 +238,15 @@ def _to_minimum(branch: Branch) -> Iterator[list[TaskSlot]]:
             yield [member for members in ways_ for member in members]
 
 
-def _branches(job: Job, members: list[TaskSlot]) -> Branch:
-    root = Branch("", job.closeness, job.min_groups)
+def _branches(job: Job, members: list[TaskSlot]) -> GroupNode:
+    root = GroupNode("", job.closeness, job.min_groups)
     members = sorted(members, key=TaskSlot.order)
     if not job.groups:
         root.closeness = None
         root.sets.append(TaskSet("", members, _least(job.min_available, members), job.closeness))
         return root
     parents = {group.parent for group in job.groups}
-    branches = {group.name: Branch(group.name, group.closeness, group.min_groups) for group in job.groups}
+    branches = {group.name: GroupNode(group.name, group.closeness, group.min_groups) for group in job.groups}
     branches[""] = root
     by_group: dict[str, list[TaskSlot]] = {}
     for member in members:
@@ -264,7 +264,7 @@ def _branches(job: Job, members: list[TaskSlot]) -> Branch:
     return root
 
 
-def _set(group: Group, by_group: Mapping[str, list[TaskSlot]], closeness: Closeness | None) -> TaskSet:
+def _set(group: SubGroup, by_group: Mapping[str, list[TaskSlot]], closeness: TopologyConstraint | None) -> TaskSet:
     members = by_group.get(group.name, [])
     return TaskSet(group.name, members, _least(group.min_available, members), closeness)
 

@@ -25,7 +25,7 @@ RESOURCES = ("gpu", "cpu", "memory")
 Amount = tuple[int, int, int]
 Bound = tuple[int | None, int | None, int | None]
 NOTHING: Amount = (0, 0, 0)
-UNBOUND: Bound = (None, None, None)
+UNLIMITED: Bound = (None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class DeviceShare:
     """A part of one device."""
 
     index: int
@@ -61,26 +61,26 @@ class Request:
     def whole(self) -> bool:
         return self.milli == GPU and not self.memory_mib
 
-    def share_of(self, device: Device) -> Share:
+    def share_of(self, device: Device) -> DeviceShare:
         """What it takes of a device."""
         if device.profile:
-            return Share(device.index, GPU, device.memory_mib)
+            return DeviceShare(device.index, GPU, device.memory_mib)
         if self.memory_mib:
             milli = GPU * self.memory_mib // device.memory_mib if device.memory_mib else GPU
-            return Share(device.index, milli, self.memory_mib)
-        return Share(device.index, self.milli, self.milli * device.memory_mib // GPU)
+            return DeviceShare(device.index, milli, self.memory_mib)
+        return DeviceShare(device.index, self.milli, self.milli * device.memory_mib // GPU)
 
     def quota(self, memory_mib: int) -> int:
         """Milli-GPU that count against quota, on devices of this size."""
         if self.mig:
-            return sum(slices_of(profile) * GPU * count for profile, count in self.mig)
+            return sum(mig_slice_count(profile) * GPU * count for profile, count in self.mig)
         if self.memory_mib:
             each = -(-GPU * self.memory_mib // memory_mib) if memory_mib else GPU
             return self.devices * each
         return self.devices * self.milli
 
 
-def slices_of(profile: str) -> int:
+def mig_slice_count(profile: str) -> int:
     """The N of `Ng.…`."""
     number = profile.partition("g.")[0]
     return int(number) if number.isdigit() else 1
@@ -101,7 +101,7 @@ class Toleration:
 
 
 @dataclass(frozen=True, slots=True)
-class Expression:
+class NodeSelectorRequirement:
     """What must hold of one label of a node, as Kubernetes says it; with no key, of the node's name."""
 
     key: str
@@ -110,7 +110,7 @@ class Expression:
 
 
 # One alternative: all of its expressions hold. Of several alternatives one has to.
-Alternatives = tuple[tuple[Expression, ...], ...]
+NodeSelectorTerms = tuple[tuple[NodeSelectorRequirement, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +145,18 @@ class Task:
     request: Request
     state: TaskState = TaskState.PENDING
     node: str = ""
-    shares: tuple[Share, ...] = ()
+    shares: tuple[DeviceShare, ...] = ()
     group: str = ""  # the subgroup it belongs to
     order: int = 0  # higher goes first
     selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
     node_types: tuple[str, ...] = ()  # only nodes of these types; all when empty
-    affinity: tuple[Alternatives, ...] = ()  # what its node must be like: each of these holds
+    affinity: tuple[NodeSelectorTerms, ...] = ()  # what its node must be like: each of these holds
     releasing_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Closeness:
+class TopologyConstraint:
     """All tasks in one domain of a level (`required`), or at best (`preferred`). Levels are node labels."""
 
     topology: str = DEFAULT_POOL
@@ -165,18 +165,18 @@ class Closeness:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SubGroup:
     """A subgroup of a job's tasks, or of other subgroups."""
 
     name: str
     parent: str = ""
     min_available: int | None = None  # None: all of its tasks
     min_groups: int | None = None  # how many of its children must have their minimum; None: all
-    closeness: Closeness | None = None
+    closeness: TopologyConstraint | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours:
+class PodAffinityTerm:
     """Where tasks with these labels are (or are not), by the value of a node label."""
 
     labels: tuple[tuple[str, str], ...]
@@ -196,32 +196,32 @@ class Job:
     saved: float | None = None  # its last reported checkpoint: what it did before is not lost
     stops: tuple[float, ...] = ()  # when it was stopped or moved for others, oldest first
     min_available: int | None = None  # of the tasks in no subgroup; None: all of them
-    groups: tuple[Group, ...] = ()
+    groups: tuple[SubGroup, ...] = ()
     min_groups: int | None = None
-    closeness: Closeness | None = None
+    closeness: TopologyConstraint | None = None
     stale_since: float | None = None  # since when it runs with fewer tasks than its minimum
     stale_grace: float | None = None  # its own, instead of the policy's; negative: never stale
     preemption_delay: float = 0  # seconds after its creation in which it may not make others stop or move
     labels: Mapping[str, str] = field(default_factory=dict)
-    near: Neighbours | None = None
-    apart: Neighbours | None = None
+    near: PodAffinityTerm | None = None
+    apart: PodAffinityTerm | None = None
     claims: tuple[str, ...] = ()
     hindrance: str = ""  # why it cannot be placed wherever there is room: it asks for what this scheduler cannot give
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class PoolQuota:
     """What a queue may have of one node pool."""
 
     quota: Bound = (0, None, None)
-    limit: Bound = UNBOUND
+    limit: Bound = UNLIMITED
     # Against its siblings, where spare resources are split by weight. 0: no share beyond quota.
     weight: tuple[float, float, float] = (1, 1, 1)
     over_quota: bool = True
     priority: int = 100
 
 
-NO_TERMS = Terms()
+NO_QUOTA = PoolQuota()
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,14 +230,14 @@ class Queue:
 
     name: str
     parent: str = ""  # empty: under the root
-    pools: Mapping[str, Terms] = field(default_factory=dict)
+    pools: Mapping[str, PoolQuota] = field(default_factory=dict)
     created: float = 0
     reclaim_min_runtime: float | None = None  # None: what its parent says
     preempt_min_runtime: float | None = None
     usage: tuple[float, float, float] = (0, 0, 0)  # past use, as a part of all there was
 
-    def terms(self, pool: str) -> Terms:
-        return self.pools.get(pool, NO_TERMS)
+    def terms(self, pool: str) -> PoolQuota:
+        return self.pools.get(pool, NO_QUOTA)
 
 
 STEPS = ("allocate", "consolidate", "reclaim", "preempt", "stale-gang")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from aliquot.planner.model import NOTHING, Amount, Share
+from aliquot.planner.model import NOTHING, Amount, DeviceShare
 
 
 class Verdict(Enum):
@@ -32,9 +32,9 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placement:
     node: str
-    shares: tuple[Share, ...] = ()
+    shares: tuple[DeviceShare, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Bind:
     job: str
     task: str
     node: str
-    shares: tuple[Share, ...]
+    shares: tuple[DeviceShare, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Nomination:
     job: str
     task: str
     node: str
-    shares: tuple[Share, ...]
+    shares: tuple[DeviceShare, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Eviction:
     rule: str  # the step that did it: consolidate, reclaim, preempt or stale-gang
     text: str
     by: str = ""  # the job that gets the place; empty for a stale gang
-    to: Place | None = None
+    to: Placement | None = None
     reserved: bool = False
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from aliquot.planner.cycle_state import CycleState
 from aliquot.planner.jobs import BOUND, RESERVED, JobState, TaskSlot
-from aliquot.planner.plan import Bind, Eviction, Nomination, Place, Plan, Refusal, Verdict
+from aliquot.planner.plan import Bind, Eviction, Nomination, Placement, Plan, Refusal, Verdict
 from aliquot.planner.queues.queue_order import Batch
 from aliquot.planner.reasons.refusals import RefusalBuilder
 
@@ -62,7 +62,7 @@ class PlanBuilder:
         assert member.home is not None
         to, reserved = None, False
         if member.state <= RESERVED and member.node is not None:
-            to, reserved = Place(member.node.name, member.node.shares_of(member.rows)), member.state == RESERVED
+            to, reserved = Placement(member.node.name, member.node.shares_of(member.rows)), member.state == RESERVED
         text = _because(rule, by, to)
         return Eviction(member.job.name, member.task.name, member.home[0].name, rule, text, by, to, reserved)
 
@@ -120,7 +120,7 @@ class PlanBuilder:
                 told[batch.head.name] = (*before, last)
 
 
-def _because(rule: str, by: str, to: Place | None) -> str:
+def _because(rule: str, by: str, to: Placement | None) -> str:
     if rule == "stale-gang":
         return "it ran with fewer tasks than its minimum"
     if to is not None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from aliquot import labels
 from aliquot.api import Pod
-from aliquot.planner import Alternatives, Expression, Neighbours
+from aliquot.planner import NodeSelectorRequirement, NodeSelectorTerms, PodAffinityTerm
 
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 # Stands among a job's labels for the namespace it is in; the name is one that Kubernetes keeps for namespaces.
@@ -36,9 +36,9 @@ class UnsupportedConstraint(Exception):
 class PodConstraints:
     """What one pod wants of its node and of those around it."""
 
-    node: tuple[Alternatives, ...] = ()
-    near: Neighbours | None = None
-    apart: Neighbours | None = None
+    node: tuple[NodeSelectorTerms, ...] = ()
+    near: PodAffinityTerm | None = None
+    apart: PodAffinityTerm | None = None
     hindrance: str = ""
 
 
@@ -67,29 +67,29 @@ def constraints_of(pod: Pod) -> PodConstraints:
         return PodConstraints(hindrance=f"pod {pod.metadata.name} asks for what this scheduler cannot give: {exc}")
 
 
-def node_alternatives(selector: Mapping[str, Any]) -> Alternatives:
+def node_alternatives(selector: Mapping[str, Any]) -> NodeSelectorTerms:
     """Of a node selector (of a pod, or of a volume). One without terms matches nothing, and so does an empty term."""
     return tuple(_term(term) for term in selector.get("nodeSelectorTerms") or ())
 
 
-def _term(term: Mapping[str, Any]) -> tuple[Expression, ...]:
+def _term(term: Mapping[str, Any]) -> tuple[NodeSelectorRequirement, ...]:
     said = [_expression(one, str(one.get("key", ""))) for one in term.get("matchExpressions") or ()]
     said += [_expression(one, "") for one in term.get("matchFields") or ()]  # metadata.name is the only one there is
-    return tuple(said) or (Expression("", "In"),)
+    return tuple(said) or (NodeSelectorRequirement("", "In"),)
 
 
-def _expression(one: Mapping[str, Any], key: str) -> Expression:
+def _expression(one: Mapping[str, Any], key: str) -> NodeSelectorRequirement:
     operator = str(one.get("operator", ""))
     if operator not in _OPERATORS:
         raise UnsupportedConstraint(f"operator {operator!r} in node affinity")
-    return Expression(key, operator, tuple(map(str, one.get("values") or ())))
+    return NodeSelectorRequirement(key, operator, tuple(map(str, one.get("values") or ())))
 
 
 def _required(part: Any) -> Any:
     return (part or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
 
 
-def _neighbours(pod: Pod, word: str) -> Neighbours | None:
+def _neighbours(pod: Pod, word: str) -> PodAffinityTerm | None:
     terms: list[Mapping[str, Any]] = _required((pod.spec.affinity or {}).get(word)) or []
     if not terms:
         return None
@@ -106,7 +106,7 @@ def _neighbours(pod: Pod, word: str) -> Neighbours | None:
         if one.get("operator") != "In" or len(values) != 1:
             raise UnsupportedConstraint(f"{word} that selects pods by anything else than labels with one value")
         found[one["key"]] = values[0]
-    return Neighbours(tuple(sorted(found.items())), str(term.get("topologyKey", "")))
+    return PodAffinityTerm(tuple(sorted(found.items())), str(term.get("topologyKey", "")))
 
 
 def _place(pod: Pod, term: Mapping[str, Any], word: str) -> Mapping[str, str]:

@@ -17,7 +17,7 @@ from aliquot.api import Node as NodeObject
 from aliquot.api import Refusal as ShownRefusal
 from aliquot.api.organisation import DEFAULT_POOL
 from aliquot.api.pools import PastUse
-from aliquot.planner import Job, Node, Policy, Queue, Share, Snapshot, Task, TaskState
+from aliquot.planner import DeviceShare, Job, Node, Policy, Queue, Snapshot, Task, TaskState
 from aliquot.podspec.builder import is_preemptible
 from aliquot.scheduler.device_accounting import DeviceAccounting, is_reservation, reserved_device
 from aliquot.scheduler.pod_groups import group_of, project_of
@@ -43,7 +43,7 @@ class PendingMove:
     """Where a workload goes on whose pod is being stopped. Kept in memory alone: after a crash it waits like others."""
 
     node: str
-    shares: tuple[Share, ...]
+    shares: tuple[DeviceShare, ...]
     until: float
 
     def carried(self, job: Job, has_pods: bool) -> Job | None:
@@ -103,7 +103,7 @@ class SchedulerCache:
         self._moves: dict[Key, PendingMove] = {}  # workloads on their way to another place
         self._shielded: dict[Key, float] = {}  # jobs that must not be stopped, and until when
         # What was decided a moment ago and the store's picture may not show yet: pod uid -> (node, shares).
-        self.assumed: dict[str, tuple[str, tuple[Share, ...]]] = {}
+        self.assumed: dict[str, tuple[str, tuple[DeviceShare, ...]]] = {}
         self._places = DeviceAccounting()
         self._known = ChainMap(self.assumed, self._places.counted)  # where pods are that do not say it themselves
         self._reserved: dict[str, dict[Key, None]] = {}  # node -> reservation pods there
@@ -200,7 +200,7 @@ class SchedulerCache:
             queues = with_past_usage(queues, past_usage(self._projects, self._pools, self._past, now))
         return tuple(queues)
 
-    def assume(self, pod: Pod, node: str, shares: tuple[Share, ...]) -> None:
+    def assume(self, pod: Pod, node: str, shares: tuple[DeviceShare, ...]) -> None:
         self.assumed[pod.metadata.uid] = (node, shares)
         self._places.assumed(pod.metadata.uid, node, shares)
         self._stale[pod.metadata.namespace, group_of(pod)] = None
@@ -224,7 +224,7 @@ class SchedulerCache:
         self._shielded[key] = until
         self._stale[key] = None
 
-    def move(self, pod: Pod, node: str, shares: tuple[Share, ...], until: float) -> None:
+    def move(self, pod: Pod, node: str, shares: tuple[DeviceShare, ...], until: float) -> None:
         """A pod that is stopped goes on in another place: nobody else may have it meanwhile."""
         key = (pod.metadata.namespace, group_of(pod))
         self._moves[key] = PendingMove(node, shares, until)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from aliquot import labels
 from aliquot.api import Pod, shares_of
 from aliquot.errors import Invalid
-from aliquot.planner import Share
+from aliquot.planner import DeviceShare
 from aliquot.podspec.builder import request_of
 from aliquot.units import GPU
 
@@ -24,7 +24,7 @@ _FINISHED = ("Succeeded", "Failed")
 
 class DeviceAccounting:
     def __init__(self) -> None:
-        self.counted: dict[str, tuple[str, tuple[Share, ...]]] = {}
+        self.counted: dict[str, tuple[str, tuple[DeviceShare, ...]]] = {}
         self._held: dict[str, tuple[str, tuple[int, ...]]] = {}  # pod uid -> node, devices
         self._used: dict[str, dict[int, int]] = {}
 
@@ -49,7 +49,7 @@ class DeviceAccounting:
         elif uid not in self.counted and (number := _number(pod)):
             self._count(uid, pod.spec.node_name, number)
 
-    def assumed(self, uid: str, node: str, shares: Sequence[Share]) -> None:
+    def assumed(self, uid: str, node: str, shares: Sequence[DeviceShare]) -> None:
         """Given a moment ago, and not yet seen."""
         self._hold(uid, node, [one.index for one in shares])
 
@@ -60,7 +60,7 @@ class DeviceAccounting:
         taken = self.used(node)
         free = (index for index in range(len(taken) + number) if index not in taken)
         devices = [index for index, _ in zip(free, range(number), strict=False)]
-        self.counted[uid] = (node, tuple(Share(index, GPU, 0) for index in devices))
+        self.counted[uid] = (node, tuple(DeviceShare(index, GPU, 0) for index in devices))
         self._hold(uid, node, devices)
 
     def _hold(self, uid: str, node: str, devices: Sequence[int]) -> None:

@@ -16,7 +16,7 @@ from aliquot import labels, units
 from aliquot.api import Pod, Workload
 from aliquot.api.pod import saved_at
 from aliquot.api.workload import Interruption, WorkloadStatus
-from aliquot.planner import Share
+from aliquot.planner import DeviceShare
 from aliquot.scheduler.policy import StopPolicy
 
 _INTERRUPTIONS_KEPT = 100  # the latest; enough to see a pattern, and no object grows for ever
@@ -150,10 +150,10 @@ def eviction_times(status: WorkloadStatus) -> tuple[float, ...]:
     return tuple(sorted(stop.at for stop in status.interruptions if stop.reason in _FOR_OTHERS))
 
 
-NominatedPlacement = tuple[str, tuple[Share, ...]]
+NominatedPlacement = tuple[str, tuple[DeviceShare, ...]]
 
 
-def nomination_text(node: str, shares: Iterable[Share]) -> str:
+def nomination_text(node: str, shares: Iterable[DeviceShare]) -> str:
     told = {"node": node, "shares": [[share.index, share.milli, share.memory_mib] for share in shares]}
     return json.dumps(told, separators=(",", ":"))
 
@@ -161,7 +161,11 @@ def nomination_text(node: str, shares: Iterable[Share]) -> str:
 def nomination_of(pod: Pod) -> NominatedPlacement | None:
     told = _read(pod, labels.NOMINATION)
     try:
-        return None if told is None else (str(told["node"]), tuple(Share(*map(int, share)) for share in told["shares"]))
+        return (
+            None
+            if told is None
+            else (str(told["node"]), tuple(DeviceShare(*map(int, share)) for share in told["shares"]))
+        )
     except (KeyError, TypeError, ValueError):
         return None
 

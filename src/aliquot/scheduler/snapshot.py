@@ -14,17 +14,17 @@ from aliquot.api.organisation import Terms as SpecTerms
 from aliquot.api.pod import saved_at
 from aliquot.errors import Invalid
 from aliquot.planner import (
-    Alternatives,
     Device,
+    DeviceShare,
     Job,
     Node,
+    NodeSelectorTerms,
+    PoolQuota,
     Queue,
     Request,
-    Share,
     Taint,
     Task,
     TaskState,
-    Terms,
     Toleration,
 )
 from aliquot.podspec.builder import is_preemptible, priority_of, request_of
@@ -35,7 +35,7 @@ from aliquot.scheduler.scheduling_context import EMPTY_CONTEXT, SchedulingContex
 
 _FINISHED = ("Succeeded", "Failed")
 # What was decided a moment ago and the store's picture may not show yet: pod uid -> (node, shares).
-Assumed = Mapping[str, tuple[str, tuple[Share, ...]]]
+Assumed = Mapping[str, tuple[str, tuple[DeviceShare, ...]]]
 
 
 def only_checkpoint_changed(old: Pod | None, new: Pod | None) -> bool:
@@ -139,7 +139,7 @@ def _node_types(pods: list[Pod], project: Project | None) -> tuple[str, ...]:
     return tuple(types.training if all(is_preemptible(pod) for pod in pods) else types.interactive)
 
 
-def _task(pod: Pod, assumed: Assumed, types: tuple[str, ...], affinity: tuple[Alternatives, ...]) -> Task:
+def _task(pod: Pod, assumed: Assumed, types: tuple[str, ...], affinity: tuple[NodeSelectorTerms, ...]) -> Task:
     node, shares = _place(pod, assumed)
     request = _request(pod)
     state = TaskState.PENDING
@@ -177,7 +177,7 @@ def _request(pod: Pod) -> Request:
         return Request(devices=1 << 20, milli=1000)
 
 
-def _place(pod: Pod, assumed: Assumed) -> tuple[str, tuple[Share, ...]]:
+def _place(pod: Pod, assumed: Assumed) -> tuple[str, tuple[DeviceShare, ...]]:
     if pod.spec.node_name:
         try:
             held = shares_of(pod)
@@ -185,7 +185,7 @@ def _place(pod: Pod, assumed: Assumed) -> tuple[str, tuple[Share, ...]]:
             held = ()
         if not held:  # placed by others, who do not say which: see control.places
             return assumed.get(pod.metadata.uid, (pod.spec.node_name, ()))
-        return pod.spec.node_name, tuple(Share(one.index, one.milli, one.memory_mib) for one in held)
+        return pod.spec.node_name, tuple(DeviceShare(one.index, one.milli, one.memory_mib) for one in held)
     return assumed.get(pod.metadata.uid, ("", ()))
 
 
@@ -253,9 +253,9 @@ def _department(name: str, department: Department, projects: list[ProjectSpec]) 
     return replace(queue, pools={**queue.pools, DEFAULT_POOL: replace(default, quota=(total, *default.quota[1:]))})
 
 
-def _terms(told: SpecTerms) -> Terms:
+def _terms(told: SpecTerms) -> PoolQuota:
     quota, limit, weight = told.quota, told.limit, told.over_quota_weight or Weights()
-    return Terms(
+    return PoolQuota(
         quota=(quota.gpu, quota.cpu, quota.memory),
         limit=(limit.gpu, limit.cpu, limit.memory),
         weight=(_weight(weight.gpu), _weight(weight.cpu), _weight(weight.memory)),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from aliquot.planner.model import GPU, Device, Node, Request, Share
+from aliquot.planner.model import GPU, Device, DeviceShare, Node, Request
 from aliquot.sim.field_readers import Place
 from aliquot.sim.records import TaskSpec
 
@@ -36,7 +36,7 @@ class _Card:
     def untouched(self) -> bool:
         return self.milli == GPU and self.memory == self.device.memory_mib
 
-    def take(self, request: Request) -> Share | None:
+    def take(self, request: Request) -> DeviceShare | None:
         share = request.share_of(self.device)
         if share.milli > self.milli or (self.device.memory_mib and share.memory_mib > self.memory):
             return None
@@ -68,7 +68,7 @@ class _Cards:
         return found
 
 
-def held(nodes: Mapping[str, Node], holders: Iterable[Holder]) -> dict[tuple[int, int], tuple[Share, ...]]:
+def held(nodes: Mapping[str, Node], holders: Iterable[Holder]) -> dict[tuple[int, int], tuple[DeviceShare, ...]]:
     """The shares of each holder; a fault where a node does not have what it is said to hold."""
     here = [one for one in holders if one.spec.node in nodes]
     reserved = [one for one in here if one.spec.state == "reserved"]
@@ -83,7 +83,7 @@ def held(nodes: Mapping[str, Node], holders: Iterable[Holder]) -> dict[tuple[int
     return shares | _assigned(waiting, reserved)
 
 
-def _assigned(ledger: _Ledger, holders: list[Holder]) -> dict[tuple[int, int], tuple[Share, ...]]:
+def _assigned(ledger: _Ledger, holders: list[Holder]) -> dict[tuple[int, int], tuple[DeviceShare, ...]]:
     """Those first who say most."""
     told = [one for one in holders if one.spec.shares is not None]
     shares = {one.key: ledger.note(one.spec.node, one.spec.shares or ()) for one in told}
@@ -102,7 +102,7 @@ class _Ledger:
             self._cards[node] = _Cards(self._nodes[node])
         return self._cards[node]
 
-    def note(self, node: str, shares: tuple[Share, ...]) -> tuple[Share, ...]:
+    def note(self, node: str, shares: tuple[DeviceShare, ...]) -> tuple[DeviceShare, ...]:
         """Taken as they are told, also more than there is."""
         for share in shares:
             card = self._of(node).by_index.get(share.index)
@@ -112,7 +112,7 @@ class _Ledger:
             card.memory -= share.memory_mib
         return shares
 
-    def named(self, one: Holder) -> tuple[Share, ...]:
+    def named(self, one: Holder) -> tuple[DeviceShare, ...]:
         indices, where, cards = one.spec.devices, one.where.at("devices"), self._of(one.spec.node).by_index
         count = sum(number for _, number in one.request.mig) if one.request.mig else one.request.devices
         if len(indices) != count or len(set(indices)) != count:
@@ -126,7 +126,7 @@ class _Ledger:
             self._join(one, list(indices))
         return self._take(one, indices)
 
-    def found(self, one: Holder) -> tuple[Share, ...]:
+    def found(self, one: Holder) -> tuple[DeviceShare, ...]:
         request, cards = one.request, self._of(one.spec.node)
         if one.spec.share_group:
             known = self._groups.get(one.spec.share_group)
@@ -147,7 +147,7 @@ class _Ledger:
         if node != one.spec.node or known != indices:
             one.where.at("shareGroup").fault(f"belongs to GPU {', '.join(map(str, known))} of node {node}")
 
-    def _take(self, one: Holder, indices: Iterable[int]) -> tuple[Share, ...]:
+    def _take(self, one: Holder, indices: Iterable[int]) -> tuple[DeviceShare, ...]:
         cards, shares = self._of(one.spec.node).by_index, []
         for index in indices:
             share = cards[index].take(one.request) if index in cards else None

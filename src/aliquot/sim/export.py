@@ -18,21 +18,21 @@ from aliquot.planner.model import (
     RESOURCES,
     Amount,
     Bound,
-    Closeness,
     Device,
-    Expression,
-    Group,
     Job,
-    Neighbours,
     Node,
+    NodeSelectorRequirement,
+    PodAffinityTerm,
     Policy,
+    PoolQuota,
     Queue,
     Request,
     Snapshot,
+    SubGroup,
     Task,
     TaskState,
-    Terms,
     Toleration,
+    TopologyConstraint,
 )
 from aliquot.scheduler.last_decision import Decision
 from aliquot.sim.placements import Places
@@ -168,7 +168,7 @@ def _queue(queue: Queue, above: str, now: float) -> Json:
     )
 
 
-def _terms(terms: Terms) -> Json:
+def _terms(terms: PoolQuota) -> Json:
     weights = dict(zip(RESOURCES, terms.weight, strict=True))
     quota = {"gpu": None, **_bound(terms.quota)}  # what is not said would be no GPU at all
     return {"quota": quota} | _differing(
@@ -285,7 +285,7 @@ def _request(request: Request) -> Json:
     return {"gpuFraction": units.whole_units(request.milli), **several, **shown} if request.devices else shown
 
 
-def _expression(one: Expression) -> Json:
+def _expression(one: NodeSelectorRequirement) -> Json:
     return {"key": one.key, "operator": one.operator, **_sparse(values=list(one.values))}
 
 
@@ -294,16 +294,16 @@ def _toleration(one: Toleration) -> Json:
     return {**_sparse(key=one.key), **how, **_sparse(effect=one.effect)}
 
 
-def _closeness(wanted: Closeness | None) -> Json:
+def _closeness(wanted: TopologyConstraint | None) -> Json:
     if wanted is None:
         return {}
     return {"name": wanted.topology, **_sparse(required=wanted.required, preferred=wanted.preferred)}
 
 
-def _group(group: Group) -> Json:
+def _group(group: SubGroup) -> Json:
     shown = {"name": group.name, **_sparse(parent=group.parent, topology=_closeness(group.closeness))}
     return shown | _differing(minAvailable=(group.min_available, None), minSubgroups=(group.min_groups, None))
 
 
-def _neighbours(wanted: Neighbours | None) -> Json:
+def _neighbours(wanted: PodAffinityTerm | None) -> Json:
     return {} if wanted is None else {"labels": dict(wanted.labels), "topologyKey": wanted.key}

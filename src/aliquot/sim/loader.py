@@ -14,18 +14,18 @@ from aliquot.planner.model import (
     DEFAULT_POOL,
     GPU,
     RESOURCES,
-    Closeness,
     Device,
-    Group,
+    DeviceShare,
     Job,
-    Neighbours,
     Node,
+    PodAffinityTerm,
+    PoolQuota,
     Queue,
     Request,
-    Share,
+    SubGroup,
     Task,
     TaskState,
-    Terms,
+    TopologyConstraint,
 )
 from aliquot.sim.devices import Holder, held
 from aliquot.sim.field_readers import Place
@@ -53,7 +53,7 @@ _PLENTY_CPU, _PLENTY_MEMORY = 10**9, 1 << 44
 _PRIORITY = {"training": 50, "interactive": 100, "inference": 125}
 _FIXED_FROM = 100  # what has this priority may not be stopped, where neither type nor file says
 _STATES = {"terminating": TaskState.RELEASING}
-_NOTHING: tuple[Share, ...] = ()
+_NOTHING: tuple[DeviceShare, ...] = ()
 
 
 class Loader:
@@ -122,9 +122,13 @@ class Loader:
         return now - self._unborn * _TICK
 
     def _job(
-        self, spec: WorkloadSpec, row: int, project: QueueSpec, shares: Mapping[tuple[int, int], tuple[Share, ...]],
+        self,
+        spec: WorkloadSpec,
+        row: int,
+        project: QueueSpec,
+        shares: Mapping[tuple[int, int], tuple[DeviceShare, ...]],
         now: float,
-    ) -> Job:  # fmt: skip
+    ) -> Job:
         kind = spec.type or "training"
         priority = _PRIORITY[kind] if spec.priority is None else spec.priority
         return Job(
@@ -154,7 +158,7 @@ class Loader:
 
     def _tasks(
         self, spec: WorkloadSpec, row: int, node_types: tuple[str, ...],
-        shares: Mapping[tuple[int, int], tuple[Share, ...]],
+        shares: Mapping[tuple[int, int], tuple[DeviceShare, ...]],
     ) -> tuple[Task, ...]:  # fmt: skip
         request = request_of(spec.request)
         plain = Task(
@@ -173,7 +177,7 @@ class Loader:
             for index, (task, name) in enumerate(zip(spec.tasks, names, strict=True))
         )
 
-    def _task(self, spec: TaskSpec, plain: Task, name: str, shares: tuple[Share, ...]) -> Task:
+    def _task(self, spec: TaskSpec, plain: Task, name: str, shares: tuple[DeviceShare, ...]) -> Task:
         return Task(
             name=name,
             request=plain.request if spec.request is None else request_of(spec.request),
@@ -251,10 +255,10 @@ def _slice_memory(profile: str) -> int:
     return int(profile.partition("g.")[2].partition("gb")[0]) * _MIB_PER_GB
 
 
-def _terms(spec: TermsSpec) -> Terms:
+def _terms(spec: TermsSpec) -> PoolQuota:
     quota, limit, weight = spec.quota, spec.limit, spec.weight
     gpu, cpu, memory = RESOURCES
-    return Terms(
+    return PoolQuota(
         quota=(quota.get(gpu, 0), quota.get(cpu), quota.get(memory)),
         limit=(limit.get(gpu), limit.get(cpu), limit.get(memory)),
         weight=(weight.get(gpu, 1), weight.get(cpu, 1), weight.get(memory, 1)),
@@ -263,13 +267,13 @@ def _terms(spec: TermsSpec) -> Terms:
     )
 
 
-def _closeness(spec: ClosenessSpec | None) -> Closeness | None:
-    return None if spec is None else Closeness(spec.name, spec.required, spec.preferred)
+def _closeness(spec: ClosenessSpec | None) -> TopologyConstraint | None:
+    return None if spec is None else TopologyConstraint(spec.name, spec.required, spec.preferred)
 
 
-def _group(spec: GroupSpec) -> Group:
-    return Group(spec.name, spec.parent, spec.min_available, spec.min_subgroups, _closeness(spec.topology))
+def _group(spec: GroupSpec) -> SubGroup:
+    return SubGroup(spec.name, spec.parent, spec.min_available, spec.min_subgroups, _closeness(spec.topology))
 
 
-def _neighbours(spec: NeighboursSpec | None) -> Neighbours | None:
-    return None if spec is None else Neighbours(tuple(sorted(spec.labels.items())), spec.topology_key)
+def _neighbours(spec: NeighboursSpec | None) -> PodAffinityTerm | None:
+    return None if spec is None else PodAffinityTerm(tuple(sorted(spec.labels.items())), spec.topology_key)

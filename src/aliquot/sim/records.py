@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aliquot.planner.model import DEFAULT_POOL, Alternatives, Policy, Share, Taint, Toleration
+from aliquot.planner.model import DEFAULT_POOL, DeviceShare, NodeSelectorTerms, Policy, Taint, Toleration
 
 Moment = float | str
 TYPES = ("training", "interactive", "inference")
@@ -123,13 +123,13 @@ class TaskSpec:
     node: str = ""
     devices: tuple[int, ...] = ()
     share_group: str = ""
-    shares: tuple[Share, ...] | None = None
+    shares: tuple[DeviceShare, ...] | None = None
     request: RequestSpec | None = None
     order: int = 0
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Toleration, ...] | None = None
     node_types: tuple[str, ...] | None = None
-    node_affinity: tuple[Alternatives, ...] | None = None
+    node_affinity: tuple[NodeSelectorTerms, ...] | None = None
     terminating_since: Moment | None = None
 
 
@@ -158,7 +158,7 @@ class WorkloadSpec:
     node_selector: Mapping[str, str] = field(default_factory=dict)
     node_pools: tuple[str, ...] = ()
     node_types: tuple[str, ...] | None = None
-    node_affinity: tuple[Alternatives, ...] = ()
+    node_affinity: tuple[NodeSelectorTerms, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     hindrance: str = ""
     request: RequestSpec = RequestSpec()

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from aliquot.planner.model import DEFAULT_POOL, RESOURCES, Device, Request, Share, Task, TaskState
+from aliquot.planner.model import DEFAULT_POOL, RESOURCES, Device, DeviceShare, Request, Task, TaskState
 from aliquot.planner.plan import Plan, Refusal
 from aliquot.sim.world import Fate, World, because, fates
 from aliquot.units import whole_units
@@ -22,7 +22,7 @@ _WORDS = {state: state.value for state in TaskState} | {TaskState.RELEASING: "te
 # A workload is what the foremost of its tasks is.
 _RANK = ("running", "bound", "moved", "reserved", "evicted", "terminating", "pending", "failed", "succeeded")
 _HAS = ("running", "bound")
-_NOWHERE: tuple[Share, ...] = ()
+_NOWHERE: tuple[DeviceShare, ...] = ()
 _GATED = {"step": "allocate", "code": "gated", "text": "is gated: not to be scheduled yet", "missing": {}}
 _RETURNED = {"step": "allocate", "code": "evicted", "text": "was on its way out until now", "missing": {}}
 _UNSEEN = {"step": "allocate", "code": "not-considered", "text": "no step of this policy looked at it", "missing": {}}
@@ -107,11 +107,11 @@ def _once(reasons: Iterable[dict[str, Any] | None]) -> list[dict[str, Any]]:
     return list({reason["text"]: reason for reason in reasons if reason}.values())
 
 
-def _devices(shares: Iterable[Share]) -> list[dict[str, int]]:
+def _devices(shares: Iterable[DeviceShare]) -> list[dict[str, int]]:
     return [{"index": one.index, "milli": one.milli, "memoryMiB": one.memory_mib} for one in shares]
 
 
-def _counted(request: Request, shares: Iterable[Share], devices: Mapping[int, Device]) -> int:
+def _counted(request: Request, shares: Iterable[DeviceShare], devices: Mapping[int, Device]) -> int:
     """Milli-GPU that a task counts for: by the size of the devices that it got."""
     if not request.memory_mib:
         return request.quota(0)

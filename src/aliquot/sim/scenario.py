@@ -12,7 +12,7 @@ from typing import Any
 
 from aliquot import units
 from aliquot.errors import Invalid
-from aliquot.planner.model import DEFAULT_POOL, STEPS, Expression, Policy, Share, Taint, Toleration
+from aliquot.planner.model import DEFAULT_POOL, STEPS, DeviceShare, NodeSelectorRequirement, Policy, Taint, Toleration
 from aliquot.sim.field_readers import (
     Bad,
     Parse,
@@ -178,8 +178,10 @@ def _now(value: Any, place: Place, key: Any) -> float:
     return units.timestamp(value)
 
 
-def _share(value: Any, place: Place, key: Any) -> Share | None:
-    found: Share | None = nested(_SHARE, Share, ("index", "milli", "memoryMiB"), sound=True)(value, place, key)
+def _share(value: Any, place: Place, key: Any) -> DeviceShare | None:
+    found: DeviceShare | None = nested(_SHARE, DeviceShare, ("index", "milli", "memoryMiB"), sound=True)(
+        value, place, key
+    )
     return found
 
 
@@ -227,7 +229,7 @@ _EXPRESSION = {
     "values": Rule("values", listed(text)),
 }
 # All of a list; of each any alternative; of that one all expressions.
-_AFFINITY = listed(listed(listed(nested(_EXPRESSION, Expression, ("key", "operator"), sound=True))))
+_AFFINITY = listed(listed(listed(nested(_EXPRESSION, NodeSelectorRequirement, ("key", "operator"), sound=True))))
 _NODE = {
     "name": Rule("name", name),
     "gpus": Rule("gpus", _gpus),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aliquot.errors import Fault, Invalid
-from aliquot.planner.model import Job, Node, Queue, Share, Snapshot, Task, TaskState
+from aliquot.planner.model import DeviceShare, Job, Node, Queue, Snapshot, Task, TaskState
 from aliquot.planner.plan import Eviction, Plan
 from aliquot.sim.field_readers import Place
 from aliquot.sim.loader import Loader
@@ -29,7 +29,7 @@ class Fate:
 
     state: str
     node: str = ""
-    shares: tuple[Share, ...] = ()
+    shares: tuple[DeviceShare, ...] = ()
     because: str = ""
     reserved: bool = False
 

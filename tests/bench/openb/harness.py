@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from aliquot.planner import Job, Node, Policy, Queue, Share, Snapshot, Task, Terms
+from aliquot.planner import DeviceShare, Job, Node, Policy, PoolQuota, Queue, Snapshot, Task
 from aliquot.planner.cycle_state import CycleState
 from aliquot.planner.jobs import PENDING, JobState, TaskSlot
 from aliquot.planner.model import GPU
@@ -26,7 +26,7 @@ LISTS = (
 )  # fmt: skip
 SEEDS = range(42, 52)
 POLICY = Policy(gpu="least-fragments", cpu="least-fragments")
-QUEUE = Queue("all", pools={"default": Terms((None, None, None))})
+QUEUE = Queue("all", pools={"default": PoolQuota((None, None, None))})
 
 
 class Contender(Protocol):
@@ -38,7 +38,7 @@ class Ours:
         self.scene = CycleState(Snapshot(tuple(nodes), (QUEUE,), ()), policy, 0)
         self.scene.admit([])
         self._count = 0
-        self.held: dict[str, tuple[str, tuple[Share, ...]]] = {}  # who is where
+        self.held: dict[str, tuple[str, tuple[DeviceShare, ...]]] = {}  # who is where
 
     def place(self, pod: Pod) -> bool:
         scene = self.scene

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aliquot.planner import Job, Node, Policy, Share, Snapshot, Task, TaskState
+from aliquot.planner import DeviceShare, Job, Node, Policy, Snapshot, Task, TaskState
 from aliquot.planner.incremental import IncrementalPlanner
 from aliquot.sim.traces.openb import Pod
 from bench.openb import harness
@@ -57,6 +57,6 @@ class Moving:
             self._late[job.name] = None
         return bool(places)
 
-    def _running(self, name: str, node: str, shares: tuple[Share, ...]) -> Job:
+    def _running(self, name: str, node: str, shares: tuple[DeviceShare, ...]) -> Job:
         pod = self._pods[name]
         return Job(name, "all", (Task(name, pod.request, TaskState.RUNNING, node, shares, node_types=pod.models),))

@@ -8,17 +8,17 @@ from typing import Any
 
 from aliquot.planner import (
     Device,
+    DeviceShare,
     Job,
     Node,
     Plan,
     Policy,
+    PoolQuota,
     Queue,
     Request,
-    Share,
     Snapshot,
     Task,
     TaskState,
-    Terms,
     plan,
 )
 from aliquot.planner.cycle_state import CycleState
@@ -26,7 +26,7 @@ from aliquot.planner.model import DEFAULT_POOL
 
 V100_MIB = 32510
 _OF_TASK = ("selector", "tolerations", "node_types", "affinity", "group", "order")
-_OF_TERMS = {one.name for one in fields(Terms)} - {"quota", "limit"}
+_OF_TERMS = {one.name for one in fields(PoolQuota)} - {"quota", "limit"}
 
 
 def gpus(count: int, name: str = "", memory_mib: int = V100_MIB, **more: Any) -> Node:
@@ -39,7 +39,7 @@ def quota(gpu: float | None, limit: float | None = None, **more: Any) -> Queue:
     own = {key: more.pop(key) for key in list(more) if key in _OF_TERMS}
     if "weight" in own and not isinstance(own["weight"], tuple):
         own["weight"] = (own["weight"],) * 3
-    terms = Terms((_milli(gpu), None, None), (_milli(limit), None, None), **own)
+    terms = PoolQuota((_milli(gpu), None, None), (_milli(limit), None, None), **own)
     return Queue("", pools={DEFAULT_POOL: terms}, **more)
 
 
@@ -120,4 +120,4 @@ def request(gpu: float = 0, mib: int = 0, on: int = 1) -> Request:
     return Request(devices=on if milli else 0, milli=milli)
 
 
-__all__ = ["Share", "TaskState", "World", "cluster", "gpus", "quota", "request"]
+__all__ = ["DeviceShare", "TaskState", "World", "cluster", "gpus", "quota", "request"]

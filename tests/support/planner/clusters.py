@@ -15,22 +15,22 @@ from hypothesis import strategies as st
 from aliquot.labels import NODE_TYPE
 from aliquot.planner.model import (
     Bound,
-    Closeness,
     Device,
-    Expression,
-    Group,
     Job,
-    Neighbours,
     Node,
+    NodeSelectorRequirement,
+    PodAffinityTerm,
     Policy,
+    PoolQuota,
     Queue,
     Request,
     Snapshot,
+    SubGroup,
     Taint,
     Task,
     TaskState,
-    Terms,
     Toleration,
+    TopologyConstraint,
 )
 from support.planner.ground import HOLDS_NOW, POOL, Ground, enough, least, may_go
 
@@ -39,7 +39,7 @@ TOPOLOGY = {"default": ("zone", "rack")}
 _MIG = (("1g.5gb", 5 << 10), ("2g.10gb", 10 << 10))
 _WHOLE = st.sampled_from([1, 1, 1, 2, 2, 3])
 _PARTS = st.sampled_from([500, 500, 250, 300, 334, 700, 999, 125, 1])
-_POOR = {"default": Terms(), "other": Terms()}  # no quota, and so more than its due as soon as others ask
+_POOR = {"default": PoolQuota(), "other": PoolQuota()}  # no quota, and so more than its due as soon as others ask
 _PLENTY = (64_000, 256 << 30)
 
 
@@ -149,14 +149,14 @@ def _trees(draw: Draw) -> tuple[Queue, ...]:
 
 
 @st.composite
-def _terms(draw: Draw) -> Terms:
+def _terms(draw: Draw) -> PoolQuota:
     gpu = draw(st.sampled_from([0, 1000, 1000, 2000, 2000, 3000, 500, 1500, None]))
     quota: Bound = (gpu, 2000 if rarely(draw, 8) else None, None)
     most = draw(st.sampled_from([1000, 2500, 4000])) if rarely(draw, 5) else None
     limit: Bound = (most, 3000 if rarely(draw, 10) else None, None)
     weight = float(draw(st.sampled_from([1, 1, 2, 3, 0])))
     over = not rarely(draw, 6)
-    return Terms(quota, limit, (weight, weight, weight), over, 200 if rarely(draw, 8) else 100)
+    return PoolQuota(quota, limit, (weight, weight, weight), over, 200 if rarely(draw, 8) else 100)
 
 
 @st.composite
@@ -207,9 +207,9 @@ def _grouped(draw: Draw, job: Job, nodes: tuple[Node, ...], plain: bool) -> Job:
     head = draw(st.integers(1, len(job.tasks) - 1))
     tasks = [replace(task, group="x") for task in job.tasks[:head]]
     tasks += [replace(task, group="y", request=other) for task in job.tasks[head:]]
-    groups = [Group("x", outer), Group("y", outer, 1 if rarely(draw, 3) else None)]
+    groups = [SubGroup("x", outer), SubGroup("y", outer, 1 if rarely(draw, 3) else None)]
     if outer:
-        groups.append(Group(outer, min_groups=needed))
+        groups.append(SubGroup(outer, min_groups=needed))
     elif needed:
         job = replace(job, min_groups=needed)
     if not plain and rarely(draw, 3):
@@ -219,17 +219,21 @@ def _grouped(draw: Draw, job: Job, nodes: tuple[Node, ...], plain: bool) -> Job:
 
 # In zone a or on the node n1; not in zone b, and with a rack; and what no node is.
 AFFINITIES = (
-    (((Expression("zone", "In", ("a",)),), (Expression("", "In", ("n1",)),)),),
-    (((Expression("zone", "NotIn", ("b",)),),), ((Expression("rack", "Exists"),),)),
-    (((Expression("zone", "In", ("nowhere",)),),),),
+    (((NodeSelectorRequirement("zone", "In", ("a",)),), (NodeSelectorRequirement("", "In", ("n1",)),)),),
+    (((NodeSelectorRequirement("zone", "NotIn", ("b",)),),), ((NodeSelectorRequirement("rack", "Exists"),),)),
+    (((NodeSelectorRequirement("zone", "In", ("nowhere",)),),),),
 )
 
 
-def _closeness(draw: Draw) -> Closeness:
+def _closeness(draw: Draw) -> TopologyConstraint:
     kind = draw(st.integers(0, 3))
     if kind == 3:
-        return Closeness(required="zone", preferred="rack")
-    return Closeness(preferred="rack") if kind == 2 else Closeness(required=draw(st.sampled_from(["zone", "rack"])))
+        return TopologyConstraint(required="zone", preferred="rack")
+    return (
+        TopologyConstraint(preferred="rack")
+        if kind == 2
+        else TopologyConstraint(required=draw(st.sampled_from(["zone", "rack"])))
+    )
 
 
 def _particular(draw: Draw, job: Job) -> Job:
@@ -239,7 +243,7 @@ def _particular(draw: Draw, job: Job) -> Job:
     if rarely(draw, 3):
         job = replace(job, labels={"app": draw(st.sampled_from("uv"))})
     if rarely(draw, 10):
-        rule = Neighbours((("app", draw(st.sampled_from("uv"))),), draw(st.sampled_from(["rack", "zone"])))
+        rule = PodAffinityTerm((("app", draw(st.sampled_from("uv"))),), draw(st.sampled_from(["rack", "zone"])))
         job = replace(job, apart=rule) if rarely(draw, 2) else replace(job, near=rule)
     fields: dict[str, Any] = {}
     if rarely(draw, 10):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aliquot.planner.model import Amount, Policy, Queue, Snapshot, TaskState, slices_of
+from aliquot.planner.model import Amount, Policy, Queue, Snapshot, TaskState, mig_slice_count
 from support.planner.ground import POOL, Ground
 
 
@@ -35,7 +35,7 @@ class Dues:
         total = 0
         for node in self.ground.nodes.values():
             if node.ready and node.pool == POOL:
-                slices = [slices_of(one.profile) if one.profile else 1 for one in node.devices if one.healthy]
+                slices = [mig_slice_count(one.profile) if one.profile else 1 for one in node.devices if one.healthy]
                 total += (1000 * sum(slices), node.cpu, node.memory)[r] - node.foreign[r]
         return total
 

@@ -17,21 +17,21 @@ from aliquot.planner.model import (
     RESOURCES,
     Amount,
     Bound,
-    Closeness,
-    Expression,
+    DeviceShare,
     Job,
-    Neighbours,
     Node,
+    NodeSelectorRequirement,
+    PodAffinityTerm,
     Policy,
     Queue,
     Request,
-    Share,
     Snapshot,
     Task,
+    TopologyConstraint,
 )
 from aliquot.planner.model import TaskState as State
 
-Spot = tuple[str, tuple[Share, ...]]
+Spot = tuple[str, tuple[DeviceShare, ...]]
 POOL = "default"
 HOLDS_NOW = (State.RUNNING, State.RELEASING, State.EVICTED)
 HOLDS_SOON = (State.RUNNING, State.RESERVED)
@@ -49,7 +49,7 @@ class Free:
         self.milli = dict.fromkeys(self.devices, 1000)
         self.mib = {index: device.memory_mib for index, device in self.devices.items()}
 
-    def add(self, request: Request, shares: Iterable[Share], sign: int) -> None:
+    def add(self, request: Request, shares: Iterable[DeviceShare], sign: int) -> None:
         self.cpu += sign * request.cpu
         self.memory += sign * request.memory
         self.pods += sign
@@ -64,7 +64,7 @@ class Free:
         amounts = (self.cpu, self.memory, self.pods, *self.milli.values(), *self.mib.values())
         return all(amount >= 0 for amount in amounts)
 
-    def choices(self, request: Request) -> Iterator[tuple[Share, ...]]:
+    def choices(self, request: Request) -> Iterator[tuple[DeviceShare, ...]]:
         """All parts of devices that would do, devices that are alike only once."""
         if request.cpu > self.cpu or request.memory > self.memory or self.pods < 1:
             return
@@ -85,13 +85,13 @@ class Free:
                 seen.add(alike)
                 yield parts
 
-    def _slices(self, request: Request) -> Iterator[tuple[Share, ...]]:
-        found: list[Share] = []
+    def _slices(self, request: Request) -> Iterator[tuple[DeviceShare, ...]]:
+        found: list[DeviceShare] = []
         for profile, count in request.mig:
             idle = [d for i, d in self.devices.items() if d.profile == profile and self.milli[i] == 1000]
             if len(idle) < count:
                 return
-            found += [Share(device.index, 1000, device.memory_mib) for device in idle[:count]]
+            found += [DeviceShare(device.index, 1000, device.memory_mib) for device in idle[:count]]
         yield tuple(found)
 
 
@@ -191,7 +191,7 @@ class Ground:
                     return f"{queue.name} is over its quota of {RESOURCES[r]}"
         return None
 
-    def domain(self, closeness: Closeness, level: str, node: str) -> tuple[str, ...] | None:
+    def domain(self, closeness: TopologyConstraint, level: str, node: str) -> tuple[str, ...] | None:
         levels = self.snapshot.topologies.get(closeness.topology, ())
         labels = self.nodes[node].labels
         if level not in levels or any(label not in labels for label in levels):
@@ -254,7 +254,7 @@ def within(used: Iterable[int], asked: Amount, bound: Bound | Amount) -> bool:
     return not any(beyond(have + want, top) for have, want, top in zip(used, asked, bound, strict=True))
 
 
-def matches(rule: Neighbours, labels: Mapping[str, str]) -> bool:
+def matches(rule: PodAffinityTerm, labels: Mapping[str, str]) -> bool:
     return all(labels.get(key) == value for key, value in rule.labels)
 
 
@@ -281,7 +281,7 @@ def may_go(job: Job, task: Task, node: Node) -> bool:
     return not request.devices or node.mig == "none" or (node.mig == "single" and request.whole)
 
 
-def is_so(one: Expression, node: Node) -> bool:
+def is_so(one: NodeSelectorRequirement, node: Node) -> bool:
     """Whether an expression holds, of those that the clusters here have."""
     value = node.labels.get(one.key) if one.key else node.name
     return {"In": value in one.values, "NotIn": value not in one.values, "Exists": value is not None}[one.operator]

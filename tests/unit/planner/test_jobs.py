@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aliquot.planner import Group, Job, Node, Task, TaskState
+from aliquot.planner import Job, Node, SubGroup, Task, TaskState
 from aliquot.planner.jobs import PENDING, RUNNING, JobState, TaskSlot
 from aliquot.planner.placement.node_state import NodeState
 from aliquot.planner.queues.queue_tree import QueueTree
@@ -15,7 +15,7 @@ from support.planner import quota, request
 NODE = NodeState(Node("n"), 0)
 
 
-def job(tasks: str, groups: tuple[Group, ...] = (), **more: Any) -> JobState:
+def job(tasks: str, groups: tuple[SubGroup, ...] = (), **more: Any) -> JobState:
     """Tasks as letters: r runs, p waits, s is done, g is gated; a word for each subgroup, `name:letters`."""
     queue = QueueTree([quota(0)], "default").queues[""]
     said = {"r": TaskState.RUNNING, "p": TaskState.PENDING, "s": TaskState.SUCCEEDED, "g": TaskState.GATED}
@@ -38,7 +38,7 @@ def names(members: list[TaskSlot]) -> str:
     return " ".join(member.task.name for member in members)
 
 
-AB = (Group("a"), Group("b"))
+AB = (SubGroup("a"), SubGroup("b"))
 
 
 @pytest.mark.parametrize(
@@ -59,10 +59,16 @@ AB = (Group("a"), Group("b"))
         pytest.param("a:pp b:p", {"groups": AB, "min_groups": 1}, "b0", id="the subgroup that lacks the least"),
         pytest.param("a:rr b:pp", {"groups": AB, "min_groups": 1}, "b0 b1", id="a spare subgroup comes whole"),
         pytest.param(
-            "a:ppp b:p", {"groups": (Group("a", min_available=1), Group("b"))}, "a0 b0", id="minimums of subgroups"
+            "a:ppp b:p",
+            {"groups": (SubGroup("a", min_available=1), SubGroup("b"))},
+            "a0 b0",
+            id="minimums of subgroups",
         ),
         pytest.param(
-            "x:pp y:p", {"groups": (Group("x", "o"), Group("y", "o"), Group("o", min_groups=1))}, "y0", id="nested"
+            "x:pp y:p",
+            {"groups": (SubGroup("x", "o"), SubGroup("y", "o"), SubGroup("o", min_groups=1))},
+            "y0",
+            id="nested",
         ),
     ],
 )
@@ -80,7 +86,7 @@ def test_next_tasks(tasks: str, more: dict[str, Any], expected: str) -> None:
         pytest.param("a:rp b:pp", {"groups": AB, "min_groups": 1}, ["a1", "b0 b1"], id="who lacks the least first"),
         pytest.param(
             "a:rrp b:rp",
-            {"groups": (Group("a", min_available=1), Group("b", min_available=1))},
+            {"groups": (SubGroup("a", min_available=1), SubGroup("b", min_available=1))},
             ["b1", "a2"],
             id="the least full subgroup grows first",
         ),
@@ -96,7 +102,7 @@ def test_options(tasks: str, more: dict[str, Any], expected: list[str]) -> None:
 
 def test_options_are_bounded() -> None:
     """Choosing among many subgroups stops at a number of ways, not at a time."""
-    groups = tuple(Group(f"g{index:02}") for index in range(20))
+    groups = tuple(SubGroup(f"g{index:02}") for index in range(20))
     tasks = " ".join(f"{group.name}:p" for group in groups)
     assert len(list(job(tasks, groups, min_groups=10).options())) == 32
 
@@ -112,7 +118,7 @@ def test_options_are_bounded() -> None:
         pytest.param("a:rr b:r", {"groups": AB}, ["a0 a1 b0"], id="subgroups that are needed go together"),
         pytest.param(
             "a:rrr b:rr",
-            {"groups": (Group("a", min_available=1), Group("b", min_available=1))},
+            {"groups": (SubGroup("a", min_available=1), SubGroup("b", min_available=1))},
             ["a2", "b1", "a1", "a0 b0"],
             id="of the fullest subgroup first",
         ),

@@ -35,7 +35,8 @@ from aliquot.api.pools import SchedulingPolicySpec
 from aliquot.api.workload import Interruption, WorkloadSpec, WorkloadStatus
 from aliquot.backends.local.devices.node_devices import NodeFacts, node_object
 from aliquot.errors import PlatformError
-from aliquot.planner import Job, Share, Snapshot, plan
+from aliquot.planner import DeviceShare as PlannedShare
+from aliquot.planner import Job, Snapshot, plan
 from aliquot.podspec.builder import pod_of
 from aliquot.scheduler.cache import SchedulerCache
 from aliquot.scheduler.eviction_records import EvictionRecord, eviction_record_text, nomination_text
@@ -115,7 +116,7 @@ class Cluster:
     def _assume(self, which: int, how: int) -> None:
         pod = self.picture.pods.get(f"w{which}-0-0", f"runai-p{which % 2}")
         if pod is not None and not pod.spec.node_name:
-            self.picture.assume(pod, f"n{how % 2}", (Share(how % 2, 1000, 1000),))
+            self.picture.assume(pod, f"n{how % 2}", (PlannedShare(how % 2, 1000, 1000),))
 
     async def _settle(self, word: str, which: int) -> None:
         """What was assumed is written, or was not."""
@@ -173,7 +174,7 @@ class Cluster:
     async def _mark(self, seen: Pod, word: str, how: int) -> None:
         text: dict[str, str | None] = {
             "notice": eviction_record_text(EvictionRecord("reclaim", "p/x", "", float(how))),
-            "promise": nomination_text(f"n{how % 2}", [Share(how % 2, 1000, 1000)]),
+            "promise": nomination_text(f"n{how % 2}", [PlannedShare(how % 2, 1000, 1000)]),
             "no promise": None,
         }
         mark = labels.EVICTION_RECORD if word == "notice" else labels.NOMINATION

@@ -6,7 +6,7 @@ import pytest
 
 from aliquot import labels
 from aliquot.api import Node, Pod
-from aliquot.planner import Share
+from aliquot.planner import DeviceShare
 from aliquot.scheduler.eviction_records import nomination_of, nomination_text
 from support.scheduler.world import V100, World
 from support.stores.namespace import POD, StoreNamespace
@@ -44,7 +44,7 @@ async def test_written_and_honoured(embedded: StoreNamespace) -> None:
     world = await lent(embedded)
     async with world.living(holds=True):
         await world.submit("owner", project="b")
-        assert nomination_of(await promised(world)) == ("n1", (Share(0, 1000, V100),))
+        assert nomination_of(await promised(world)) == ("n1", (DeviceShare(0, 1000, V100),))
         assert not await world.node_of("owner", "b")
         assert world.kubelet is not None
         world.kubelet.release()
@@ -102,8 +102,8 @@ async def test_taken_back(embedded: StoreNamespace) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        nomination_text("elsewhere", [Share(0, 1000, V100)]),
-        nomination_text("n1", [Share(7, 1000, V100)]),
+        nomination_text("elsewhere", [DeviceShare(0, 1000, V100)]),
+        nomination_text("n1", [DeviceShare(7, 1000, V100)]),
         nomination_text("n1", []),
         "nonsense",
         '{"node": "n1", "shares": [["x", 1, 2]]}',

@@ -9,7 +9,7 @@ import pytest
 
 from aliquot.api import Metadata, Namespace, Pod
 from aliquot.api.base import decode
-from aliquot.planner import Expression, Neighbours
+from aliquot.planner import NodeSelectorRequirement, PodAffinityTerm
 from aliquot.scheduler.affinity import NAMESPACE, affinity_label_keys, affinity_labels, constraints_of, job_constraints
 from aliquot.scheduler.scheduling_context import SchedulingContext
 from aliquot.scheduler.snapshot import job_of
@@ -49,9 +49,9 @@ def test_node_affinity_is_alternatives_of_expressions() -> None:
     )
     assert constraints_of(made).node == (
         (
-            (Expression("a", "In", ("1", "2")), Expression("b", "Exists")),
-            (Expression("", "In", ("n1",)),),
-            (Expression("", "In"),),  # holds nowhere, as on Kubernetes
+            (NodeSelectorRequirement("a", "In", ("1", "2")), NodeSelectorRequirement("b", "Exists")),
+            (NodeSelectorRequirement("", "In", ("n1",)),),
+            (NodeSelectorRequirement("", "In"),),  # holds nowhere, as on Kubernetes
         ),
     )
 
@@ -70,7 +70,7 @@ def test_node_affinity_is_alternatives_of_expressions() -> None:
 )
 def test_rules_about_neighbours(term: dict[str, Any], rule: tuple[tuple[str, str], ...]) -> None:
     """One required term is one rule: labels, where, and what counts as near."""
-    wanted = Neighbours(tuple(sorted(rule)), "rack")
+    wanted = PodAffinityTerm(tuple(sorted(rule)), "rack")
     assert constraints_of(affinity(podAffinity=[term])).near == wanted
     assert constraints_of(affinity(podAntiAffinity=[term])).apart == wanted
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aliquot.errors import Invalid
-from aliquot.planner.model import Job, Node, Request, Share, TaskState, Terms
+from aliquot.planner.model import DeviceShare, Job, Node, PoolQuota, Request, TaskState
 from aliquot.sim import World, worlds
 
 
@@ -26,7 +26,7 @@ def node(**fields: Any) -> Node:
     return world(nodes=[{"name": "n1", **fields}]).nodes["n1"]
 
 
-def terms(**fields: Any) -> Terms:
+def terms(**fields: Any) -> PoolQuota:
     return world(projects=[{"name": "a", **fields}]).queues["a"].terms("default")
 
 
@@ -114,7 +114,7 @@ def test_times() -> None:
 
 def test_quota() -> None:
     """Absent is no GPU and any CPU and memory; null is unlimited."""
-    assert terms() == Terms(quota=(0, None, None))
+    assert terms() == PoolQuota(quota=(0, None, None))
     assert terms(quota={"gpu": 0.5, "cpu": 2, "memory": "1Ki"}).quota == (500, 2000, 1024)
     assert terms(quota={"gpu": None}).quota == (None, None, None)
     assert terms(limit={"gpu": 3}).limit == (3000, None, None)
@@ -210,7 +210,7 @@ def test_mig_slices_are_held() -> None:
 def test_memory_is_held() -> None:
     """A running amount of memory holds its MiB and the part of the device that goes with it."""
     task = {"state": "running", "node": "n1", "request": {"gpuMemoryMiB": 250}}
-    assert job(tasks=[task]).tasks[0].shares == (Share(0, 250, 250),)
+    assert job(tasks=[task]).tasks[0].shares == (DeviceShare(0, 250, 250),)
 
 
 def test_reserved_lies_on_what_is_left() -> None:

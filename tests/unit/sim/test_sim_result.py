@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from aliquot.planner.model import Share
-from aliquot.planner.plan import Eviction, Nomination, Place, Plan
+from aliquot.planner.model import DeviceShare
+from aliquot.planner.plan import Eviction, Nomination, Placement, Plan
 from aliquot.sim import Player, worlds
 from aliquot.sim import result as results
 
@@ -89,7 +89,14 @@ def test_moved_task() -> None:
     """A moved task is at its new place, says where it was, and whether the new place is still taken."""
     (world,) = worlds(BORROWED)
     moved = Eviction(
-        "b1", "b1-0-0", "n1", "consolidate", "moved for a1", "a1", Place("n2", (Share(3, 1000, 7),)), reserved=True
+        "b1",
+        "b1-0-0",
+        "n1",
+        "consolidate",
+        "moved for a1",
+        "a1",
+        Placement("n2", (DeviceShare(3, 1000, 7),)),
+        reserved=True,
     )
     task = results.before(world, Plan(evictions=(moved,)))["tasks"]["b1-0-0"]
     assert (task["state"], task["node"], task["from"], task["reserved"]) == ("moved", "n2", "n1", True)
@@ -99,7 +106,7 @@ def test_moved_task() -> None:
 def test_reserved_is_not_allocated() -> None:
     """What a workload will have is not yet what it has."""
     (world,) = worlds(BORROWED)
-    plan = Plan(reservations=(Nomination("a1", "a1-0-0", "n1", (Share(0, 1000, 0),)),))
+    plan = Plan(reservations=(Nomination("a1", "a1-0-0", "n1", (DeviceShare(0, 1000, 0),)),))
     workload = results.before(world, plan)["workloads"]["a1"]
     assert workload == {"state": "reserved", "allocated": {"gpu": 0}}
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from aliquot.errors import Invalid
-from aliquot.planner.model import Share, TaskState
-from aliquot.planner.plan import Bind, Eviction, Nomination, Place, Plan, Refusal, Verdict
+from aliquot.planner.model import DeviceShare, TaskState
+from aliquot.planner.plan import Bind, Eviction, Nomination, Placement, Plan, Refusal, Verdict
 from aliquot.sim import World, field_readers, worlds
 from aliquot.sim.records import Step
 
-GPU0, GPU1 = (Share(0, 1000, 0),), (Share(1, 1000, 0),)
+GPU0, GPU1 = (DeviceShare(0, 1000, 0),), (DeviceShare(1, 1000, 0),)
 
 
 def world(*tasks: dict[str, Any], **fields: Any) -> World:
@@ -94,7 +94,7 @@ def test_evicted_waits_again() -> None:
 def test_moved(reserved: bool, state: str) -> None:
     """What is moved is at its new place, or waits for it."""
     made = world(running())
-    gone = Eviction("w", "w-0-0", "n1", "consolidate", "moved for b/x", "x", Place("n2", GPU1), reserved)
+    gone = Eviction("w", "w-0-0", "n1", "consolidate", "moved for b/x", "x", Placement("n2", GPU1), reserved)
     assert made.apply(Plan(evictions=(gone,)))
     assert states(made) == [state]
     assert made.jobs["w"].tasks[0].node == "n2"

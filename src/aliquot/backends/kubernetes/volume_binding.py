@@ -20,8 +20,8 @@ from aliquot.api import KINDS, Claim, Pod, decode
 from aliquot.api.base import Json
 from aliquot.backends.kubernetes.raw_kinds import PERSISTENT_VOLUME
 from aliquot.errors import NotFound, Unavailable
-from aliquot.planner import Alternatives, Expression, Node
-from aliquot.planner.placement.fit.affinity import holds
+from aliquot.planner import Node, NodeSelectorRequirement, NodeSelectorTerms
+from aliquot.planner.placement.fit.affinity import matches_requirement
 from aliquot.scheduler.affinity import NO_CONSTRAINTS, PodConstraints, UnsupportedConstraint, node_alternatives
 from aliquot.store.driver import Document, StoreDriver
 
@@ -41,14 +41,14 @@ class Volume:
     size: int = 0
     modes: tuple[str, ...] = ()
     free: bool = False
-    nodes: tuple[Alternatives, ...] = ()
+    nodes: tuple[NodeSelectorTerms, ...] = ()
     hindrance: str = ""
 
     @classmethod
     def of(cls, document: Document) -> Volume:
         spec, status = document.data.get("spec") or {}, document.data.get("status") or {}
         required = (spec.get("nodeAffinity") or {}).get("required")
-        nodes: tuple[Alternatives, ...] = ()
+        nodes: tuple[NodeSelectorTerms, ...] = ()
         hindrance = ""
         try:
             nodes = (node_alternatives(required),) if required else ()
@@ -74,7 +74,7 @@ class StorageClass:
     waits: bool = False  # for the first pod that uses a claim
     made: bool = True  # volumes are made on demand
     default: bool = False
-    nodes: tuple[Alternatives, ...] = ()
+    nodes: tuple[NodeSelectorTerms, ...] = ()
 
     @classmethod
     def of(cls, document: Document) -> StorageClass:
@@ -90,9 +90,9 @@ class StorageClass:
         )
 
 
-def _topology(one: Json) -> tuple[Expression, ...]:
+def _topology(one: Json) -> tuple[NodeSelectorRequirement, ...]:
     said = one.get("matchLabelExpressions") or ()
-    return tuple(Expression(str(part.get("key")), "In", tuple(part.get("values") or ())) for part in said)
+    return tuple(NodeSelectorRequirement(str(part.get("key")), "In", tuple(part.get("values") or ())) for part in said)
 
 
 def _size(text: object) -> int:
@@ -124,7 +124,7 @@ def claims_of(pod: Pod) -> list[str]:
 
 
 def places_of(pod: Pod, storage: Storage) -> PodConstraints:
-    found: list[Alternatives] = []
+    found: list[NodeSelectorTerms] = []
     for name in claims_of(pod):
         one = _places_of_claim(name, storage.claim(name, pod.metadata.namespace), storage)
         if one.hindrance:
@@ -147,7 +147,7 @@ def _places_of_claim(name: str, claim: Claim | None, storage: Storage) -> PodCon
     if kind is None or not kind.waits:
         return PodConstraints(hindrance=f"volume claim {name} has no volume yet")
     if node := claim.metadata.annotations.get(SELECTED_NODE):
-        return PodConstraints(node=(((Expression("", "In", (node,)),),),))
+        return PodConstraints(node=(((NodeSelectorRequirement("", "In", (node,)),),),))
     if kind.made:
         return PodConstraints(node=kind.nodes)
     fitting = _fitting(claim, kind, storage)
@@ -176,7 +176,7 @@ def _fitting(claim: Claim, kind: StorageClass, storage: Storage) -> list[Volume]
 
 
 def _reaches(volume: Volume, node: Node) -> bool:
-    return all(any(all(holds(one, node) for one in term) for term in terms) for terms in volume.nodes)
+    return all(any(all(matches_requirement(one, node) for one in term) for term in terms) for terms in volume.nodes)
 
 
 async def settle(driver: StoreDriver, storage: Storage, pod: Pod, node: Node, seconds: float = _SETTLE_SECONDS) -> None:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from aliquot.planner.model import Job, Neighbours
+from aliquot.planner.model import Job, PodAffinityTerm
 from aliquot.planner.placement.node_state import NodeState
 
 if TYPE_CHECKING:
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from aliquot.planner.placement.task_class import TaskClass
 
 
-class Neighbourhood:
+class PodAffinityIndex:
     def __init__(self) -> None:
-        self.watched: dict[Neighbours, dict[str, int]] = {}  # tasks that match, by part
-        self._refusing: dict[Neighbours, dict[str, int]] = {}  # tasks that want none of those near, by part
+        self.watched: dict[PodAffinityTerm, dict[str, int]] = {}  # tasks that match, by part
+        self._refusing: dict[PodAffinityTerm, dict[str, int]] = {}  # tasks that want none of those near, by part
 
-    def watch(self, rule: Neighbours | None, refusing: bool = False) -> None:
+    def watch(self, rule: PodAffinityTerm | None, refusing: bool = False) -> None:
         """Before anybody enters."""
         if rule is not None:
             self.watched.setdefault(rule, defaultdict(int))
             if refusing:
                 self._refusing.setdefault(rule, defaultdict(int))
 
-    def refuses(self, rule: Neighbours) -> bool:
+    def refuses(self, rule: PodAffinityTerm) -> bool:
         """Whether it is known who refuses such neighbours."""
         return rule in self._refusing
 
@@ -75,5 +75,5 @@ class Neighbourhood:
         return True
 
 
-def matches(rule: Neighbours, labels: Mapping[str, str]) -> bool:
+def matches(rule: PodAffinityTerm, labels: Mapping[str, str]) -> bool:
     return all(labels.get(key) == value for key, value in rule.labels)

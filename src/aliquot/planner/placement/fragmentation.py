@@ -22,7 +22,7 @@ from bisect import bisect_left, insort
 from math import isqrt
 
 from aliquot.planner.model import GPU
-from aliquot.planner.placement.node_state import NodeState, Row, View
+from aliquot.planner.placement.node_state import DeviceAlloc, FreeResources, NodeState
 from aliquot.planner.placement.task_class import NONE, PART, SLICES, TaskClass
 
 WORD = "least-fragments"
@@ -219,13 +219,13 @@ class Fragments:
             found = self._worth[state] = worth(self._wants[state[0]], state[1], state[2])
         return found
 
-    def rows(self, kind: TaskClass, node: NodeState, other: View | None = None) -> list[Row] | None:
+    def rows(self, kind: TaskClass, node: NodeState, other: FreeResources | None = None) -> list[DeviceAlloc] | None:
         """The devices a task gets on a node, soon. With `other` they must be free there too."""
         view = node.soon
         if kind.form != PART or kind.devices != 1:
             return kind.open_rows(node, view, other=other)
         wished = self._loss(kind, node, self._order(kind))[1]
-        best: tuple[int, int, Row] | None = None
+        best: tuple[int, int, DeviceAlloc] | None = None
         for row in kind.open_to(node, view, other):
             free = view.milli[row[0]]
             # The device that was found best; else, where that is not open or of another size, the fullest.

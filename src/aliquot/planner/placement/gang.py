@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 
-from aliquot.planner.jobs import BOUND, RESERVED, RUNNING, STOPPED, Branch, JobState, TaskSet, TaskSlot
-from aliquot.planner.model import Amount, Closeness
-from aliquot.planner.placement.node_state import NodeState, Row
+from aliquot.planner.jobs import BOUND, RESERVED, RUNNING, STOPPED, GroupNode, JobState, TaskSet, TaskSlot
+from aliquot.planner.model import Amount, TopologyConstraint
+from aliquot.planner.placement.node_state import DeviceAlloc, NodeState
 from aliquot.planner.placement.pool_state import PoolState
 from aliquot.planner.placement.task_class import PART, TaskClass, TaskClasses
 from aliquot.planner.placement.topology import Stages, Topologies
@@ -169,7 +169,7 @@ class Placer:
                 self.room.defer(member)
 
     def _branch(
-        self, job: JobState, branch: Branch, wanted: set[TaskSlot], outer: Stages | None, promise_only: bool
+        self, job: JobState, branch: GroupNode, wanted: set[TaskSlot], outer: Stages | None, promise_only: bool
     ) -> bool:
         inside = [member for one in branch.all_sets() for member in one.members]
         mine = [member for member in inside if member in wanted]
@@ -215,7 +215,11 @@ class Placer:
         return best is not None and attempt(best[1])
 
     def _sets_of_nodes(
-        self, closeness: Closeness | None, members: Sequence[TaskSlot], inside: Sequence[TaskSlot], outer: Stages | None
+        self,
+        closeness: TopologyConstraint | None,
+        members: Sequence[TaskSlot],
+        inside: Sequence[TaskSlot],
+        outer: Stages | None,
     ) -> Iterable[Stages | None]:
         if closeness is None or not (closeness.required or closeness.preferred):
             return [outer]
@@ -276,9 +280,9 @@ class Placer:
     def _hardest_first(self, members: Sequence[TaskSlot]) -> list[TaskSlot]:
         return sorted(members, key=lambda m: (*(-a for a in self.kind(m).amount), m.task.name))
 
-    def _is_close(self, branch: Branch) -> bool:
+    def _is_close(self, branch: GroupNode) -> bool:
         """Whether those who must be in one part of the cluster are."""
-        parts: list[Branch | TaskSet] = [branch, *branch.sets]
+        parts: list[GroupNode | TaskSet] = [branch, *branch.sets]
         for part in parts:
             if part.closeness is not None:
                 sets = [part] if isinstance(part, TaskSet) else list(part.all_sets())
@@ -321,7 +325,7 @@ class Placer:
         return False
 
 
-def _ways(kind: TaskClass, node: NodeState) -> list[tuple[Row, ...]]:
+def _ways(kind: TaskClass, node: NodeState) -> list[tuple[DeviceAlloc, ...]]:
     """Devices it could have on a node. Those that are equally full are alike, and so are all whole ones."""
     if kind.form != PART:
         rows = kind.open_rows(node, node.soon)
@@ -333,7 +337,7 @@ def _ways(kind: TaskClass, node: NodeState) -> list[tuple[Row, ...]]:
         if soon.milli[row] >= milli and soon.mib[row] >= mib and not (node.profiles and node.profiles[row]):
             fitting.append(((soon.milli[row], soon.mib[row], size), (row, milli, mib)))
     fitting.sort()
-    ways: dict[tuple[object, ...], tuple[Row, ...]] = {}
+    ways: dict[tuple[object, ...], tuple[DeviceAlloc, ...]] = {}
     for some in combinations(fitting, kind.devices):
         ways.setdefault(tuple(like for like, _ in some), tuple(row for _, row in some))
     return list(ways.values())

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from aliquot.planner.model import GPU, Device, Node, Share, slices_of
+from aliquot.planner.model import GPU, Device, DeviceShare, Node, mig_slice_count
 
 # (row, milli, MiB): what is taken of one device.
-Row = tuple[int, int, int]
+DeviceAlloc = tuple[int, int, int]
 
 
-class View:
+class FreeResources:
     """What is free. May be negative where more was given out than there is now."""
 
     __slots__ = ("cpu", "memory", "mib", "milli", "pods", "whole")
@@ -29,8 +29,8 @@ class View:
         self.mib = mib
         self.whole = whole  # devices that nobody has a part of; slices do not count
 
-    def copy(self) -> View:
-        return View(self.cpu, self.memory, self.pods, self.milli[:], self.mib[:], self.whole)
+    def copy(self) -> FreeResources:
+        return FreeResources(self.cpu, self.memory, self.pods, self.milli[:], self.mib[:], self.whole)
 
 
 class NodeState:
@@ -59,19 +59,21 @@ class NodeState:
         self.sizes = [device.memory_mib for device in self.devices]
         sliced = any(device.profile for device in self.devices)
         self.profiles: list[str] | None = [device.profile for device in self.devices] if sliced else None
-        self.worth = [slices_of(device.profile) if device.profile else 1 for device in self.devices]  # against quota
+        self.worth = [
+            mig_slice_count(device.profile) if device.profile else 1 for device in self.devices
+        ]  # against quota
         count = len(self.devices)
         plain = sum(not device.profile for device in self.devices) if sliced else count
         foreign = source.foreign
-        self.soon = View(
+        self.soon = FreeResources(
             source.cpu - foreign[1], source.memory - foreign[2], source.pods, [GPU] * count, self.sizes[:], plain
         )
         self.now = self.soon
         self.version = 0  # counts changes
         self.tenants: dict[Any, None] = {}  # the tasks that have a place here, or are promised one
-        self.wholes = [(Share(device.index, GPU, device.memory_mib),) for device in self.devices]
+        self.wholes = [(DeviceShare(device.index, GPU, device.memory_mib),) for device in self.devices]
 
-    def part(self) -> View:
+    def part(self) -> FreeResources:
         """The view of now as one of its own, from the moment on in which the two differ."""
         if self.now is self.soon:
             self.now = self.soon.copy()
@@ -87,7 +89,7 @@ class NodeState:
         ):
             self.now = soon
 
-    def take(self, view: View, cpu: int, memory: int, rows: Iterable[Row]) -> None:
+    def take(self, view: FreeResources, cpu: int, memory: int, rows: Iterable[DeviceAlloc]) -> None:
         view.cpu -= cpu
         view.memory -= memory
         view.pods -= 1
@@ -98,7 +100,7 @@ class NodeState:
             milli[row] -= part
             mib[row] -= size
 
-    def give(self, view: View, cpu: int, memory: int, rows: Iterable[Row]) -> None:
+    def give(self, view: FreeResources, cpu: int, memory: int, rows: Iterable[DeviceAlloc]) -> None:
         view.cpu += cpu
         view.memory += memory
         view.pods += 1
@@ -109,15 +111,15 @@ class NodeState:
             if milli[row] == GPU and mib[row] == sizes[row] and (self.profiles is None or not self.profiles[row]):
                 view.whole += 1
 
-    def rows_of(self, shares: Iterable[Share]) -> tuple[Row, ...]:
+    def rows_of(self, shares: Iterable[DeviceShare]) -> tuple[DeviceAlloc, ...]:
         """Shares as rows; those of devices that are gone or broken are left out."""
         rows = self.row_of
         return tuple((rows[s.index], s.milli, s.memory_mib) for s in shares if s.index in rows)
 
-    def shares_of(self, rows: tuple[Row, ...]) -> tuple[Share, ...]:
+    def shares_of(self, rows: tuple[DeviceAlloc, ...]) -> tuple[DeviceShare, ...]:
         if len(rows) == 1 and rows[0][1] == GPU:
             return self.wholes[rows[0][0]]
-        return tuple(Share(self.devices[row].index, milli, mib) for row, milli, mib in rows)
+        return tuple(DeviceShare(self.devices[row].index, milli, mib) for row, milli, mib in rows)
 
     def is_busy(self) -> bool:
         soon = self.soon

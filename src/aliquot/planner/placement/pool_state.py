@@ -18,15 +18,15 @@ from operator import mul
 from aliquot.planner.jobs import BOUND, PENDING, RESERVED, RUNNING, STOPPED, JobState, TaskSlot
 from aliquot.planner.model import GPU, Amount, Node, Policy
 from aliquot.planner.placement import fragmentation
-from aliquot.planner.placement.affinity import Neighbourhood
-from aliquot.planner.placement.node_state import NodeState, Row, View
+from aliquot.planner.placement.affinity import PodAffinityIndex
+from aliquot.planner.placement.node_state import DeviceAlloc, FreeResources, NodeState
 from aliquot.planner.placement.task_class import NONE, PART, SLICES, WHOLE, TaskClass
 
 _BITS = 24  # of a key, for the node's number: 16 million nodes
 _MASK = (1 << _BITS) - 1
 _PLACED, _STOPPED, _KEPT, _PROMISED, _STARTED, _WITHDRAWN, _SEALED, _OPENED = range(8)
 
-Mark = tuple[int, dict[int, None]]
+Savepoint = tuple[int, dict[int, None]]
 
 
 class PoolState:
@@ -34,7 +34,7 @@ class PoolState:
         ordered = sorted(nodes, key=lambda node: node.name)
         self.nodes = [NodeState(node, number) for number, node in enumerate(ordered)]
         self.by_name = {node.name: node for node in self.nodes}
-        self.neighbours = Neighbourhood()
+        self.neighbours = PodAffinityIndex()
         self._spread_nodes = policy.gpu == "spread"
         self._spread_cpu = policy.cpu == "spread"
         self._spread_devices = policy.device == "spread"
@@ -46,7 +46,7 @@ class PoolState:
         self._cpu_order: list[int] | None = None  # made when first asked for
         self._busy: set[int] = set()
         self.free = 0  # milli of all devices, soon, as they count against quota
-        self._log: list[tuple[int, TaskSlot, tuple[NodeState, tuple[Row, ...]] | None]] = []
+        self._log: list[tuple[int, TaskSlot, tuple[NodeState, tuple[DeviceAlloc, ...]] | None]] = []
         self._hopeless: dict[int, None] = {}  # kinds that fit nowhere; holds until something is given back
         # Nodes that somebody was stopped on, or on which something was taken back: what failed there may fit now.
         self.gained: list[NodeState] = []
@@ -87,7 +87,7 @@ class PoolState:
         chosen = self._fragments_cpu if kind.form == NONE else self._fragments_gpu
         return self.fragments if chosen else None
 
-    def _changed(self, node: NodeState, old: int, old_cpu: int, rows: Iterable[Row], sign: int) -> None:
+    def _changed(self, node: NodeState, old: int, old_cpu: int, rows: Iterable[DeviceAlloc], sign: int) -> None:
         """Put a node in its new place in the orders. `old` was its key before; sign 1: these rows became free."""
         node.version += 1
         if self.fragments is not None:
@@ -249,7 +249,7 @@ class PoolState:
         assert rows is not None
         self.take(member, kind, node, tuple(rows), promise)
 
-    def _rows(self, kind: TaskClass, node: NodeState, other: View | None = None) -> list[Row] | None:
+    def _rows(self, kind: TaskClass, node: NodeState, other: FreeResources | None = None) -> list[DeviceAlloc] | None:
         if self.fragments is not None and self._fragments_gpu and not self._spread_devices:
             return self.fragments.rows(kind, node, other)
         return kind.open_rows(node, node.soon, self._spread_devices, other)
@@ -263,12 +263,16 @@ class PoolState:
         best = self._rows(kind, node) if self._fragments_gpu else kind.open_rows(node, node.soon)
         return best == list(rows)
 
-    def take(self, member: TaskSlot, kind: TaskClass, node: NodeState, rows: tuple[Row, ...], promise: bool) -> None:
+    def take(
+        self, member: TaskSlot, kind: TaskClass, node: NodeState, rows: tuple[DeviceAlloc, ...], promise: bool
+    ) -> None:
         """Give a task these devices, from now on if it can be."""
         starts = not promise and (node.now is node.soon or _has(node.now, kind, rows))
         self.settle(member, kind, node, rows, BOUND if starts else RESERVED)
 
-    def settle(self, member: TaskSlot, kind: TaskClass, node: NodeState, rows: tuple[Row, ...], state: int) -> None:
+    def settle(
+        self, member: TaskSlot, kind: TaskClass, node: NodeState, rows: tuple[DeviceAlloc, ...], state: int
+    ) -> None:
         """Give a task exactly these rows."""
         old, old_cpu = self._keys(node)
         if state == BOUND:
@@ -316,23 +320,23 @@ class PoolState:
         self._hopeless = {}
         self._log.append((_WITHDRAWN, member, place))
 
-    def seal(self, member: TaskSlot, node: NodeState, rows: tuple[Row, ...]) -> None:
+    def seal(self, member: TaskSlot, node: NodeState, rows: tuple[DeviceAlloc, ...]) -> None:
         """Let nobody but this one have what is free of these devices."""
         self._close(node, rows)
         self._log.append((_SEALED, member, (node, rows)))
 
-    def unseal(self, member: TaskSlot, node: NodeState, rows: tuple[Row, ...]) -> None:
+    def unseal(self, member: TaskSlot, node: NodeState, rows: tuple[DeviceAlloc, ...]) -> None:
         self._open(node, rows)
         self._log.append((_OPENED, member, (node, rows)))
 
-    def _close(self, node: NodeState, rows: tuple[Row, ...]) -> None:
+    def _close(self, node: NodeState, rows: tuple[DeviceAlloc, ...]) -> None:
         old, old_cpu = self._keys(node)
         node.part()  # for what comes soon alone: what may start now is looked at only where that fits
         node.take(node.soon, 0, 0, rows)
         node.soon.pods += 1
         self._changed(node, old, old_cpu, rows, -1)
 
-    def _open(self, node: NodeState, rows: tuple[Row, ...]) -> None:
+    def _open(self, node: NodeState, rows: tuple[DeviceAlloc, ...]) -> None:
         old, old_cpu = self._keys(node)
         node.give(node.soon, 0, 0, rows)
         node.soon.pods -= 1
@@ -379,12 +383,12 @@ class PoolState:
             return False
         return all(soon.milli[row] >= milli and soon.mib[row] >= mib for row, milli, mib in rows)
 
-    def mark(self) -> Mark:
+    def mark(self) -> Savepoint:
         hopeless = self._hopeless
         self._hopeless = dict(hopeless)
         return len(self._log), hopeless
 
-    def undo(self, mark: Mark) -> None:
+    def undo(self, mark: Savepoint) -> None:
         length, hopeless = mark
         log = self._log
         while len(log) > length:
@@ -427,7 +431,7 @@ class PoolState:
         """Whom something happened to in this cycle."""
         return list(dict.fromkeys(member for _, member, _ in self._log))
 
-    def since(self, mark: Mark) -> list[TaskSlot]:
+    def since(self, mark: Savepoint) -> list[TaskSlot]:
         """Whom something happened to since the mark, once each, in order."""
         return list(dict.fromkeys(member for _, member, _ in self._log[mark[0] :]))
 
@@ -465,13 +469,13 @@ class PoolState:
         return (self._key(node) if node.sizes else 0), (self._cpu_key(node) if self._cpu_order is not None else 0)
 
 
-def _has(view: View, kind: TaskClass, rows: Iterable[Row]) -> bool:
+def _has(view: FreeResources, kind: TaskClass, rows: Iterable[DeviceAlloc]) -> bool:
     if kind.cpu > view.cpu or kind.memory > view.memory or view.pods < 1:
         return False
     return all(view.milli[row] >= milli and view.mib[row] >= mib for row, milli, mib in rows)
 
 
-def counted(kind: TaskClass, node: NodeState, rows: tuple[Row, ...]) -> Amount:
+def counted(kind: TaskClass, node: NodeState, rows: tuple[DeviceAlloc, ...]) -> Amount:
     """What a placed task counts against quota: by the devices it has."""
     request = kind.request
     if request.memory_mib and rows:

@@ -15,16 +15,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import floor, log
 
-from aliquot.planner.cycle_state import CycleState, Kept, Places
+from aliquot.planner.cycle_state import CapacityReservation, CycleState, Places
 from aliquot.planner.jobs import STUCK, JobState, TaskSlot
 from aliquot.planner.model import GPU
-from aliquot.planner.placement.node_state import NodeState, Row
+from aliquot.planner.placement.node_state import DeviceAlloc, NodeState
 from aliquot.planner.placement.task_class import WHOLE
 
 _WHILE = 1.25  # when it is given up again, as a part of the wait after which it was kept
 
 
-def keep_room(scene: CycleState, job: JobState, members: Sequence[TaskSlot]) -> None:
+def reserve_capacity(scene: CycleState, job: JobState, members: Sequence[TaskSlot]) -> None:
     """For a job that was just refused for lack of room, if it has waited long enough."""
     if scene.kept is not None:
         return
@@ -33,7 +33,7 @@ def keep_room(scene: CycleState, job: JobState, members: Sequence[TaskSlot]) -> 
         return
     places = _places(scene, members)
     if places and _is_due(scene, job, members, places):
-        scene.kept = Kept(job, places, until)
+        scene.kept = CapacityReservation(job, places, until)
         _seal(scene, members[0])
 
 
@@ -88,7 +88,7 @@ def _is_due(scene: CycleState, job: JobState, members: Sequence[TaskSlot], place
 def _places(scene: CycleState, members: Sequence[TaskSlot]) -> Places:
     """Devices for all of them, on nodes where the least has to end; nothing when there are not enough."""
     left = sorted((scene.placer.kind(member) for member in members), key=lambda kind: (-kind.devices, kind.id))
-    chosen: list[tuple[NodeState, tuple[Row, ...]]] = []
+    chosen: list[tuple[NodeState, tuple[DeviceAlloc, ...]]] = []
     for node in sorted(scene.room.nodes, key=lambda node: (GPU * len(node.sizes) - sum(node.soon.milli), node.id)):
         rows, cpu, memory = _to_come(node)
         wanted = 0
@@ -103,7 +103,7 @@ def _places(scene: CycleState, members: Sequence[TaskSlot]) -> Places:
     return ()
 
 
-def _to_come(node: NodeState) -> tuple[list[Row], int, int]:
+def _to_come(node: NodeState) -> tuple[list[DeviceAlloc], int, int]:
     """What could be free one day: devices (with what is free of them now), CPU and memory. What cannot be stopped may
     never end."""
     stays = {row for row, profile in enumerate(node.profiles or ()) if profile}

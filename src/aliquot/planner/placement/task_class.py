@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from aliquot.planner.model import GPU, Amount, Job, Neighbours, Request, Task
+from aliquot.planner.model import GPU, Amount, Job, PodAffinityTerm, Request, Task
 from aliquot.planner.placement import fit
-from aliquot.planner.placement.node_state import NodeState, Row, View
+from aliquot.planner.placement.node_state import DeviceAlloc, FreeResources, NodeState
 
 NONE, WHOLE, PART, SLICES = range(4)  # what it wants of devices
 
@@ -57,8 +57,8 @@ class TaskClass:
         self.amount: Amount = (request.quota(fitting[0]), request.cpu, request.memory)
         self.least: Amount = (request.quota(fitting[-1]), request.cpu, request.memory)
         self.varies = self.least != self.amount  # what it counts depends on the device it gets
-        self.near: Neighbours | None = job.near
-        self.apart: Neighbours | None = job.apart
+        self.near: PodAffinityTerm | None = job.near
+        self.apart: PodAffinityTerm | None = job.apart
         self.labels: Mapping[str, str] = job.labels
 
     def need(self, size: int) -> tuple[int, int]:
@@ -72,7 +72,7 @@ class TaskClass:
             self.needs[size] = found
         return found
 
-    def fits(self, node: NodeState, view: View) -> bool:
+    def fits(self, node: NodeState, view: FreeResources) -> bool:
         if self.cpu > view.cpu or self.memory > view.memory or view.pods < 1:
             return False
         if self.form == WHOLE:
@@ -82,8 +82,8 @@ class TaskClass:
         return self.open_rows(node, view) is not None
 
     def open_rows(
-        self, node: NodeState, view: View, spread: bool = False, other: View | None = None
-    ) -> list[Row] | None:
+        self, node: NodeState, view: FreeResources, spread: bool = False, other: FreeResources | None = None
+    ) -> list[DeviceAlloc] | None:
         """The devices it would get here: the fullest that fit (or the emptiest), ties by number. With `other` they
         must fit there too. None when there are not enough."""
         if self.form == NONE:
@@ -99,10 +99,10 @@ class TaskClass:
         rows.sort(key=lambda row: (-milli[row[0]] if spread else milli[row[0]], row[0]))
         return rows[: self.devices]
 
-    def open_to(self, node: NodeState, view: View, other: View | None = None) -> list[Row]:
+    def open_to(self, node: NodeState, view: FreeResources, other: FreeResources | None = None) -> list[DeviceAlloc]:
         """All devices of which a part could be had."""
         milli, mib, sizes, profiles = view.milli, view.mib, node.sizes, node.profiles
-        found: list[Row] = []
+        found: list[DeviceAlloc] = []
         for row, size in enumerate(sizes):
             if profiles is not None and profiles[row]:
                 continue
@@ -114,11 +114,11 @@ class TaskClass:
             found.append((row, *need))
         return found
 
-    def _whole(self, node: NodeState, view: View, other: View | None) -> list[Row] | None:
+    def _whole(self, node: NodeState, view: FreeResources, other: FreeResources | None) -> list[DeviceAlloc] | None:
         if view.whole < self.devices:
             return None
         milli, mib, sizes, profiles = view.milli, view.mib, node.sizes, node.profiles
-        rows: list[Row] = []
+        rows: list[DeviceAlloc] = []
         row = -1
         try:
             while len(rows) < self.devices:
@@ -133,10 +133,10 @@ class TaskClass:
             return None
         return rows
 
-    def _slices(self, node: NodeState, view: View, other: View | None) -> list[Row] | None:
+    def _slices(self, node: NodeState, view: FreeResources, other: FreeResources | None) -> list[DeviceAlloc] | None:
         if node.profiles is None:
             return None
-        rows: list[Row] = []
+        rows: list[DeviceAlloc] = []
         for profile, count in self.request.mig:
             free = [
                 (row, GPU, node.sizes[row])
@@ -148,7 +148,7 @@ class TaskClass:
             rows += free[:count]
         return rows
 
-    def shares_device(self, node: NodeState, view: View) -> bool:
+    def shares_device(self, node: NodeState, view: FreeResources) -> bool:
         """Whether some device that others have a part of can take it."""
         milli, mib = view.milli, view.mib
         for row, size in enumerate(node.sizes):
@@ -212,7 +212,7 @@ class TaskClasses:
         key = (form, frozenset(task.selector.items()), task.tolerations, task.node_types, task.affinity)
         found = self._masks.get(key)
         if found is None:
-            mask = bytes(fit.place_refusal(task, node.source, self._cluster) is None for node in self._nodes)
+            mask = bytes(fit.node_refusal(task, node.source, self._cluster) is None for node in self._nodes)
             sizes = {size for node in self._nodes if mask[node.id] for size in node.sizes}
             found = (mask, tuple(sorted(sizes)))
             self._masks[key] = found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import mul
 
-from aliquot.planner.model import GPU, Amount, Closeness
+from aliquot.planner.model import GPU, Amount, TopologyConstraint
 from aliquot.planner.placement.node_state import NodeState
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -35,7 +35,7 @@ class Topologies:
             self._places[name] = places
         return places
 
-    def holds(self, closeness: Closeness, nodes: Iterable[NodeState]) -> bool:
+    def holds(self, closeness: TopologyConstraint, nodes: Iterable[NodeState]) -> bool:
         """Whether these nodes are in one part of the level that is required, where one is."""
         levels, places = self._levels.get(closeness.topology, ()), self._places_of(closeness.topology)
         if any(label not in levels for label in (closeness.preferred, closeness.required) if label is not None):
@@ -48,7 +48,7 @@ class Topologies:
 
     def candidates(
         self,
-        closeness: Closeness,
+        closeness: TopologyConstraint,
         asked: Amount,
         nodes: Sequence[NodeState],
         held: Iterable[NodeState],

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from aliquot.planner.jobs import RUNNING, TaskSlot
 from aliquot.planner.model import GPU
-from aliquot.planner.placement.node_state import NodeState, View
+from aliquot.planner.placement.node_state import FreeResources, NodeState
 from aliquot.planner.placement.task_class import WHOLE, TaskClass
 from aliquot.planner.preemption.eviction_cost import Cost
 from aliquot.planner.preemption.rules import Rule
@@ -137,7 +137,9 @@ class CandidateFinder:
             return None
         return self.cost([unit[0] for unit in chosen]), chosen
 
-    def _does(self, kind: TaskClass, node: NodeState, view: View, unit: EvictionUnit, gone: set[TaskSlot]) -> bool:
+    def _does(
+        self, kind: TaskClass, node: NodeState, view: FreeResources, unit: EvictionUnit, gone: set[TaskSlot]
+    ) -> bool:
         """Whether the task fits once this unit is gone too."""
         trial = view.copy()
         _free(node, trial, unit, gone)
@@ -182,7 +184,7 @@ def _rows_here(unit: EvictionUnit, node: NodeState) -> int:
     return sum(len(member.rows) for member in unit if member.node is node)
 
 
-def _free(node: NodeState, view: View, unit: Iterable[TaskSlot], gone: Set[TaskSlot]) -> None:
+def _free(node: NodeState, view: FreeResources, unit: Iterable[TaskSlot], gone: Set[TaskSlot]) -> None:
     for member in unit:
         if member.node is node and member not in gone:
             request = member.task.request

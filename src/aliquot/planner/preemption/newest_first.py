@@ -16,7 +16,7 @@ from typing import Any
 from aliquot.planner.cycle_state import CycleState
 from aliquot.planner.jobs import RESERVED, RUNNING, STOPPED, JobState, TaskSlot
 from aliquot.planner.placement.node_state import NodeState
-from aliquot.planner.placement.pool_state import Mark
+from aliquot.planner.placement.pool_state import Savepoint
 from aliquot.planner.placement.task_class import TaskClass
 from aliquot.planner.plan_builder import PlanBuilder
 from aliquot.planner.preemption.driver import RULES, refused
@@ -126,7 +126,9 @@ class VictimSearch:
         stopped = [one for one in touched if one.home is not None and one.state != RUNNING]
         return self._once_more(mark, members, stopped)
 
-    def _once_more(self, mark: Mark, members: Sequence[TaskSlot], stopped: list[TaskSlot]) -> list[TaskSlot] | None:
+    def _once_more(
+        self, mark: Savepoint, members: Sequence[TaskSlot], stopped: list[TaskSlot]
+    ) -> list[TaskSlot] | None:
         """All of it at once, now that it is known who goes: earlier choices may turn out better."""
         room = self._room
         room.undo(mark)

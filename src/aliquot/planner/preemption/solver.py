@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from aliquot.planner.jobs import RUNNING, STOPPED, JobState, TaskSlot
 from aliquot.planner.placement.node_state import NodeState
-from aliquot.planner.placement.pool_state import Mark, PoolState
+from aliquot.planner.placement.pool_state import PoolState, Savepoint
 from aliquot.planner.placement.task_class import NONE, TaskClass
 from aliquot.planner.preemption.candidates import CandidateFinder, CandidateHeap
 from aliquot.planner.preemption.rules import Consolidate, Preempt, Rule
@@ -71,7 +71,7 @@ class Solver:
         finally:
             self._placer.rescue = None
 
-    def _finish(self, mark: Mark, members: Sequence[TaskSlot]) -> list[TaskSlot] | None:
+    def _finish(self, mark: Savepoint, members: Sequence[TaskSlot]) -> list[TaskSlot] | None:
         """Spare whom we can, and see whether the whole is allowed. Who stays still counts for his queue: that may be
         too much for it, with the job; then only those stay with whom it is not."""
         job, room = self._rule.job, self._room

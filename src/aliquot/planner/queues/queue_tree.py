@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from aliquot.planner.model import GPU, NOTHING, Amount, Bound, Policy, Queue, Terms
+from aliquot.planner.model import GPU, NOTHING, Amount, Bound, Policy, PoolQuota, Queue
 from aliquot.planner.queues.fair_share import Demand, divide
 
 OrderKey = tuple[bool, bool, int, bool, float, float, tuple[float, ...], float, str]
@@ -41,7 +41,7 @@ class QueueState:
         "weight",
     )
 
-    def __init__(self, source: Queue, terms: Terms, parent: QueueState | None) -> None:
+    def __init__(self, source: Queue, terms: PoolQuota, parent: QueueState | None) -> None:
         self.source = source
         self.name = source.name
         self.parent = parent

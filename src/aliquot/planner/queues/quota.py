@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aliquot.planner.model import RESOURCES, UNBOUND, Amount, Bound
+from aliquot.planner.model import RESOURCES, UNLIMITED, Amount, Bound
 from aliquot.planner.plan import Refusal, Verdict
 from aliquot.planner.queues.queue_tree import QueueState
 from aliquot.planner.reasons.format import amount_text
@@ -17,7 +17,7 @@ def allows(queue: QueueState, asked: Amount, fixed: bool) -> bool:
     """Whether this much more may be held here; `fixed`: by something that cannot be stopped."""
     for one in queue.path:
         limit, used = one.limit, one.used
-        if limit is not UNBOUND and _beyond(used, asked, limit):
+        if limit is not UNLIMITED and _beyond(used, asked, limit):
             return False
         quota = one.quota
         if fixed and _beyond(one.fixed, asked, quota):

@@ -133,7 +133,7 @@ class RefusalBuilder:
         said: Counter[tuple[bool, str, str]] = Counter()
         nearest: tuple[tuple[int, int], NodeState, str] | None = None
         for node in nodes:
-            found = fit.place_refusal(kind.task, node.source, cluster) if not kind.mask[node.id] else None
+            found = fit.node_refusal(kind.task, node.source, cluster) if not kind.mask[node.id] else None
             if found is None and not self._surely_large(kind, node):
                 found = fit.large_enough(kind.task, node.source, cluster)
             if found is not None:

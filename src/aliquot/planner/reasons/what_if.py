@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from aliquot.planner.cycle import plan
-from aliquot.planner.model import DEFAULT_POOL, GPU, Job, Policy, Queue, Request, Snapshot, TaskState, Terms
+from aliquot.planner.model import DEFAULT_POOL, GPU, Job, Policy, PoolQuota, Queue, Request, Snapshot, TaskState
 from aliquot.planner.plan import Plan, Refusal, Verdict
 from aliquot.planner.reasons.format import amount_text, request_text, span_text
 
@@ -159,13 +159,13 @@ def _quota(snapshot: Snapshot, job: Job, refusals: Iterable[Refusal], now: float
         yield Change("quota", form, queue.name), changed, now
 
 
-def _raised(terms: Terms, word: str, gpu: int) -> Terms:
+def _raised(terms: PoolQuota, word: str, gpu: int) -> PoolQuota:
     if word == "limit":
         return replace(terms, limit=(gpu, *terms.limit[1:]))
     return replace(terms, quota=(gpu, *terms.quota[1:]))
 
 
-def _with_queue(snapshot: Snapshot, queue: Queue, pool: str, terms: Terms) -> Snapshot:
+def _with_queue(snapshot: Snapshot, queue: Queue, pool: str, terms: PoolQuota) -> Snapshot:
     changed = replace(queue, pools={**queue.pools, pool: terms})
     return replace(snapshot, queues=tuple(changed if one.name == queue.name else one for one in snapshot.queues))
 

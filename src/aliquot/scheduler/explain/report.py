@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from aliquot import units
 from aliquot.api import Workload
 from aliquot.api.base import Json
-from aliquot.planner import Eviction, Job, Refusal, Share, TaskState, Verdict
+from aliquot.planner import DeviceShare, Eviction, Job, Refusal, TaskState, Verdict
 from aliquot.planner.model import DEFAULT_POOL
 from aliquot.planner.queues.queue_position import QueuePosition
 from aliquot.planner.reasons.format import amount_text, count, span_text
@@ -335,7 +335,7 @@ class _Teller:
     def _evicted(self) -> list[Eviction]:
         return [one for one in self._plan.evictions if one.job == self._key]
 
-    def _leaving(self, node: str, shares: Sequence[Share]) -> Iterator[tuple[Job, float | None]]:
+    def _leaving(self, node: str, shares: Sequence[DeviceShare]) -> Iterator[tuple[Job, float | None]]:
         """Who is on the way out of a place, and when it is gone at the latest."""
         indices = {share.index for share in shares}
         stopped = {(one.job, one.task) for one in self._plan.evictions}

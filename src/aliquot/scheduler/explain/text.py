@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from aliquot import units
 from aliquot.api.base import Json
 from aliquot.api.workload import Interruption
-from aliquot.planner import Share
+from aliquot.planner import DeviceShare
 from aliquot.planner.model import GPU
 
-Spot = tuple[str, str, Sequence[Share]]  # a pod, its node, and what it has there
+Spot = tuple[str, str, Sequence[DeviceShare]]  # a pod, its node, and what it has there
 
 
 def queue_words(name: str) -> str:
@@ -19,7 +19,7 @@ def queue_words(name: str) -> str:
     return f"{kind or 'project'} {short}"
 
 
-def pod_facts(name: str, node: str, shares: Sequence[Share]) -> Json:
+def pod_facts(name: str, node: str, shares: Sequence[DeviceShare]) -> Json:
     devices = [{"index": one.index, "gpu": units.whole_units(one.milli)} for one in shares]
     return {"name": name, "node": node, "devices": devices}
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from aliquot.planner.incremental import IncrementalPlanner
-from aliquot.planner.model import GPU, Job, Policy, Queue, Share, Snapshot, TaskState, Terms
+from aliquot.planner.model import GPU, DeviceShare, Job, Policy, PoolQuota, Queue, Snapshot, TaskState
 from aliquot.planner.plan import Bind, Eviction, Nomination, Plan
 from aliquot.scheduler.wakeups import next_wakeup
 from aliquot.sim.replay.job_progress import Work
@@ -32,7 +32,7 @@ _MOST_PLANS = 1000
 # Looks in a row at a cluster in which nothing happens. Each waits longer than the last; somebody who cannot start by
 # then never will.
 _MOST_IDLE_LOOKS = 100
-_Places = dict[str, tuple[str, tuple[Share, ...]]]
+_Places = dict[str, tuple[str, tuple[DeviceShare, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +286,7 @@ class Replay:
 
 
 def _queue(name: str, quota: int, index: int) -> Queue:
-    return Queue(name, pools={"default": Terms(quota=(quota * GPU, None, None))}, created=index)
+    return Queue(name, pools={"default": PoolQuota(quota=(quota * GPU, None, None))}, created=index)
 
 
 def _by_job(evictions: Iterable[Eviction]) -> dict[str, list[Eviction]]:

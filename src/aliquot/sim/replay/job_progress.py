@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aliquot.planner.model import Job, Share, Task, TaskState
+from aliquot.planner.model import DeviceShare, Job, Task, TaskState
 from aliquot.sim.traces import Trace, TraceJob
 
 _TICK = 1e-6  # seconds
@@ -44,13 +44,15 @@ class Work:
         self.moves = 0
         self.level = 0
         self.contention = 0.0
-        self.destination: dict[str, tuple[str, tuple[Share, ...]]] = {}  # where it goes, by task, when it is moved
+        self.destination: dict[
+            str, tuple[str, tuple[DeviceShare, ...]]
+        ] = {}  # where it goes, by task, when it is moved
 
     @property
     def gpus(self) -> float:
         return self.source.gpus
 
-    def start(self, now: float, places: dict[str, tuple[str, tuple[Share, ...]]]) -> None:
+    def start(self, now: float, places: dict[str, tuple[str, tuple[DeviceShare, ...]]]) -> None:
         self.started = now
         self.run += 1
         if self.first is None:
@@ -117,7 +119,7 @@ class Work:
         )
         self.job = replace(self.job, tasks=tasks, started=None, saved=None)
 
-    def promise(self, places: dict[str, tuple[str, tuple[Share, ...]]]) -> bool:
+    def promise(self, places: dict[str, tuple[str, tuple[DeviceShare, ...]]]) -> bool:
         """A place for each of its tasks, once it is free. Whether that is new."""
         tasks = tuple(
             replace(task, state=TaskState.RESERVED, node=places[task.name][0], shares=places[task.name][1])

@@ -10,7 +10,7 @@ from aliquot.api import Claim, Pod
 from aliquot.api.base import decode
 from aliquot.backends.kubernetes.scheduling_context import minimum_said
 from aliquot.backends.kubernetes.volume_binding import SELECTED_NODE, Storage, StorageClass, Volume, places_of
-from aliquot.planner import Expression
+from aliquot.planner import NodeSelectorRequirement
 from aliquot.store.driver import Document
 
 POD = decode(
@@ -63,8 +63,8 @@ def places(there: Claim | None, *volumes: Volume) -> Any:
     return places_of(POD, storage)
 
 
-def at(node: str) -> tuple[Expression, ...]:
-    return (Expression("host", "In", (node,)),)
+def at(node: str) -> tuple[NodeSelectorRequirement, ...]:
+    return (NodeSelectorRequirement("host", "In", (node,)),)
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def at(node: str) -> tuple[Expression, ...]:
         (claim(bound="v"), [volume("v", "n1", phase="Bound")], ((at("n1"),),)),
         (claim(bound="v"), [volume("v", phase="Bound")], ()),
         (claim("later"), [], ()),
-        (claim("zoned"), [], (((Expression("z", "In", ("a",)),),),)),
-        (claim("later", marks={SELECTED_NODE: "n3"}), [], (((Expression("", "In", ("n3",)),),),)),
+        (claim("zoned"), [], (((NodeSelectorRequirement("z", "In", ("a",)),),),)),
+        (claim("later", marks={SELECTED_NODE: "n3"}), [], (((NodeSelectorRequirement("", "In", ("n3",)),),),)),
         (claim(), [volume("v", "n1"), volume("w", "n2")], ((at("n1"), at("n2")),)),
         (claim(), [volume("v", "n1"), volume("w")], ()),
     ],

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aliquot.planner import Expression, Neighbours, Node
-from aliquot.planner.placement.fit.affinity import holds
+from aliquot.planner import Node, NodeSelectorRequirement, PodAffinityTerm
+from aliquot.planner.placement.fit.affinity import matches_requirement
 from support.planner import cluster, gpus, quota
 
 NODE = Node("n1", labels={"disk": "fast", "cores": "8"})
@@ -37,7 +37,7 @@ NODE = Node("n1", labels={"disk": "fast", "cores": "8"})
 )
 def test_expressions_hold_as_on_kubernetes(key: str, operator: str, values: tuple[str, ...], expected: bool) -> None:
     """Each operator, on labels that are there, that are not, and on the node's name."""
-    assert holds(Expression(key, operator, values), NODE) is expected
+    assert matches_requirement(NodeSelectorRequirement(key, operator, values), NODE) is expected
 
 
 def test_one_alternative_of_each_list_is_enough() -> None:
@@ -45,8 +45,8 @@ def test_one_alternative_of_each_list_is_enough() -> None:
     nodes = [gpus(1, f"n{index}", labels={"zone": zone, "disk": disk}) for index, (zone, disk) in enumerate(
         [("a", "slow"), ("b", "fast"), ("c", "fast")]
     )]  # fmt: skip
-    own = ((Expression("zone", "In", ("a",)),), (Expression("zone", "In", ("c",)),))
-    volume = ((Expression("disk", "In", ("fast",)),),)
+    own = ((NodeSelectorRequirement("zone", "In", ("a",)),), (NodeSelectorRequirement("zone", "In", ("c",)),))
+    volume = ((NodeSelectorRequirement("disk", "In", ("fast",)),),)
 
     world = cluster(nodes, {"a": quota(3)}).pending("j", gpu=1, affinity=(own, volume))
 
@@ -58,7 +58,7 @@ def test_tasks_that_differ_in_affinity_are_told_apart() -> None:
     nodes = [gpus(1, "n1", labels={"zone": "a"}), gpus(1, "n2", labels={"zone": "b"})]
     world = cluster(nodes, {"a": quota(2)})
     for zone in ("b", "a"):
-        world = world.pending(zone, gpu=1, affinity=(((Expression("zone", "In", (zone,)),),),))
+        world = world.pending(zone, gpu=1, affinity=(((NodeSelectorRequirement("zone", "In", (zone,)),),),))
 
     assert {job: node for job, (node, _) in world.started().items()} == {"a": "n1", "b": "n2"}
 
@@ -68,7 +68,7 @@ def test_strangers_are_neighbours_too() -> None:
     nodes = [gpus(2, "n1", labels={"rack": "r1"}), gpus(2, "n2", labels={"rack": "r2"})]
     world = cluster(nodes, {"a": quota(4)}).running("web", "n1", [0], "", labels={"app": "web"})
 
-    world = world.pending("j", gpu=1, apart=Neighbours((("app", "web"),), "rack"))
+    world = world.pending("j", gpu=1, apart=PodAffinityTerm((("app", "web"),), "rack"))
 
     assert world.started() == {"j": ("n2", [0])}
 

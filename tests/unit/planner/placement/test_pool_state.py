@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aliquot.planner import Device, Neighbours, Node, Policy
+from aliquot.planner import Device, Node, PodAffinityTerm, Policy
 from aliquot.planner.cycle_state import CycleState
 from aliquot.planner.jobs import BOUND, PENDING, RESERVED, RUNNING, STOPPED, TaskSlot
 from aliquot.planner.model import GPU
-from aliquot.planner.placement.node_state import NodeState, View
+from aliquot.planner.placement.node_state import FreeResources, NodeState
 from support.planner import TaskState, World, cluster, gpus, quota, request
 
 
@@ -25,7 +25,7 @@ def busy_world() -> World:
     world.running("a1", "n1", [0]).running("a2", "n1", [1], gpu=0.4).running("b1", "n2", [0], "b", preemptible=False)
     world.running("a3", "n1", [1], gpu=0.3, labels={"app": "x"}).running("b2", "n2", [1], "b", state=TaskState.EVICTED)
     world.pending("p1", gpu=1).pending("p2", "b", gpu=0.5).pending("p3", mib=6000, on=2).pending("p4", cpu=3000)
-    world.pending("p5", gpu=0.2, labels={"app": "x"}, apart=Neighbours((("app", "x"),), "rack"))
+    world.pending("p5", gpu=0.2, labels={"app": "x"}, apart=PodAffinityTerm((("app", "x"),), "rack"))
     return world.pending("p6", "b", gpu=2, preemptible=False)
 
 
@@ -47,7 +47,7 @@ def picture(scene: CycleState) -> dict[str, Any]:
     }
 
 
-def _view(view: View) -> tuple[object, ...]:
+def _view(view: FreeResources) -> tuple[object, ...]:
     return (view.cpu, view.memory, view.pods, view.milli[:], view.mib[:], view.whole)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aliquot.planner import Closeness
+from aliquot.planner import TopologyConstraint
 from aliquot.planner.placement.node_state import NodeState
 from aliquot.planner.placement.topology import Topologies
 from support.planner import gpus
@@ -29,7 +29,7 @@ def candidates(
     there = nodes()
     topologies = Topologies(LEVELS, there)
     at = [node for node in there if node.name in held]
-    closeness = Closeness("default", required, preferred)
+    closeness = TopologyConstraint("default", required, preferred)
     found = topologies.candidates(closeness, (gpu * 1000, 0, 0), there, at)
     return [" | ".join(" ".join(node.name for node in stage) for stage in stages) for stages in found]
 
@@ -86,7 +86,7 @@ def test_full_parts_when_others_may_be_stopped() -> None:
         node.take(node.soon, 0, 0, [(0, 1000, node.sizes[0])])
 
     def found(holding: bool) -> list[str]:
-        closeness = Closeness("default", "rack")
+        closeness = TopologyConstraint("default", "rack")
         sets = Topologies(LEVELS, there).candidates(closeness, (2000, 0, 0), there, [], holding)
         return [node.name for stages in sets for node in stages[0]]
 
@@ -94,8 +94,10 @@ def test_full_parts_when_others_may_be_stopped() -> None:
     assert found(holding=False) == ["a1x", "a2x"]
 
 
-@pytest.mark.parametrize("closeness", [Closeness("default", "row"), Closeness("other", "rack"), Closeness()])
-def test_no_such_level(closeness: Closeness) -> None:
+@pytest.mark.parametrize(
+    "closeness", [TopologyConstraint("default", "row"), TopologyConstraint("other", "rack"), TopologyConstraint()]
+)
+def test_no_such_level(closeness: TopologyConstraint) -> None:
     """Levels and topologies that do not exist have no parts."""
     there = nodes()
     assert list(Topologies(LEVELS, there).candidates(closeness, (1000, 0, 0), there, [])) == []
@@ -106,17 +108,17 @@ def test_nodes_without_labels() -> None:
     there = nodes({"a1x": 2, "nowhere": 2})
     topologies = Topologies(LEVELS, there)
 
-    def names(closeness: Closeness) -> list[list[list[str]]]:
+    def names(closeness: TopologyConstraint) -> list[list[list[str]]]:
         found = topologies.candidates(closeness, (1000, 0, 0), there, [])
         return [[[node.name for node in stage] for stage in stages] for stages in found]
 
-    assert names(Closeness("default", "rack")) == [[["a1x"]]]
-    assert names(Closeness("default", None, "rack"))[-1] == [["a1x"], ["nowhere"]]
+    assert names(TopologyConstraint("default", "rack")) == [[["a1x"]]]
+    assert names(TopologyConstraint("default", None, "rack"))[-1] == [["a1x"], ["nowhere"]]
 
 
 def test_hostname_is_the_name() -> None:
     """A node that does not carry the label of its host name is its own part."""
     there = [NodeState(gpus(1, name), number) for number, name in enumerate("pq")]
     topologies = Topologies({"default": ("kubernetes.io/hostname",)}, there)
-    found = topologies.candidates(Closeness("default", "kubernetes.io/hostname"), (1000, 0, 0), there, [])
+    found = topologies.candidates(TopologyConstraint("default", "kubernetes.io/hostname"), (1000, 0, 0), there, [])
     assert [[node.name for node in stages[0]] for stages in found] == [["p"], ["q"]]

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from aliquot.planner import Device, Job, Node, Policy, Queue, Request, Share, Snapshot, Task, TaskState, Terms, plan
+from aliquot.planner import (
+    Device,
+    DeviceShare,
+    Job,
+    Node,
+    Policy,
+    PoolQuota,
+    Queue,
+    Request,
+    Snapshot,
+    Task,
+    TaskState,
+    plan,
+)
 from aliquot.planner.preemption.rules import protected_until
 
 GPU = Request(1, 1000)
@@ -15,15 +28,15 @@ def borrowed(stops: tuple[float, ...], *, extra: bool = False) -> Snapshot:
     count = 2 if extra else 1
     node = Node("n1", tuple(Device(index, 1000) for index in range(count)), 64000, 1 << 36, 110)
     held = [
-        Task(f"t{index}", GPU, TaskState.RUNNING, "n1", (Share(index, 1000, 1000),)) for index in range(count)
+        Task(f"t{index}", GPU, TaskState.RUNNING, "n1", (DeviceShare(index, 1000, 1000),)) for index in range(count)
     ]  # fmt: skip
     jobs = (
         Job("lent", "a", tuple(held), created=1, started=0, stops=stops, min_available=1),
         Job("owner", "b", (Task("o", GPU),), created=2),
     )
     queues = (
-        Queue("a", pools={"default": Terms((0, None, None))}),
-        Queue("b", pools={"default": Terms((1000 * count, None, None))}),
+        Queue("a", pools={"default": PoolQuota((0, None, None))}),
+        Queue("b", pools={"default": PoolQuota((1000 * count, None, None))}),
     )
     return Snapshot((node,), queues, jobs)
 

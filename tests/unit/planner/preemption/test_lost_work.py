@@ -6,7 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from aliquot.planner import Device, Job, Node, Policy, Queue, Request, Share, Snapshot, Task, TaskState, Terms, plan
+from aliquot.planner import (
+    Device,
+    DeviceShare,
+    Job,
+    Node,
+    Policy,
+    PoolQuota,
+    Queue,
+    Request,
+    Snapshot,
+    Task,
+    TaskState,
+    plan,
+)
 from aliquot.planner.incremental import IncrementalPlanner
 
 GPU, NOW = Request(1, 1000), 10_000.0
@@ -16,11 +29,11 @@ def borrowed(*saved: float | None) -> Snapshot:
     """Two GPUs, lent to two jobs that started long ago and last saved their work then; an owner wants one back."""
     node = Node("n1", tuple(Device(index, 1000) for index in range(2)), 64000, 1 << 36, 110)
     lent = [
-        Job(name, "a", (Task(name, GPU, TaskState.RUNNING, "n1", (Share(index, 1000, 1000),)),), index, saved=at)
+        Job(name, "a", (Task(name, GPU, TaskState.RUNNING, "n1", (DeviceShare(index, 1000, 1000),)),), index, saved=at)
         for index, (name, at) in enumerate(zip(("older", "newer"), saved, strict=True))
     ]
     lent = [replace(job, started=job.created) for job in lent]
-    queues = (Queue("a"), Queue("b", pools={"default": Terms((1000, None, None))}))
+    queues = (Queue("a"), Queue("b", pools={"default": PoolQuota((1000, None, None))}))
     return Snapshot((node,), queues, (*lent, Job("owner", "b", (Task("o", GPU),), created=9)))
 
 

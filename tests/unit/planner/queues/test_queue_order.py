@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aliquot.planner.model import TaskState, Terms
+from aliquot.planner.model import PoolQuota, TaskState
 from aliquot.planner.queues.queue_order import Batch, QueueOrder
 from support.planner import World, cluster, gpus, quota
 
@@ -22,7 +22,7 @@ def turns(world: World) -> list[str]:
 def test_1_above_its_share_in_everything_comes_last() -> None:
     """Who holds more than its share of GPUs, CPU and memory goes after a queue that goes beyond its quota."""
     world = cluster([gpus(8, "n1")], {"a": quota(1), "b": quota(0)})
-    none_of_all = Terms(quota=(0, 0, 0), limit=(0, 0, 0), priority=500)
+    none_of_all = PoolQuota(quota=(0, 0, 0), limit=(0, 0, 0), priority=500)
     world.queues.append(replace(world.queues[0], name="c", pools={"default": none_of_all}))
     task = world.task("c1-0-0", "n1", [0])
     world.job("c1", "c", replace(task, request=replace(task.request, cpu=1, memory=1)))
@@ -46,7 +46,7 @@ def test_3_priority_of_the_queue() -> None:
 def test_4_who_is_due_nothing_comes_last() -> None:
     """Of two beyond quota, the one that is due some of what it asks for goes first, however far it goes beyond."""
     world = cluster([gpus(8)], {"a": quota(0, weight=0), "b": quota(0)})
-    one_byte = Terms(quota=(0, None, 1), weight=(1, 1, 0))
+    one_byte = PoolQuota(quota=(0, None, 1), weight=(1, 1, 0))
     world.queues[1] = replace(world.queues[1], pools={"default": one_byte})
     world.pending("a1", "a", gpu=1).pending("b1", "b", memory=1 << 38)
     assert turns(world) == ["b1", "a1"]

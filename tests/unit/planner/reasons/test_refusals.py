@@ -12,12 +12,23 @@ import pytest
 
 import aliquot.planner
 from aliquot.labels import GPU_WORKER
-from aliquot.planner import Device, Expression, Neighbours, Node, Policy, Request, Taint, Task, TaskState, Verdict
+from aliquot.planner import (
+    Device,
+    Node,
+    NodeSelectorRequirement,
+    PodAffinityTerm,
+    Policy,
+    Request,
+    Taint,
+    Task,
+    TaskState,
+    Verdict,
+)
 from support.planner import World, cluster, gpus, quota, request
 
 _ALL = Policy(hold_after=None)
 NOT_NOW, NEVER = Verdict.NOT_NOW, Verdict.NEVER
-A_DISK = Expression("disk", "In", ("fast",))
+A_DISK = NodeSelectorRequirement("disk", "In", ("fast",))
 PAGE = Path(__file__).parents[4] / "docs/scheduler.md"
 
 
@@ -30,7 +41,7 @@ def together() -> World:
 
 
 def neighbours() -> World:
-    apart = Neighbours((("app", "x"),), "rack")
+    apart = PodAffinityTerm((("app", "x"),), "rack")
     world = one_node(labels={"rack": "r"}).running("x", "n1", [0], labels={"app": "x"})
     return world.pending("j", gpu=1, apart=apart)
 

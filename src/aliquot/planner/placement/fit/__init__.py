@@ -6,24 +6,24 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aliquot.planner.model import Node, Task
-from aliquot.planner.placement.fit.affinity import is_like
+from aliquot.planner.placement.fit.affinity import matches_node_affinity
 from aliquot.planner.placement.fit.cluster import Cluster
-from aliquot.planner.placement.fit.labels import has_labels
-from aliquot.planner.placement.fit.mig import right_device
+from aliquot.planner.placement.fit.labels import matches_selector
+from aliquot.planner.placement.fit.mig import offers_device
 from aliquot.planner.placement.fit.ready import is_ready
 from aliquot.planner.placement.fit.roles import has_role
 from aliquot.planner.placement.fit.size import large_enough
-from aliquot.planner.placement.fit.taints import bears_taints
+from aliquot.planner.placement.fit.taints import tolerates_taints
 from aliquot.planner.plan import Refusal
 
 Rule = Callable[[Task, Node, Cluster], Refusal | None]
 # The first refusal is the one that is told: first what a user asked for, then what the node is like.
-RULES: tuple[Rule, ...] = (has_labels, is_like, has_role, bears_taints, right_device, is_ready)
+RULES: tuple[Rule, ...] = (matches_selector, matches_node_affinity, has_role, tolerates_taints, offers_device, is_ready)
 
-__all__ = ["RULES", "Cluster", "large_enough", "place_refusal"]
+__all__ = ["RULES", "Cluster", "large_enough", "node_refusal"]
 
 
-def place_refusal(task: Task, node: Node, cluster: Cluster) -> Refusal | None:
+def node_refusal(task: Task, node: Node, cluster: Cluster) -> Refusal | None:
     for rule in RULES:
         if found := rule(task, node, cluster):
             return found

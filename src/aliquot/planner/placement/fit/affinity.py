@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from aliquot.planner.model import Expression, Node, Task
+from aliquot.planner.model import Node, NodeSelectorRequirement, Task
 from aliquot.planner.placement.fit.cluster import Cluster
 from aliquot.planner.plan import Refusal, Verdict
 
 
-def is_like(task: Task, node: Node, cluster: Cluster) -> Refusal | None:
+def matches_node_affinity(task: Task, node: Node, cluster: Cluster) -> Refusal | None:
     for alternatives in task.affinity:
-        if not any(all(holds(one, node) for one in term) for term in alternatives):
+        if not any(all(matches_requirement(one, node) for one in term) for term in alternatives):
             return Refusal("node-affinity", Verdict.NEVER, "not as its node affinity or its volumes want it")
     return None
 
 
-def holds(expression: Expression, node: Node) -> bool:
+def matches_requirement(expression: NodeSelectorRequirement, node: Node) -> bool:
     """As Kubernetes has it: NotIn also holds where the label is missing; Gt and Lt only between whole numbers."""
     found = node.labels.get(expression.key) if expression.key else node.name
     match expression.operator:
@@ -31,7 +31,7 @@ def holds(expression: Expression, node: Node) -> bool:
     return False
 
 
-def _compares(found: str, expression: Expression) -> bool:
+def _compares(found: str, expression: NodeSelectorRequirement) -> bool:
     try:
         value, bound = int(found), int(expression.values[0])
     except (ValueError, IndexError):

@@ -8,7 +8,7 @@ from aliquot.planner.placement.fit.cluster import Cluster
 from aliquot.planner.plan import Refusal, Verdict
 
 
-def has_labels(task: Task, node: Node, cluster: Cluster) -> Refusal | None:
+def matches_selector(task: Task, node: Node, cluster: Cluster) -> Refusal | None:
     labels = node.labels
     if any(labels.get(key) != value for key, value in task.selector.items()):
         return Refusal("node-selector", Verdict.NEVER, "without the labels it needs")

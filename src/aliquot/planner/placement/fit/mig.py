@@ -7,7 +7,7 @@ from aliquot.planner.placement.fit.cluster import Cluster
 from aliquot.planner.plan import Refusal, Verdict
 
 
-def right_device(task: Task, node: Node, cluster: Cluster) -> Refusal | None:
+def offers_device(task: Task, node: Node, cluster: Cluster) -> Refusal | None:
     request = task.request
     if request.mig:
         if node.mig == "single" or not any(device.profile for device in node.devices):

@@ -7,7 +7,7 @@ from aliquot.planner.placement.fit.cluster import Cluster
 from aliquot.planner.plan import Refusal, Verdict
 
 
-def bears_taints(task: Task, node: Node, cluster: Cluster) -> Refusal | None:
+def tolerates_taints(task: Task, node: Node, cluster: Cluster) -> Refusal | None:
     for taint in node.taints:
         if taint.effect != "PreferNoSchedule" and not any(_bears(one, taint) for one in task.tolerations):
             return Refusal("taint", Verdict.NEVER, f"tainted {taint.key}")
