@@ -34,7 +34,7 @@ class LogOptions:
     # Bytes from the log's beginning: go on from exactly there. Wins over tail_lines and since.
     offset: int | None = None
     # A log that has no offsets shall begin each line with its time, so that its reader can go on after a break.
-    marks: bool = False
+    line_times: bool = False
     # Such a time, in seconds since 1970: go on from there. Wins over tail_lines and since.
     resume: float | None = None
     # Of the pod with this uid, and of no other that has its name now; empty: whoever has the name.
@@ -55,11 +55,11 @@ class Log:
     pieces: AsyncIterator[bytes]
     # Bytes from the log's beginning at which this begins; None where logs have no offsets.
     offset: int | None = None
-    # Whether each line begins with its time because of `marks`.
+    # Whether each line begins with its time because of `line_times`.
     stamped: bool = False
 
 
-class Session(Protocol):
+class ExecStream(Protocol):
     """A command that runs inside a pod."""
 
     def output(self) -> AsyncIterator[tuple[int, bytes]]:
@@ -78,7 +78,7 @@ class Session(Protocol):
         """The reader is gone: hang up, as a terminal does."""
 
 
-class Pipe(Protocol):
+class PortStream(Protocol):
     """A connection to a port of a pod."""
 
     def output(self) -> AsyncIterator[bytes]:
@@ -96,14 +96,14 @@ class Streams(Protocol):
     async def open_log(self, pod: Pod, options: LogOptions) -> Log:
         """A pod's log. `Conflict` says why there is none (not started, image unknown)."""
 
-    async def exec(self, pod: Pod, command: Sequence[str], *, tty: bool, size: TerminalSize) -> Session:
+    async def exec(self, pod: Pod, command: Sequence[str], *, tty: bool, size: TerminalSize) -> ExecStream:
         """Start a command in the pod's main container. `Conflict` when it does not run."""
 
-    async def connect(self, pod: Pod, port: int) -> Pipe:
+    async def connect(self, pod: Pod, port: int) -> PortStream:
         """Open a port of the pod. `Conflict` when it does not run, or (here or at the first read) nobody listens."""
 
 
-def standing(pod: Pod) -> str:
+def why_not_running(pod: Pod) -> str:
     """Why nothing can be seen of a pod that does not run: `it waits (ErrImagePull): no such image`."""
     status = pod.status
     if status.phase in ("Succeeded", "Failed"):

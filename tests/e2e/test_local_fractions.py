@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.api import DeviceShare
-from aliquot.backends.local.devices.context_memory import Contexts
+from aliquot.backends.local.devices.context_memory import ContextSizes
 from aliquot.backends.local.devices.real import RealDevices, ShareDirs
 from aliquot.gpu.fractions import SharingOptions
 from aliquot.gpu.injection import Injection, Mount
@@ -49,8 +49,8 @@ class Pod:
 
     def __init__(self, world: World, built: Path, library: Path, folder: Path) -> None:
         self._world = world
-        fences, contexts = ShareDirs(folder / "fences"), Contexts(folder / "contexts.json")
-        devices = RealDevices(NODE, FakeDriver((CARD,)), fences, contexts, library)
+        share_dirs, contexts = ShareDirs(folder / "share_dirs"), ContextSizes(folder / "contexts.json")
+        devices = RealDevices(NODE, FakeDriver((CARD,)), share_dirs, contexts, library)
         found = devices.injection(NODE, [DeviceShare(index=0, milli=500)], SharingOptions(), UID)
         state = folder / "card"
         state.touch()

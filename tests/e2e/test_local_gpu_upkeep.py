@@ -14,11 +14,11 @@ from aliquot.api import DeviceShare, Metadata, Namespace, Pod
 from aliquot.backends.local.devices.real import RealDevices
 from aliquot.backends.local.image_catalogue import Catalogue
 from aliquot.backends.local.runner import Agent
-from aliquot.backends.local.runtime import Launch, Started, Ticket
+from aliquot.backends.local.runtime import Launch, PodAssignment, Started
 from aliquot.backends.local.runtimes.cgroups import Cgroups
 from aliquot.backends.local.runtimes.process import ProcessRuntime
 from aliquot.errors import Conflict
-from aliquot.gpu.injection import GroupLimit, Injection, Mount
+from aliquot.gpu.injection import CgroupLimit, Injection, Mount
 from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.store.typed_store import Store
 from aliquot.streams import TerminalSize
@@ -57,11 +57,11 @@ async def test_commands_in_a_pod_are_limited_too(island: World, tmp_path: Path) 
     tree = Tree(tmp_path / "tree")
     runtime = ProcessRuntime(island.data, isolated=True, control_groups=tree.groups, keeper=r615())
     assert runtime.group_version == 2
-    ticket = Ticket(UID, "runai-team-a", "p-0-0", NODE)
-    given = Injection(group_limits=(GroupLimit("GPU-a", 1 << 30, 1 << 30),))
+    assignment = PodAssignment(UID, "runai-team-a", "p-0-0", NODE)
+    given = Injection(cgroup_limits=(CgroupLimit("GPU-a", 1 << 30, 1 << 30),))
     seen = Pod(metadata=Metadata(name="p-0-0", namespace="runai-team-a", uid=UID))
     async with running(runtime.run()):
-        found = await runtime.start(Launch(ticket, 0, ("sleep", "1000"), injection=given))
+        found = await runtime.start(Launch(assignment, 0, ("sleep", "1000"), injection=given))
         assert isinstance(found, Started)
         procs = tree.leaf / "cgroup.procs"
         procs.write_text("")
@@ -79,7 +79,7 @@ async def test_commands_in_a_pod_are_limited_too(island: World, tmp_path: Path) 
 async def test_what_was_left_of_pods_that_are_gone(world: World, tmp_path: Path) -> None:
     """A platform that was killed while it removed a pod leaves its folder; the next one removes it at its start."""
     devices: RealDevices = node_of(tmp_path, FakeDriver())
-    left = devices.fences.of(UID)
+    left = devices.share_dirs.of(UID)
     left.mkdir(parents=True)
     (left / "limits").write_text("gpushare 1\n")
     runtime = ProcessRuntime(world.data, isolated=world.isolated)
@@ -105,7 +105,7 @@ async def test_what_a_pod_had_goes_when_it_ends(world: World, tmp_path: Path) ->
 
         async def ended() -> bool:
             phase = (await store.get(Pod, "p-0-0", "runai-team-a")).status.phase
-            return phase in ("Succeeded", "Failed") and not devices.fences.of(made.metadata.uid).exists()
+            return phase in ("Succeeded", "Failed") and not devices.share_dirs.of(made.metadata.uid).exists()
 
         await until(ended)
         await runtime.remove(made.metadata.uid)

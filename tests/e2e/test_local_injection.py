@@ -57,7 +57,7 @@ async def test_a_pod_cannot_put_its_own_in_their_place(island: World) -> None:
 async def test_a_file_may_be_for_writing(island: World, tmp_path: Path) -> None:
     """A mount that is not read-only is made where it is missing, and what a pod writes to it is seen outside."""
     source = tmp_path / "kept" / "ledger"
-    ledger = Mount("/run/gpushare/ledger", str(source), read_only=False, zeros=8)
+    ledger = Mount("/run/gpushare/ledger", str(source), read_only=False, create_bytes=8)
     script = "printf hallo | dd of=/run/gpushare/ledger conv=notrunc 2>/dev/null"
 
     await said(island, script, Injection(mounts=(ledger,)))

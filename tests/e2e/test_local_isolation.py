@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.backends.local.runtime import Launch, Ticket
+from aliquot.backends.local.runtime import Launch, PodAssignment
 from aliquot.backends.local.runtimes import syscalls
 from aliquot.backends.local.runtimes.process import ProcessRuntime
 from aliquot.streams import TerminalSize
@@ -140,9 +140,9 @@ async def test_data_inside_a_shown_folder(island: World, tmp_path: Path) -> None
     secrets(island)
     publish(tmp_path)
     script = f"cat {tmp_path}/data.txt; ls -A {island.data}; cat {island.data}/admin.token"
-    ticket = Ticket("u1", "runai-team-a", "p-0-0", "node-1", policy="Never")
+    assignment = PodAssignment("u1", "runai-team-a", "p-0-0", "node-1", policy="Never")
     # No agent: it would end a pod that no store knows.
-    await ProcessRuntime(island.data).start(Launch(ticket, 0, ("sh", "-c", script), programs=(str(tmp_path),)))
+    await ProcessRuntime(island.data).start(Launch(assignment, 0, ("sh", "-c", script), path_dirs=(str(tmp_path),)))
 
     async def ended() -> bool:
         return "No such file" in read_log(island, "u1")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.api import DeviceShare
-from aliquot.backends.local.devices.context_memory import Contexts
+from aliquot.backends.local.devices.context_memory import ContextSizes
 from aliquot.backends.local.devices.real import RealDevices, ShareDirs
 from aliquot.backends.local.runtime import CannotStart
 from aliquot.gpu.fractions import SharingOptions
@@ -46,7 +46,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def half(folder: Path, library: Path) -> Injection:
-    devices = RealDevices(NODE, FakeDriver(), ShareDirs(folder / "fences"), Contexts(folder / "contexts.json"), library)
+    devices = RealDevices(
+        NODE, FakeDriver(), ShareDirs(folder / "share_dirs"), ContextSizes(folder / "contexts.json"), library
+    )
     return devices.injection(NODE, [DeviceShare(index=0, milli=500)], SharingOptions(), UID)
 
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from aliquot.backends.local.runtimes.exec_process import ExecSession
+from aliquot.backends.local.runtimes.exec_process import ExecProcess
 from aliquot.backends.local.runtimes.process import LogLimits
 from aliquot.errors import Conflict
 from aliquot.streams import LogOptions, TerminalSize
@@ -30,7 +30,7 @@ async def expect(output: object, text: bytes) -> bytes:
     raise AssertionError(f"{text!r} not in {seen!r}")
 
 
-async def all_of(session: ExecSession) -> tuple[bytes, bytes]:
+async def all_of(session: ExecProcess) -> tuple[bytes, bytes]:
     pieces = [piece async for piece in session.output()]
     return tuple(b"".join(data for stream, data in pieces if stream == number) for number in (1, 2))  # type: ignore[return-value]
 

@@ -16,7 +16,7 @@ import pytest
 
 from aliquot import native
 from aliquot.api import DeviceShare
-from aliquot.backends.local.devices.context_memory import Contexts
+from aliquot.backends.local.devices.context_memory import ContextSizes
 from aliquot.backends.local.devices.real import RealDevices, ShareDirs
 from aliquot.backends.local.runtimes import launch_spec
 from aliquot.backends.local.runtimes.pod_folder import PodFolder
@@ -141,8 +141,8 @@ def containers(native_build: Path, tmp_path: Path) -> Iterator[Containers]:
     subprocess.run(["mknod", "-m", "666", str(tmp_path / "nvidia7"), "c", "1", "5"], check=True, timeout=60)
     first = replace(card(0, UUIDS[0], "Stand-in 16GB", CARD_MIB), file=str(tmp_path / "nvidia7"))
     other = replace(card(1, UUIDS[1], "Stand-in 16GB", CARD_MIB), file=str(tmp_path / "nvidia8"))
-    fences, contexts = ShareDirs(tmp_path / "fences"), Contexts(tmp_path / "contexts.json")
-    devices = RealDevices(NODE, FakeDriver((first, other)), fences, contexts, library)
+    share_dirs, contexts = ShareDirs(tmp_path / "share_dirs"), ContextSizes(tmp_path / "contexts.json")
+    devices = RealDevices(NODE, FakeDriver((first, other)), share_dirs, contexts, library)
     with tempfile.TemporaryDirectory(prefix="aliquot-") as short:
         engine = Engine(tmp_path / "podman", Path(short))
         yield Containers(engine, devices, standin(native_build, tmp_path / "standin"))

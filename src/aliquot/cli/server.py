@@ -104,9 +104,9 @@ def up(
         raise click.UsageError("--context needs --kubeconfig")
     check_host(host, listen_anywhere)
     from aliquot.backends.kubernetes.settings import ClusterSettings
-    from aliquot.backends.local.devices.memory_audit import Policy
+    from aliquot.backends.local.devices.memory_audit import OverrunPolicy
     from aliquot.backends.local.gpu_settings import GpuSettings
-    from aliquot.gpu.fractions import Mode
+    from aliquot.gpu.fractions import ComputeMode
     from aliquot.serve import API_ONLY, PARTS, Options, serve
 
     options = Options(
@@ -116,7 +116,7 @@ def up(
         parts=frozenset(API_ONLY if api_only else PARTS),
         simulate=simulate,
         host_paths=host_paths,
-        gpu=GpuSettings(Policy(gpu_overrun), gpu_reserve_mib, Mode(gpu_compute), gpu_mps),
+        gpu=GpuSettings(OverrunPolicy(gpu_overrun), gpu_reserve_mib, ComputeMode(gpu_compute), gpu_mps),
         cluster=ClusterSettings(kubeconfig, context or "") if kubeconfig else None,
         log_format=log_format,
         log_level=log_level,

@@ -18,7 +18,7 @@ from typing import Protocol
 from aliquot.api.base import Json
 from aliquot.client.connection import Connection
 from aliquot.store.driver import AnyKind, Document, StoreDriver
-from aliquot.streams import Log, LogOptions, Pipe, Session, TerminalSize
+from aliquot.streams import ExecStream, Log, LogOptions, PortStream, TerminalSize
 
 # How long reads are tried again. A restarting server is back within it, and people wait no longer for an answer.
 PATIENCE_S = 3.0
@@ -47,10 +47,10 @@ class Server(StoreDriver, Protocol):
 
     def exec(
         self, namespace: str, pod: str, command: Sequence[str], *, tty: bool, stdin: bool, size: TerminalSize
-    ) -> AbstractAsyncContextManager[Session]:
+    ) -> AbstractAsyncContextManager[ExecStream]:
         """A command in a pod, for as long as the block lasts."""
 
-    def port(self, namespace: str, pod: str, port: int) -> AbstractAsyncContextManager[Pipe]:
+    def port(self, namespace: str, pod: str, port: int) -> AbstractAsyncContextManager[PortStream]:
         """A connection to a port of a pod, for as long as the block lasts."""
 
 

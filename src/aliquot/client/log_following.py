@@ -111,9 +111,9 @@ class Times:
     def again(self, options: LogOptions, *, follow: bool) -> LogOptions:
         """How to ask for what comes next, and for a little of what has come."""
         if not self._newest:
-            return dataclasses.replace(options, follow=follow, marks=True)
+            return dataclasses.replace(options, follow=follow, line_times=True)
         since = float(math.floor(timestamp(self._newest)) - _SLACK_S)
-        return dataclasses.replace(options, follow=follow, marks=True, resume=since, tail_lines=None, since=None)
+        return dataclasses.replace(options, follow=follow, line_times=True, resume=since, tail_lines=None, since=None)
 
     def begin(self, offset: int | None) -> None:
         """A stream begins; what was shown may come again."""

@@ -13,7 +13,7 @@ from aliquot.labels import API_VERSION
 from aliquot.store.driver import AnyKind, Document
 from aliquot.store.drivers.rest import RestDriver
 from aliquot.store.http.transport import Endpoint, Patience
-from aliquot.streams import Log, LogOptions, Pipe, Session, TerminalSize
+from aliquot.streams import ExecStream, Log, LogOptions, PortStream, TerminalSize
 
 
 class RemoteServer(RestDriver):
@@ -40,10 +40,10 @@ class RemoteServer(RestDriver):
 
     def exec(
         self, namespace: str, pod: str, command: Sequence[str], *, tty: bool, stdin: bool, size: TerminalSize
-    ) -> AbstractAsyncContextManager[Session]:
+    ) -> AbstractAsyncContextManager[ExecStream]:
         return streams.open_exec(self._transport, namespace, pod, command, tty=tty, stdin=stdin, size=size)
 
-    def port(self, namespace: str, pod: str, port: int) -> AbstractAsyncContextManager[Pipe]:
+    def port(self, namespace: str, pod: str, port: int) -> AbstractAsyncContextManager[PortStream]:
         return streams.open_port(self._transport, namespace, pod, port)
 
 

@@ -47,7 +47,13 @@ def pod_path(namespace: str, pod: str, part: str) -> str:
 
 def log_query(options: LogOptions, now: float) -> dict[str, str]:
     """What the route understands; a moment of ours is sent as an age, because clocks differ."""
-    query = {name: "true" for name in ("follow", "timestamps", "previous", "marks") if getattr(options, name)}
+    flags = {
+        "follow": options.follow,
+        "timestamps": options.timestamps,
+        "previous": options.previous,
+        "marks": options.line_times,
+    }
+    query = {name: "true" for name, given in flags.items() if given}
     if options.tail_lines is not None:
         query["tailLines"] = str(options.tail_lines)
     if options.resume is not None:

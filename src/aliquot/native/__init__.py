@@ -9,8 +9,6 @@ import platform
 from pathlib import Path
 
 MACHINES = ("x86_64", "aarch64")
-# where the library lies inside a container, whatever its name here
-IN_CONTAINER = "/usr/local/gpushare/libgpushare.so"
 
 
 def library(machine: str | None = None) -> Path | None:

@@ -36,9 +36,9 @@ from aliquot.streams import (
     LOG_STAMPED,
     STATUS,
     STDIN,
+    ExecStream,
     LogOptions,
-    Pipe,
-    Session,
+    PortStream,
     Streams,
     TerminalSize,
 )
@@ -190,7 +190,7 @@ async def _message(socket: WebSocket) -> bytes:
     return said.get("bytes") or (said.get("text") or "").encode()
 
 
-async def _typed(socket: WebSocket, session: Session) -> None:
+async def _typed(socket: WebSocket, session: ExecStream) -> None:
     """What the client says to a command, until it leaves."""
     while True:
         message = await _message(socket)
@@ -208,12 +208,12 @@ async def _typed(socket: WebSocket, session: Session) -> None:
                 continue
 
 
-async def _printed(socket: WebSocket, session: Session) -> None:
+async def _printed(socket: WebSocket, session: ExecStream) -> None:
     async for channel, data in session.output():
         await socket.send_bytes(bytes([channel]) + data)
 
 
-async def _sent(socket: WebSocket, pipe: Pipe) -> None:
+async def _sent(socket: WebSocket, pipe: PortStream) -> None:
     while True:
         message = await _message(socket)
         if message[:1] == bytes([DATA]):
@@ -222,7 +222,7 @@ async def _sent(socket: WebSocket, pipe: Pipe) -> None:
             await pipe.close_input()
 
 
-async def _received(socket: WebSocket, pipe: Pipe) -> None:
+async def _received(socket: WebSocket, pipe: PortStream) -> None:
     async for data in pipe.output():
         await socket.send_bytes(bytes([DATA]) + data)
 
@@ -264,7 +264,7 @@ def _options(query: QueryParams) -> LogOptions:
         previous=_flag(query, "previous"),
         limit_bytes=_whole(query, "limitBytes", 0) if query.get("limitBytes") else None,
         offset=_whole(query, "offset", 0) if query.get("offset") else None,
-        marks=_flag(query, "marks"),
+        line_times=_flag(query, "marks"),
         pod_uid=query.get("uid", ""),
     )
 

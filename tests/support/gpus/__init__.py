@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aliquot.api import Device
-from aliquot.backends.local.devices.context_memory import Contexts
-from aliquot.backends.local.devices.driver import Activity, Card, NotKept, Use
+from aliquot.backends.local.devices.context_memory import ContextSizes
+from aliquot.backends.local.devices.gpu_driver import Gpu, LimitNotSet, ProcessMemory, ProcessUtilization
 from aliquot.backends.local.devices.real import RealDevices
 from aliquot.backends.local.devices.share_dirs import ShareDirs
 from aliquot.backends.local.gpu_settings import GpuSettings
@@ -18,10 +18,10 @@ NODE = "here"
 A10_MIB = 23028
 
 
-def card(index: int, uuid: str, model: str = "NVIDIA A10", mib: int = A10_MIB) -> Card:
+def card(index: int, uuid: str, model: str = "NVIDIA A10", mib: int = A10_MIB) -> Gpu:
     device = Device(index=index, uuid=uuid, model=model, memory_mib=mib)
     # The number of the file is the driver's own; it need not be the index.
-    return Card(device, mib * MIB, f"/dev/nvidia{index + 4}")
+    return Gpu(device, mib * MIB, f"/dev/nvidia{index + 4}")
 
 
 ONE, TWO = card(0, "GPU-a"), card(1, "GPU-b")
@@ -29,9 +29,9 @@ ONE, TWO = card(0, "GPU-a"), card(1, "GPU-b")
 
 @dataclass
 class FakeDriver:
-    listed: tuple[Card, ...] = (ONE,)
-    used: tuple[Use, ...] = ()
-    did: tuple[Activity, ...] = ()
+    listed: tuple[Gpu, ...] = (ONE,)
+    used: tuple[ProcessMemory, ...] = ()
+    did: tuple[ProcessUtilization, ...] = ()
     number: str = "580.159.04"
     # Whether it limits control groups itself, and what it was told; soft and hard, in bytes.
     keeps: bool = False
@@ -42,13 +42,13 @@ class FakeDriver:
     watched: Path = Path("/nowhere")
     was_there: list[bool] = field(default_factory=list)
 
-    def cards(self) -> tuple[Card, ...]:
+    def cards(self) -> tuple[Gpu, ...]:
         return self.listed
 
-    def uses(self) -> tuple[Use, ...]:
+    def uses(self) -> tuple[ProcessMemory, ...]:
         return self.used
 
-    def activity(self) -> tuple[Activity, ...]:
+    def activity(self) -> tuple[ProcessUtilization, ...]:
         return self.did
 
     def version(self) -> str:
@@ -60,7 +60,7 @@ class FakeDriver:
     def set_limits(self, group: Path, uuid: str, soft: int, hard: int) -> None:
         self.was_there.append(self.watched.exists())
         if self.fault == "refused":
-            raise NotKept("Insufficient Permissions")
+            raise LimitNotSet("Insufficient Permissions")
         if not self.fault:
             self.kept[group, uuid] = (soft, hard)
 
@@ -69,11 +69,11 @@ class FakeDriver:
 
     def lose(self, index: int) -> None:
         """A card stops answering: it is listed without a name."""
-        lost = Card(Device(index=index, healthy=False))
+        lost = Gpu(Device(index=index, healthy=False))
         self.listed = tuple(lost if each.device.index == index else replace(each) for each in self.listed)
 
 
-def r615(*cards: Card) -> FakeDriver:
+def r615(*cards: Gpu) -> FakeDriver:
     """A driver that limits control groups."""
     return FakeDriver(cards or (ONE,), number="615.10", keeps=True)
 
@@ -87,9 +87,9 @@ def node_of(
     cgroups: int = 2,
 ) -> RealDevices:
     """A node with a library that is only a name, or with none."""
-    fences, contexts = ShareDirs(folder / "fences"), Contexts(folder / "contexts.json")
+    share_dirs, contexts = ShareDirs(folder / "share_dirs"), ContextSizes(folder / "contexts.json")
     path = Path("/lib/libgpushare.so") if library else None
-    return RealDevices(NODE, driver or FakeDriver(), fences, contexts, path, settings=settings, cgroups=cgroups)
+    return RealDevices(NODE, driver or FakeDriver(), share_dirs, contexts, path, settings=settings, cgroups=cgroups)
 
 
 def book(refusals: int = 0, asked: int = 0, unknown: str = "", *, magic: int = 0x47505348) -> bytes:

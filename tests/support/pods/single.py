@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from aliquot.backends.local.runtime import Launch, Started, Ticket, Volume
+from aliquot.backends.local.runtime import Launch, PodAssignment, Started, Volume
 from aliquot.backends.local.runtimes.process import ProcessRuntime
 from aliquot.gpu.injection import Injection
 from support.pods.world import NODE, World
@@ -15,13 +15,13 @@ UID = "6f0c1c1e-6a0d-4f5c-9a55-5a2b6a1f6b10"
 
 async def said(world: World, script: str, injection: Injection, volumes: tuple[Volume, ...] = ()) -> str:
     """What a pod with this injection prints."""
-    ticket = Ticket(UID, "runai-team-a", "p-0-0", NODE)
+    assignment = PodAssignment(UID, "runai-team-a", "p-0-0", NODE)
     runtime = ProcessRuntime(world.data, isolated=world.isolated)
     over = asyncio.Event()
     runtime.on_end = lambda uid, ended: over.set()
     async with running(runtime.run()):
-        found = await runtime.start(Launch(ticket, 0, ("sh", "-c", script), injection=injection, volumes=volumes))
+        found = await runtime.start(Launch(assignment, 0, ("sh", "-c", script), injection=injection, volumes=volumes))
         if isinstance(found, Started):  # else it has ended before anybody could watch
             async with asyncio.timeout(60):
                 await over.wait()
-    return (world.data / "pods" / ticket.uid / "log").read_text()
+    return (world.data / "pods" / assignment.uid / "log").read_text()

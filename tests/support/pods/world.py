@@ -113,7 +113,7 @@ class World:
         """End what a test has left running."""
         runtime = ProcessRuntime(self.data, isolated=self.isolated)
         for trace in runtime.traces():
-            await runtime.remove(trace.ticket.uid)
+            await runtime.remove(trace.assignment.uid)
 
     async def see(self, seen: Pod) -> Pod:
         return await self.store.get(Pod, seen.metadata.name, seen.metadata.namespace)

@@ -6,10 +6,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from aliquot.backends.local.devices.memory_audit import Policy
+from aliquot.backends.local.devices.memory_audit import OverrunPolicy
 from aliquot.backends.local.gpu_settings import GpuSettings
 from aliquot.cli.server import up
-from aliquot.gpu.fractions import Mode
+from aliquot.gpu.fractions import ComputeMode
 
 FLAGS = {option.name: option for option in up.params}
 
@@ -22,8 +22,8 @@ def choices(name: str) -> set[str]:
 
 def test_every_policy_can_be_chosen() -> None:
     """The flags offer what the platform knows; MPS is asked for by a job, never the way of a node."""
-    assert choices("gpu_overrun") == {policy.value for policy in Policy}
-    assert choices("gpu_compute") == {mode.value for mode in Mode} - {Mode.MPS.value}
+    assert choices("gpu_overrun") == {policy.value for policy in OverrunPolicy}
+    assert choices("gpu_compute") == {mode.value for mode in ComputeMode} - {ComputeMode.MPS.value}
 
 
 def test_the_defaults_are_those_of_the_platform() -> None:

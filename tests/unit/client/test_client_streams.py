@@ -44,7 +44,7 @@ def test_what_is_asked_for() -> None:
         "tailLines": "0", "sinceSeconds": "10", "limitBytes": "9", "offset": "7", "uid": "u1",
     }  # fmt: skip
     assert log_query(LogOptions(since=200.0), 100.0) == {"sinceSeconds": "1"}
-    again = LogOptions(since=90.5, marks=True, resume=86400.0)
+    again = LogOptions(since=90.5, line_times=True, resume=86400.0)
     assert log_query(again, 100.0) == {"marks": "true", "sinceTime": "1970-01-02T00:00:00Z"}
 
 

@@ -53,10 +53,10 @@ def test_a_break_anywhere_loses_and_repeats_nothing(timestamps: bool, size: int)
 def test_what_is_asked_again() -> None:
     """From a second before the newest line on, and no longer by the number or age of lines."""
     times, options = Times(), LogOptions(tail_lines=3, since=7.0, pod_uid="u")
-    assert times.again(options, follow=True) == LogOptions(True, 3, 7.0, pod_uid="u", marks=True)
+    assert times.again(options, follow=True) == LogOptions(True, 3, 7.0, pod_uid="u", line_times=True)
     fed(times, stream(), 1000)
     asked = times.again(options, follow=False)
-    assert asked == LogOptions(marks=True, resume=timestamp("2026-01-31T12:00:05Z"), pod_uid="u")
+    assert asked == LogOptions(line_times=True, resume=timestamp("2026-01-31T12:00:05Z"), pod_uid="u")
 
 
 def test_lines_before_the_first() -> None:

@@ -4,33 +4,44 @@ from __future__ import annotations
 
 import pytest
 
-from aliquot.gpu.fractions import Backend, DeviceShareLimit, Mode, limits_text
-from aliquot.gpu.injection import GATES, LEDGER, LIBRARY, LIMITS, PRELOAD, Host, Injection, injected, preload_text
+from aliquot.gpu.fractions import ComputeMode, Enforcement, GpuAllocation
+from aliquot.gpu.injection import (
+    GATES,
+    LEDGER,
+    LIBRARY,
+    LIMITS,
+    PRELOAD,
+    HostPaths,
+    Injection,
+    build_injection,
+    preload_text,
+)
+from aliquot.gpu.limits_file import render_limits
 
-HOST = Host("/lib/gpushare.so", "/shm/pod-1", "/shm/gates")
+HOST = HostPaths("/lib/gpushare.so", "/shm/pod-1", "/shm/gates")
 
 
-def part(uuid: str = "GPU-a", milli: int = 500, mode: Mode = Mode.TIMESHARING) -> DeviceShareLimit:
-    return DeviceShareLimit(0, uuid, "NVIDIA A10", milli, 11514, 11514, mode, "/dev/nvidia0", "pod-1", 518)
+def part(uuid: str = "GPU-a", milli: int = 500, mode: ComputeMode = ComputeMode.TIMESHARING) -> GpuAllocation:
+    return GpuAllocation(0, uuid, "NVIDIA A10", milli, 11514, 11514, mode, "/dev/nvidia0", "pod-1", 518)
 
 
 def places(found: Injection) -> dict[str, bool]:
     """Every file a pod gets, and whether it may write it."""
-    return {file.place: False for file in found.files} | {mount.place: not mount.read_only for mount in found.mounts}
+    return {file.path: False for file in found.files} | {mount.path: not mount.read_only for mount in found.mounts}
 
 
 @pytest.mark.parametrize(
     ("slices", "backend", "wanted"),
     [
-        ((), Backend.SHIM, {}),
-        ((part(milli=1000),), Backend.SHIM, {}),
-        ((part(),), Backend.NONE, {}),
-        ((part(),), Backend.SHIM, {LIBRARY: False, PRELOAD: False, LIMITS: False, LEDGER: True}),
+        ((), Enforcement.SHIM, {}),
+        ((part(milli=1000),), Enforcement.SHIM, {}),
+        ((part(),), Enforcement.NONE, {}),
+        ((part(),), Enforcement.SHIM, {LIBRARY: False, PRELOAD: False, LIMITS: False, LEDGER: True}),
         # The driver does not limit managed memory: the library stays.
-        ((part(),), Backend.CGROUP, {LIBRARY: False, PRELOAD: False, LIMITS: False, LEDGER: True}),
+        ((part(),), Enforcement.CGROUP, {LIBRARY: False, PRELOAD: False, LIMITS: False, LEDGER: True}),
         (
-            (part(mode=Mode.STRICT), part("GPU-b", mode=Mode.STRICT)),
-            Backend.SHIM,
+            (part(mode=ComputeMode.STRICT), part("GPU-b", mode=ComputeMode.STRICT)),
+            Enforcement.SHIM,
             {
                 LIBRARY: False,
                 PRELOAD: False,
@@ -43,25 +54,25 @@ def places(found: Injection) -> dict[str, bool]:
     ],
     ids=["none", "whole", "nobody keeps limits", "part", "part, kept by the driver", "two parts, strict"],
 )
-def test_which_files(slices: tuple[DeviceShareLimit, ...], backend: Backend, wanted: dict[str, bool]) -> None:
+def test_which_files(slices: tuple[GpuAllocation, ...], backend: Enforcement, wanted: dict[str, bool]) -> None:
     """A part brings the library, its limits and its ledger; leases bring a gate per GPU; a whole GPU brings nothing."""
-    found = injected(slices, backend, HOST)
+    found = build_injection(slices, backend, HOST)
 
     assert places(found) == wanted
-    assert found.fenced == bool(wanted)
+    assert found.requires_library == bool(wanted)
 
 
 def test_which_devices() -> None:
     """Only the cards that were given, and what every program that uses a GPU opens."""
-    found = injected((part(),), Backend.SHIM, HOST).devices
+    found = build_injection((part(),), Enforcement.SHIM, HOST).devices
 
     assert found[:2] == ("/dev/nvidia0", "/dev/nvidiactl")
-    assert injected((), Backend.SHIM).devices == ()
+    assert build_injection((), Enforcement.SHIM).devices == ()
 
 
 def test_which_variables() -> None:
     """GPUs by UUID; a part leaves out graphics and video, which the library cannot see."""
-    assert injected((part(), part("GPU-b")), Backend.SHIM, HOST).environment == {
+    assert build_injection((part(), part("GPU-b")), Enforcement.SHIM, HOST).environment == {
         "NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b",
         "CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b",
         "RUNAI_NUM_OF_GPUS": "1",
@@ -71,16 +82,16 @@ def test_which_variables() -> None:
 
 def test_no_limit_stands_in_the_environment() -> None:
     """A program could change it there: limits are a file, kept where it can be written anew while the pod runs."""
-    found = injected((part(),), Backend.SHIM, HOST)
+    found = build_injection((part(),), Enforcement.SHIM, HOST)
 
     assert not [name for name in found.environment if name.startswith(("GPUSHARE", "LD_"))]
-    (limits,) = (file for file in found.files if file.place == LIMITS)
-    assert (limits.text, limits.source) == (limits_text((part(),)), "/shm/pod-1/limits")
+    (limits,) = (file for file in found.files if file.path == LIMITS)
+    assert (limits.text, limits.source) == (render_limits((part(),)), "/shm/pod-1/limits")
 
 
 def test_where_nothing_can_be_mounted() -> None:
     """Without mounts the same library is loaded by variables, which honest programs keep."""
-    told = injected((part(),), Backend.SHIM, HOST).unfenced
+    told = build_injection((part(),), Enforcement.SHIM, HOST).fallback_environment
 
     assert (told["LD_PRELOAD"], told["GPUSHARE_LIMIT_MIB"]) == (HOST.library, "11514")
 

@@ -29,7 +29,7 @@ from aliquot.backends.kubernetes.reservations.pod import Found, claims_of, is_si
 from aliquot.backends.kubernetes.settings import Sharing
 from aliquot.backends.kubernetes.webhook import NAME as WEBHOOK
 from aliquot.errors import Conflict, Exists, Invalid, NotFound, PlatformError, Unavailable
-from aliquot.gpu.fractions import DeviceShareLimit, SharingOptions, slice_of
+from aliquot.gpu.fractions import GpuAllocation, SharingOptions, gpu_allocation
 from aliquot.store.driver import Document
 from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.informer import Informers
@@ -169,7 +169,7 @@ class KubernetesBinder:
 
 def slices_of(
     pod: Pod, part: Part, node: Node, shares: Sequence[DeviceShare], found: Sequence[Found]
-) -> tuple[DeviceShareLimit, ...]:
+) -> tuple[GpuAllocation, ...]:
     """What a pod holds of each GPU, by the memory that was measured on it, or else that its node says it has."""
     said = {device.index: device for device in devices_of(node)}
     return tuple(
@@ -178,7 +178,7 @@ def slices_of(
     )
 
 
-def _slice(pod: Pod, part: Part, node: Node, said: Device, share: DeviceShare, found: Found) -> DeviceShareLimit:
+def _slice(pod: Pod, part: Part, node: Node, said: Device, share: DeviceShare, found: Found) -> GpuAllocation:
     memory = found.memory_mib or said.memory_mib
     if not memory:
         raise Unavailable(
@@ -188,7 +188,7 @@ def _slice(pod: Pod, part: Part, node: Node, said: Device, share: DeviceShare, f
     # Of a fraction only the fraction counts: the scheduler knew the node's figure, and this one may be better.
     wanted = replace(share, memory_mib=part.memory_mib)
     device = Device(index=share.index, uuid=found.uuid, model=said.model, memory_mib=memory)
-    return slice_of(device, wanted, SharingOptions(mode=part.mode), tenant=pod.metadata.uid)
+    return gpu_allocation(device, wanted, SharingOptions(mode=part.mode), pod_uid=pod.metadata.uid)
 
 
 def _owners(document: Document) -> list[str]:

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 from aliquot import labels, units
 from aliquot.api.base import Json
 from aliquot.errors import Fault, Invalid
-from aliquot.gpu.fractions import Mode, SharingOptions
+from aliquot.gpu.fractions import ComputeMode, SharingOptions
+from aliquot.gpu.limits_file import MAX_DEVICES
 from aliquot.units import GPU
 
 T = TypeVar("T")
@@ -21,7 +22,6 @@ T = TypeVar("T")
 FRACTIONS = (labels.GPU_FRACTION, *labels.GPU_FRACTION_ALIASES)
 AMOUNTS = (labels.GPU_MEMORY_MIB, *labels.GPU_MEMORY_ALIASES)
 DEVICES = (labels.GPU_DEVICES, *labels.GPU_DEVICES_ALIASES)
-_MOST_DEVICES = 16  # as many as a limits file has room for
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Part:
     wish: SharingOptions = field(default_factory=SharingOptions)
 
     @property
-    def mode(self) -> Mode:
-        return self.wish.mode or Mode.TIMESHARING
+    def mode(self) -> ComputeMode:
+        return self.wish.mode or ComputeMode.TIMESHARING
 
 
 def is_part(marks: Mapping[str, str]) -> bool:
@@ -105,18 +105,18 @@ def _mib(text: str) -> int:
 
 
 def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= 2 and 1 <= int(text) <= _MOST_DEVICES):
-        raise ValueError(f"must be a number of GPUs from 1 to {_MOST_DEVICES}, not {text!r}")
+    if not (text.isascii() and text.isdecimal() and len(text) <= 2 and 1 <= int(text) <= MAX_DEVICES):
+        raise ValueError(f"must be a number of GPUs from 1 to {MAX_DEVICES}, not {text!r}")
     return int(text)
 
 
-def _mode(text: str) -> Mode:
-    offered = [mode.value for mode in Mode if mode is not Mode.MPS]
-    if text == Mode.MPS.value:
+def _mode(text: str) -> ComputeMode:
+    offered = [mode.value for mode in ComputeMode if mode is not ComputeMode.MPS]
+    if text == ComputeMode.MPS.value:
         raise ValueError(f"mps is not offered on Kubernetes; one of: {', '.join(offered)}")
     if text not in offered:
         raise ValueError(f"must be one of {', '.join(offered)}, not {text!r}")
-    return Mode(text)
+    return ComputeMode(text)
 
 
 def _contradictions(part: Part, pod: Json) -> Iterator[Fault]:

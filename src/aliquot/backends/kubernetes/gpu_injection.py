@@ -1,6 +1,6 @@
 """The fence around a part of a GPU as Kubernetes has it: volumes, mounts, variables, and a step before all others.
 
-What a pod is given is said once, by `agent.injection.injected`. Here is how a cluster carries it out, in two halves,
+What a pod is given is said once, by `gpu.injection.build_injection`. Here a cluster carries it out, in two halves,
 because the webhook sees a pod before anybody knows its GPU:
 
     fenced         (pod, name of its ConfigMap) -> the pod with everything that refers to the ConfigMap
@@ -28,8 +28,8 @@ from aliquot.api.base import Json
 from aliquot.backends.kubernetes.fraction_request import Part
 from aliquot.backends.kubernetes.settings import Sharing
 from aliquot.errors import Fault, Invalid
-from aliquot.gpu.fractions import Backend, DeviceShareLimit
-from aliquot.gpu.injection import GATES, Host, Injection, Mount, injected
+from aliquot.gpu.fractions import Enforcement, GpuAllocation
+from aliquot.gpu.injection import GATES, HostPaths, Injection, Mount, build_injection
 from aliquot.units import GPU
 
 PREFIX = "aliquot-gpu-"  # of all names that we add to a pod
@@ -65,11 +65,11 @@ def is_config_name(name: str) -> bool:
     return name.startswith(PREFIX) and rest.isalnum() and rest.isascii() and rest == rest.lower()
 
 
-def config_data(slices: Sequence[DeviceShareLimit], settings: Sharing) -> dict[str, str]:
+def config_data(slices: Sequence[GpuAllocation], settings: Sharing) -> dict[str, str]:
     """What the ConfigMap of a pod with these slices holds."""
     gift = _gift(slices, settings)
-    made = "".join(f"{mount.zeros} {mount.source}\n" for mount in gift.mounts if mount.zeros)
-    return {**gift.environment, **{_key(file.place): file.text for file in gift.files}, MADE: made}
+    made = "".join(f"{mount.create_bytes} {mount.source}\n" for mount in gift.mounts if mount.create_bytes)
+    return {**gift.environment, **{_key(file.path): file.text for file in gift.files}, MADE: made}
 
 
 def fenced(pod: Json, part: Part, config: str, settings: Sharing) -> Json:
@@ -91,11 +91,12 @@ def fenced(pod: Json, part: Part, config: str, settings: Sharing) -> Json:
     return {**pod, "spec": spec}
 
 
-def _gift(slices: Sequence[DeviceShareLimit], settings: Sharing) -> Injection:
-    return injected([_shared(one) for one in slices], Backend.SHIM, Host(settings.library, _OWN, _SHARED))
+def _gift(slices: Sequence[GpuAllocation], settings: Sharing) -> Injection:
+    host = HostPaths(settings.library, _OWN, _SHARED)
+    return build_injection([_shared(one) for one in slices], Enforcement.SHIM, host)
 
 
-def _shared(one: DeviceShareLimit) -> DeviceShareLimit:
+def _shared(one: GpuAllocation) -> GpuAllocation:
     """An amount of memory may be all that a GPU has; it is held by a reservation all the same, and fenced.
 
     Nobody on a cluster takes back what was lent, so nobody is lent anything.
@@ -103,10 +104,10 @@ def _shared(one: DeviceShareLimit) -> DeviceShareLimit:
     return replace(one, milli=min(one.milli, GPU - 1), limit_mib=one.guaranteed_mib)
 
 
-def _unknown(part: Part) -> list[DeviceShareLimit]:
+def _unknown(part: Part) -> list[GpuAllocation]:
     """Slices of GPUs that are not chosen yet: what is mounted does not depend on which they are."""
     return [
-        DeviceShareLimit(index=index, uuid=str(index), model="", milli=1, guaranteed_mib=0, limit_mib=0, mode=part.mode)
+        GpuAllocation(index=index, uuid=str(index), model="", milli=1, guaranteed_mib=0, limit_mib=0, mode=part.mode)
         for index in range(part.devices)
     ]
 
@@ -119,19 +120,19 @@ def _key(place: str) -> str:
 
 
 def _is_gate(mount: Mount) -> bool:
-    return mount.place.startswith(GATES + "/")
+    return mount.path.startswith(GATES + "/")
 
 
 def _mounts(gift: Injection) -> Iterator[Json]:
     for file in gift.files:
-        yield {"name": CONFIG, "mountPath": file.place, "subPath": _key(file.place), "readOnly": True}
+        yield {"name": CONFIG, "mountPath": file.path, "subPath": _key(file.path), "readOnly": True}
     for mount in gift.mounts:
         if _is_gate(mount):
             continue
-        if mount.zeros:
-            yield {"name": LEDGER, "mountPath": mount.place, "subPath": _key(mount.place)}
+        if mount.create_bytes:
+            yield {"name": LEDGER, "mountPath": mount.path, "subPath": _key(mount.path)}
         else:
-            yield {"name": LIBRARY, "mountPath": mount.place, "readOnly": True}
+            yield {"name": LIBRARY, "mountPath": mount.path, "readOnly": True}
     if any(map(_is_gate, gift.mounts)):
         # Their names are those of GPUs, which are not known yet.
         yield {"name": GATE, "mountPath": GATES}

@@ -15,7 +15,7 @@ from aliquot.client.streams import ExecSession, exec_query
 from aliquot.errors import Conflict, Invalid, PlatformError, Unavailable
 from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http.connections import Socket
-from aliquot.streams import CHANNELS, Log, LogOptions, TerminalSize, standing
+from aliquot.streams import CHANNELS, Log, LogOptions, TerminalSize, why_not_running
 from aliquot.units import timestamp_text
 
 # Which container of a pod people mean when they name none; kubectl reads it too.
@@ -42,7 +42,7 @@ class ClusterStreams:
             raise Conflict(_no_log(pod, options, exc)) from exc
         except Unavailable as exc:
             raise _out_of_reach(pod, exc) from exc
-        return Log(stream.pieces(), stamped=options.marks)
+        return Log(stream.pieces(), stamped=options.line_times)
 
     async def exec(self, pod: Pod, command: Sequence[str], *, tty: bool, size: TerminalSize) -> ClusterSession:
         if not command:
@@ -63,7 +63,7 @@ class ClusterStreams:
     async def _enter(self, pod: Pod, part: str, query: Sequence[tuple[str, str]], protocol: str) -> Socket:
         place, status = pod.metadata, _main_status(pod)
         if pod.status.phase != "Running" or (status is not None and status.state.running is None):
-            raise Conflict(f"pod {place.name} does not run: {standing(pod)}")
+            raise Conflict(f"pod {place.name} does not run: {why_not_running(pod)}")
         try:
             return await self._driver.enter(place.name, place.namespace, part, query, protocol)
         except Invalid as exc:
@@ -95,7 +95,7 @@ def log_query(pod: Pod, options: LogOptions) -> dict[str, str]:
     """What Kubernetes is asked. It takes whole seconds; a line too many is better than one too few."""
     query = {"container": main_container(pod)}
     query |= {name: "true" for name in ("follow", "previous") if getattr(options, name)}
-    if options.timestamps or options.marks:
+    if options.timestamps or options.line_times:
         query["timestamps"] = "true"
     if options.tail_lines is not None:
         query["tailLines"] = str(options.tail_lines)
@@ -123,7 +123,7 @@ def _no_log(pod: Pod, options: LogOptions, told: Invalid) -> str:
         return f"pod {name} was not started before"
     status = _main_status(pod)
     started = status is not None and (status.state.running or status.state.terminated)
-    return f"pod {name} has no log: {told.message if started else standing(pod)}"
+    return f"pod {name} has no log: {told.message if started else why_not_running(pod)}"
 
 
 def _out_of_reach(pod: Pod, told: Unavailable) -> Unavailable:

@@ -13,19 +13,19 @@ import structlog
 from aliquot import native
 from aliquot.api import Pod, Project
 from aliquot.backends.backend import Backend
-from aliquot.backends.local.devices.context_memory import Contexts, measure
-from aliquot.backends.local.devices.driver import Driver
+from aliquot.backends.local.devices.context_memory import ContextSizes, measure
+from aliquot.backends.local.devices.gpu_driver import GpuDriver
 from aliquot.backends.local.devices.node_devices import Devices
 from aliquot.backends.local.devices.nvml import open_driver
 from aliquot.backends.local.devices.real import RealDevices, host_name
-from aliquot.backends.local.devices.share_dirs import fences
+from aliquot.backends.local.devices.share_dirs import open_share_dirs
 from aliquot.backends.local.devices.simulated import SimulatedDevices
 from aliquot.backends.local.gpu_settings import GpuSettings
 from aliquot.backends.local.image_catalogue import Catalogue
 from aliquot.backends.local.memory_enforcer import MemoryEnforcer
-from aliquot.backends.local.pod_events import PodEvents
+from aliquot.backends.local.pod_events import PodEventRecorder
 from aliquot.backends.local.runner import Agent
-from aliquot.backends.local.runtime import Ticket
+from aliquot.backends.local.runtime import PodAssignment
 from aliquot.backends.local.runtimes.process import ProcessRuntime
 from aliquot.backends.local.simulated_clusters import Preset, load
 from aliquot.errors import Exists, NotFound, PlatformError
@@ -58,7 +58,7 @@ class LocalAgent:
                 while await self._stopping(nodes):  # noqa: ASYNC110  # the store rings no bell for a condition
                     await asyncio.sleep(0.05)
         if isinstance(self.devices, RealDevices):
-            self.devices.fences.leave()
+            self.devices.share_dirs.leave()
 
     async def _stopping(self, nodes: set[str]) -> bool:
         pods = (await self.store.list(Pod)).items
@@ -97,20 +97,20 @@ async def local_agent(
     return LocalAgent(agent, runtime, store, devices, guard)
 
 
-async def _real(data: Path, driver: Driver, runtime: ProcessRuntime, settings: GpuSettings) -> RealDevices:
+async def _real(data: Path, driver: GpuDriver, runtime: ProcessRuntime, settings: GpuSettings) -> RealDevices:
     """This machine's GPUs, measured before anybody gets a part of one."""
-    contexts = Contexts(data / "gpu-contexts.json")
+    contexts = ContextSizes(data / "gpu-contexts.json")
     await asyncio.to_thread(contexts.learn, driver, measure)
     devices = RealDevices(
         host_name(),
         driver,
-        fences(data),
+        open_share_dirs(data),
         contexts,
         native.library(),
         settings=settings,
         cgroups=runtime.group_version,
     )
-    log.info("GPUs are shared", backend=devices.choice.backend.value, reason=devices.choice.reason)
+    log.info("GPUs are shared", backend=devices.choice.enforcement.value, reason=devices.choice.reason)
     return devices
 
 
@@ -127,13 +127,15 @@ async def _simulated(store: Store, preset_name: str, settings: GpuSettings) -> S
 def _guard(
     store: Store, devices: RealDevices, runtime: ProcessRuntime, agent: Agent, settings: GpuSettings
 ) -> MemoryEnforcer:
-    async def evict(ticket: Ticket) -> None:
+    async def evict(assignment: PodAssignment) -> None:
         with suppress(PlatformError):
-            pod = await store.get(Pod, ticket.name, ticket.namespace)
-            if pod.metadata.uid == ticket.uid:
+            pod = await store.get(Pod, assignment.name, assignment.namespace)
+            if pod.metadata.uid == assignment.uid:
                 await store.delete(pod)
 
-    return MemoryEnforcer(devices, runtime, agent.tickets, PodEvents(store).tell, evict, policy=settings.overrun)
+    return MemoryEnforcer(
+        devices, runtime, agent.assignments, PodEventRecorder(store).tell, evict, policy=settings.overrun
+    )
 
 
 async def _projects(store: Store, preset: Preset) -> None:

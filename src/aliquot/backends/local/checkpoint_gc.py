@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 
 from aliquot.api import KINDS, Workload
-from aliquot.backends.local.runtime import Runtime, Ticket
+from aliquot.backends.local.runtime import PodAssignment, Runtime
 from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.store.driver import StoreDriver
 from aliquot.store.informer import Informer, Key
@@ -22,7 +22,7 @@ class CheckpointGc:
     def __init__(self, driver: StoreDriver, runtime: Runtime) -> None:
         self._runtime = runtime
         self.workloads: Informer[str] = Informer(driver, KINDS.of(Workload), lambda document: document.uid)
-        self._tickets: dict[str, Ticket] = {}  # of pods that may write to their workload's folder, by uid
+        self._tickets: dict[str, PodAssignment] = {}  # of pods that may write to their workload's folder, by uid
         self._pods: Counter[str] = Counter()  # how many of them, by workload
         self._gone: set[str] = set()
         self._loop = Controller("checkpoints", self._reconcile)
@@ -36,21 +36,21 @@ class CheckpointGc:
         self.workloads.listen(self._changed)
         await self._loop.run()
 
-    def used(self, ticket: Ticket) -> None:
+    def used(self, assignment: PodAssignment) -> None:
         """A pod may write to its workload's folder from now on, until it is `left`."""
-        if ticket.workload and ticket.uid not in self._tickets:
-            self._tickets[ticket.uid] = ticket
-            self._pods[ticket.workload] += 1
+        if assignment.workload and assignment.uid not in self._tickets:
+            self._tickets[assignment.uid] = assignment
+            self._pods[assignment.workload] += 1
 
     def left(self, uid: str) -> None:
-        ticket = self._tickets.pop(uid, None)
-        if ticket is None:
+        assignment = self._tickets.pop(uid, None)
+        if assignment is None:
             return
-        self._pods[ticket.workload] -= 1
-        if not self._pods[ticket.workload]:
-            del self._pods[ticket.workload]
-        if ticket.workload in self._gone:
-            self._loop.touch((ticket.namespace, ticket.workload))
+        self._pods[assignment.workload] -= 1
+        if not self._pods[assignment.workload]:
+            del self._pods[assignment.workload]
+        if assignment.workload in self._gone:
+            self._loop.touch((assignment.namespace, assignment.workload))
 
     def _changed(self, key: Key, old: str | None, new: str | None) -> None:
         if old is not None and old != new:

@@ -30,7 +30,7 @@ Installed = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolvedCommand:
     """What is started for a container."""
 
     argv: tuple[str, ...]
@@ -114,18 +114,18 @@ class Catalogue:
         self._stamp: tuple[int, int] | None = None
         self._refresh()
 
-    def resolve(self, image: str, command: Sequence[str] = (), args: Sequence[str] = ()) -> Resolved:
+    def resolve(self, image: str, command: Sequence[str] = (), args: Sequence[str] = ()) -> ResolvedCommand:
         """What to start; `Invalid` when that is not known, or needs what is not installed."""
         found = self.find(image)
         if found is None:
             if not command:
                 raise self._unknown(image)
-            return Resolved(argv=(*command, *args))
+            return ResolvedCommand(argv=(*command, *args))
         theirs = (*map(self._expanded, found.entrypoint), *(args or map(self._expanded, found.arguments)))
         argv = (*command, *args) if command else theirs
         if not argv:
             raise Invalid(f"image {image!r} has no program of its own", hint="say what to run with --command")
-        return Resolved(argv=self._runnable(found, argv), cwd=found.working_dir, env=dict(found.env))
+        return ResolvedCommand(argv=self._runnable(found, argv), cwd=found.working_dir, env=dict(found.env))
 
     def find(self, image: str) -> Image | None:
         """The most exact entry for an image; the user's file before ours."""

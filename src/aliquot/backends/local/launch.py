@@ -13,8 +13,8 @@ from aliquot import labels, units
 from aliquot.api import Container, Pod, shares_of
 from aliquot.api.pod import EnvVar
 from aliquot.backends.local.devices.node_devices import Devices
-from aliquot.backends.local.image_catalogue import Resolved
-from aliquot.backends.local.runtime import CannotStart, Launch, Ticket, Volume
+from aliquot.backends.local.image_catalogue import ResolvedCommand
+from aliquot.backends.local.runtime import CannotStart, Launch, PodAssignment, Volume
 from aliquot.errors import Invalid
 from aliquot.gpu.fractions import SharingOptions, sharing_options
 
@@ -23,13 +23,13 @@ _UID = re.compile(r"[0-9a-f-]{36}")  # becomes the name of a folder
 _FIELD = re.compile(r"^metadata\.(labels|annotations)\['(.+)'\]$")
 
 
-class Images(Protocol):
-    def resolve(self, image: str, command: Sequence[str] = (), args: Sequence[str] = ()) -> Resolved: ...
+class ImageResolver(Protocol):
+    def resolve(self, image: str, command: Sequence[str] = (), args: Sequence[str] = ()) -> ResolvedCommand: ...
 
 
-def ticket_of(pod: Pod) -> Ticket:
+def assignment_of(pod: Pod) -> PodAssignment:
     """`Invalid` when its devices cannot be read."""
-    return Ticket(
+    return PodAssignment(
         uid=pod.metadata.uid,
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
@@ -45,19 +45,19 @@ def _workload(pod: Pod) -> str:
     return next(owners, "")
 
 
-def problem_of(pod: Pod, ticket: Ticket) -> str:
+def rejection_of(pod: Pod, assignment: PodAssignment) -> str:
     """Why a pod cannot be accepted, whatever is free: it asks for GPUs that nobody gave it."""
     asked = sum(_whole_gpus(container) for container in pod.spec.containers)
     marks = pod.metadata.annotations
-    if asked and sum(share.milli for share in ticket.shares) < asked * units.GPU:
-        return f"it asks for {asked} GPUs and was given {len(ticket.shares)}"
+    if asked and sum(share.milli for share in assignment.shares) < asked * units.GPU:
+        return f"it asks for {asked} GPUs and was given {len(assignment.shares)}"
     partial = any(name in marks for name in (labels.GPU_FRACTION, labels.GPU_MEMORY_MIB))
-    if partial and not ticket.shares:
+    if partial and not assignment.shares:
         return "it asks for a part of a GPU and was given none"
     return ""
 
 
-def launch_of(pod: Pod, ticket: Ticket, attempt: int, devices: Devices, images: Images) -> Launch:
+def launch_of(pod: Pod, assignment: PodAssignment, attempt: int, devices: Devices, images: ImageResolver) -> Launch:
     """How the pod's main container starts; `CannotStart` says why it cannot."""
     if not pod.spec.containers:
         raise CannotStart("CreateContainerConfigError", "the pod has no container")
@@ -66,11 +66,11 @@ def launch_of(pod: Pod, ticket: Ticket, attempt: int, devices: Devices, images: 
     container = pod.spec.containers[0]
     env = _environment(pod, container)
     resolved = _resolved(container, env, images)
-    injection = devices.injection(ticket.node, ticket.shares, _wish(pod), ticket.uid)
+    injection = devices.injection(assignment.node, assignment.shares, _wish(pod), assignment.uid)
     env = {**resolved.env, **env, **injection.environment}
     limits, requests = container.resources.limits, container.resources.requests
     return Launch(
-        ticket=ticket,
+        assignment=assignment,
         attempt=attempt,
         argv=resolved.argv,
         cwd=container.working_dir or resolved.cwd,
@@ -105,7 +105,7 @@ def _amount(what: str, text: str | None, read: Any) -> int | None:
         raise CannotStart("CreateContainerConfigError", f"{what}: {exc}") from exc
 
 
-def _resolved(container: Container, env: Mapping[str, str], images: Images) -> Resolved:
+def _resolved(container: Container, env: Mapping[str, str], images: ImageResolver) -> ResolvedCommand:
     command = [expand(word, env) for word in container.command]
     args = [expand(word, env) for word in container.args]
     try:
@@ -165,7 +165,7 @@ def _volumes(pod: Pod, container: Container) -> tuple[Volume, ...]:
             raise CannotStart("FailedMount", f"volume {mount.name!r}: subPath needs a container engine or Kubernetes")
         mounts.append(_source(mount.name, source, mount.mount_path, mount.read_only))
     # Parents first, so that what is mounted inside another mount is seen.
-    return tuple(sorted(mounts, key=lambda volume: volume.place.count("/")))
+    return tuple(sorted(mounts, key=lambda volume: volume.mount_path.count("/")))
 
 
 # What only a cluster has: the word for it, and the field that names it.

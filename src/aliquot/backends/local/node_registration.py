@@ -22,7 +22,7 @@ log = structlog.get_logger()
 _SECONDS = 5.0  # a lost GPU may wait so long; asking the driver takes a few milliseconds
 
 
-class Nodes:
+class NodeRegistrar:
     def __init__(self, store: Store, devices: Devices, clock: Callable[[], float]) -> None:
         self._store = store
         self._devices = devices

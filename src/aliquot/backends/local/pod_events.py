@@ -7,25 +7,25 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from aliquot.api import Event, ObjectReference
-from aliquot.backends.local.memory_enforcer import Told
+from aliquot.backends.local.memory_enforcer import PodEvent
 from aliquot.controllers.events import Note, event_of
 from aliquot.errors import Exists, PlatformError
 from aliquot.store.typed_store import Store
 
 
-class PodEvents:
+class PodEventRecorder:
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
         self._store = store
         self._clock = clock
 
-    async def tell(self, told: Told) -> None:
+    async def tell(self, told: PodEvent) -> None:
         """Never fails: an event that cannot be written is lost, and that is all."""
-        ticket = told.ticket
+        assignment = told.assignment
         about = ObjectReference(
-            api_version="v1", kind="Pod", name=ticket.name, namespace=ticket.namespace, uid=ticket.uid
+            api_version="v1", kind="Pod", name=assignment.name, namespace=assignment.namespace, uid=assignment.uid
         )
         note = Note(told.reason, told.message, warning=True, repeats=True)
-        event = event_of(about, note, ticket.workload, self._clock())
+        event = event_of(about, note, assignment.workload, self._clock())
         try:
             try:
                 await self._store.create(event)

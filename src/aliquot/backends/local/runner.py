@@ -20,10 +20,10 @@ from aliquot.api import Pod
 from aliquot.backends.local import state_machine
 from aliquot.backends.local.checkpoint_gc import CheckpointGc
 from aliquot.backends.local.devices.node_devices import Devices
-from aliquot.backends.local.launch import Images, launch_of, problem_of, ticket_of
-from aliquot.backends.local.node_registration import Nodes
+from aliquot.backends.local.launch import ImageResolver, assignment_of, launch_of, rejection_of
+from aliquot.backends.local.node_registration import NodeRegistrar
 from aliquot.backends.local.pod_status import status_of
-from aliquot.backends.local.runtime import CannotStart, Ended, Runtime, Started, Ticket
+from aliquot.backends.local.runtime import CannotStart, Ended, PodAssignment, Runtime, Started
 from aliquot.backends.local.state_machine import Backoff, Event, Stage, State
 from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.errors import Conflict, Invalid, NotFound
@@ -44,7 +44,7 @@ class Agent:
         store: Store,
         devices: Devices,
         runtime: Runtime,
-        images: Images,
+        images: ImageResolver,
         *,
         pods: Informer[Pod] | None = None,
         backoff: Backoff = Backoff(),  # noqa: B008  # frozen
@@ -66,7 +66,7 @@ class Agent:
         self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
         self._writes = Controller("agent", self._write)
         self._leftovers = CheckpointGc(store.driver, runtime)
-        self._nodes = Nodes(store, devices, clock)
+        self._nodes = NodeRegistrar(store, devices, clock)
         self._work: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
@@ -94,9 +94,9 @@ class Agent:
             for timer in self._timers.values():
                 timer.cancel()
 
-    def tickets(self) -> list[Ticket]:
+    def assignments(self) -> list[PodAssignment]:
         """Of the pods that hold something here."""
-        return [task.ticket for task in self._state.tasks.values() if task.stage is not Stage.ENDED]
+        return [task.assignment for task in self._state.tasks.values() if task.stage is not Stage.ENDED]
 
     # --- events
 
@@ -110,14 +110,14 @@ class Agent:
         now = self._clock()
         gone: set[str] = set()
         for trace in self._runtime.traces():
-            pod = pods.get(trace.ticket.uid)
+            pod = pods.get(trace.assignment.uid)
             if pod is not None and pod.status.phase in _FINAL:
                 continue
-            self._keys[trace.ticket.uid] = (trace.ticket.namespace, trace.ticket.name)
-            self._feed(state_machine.Wanted(trace.ticket, now, trace.attempt, found=True))
+            self._keys[trace.assignment.uid] = (trace.assignment.namespace, trace.assignment.name)
+            self._feed(state_machine.Wanted(trace.assignment, now, trace.attempt, found=True))
             if pod is None:
-                gone.add(trace.ticket.uid)
-                self._feed(state_machine.Gone(trace.ticket.uid, now))
+                gone.add(trace.assignment.uid)
+                self._feed(state_machine.Gone(trace.assignment.uid, now))
         while any(uid in gone and task.stage is Stage.STARTING for uid, task in self._state.tasks.items()):  # noqa: ASYNC110
             await asyncio.sleep(0.005)  # a machine's state rings no bell
 
@@ -143,11 +143,11 @@ class Agent:
     def _wanted(self, pod: Pod, now: float) -> state_machine.Wanted:
         attempt = max((status.restart_count for status in pod.status.container_statuses), default=0)
         try:
-            ticket = ticket_of(pod)
+            assignment = assignment_of(pod)
         except Invalid as exc:
             bare = replace(pod.metadata, annotations={})
-            return state_machine.Wanted(ticket_of(replace(pod, metadata=bare)), now, attempt, problem=str(exc))
-        return state_machine.Wanted(ticket, now, attempt, problem=problem_of(pod, ticket))
+            return state_machine.Wanted(assignment_of(replace(pod, metadata=bare)), now, attempt, problem=str(exc))
+        return state_machine.Wanted(assignment, now, attempt, problem=rejection_of(pod, assignment))
 
     def _on_end(self, uid: str, ended: Ended) -> None:
         self._feed(_exited(uid, ended))
@@ -161,7 +161,7 @@ class Agent:
 
     def _feed(self, event: Event) -> None:
         if isinstance(event, state_machine.Wanted):
-            self._leftovers.used(event.ticket)
+            self._leftovers.used(event.assignment)
         self._state, commands = state_machine.step(self._state, event)
         for command in commands:
             self._do(command)
@@ -236,7 +236,7 @@ class Agent:
         if pod is None or task is None:
             raise CannotStart("CreateContainerError", "the pod is gone")
         # Not on the event loop: a daemon may have to be started for it.
-        launch = await asyncio.to_thread(launch_of, pod, task.ticket, attempt, self._devices, self._images)
+        launch = await asyncio.to_thread(launch_of, pod, task.assignment, attempt, self._devices, self._images)
         return await self._runtime.start(launch)
 
     def _set_timer(self, uid: str, timer: state_machine.Timer, at: float) -> None:
@@ -289,7 +289,7 @@ class Agent:
                 return
             except Conflict:
                 pod = await self._store.get(Pod, pod.metadata.name, pod.metadata.namespace)
-                if pod.metadata.uid != task.ticket.uid:
+                if pod.metadata.uid != task.assignment.uid:
                     return
         raise Conflict(f"pod {pod.metadata.name} changes faster than its status can be written")
 

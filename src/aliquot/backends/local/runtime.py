@@ -26,7 +26,7 @@ class Volume:
     """Something mounted into a pod."""
 
     kind: Literal["folder", "memory", "host"]  # of the pod's own, in memory, or of the machine
-    place: str
+    mount_path: str
     name: str = ""
     source: str = ""  # of the machine
     size: int | None = None  # of memory, in bytes
@@ -34,7 +34,7 @@ class Volume:
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
+class PodAssignment:
     """Whose it is and what it holds: what is kept on disk beside a pod, to know it without the store."""
 
     uid: str
@@ -48,13 +48,13 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    ticket: Ticket
+    assignment: PodAssignment
     attempt: int
     argv: tuple[str, ...]
     cwd: str = ""  # empty: the pod's own folder
     env: Mapping[str, str] = field(default_factory=dict)
     volumes: tuple[Volume, ...] = ()
-    programs: tuple[str, ...] = ()  # folders of the machine that come first on the pod's PATH
+    path_dirs: tuple[str, ...] = ()  # folders of the machine that come first on the pod's PATH
     # None: no limit.
     memory: int | None = None
     cpu: int | None = None
@@ -88,10 +88,10 @@ class CannotStart(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class RecoveredPod:
     """What is left on disk of a pod that was started here."""
 
-    ticket: Ticket
+    assignment: PodAssignment
     attempt: int
 
 
@@ -105,7 +105,7 @@ class Runtime(Protocol):
     # Asked by who follows a log: whether a pod (uid) has ended for good, and is not just between two starts.
     finished: Callable[[str], bool]
 
-    def traces(self) -> list[Trace]:
+    def traces(self) -> list[RecoveredPod]:
         """Every pod that has left something here."""
 
     async def resume(self, uid: str, attempt: int) -> Started | Ended | None:

@@ -23,7 +23,7 @@ from enum import Enum
 from typing import Literal, assert_never
 
 from aliquot import units
-from aliquot.backends.local.runtime import SignalName, Ticket
+from aliquot.backends.local.runtime import PodAssignment, SignalName
 
 Timer = Literal["kill", "restart"]
 # A KILL that did not help yet is sent again: what it hit may have forked at that moment.
@@ -63,7 +63,7 @@ class Ending:
 class Task:
     """One pod."""
 
-    ticket: Ticket
+    assignment: PodAssignment
     accepted: float
     stage: Stage = Stage.STARTING
     attempt: int = 0
@@ -90,7 +90,7 @@ class State:
 class Wanted:
     """A pod should run here. `found`: it was accepted before, so what it holds is its own."""
 
-    ticket: Ticket
+    assignment: PodAssignment
     at: float
     attempt: int = 0
     found: bool = False
@@ -229,40 +229,40 @@ def step(state: State, event: Event) -> Step:
             assert_never(event)
 
 
-def obstacle(state: State, ticket: Ticket) -> str:
+def obstacle(state: State, assignment: PodAssignment) -> str:
     """Why these shares cannot be had now; empty when they can."""
-    devices = state.devices.get(ticket.node, {})
-    for share in ticket.shares:
+    devices = state.devices.get(assignment.node, {})
+    for share in assignment.shares:
         if share.index not in devices:
-            return f"node {ticket.node} has no GPU {share.index}"
-        holders = _holders(state, ticket.node, share.index)
+            return f"node {assignment.node} has no GPU {share.index}"
+        holders = _holders(state, assignment.node, share.index)
         milli = share.milli + sum(held for _, held, _ in holders)
         memory = share.memory_mib + sum(held for _, _, held in holders)
         if milli > units.GPU or (devices[share.index] and memory > devices[share.index]):
             names = ", ".join(sorted(name for name, _, _ in holders)) or "nobody else"
-            return f"GPU {share.index} of node {ticket.node} is not free: held by {names}"
+            return f"GPU {share.index} of node {assignment.node} is not free: held by {names}"
     return ""
 
 
 def _holders(state: State, node: str, index: int) -> list[tuple[str, int, int]]:
     return [
-        (f"{task.ticket.namespace}/{task.ticket.name}", share.milli, share.memory_mib)
+        (f"{task.assignment.namespace}/{task.assignment.name}", share.milli, share.memory_mib)
         for task in state.tasks.values()
-        if task.stage is not Stage.ENDED and task.ticket.node == node
-        for share in task.ticket.shares
+        if task.stage is not Stage.ENDED and task.assignment.node == node
+        for share in task.assignment.shares
         if share.index == index
     ]
 
 
 def _wanted(state: State, event: Wanted) -> Step:
-    uid = event.ticket.uid
+    uid = event.assignment.uid
     if uid in state.tasks:
         return state, []
-    task = Task(event.ticket, event.at, attempt=event.attempt)
+    task = Task(event.assignment, event.at, attempt=event.attempt)
     reason, problem = "CreateContainerConfigError", event.problem
     if not problem and not event.found:
         # In this word whoever made the pod reads that another one may have more luck.
-        reason, problem = "UnexpectedAdmissionError", obstacle(state, event.ticket)
+        reason, problem = "UnexpectedAdmissionError", obstacle(state, event.assignment)
     if problem:
         ending = Ending(128, reason, problem, finished=event.at)
         return _kept(state, replace(task, stage=Stage.ENDED, ending=ending), report=True)
@@ -321,7 +321,7 @@ def _exited(state: State, event: Exited) -> Step:
     reason = event.reason or ("Completed" if event.code == 0 else "Error")
     ending = Ending(event.code, reason, event.message, event.started, event.at)
     task = replace(task, ending=ending, saved=event.saved if event.saved is not None else task.saved)
-    if task.gone or task.deadline is not None or not _restarts(task.ticket.policy, event.code):
+    if task.gone or task.deadline is not None or not _restarts(task.assignment.policy, event.code):
         return _ended(state, task)
     forgiven = event.at - event.started >= state.backoff.forgiven_after
     task = replace(task, stage=Stage.BACKOFF, failures=1 if forgiven else task.failures + 1)
@@ -360,13 +360,13 @@ def _kill(uid: str, at: float) -> list[Command]:
 def _ended(state: State, task: Task) -> Step:
     """Nothing of it is alive, and it will not be started again."""
     if task.gone:
-        return _forgotten(state, task.ticket.uid)
-    confirm = () if task.deadline is None else (ConfirmDeletion(task.ticket.uid),)
+        return _forgotten(state, task.assignment.uid)
+    confirm = () if task.deadline is None else (ConfirmDeletion(task.assignment.uid),)
     return _kept(state, replace(task, stage=Stage.ENDED), *confirm, report=True)
 
 
 def _kept(state: State, task: Task, *commands: Command, report: bool = False) -> Step:
-    uid = task.ticket.uid
+    uid = task.assignment.uid
     said: list[Command] = [Report(uid, task)] if report else []
     return replace(state, tasks={**state.tasks, uid: task}), [*said, *commands]
 

@@ -175,7 +175,7 @@ async def follow_log(
 ) -> None:
     """Until the log ends. A connection that breaks is opened again, and nothing is lost or shown twice."""
     place: Place | Times | None = None
-    asked = dataclasses.replace(options, marks=options.limit_bytes is None)
+    asked = dataclasses.replace(options, line_times=options.limit_bytes is None)
     starts, pause = _starts(pod), _POLL_S
     broken_since: float | None = None
 

@@ -26,7 +26,7 @@ from aliquot.cli.session import Session, session
 from aliquot.client import Server
 from aliquot.errors import Conflict, Invalid, NotFound, PlatformError, Unavailable
 from aliquot.store.typed_store import Store
-from aliquot.streams import Pipe
+from aliquot.streams import PortStream
 
 _POLL_S = 0.5
 _CHUNK = 1 << 16
@@ -202,7 +202,7 @@ class _Forwarder:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _send(reader: asyncio.StreamReader, pipe: Pipe) -> None:
+async def _send(reader: asyncio.StreamReader, pipe: PortStream) -> None:
     # What goes wrong here shows on the other side too, where somebody looks.
     with suppress(PlatformError, OSError):
         while data := await reader.read(_CHUNK):

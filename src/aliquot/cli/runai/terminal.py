@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
-from aliquot.streams import Session, TerminalSize
+from aliquot.streams import ExecStream, TerminalSize
 
 _PIECE = 1 << 16
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -52,7 +52,7 @@ def raw_mode(wanted: bool) -> Iterator[None]:
         termios.tcsetattr(handle, termios.TCSADRAIN, before)
 
 
-async def drive(session: Session, *, tty: bool, stdin: bool) -> int:
+async def drive(session: ExecStream, *, tty: bool, stdin: bool) -> int:
     """Connect a command to this terminal until it ends; its exit status."""
     loop = asyncio.get_running_loop()
     me = asyncio.current_task()
@@ -104,7 +104,7 @@ def _signals(
             loop.remove_signal_handler(number)
 
 
-async def _print(session: Session) -> None:
+async def _print(session: ExecStream) -> None:
     outputs = {1: sys.stdout.buffer, 2: sys.stderr.buffer}
     async for channel, data in session.output():
         stream = outputs[channel]
@@ -112,7 +112,7 @@ async def _print(session: Session) -> None:
         stream.flush()
 
 
-async def _type(session: Session, source: BinaryIO) -> None:
+async def _type(session: ExecStream, source: BinaryIO) -> None:
     """Pass on what is typed, or what a file or pipe holds, at the speed that the other side takes."""
     pieces = _pieces(source)
     while data := await pieces.get():

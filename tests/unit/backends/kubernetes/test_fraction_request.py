@@ -8,7 +8,7 @@ import pytest
 
 from aliquot.backends.kubernetes.fraction_request import Part, is_part, part_of
 from aliquot.errors import Invalid
-from aliquot.gpu.fractions import Mode
+from aliquot.gpu.fractions import ComputeMode
 
 
 def pod(containers: list[dict[str, Any]] | None = None, **marks: str) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def test_our_name_wins() -> None:
 
 def test_mode() -> None:
     """How the time of the GPU is shared can be chosen."""
-    assert part_of(pod(**{"gpu-fraction": "0.5", "aliquot.dev/gpu-compute": "strict"})).mode is Mode.STRICT
+    assert part_of(pod(**{"gpu-fraction": "0.5", "aliquot.dev/gpu-compute": "strict"})).mode is ComputeMode.STRICT
 
 
 def test_whole_gpus_are_no_part() -> None:

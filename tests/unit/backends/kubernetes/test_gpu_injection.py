@@ -10,13 +10,13 @@ from aliquot.backends.kubernetes.fraction_request import Part
 from aliquot.backends.kubernetes.gpu_injection import STEP, config_data, config_name, fenced, is_config_name
 from aliquot.backends.kubernetes.settings import Sharing
 from aliquot.errors import Invalid
-from aliquot.gpu.fractions import DeviceShareLimit, Mode, SharingOptions
+from aliquot.gpu.fractions import ComputeMode, GpuAllocation, SharingOptions
 from aliquot.gpu.injection import GATE_BYTES, LEDGER_BYTES
 
 CONFIG = "aliquot-gpu-0123456789abcdef"
 SETTINGS = Sharing(image="files", library_folder="/lib/a", gate_folder="/run/g")
 HALF = Part(milli=500)
-STRICT = Part(milli=500, wish=SharingOptions(mode=Mode.STRICT))
+STRICT = Part(milli=500, wish=SharingOptions(mode=ComputeMode.STRICT))
 
 
 def pod(**spec: Any) -> dict[str, Any]:
@@ -82,9 +82,9 @@ def test_config_has_what_is_referred_to() -> None:
     assert keys == set(data)
 
 
-def slice_(mode: Mode = Mode.STRICT, **more: Any) -> DeviceShareLimit:
+def slice_(mode: ComputeMode = ComputeMode.STRICT, **more: Any) -> GpuAllocation:
     base = {"index": 0, "uuid": "GPU-1", "model": "", "milli": 500, "guaranteed_mib": 100, "limit_mib": 100}
-    return DeviceShareLimit(**{**base, "mode": mode, "tenant": "u1", **more})
+    return GpuAllocation(**{**base, "mode": mode, "pod_uid": "u1", **more})
 
 
 def test_config_of_a_leased_part() -> None:
@@ -95,7 +95,7 @@ def test_config_of_a_leased_part() -> None:
 
 def test_config_limits() -> None:
     """The limits name GPU, tenant and bytes; nothing is lent where nobody could take it back."""
-    data = config_data([slice_(Mode.TIMESHARING, limit_mib=400)], SETTINGS)
+    data = config_data([slice_(ComputeMode.TIMESHARING, limit_mib=400)], SETTINGS)
 
     assert "gpu GPU-1 limit=104857600 guaranteed=104857600 weight=500" in data["limits"]
     assert data["limits"].startswith("gpushare 1\ntenant u1\n")
@@ -105,7 +105,7 @@ def test_config_limits() -> None:
 
 def test_all_memory_of_a_gpu_is_fenced_too() -> None:
     """Who asks for as much memory as a GPU has is held to it like others."""
-    assert "limits" in config_data([slice_(Mode.TIMESHARING, milli=1000)], SETTINGS)
+    assert "limits" in config_data([slice_(ComputeMode.TIMESHARING, milli=1000)], SETTINGS)
 
 
 def test_gates_only_where_time_is_leased() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.backends.local.image_catalogue import Catalogue, Resolved, spellings
+from aliquot.backends.local.image_catalogue import Catalogue, ResolvedCommand, spellings
 from aliquot.errors import Invalid
 
 QUICKSTART = (sys.executable, "-P", "-m", "aliquot.quickstart")
@@ -20,7 +20,7 @@ def bare(name: str) -> str | None:
     return None
 
 
-def resolve(image: str, *command: str, args: tuple[str, ...] = ()) -> Resolved:
+def resolve(image: str, *command: str, args: tuple[str, ...] = ()) -> ResolvedCommand:
     return Catalogue(which=bare).resolve(image, command, args)
 
 
@@ -88,7 +88,7 @@ def test_programs_of_the_machine_come_first() -> None:
 
 def test_an_unknown_image_runs_its_command() -> None:
     """Whoever says what to run needs no catalogue."""
-    assert resolve("example.com/mine:1", "echo", args=("1",)) == Resolved(argv=("echo", "1"))
+    assert resolve("example.com/mine:1", "echo", args=("1",)) == ResolvedCommand(argv=("echo", "1"))
 
 
 def test_an_unknown_image_without_a_command_says_what_to_do(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_spellings_from_exact_to_short() -> None:
     assert spellings("team/train") == ("team/train",)
 
 
-def notebook(*command: str, args: tuple[str, ...] = (), installed: bool = True) -> Resolved:
+def notebook(*command: str, args: tuple[str, ...] = (), installed: bool = True) -> ResolvedCommand:
     return Catalogue(which=bare, installed=lambda module: installed).resolve("jupyter/base-notebook", command, args)
 
 
@@ -179,7 +179,7 @@ def test_the_users_file_adds_images(users: Path) -> None:
     """An image that the user described runs as described: program, arguments, folder and environment."""
     found = Catalogue(users).resolve("example.com/team/train")
 
-    assert found == Resolved(argv=("./train.sh", "--fast"), cwd="/srv/train", env={"MODE": "1"})
+    assert found == ResolvedCommand(argv=("./train.sh", "--fast"), cwd="/srv/train", env={"MODE": "1"})
 
 
 def test_the_more_exact_name_wins(users: Path) -> None:

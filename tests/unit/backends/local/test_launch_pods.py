@@ -10,13 +10,13 @@ from aliquot import labels
 from aliquot.api import DeviceShare, Owner, Pod
 from aliquot.api.pod import EnvVar
 from aliquot.backends.local.image_catalogue import Catalogue
-from aliquot.backends.local.launch import expand, launch_of, problem_of, ticket_of
+from aliquot.backends.local.launch import assignment_of, expand, launch_of, rejection_of
 from aliquot.backends.local.runtime import CannotStart, Launch
 from support.pods.world import DEVICES, NODE, pod
 
 
 def launched(wanted: Pod) -> Launch:
-    return launch_of(wanted, ticket_of(wanted), 0, DEVICES, Catalogue())
+    return launch_of(wanted, assignment_of(wanted), 0, DEVICES, Catalogue())
 
 
 def with_env(wanted: Pod, *env: EnvVar) -> Pod:
@@ -75,9 +75,9 @@ def test_volumes_that_need_more(source: dict[str, object], named: str) -> None:
 def test_gpus_that_nobody_gave() -> None:
     """A pod that asks for GPUs and names none was not placed by us, and is refused."""
     whole = pod("p", "true", limits={labels.GPU_RESOURCE: "2"})
-    assert problem_of(whole, ticket_of(whole)) == "it asks for 2 GPUs and was given 0"
+    assert rejection_of(whole, assignment_of(whole)) == "it asks for 2 GPUs and was given 0"
     given = pod("p", "true", limits={labels.GPU_RESOURCE: "1"}, shares=[DeviceShare(index=0, milli=1000)])
-    assert problem_of(given, ticket_of(given)) == ""
+    assert rejection_of(given, assignment_of(given)) == ""
 
 
 def test_simulated_gpus_have_no_device_files() -> None:
@@ -90,7 +90,7 @@ def test_a_name_that_is_no_uid(uid: str) -> None:
     """Whoever writes a pod by hand cannot choose the folder of its checkpoints."""
     owner = Owner(api_version=labels.API_VERSION, kind="Workload", name="w", uid=uid, controller=True)
     wanted = pod("p", "true")
-    assert ticket_of(replace(wanted, metadata=replace(wanted.metadata, owners=(owner,)))).workload == ""
+    assert assignment_of(replace(wanted, metadata=replace(wanted.metadata, owners=(owner,)))).workload == ""
 
 
 @pytest.mark.parametrize("kind, found", [("Workload", True), ("Job", False)])
@@ -99,4 +99,4 @@ def test_whose_attempt_it_is(kind: str, found: bool) -> None:
     uid = "9b2f0c1e-0000-4000-8000-000000000001"
     owner = Owner(api_version=labels.API_VERSION, kind=kind, name="w", uid=uid, controller=True)
     wanted = pod("p", "true")
-    assert ticket_of(replace(wanted, metadata=replace(wanted.metadata, owners=(owner,)))).workload == uid * found
+    assert assignment_of(replace(wanted, metadata=replace(wanted.metadata, owners=(owner,)))).workload == uid * found

@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aliquot.api import DeviceShare
-from aliquot.backends.local.devices import shim_files
-from aliquot.backends.local.devices.driver import Activity, Use
-from aliquot.backends.local.devices.memory_audit import Policy
+from aliquot.backends.local.devices.gpu_driver import ProcessMemory, ProcessUtilization
+from aliquot.backends.local.devices.memory_audit import OverrunPolicy
 from aliquot.backends.local.gpu_settings import GpuSettings
-from aliquot.backends.local.memory_enforcer import MemoryEnforcer, Told
-from aliquot.backends.local.runtime import Ticket
+from aliquot.backends.local.memory_enforcer import MemoryEnforcer, PodEvent
+from aliquot.backends.local.runtime import PodAssignment
 from aliquot.backends.local.runtimes import launch_spec
 from aliquot.backends.local.runtimes.pod_folder import PodFolder
+from aliquot.gpu import limits_file
 from aliquot.gpu.fractions import SharingOptions
-from aliquot.gpu.injection import GroupLimit
+from aliquot.gpu.injection import CgroupLimit
 from aliquot.units import MIB
 from support.gpus import A10_MIB, NODE, FakeDriver, book, node_of, r615
 
@@ -25,11 +25,11 @@ class Scene:
     """Pods on one A10, and what became of their processes."""
 
     folder: Path
-    policy: Policy = Policy.KILL_PROCESS
+    policy: OverrunPolicy = OverrunPolicy.KILL_PROCESS
     driver: FakeDriver = field(default_factory=FakeDriver)
     settings: GpuSettings = field(default_factory=GpuSettings)
-    tickets: list[Ticket] = field(default_factory=list)
-    told: list[Told] = field(default_factory=list)
+    assignments: list[PodAssignment] = field(default_factory=list)
+    told: list[PodEvent] = field(default_factory=list)
     killed: list[int] = field(default_factory=list)
     evicted: list[str] = field(default_factory=list)
     now: float = 0.0
@@ -43,7 +43,7 @@ class Scene:
         self.guard = MemoryEnforcer(
             self.devices,
             self,
-            lambda: self.tickets,
+            lambda: self.assignments,
             self._tell,
             self._evict,
             policy=self.policy,
@@ -56,12 +56,12 @@ class Scene:
         launch_spec.inject(
             self.devices.injection(NODE, [share], wish or SharingOptions(), uid), PodFolder(self.folder / uid)
         )
-        self.tickets.append(Ticket(uid, "runai-team-a", f"{uid}-0-0", NODE, (share,)))
+        self.assignments.append(PodAssignment(uid, "runai-team-a", f"{uid}-0-0", NODE, (share,)))
 
     def holds(self, uid: str, pid: int, mib: int) -> None:
         self.homes[pid] = uid
         kept = tuple(use for use in self.driver.used if use.pid != pid)
-        self.driver.used = (*kept, Use("GPU-a", pid, mib * MIB)) if mib else kept
+        self.driver.used = (*kept, ProcessMemory("GPU-a", pid, mib * MIB)) if mib else kept
 
     async def looks(self, times: int, seconds: float = 1.0) -> None:
         for _ in range(times):
@@ -69,7 +69,7 @@ class Scene:
             self.now += seconds
 
     def limit(self, uid: str) -> int:
-        return shim_files.read_limits(self.devices.fences.of(uid) / "limits")["GPU-a"].limit // MIB
+        return limits_file.read_limits(self.devices.share_dirs.of(uid) / "limits")["GPU-a"].limit // MIB
 
     def owners(self, pids: object) -> dict[int, str]:
         return self.homes
@@ -82,15 +82,15 @@ class Scene:
         self.holds(uid, pid, 0)
         return True
 
-    def move_limit(self, uid: str, limit: GroupLimit) -> bool:
+    def move_limit(self, uid: str, limit: CgroupLimit) -> bool:
         self.moved.append((uid, limit.soft // MIB, limit.hard // MIB))
         return not self.stubborn
 
-    async def _tell(self, told: Told) -> None:
+    async def _tell(self, told: PodEvent) -> None:
         self.told.append(told)
 
-    async def _evict(self, ticket: Ticket) -> None:
-        self.evicted.append(ticket.uid)
+    async def _evict(self, assignment: PodAssignment) -> None:
+        self.evicted.append(assignment.uid)
 
 
 async def test_who_keeps_to_its_slice_is_left_alone(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ async def test_who_goes_around_the_fence_is_stopped(tmp_path: Path) -> None:
 
     assert scene.killed == [1]
     (told,) = scene.told
-    assert (told.ticket.uid, told.reason) == ("x", "GPUMemoryOverrun")
+    assert (told.assignment.uid, told.reason) == ("x", "GPUMemoryOverrun")
     assert told.message == "holds 9000 MiB of GPU memory on GPU-a; its limit is 6908 MiB; its process p1 (1) was killed"
 
 
@@ -135,7 +135,7 @@ async def test_a_whole_gpu_has_no_other_limit(tmp_path: Path) -> None:
 
 async def test_a_warning_is_said_once(tmp_path: Path) -> None:
     """With the policy `warn` nothing is ended, and an overrun that goes on is told once."""
-    scene = Scene(tmp_path, Policy.WARN)
+    scene = Scene(tmp_path, OverrunPolicy.WARN)
     scene.pod("x", 300)
     scene.holds("x", 1, 9000)
 
@@ -146,7 +146,7 @@ async def test_a_warning_is_said_once(tmp_path: Path) -> None:
 
 async def test_a_pod_may_be_evicted(tmp_path: Path) -> None:
     """With the policy `evict` the pod is stopped as a whole."""
-    scene = Scene(tmp_path, Policy.EVICT)
+    scene = Scene(tmp_path, OverrunPolicy.EVICT)
     scene.pod("x", 300)
     scene.holds("x", 1, 9000)
 
@@ -189,7 +189,7 @@ async def test_limits_without_growth_stay(tmp_path: Path) -> None:
     """Where nobody may grow no limits file is ever written again."""
     scene = Scene(tmp_path)
     scene.pod("x", 300)
-    file = scene.devices.fences.of("x") / "limits"
+    file = scene.devices.share_dirs.of("x") / "limits"
     before = file.stat().st_mtime_ns
 
     await scene.looks(3)
@@ -202,7 +202,7 @@ async def test_a_refusal_is_told(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.pod("x", 300)
     scene.holds("x", 1, 6900)
-    (scene.devices.fences.of("x") / "ledger").write_bytes(book(refusals=2, asked=20 * MIB))
+    (scene.devices.share_dirs.of("x") / "ledger").write_bytes(book(refusals=2, asked=20 * MIB))
 
     await scene.looks(3)
 
@@ -218,7 +218,7 @@ async def test_a_platform_that_is_started_again_knows_the_limits(tmp_path: Path)
     scene = Scene(tmp_path)
     scene.pod("x", 250, SharingOptions(limit_milli=800))
     scene.holds("x", 1, 20000)
-    again = Scene(tmp_path, tickets=scene.tickets, driver=scene.driver, homes=scene.homes)
+    again = Scene(tmp_path, assignments=scene.assignments, driver=scene.driver, homes=scene.homes)
 
     await again.looks(3)
 
@@ -253,7 +253,7 @@ async def test_an_entry_point_that_nobody_knows(tmp_path: Path) -> None:
     """The pod is told of once, and the node says it from then on, with driver and library."""
     scene = Scene(tmp_path)
     scene.pod("x", 300)
-    (scene.devices.fences.of("x") / "ledger").write_bytes(book(unknown="cuMemAllocTwice"))
+    (scene.devices.share_dirs.of("x") / "ledger").write_bytes(book(unknown="cuMemAllocTwice"))
 
     await scene.looks(3)
 
@@ -279,7 +279,7 @@ async def test_how_busy_gpus_are_is_noted(tmp_path: Path) -> None:
     await scene.looks(1)
     assert scene.devices.busy is None
 
-    scene.driver.did = (Activity("GPU-a", 1, 60, 0),)
+    scene.driver.did = (ProcessUtilization("GPU-a", 1, 60, 0),)
     await scene.looks(1)
     assert scene.devices.busy == {"GPU-a": 60}
     scene.driver.did = ()

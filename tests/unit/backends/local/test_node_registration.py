@@ -9,9 +9,9 @@ import pytest
 from aliquot import labels
 from aliquot.api import Node, devices_of
 from aliquot.api.kubernetes_objects import NodeCondition
-from aliquot.backends.local.devices.driver import Activity, busy
+from aliquot.backends.local.devices.gpu_driver import ProcessUtilization, gpu_utilization
 from aliquot.backends.local.devices.real import RealDevices
-from aliquot.backends.local.node_registration import Nodes
+from aliquot.backends.local.node_registration import NodeRegistrar
 from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.store.typed_store import Store
 from support.gpus import NODE, ONE, TWO, FakeDriver, node_of
@@ -23,7 +23,7 @@ class Scene:
         self.devices: RealDevices = node_of(folder, self.driver)
         self.store = Store(MemoryDriver())
         self.now = 100.0
-        self.nodes = Nodes(self.store, self.devices, lambda: self.now)
+        self.nodes = NodeRegistrar(self.store, self.devices, lambda: self.now)
 
     async def seen(self) -> Node:
         return await self.store.get(Node, NODE)
@@ -79,7 +79,7 @@ async def test_since_when_a_condition_holds(tmp_path: Path) -> None:
 )
 def test_how_busy_gpus_are(samples: list[tuple[str, int, int]], wanted: dict[str, int]) -> None:
     """What processes had of a GPU's time, together; never more than all of it."""
-    assert busy(Activity(uuid, pid, compute, 0) for uuid, pid, compute in samples) == wanted
+    assert gpu_utilization(ProcessUtilization(uuid, pid, compute, 0) for uuid, pid, compute in samples) == wanted
 
 
 async def test_how_busy_a_node_is_is_written(tmp_path: Path) -> None:

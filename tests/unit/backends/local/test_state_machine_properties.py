@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from aliquot.api import DeviceShare
 from aliquot.backends.local import state_machine
 from aliquot.backends.local.pod_status import phase_of
-from aliquot.backends.local.runtime import Ticket
+from aliquot.backends.local.runtime import PodAssignment
 from aliquot.backends.local.state_machine import Backoff, Command, Event, Stage, State
 
 DEVICES = {"n1": {0: 100, 1: 0}, "n2": {0: 100}}
@@ -27,7 +27,7 @@ class World(RuleBasedStateMachine):
         super().__init__()
         self.state = State(DEVICES, Backoff(first=1, longest=4))
         self.now = 0.0
-        self.tickets: dict[str, Ticket] = {}
+        self.assignments: dict[str, PodAssignment] = {}
         self.starting: dict[str, int] = {}
         self.processes: dict[str, int] = {}
         self.attempts: set[tuple[str, int]] = set()
@@ -80,19 +80,19 @@ class World(RuleBasedStateMachine):
         if uid in self.gone:
             return
         held = tuple(DeviceShare(index=i, milli=milli, memory_mib=mib) for i, (milli, mib) in shares.items())
-        self.tickets.setdefault(uid, Ticket(uid, "ns", uid, node, held, policy))
+        self.assignments.setdefault(uid, PodAssignment(uid, "ns", uid, node, held, policy))
         if uid not in self.marked:
-            self.feed(state_machine.Wanted(self.tickets[uid], self.now))
+            self.feed(state_machine.Wanted(self.assignments[uid], self.now))
 
     @rule(uid=uids, grace=st.integers(0, 30))
     def unwant(self, uid: str, grace: int) -> None:
-        if uid in self.tickets and uid not in self.gone:
+        if uid in self.assignments and uid not in self.gone:
             self.marked.add(uid)
             self.feed(state_machine.Unwanted(uid, grace, self.now))
 
     @rule(uid=uids)
     def vanish(self, uid: str) -> None:
-        if uid in self.tickets and uid not in self.gone:
+        if uid in self.assignments and uid not in self.gone:
             self.gone.add(uid)
             self.feed(state_machine.Gone(uid, self.now))
 
@@ -138,9 +138,9 @@ class World(RuleBasedStateMachine):
         memory: Counter[tuple[str, int]] = Counter()
         for task in self.state.tasks.values():
             if task.stage is not Stage.ENDED:
-                for share in task.ticket.shares:
-                    milli[task.ticket.node, share.index] += share.milli
-                    memory[task.ticket.node, share.index] += share.memory_mib
+                for share in task.assignment.shares:
+                    milli[task.assignment.node, share.index] += share.milli
+                    memory[task.assignment.node, share.index] += share.memory_mib
         assert all(amount <= 1000 for amount in milli.values())
         assert all(amount <= DEVICES[node][i] or not DEVICES[node][i] for (node, i), amount in memory.items())
 
@@ -151,7 +151,7 @@ class World(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Every stop ends: let what was asked happen, with processes that heed nothing but KILL."""
-        for uid in list(self.tickets):
+        for uid in list(self.assignments):
             self.unwant(uid, 5)
         for _ in range(100):
             for uid in list(self.starting):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aliquot.api import DeviceShare
 from aliquot.backends.local import state_machine
 from aliquot.backends.local.pod_status import phase_of
-from aliquot.backends.local.runtime import Ticket
+from aliquot.backends.local.runtime import PodAssignment
 from aliquot.backends.local.state_machine import (
     Backoff,
     Command,
@@ -31,9 +31,9 @@ from aliquot.backends.local.state_machine import (
 NODE = {"n1": {0: 1000, 1: 1000}}
 
 
-def ticket(uid: str = "u", policy: str = "Never", milli: int = 0, mib: int = 0, index: int = 0) -> Ticket:
+def assignment(uid: str = "u", policy: str = "Never", milli: int = 0, mib: int = 0, index: int = 0) -> PodAssignment:
     shares = (DeviceShare(index=index, milli=milli, memory_mib=mib),) if milli else ()
-    return Ticket(uid, "ns", uid, "n1", shares, policy)
+    return PodAssignment(uid, "ns", uid, "n1", shares, policy)
 
 
 def played(*events: Event, backoff: Backoff = Backoff()) -> tuple[State, list[Command]]:  # noqa: B008  # frozen
@@ -44,7 +44,7 @@ def played(*events: Event, backoff: Backoff = Backoff()) -> tuple[State, list[Co
     return state, commands
 
 
-RUNNING = (Wanted(ticket(), 0), Started("u", 0, 1))
+RUNNING = (Wanted(assignment(), 0), Started("u", 0, 1))
 
 
 def without_reports(commands: list[Command]) -> list[Command]:
@@ -53,18 +53,18 @@ def without_reports(commands: list[Command]) -> list[Command]:
 
 def test_start() -> None:
     """A pod that is wanted is started."""
-    _, commands = played(Wanted(ticket(), 0))
+    _, commands = played(Wanted(assignment(), 0))
     assert without_reports(commands) == [Start("u", 0)]
 
 
 def test_seen_again() -> None:
     """A pod that is seen again is not started again."""
-    assert played(*RUNNING, Wanted(ticket(), 2))[1] == []
+    assert played(*RUNNING, Wanted(assignment(), 2))[1] == []
 
 
 def test_share_too_large() -> None:
     """A pod whose share is taken is refused, with the holder's name."""
-    state, commands = played(Wanted(ticket("a", milli=600), 0), Wanted(ticket("b", milli=500), 1))
+    state, commands = played(Wanted(assignment("a", milli=600), 0), Wanted(assignment("b", milli=500), 1))
     assert without_reports(commands) == []
     assert state.tasks["b"].stage is Stage.ENDED
     assert "ns/a" in state.tasks["b"].ending.message
@@ -72,13 +72,13 @@ def test_share_too_large() -> None:
 
 def test_memory_too_large() -> None:
     """Memory counts by itself."""
-    state, _ = played(Wanted(ticket("a", milli=100, mib=800), 0), Wanted(ticket("b", milli=100, mib=300), 1))
+    state, _ = played(Wanted(assignment("a", milli=100, mib=800), 0), Wanted(assignment("b", milli=100, mib=300), 1))
     assert state.tasks["b"].ending.reason == "UnexpectedAdmissionError"
 
 
 def test_nobody_gave_it_devices() -> None:
     """A pod that can never be accepted is told apart from one that came too late."""
-    state, _ = played(Wanted(ticket("a"), 0, problem="it asks for 2 GPUs and was given 0"))
+    state, _ = played(Wanted(assignment("a"), 0, problem="it asks for 2 GPUs and was given 0"))
     assert state.tasks["a"].ending.reason == "CreateContainerConfigError"
 
 
@@ -91,27 +91,27 @@ def test_saved_with_its_end() -> None:
 
 def test_saved_before_its_start_is_known() -> None:
     """A pod that was found running may have saved its work: that is said with its start."""
-    _, commands = played(Wanted(ticket(), 0, found=True), Saved("u", 3), Started("u", 0, 1))
+    _, commands = played(Wanted(assignment(), 0, found=True), Saved("u", 3), Started("u", 0, 1))
     (report,) = [command for command in commands if isinstance(command, Report)]
     assert report.task.saved == 3
 
 
 def test_other_device() -> None:
     """Another device of the node is another matter."""
-    _, commands = played(Wanted(ticket("a", milli=600), 0), Wanted(ticket("b", milli=600, index=1), 1))
+    _, commands = played(Wanted(assignment("a", milli=600), 0), Wanted(assignment("b", milli=600, index=1), 1))
     assert Start("b", 0) in commands
 
 
 def test_device_that_is_not_there() -> None:
     """A device that the node does not have is refused."""
-    state, _ = played(Wanted(ticket(milli=1, index=7), 0))
+    state, _ = played(Wanted(assignment(milli=1, index=7), 0))
     assert "no GPU 7" in state.tasks["u"].ending.message
 
 
 def test_devices_are_free_after_the_end() -> None:
     """What a pod held can be had once it has ended."""
-    ended = (Wanted(ticket("a", milli=1000), 0), Started("a", 0, 1), Exited("a", 0, 0, 1, 2))
-    assert Start("b", 0) in played(*ended, Wanted(ticket("b", milli=1000), 3))[1]
+    ended = (Wanted(assignment("a", milli=1000), 0), Started("a", 0, 1), Exited("a", 0, 0, 1, 2))
+    assert Start("b", 0) in played(*ended, Wanted(assignment("b", milli=1000), 3))[1]
 
 
 def test_stop() -> None:
@@ -130,7 +130,7 @@ def test_stop_told_twice() -> None:
 
 def test_stop_while_starting() -> None:
     """A pod that is to stop before it runs is stopped as soon as it does."""
-    _, commands = played(Wanted(ticket(), 0), Unwanted("u", 5, 1), Started("u", 0, 2))
+    _, commands = played(Wanted(assignment(), 0), Unwanted("u", 5, 1), Started("u", 0, 2))
     assert without_reports(commands) == [Signal("u", "TERM"), SetTimer("u", "kill", 6)]
 
 
@@ -154,14 +154,14 @@ def test_interactive_waits_longer_each_time() -> None:
 
 def test_interactive_starts_again() -> None:
     """After the pause it is started again, as the next attempt."""
-    began = (Wanted(ticket(policy="Always"), 0), Started("u", 0, 1), Exited("u", 0, 0, 1, 5))
+    began = (Wanted(assignment(policy="Always"), 0), Started("u", 0, 1), Exited("u", 0, 0, 1, 5))
     assert SetTimer("u", "restart", 15) in played(*began)[1]
     assert Start("u", 1) in played(*began, Fired("u", "restart", 15))[1]
 
 
 def test_long_run_is_forgiven() -> None:
     """A pod that ran long enough waits the shortest time again."""
-    events: list[Event] = [Wanted(ticket(policy="Always"), 0)]
+    events: list[Event] = [Wanted(assignment(policy="Always"), 0)]
     for attempt in range(3):
         events += [Started("u", attempt, 1), Exited("u", attempt, 1, 1, 2), Fired("u", "restart", 3)]
     _, commands = played(*events, Started("u", 3, 10), Exited("u", 3, 1, 10, 700))
@@ -173,7 +173,7 @@ def test_exit_status_and_policy() -> None:
     outcomes = {}
     for policy in ("Never", "OnFailure", "Always"):
         for code in (0, 1):
-            state, _ = played(Wanted(ticket(policy=policy), 0), Started("u", 0, 1), Exited("u", 0, code, 1, 2))
+            state, _ = played(Wanted(assignment(policy=policy), 0), Started("u", 0, 1), Exited("u", 0, code, 1, 2))
             outcomes[policy, code] = phase_of(state.tasks["u"])
     assert outcomes == {
         ("Never", 0): "Succeeded",
@@ -188,18 +188,24 @@ def test_exit_status_and_policy() -> None:
 def test_start_failed() -> None:
     """A pod that could not start has failed for good."""
     state, _ = played(
-        Wanted(ticket(policy="Always"), 0), StartFailed("u", 0, "ContainerCannotRun", "command not found: x", 127, 1)
+        Wanted(assignment(policy="Always"), 0),
+        StartFailed("u", 0, "ContainerCannotRun", "command not found: x", 127, 1),
     )
     assert phase_of(state.tasks["u"]) == "Failed"
 
 
 def test_late_news_of_an_old_attempt() -> None:
     """An end that belongs to an earlier attempt says nothing about this one."""
-    again = (Wanted(ticket(policy="Always"), 0), Started("u", 0, 1), Exited("u", 0, 1, 1, 2), Fired("u", "restart", 9))
+    again = (
+        Wanted(assignment(policy="Always"), 0),
+        Started("u", 0, 1),
+        Exited("u", 0, 1, 1, 2),
+        Fired("u", "restart", 9),
+    )
     assert played(*again, Started("u", 1, 10), Exited("u", 0, 1, 1, 11))[1] == []
 
 
 def test_found_again() -> None:
     """A pod that ran before keeps its devices, and is not said to wait again."""
-    _, commands = played(Wanted(ticket(milli=1000), 0, attempt=4, found=True))
+    _, commands = played(Wanted(assignment(milli=1000), 0, attempt=4, found=True))
     assert commands == [Start("u", 4)]

@@ -15,14 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from aliquot.backends.local.devices import context_probe
-from aliquot.backends.local.devices.driver import Driver
+from aliquot.backends.local.devices.gpu_driver import GpuDriver
 from aliquot.units import MIB
 
 _SECONDS = 30.0  # a card that was asleep takes a few to wake
-Measure = Callable[[Driver, str], int]
+Measure = Callable[[GpuDriver, str], int]
 
 
-class Contexts:
+class ContextSizes:
     """What is known, kept in a file."""
 
     def __init__(self, file: Path) -> None:
@@ -32,7 +32,7 @@ class Contexts:
     def mib(self, model: str, version: str) -> int:
         return self._known.get(_key(model, version), 0)
 
-    def learn(self, driver: Driver, measure: Measure) -> None:
+    def learn(self, driver: GpuDriver, measure: Measure) -> None:
         """Measure on one GPU of each model that is not known yet. Takes seconds: not for the event loop."""
         version = driver.version()
         for card in driver.cards():
@@ -44,7 +44,7 @@ class Contexts:
         self._file.write_text(json.dumps(self._known, indent=2) + "\n")
 
 
-def measure(driver: Driver, uuid: str) -> int:
+def measure(driver: GpuDriver, uuid: str) -> int:
     """MiB of one context on this GPU; 0 where none can be made."""
     command = [sys.executable, "-I", "-S", str(Path(context_probe.__file__).resolve())]
     # A setting of CUDA's, such as when kernels are loaded, could change what it takes.

@@ -10,24 +10,24 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from aliquot.backends.local.devices.driver import Keeper, NotKept
-from aliquot.gpu.injection import GroupLimit
+from aliquot.backends.local.devices.gpu_driver import CgroupLimiter, LimitNotSet
+from aliquot.gpu.injection import CgroupLimit
 from aliquot.units import MIB
 
 UNLIMITED = (1 << 64) - 1  # as the driver spells it
 
 
-def hold(keeper: Keeper, group: Path, limit: GroupLimit) -> None:
+def hold(keeper: CgroupLimiter, group: Path, limit: CgroupLimit) -> None:
     """`NotKept` when the driver refuses, or says afterwards that something else is set."""
     keeper.set_limits(group, limit.uuid, limit.soft, limit.hard)
     found = keeper.limits(group, limit.uuid)
     if found != (limit.soft, limit.hard):
         set_, wanted = (f"{soft // MIB} to {hard // MIB} MiB" for soft, hard in (found, (limit.soft, limit.hard)))
-        raise NotKept(f"the driver keeps {set_} on {limit.uuid} instead of {wanted}")
+        raise LimitNotSet(f"the driver keeps {set_} on {limit.uuid} instead of {wanted}")
 
 
-def let_go(keeper: Keeper, group: Path, uuids: Iterable[str]) -> None:
+def let_go(keeper: CgroupLimiter, group: Path, uuids: Iterable[str]) -> None:
     """Best effort: the group goes anyway."""
     for uuid in uuids:
-        with suppress(NotKept):
+        with suppress(LimitNotSet):
             keeper.set_limits(group, uuid, 0, UNLIMITED)

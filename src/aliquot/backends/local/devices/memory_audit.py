@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from aliquot.backends.local.devices.driver import Use
+from aliquot.backends.local.devices.gpu_driver import ProcessMemory
 from aliquot.units import MIB
 
 SECONDS = 1.0
@@ -24,7 +24,7 @@ _LEAST_TOLERANCE = 64 * MIB  # 6 to 9 MiB per context are the driver's own, and 
 Key = tuple[str, str]  # pod's uid, GPU's uuid
 
 
-class Policy(Enum):
+class OverrunPolicy(Enum):
     """What is done about a pod that holds more than it may."""
 
     KILL_PROCESS = "kill-process"  # its largest processes on the GPU, until the rest fits; the pod goes on
@@ -33,13 +33,13 @@ class Policy(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class PodUsage:
     """What one pod holds on one GPU, and may hold."""
 
     uid: str
     uuid: str
     limit: int
-    uses: tuple[Use, ...] = ()
+    uses: tuple[ProcessMemory, ...] = ()
 
     @property
     def used(self) -> int:
@@ -50,26 +50,28 @@ class Held:
         return self.used > self.limit + max(_LEAST_TOLERANCE, self.limit // 100)
 
 
-def gather(uses: Iterable[Use], owners: Mapping[int, str], limits: Mapping[str, Mapping[str, int]]) -> list[Held]:
+def gather(
+    uses: Iterable[ProcessMemory], owners: Mapping[int, str], limits: Mapping[str, Mapping[str, int]]
+) -> list[PodUsage]:
     """`owners`: pod by process; processes of nobody are not ours to judge. `limits`: bytes by pod and GPU.
 
     A pod that uses a GPU on which it was given nothing is there with a limit of 0.
     """
-    found: dict[Key, list[Use]] = {(uid, uuid): [] for uid, gpus in limits.items() for uuid in gpus}
+    found: dict[Key, list[ProcessMemory]] = {(uid, uuid): [] for uid, gpus in limits.items() for uuid in gpus}
     for use in uses:
         owner = owners.get(use.pid, "")
         if owner in limits:
             found.setdefault((owner, use.uuid), []).append(use)
-    return [Held(uid, uuid, limits[uid].get(uuid, 0), tuple(each)) for (uid, uuid), each in sorted(found.items())]
+    return [PodUsage(uid, uuid, limits[uid].get(uuid, 0), tuple(each)) for (uid, uuid), each in sorted(found.items())]
 
 
-def judge(before: Mapping[Key, int], now: Sequence[Held]) -> tuple[dict[Key, int], list[Held]]:
+def judge(before: Mapping[Key, int], now: Sequence[PodUsage]) -> tuple[dict[Key, int], list[PodUsage]]:
     """Who is over and for how many samples, and those who have been for long enough: each time anew until they fit."""
     counts = {(held.uid, held.uuid): before.get((held.uid, held.uuid), 0) + 1 for held in now if held.is_over}
     return counts, [held for held in now if counts.get((held.uid, held.uuid), 0) >= SAMPLES]
 
 
-def victims(held: Held) -> list[int]:
+def victims(held: PodUsage) -> list[int]:
     """The largest processes first, until the rest fits."""
     left, found = held.used, []
     for use in sorted(held.uses, key=lambda use: (-use.used, use.pid)):
@@ -80,7 +82,7 @@ def victims(held: Held) -> list[int]:
     return found
 
 
-def sentence(held: Held) -> str:
+def sentence(held: PodUsage) -> str:
     used, limit = held.used // MIB, held.limit // MIB
     if not held.limit:
         return f"holds {used} MiB of GPU memory on {held.uuid}, of which it was given nothing"

@@ -25,37 +25,37 @@ _SECONDS = 20.0
 _LONGEST_SOCKET = 107  # letters of a socket's path; the kernel's limit
 
 
-class Mps:
+class MpsDaemons:
     def __init__(self, folder: Path, allowed: bool) -> None:
         self._folder = folder
         self._allowed = allowed
         # Pods come and go in several threads; nobody's daemon may go while another counts on it.
         self._lock = threading.Lock()
 
-    def join(self, uuid: str, tenant: str) -> Path:
+    def join(self, uuid: str, pod_uid: str) -> Path:
         """The folder by which a pod reaches the daemon of a card, which runs from now on; or `CannotStart`."""
         check_allowed(self._allowed)
         if shutil.which(PROGRAM) is None:
             raise CannotStart("MPSUnavailable", f"it asks for MPS (--mps), and this machine has no {PROGRAM}")
         with self._lock:
-            return self._join(self._folder / os.path.basename(uuid), uuid, tenant)
+            return self._join(self._folder / os.path.basename(uuid), uuid, pod_uid)
 
-    def _join(self, card: Path, uuid: str, tenant: str) -> Path:
+    def _join(self, card: Path, uuid: str, pod_uid: str) -> Path:
         for name in ("pods", "pipe", "log"):
             (card / name).mkdir(parents=True, exist_ok=True)
         # The server of a pod runs as the pod's user, and finds the daemon by this path.
         for place, mode in ((self._folder, 0o711), (card, 0o711), (card / "pods", 0o700), (card / "pipe", 0o755)):
             place.chmod(mode)
         # The pod first: whoever is killed in between finds a daemon with a user, never one that nobody stops.
-        (card / "pods" / os.path.basename(tenant)).touch()
+        (card / "pods" / os.path.basename(pod_uid)).touch()
         if not _runs(card):
             _start(card, uuid)
         return card / "pipe"
 
-    def leave(self, tenant: str) -> None:
+    def leave(self, pod_uid: str) -> None:
         with self._lock:
             for card in self._cards():
-                pod = card / "pods" / os.path.basename(tenant)
+                pod = card / "pods" / os.path.basename(pod_uid)
                 if pod.exists():
                     pod.unlink()
                     _stop_unused(card)

@@ -56,14 +56,14 @@ class Devices(Protocol):
         """Every node, as it is now: health may differ from one call to the next."""
         ...
 
-    def injection(self, node: str, shares: Sequence[DeviceShare], wish: SharingOptions, tenant: str) -> Injection:
+    def injection(self, node: str, shares: Sequence[DeviceShare], options: SharingOptions, pod_uid: str) -> Injection:
         """What a pod that holds these shares is given; without any, what hides every GPU.
 
-        `tenant` is the pod's uid. `CannotStart` when its part cannot be fenced off.
+        `pod_uid` is the pod's uid. `CannotStart` when its part cannot be fenced off.
         """
         ...
 
-    def release(self, tenant: str) -> None:
+    def release(self, pod_uid: str) -> None:
         """Nothing of the pod is alive: whatever was made for it may go."""
         ...
 

@@ -17,7 +17,7 @@ import pynvml
 import structlog
 
 from aliquot.api import Device, Mig
-from aliquot.backends.local.devices.driver import Activity, Card, NotKept, Use
+from aliquot.backends.local.devices.gpu_driver import Gpu, LimitNotSet, ProcessMemory, ProcessUtilization
 from aliquot.units import MIB
 
 T = TypeVar("T")
@@ -42,12 +42,12 @@ class _Limits(ctypes.Structure):
 
 
 class NvmlDriver:
-    """See aliquot.backends.local.devices.driver.Driver."""
+    """See aliquot.backends.local.devices.gpu_driver.GpuDriver."""
 
     def __init__(self) -> None:
         self._asked: dict[str, int] = {}  # when each GPU's last sample of activity was taken, as the driver counts
 
-    def cards(self) -> tuple[Card, ...]:
+    def cards(self) -> tuple[Gpu, ...]:
         try:
             count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as exc:
@@ -56,13 +56,13 @@ class NvmlDriver:
             return ()
         return tuple(map(_card, range(count)))
 
-    def uses(self) -> tuple[Use, ...]:
+    def uses(self) -> tuple[ProcessMemory, ...]:
         return tuple(use for uuid, handle in _handles() for use in _uses(uuid, handle))
 
-    def activity(self) -> tuple[Activity, ...]:
+    def activity(self) -> tuple[ProcessUtilization, ...]:
         return tuple(one for uuid, handle in _handles() for one in self._activity(uuid, handle))
 
-    def _activity(self, uuid: str, handle: Any) -> Iterator[Activity]:
+    def _activity(self, uuid: str, handle: Any) -> Iterator[ProcessUtilization]:
         try:
             samples = pynvml.nvmlDeviceGetProcessUtilization(handle, self._asked.get(uuid, 0))
         except pynvml.NVMLError:
@@ -70,7 +70,7 @@ class NvmlDriver:
         self._asked[uuid] = max((sample.timeStamp for sample in samples), default=0)
         for sample in samples:
             if sample.timeStamp:  # the driver pads its answer
-                yield Activity(uuid, int(sample.pid), int(sample.smUtil), int(sample.memUtil))
+                yield ProcessUtilization(uuid, int(sample.pid), int(sample.smUtil), int(sample.memUtil))
 
     def version(self) -> str:
         return _asked(lambda: _text(pynvml.nvmlSystemGetDriverVersion()), "")
@@ -109,7 +109,7 @@ def _limits(call: str, uuid: str, words: _Limits) -> _Limits:
         function = pynvml._nvmlGetFunctionPointer(call)
         pynvml._nvmlCheckReturn(function(pynvml.nvmlDeviceGetHandleByUUID(uuid), ctypes.byref(words)))
     except pynvml.NVMLError as exc:
-        raise NotKept(f"{call}: {exc}") from exc
+        raise LimitNotSet(f"{call}: {exc}") from exc
     return words
 
 
@@ -122,13 +122,13 @@ def _handles() -> Iterator[tuple[str, Any]]:
             continue  # `cards` says that it is not well
 
 
-def _uses(uuid: str, handle: Any) -> Iterator[Use]:
+def _uses(uuid: str, handle: Any) -> Iterator[ProcessMemory]:
     found: dict[int, int] = {}
     for kind in _LISTS:
         for process in _processes(kind, handle):
             found[int(process.pid)] = max(found.get(int(process.pid), 0), int(process.usedGpuMemory or 0))
     for pid, used in found.items():
-        yield Use(uuid, pid, used)
+        yield ProcessMemory(uuid, pid, used)
 
 
 def _processes(kind: str, handle: Any) -> list[Any]:
@@ -139,13 +139,13 @@ def _processes(kind: str, handle: Any) -> list[Any]:
     return []  # a list that this card does not have
 
 
-def _card(index: int) -> Card:
+def _card(index: int) -> Gpu:
     device = _device(index)
     if not device.uuid:
-        return Card(device)
+        return Gpu(device)
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     number = _asked(lambda: int(pynvml.nvmlDeviceGetMinorNumber(handle)), index)
-    return Card(device, _total(handle), f"/dev/nvidia{number}")
+    return Gpu(device, _total(handle), f"/dev/nvidia{number}")
 
 
 def _asked(question: Callable[[], T], otherwise: T) -> T:

@@ -17,28 +17,28 @@ from pathlib import Path
 import aliquot
 from aliquot.api import Device, DeviceShare
 from aliquot.backends.local.devices import node_devices
-from aliquot.backends.local.devices.context_memory import Contexts
-from aliquot.backends.local.devices.driver import Card, Driver
-from aliquot.backends.local.devices.mps import Mps
+from aliquot.backends.local.devices.context_memory import ContextSizes
+from aliquot.backends.local.devices.gpu_driver import Gpu, GpuDriver
+from aliquot.backends.local.devices.mps import MpsDaemons
 from aliquot.backends.local.devices.node_devices import NodeFacts
 from aliquot.backends.local.devices.share_dirs import ShareDirs, boot_id
 from aliquot.backends.local.gpu_settings import GpuSettings
 from aliquot.backends.local.runtime import CannotStart
 from aliquot.errors import Invalid
-from aliquot.gpu.fractions import Backend, DeviceShareLimit, Mode, SharingOptions, slice_of
-from aliquot.gpu.injection import Host, Injection, injected
+from aliquot.gpu.fractions import ComputeMode, Enforcement, GpuAllocation, SharingOptions, gpu_allocation
+from aliquot.gpu.injection import HostPaths, Injection, build_injection
 from aliquot.units import GPU, MIB
 
 _FIRST_WITH_LIMITS = 615  # the driver's own limits, by control group
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    backend: Backend
+class EnforcementChoice:
+    enforcement: Enforcement
     reason: str
 
 
-def backend(version: str, keeps_limits: bool, cgroups: int, library: bool) -> Choice:
+def choose_enforcement(version: str, keeps_limits: bool, cgroups: int, library: bool) -> EnforcementChoice:
     """Who keeps memory limits on this node. The driver's version alone is no proof that it can.
 
     `cgroups`: the version of those that every pod can have. Without the library nobody can: the driver does not limit
@@ -46,12 +46,14 @@ def backend(version: str, keeps_limits: bool, cgroups: int, library: bool) -> Ch
     """
     number = int(found[0]) if (found := re.match(r"\d+", version)) else 0
     if not library:
-        return Choice(Backend.NONE, "the sharing library was not built for this machine")
+        return EnforcementChoice(Enforcement.NONE, "the sharing library was not built for this machine")
     if not keeps_limits or number < _FIRST_WITH_LIMITS:
-        return Choice(Backend.SHIM, "the driver has no limits of its own")
+        return EnforcementChoice(Enforcement.SHIM, "the driver has no limits of its own")
     if cgroups != 2:
-        return Choice(Backend.SHIM, "the driver limits control groups of version 2, which jobs do not have here")
-    return Choice(Backend.CGROUP, "the driver limits control groups, and the library managed memory")
+        return EnforcementChoice(
+            Enforcement.SHIM, "the driver limits control groups of version 2, which jobs do not have here"
+        )
+    return EnforcementChoice(Enforcement.CGROUP, "the driver limits control groups, and the library managed memory")
 
 
 class RealDevices:
@@ -60,9 +62,9 @@ class RealDevices:
     def __init__(
         self,
         name: str,
-        driver: Driver,
-        fences: ShareDirs,
-        contexts: Contexts,
+        driver: GpuDriver,
+        share_dirs: ShareDirs,
+        contexts: ContextSizes,
         library: Path | None,
         *,
         settings: GpuSettings = GpuSettings(),  # noqa: B008  # frozen
@@ -71,21 +73,21 @@ class RealDevices:
         """`cgroups`: the version of those that every pod can have; 0: not every pod can."""
         self._name = name
         self.driver = driver
-        self.fences = fences
+        self.share_dirs = share_dirs
         self._contexts = contexts
         self._library = library
         self._settings = settings
         self._boot = boot_id()
-        self._mps = Mps(fences.folder / "mps", settings.mps)
-        self.choice = backend(driver.version(), driver.keeps_limits(), cgroups, library is not None)
+        self._mps = MpsDaemons(share_dirs.folder / "mps", settings.mps)
+        self.choice = choose_enforcement(driver.version(), driver.keeps_limits(), cgroups, library is not None)
         # An entry point of the driver that the library does not know, once a program has met one.
         self.outdated = ""
         # Percent of its time that each GPU computed just now, by uuid; None until somebody has measured.
         self.busy: Mapping[str, int] | None = None
-        self._seen: dict[int, Card] = {}
+        self._seen: dict[int, Gpu] = {}
         self.nodes()
         self._check_reserve()
-        fences.begin(self._boot)
+        share_dirs.begin(self._boot)
 
     def nodes(self) -> tuple[NodeFacts, ...]:
         devices = self._look()
@@ -94,7 +96,7 @@ class RealDevices:
             devices=devices,
             cpu=node_devices.cores(),
             memory=node_devices.memory(),
-            sharing=self.choice.backend.value,
+            sharing=self.choice.enforcement.value,
             sharing_reason=self._told(self.choice.reason),
             outdated=self._told(f"the driver's {self.outdated} is unknown; update aliquot") if self.outdated else "",
             busy=None if self.busy is None else tuple(self.busy.get(device.uuid, 0) for device in devices),
@@ -117,39 +119,41 @@ class RealDevices:
         card = self._seen.get(share.index)
         return (card.device.uuid if card else "") or share.uuid or str(share.index)
 
-    def injection(self, node: str, shares: Sequence[DeviceShare], wish: SharingOptions, tenant: str) -> Injection:
-        wish = replace(wish, mode=wish.mode or self._settings.compute)
-        slices = tuple(self._slice(share, wish, tenant) for share in shares)
+    def injection(self, node: str, shares: Sequence[DeviceShare], options: SharingOptions, pod_uid: str) -> Injection:
+        options = replace(options, mode=options.mode or self._settings.compute)
+        slices = tuple(self._slice(share, options, pod_uid) for share in shares)
         if not any(one.is_shared for one in slices):
-            return injected(slices, self.choice.backend)
+            return build_injection(slices, self.choice.enforcement)
         if self._library is None:
             raise CannotStart("GPUShareNotLoaded", f"a part of a GPU cannot be fenced off: {self.choice.reason}")
-        self.fences.mend(tenant, self._boot)
-        pipe = self._mps_pipe(slices, tenant)
-        host = Host(str(self._library), str(self.fences.of(tenant)), str(self.fences.gates), pipe)
-        return injected(slices, self.choice.backend, host)
+        self.share_dirs.mend(pod_uid, self._boot)
+        pipe = self._mps_pipe(slices, pod_uid)
+        host = HostPaths(str(self._library), str(self.share_dirs.of(pod_uid)), str(self.share_dirs.gates), pipe)
+        return build_injection(slices, self.choice.enforcement, host)
 
-    def _mps_pipe(self, slices: Sequence[DeviceShareLimit], tenant: str) -> str:
+    def _mps_pipe(self, slices: Sequence[GpuAllocation], pod_uid: str) -> str:
         """Of the daemon that it shares the GPU by; empty where it does not ask for that."""
-        if slices[0].mode is not Mode.MPS:
+        if slices[0].mode is not ComputeMode.MPS:
             return ""
         if len(slices) > 1:
             raise CannotStart("MPSUnavailable", "it asks for MPS (--mps) on several GPUs; a job can use it on one")
-        return str(self._mps.join(slices[0].uuid, tenant))
+        return str(self._mps.join(slices[0].uuid, pod_uid))
 
-    def release(self, tenant: str) -> None:
-        self._mps.leave(tenant)
-        self.fences.remove(tenant)
+    def release(self, pod_uid: str) -> None:
+        self._mps.leave(pod_uid)
+        self.share_dirs.remove(pod_uid)
 
     def sweep(self, living: Container[str]) -> None:
         self._mps.sweep(living)
-        self.fences.sweep(living)
+        self.share_dirs.sweep(living)
 
-    def _slice(self, share: DeviceShare, wish: SharingOptions, tenant: str) -> DeviceShareLimit:
-        card = self._seen.get(share.index, Card(Device(index=share.index)))
+    def _slice(self, share: DeviceShare, options: SharingOptions, pod_uid: str) -> GpuAllocation:
+        card = self._seen.get(share.index, Gpu(Device(index=share.index)))
         if share.milli < GPU:
             card = self._offered(card)
-        found = slice_of(card.device, share, wish if share.milli < GPU else SharingOptions(), card.total, tenant)
+        found = gpu_allocation(
+            card.device, share, options if share.milli < GPU else SharingOptions(), card.total, pod_uid
+        )
         context = self._contexts.mib(card.device.model, self.driver.version())
         return replace(found, device_file=card.file, context_mib=context)
 
@@ -161,7 +165,7 @@ class RealDevices:
         self._seen = lost | named
         return tuple(self._offered(self._seen[index]).device for index in sorted(self._seen))
 
-    def _offered(self, card: Card) -> Card:
+    def _offered(self, card: Gpu) -> Gpu:
         """Less what is given to nobody. A card that does not say how much it has is left as it is."""
         if not self._settings.reserve_mib or not card.total:
             return card

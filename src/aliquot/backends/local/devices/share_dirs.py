@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Container
 from pathlib import Path
 
-from aliquot.backends.local.devices import shim_files
+from aliquot.gpu import ledger
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -25,8 +25,8 @@ class ShareDirs:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def of(self, tenant: str) -> Path:
-        return self.folder / "pods" / os.path.basename(tenant)
+    def of(self, pod_uid: str) -> Path:
+        return self.folder / "pods" / os.path.basename(pod_uid)
 
     @property
     def gates(self) -> Path:
@@ -54,10 +54,10 @@ class ShareDirs:
             place.mkdir(parents=True, exist_ok=True)
             place.chmod(mode)
 
-    def mend(self, tenant: str, boot: str) -> None:
+    def mend(self, pod_uid: str, boot: str) -> None:
         """Nothing of the pod is alive. What it has left in its ledger must not keep it from starting again."""
-        path = self.of(tenant) / "ledger"
-        if shim_files.is_damaged(path, tenant, boot):
+        path = self.of(pod_uid) / "ledger"
+        if ledger.is_damaged(path, pod_uid, boot):
             path.unlink(missing_ok=True)
 
     def sweep(self, living: Container[str]) -> None:
@@ -72,11 +72,11 @@ class ShareDirs:
         if not pods.is_dir() or not any(pods.iterdir()):
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def remove(self, tenant: str) -> None:
-        shutil.rmtree(self.of(tenant), ignore_errors=True)
+    def remove(self, pod_uid: str) -> None:
+        shutil.rmtree(self.of(pod_uid), ignore_errors=True)
 
 
-def fences(data: Path) -> ShareDirs:
+def open_share_dirs(data: Path) -> ShareDirs:
     """In memory where the machine lets us, else in the data folder: slower, but as right."""
     # Short, however long the path of the data folder: sockets of the MPS daemon lie in it, and theirs may not be long.
     name = hashlib.sha256(os.fsencode(data.resolve())).hexdigest()[:12]

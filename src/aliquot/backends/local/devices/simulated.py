@@ -18,8 +18,8 @@ from aliquot.backends.local.devices import simulated_smi
 from aliquot.backends.local.devices.mps import check_allowed
 from aliquot.backends.local.devices.node_devices import NodeFacts
 from aliquot.backends.local.gpu_settings import GpuSettings
-from aliquot.gpu.fractions import Backend, DeviceShareLimit, Mode, SharingOptions, slices_of
-from aliquot.gpu.injection import File, Injection, injected, mps_share
+from aliquot.gpu.fractions import ComputeMode, Enforcement, GpuAllocation, SharingOptions, gpu_allocations
+from aliquot.gpu.injection import File, Injection, build_injection, mps_share
 
 PROGRAMS = "/run/aliquot/bin"
 _SMI = Path(simulated_smi.__file__).resolve()
@@ -36,27 +36,27 @@ class SimulatedDevices:
     def nodes(self) -> tuple[NodeFacts, ...]:
         return self._nodes
 
-    def injection(self, node: str, shares: Sequence[DeviceShare], wish: SharingOptions, tenant: str) -> Injection:
-        slices = slices_of(self._devices.get(node, ()), shares, wish)
-        serviced = [one for one in slices if one.is_shared and one.mode is Mode.MPS]
+    def injection(self, node: str, shares: Sequence[DeviceShare], options: SharingOptions, pod_uid: str) -> Injection:
+        slices = gpu_allocations(self._devices.get(node, ()), shares, options)
+        serviced = [one for one in slices if one.is_shared and one.mode is ComputeMode.MPS]
         if serviced:
             check_allowed(self._settings.mps)  # as where GPUs are real; no daemon is started
         environment = {
-            **injected(slices, Backend.NONE).environment,
+            **build_injection(slices, Enforcement.NONE).environment,
             **(mps_share(serviced[0]) if serviced else {}),
             "CUDA_VISIBLE_DEVICES": "",  # none: CUDA would take the machine's own
             "ALIQUOT_SIMULATED": "true",
         }
-        return Injection(environment, files=_files(slices), programs=(PROGRAMS,))
+        return Injection(environment, files=_files(slices), path_dirs=(PROGRAMS,))
 
-    def release(self, tenant: str) -> None:
+    def release(self, pod_uid: str) -> None:
         return
 
     def sweep(self, living: Container[str]) -> None:
         return
 
 
-def _files(slices: Sequence[DeviceShareLimit]) -> tuple[File, ...]:
+def _files(slices: Sequence[GpuAllocation]) -> tuple[File, ...]:
     listed = [{"uuid": one.uuid, "model": one.model, "memoryMiB": one.limit_mib} for one in slices]
     program = f"{shlex.quote(sys.executable)} -I -S {shlex.quote(str(_SMI))}"
     # What it prints lies beside it, wherever a runtime has put both.

@@ -24,7 +24,7 @@ _START_SECONDS = 15.0  # a machine that needs longer to start a command has othe
 _END_OF_INPUT = b"\x04"
 
 
-class ExecSession:
+class ExecProcess:
     """See aliquot.streams.Session."""
 
     def __init__(self, process: asyncio.subprocess.Process, handles: list[int], tty: bool) -> None:
@@ -121,7 +121,7 @@ async def _ready(handle: int, *, reading: bool) -> None:
         remove(handle)
 
 
-async def open_session(command: list[str], env: dict[str, str], wish: dict[str, Any]) -> ExecSession:
+async def start_exec(command: list[str], env: dict[str, str], wish: dict[str, Any]) -> ExecProcess:
     """Start the launcher with this wish. `Conflict` when the command cannot run there."""
     ours, theirs = socket.socketpair()
     with ours:
@@ -141,7 +141,7 @@ async def open_session(command: list[str], env: dict[str, str], wish: dict[str, 
             os.close(handle)
         await process.wait()
         raise Conflict(answer["error"])
-    return ExecSession(process, handles, wish["tty"])
+    return ExecProcess(process, handles, wish["tty"])
 
 
 def _handshake(line: socket.socket, wish: bytes) -> tuple[list[int], dict[str, Any]]:

@@ -26,9 +26,9 @@ PACKAGE_PARENT = str(Path(aliquot.__file__).resolve().parent.parent)
 def isolated_orders(
     launch: Launch, folder: PodFolder, data: Path, owner: int, allowed: tuple[str, ...], checkpoints: Path | None
 ) -> Json:
-    shown = sorted({*_interpreter(), *launch.programs})
+    shown = sorted({*_interpreter(), *launch.path_dirs})
     own = _places(shown)
-    first = [*launch.injection.programs, *launch.programs]
+    first = [*launch.injection.path_dirs, *launch.path_dirs]
     env = _environment(launch, first, _visible_path(shown), own["home"], TALK, CHECKPOINTS if checkpoints else "")
     if checkpoints:
         own[str(checkpoints)] = CHECKPOINTS
@@ -54,7 +54,7 @@ def plain_orders(
     cwd = launch.cwd or WORKLOAD
     inside = cwd == WORKLOAD or cwd.startswith(WORKLOAD + "/")
     # Nothing can be mounted: what we bring along is where we keep it.
-    first = [*(str(folder.injected(place)) for place in launch.injection.programs), *launch.programs]
+    first = [*(str(folder.injected(place)) for place in launch.injection.path_dirs), *launch.path_dirs]
     path, home = os.environ.get("PATH", _PATH), str(folder.path / "home")
     env = _environment(launch, first, path, home, str(folder.talk), str(checkpoints or ""))
     return {
@@ -64,7 +64,7 @@ def plain_orders(
         "shown": [],
         "volumes": [],
         "cwd": work + cwd.removeprefix(WORKLOAD) if inside else cwd,
-        "env": {"TMPDIR": str(folder.path / "tmp")} | env | dict(launch.injection.unfenced),
+        "env": {"TMPDIR": str(folder.path / "tmp")} | env | dict(launch.injection.fallback_environment),
     }
 
 
@@ -72,13 +72,13 @@ def inject(injection: Injection, folder: PodFolder) -> list[Json]:
     """Write what is injected; where each file is on this machine, and where the pod sees it."""
     found = []
     for file in injection.files:
-        text = preload_text(_own_text(file.place), file.text) if file.append else file.text
+        text = preload_text(_own_text(file.path), file.text) if file.append else file.text
         source = _in_place(Path(file.source), text) if file.source else folder.inject(file, text)
-        found.append({"source": str(source), "place": file.place, "readOnly": True})
+        found.append({"source": str(source), "place": file.path, "readOnly": True})
     for mount in injection.mounts:
-        if mount.zeros:
-            _zeros(Path(mount.source), mount.zeros)
-        found.append({"source": mount.source, "place": mount.place, "readOnly": mount.read_only})
+        if mount.create_bytes:
+            _zeros(Path(mount.source), mount.create_bytes)
+        found.append({"source": mount.source, "place": mount.path, "readOnly": mount.read_only})
     return found
 
 
@@ -125,7 +125,7 @@ def bashrc(launch: Launch, folder: PodFolder, isolated: bool) -> str:
     if isolated:
         return "PS1='\\u@\\h:\\w\\$ '\n"
     # The host name is the machine's and the folder is long: show both as they are in a pod of their own.
-    work, name = shlex.quote(str(folder.path / "work")), host_name(launch.ticket.name)
+    work, name = shlex.quote(str(folder.path / "work")), host_name(launch.assignment.name)
     return f"_work={work}\nPS1='\\u@{name}:${{PWD/#$_work/{WORKLOAD}}}\\$ '\n"
 
 
@@ -145,7 +145,7 @@ def _environment(
 ) -> dict[str, str]:
     """The pod's own variables win, but for those that tell it apart, that lead to its devices' programs, or that name
     the files by which it and the platform talk: these cannot be elsewhere."""
-    name = host_name(launch.ticket.name)
+    name = host_name(launch.assignment.name)
     lasting = {"ALIQUOT_CHECKPOINT_DIR": checkpoints} if checkpoints else {}
     told = {
         "ALIQUOT_PREEMPTION_FILE": f"{files}/{preemption_files.NOTICE}",
@@ -155,7 +155,7 @@ def _environment(
     env["PATH"] = os.pathsep.join([*first, env["PATH"]])
     if launch.argv[0] == sys.executable and not PACKAGE_PARENT.startswith(sys.prefix):
         env.setdefault("PYTHONPATH", PACKAGE_PARENT)  # the platform runs from a checkout
-    return {**env, POD_VARIABLE: launch.ticket.uid}
+    return {**env, POD_VARIABLE: launch.assignment.uid}
 
 
 def _interpreter() -> set[str]:
@@ -183,7 +183,7 @@ def _visible_path(shown: list[str]) -> str:
 
 def _volume(volume: Volume, folder: PodFolder, owner: int, allowed: tuple[str, ...]) -> Json:
     if volume.kind == "memory":
-        return {"kind": "memory", "place": volume.place, "size": volume.size}
+        return {"kind": "memory", "place": volume.mount_path, "size": volume.size}
     if volume.kind == "folder":
         source = str(folder.volume(volume.name, owner))
         within = [source]
@@ -193,7 +193,7 @@ def _volume(volume: Volume, folder: PodFolder, owner: int, allowed: tuple[str, .
     return {
         "kind": "bind",
         "host": volume.kind == "host",
-        "place": volume.place,
+        "place": volume.mount_path,
         "source": source,
         "within": within,
         "readOnly": volume.read_only,
@@ -210,14 +210,14 @@ def _check_host_path(volume: Volume, allowed: tuple[str, ...]) -> None:
 
 
 def _check_plain(volume: Volume, allowed: tuple[str, ...]) -> None:
-    if volume.kind == "memory" and volume.place == "/dev/shm":  # noqa: S108  # the machine's own will do
+    if volume.kind == "memory" and volume.mount_path == "/dev/shm":  # noqa: S108  # the machine's own will do
         return
     if volume.kind == "host":
         _check_host_path(volume, allowed)
-        if os.path.normpath(volume.source) == os.path.normpath(volume.place):
+        if os.path.normpath(volume.source) == os.path.normpath(volume.mount_path):
             return
     raise CannotStart(
-        "FailedMount", f"nothing can be mounted at {volume.place}: that needs a platform that was started as root"
+        "FailedMount", f"nothing can be mounted at {volume.mount_path}: that needs a platform that was started as root"
     )
 
 

@@ -254,7 +254,7 @@ def _enter(spec: dict[str, Any]) -> list[str]:
 
 
 def _check_loaded(library: str) -> None:
-    """Whether programs of the pod load the library that fences its GPUs; else they would run without a limit.
+    """Whether programs of the pod load the library that share_dirs its GPUs; else they would run without a limit.
 
     Tried, with a program of the pod: the loader passes over a library that is too new for it or not there, with
     nothing but a warning.

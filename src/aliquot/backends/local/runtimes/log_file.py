@@ -33,13 +33,13 @@ _CLOCK_SLACK = 0.01  # files are stamped by the kernel's tick, which is a little
 Mark = tuple[float, int]
 
 
-class LogKeeper:
+class LogTrimmer:
     """Takes marks and gives space back; one per running pod."""
 
     def __init__(self, path: Path, piece: int, pieces: int) -> None:
         self._path = path
         self._piece, self._pieces = piece, pieces
-        marks = read_marks(path)
+        marks = read_timestamps(path)
         self._size = marks[-1][1] if marks else 0  # as far as somebody has looked
         self._start = 0
 
@@ -90,7 +90,7 @@ def _add_mark(path: Path, mark: Mark) -> None:
         file.write_text("\n".join([*lines[:half:2], *lines[half:]]) + "\n")
 
 
-def read_marks(path: Path) -> list[Mark]:
+def read_timestamps(path: Path) -> list[Mark]:
     marks = []
     with contextlib.suppress(OSError, ValueError):
         for line in _marks_file(path).read_text().splitlines():
@@ -214,7 +214,7 @@ def _tail(handle: int, start: int, lines: int, end: int | None) -> int:
 def _offset_since(handle: int, path: Path, since: float) -> int:
     """Where lines that may be as young as `since` begin."""
     since -= _CLOCK_SLACK
-    older = [offset for time, offset in read_marks(path) if time < since]
+    older = [offset for time, offset in read_timestamps(path) if time < since]
     found = os.fstat(handle)
     if found.st_mtime < since:
         return found.st_size
@@ -226,7 +226,7 @@ class _Stamper:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._marks: list[Mark] = read_marks(path)
+        self._marks: list[Mark] = read_timestamps(path)
         self._begins = True
 
     def stamped(self, place: int, data: bytes) -> bytes:
@@ -241,7 +241,7 @@ class _Stamper:
 
     def _time(self, place: int) -> float:
         if not self._marks or self._marks[-1][1] <= place:
-            self._marks = read_marks(self._path)
+            self._marks = read_timestamps(self._path)
         found = bisect_left(self._marks, place + 1, key=lambda mark: mark[1])
         if found < len(self._marks):
             return self._marks[found][0]

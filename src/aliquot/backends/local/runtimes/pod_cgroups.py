@@ -10,27 +10,27 @@ import structlog
 
 from aliquot.api.base import Json
 from aliquot.backends.local.devices import driver_limits
-from aliquot.backends.local.devices.driver import Keeper, NotKept
+from aliquot.backends.local.devices.gpu_driver import CgroupLimiter, LimitNotSet
 from aliquot.backends.local.runtime import CannotStart, Launch
 from aliquot.backends.local.runtimes import cgroups
 from aliquot.backends.local.runtimes.cgroups import Cgroups
 from aliquot.backends.local.runtimes.pod_folder import PodFolder
-from aliquot.gpu.injection import GroupLimit
+from aliquot.gpu.injection import CgroupLimit
 
 log = structlog.get_logger()
 
 
 class PodCgroups:
-    def __init__(self, control_groups: Cgroups, keeper: Keeper | None) -> None:
+    def __init__(self, control_groups: Cgroups, keeper: CgroupLimiter | None) -> None:
         self._cgroups = control_groups
         self._keeper = keeper
 
     def orders(self, launch: Launch) -> list[Json]:
         """For the launcher. Where the driver limits the group, a pod that is not in it must not run: it is needed."""
-        uid = launch.ticket.uid
+        uid = launch.assignment.uid
         asked = self._cgroups.groups(uid, launch.memory, launch.cpu, launch.cpu_weight)
         found = {group.path: group.limits for group in asked}
-        needed = self._cgroups.leaf(uid) if launch.injection.group_limits else None
+        needed = self._cgroups.leaf(uid) if launch.injection.cgroup_limits else None
         if needed is not None:
             found.setdefault(needed, {})
         return [{"path": str(path), "limits": limits, "needed": path == needed} for path, limits in found.items()]
@@ -40,14 +40,14 @@ class PodCgroups:
         for limit in folder.gpu_limits():
             try:
                 self._hold(folder, limit)
-            except (NotKept, OSError) as exc:
+            except (LimitNotSet, OSError) as exc:
                 said = f"its part of a GPU cannot be fenced off: {exc}"
                 raise CannotStart("GPULimitNotKept", said) from exc
 
-    def move(self, folder: PodFolder, limit: GroupLimit) -> bool:
+    def move(self, folder: PodFolder, limit: CgroupLimit) -> bool:
         try:
             self._hold(folder, limit)
-        except (NotKept, OSError) as exc:
+        except (LimitNotSet, OSError) as exc:
             log.warning("GPU memory limit not changed", pod=folder.uid, gpu=limit.uuid, error=str(exc))
             return False
         return True
@@ -59,9 +59,9 @@ class PodCgroups:
             driver_limits.let_go(self._keeper, group, [limit.uuid for limit in folder.gpu_limits()])
         cgroups.remove(folder.cgroups())
 
-    def _hold(self, folder: PodFolder, limit: GroupLimit) -> None:
+    def _hold(self, folder: PodFolder, limit: CgroupLimit) -> None:
         group = folder.limited_group()
         if self._keeper is None or group is None:
-            raise NotKept("nobody can limit its control group")
+            raise LimitNotSet("nobody can limit its control group")
         group.mkdir(exist_ok=True)
         driver_limits.hold(self._keeper, group, limit)

@@ -1,6 +1,6 @@
 """What is kept on disk of a pod: <data>/pods/<uid>/.
 
-spec.json       the launcher's orders, and the ticket: who it is and what it holds
+spec.json       the launcher's orders, and the assignment: who it is and what it holds
 lock            held by the pod's supervisor: held means alive
 state.json      attempt, process numbers and start times; written before the pod may run
 exit.N          exit status of attempt N
@@ -22,9 +22,9 @@ from typing import Any
 
 from aliquot.api import DeviceShare
 from aliquot.api.base import Json
-from aliquot.backends.local.runtime import Ticket
+from aliquot.backends.local.runtime import PodAssignment
 from aliquot.backends.local.runtimes import syscalls
-from aliquot.gpu.injection import File, GroupLimit
+from aliquot.gpu.injection import CgroupLimit, File
 
 OWN = ("work", "tmp", "home", "talk")
 
@@ -79,7 +79,7 @@ class PodFolder:
 
     def inject(self, file: File, text: str) -> Path:
         """Nobody's to write but ours."""
-        path = self.injected(file.place)
+        path = self.injected(file.path)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
         path.write_text(text)
         path.chmod(0o755 if file.executable else 0o644)
@@ -91,8 +91,8 @@ class PodFolder:
         make(path, owner)
         return path
 
-    def write_spec(self, spec: Json, ticket: Ticket) -> None:
-        text = json.dumps({**spec, "ticket": asdict(ticket)})
+    def write_spec(self, spec: Json, assignment: PodAssignment) -> None:
+        text = json.dumps({**spec, "ticket": asdict(assignment)})
         fresh = self.spec_file.with_suffix(".new")
         fresh.touch(mode=0o600)
         fresh.write_text(text)
@@ -111,13 +111,13 @@ class PodFolder:
         found = (group["path"] for group in (self.spec() or {}).get("cgroups", ()) if group.get("needed"))
         return next(map(Path, found), None)
 
-    def gpu_limits(self) -> list[GroupLimit]:
-        return [GroupLimit(**limit) for limit in (self.spec() or {}).get("gpuLimits", ())]
+    def gpu_limits(self) -> list[CgroupLimit]:
+        return [CgroupLimit(**limit) for limit in (self.spec() or {}).get("gpuLimits", ())]
 
-    def ticket(self) -> Ticket | None:
+    def assignment(self) -> PodAssignment | None:
         try:
             found = (self.spec() or {})["ticket"]
-            return Ticket(**{**found, "shares": tuple(DeviceShare(**share) for share in found["shares"])})
+            return PodAssignment(**{**found, "shares": tuple(DeviceShare(**share) for share in found["shares"])})
         except (KeyError, TypeError):
             return None
 

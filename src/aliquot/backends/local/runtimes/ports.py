@@ -55,19 +55,19 @@ def sockets(pid: int) -> set[str]:
     return found
 
 
-async def open_port(addresses: Sequence[str], port: int) -> PortPipe:
+async def connect_port(addresses: Sequence[str], port: int) -> PortConnection:
     """A connection to the first of the addresses that takes one."""
     why = ""
     for address in addresses:
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
-                return PortPipe(*await asyncio.open_connection(address, port))
+                return PortConnection(*await asyncio.open_connection(address, port))
         except OSError as exc:
             why = os.strerror(exc.errno).lower() if exc.errno else "no answer in time"
     raise Conflict(f"cannot connect to port {port}: {why}")
 
 
-class PortPipe:
+class PortConnection:
     """See aliquot.streams.Pipe."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

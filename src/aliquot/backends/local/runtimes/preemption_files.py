@@ -20,7 +20,7 @@ NOTICE, SAVED = "preemption.json", "saved"
 _REPORT_SECONDS = 10.0
 
 
-def tell(folder: Path, text: str) -> None:
+def write_notice(folder: Path, text: str) -> None:
     """`OSError` when it cannot be written: the folder is gone, or the disk is full."""
     handle, scratch = tempfile.mkstemp(dir=folder)
     try:
@@ -34,7 +34,7 @@ def tell(folder: Path, text: str) -> None:
         raise
 
 
-def saved(folder: Path) -> float | None:
+def saved_at(folder: Path) -> float | None:
     """When the job last saved its work, by its own word; never later than now."""
     try:
         return min(os.lstat(folder / SAVED).st_mtime, time.time())
@@ -42,7 +42,7 @@ def saved(folder: Path) -> float | None:
         return None
 
 
-class Listener:
+class SaveWatcher:
     """Hears of a running pod's saves, the first at once and the others not too often."""
 
     def __init__(self, folder: Path) -> None:
@@ -54,7 +54,7 @@ class Listener:
         """When it saved, if that is news. `now` is of a clock that never goes back."""
         if now < self._next:
             return None
-        found = saved(self._folder)
+        found = saved_at(self._folder)
         if found is None or found == self._heard:
             return None
         self._heard, self._next = found, now + _REPORT_SECONDS

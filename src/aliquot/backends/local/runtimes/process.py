@@ -27,21 +27,21 @@ import structlog
 
 from aliquot.api import Pod
 from aliquot.api.base import Json
-from aliquot.backends.local.devices.driver import Keeper
-from aliquot.backends.local.runtime import CannotStart, Ended, Launch, SignalName, Started, Trace
+from aliquot.backends.local.devices.gpu_driver import CgroupLimiter
+from aliquot.backends.local.runtime import CannotStart, Ended, Launch, RecoveredPod, SignalName, Started
 from aliquot.backends.local.runtimes import cgroups, launch_spec, log_file, ports, preemption_files, syscalls
 from aliquot.backends.local.runtimes.cgroups import Cgroups
 from aliquot.backends.local.runtimes.checkpoints import Checkpoints
-from aliquot.backends.local.runtimes.exec_process import ExecSession, open_session
+from aliquot.backends.local.runtimes.exec_process import ExecProcess, start_exec
 from aliquot.backends.local.runtimes.forkserver import Forkserver, LauncherFailed
-from aliquot.backends.local.runtimes.log_file import LogKeeper
+from aliquot.backends.local.runtimes.log_file import LogTrimmer
 from aliquot.backends.local.runtimes.pod_cgroups import PodCgroups
 from aliquot.backends.local.runtimes.pod_folder import PodFolder, Process, folders
-from aliquot.backends.local.runtimes.ports import PortPipe, open_port
+from aliquot.backends.local.runtimes.ports import PortConnection, connect_port
 from aliquot.backends.local.runtimes.uids import Uids
 from aliquot.errors import Conflict
-from aliquot.gpu.injection import LIBRARY, GroupLimit
-from aliquot.streams import Log, LogOptions, TerminalSize, standing
+from aliquot.gpu.injection import LIBRARY, CgroupLimit
+from aliquot.streams import Log, LogOptions, TerminalSize, why_not_running
 
 log = structlog.get_logger()
 _AT_ONCE = 4  # launchers side by side: each is mostly CPU
@@ -71,7 +71,7 @@ class ProcessRuntime:
         host_paths: Sequence[str] = (),
         log_limits: LogLimits = LogLimits(),  # noqa: B008  # frozen
         control_groups: Cgroups | None = None,
-        keeper: Keeper | None = None,
+        keeper: CgroupLimiter | None = None,
     ) -> None:
         """`keeper` limits the GPU memory of control groups, where the driver can."""
         self._data = data.resolve()
@@ -87,8 +87,8 @@ class ProcessRuntime:
         self._soft_files = _raise_open_files()
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._starter = Forkserver([*_LAUNCHER, "serve"], _LAUNCHER_ENV)
-        self._keepers: dict[str, LogKeeper] = {}
-        self._listeners: dict[str, preemption_files.Listener] = {}
+        self._keepers: dict[str, LogTrimmer] = {}
+        self._listeners: dict[str, preemption_files.SaveWatcher] = {}
         self._watched: dict[str, int] = {}  # uid -> pidfd of its supervisor
         self._tasks: set[asyncio.Task[None]] = set()
         self.on_end: Callable[[str, Ended], None] = lambda uid, ended: None
@@ -115,15 +115,15 @@ class ProcessRuntime:
 
     # --- life of a pod
 
-    def traces(self) -> list[Trace]:
+    def traces(self) -> list[RecoveredPod]:
         found = []
         for folder in folders(self._root):
-            ticket = folder.ticket()
-            if ticket is None:
+            assignment = folder.assignment()
+            if assignment is None:
                 folder.remove()  # orders were never written, so nothing was ever started
                 continue
             process = folder.process()
-            found.append(Trace(ticket, process.attempt if process else 0))
+            found.append(RecoveredPod(assignment, process.attempt if process else 0))
         return found
 
     async def resume(self, uid: str, attempt: int) -> Started | Ended | None:
@@ -137,8 +137,8 @@ class ProcessRuntime:
         return self._ended(folder, process)
 
     async def start(self, launch: Launch) -> Started | Ended:
-        folder = self._folder(launch.ticket.uid)
-        if found := await self.resume(launch.ticket.uid, launch.attempt):
+        folder = self._folder(launch.assignment.uid)
+        if found := await self.resume(launch.assignment.uid, launch.attempt):
             return found
         try:
             await asyncio.to_thread(self._write_orders, launch, folder)
@@ -149,7 +149,7 @@ class ProcessRuntime:
             answer = await self._launch(folder)
             if "error" in answer:
                 raise CannotStart(answer.get("reason") or _reason(answer["code"]), answer["error"], answer["code"])
-            if found := await self.resume(launch.ticket.uid, launch.attempt):
+            if found := await self.resume(launch.assignment.uid, launch.attempt):
                 return found
             # A launcher of the platform before us is half way: it finishes, or its end frees the lock.
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
@@ -166,7 +166,7 @@ class ProcessRuntime:
 
     def tell(self, uid: str, text: str) -> None:
         try:
-            preemption_files.tell(self._folder(uid).talk, text)
+            preemption_files.write_notice(self._folder(uid).talk, text)
         except (
             OSError
         ) as exc:  # a full disk, say, or a pod from before there were notices: it gets its TERM all the same
@@ -212,11 +212,15 @@ class ProcessRuntime:
         return PodFolder(self._root / os.path.basename(uid))
 
     def _write_orders(self, launch: Launch, folder: PodFolder) -> None:
-        ticket = launch.ticket
-        owner = self._uids.of(ticket.namespace) if self._isolated else None
-        folder.prepare(owner, launch_spec.bashrc(launch, folder, self._isolated), launch_spec.host_name(ticket.name))
+        assignment = launch.assignment
+        owner = self._uids.of(assignment.namespace) if self._isolated else None
+        folder.prepare(
+            owner, launch_spec.bashrc(launch, folder, self._isolated), launch_spec.host_name(assignment.name)
+        )
         injected = launch_spec.inject(launch.injection, folder)
-        lasting = self._checkpoints.folder(ticket.namespace, ticket.workload, owner) if ticket.workload else None
+        lasting = (
+            self._checkpoints.folder(assignment.namespace, assignment.workload, owner) if assignment.workload else None
+        )
         if owner is not None:
             special = launch_spec.isolated_orders(launch, folder, self._data, owner, self._allowed, lasting)
         else:
@@ -224,17 +228,17 @@ class ProcessRuntime:
         common: Json = {
             "folder": str(folder.path),
             "attempt": launch.attempt,
-            "hostname": launch_spec.host_name(ticket.name),
+            "hostname": launch_spec.host_name(assignment.name),
             "argv": list(launch.argv),
             "devices": list(launch.injection.devices),
             "injected": injected,
-            "loads": LIBRARY if launch.injection.fenced else "",
+            "loads": LIBRARY if launch.injection.requires_library else "",
             "hostIPC": launch.host_ipc,
             "files": self._soft_files,
             "cgroups": self._groups.orders(launch),
-            "gpuLimits": [asdict(limit) for limit in launch.injection.group_limits],
+            "gpuLimits": [asdict(limit) for limit in launch.injection.cgroup_limits],
         }
-        folder.write_spec(common | special, ticket)
+        folder.write_spec(common | special, assignment)
 
     async def _launch(self, folder: PodFolder) -> Json:
         async with self._slots:
@@ -257,8 +261,8 @@ class ProcessRuntime:
             os.close(handle)
             return False
         self._watched[folder.uid] = handle
-        self._keepers[folder.uid] = LogKeeper(folder.log, self._limits.piece, self._limits.pieces)
-        self._listeners[folder.uid] = preemption_files.Listener(folder.talk)
+        self._keepers[folder.uid] = LogTrimmer(folder.log, self._limits.piece, self._limits.pieces)
+        self._listeners[folder.uid] = preemption_files.SaveWatcher(folder.talk)
         asyncio.get_running_loop().add_reader(handle, self._supervisor_ended, folder, process)
         return True
 
@@ -311,7 +315,7 @@ class ProcessRuntime:
             code, finished, message = 137, time.time(), "killed, or the machine was restarted"
         reason = "OOMKilled" if code == 137 and cgroups.killed_for_memory(folder.cgroups()) else ""
         return Ended(
-            process.attempt, code, process.started, finished, reason, message, preemption_files.saved(folder.talk)
+            process.attempt, code, process.started, finished, reason, message, preemption_files.saved_at(folder.talk)
         )
 
     def _marked(self, uid: str) -> list[int]:
@@ -387,7 +391,7 @@ class ProcessRuntime:
         finally:
             os.close(handle)
 
-    def move_limit(self, uid: str, limit: GroupLimit) -> bool:
+    def move_limit(self, uid: str, limit: CgroupLimit) -> bool:
         """Change what the driver grants a pod that runs; False when it did not, and the log says why."""
         return self._groups.move(self._folder(uid), limit)
 
@@ -423,26 +427,26 @@ class ProcessRuntime:
             raise Conflict(_no_log(pod, options.previous))
         return (process.previous_start or 0, process.log_start) if options.previous else (process.log_start, None)
 
-    async def exec(self, pod: Pod, command: Sequence[str], *, tty: bool, size: TerminalSize) -> ExecSession:
+    async def exec(self, pod: Pod, command: Sequence[str], *, tty: bool, size: TerminalSize) -> ExecProcess:
         folder = self._folder(pod.metadata.uid)
         process = folder.process()
         if process is None or not process.supervised:
-            raise Conflict(f"pod {pod.metadata.name} does not run: {standing(pod)}")
+            raise Conflict(f"pod {pod.metadata.name} does not run: {why_not_running(pod)}")
         if not command:
             raise Conflict("no command was given")
         env = {"TERM": os.environ.get("TERM", "xterm-256color")} if tty else {}
         wish: Json = {"pid": process.pid, "argv": list(command), "tty": tty, "env": env}
         wish |= {"rows": size.rows, "columns": size.columns}
-        return await open_session([*_LAUNCHER, "exec", str(folder.spec_file)], _LAUNCHER_ENV, wish)
+        return await start_exec([*_LAUNCHER, "exec", str(folder.spec_file)], _LAUNCHER_ENV, wish)
 
-    async def connect(self, pod: Pod, port: int) -> PortPipe:
+    async def connect(self, pod: Pod, port: int) -> PortConnection:
         """Pods share the machine's network, so it is looked up whose the port is: a pod is no way to others' ports."""
         if pod.metadata.uid not in self._watched:
-            raise Conflict(f"pod {pod.metadata.name} does not run: {standing(pod)}")
+            raise Conflict(f"pod {pod.metadata.name} does not run: {why_not_running(pod)}")
         addresses = await asyncio.to_thread(self._listening, pod.metadata.uid, port)
         if not addresses:
             raise Conflict(f"nothing in pod {pod.metadata.name} listens on port {port}")
-        return await open_port(addresses, port)
+        return await connect_port(addresses, port)
 
     def _listening(self, uid: str, port: int) -> list[str]:
         listeners = ports.listeners(port)
@@ -509,4 +513,4 @@ def _reason(code: int) -> str:
 def _no_log(pod: Pod, previous: bool) -> str:
     if previous:
         return f"pod {pod.metadata.name} was not started before"
-    return f"pod {pod.metadata.name} has no log: {pod.status.message or standing(pod)}"
+    return f"pod {pod.metadata.name} has no log: {pod.status.message or why_not_running(pod)}"

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from aliquot.backends.local.devices import driver_limits
-from aliquot.backends.local.devices.driver import NotKept
-from aliquot.backends.local.runtime import CannotStart, Launch, Started, Ticket
+from aliquot.backends.local.devices.gpu_driver import LimitNotSet
+from aliquot.backends.local.runtime import CannotStart, Launch, PodAssignment, Started
 from aliquot.backends.local.runtimes.cgroups import Cgroups
 from aliquot.backends.local.runtimes.process import ProcessRuntime
-from aliquot.gpu.injection import GroupLimit, Injection
+from aliquot.gpu.injection import CgroupLimit, Injection
 from support.gpus import FakeDriver, r615
 from support.stores.running import running
 
 UID = "6f0c1c1e-6a0d-4f5c-9a55-5a2b6a1f6b10"
-LIMIT = GroupLimit("GPU-a", 1 << 30, 2 << 30)
+LIMIT = CgroupLimit("GPU-a", 1 << 30, 2 << 30)
 UNLIMITED = (1 << 64) - 1
 
 
@@ -43,8 +43,8 @@ class Place:
         """What a pod prints whose GPU the driver limits."""
         over = asyncio.Event()
         runtime.on_end = lambda uid, ended: over.set()
-        ticket = Ticket(UID, "runai-team-a", "p-0-0", "here")
-        launch = Launch(ticket, 0, ("sh", "-c", script), injection=Injection(group_limits=(LIMIT,)))
+        assignment = PodAssignment(UID, "runai-team-a", "p-0-0", "here")
+        launch = Launch(assignment, 0, ("sh", "-c", script), injection=Injection(cgroup_limits=(LIMIT,)))
         async with running(runtime.run()):
             if isinstance(await runtime.start(launch), Started):
                 async with asyncio.timeout(60):
@@ -107,7 +107,7 @@ async def test_limits_of_a_running_pod_move(place: Place) -> None:
     runtime = place.runtime()
     await place.runs(runtime)
 
-    assert runtime.move_limit(UID, GroupLimit("GPU-a", 1 << 30, 3 << 30))
+    assert runtime.move_limit(UID, CgroupLimit("GPU-a", 1 << 30, 3 << 30))
     assert place.driver.kept[place.group, "GPU-a"] == (1 << 30, 3 << 30)
     place.driver.fault = "ignored"
     assert not runtime.move_limit(UID, LIMIT)
@@ -124,7 +124,7 @@ async def test_killed_between_orders_and_group(place: Place) -> None:
 
     runtime = place.runtime()
     (trace,) = runtime.traces()
-    await runtime.remove(trace.ticket.uid)
+    await runtime.remove(trace.assignment.uid)
 
     assert not place.group.exists()
     assert runtime.traces() == []
@@ -136,7 +136,7 @@ def test_what_is_read_back_must_be_what_was_set(tmp_path: Path) -> None:
     driver.fault = "ignored"
     driver.kept[tmp_path, "GPU-a"] = (0, 16 << 30)
 
-    with pytest.raises(NotKept, match="keeps 0 to 16384 MiB on GPU-a instead of 1024 to 2048 MiB"):
+    with pytest.raises(LimitNotSet, match="keeps 0 to 16384 MiB on GPU-a instead of 1024 to 2048 MiB"):
         driver_limits.hold(driver, tmp_path, LIMIT)
 
 

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.backends.local.devices.driver import Use
-from aliquot.backends.local.devices.memory_audit import SAMPLES, Held, gather, judge, sentence, victims
+from aliquot.backends.local.devices.gpu_driver import ProcessMemory
+from aliquot.backends.local.devices.memory_audit import SAMPLES, PodUsage, gather, judge, sentence, victims
 from aliquot.units import MIB
 
 
-def held(*used_mib: int, limit_mib: int = 8192) -> Held:
-    uses = tuple(Use("GPU-a", 100 + place, mib * MIB) for place, mib in enumerate(used_mib))
-    return Held("pod-1", "GPU-a", limit_mib * MIB, uses)
+def held(*used_mib: int, limit_mib: int = 8192) -> PodUsage:
+    uses = tuple(ProcessMemory("GPU-a", 100 + place, mib * MIB) for place, mib in enumerate(used_mib))
+    return PodUsage("pod-1", "GPU-a", limit_mib * MIB, uses)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,12 @@ def test_what_is_left_fits(used: list[int], limit: int) -> None:
 
 def test_processes_are_summed_by_pod() -> None:
     """All processes of a pod count together; those of nobody, and of neighbours, do not."""
-    uses = [Use("GPU-a", 1, 10), Use("GPU-a", 2, 20), Use("GPU-a", 3, 40), Use("GPU-b", 1, 80)]
+    uses = [
+        ProcessMemory("GPU-a", 1, 10),
+        ProcessMemory("GPU-a", 2, 20),
+        ProcessMemory("GPU-a", 3, 40),
+        ProcessMemory("GPU-b", 1, 80),
+    ]
 
     found = gather(uses, {1: "x", 2: "x", 3: "y"}, {"x": {"GPU-a": 5, "GPU-b": 6}, "y": {"GPU-a": 7}})
 
@@ -67,7 +72,7 @@ def test_processes_are_summed_by_pod() -> None:
 
 def test_a_gpu_that_was_not_given() -> None:
     """A pod on a GPU of which it was given nothing may hold nothing there."""
-    (mine, stolen) = gather([Use("GPU-b", 1, MIB)], {1: "x"}, {"x": {"GPU-a": 5}})
+    (mine, stolen) = gather([ProcessMemory("GPU-b", 1, MIB)], {1: "x"}, {"x": {"GPU-a": 5}})
 
     assert (mine.used, stolen.uuid, stolen.limit) == (0, "GPU-b", 0)
     assert "given nothing" in sentence(stolen)

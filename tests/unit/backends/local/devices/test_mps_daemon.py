@@ -9,11 +9,11 @@ import pytest
 
 from aliquot.api import DeviceShare
 from aliquot.backends.local.devices.mps import PROGRAM
-from aliquot.backends.local.devices.share_dirs import fences
+from aliquot.backends.local.devices.share_dirs import open_share_dirs
 from aliquot.backends.local.devices.simulated import SimulatedDevices
 from aliquot.backends.local.gpu_settings import GpuSettings
 from aliquot.backends.local.runtime import CannotStart
-from aliquot.gpu.fractions import Mode, SharingOptions
+from aliquot.gpu.fractions import ComputeMode, SharingOptions
 from aliquot.gpu.injection import MPS, Injection
 from support.gpus import NODE, ONE, TWO, FakeDriver, node_of
 
@@ -39,11 +39,11 @@ class Machine:
 
     def starts(self, uid: str, *cards: int, milli: int = 250) -> Injection:
         shares = [DeviceShare(index=card, milli=milli) for card in cards or (0,)]
-        return self.devices.injection(NODE, shares, SharingOptions(mode=Mode.MPS), uid)
+        return self.devices.injection(NODE, shares, SharingOptions(mode=ComputeMode.MPS), uid)
 
     def daemons(self) -> list[str]:
         """The cards that have one."""
-        return sorted(path.parents[1].name for path in (self.folder / "fences" / "mps").rglob("control"))
+        return sorted(path.parents[1].name for path in (self.folder / "share_dirs" / "mps").rglob("control"))
 
     def started(self) -> list[str]:
         said = self.folder / "said"
@@ -67,7 +67,7 @@ def test_servers_of_pods_reach_the_daemon(control: Path, tmp_path: Path) -> None
     machine = Machine(tmp_path)
     machine.starts("a")
 
-    (pipe,) = (tmp_path / "fences" / "mps").rglob("pipe")
+    (pipe,) = (tmp_path / "share_dirs" / "mps").rglob("pipe")
 
     on_the_way = [place for place in (pipe, *pipe.parents) if tmp_path in place.parents]
     assert all(place.stat().st_mode & 0o001 for place in on_the_way)
@@ -79,9 +79,9 @@ def test_a_pod_that_asks_for_it(control: Path, tmp_path: Path) -> None:
 
     assert found.environment["CUDA_MPS_PIPE_DIRECTORY"] == MPS
     assert found.environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
-    (pipe,) = (mount for mount in found.mounts if mount.place == MPS)
+    (pipe,) = (mount for mount in found.mounts if mount.path == MPS)
     assert (Path(pipe.source) / "control").exists()
-    assert found.fenced
+    assert found.requires_library
     assert "\nmode timesharing\n" in found.files[1].text
 
 
@@ -137,7 +137,7 @@ def test_a_daemon_that_does_not_start(control: Path, tmp_path: Path) -> None:
         machine.starts("pod-1")
 
     machine.devices.release("pod-1")
-    assert not (tmp_path / "fences" / "mps" / "GPU-a").exists()
+    assert not (tmp_path / "share_dirs" / "mps" / "GPU-a").exists()
 
 
 def test_sockets_need_a_short_path(control: Path, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_sockets_need_a_short_path(control: Path, tmp_path: Path) -> None:
     with pytest.raises(CannotStart, match="is too long a path for its sockets; use a shorter --data-dir"):
         Machine(folder).starts("pod-1")
 
-    fenced = fences(tmp_path / ("y" * 200))
+    fenced = open_share_dirs(tmp_path / ("y" * 200))
     fenced.folder.rmdir()
     assert len(str(fenced.folder / "mps" / f"GPU-{uuid4()}" / "pipe" / "control_privileged")) < 108
 
@@ -164,7 +164,7 @@ def test_on_simulated_gpus(tmp_path: Path) -> None:
     """The same rule and the same share, and no daemon: nothing is computed there."""
     (facts,) = node_of(tmp_path).nodes()
     shares = [DeviceShare(index=0, milli=250)]
-    wish = SharingOptions(mode=Mode.MPS)
+    wish = SharingOptions(mode=ComputeMode.MPS)
 
     found = SimulatedDevices([facts], ON).injection(NODE, shares, wish, "pod-1").environment
     with pytest.raises(CannotStart, match="--gpu-mps"):

@@ -15,25 +15,25 @@ from native.rig import HERE, compile_library
 ASK = """
 import json, sys
 from pathlib import Path
-from aliquot.backends.local.devices.context_memory import Contexts, measure
+from aliquot.backends.local.devices.context_memory import ContextSizes, measure
 from aliquot.backends.local.devices.nvml import open_driver
 driver = open_driver()
 cards = driver.cards()
-contexts = Contexts(Path(sys.argv[1]) / "contexts.json")
+contexts = ContextSizes(Path(sys.argv[1]) / "contexts.json")
 contexts.learn(driver, lambda driver, uuid: max(measure(driver, card.device.uuid) for card in cards))
 print(json.dumps({
     "cards": [[card.device.index, card.device.uuid, card.device.memory_mib, card.total, card.file] for card in cards],
     "model": cards[0].device.model,
     "version": driver.version(),
     "uses": [[use.uuid, use.pid, use.used] for use in driver.uses()],
-    "context": Contexts(Path(sys.argv[1]) / "contexts.json").mib(cards[0].device.model, driver.version()),
+    "context": ContextSizes(Path(sys.argv[1]) / "contexts.json").mib(cards[0].device.model, driver.version()),
 }))
 """
 # Soft and hard limit of the first card on a group, before and after they are set; or why they were not.
 LIMIT = """
 import json, sys
 from pathlib import Path
-from aliquot.backends.local.devices.driver import NotKept
+from aliquot.backends.local.devices.gpu_driver import LimitNotSet
 from aliquot.backends.local.devices.nvml import open_driver
 driver, group = open_driver(), Path(sys.argv[1])
 uuid = driver.cards()[0].device.uuid
@@ -41,7 +41,7 @@ try:
     before = driver.limits(group, uuid)
     driver.set_limits(group, uuid, 1 << 30, 2 << 30)
     said = [before, driver.limits(group, uuid), driver.limits(group, driver.cards()[1].device.uuid)]
-except NotKept as exc:
+except LimitNotSet as exc:
     said = str(exc)
 print(json.dumps([driver.version(), driver.keeps_limits(), said]))
 """
@@ -49,8 +49,8 @@ print(json.dumps([driver.version(), driver.keeps_limits(), said]))
 POD = """
 import asyncio, json, sys
 from pathlib import Path
-from aliquot.backends.local.runtime import CannotStart, Launch, Ticket
-from aliquot.backends.local.devices.context_memory import Contexts
+from aliquot.backends.local.runtime import CannotStart, Launch, PodAssignment
+from aliquot.backends.local.devices.context_memory import ContextSizes
 from aliquot.backends.local.devices.share_dirs import ShareDirs
 from aliquot.backends.local.devices.nvml import open_driver
 from aliquot.backends.local.devices.real import RealDevices
@@ -66,17 +66,17 @@ for place in (tree, tree / "aliquot"):
     (place / "cgroup.controllers").write_text("cpu memory")
     (place / "cgroup.subtree_control").touch()
 driver = open_driver()
-fences, contexts, library = ShareDirs(here / "fences"), Contexts(here / "c.json"), Path("/lib/none.so")
-devices = RealDevices("here", driver, fences, contexts, library, cgroups=2)
+share_dirs, contexts, library = ShareDirs(here / "share_dirs"), ContextSizes(here / "c.json"), Path("/lib/none.so")
+devices = RealDevices("here", driver, share_dirs, contexts, library, cgroups=2)
 runtime = ProcessRuntime(here / "data", isolated=False, control_groups=Cgroups(tree, tree), keeper=driver)
 share = DeviceShare(index=0, milli=250)
 given = devices.injection("here", [share], SharingOptions(limit_milli=500), "pod-1")
 group = tree / "aliquot" / "pod-1"
-said = {"backend": devices.choice.backend.value}
+said = {"backend": devices.choice.enforcement.value}
 
 async def live():
     try:
-        await runtime.start(Launch(Ticket("pod-1", "runai-a", "p-0-0", "here"), 0, ("true",), injection=given))
+        await runtime.start(Launch(PodAssignment("pod-1", "runai-a", "p-0-0", "here"), 0, ("true",), injection=given))
         said["set"] = driver.limits(group, devices.uuid(share))
         await runtime.remove("pod-1")
         said["after"] = driver.limits(group, devices.uuid(share))

@@ -8,12 +8,12 @@ import pytest
 
 from aliquot.api import DeviceShare
 from aliquot.backends.local.devices.node_devices import node_object
-from aliquot.backends.local.devices.real import backend
+from aliquot.backends.local.devices.real import choose_enforcement
 from aliquot.backends.local.gpu_settings import GpuSettings
 from aliquot.backends.local.runtime import CannotStart
 from aliquot.errors import Invalid
-from aliquot.gpu.fractions import Backend, Mode, SharingOptions
-from aliquot.gpu.injection import GroupLimit, Injection
+from aliquot.gpu.fractions import ComputeMode, Enforcement, SharingOptions
+from aliquot.gpu.injection import CgroupLimit, Injection
 from aliquot.units import MIB
 from support.gpus import A10_MIB, NODE, ONE, TWO, FakeDriver, node_of, r615
 
@@ -85,21 +85,23 @@ def test_a_gpu_that_comes_back_is_used_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("version", "keeps_limits", "cgroups", "library", "wanted"),
     [
-        ("580.159.04", False, 2, True, Backend.SHIM),
-        ("615.10", True, 2, True, Backend.CGROUP),
-        ("615.10", False, 2, True, Backend.SHIM),  # the version alone proves nothing
-        ("615.10", True, 1, True, Backend.SHIM),
-        ("610.10", True, 2, True, Backend.SHIM),
-        ("", False, 2, True, Backend.SHIM),
-        ("580.159.04", False, 2, False, Backend.NONE),
-        ("615.10", True, 2, False, Backend.NONE),  # nobody would limit managed memory
+        ("580.159.04", False, 2, True, Enforcement.SHIM),
+        ("615.10", True, 2, True, Enforcement.CGROUP),
+        ("615.10", False, 2, True, Enforcement.SHIM),  # the version alone proves nothing
+        ("615.10", True, 1, True, Enforcement.SHIM),
+        ("610.10", True, 2, True, Enforcement.SHIM),
+        ("", False, 2, True, Enforcement.SHIM),
+        ("580.159.04", False, 2, False, Enforcement.NONE),
+        ("615.10", True, 2, False, Enforcement.NONE),  # nobody would limit managed memory
     ],
 )
-def test_who_keeps_the_limits(version: str, keeps_limits: bool, cgroups: int, library: bool, wanted: Backend) -> None:
+def test_who_keeps_the_limits(
+    version: str, keeps_limits: bool, cgroups: int, library: bool, wanted: Enforcement
+) -> None:
     """The driver where it can and control groups allow it, else the library; each with its reason."""
-    choice = backend(version, keeps_limits, cgroups, library)
+    choice = choose_enforcement(version, keeps_limits, cgroups, library)
 
-    assert choice.backend is wanted
+    assert choice.enforcement is wanted
     assert choice.reason
 
 
@@ -131,15 +133,15 @@ def test_the_node_says_whether_the_library_is_outdated(tmp_path: Path) -> None:
     assert "cuMemAllocTwice is unknown; update aliquot" in message
 
 
-@pytest.mark.parametrize(("cgroups", "limits"), [(2, (GroupLimit("GPU-a", 5757 * MIB, 18422 * MIB),)), (0, ())])
-def test_the_driver_keeps_limits_where_it_can(tmp_path: Path, cgroups: int, limits: tuple[GroupLimit, ...]) -> None:
+@pytest.mark.parametrize(("cgroups", "limits"), [(2, (CgroupLimit("GPU-a", 5757 * MIB, 18422 * MIB),)), (0, ())])
+def test_the_driver_keeps_limits_where_it_can(tmp_path: Path, cgroups: int, limits: tuple[CgroupLimit, ...]) -> None:
     """On a driver of release 615, with groups: guarantee and limit are the driver's, managed memory the library's."""
     devices = node_of(tmp_path, r615(), cgroups=cgroups)
 
     found = devices.injection(NODE, [DeviceShare(index=0, milli=250)], SharingOptions(limit_milli=800), "pod-1")
 
-    assert found.group_limits == limits
-    assert found.fenced
+    assert found.cgroup_limits == limits
+    assert found.requires_library
     assert ("keeper driver\n" in found.files[1].text) == bool(limits)
 
 
@@ -159,10 +161,12 @@ def test_a_reserve_that_leaves_nothing(tmp_path: Path) -> None:
         node_of(tmp_path, settings=GpuSettings(reserve_mib=30000))
 
 
-@pytest.mark.parametrize(("wish", "mode"), [(SharingOptions(), "fair"), (SharingOptions(mode=Mode.STRICT), "strict")])
+@pytest.mark.parametrize(
+    ("wish", "mode"), [(SharingOptions(), "fair"), (SharingOptions(mode=ComputeMode.STRICT), "strict")]
+)
 def test_how_time_is_shared_by_default(tmp_path: Path, wish: SharingOptions, mode: str) -> None:
     """As the administrator said, unless the job says."""
-    devices = node_of(tmp_path, settings=GpuSettings(compute=Mode.FAIR))
+    devices = node_of(tmp_path, settings=GpuSettings(compute=ComputeMode.FAIR))
 
     found = devices.injection(NODE, [DeviceShare(index=0, milli=500)], wish, "pod-1")
 

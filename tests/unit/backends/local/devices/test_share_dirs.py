@@ -27,71 +27,74 @@ def counted(kind, _, left=[steps]):
         if left[0] < 0:
             os.kill(os.getpid(), 9)
 
-fences = ShareDirs(Path(sys.argv[1]))
+share_dirs = ShareDirs(Path(sys.argv[1]))
 sys.addaudithook(counted)
-fences.begin(sys.argv[2])
+share_dirs.begin(sys.argv[2])
 """
 
 
 def made(folder: Path, *tenants: str) -> ShareDirs:
-    fences = ShareDirs(folder)
-    fences.begin(BOOT)
+    share_dirs = ShareDirs(folder)
+    share_dirs.begin(BOOT)
     for tenant in tenants:
-        fences.of(tenant).mkdir(parents=True)
-        (fences.of(tenant) / "ledger").write_bytes(book())
-    fences.gates.mkdir(exist_ok=True)
-    (fences.gates / "GPU-a").touch()
-    return fences
+        share_dirs.of(tenant).mkdir(parents=True)
+        (share_dirs.of(tenant) / "ledger").write_bytes(book())
+    share_dirs.gates.mkdir(exist_ok=True)
+    (share_dirs.gates / "GPU-a").touch()
+    return share_dirs
 
 
-def left(fences: ShareDirs) -> list[str]:
-    return sorted(path.name for path in fences.folder.rglob("*") if path.is_file())
+def left(share_dirs: ShareDirs) -> list[str]:
+    return sorted(path.name for path in share_dirs.folder.rglob("*") if path.is_file())
 
 
 def test_a_platform_that_starts_again_keeps_them(tmp_path: Path) -> None:
     """Pods run on while the platform is away."""
-    fences = made(tmp_path, "pod-1")
+    share_dirs = made(tmp_path, "pod-1")
 
     ShareDirs(tmp_path).begin(BOOT)
 
-    assert left(fences) == ["GPU-a", "boot", "ledger"]
+    assert left(share_dirs) == ["GPU-a", "boot", "ledger"]
 
 
 def test_nobody_else_looks_in(tmp_path: Path) -> None:
     """Other users of the machine pass by on their way to the MPS daemon, and find nothing of pods."""
-    fences = made(tmp_path / "fences", "pod-1")
+    share_dirs = made(tmp_path / "share_dirs", "pod-1")
 
-    modes = {place: place.stat().st_mode & 0o777 for place in (fences.folder, fences.folder / "pods", fences.gates)}
+    modes = {
+        place: place.stat().st_mode & 0o777
+        for place in (share_dirs.folder, share_dirs.folder / "pods", share_dirs.gates)
+    }
 
     assert list(modes.values()) == [0o711, 0o700, 0o700]
 
 
 def test_a_machine_that_starts_again_makes_them_anew(tmp_path: Path) -> None:
     """Nothing that was alive before is alive now: ledgers and gates of then would be refused by the library."""
-    fences = made(tmp_path, "pod-1", "pod-2")
+    share_dirs = made(tmp_path, "pod-1", "pod-2")
 
     ShareDirs(tmp_path).begin(LATER)
 
-    assert left(fences) == ["boot"]
+    assert left(share_dirs) == ["boot"]
 
 
 @pytest.mark.parametrize("steps", range(8))
 def test_killed_while_it_makes_them_anew(tmp_path: Path, steps: int) -> None:
     """Killed before any of its steps, the next start goes on until nothing of then is left."""
-    fences = made(tmp_path, "pod-1")
+    share_dirs = made(tmp_path, "pod-1")
     done = subprocess.run([sys.executable, "-c", BEGIN, str(tmp_path), LATER, str(steps)], check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL
 
     ShareDirs(tmp_path).begin(LATER)
 
-    assert left(fences) == ["boot"]
+    assert left(share_dirs) == ["boot"]
 
 
 def test_folders_of_pods_that_are_gone(tmp_path: Path) -> None:
     """What a platform that was killed has left of them is removed at the next start."""
-    fences = made(tmp_path, "pod-1", "pod-2")
+    share_dirs = made(tmp_path, "pod-1", "pod-2")
 
-    fences.sweep({"pod-2"})
+    share_dirs.sweep({"pod-2"})
 
     assert [path.name for path in (tmp_path / "pods").iterdir()] == ["pod-2"]
 
@@ -110,11 +113,11 @@ def test_folders_of_pods_that_are_gone(tmp_path: Path) -> None:
 )
 def test_a_ledger_that_a_job_has_spoilt(tmp_path: Path, data: bytes, kept: bool) -> None:
     """A pod that starts again gets a new one, or it could never use its GPU again."""
-    fences = made(tmp_path, "pod-1")
-    path = fences.of("pod-1") / "ledger"
+    share_dirs = made(tmp_path, "pod-1")
+    path = share_dirs.of("pod-1") / "ledger"
     path.write_bytes(data)
 
-    fences.mend("pod-1", BOOT)
+    share_dirs.mend("pod-1", BOOT)
 
     assert path.exists() == kept
 
@@ -122,11 +125,11 @@ def test_a_ledger_that_a_job_has_spoilt(tmp_path: Path, data: bytes, kept: bool)
 @pytest.mark.parametrize(("tenant", "boot"), [("pod-2", BOOT), ("pod-1", LATER)])
 def test_a_ledger_of_another(tmp_path: Path, tenant: str, boot: str) -> None:
     """Of another pod, or from before the machine's last start."""
-    fences = made(tmp_path, tenant)
+    share_dirs = made(tmp_path, tenant)
 
-    fences.mend(tenant, boot)
+    share_dirs.mend(tenant, boot)
 
-    assert not (fences.of(tenant) / "ledger").exists()
+    assert not (share_dirs.of(tenant) / "ledger").exists()
 
 
 def test_this_machine_names_its_start() -> None:

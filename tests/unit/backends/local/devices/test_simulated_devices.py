@@ -69,7 +69,7 @@ def test_nvidia_smi_prints_the_slice(tmp_path: Path, model: str, mib: int, milli
     found = SimulatedDevices([node]).injection("n", [DeviceShare(index=3, milli=milli)], SharingOptions(), "pod")
 
     for file in found.files:
-        path = tmp_path / Path(file.place).name
+        path = tmp_path / Path(file.path).name
         path.write_text(file.text)
         path.chmod(0o755)
     query = [str(tmp_path / "nvidia-smi"), "--query-gpu=index,name,memory.total", "--format=csv,noheader"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from aliquot.backends.local.runtimes.log_file import LogKeeper, read, read_marks
+from aliquot.backends.local.runtimes.log_file import LogTrimmer, read, read_timestamps
 from aliquot.streams import LogOptions
 
 PIECE = 1 << 16
@@ -26,7 +26,7 @@ async def shown(path: Path, **options: object) -> str:
 async def test_times_of_lines(tmp_path: Path) -> None:
     """A line has the time of the first look after it."""
     path = tmp_path / "log"
-    keeper = LogKeeper(path, PIECE, 2)
+    keeper = LogTrimmer(path, PIECE, 2)
     for second, text in ((1000.0, "one\n"), (2000.0, "two\nthree\n")):
         grow(path, text, second)
         keeper.tick()
@@ -40,7 +40,7 @@ async def test_times_of_lines(tmp_path: Path) -> None:
 async def test_since(tmp_path: Path) -> None:
     """Lines that were there before a moment are left out."""
     path = tmp_path / "log"
-    keeper = LogKeeper(path, PIECE, 2)
+    keeper = LogTrimmer(path, PIECE, 2)
     for second, text in ((1000.0, "one\n"), (2000.0, "two\n")):
         grow(path, text, second)
         keeper.tick()
@@ -53,24 +53,24 @@ async def test_marks_of_the_platform_before(tmp_path: Path) -> None:
     """What was printed while no platform looked is marked by the next one."""
     path = tmp_path / "log"
     grow(path, "before\n", 1000.0)
-    LogKeeper(path, PIECE, 2).tick()
-    assert read_marks(path) == [(1000.0, 7)]
+    LogTrimmer(path, PIECE, 2).tick()
+    assert read_timestamps(path) == [(1000.0, 7)]
 
 
 def test_no_growth_no_mark(tmp_path: Path) -> None:
     """A log that does not grow costs nothing."""
     path = tmp_path / "log"
     grow(path, "x\n")
-    keeper = LogKeeper(path, PIECE, 2)
+    keeper = LogTrimmer(path, PIECE, 2)
     for _ in range(3):
         keeper.tick()
-    assert len(read_marks(path)) == 1
+    assert len(read_timestamps(path)) == 1
 
 
 async def test_space_is_given_back(tmp_path: Path) -> None:
     """The beginning of a long log goes, the rest begins with a whole line."""
     path = tmp_path / "log"
-    keeper = LogKeeper(path, PIECE, 2)
+    keeper = LogTrimmer(path, PIECE, 2)
     for number in range(40_000):
         grow(path, f"{number:09}\n") if number % 1000 else keeper.tick()
     keeper.tick()
@@ -84,7 +84,7 @@ async def test_space_is_given_back(tmp_path: Path) -> None:
 async def test_reader_that_is_too_slow(tmp_path: Path) -> None:
     """A reader whose place was given back goes on at the next whole line; it never sees empty bytes."""
     path = tmp_path / "log"
-    keeper = LogKeeper(path, PIECE, 2)
+    keeper = LogTrimmer(path, PIECE, 2)
     grow(path, "".join(f"{number:09}\n" for number in range(7_000)))
     pieces = read(path, LogOptions(), lambda: True)
     first = await anext(pieces)

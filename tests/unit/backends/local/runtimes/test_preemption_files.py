@@ -21,7 +21,7 @@ def test_notice_over_a_link(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("keep")
     (tmp_path / preemption_files.NOTICE).symlink_to(target)
-    preemption_files.tell(tmp_path, "told")
+    preemption_files.write_notice(tmp_path, "told")
     assert (tmp_path / preemption_files.NOTICE).read_text() == "told"
     assert (target.read_text(), sorted(os.listdir(tmp_path))) == ("keep", [preemption_files.NOTICE, "target"])
 
@@ -30,33 +30,33 @@ def test_notice_in_the_way_of_a_folder(tmp_path: Path) -> None:
     """Where the notice cannot be put nothing is left behind."""
     (tmp_path / preemption_files.NOTICE / "x").mkdir(parents=True)
     with pytest.raises(OSError, match=preemption_files.NOTICE):
-        preemption_files.tell(tmp_path, "told")
+        preemption_files.write_notice(tmp_path, "told")
     assert os.listdir(tmp_path) == [preemption_files.NOTICE]
 
 
 def test_notice_can_be_read_by_the_job(tmp_path: Path) -> None:
     """Whoever the job runs as may read it."""
-    preemption_files.tell(tmp_path, "told")
+    preemption_files.write_notice(tmp_path, "told")
     assert (tmp_path / preemption_files.NOTICE).stat().st_mode & 0o777 == 0o644
 
 
 def test_saved_in_the_future(tmp_path: Path) -> None:
     """A job whose clock is ahead, or that pretends, has saved its work no later than now."""
     touch(tmp_path, time.time() + 9999)
-    saved = preemption_files.saved(tmp_path)
+    saved = preemption_files.saved_at(tmp_path)
     assert saved is not None
     assert saved <= time.time()
 
 
 def test_not_saved(tmp_path: Path) -> None:
     """Who has never said so has saved nothing, also where there is no folder."""
-    assert preemption_files.saved(tmp_path) is None
-    assert preemption_files.saved(tmp_path / "gone") is None
+    assert preemption_files.saved_at(tmp_path) is None
+    assert preemption_files.saved_at(tmp_path / "gone") is None
 
 
 def test_heard_at_once_and_then_not_too_often(tmp_path: Path) -> None:
     """The first save is heard at once, the next not for a while, and then only the newest; nothing is heard twice."""
-    listener = preemption_files.Listener(tmp_path)
+    listener = preemption_files.SaveWatcher(tmp_path)
     heard = []
     for now, saved in ((0, None), (1, 100.0), (2, 101.0), (10, 102.0), (11, 103.0), (30, 103.0), (31, 104.0)):
         if saved is not None:

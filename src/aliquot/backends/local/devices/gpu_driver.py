@@ -17,7 +17,7 @@ from aliquot.api import Device
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class Gpu:
     device: Device
     # Bytes that programs can have: all but what the driver keeps for itself. 0: not known.
     total: int = 0
@@ -26,7 +26,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class ProcessMemory:
     uuid: str
     # As this machine counts processes.
     pid: int
@@ -35,7 +35,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Activity:
+class ProcessUtilization:
     uuid: str
     pid: int
     # Percent of the GPU's time in which it computed, and in which it read or wrote memory.
@@ -43,11 +43,11 @@ class Activity:
     memory: int
 
 
-class NotKept(Exception):
+class LimitNotSet(Exception):
     """The driver did not do it; the text says why."""
 
 
-class Keeper(Protocol):
+class CgroupLimiter(Protocol):
     def set_limits(self, group: Path, uuid: str, soft: int, hard: int) -> None:
         """Bytes that the processes of a control group are guaranteed, and may have at most, on one GPU. `NotKept`."""
         ...
@@ -57,7 +57,7 @@ class Keeper(Protocol):
         ...
 
 
-def busy(activities: Iterable[Activity]) -> dict[str, int]:
+def gpu_utilization(activities: Iterable[ProcessUtilization]) -> dict[str, int]:
     """Percent of its time that each GPU computed, by uuid; those that did nothing are left out.
 
     There may be several samples of a process: their mean counts.
@@ -71,16 +71,16 @@ def busy(activities: Iterable[Activity]) -> dict[str, int]:
     return {uuid: min(100, round(percent)) for uuid, percent in found.items()}
 
 
-class Driver(Keeper, Protocol):
-    def cards(self) -> tuple[Card, ...]:
+class GpuDriver(CgroupLimiter, Protocol):
+    def cards(self) -> tuple[Gpu, ...]:
         """What the driver lists now. A GPU that does not answer is there without a name and is not well."""
         ...
 
-    def uses(self) -> tuple[Use, ...]:
+    def uses(self) -> tuple[ProcessMemory, ...]:
         """Every process on every GPU. A GPU that does not answer has none."""
         ...
 
-    def activity(self) -> tuple[Activity, ...]:
+    def activity(self) -> tuple[ProcessUtilization, ...]:
         """Since the last time it was asked for; processes that did nothing are left out."""
         ...
 
