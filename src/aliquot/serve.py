@@ -208,9 +208,9 @@ async def _announce(service: Service, server: uvicorn.Server, folder: Folder, ur
 async def _ground(options: Options, folder: Folder, driver: StoreDriver, informers: Informers) -> Backend:
     """Who runs the pods: this machine's agent, a cluster's kubelets, nobody."""
     if options.cluster is not None:
-        from aliquot.backends.kubernetes.assembly import cluster_ground
+        from aliquot.backends.kubernetes.assembly import kubernetes_backend
 
-        return await cluster_ground(driver, informers, options.parts, options.cluster)
+        return await kubernetes_backend(driver, informers, options.parts, options.cluster)
     if options.parts != frozenset(PARTS):
         return Backend()
     agent = await local_agent(Store(driver), informers, folder.path, options.simulate, options.host_paths, options.gpu)

@@ -14,7 +14,7 @@ from access.team import Team
 from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http import kubeconfig
 from support.kubernetes.cluster import Cluster
-from support.kubernetes.fixtures import apart, available_programs, install_kinds
+from support.kubernetes.fixtures import available_programs, install_kinds, run_in_thread
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +26,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def cluster_with_kinds(cluster: Cluster) -> Cluster:
-    apart(install_kinds(cluster))
+    run_in_thread(install_kinds(cluster))
     return cluster
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from access.team import CLUSTER, Team, in_project
 from aliquot.api import Namespace, Project, User
-from aliquot.backends.kubernetes.raw_kinds import ROLE, ROLE_BINDING, SERVICE_ACCOUNT
-from aliquot.backends.kubernetes.rbac import Rbac
+from aliquot.backends.kubernetes.rbac import RbacController
 from aliquot.backends.kubernetes.service_accounts import account_name, new_account
+from aliquot.backends.kubernetes.unstructured_kinds import ROLE, ROLE_BINDING, SERVICE_ACCOUNT
 from aliquot.errors import NotFound
 from aliquot.labels import SYSTEM_NAMESPACE, namespace_of
 from aliquot.store.driver import Document
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("access")]
 @asynccontextmanager
 async def looping(team: Team) -> AsyncIterator[None]:
     informers = Informers(team.driver)
-    rbac = Rbac(team.driver, informers)
+    rbac = RbacController(team.driver, informers)
 
     async def rests() -> bool:
         return not rbac.loop._bell.is_set()
@@ -226,7 +226,7 @@ async def test_it_may_stop_and_go_on(team: Team) -> None:
     """A process that leads, loses the lead and gets it again has one loop for all that time."""
     project = await team.project()
     informers = Informers(team.driver)
-    rbac = Rbac(team.driver, informers)
+    rbac = RbacController(team.driver, informers)
     async with running(*(informer.run() for informer in informers)):
         for name in ("ann", "ben"):
             await team.rule("viewer", in_project(project), user=name)

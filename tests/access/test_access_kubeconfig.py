@@ -25,9 +25,9 @@ from aliquot.api.access import TokenSpec
 from aliquot.api.base import Json
 from aliquot.auth import tokens
 from aliquot.backends.kubernetes.kubeconfigs import Kubeconfigs
-from aliquot.backends.kubernetes.raw_kinds import ROLE, SERVICE_ACCOUNT
-from aliquot.backends.kubernetes.rbac import Rbac
+from aliquot.backends.kubernetes.rbac import RbacController
 from aliquot.backends.kubernetes.service_accounts import account_name
+from aliquot.backends.kubernetes.unstructured_kinds import ROLE, SERVICE_ACCOUNT
 from aliquot.client import connect
 from aliquot.client.connection import Connection
 from aliquot.errors import Conflict, Denied, Invalid, NotFound, Unauthenticated
@@ -90,7 +90,7 @@ class Served:
 @pytest_asyncio.fixture
 async def served(team: Team, admin: KubernetesDriver) -> AsyncIterator[Served]:
     service = Service(admin, flavour="kubernetes", kubeconfigs=Kubeconfigs(admin))
-    rbac = Rbac(admin, service.informers)
+    rbac = RbacController(admin, service.informers)
     config = uvicorn.Config(application(service), port=0, log_config=None, access_log=False, lifespan="off")
     server = uvicorn.Server(config)
     listener = config.bind_socket()

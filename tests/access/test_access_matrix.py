@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from access.kubernetes import Ask, allowed, questions
+from access.access_reviews import AccessQuestion, allowed, questions
 from access.team import CLUSTER, Team, in_project
 from aliquot.api import KINDS
 from aliquot.auth.roles import REPORT, ROLES, Grant, Place
 from aliquot.auth.roles import allowed as rest_allows
 from aliquot.backends.kubernetes.kubeconfigs import Kubeconfigs
-from aliquot.backends.kubernetes.raw_kinds import ROLE_BINDING, SECRET, SERVICE_ACCOUNT
-from aliquot.backends.kubernetes.rbac import carry_out, look
+from aliquot.backends.kubernetes.rbac import apply, read_namespace
 from aliquot.backends.kubernetes.rbac_plan import decide
+from aliquot.backends.kubernetes.unstructured_kinds import ROLE_BINDING, SECRET, SERVICE_ACCOUNT
 from aliquot.backends.kubernetes.v2alpha1.definitions import RUNAI_KINDS
 from aliquot.errors import Denied
 from aliquot.labels import SYSTEM_NAMESPACE, namespace_of
@@ -95,7 +95,7 @@ async def test_everything_elsewhere_is_denied(
     """No verb on any resource in any other namespace or in the cluster as a whole, but for questions about oneself."""
     other = await team.project()
     await team.rule("viewer", in_project(other), user="somebody-else")
-    await carry_out(admin, decide(await look(admin, namespace_of(other))))
+    await apply(admin, decide(await read_namespace(admin, namespace_of(other))))
     asks = await questions(admin, [namespace_of(other), namespace, "default", "kube-system", SYSTEM_NAMESPACE])
     granted = await allowed(holder.driver, asks)
     print(f"\n{len(asks)} questions about {len({ask.resource for ask in asks})} resources, {len(granted)} granted")
@@ -134,10 +134,10 @@ async def test_every_role_by_name(team: Team, admin: KubernetesDriver) -> None:
     project = await team.project()
     space = namespace_of(project)
     users = {role: await team.member(project, role) for role in ROLES}
-    await carry_out(admin, decide(await look(admin, space)))
+    await apply(admin, decide(await read_namespace(admin, space)))
     kinds = {(kind.group, kind.plural) for kind in KINDS if kind.namespaced}
     asks = [
-        Ask(verb, group, resource, place)
+        AccessQuestion(verb, group, resource, place)
         for group, resource in sorted(kinds)
         for verb in ("get", "list", "watch", "create", "patch", "update", "delete", "deletecollection")
         for place in (space, "default", "")

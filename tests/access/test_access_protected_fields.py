@@ -17,7 +17,7 @@ from aliquot.admission.references import TRUSTED
 from aliquot.api import KINDS
 from aliquot.backends.kubernetes import protected_fields
 from aliquot.backends.kubernetes.kubeconfigs import Kubeconfigs
-from aliquot.backends.kubernetes.raw_kinds import ADMISSION_POLICY
+from aliquot.backends.kubernetes.unstructured_kinds import ADMISSION_POLICY
 from aliquot.errors import Denied
 from aliquot.labels import DEVICES, EVICTION_RECORD, NOMINATION, namespace_of
 from aliquot.store.driver import Document

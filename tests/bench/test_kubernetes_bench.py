@@ -24,7 +24,7 @@ from aliquot.store.http import kubeconfig
 from aliquot.store.typed_store import Store
 from support.kubernetes.cluster import Cluster, free_port
 from support.kubernetes.kwok import add_nodes, kwok_cluster
-from support.kubernetes.load import POD, Cost, Watcher, create, pod
+from support.kubernetes.pod_load import POD, Cost, Watcher, create, pod
 from support.stores.namespace import document
 from support.stores.running import running
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from aliquot.api import Pod
-from aliquot.backends.kubernetes.raw_kinds import DISRUPTION_BUDGET
+from aliquot.backends.kubernetes.unstructured_kinds import DISRUPTION_BUDGET
 from aliquot.errors import Conflict, NotFound, Unavailable
 from aliquot.store.driver import Document
 from support.kubernetes.cluster import Cluster
-from support.kubernetes.gadgets import POD
-from support.kubernetes.sharing import World, sharing
+from support.kubernetes.gpu_sharing import SharingHarness, sharing
+from support.kubernetes.kinds import POD
 
 pytestmark = pytest.mark.kube
 
 
-async def budget(world: World, namespace: str, allowed: int) -> None:
+async def budget(world: SharingHarness, namespace: str, allowed: int) -> None:
     """One that is about the pod, and lets so many go; its controller, which counts, does not run here."""
     place = {"name": "keep", "namespace": namespace}
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "p"}}}
@@ -25,7 +25,7 @@ async def budget(world: World, namespace: str, allowed: int) -> None:
     await world.driver.patch(DISRUPTION_BUDGET, "keep", namespace, status, status=True)
 
 
-async def runs(world: World, namespace: str) -> Pod:
+async def runs(world: SharingHarness, namespace: str) -> Pod:
     pod = await world.pod(namespace, "p")
     await world.driver.bind("p", namespace, "nowhere", {})
     await world.runs(pod)

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from support.kubernetes.bed import Bed
 from support.kubernetes.cluster import Cluster
-from support.kubernetes.faults import WRITES, Answer, Cut, Gone, Lose, Rule, Slow
+from support.kubernetes.fault_proxy import WRITES, BreakWatch, Delay, DropResponse, ExpireWatch, Respond, Rule
+from support.kubernetes.fault_testbed import FaultTestbed
 from support.kubernetes.kwok import kwok_cluster
 from support.stores.process import ServerProcess
 
@@ -32,15 +32,15 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def bed(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+def bed(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultTestbed]:
     """One node, and two teams that are each due half of it."""
-    made = Bed(cluster, tmp_path_factory.mktemp("faults"), {"n1": GPUS})
+    made = FaultTestbed(cluster, tmp_path_factory.mktemp("faults"), {"n1": GPUS})
     yield made
     made.close()
 
 
 @pytest.fixture
-def platform(bed: Bed, request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
+def platform(bed: FaultTestbed, request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
     """All of it in one process, behind the proxy; nobody has any jobs."""
     bed.forget_leaders()
     running = bed.process(f"platform-{len(bed.processes)}", faulty=getattr(request, "param", True)).start()
@@ -64,7 +64,7 @@ def platform(bed: Bed, request: pytest.FixtureRequest) -> Iterator[ServerProcess
 class Plan:
     """An owner asks for all that is due to him: evictions, promises, bindings and refusals."""
 
-    def __init__(self, bed: Bed, round_: int, *, parts: bool = False) -> None:
+    def __init__(self, bed: FaultTestbed, round_: int, *, parts: bool = False) -> None:
         self._bed = bed
         self._borrowers = [f"b{round_}-{index}" for index in range(GPUS)]
         last = {"half": 0.5, "rest": 0.5} if parts else {"last": 1}
@@ -95,7 +95,7 @@ class Plan:
         )
 
 
-def killed_at(bed: Bed, platform: ServerProcess, plan: Plan, write: int) -> int:
+def killed_at(bed: FaultTestbed, platform: ServerProcess, plan: Plan, write: int) -> int:
     """One plan with a kill after so many writes; how many writes there were until then or, without a kill, in all."""
     killed = threading.Event()
 
@@ -119,7 +119,9 @@ def killed_at(bed: Bed, platform: ServerProcess, plan: Plan, write: int) -> int:
     return writes
 
 
-def killed_between_writes(bed: Bed, platform: ServerProcess, rounds: int | None, *, parts: bool = False) -> None:
+def killed_between_writes(
+    bed: FaultTestbed, platform: ServerProcess, rounds: int | None, *, parts: bool = False
+) -> None:
     writes = killed_at(bed, platform, Plan(bed, 0, parts=parts), 1000)
     chosen = range(1, writes) if rounds is None else sorted(random.Random(8).sample(range(1, writes), rounds))
     for round_, write in enumerate(chosen, 1):
@@ -128,14 +130,14 @@ def killed_between_writes(bed: Bed, platform: ServerProcess, rounds: int | None,
     assert platform.starts > len(chosen) / 2
 
 
-def test_killed_between_writes(bed: Bed, platform: ServerProcess) -> None:
+def test_killed_between_writes(bed: FaultTestbed, platform: ServerProcess) -> None:
     """Whichever write of a plan was our last, whoever comes next finishes it."""
     killed_between_writes(bed, platform, 8)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("parts", [False, True], ids=["whole", "parts"])
-def test_killed_between_any_two_writes(bed: Bed, platform: ServerProcess, parts: bool) -> None:
+def test_killed_between_any_two_writes(bed: FaultTestbed, platform: ServerProcess, parts: bool) -> None:
     """The same after each of its writes, also where parts of GPUs are asked for."""
     killed_between_writes(bed, platform, None, parts=parts)
 
@@ -152,7 +154,7 @@ def probe(platform: ServerProcess, path: str) -> int:
             return refused.code
 
 
-def away(bed: Bed, platform: ServerProcess, seconds: float) -> None:
+def away(bed: FaultTestbed, platform: ServerProcess, seconds: float) -> None:
     for index in range(4):
         bed.submit(f"before-{index}", "borrower", 1)
     bed.until(lambda: list(bed.phases().values()) == ["Running"] * 4, "jobs run")
@@ -175,14 +177,14 @@ def away(bed: Bed, platform: ServerProcess, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("platform", [False], indirect=True, ids=["direct"])
-def test_api_server_away(bed: Bed, platform: ServerProcess) -> None:
+def test_api_server_away(bed: FaultTestbed, platform: ServerProcess) -> None:
     """While it is gone we say that we are not ready; running jobs are left alone, and what waited is done after."""
     away(bed, platform, 5)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("platform", [False], indirect=True, ids=["direct"])
-def test_api_server_away_for_a_minute(bed: Bed, platform: ServerProcess) -> None:
+def test_api_server_away_for_a_minute(bed: FaultTestbed, platform: ServerProcess) -> None:
     """The same for 60 seconds."""
     away(bed, platform, 60)
 
@@ -190,28 +192,28 @@ def test_api_server_away_for_a_minute(bed: Bed, platform: ServerProcess) -> None
 # ---------------------------------------------------------------- wrong, late and lost answers
 
 CHANGES = ("PUT", "PATCH")
-BINDINGS = Rule(Answer(409), 0.2, ("POST",), "/binding$")
+BINDINGS = Rule(Respond(409), 0.2, ("POST",), "/binding$")
 TROUBLES: dict[str, Sequence[Rule]] = {
-    "watches-cut": [Rule(Cut(3))],
-    "watches-expired": [Rule(Gone(3))],
-    "conflicts": [Rule(Answer(409), 0.3, CHANGES), BINDINGS],
-    "too-many": [Rule(Answer(429, 1), 0.2)],
-    "errors": [Rule(Answer(500), 0.15), Rule(Answer(503), 0.15)],
-    "slow": [Rule(Slow(1.5), 0.3)],
-    "lost": [Rule(Lose(), 0.3, WRITES)],
+    "watches-cut": [Rule(BreakWatch(3))],
+    "watches-expired": [Rule(ExpireWatch(3))],
+    "conflicts": [Rule(Respond(409), 0.3, CHANGES), BINDINGS],
+    "too-many": [Rule(Respond(429, 1), 0.2)],
+    "errors": [Rule(Respond(500), 0.15), Rule(Respond(503), 0.15)],
+    "slow": [Rule(Delay(1.5), 0.3)],
+    "lost": [Rule(DropResponse(), 0.3, WRITES)],
     "all": [
-        Rule(Cut(5), 0.3),
-        Rule(Gone(5), 0.3),
-        Rule(Answer(409), 0.05, CHANGES),
-        Rule(Answer(429, 1), 0.05),
-        Rule(Answer(500), 0.05),
-        Rule(Slow(0.5), 0.1),
-        Rule(Lose(), 0.1, WRITES),
+        Rule(BreakWatch(5), 0.3),
+        Rule(ExpireWatch(5), 0.3),
+        Rule(Respond(409), 0.05, CHANGES),
+        Rule(Respond(429, 1), 0.05),
+        Rule(Respond(500), 0.05),
+        Rule(Delay(0.5), 0.1),
+        Rule(DropResponse(), 0.1, WRITES),
     ],
 }
 
 
-def stream(bed: Bed, steps: int, seed: str) -> None:
+def stream(bed: FaultTestbed, steps: int, seed: str) -> None:
     """Jobs come, end and are deleted; then, with room for all that are left, they all run."""
     chance, finished = random.Random(seed), set()
     for step in range(steps):
@@ -231,7 +233,7 @@ def stream(bed: Bed, steps: int, seed: str) -> None:
     bed.until(lambda: bed.phases() == wanted, f"{wanted}")
 
 
-def under(bed: Bed, rules: Sequence[Rule], steps: int, seed: str) -> None:
+def under(bed: FaultTestbed, rules: Sequence[Rule], steps: int, seed: str) -> None:
     bed.faults.dealt.clear()
     bed.faults.rules = rules
     bed.cut()  # watches that are open know nothing of the rules
@@ -244,19 +246,19 @@ def under(bed: Bed, rules: Sequence[Rule], steps: int, seed: str) -> None:
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_troubles(bed: Bed, platform: ServerProcess, trouble: str) -> None:
+def test_troubles(bed: FaultTestbed, platform: ServerProcess, trouble: str) -> None:
     """Jobs come, end and are deleted while the API server has a bad day; it comes out right while that lasts."""
     under(bed, TROUBLES[trouble], 16, trouble)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_troubles_for_long(bed: Bed, platform: ServerProcess, trouble: str) -> None:
+def test_troubles_for_long(bed: FaultTestbed, platform: ServerProcess, trouble: str) -> None:
     """The same with hundreds of jobs."""
     under(bed, TROUBLES[trouble], 200, f"long {trouble}")
 
 
-def test_refused_for_a_while(bed: Bed, platform: ServerProcess) -> None:
+def test_refused_for_a_while(bed: FaultTestbed, platform: ServerProcess) -> None:
     """Everything is refused in the middle of a plan; afterwards the plan is finished."""
     plan, cut = Plan(bed, 0), threading.Event()
 

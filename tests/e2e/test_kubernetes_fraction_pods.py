@@ -20,23 +20,23 @@ import pytest_asyncio
 
 from aliquot import labels
 from aliquot.api import DeviceShare, Pod, shares_of
-from aliquot.backends.kubernetes.node_files import NAME, Step, daemon_set
-from aliquot.backends.kubernetes.raw_kinds import DAEMON_SET
-from aliquot.backends.kubernetes.settings import Sharing
+from aliquot.backends.kubernetes.node_files import NAME, Installer, daemon_set
+from aliquot.backends.kubernetes.settings import GpuSharingSettings
+from aliquot.backends.kubernetes.unstructured_kinds import DAEMON_SET
 from aliquot.errors import Conflict, Unavailable
 from aliquot.store.driver import Document
 from native.rig import CONTEXT
 from support.gpus.standin import CARD_MIB, PLACE, UUIDS, standin
 from support.kubernetes.cluster import free_port
 from support.kubernetes.fixtures import available_nodes
-from support.kubernetes.gadgets import POD
+from support.kubernetes.gpu_sharing import SharingHarness, sharing, until, webhook
 from support.kubernetes.images import busybox, image, with_libraries
-from support.kubernetes.sharing import World, sharing, until, webhook
+from support.kubernetes.kinds import POD
 from support.seeds.platform import Platform
 
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("nodes")]
 
-SETTINGS = Sharing(image="busybox:latest", idle_seconds=0.05, hold_seconds=120.0)
+SETTINGS = GpuSharingSettings(image="busybox:latest", idle_seconds=0.05, hold_seconds=120.0)
 JOB, FILES, WITH_DRIVER = "standin/job:1", "standin/files:1", "standin/driver:1"
 
 
@@ -50,7 +50,7 @@ def gpu_node(native_build: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     node.gpus = list(UUIDS)
     folder = tmp_path_factory.mktemp("images")
     filler = folder / "filler"
-    source = Path(__file__).parents[1] / "support" / "kubernetes" / "filler.c"
+    source = Path(__file__).parents[1] / "support" / "kubernetes" / "fill_gpu_memory.c"
     subprocess.run(["cc", "-O1", "-Wall", "-Wextra", "-Werror", source, "-ldl", "-o", filler], check=True, timeout=120)
     program = {**with_libraries(filler), "bin/filler": filler}
     files = {**busybox(), "libgpushare.so": native_build / "plain" / "libgpushare.so"}
@@ -81,11 +81,11 @@ def gpu_node(native_build: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 @pytest_asyncio.fixture
-async def world(gpu_node: Any) -> AsyncIterator[World]:
+async def world(gpu_node: Any) -> AsyncIterator[SharingHarness]:
     """The platform on it, with the library put onto the node by our DaemonSet."""
     async with sharing(gpu_node.cluster, SETTINGS) as made, webhook(made):
         script = "mkdir -p /host/gates && chmod 1777 /host/gates && cp /libgpushare.so /host/library/libgpushare.so"
-        await made.driver.apply(DAEMON_SET, daemon_set(SETTINGS, Step(FILES, ("/bin/sh", "-c", script))))
+        await made.driver.apply(DAEMON_SET, daemon_set(SETTINGS, Installer(FILES, ("/bin/sh", "-c", script))))
 
         async def there() -> bool:
             for pod in (await made.driver.list(POD, labels.SYSTEM_NAMESPACE)).items:
@@ -99,7 +99,7 @@ async def world(gpu_node: Any) -> AsyncIterator[World]:
 
 
 @pytest_asyncio.fixture
-async def space(world: World, gpu_node: Any) -> AsyncIterator[str]:
+async def space(world: SharingHarness, gpu_node: Any) -> AsyncIterator[str]:
     """The name of a fresh namespace; its pods are gone afterwards, and the GPUs free."""
     name = gpu_node.cluster.create_namespace()
     yield name
@@ -107,7 +107,7 @@ async def space(world: World, gpu_node: Any) -> AsyncIterator[str]:
     await until(lambda: _free(world))
 
 
-async def submit(world: World, namespace: str, name: str, **marks: str) -> Pod:
+async def submit(world: SharingHarness, namespace: str, name: str, **marks: str) -> Pod:
     """A job's pod; where the driver is, its own image would not have to say."""
     container = {
         "name": "main",
@@ -127,13 +127,13 @@ async def submit(world: World, namespace: str, name: str, **marks: str) -> Pod:
     return await world.store.get(Pod, name, namespace)
 
 
-async def bound(world: World, pod: Pod, milli: int) -> Pod:
+async def bound(world: SharingHarness, pod: Pod, milli: int) -> Pod:
     """Running on the node, with a part of its first GPU."""
     await world.hands.bind(pod, "node-1", [DeviceShare(index=0, milli=milli)])
     return await ready(world, pod)
 
 
-async def ready(world: World, pod: Pod) -> Pod:
+async def ready(world: SharingHarness, pod: Pod) -> Pod:
     async def runs() -> bool:
         now = await world.store.get(Pod, pod.metadata.name, pod.metadata.namespace)
         return any(one.type == "Ready" and one.status == "True" for one in now.status.conditions)
@@ -158,7 +158,7 @@ class Inside:
         return await asyncio.to_thread(self._cluster.kubectl, *words)
 
 
-async def test_part_of_a_gpu(world: World, gpu_node: Any, space: str) -> None:
+async def test_part_of_a_gpu(world: SharingHarness, gpu_node: Any, space: str) -> None:
     """A job with half a GPU sees its device, library, preload and limits, and gets half the memory and not a byte more;
     when it is gone its GPU is whole again."""
     cluster, node = gpu_node.cluster, gpu_node.nodes[0]
@@ -202,7 +202,7 @@ async def test_part_of_a_gpu(world: World, gpu_node: Any, space: str) -> None:
     await whole(world, space)
 
 
-async def test_two_share_a_gpu(world: World, gpu_node: Any, space: str) -> None:
+async def test_two_share_a_gpu(world: SharingHarness, gpu_node: Any, space: str) -> None:
     """Two jobs on one GPU have limits and ledgers of their own, and one gate."""
     cluster = gpu_node.cluster
     strict = {"aliquot.dev/gpu-compute": "strict"}
@@ -223,7 +223,7 @@ async def test_two_share_a_gpu(world: World, gpu_node: Any, space: str) -> None:
     assert nodes[0] == nodes[1]
 
 
-async def whole(world: World, space: str) -> None:
+async def whole(world: SharingHarness, space: str) -> None:
     """A pod that has both GPUs of the node, past any scheduler."""
     container = {"name": "main", "image": JOB, "imagePullPolicy": "Never"}
     container["resources"] = {"limits": {"nvidia.com/gpu": "2"}}  # type: ignore[assignment]  # JSON
@@ -233,11 +233,11 @@ async def whole(world: World, space: str) -> None:
     await ready(world, await world.store.get(Pod, "whole", space))
 
 
-async def _free(world: World) -> bool:
+async def _free(world: SharingHarness) -> bool:
     return not (await world.driver.list(POD, labels.RESERVATION_NAMESPACE)).items
 
 
-async def test_refused_by_the_kubelet(world: World, gpu_node: Any, space: str) -> None:
+async def test_refused_by_the_kubelet(world: SharingHarness, gpu_node: Any, space: str) -> None:
     """A GPU that somebody else took meanwhile is refused by its node, and the pod is not bound."""
     await whole(world, space)
     pod = await submit(world, space, "half", **{"gpu-fraction": "0.5"})

@@ -10,15 +10,15 @@ import pytest
 
 from aliquot import labels
 from aliquot.api import Node, Pod, shares_of, shares_text
-from aliquot.backends.kubernetes.raw_kinds import CONFIG_MAP
-from aliquot.backends.kubernetes.reservations.gc import Reservations
-from aliquot.backends.kubernetes.reservations.pod import Claim, claims_of, claims_text
+from aliquot.backends.kubernetes.reservations.gc import ReservationCollector
+from aliquot.backends.kubernetes.reservations.pod import GpuClaim, claims_annotation, read_claims
+from aliquot.backends.kubernetes.unstructured_kinds import CONFIG_MAP
 from aliquot.errors import Conflict, Invalid, NotFound, Unavailable
 from aliquot.store.driver import Document
 from aliquot.store.informer import Informers
 from support.kubernetes.cluster import Cluster
-from support.kubernetes.gadgets import POD
-from support.kubernetes.sharing import NODE, Killed, Mortal, World, half, sharing, until, webhook
+from support.kubernetes.gpu_sharing import NODE, Crashed, CrashingDriver, SharingHarness, half, sharing, until, webhook
+from support.kubernetes.kinds import POD
 from support.stores.running import running
 
 pytestmark = pytest.mark.kube
@@ -32,7 +32,7 @@ def name() -> str:
     return f"node-{uuid.uuid4().hex[:8]}"
 
 
-async def waiting(world: World, namespace: str, pod: str = "p", **marks: str) -> Pod:
+async def waiting(world: SharingHarness, namespace: str, pod: str = "p", **marks: str) -> Pod:
     """A pod with a part and the name of its ConfigMap, as the webhook leaves it."""
     return await world.pod(namespace, pod, **(marks or HALF), **{labels.GPU_CONFIG: f"aliquot-gpu-{pod}"})
 
@@ -61,7 +61,7 @@ async def test_bind(cluster: Cluster, namespace: str, name: str) -> None:
     assert config["data"]["NVIDIA_VISIBLE_DEVICES"] == f"simulated-{name}-0"
     assert config["immutable"]
     assert held.spec.node_name == name
-    assert list(claims_of(held)) == [bound.metadata.uid]
+    assert list(read_claims(held)) == [bound.metadata.uid]
 
 
 async def test_config_goes_with_the_pod(cluster: Cluster, namespace: str, name: str) -> None:
@@ -87,7 +87,7 @@ async def test_one_reservation_for_all_parts(cluster: Cluster, namespace: str, n
         pods = [await waiting(world, namespace, f"p{i}", **{"gpu-fraction": "0.25"}) for i in range(4)]
         bound = await asyncio.gather(*(world.bound(pod, name, half(milli=250)) for pod in pods))
         held = await world.reservation(name)
-        assert set(claims_of(held)) == {pod.metadata.uid for pod in pods}
+        assert set(read_claims(held)) == {pod.metadata.uid for pod in pods}
 
         for pod in bound[:3]:
             await world.gone(pod)
@@ -98,8 +98,8 @@ async def test_one_reservation_for_all_parts(cluster: Cluster, namespace: str, n
         await until(lambda: world.is_gone(held))
 
 
-async def _has_claims(world: World, node: str, uids: set[str]) -> bool:
-    return set(claims_of(await world.reservation(node))) == uids
+async def _has_claims(world: SharingHarness, node: str, uids: set[str]) -> bool:
+    return set(read_claims(await world.reservation(node))) == uids
 
 
 async def test_several_devices(cluster: Cluster, namespace: str, name: str) -> None:
@@ -213,7 +213,7 @@ async def test_new_leader_ends_claims_of_waiting_pods(cluster: Cluster, namespac
         await world.heard(lambda: world.informers.of(Pod).get("p", namespace))
         await world.hands.abandon_unfinished()
         await until(lambda: world.is_gone(abandoned))
-        assert list(claims_of(await world.reservation(name))) == [bound.metadata.uid]
+        assert list(read_claims(await world.reservation(name))) == [bound.metadata.uid]
         with pytest.raises(Conflict):  # what the other may still have on its way
             await world.driver.bind("p", namespace, name, {}, version=pod.metadata.version)
         again = await world.store.get(Pod, "p", namespace)
@@ -223,15 +223,15 @@ async def test_new_leader_ends_claims_of_waiting_pods(cluster: Cluster, namespac
 @pytest.mark.parametrize("writes", [1, 2, 3, 4])
 async def test_killed_between_writes(cluster: Cluster, namespace: str, name: str, writes: int) -> None:
     """Killed after any write of a bind, the next process finishes it: one reservation, one claim, the right limits."""
-    async with sharing(cluster, body_type=Mortal) as world:
-        assert isinstance(world.driver, Mortal)
+    async with sharing(cluster, body_type=CrashingDriver) as world:
+        assert isinstance(world.driver, CrashingDriver)
         pod = await waiting(world, namespace)
         await world.node(name)
         world.driver.left = writes
         binding = asyncio.create_task(world.hands.bind(pod, name, [half()]))
         if writes > 1:
             await world.runs(await world.reservation(name))
-        with pytest.raises(Killed):
+        with pytest.raises(Crashed):
             await binding
 
     async with sharing(cluster) as world:
@@ -241,7 +241,7 @@ async def test_killed_between_writes(cluster: Cluster, namespace: str, name: str
             seen = await world.bound(pod, name, half())
         held = await world.reservation(name)
         assert seen.spec.node_name == name
-        assert list(claims_of(held)) == [seen.metadata.uid]
+        assert list(read_claims(held)) == [seen.metadata.uid]
         assert [share.uuid for share in shares_of(held)] == [share.uuid for share in shares_of(seen)]
         assert f"tenant {seen.metadata.uid}" in (await world.config(seen))["data"]["limits"]
 
@@ -338,7 +338,7 @@ async def test_nodes_not_known_yet(cluster: Cluster, namespace: str, name: str) 
         await world.bound(await waiting(world, namespace), await world.node(name), half())
         held = await world.reservation(name)
         informers = Informers(world.driver)
-        early = Reservations(world.driver, informers, world.hands.reserver, world.settings)
+        early = ReservationCollector(world.driver, informers, world.hands.reserver, world.settings)
         async with running(informers.of(Pod).run()):
             await informers.of(Pod).synced.wait()
             looking = asyncio.create_task(early.reconcile((held.metadata.namespace, held.metadata.name)))
@@ -353,8 +353,8 @@ async def test_dead_claims_are_dropped(cluster: Cluster, namespace: str, name: s
     async with sharing(cluster) as world:
         bound = await world.bound(await waiting(world, namespace), await world.node(name), half())
         held = await world.reservation(name)
-        claims = {**claims_of(held), "nobody": Claim("gone", namespace, "1")}
-        await world.hands.reserver.mark(held, labels.GPU_CLAIMS, claims_text(claims))
+        claims = {**read_claims(held), "nobody": GpuClaim("gone", namespace, "1")}
+        await world.hands.reserver.mark(held, labels.GPU_CLAIMS, claims_annotation(claims))
 
         await until(lambda: _has_claims(world, name, {bound.metadata.uid}))
 
@@ -367,7 +367,7 @@ async def test_taken_away(cluster: Cluster, namespace: str, name: str) -> None:
         await world.gone(first)
         await made_anew(world, first)
         second = await world.reservation(name)
-        assert list(claims_of(second)) == [bound.metadata.uid]
+        assert list(read_claims(second)) == [bound.metadata.uid]
 
     name_, space = place(second)
     await asyncio.to_thread(cluster.kubectl, "delete", "pod", "-n", space, name_, "--grace-period=0", "--force")
@@ -378,7 +378,7 @@ async def test_taken_away(cluster: Cluster, namespace: str, name: str) -> None:
         assert not await world.is_gone(bound)
 
 
-async def made_anew(world: World, first: Pod) -> None:
+async def made_anew(world: SharingHarness, first: Pod) -> None:
     heard = world.informers.of(Pod)
     await world.heard(lambda: (now := heard.get(*place(first))) and now.metadata.uid != first.metadata.uid)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.kubernetes.bed import Bed
+from support.kubernetes.fault_testbed import FaultTestbed
 from support.kubernetes.kwok import kwok_cluster
 from support.stores.process import ServerProcess
 
@@ -23,10 +23,10 @@ GPUS = 64  # more than are bound at a time, so that a leader can be stopped with
 
 
 @pytest.fixture(scope="module")
-def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultTestbed]:
     """One node, two teams that are each due half of it, and all but a scheduler."""
     cluster = kwok_cluster()
-    made = Bed(cluster, tmp_path_factory.mktemp("leaders"), {"n1": GPUS})
+    made = FaultTestbed(cluster, tmp_path_factory.mktemp("leaders"), {"n1": GPUS})
     made.process("rest", "--parts", "server,loops", verb="serve", faulty=False).start()
     made.project("owner", GPUS / 2)
     made.project("borrower", GPUS / 2)
@@ -36,7 +36,7 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
 
 
 class Pair:
-    def __init__(self, bed: Bed) -> None:
+    def __init__(self, bed: FaultTestbed) -> None:
         self._bed = bed
         number = next(_numbers)  # each pair has logs of its own
         self.both = [bed.process(f"s{number}-{one}", "--parts", "scheduler", verb="serve") for one in range(2)]
@@ -65,7 +65,7 @@ def terms(process: ServerProcess) -> list[str]:
 
 
 @pytest.fixture
-def pair(bed: Bed) -> Iterator[Pair]:
+def pair(bed: FaultTestbed) -> Iterator[Pair]:
     made = Pair(bed)
     made.start()
     yield made
@@ -79,16 +79,16 @@ def pair(bed: Bed) -> Iterator[Pair]:
     made.end()
 
 
-def submit(bed: Bed, word: str, count: int, team: str = "borrower") -> None:
+def submit(bed: FaultTestbed, word: str, count: int, team: str = "borrower") -> None:
     for index in range(count):
         bed.submit(f"{word}-{index}", team, 1)
 
 
-def all_run(bed: Bed) -> bool:
+def all_run(bed: FaultTestbed) -> bool:
     return set(bed.phases().values()) == {"Running"}
 
 
-def test_one_of_two_leads(bed: Bed, pair: Pair) -> None:
+def test_one_of_two_leads(bed: FaultTestbed, pair: Pair) -> None:
     """Both live, one decides."""
     submit(bed, "job", 12)
     bed.until(lambda: all_run(bed), "all run")
@@ -96,7 +96,7 @@ def test_one_of_two_leads(bed: Bed, pair: Pair) -> None:
     bed.check()
 
 
-def test_leader_killed(bed: Bed, pair: Pair) -> None:
+def test_leader_killed(bed: FaultTestbed, pair: Pair) -> None:
     """The other one takes over when the lease has ended, and does what is there to do."""
     submit(bed, "before", 8)
     bed.until(lambda: all_run(bed), "all run")
@@ -110,7 +110,7 @@ def test_leader_killed(bed: Bed, pair: Pair) -> None:
     bed.check()
 
 
-def test_leader_told_to_stop(bed: Bed, pair: Pair) -> None:
+def test_leader_told_to_stop(bed: FaultTestbed, pair: Pair) -> None:
     """It gives the lease back before it ends, so that the other one need not wait."""
     first, second = pair.both
     began = time.monotonic()
@@ -124,7 +124,7 @@ def test_leader_told_to_stop(bed: Bed, pair: Pair) -> None:
     bed.check()
 
 
-def test_leader_stands_still(bed: Bed, pair: Pair) -> None:
+def test_leader_stands_still(bed: FaultTestbed, pair: Pair) -> None:
     """A leader that stood still in the middle of its plan does not go on with it where another has decided since."""
     first, second = pair.both
     still = threading.Event()
@@ -150,6 +150,6 @@ def test_leader_stands_still(bed: Bed, pair: Pair) -> None:
     bed.check()
 
 
-def running(bed: Bed) -> dict[str, int]:
+def running(bed: FaultTestbed) -> dict[str, int]:
     names = [name.partition("-")[0] for name, phase in bed.phases().items() if phase == "Running"]
     return {word: names.count(word) for word in sorted(set(names), reverse=True)}

@@ -16,8 +16,8 @@ import pytest
 
 import aliquot
 from aliquot.labels import INSTALLED_VERSION
-from support.kubernetes.balancer import Balancer
-from support.kubernetes.site import Site, workload
+from support.kubernetes.kwok_platform import KwokPlatform, workload
+from support.kubernetes.load_balancer import LoadBalancer
 from support.seeds.platform import PREFIX, Platform, until
 from support.stores.process import ServerProcess
 
@@ -27,8 +27,8 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    made = Site(tmp_path_factory.mktemp("replicas"))
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwokPlatform]:
+    made = KwokPlatform(tmp_path_factory.mktemp("replicas"))
     yield made
     made.close()
 
@@ -36,7 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 class Several:
     """Processes that are stopped at the end of a test, and what a test asks of them."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: KwokPlatform) -> None:
         self._site = site
         self.all: list[Platform] = []
 
@@ -64,14 +64,14 @@ class Several:
 
 
 @pytest.fixture
-def several(site: Site) -> Iterator[Several]:
+def several(site: KwokPlatform) -> Iterator[Several]:
     made = Several(site)
     yield made
     made.stop()
 
 
 @pytest.fixture
-def space(site: Site) -> Iterator[str]:
+def space(site: KwokPlatform) -> Iterator[str]:
     """The namespace that a test has for itself; its project is made by `site.project`."""
     name = f"runai-team-{next(_numbers)}"
     yield name
@@ -137,13 +137,13 @@ class Watch:
         return self._failure
 
 
-def test_two_behind_one_address(site: Site, several: Several, space: str) -> None:
+def test_two_behind_one_address(site: KwokPlatform, several: Several, space: str) -> None:
     """Whichever answers: all commands work, and every answer is the same."""
     first, second = several.pair()
     site.project(space.removeprefix("runai-"), 4)
     site.apply(workload("big", space, 9))
     site.told("big", space, "9 GPUs fit on no node of this cluster")
-    with Balancer([first.server.port, second.server.port]) as one:
+    with LoadBalancer([first.server.port, second.server.port]) as one:
         team = space.removeprefix("runai-")
         there = {"ALIQUOT_URL": one.url, "ALIQUOT_TOKEN": first.server.token}
         for line in (
@@ -160,7 +160,7 @@ def test_two_behind_one_address(site: Site, several: Several, space: str) -> Non
     assert explained(second, "big", space)["refusals"]
 
 
-def test_one_token_of_the_administrator(site: Site, several: Several) -> None:
+def test_one_token_of_the_administrator(site: KwokPlatform, several: Several) -> None:
     """A start on an empty folder finds it in the cluster; when it was deleted, the next start issues another."""
     first, second = several.pair()
     assert first.server.token == second.server.token
@@ -175,7 +175,7 @@ def test_one_token_of_the_administrator(site: Site, several: Several) -> None:
     assert base64.b64decode(kept).decode() == third.server.token
 
 
-def test_leader_stops(site: Site, several: Several, space: str) -> None:
+def test_leader_stops(site: KwokPlatform, several: Several, space: str) -> None:
     """It gives up what it leads, ends what others read of it as one ends an answer, and the other one goes on."""
     first, second = several.pair()
     leading = identities(first.server)
@@ -190,7 +190,7 @@ def test_leader_stops(site: Site, several: Several, space: str) -> None:
     until(lambda: several.holders() == identities(second.server), "the other leads")
 
 
-def test_each_part_alone(site: Site, several: Several, space: str) -> None:
+def test_each_part_alone(site: KwokPlatform, several: Several, space: str) -> None:
     """Three processes run a job together; those that only decide answer only how they are."""
     server, loops, scheduler = (several.start("--parts", part) for part in ("server", "loops", "scheduler"))
     team = space.removeprefix("runai-")
@@ -208,7 +208,7 @@ def test_each_part_alone(site: Site, several: Several, space: str) -> None:
     assert ask(loops.server.url + "/metrics")[0] == 401
 
 
-def test_upgrade(site: Site, several: Several, space: str) -> None:
+def test_upgrade(site: KwokPlatform, several: Several, space: str) -> None:
     """What an older version installed is brought up to date by the next start, and jobs run on meanwhile."""
     before = several.start()
     site.project(space.removeprefix("runai-"), 4)
@@ -234,16 +234,16 @@ def test_upgrade(site: Site, several: Several, space: str) -> None:
     assert site.get("pod", "job-0-0", space)["metadata"]["uid"] == uid
 
 
-def _definition(site: Site) -> Any:
+def _definition(site: KwokPlatform) -> Any:
     return site.get("crd", "workloads.aliquot.dev")
 
 
-def _rules(site: Site) -> Any:
+def _rules(site: KwokPlatform) -> Any:
     """What the cluster checks of workloads for us."""
     return site.get("validatingadmissionpolicy", "aliquot-trusted-workloads")["spec"]["validations"]
 
 
-def _make_older(site: Site) -> None:
+def _make_older(site: KwokPlatform) -> None:
     """As if written by a version that knew less."""
     field = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/preemptionLimit"
     stamp = f"/metadata/annotations/{INSTALLED_VERSION.replace('/', '~1')}"

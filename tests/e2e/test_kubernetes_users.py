@@ -7,7 +7,18 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from support.kubernetes.site import GPUS, NODES, Site, claim, columns, pod, storage_class, training, volume, workload
+from support.kubernetes.kwok_platform import (
+    GPUS,
+    NODES,
+    KwokPlatform,
+    claim,
+    columns,
+    pod,
+    storage_class,
+    training,
+    volume,
+    workload,
+)
 from support.seeds.platform import Platform, until
 
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("kwok")]
@@ -16,21 +27,21 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    made = Site(tmp_path_factory.mktemp("users"))
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwokPlatform]:
+    made = KwokPlatform(tmp_path_factory.mktemp("users"))
     yield made
     made.close()
 
 
 @pytest.fixture(scope="module")
-def platform(site: Site) -> Iterator[Platform]:
+def platform(site: KwokPlatform) -> Iterator[Platform]:
     made = site.platform("platform").up()
     yield made
     assert "Traceback" not in made.server.log
 
 
 @pytest.fixture
-def new_project(site: Site, platform: Platform) -> Iterator[NewProject]:
+def new_project(site: KwokPlatform, platform: Platform) -> Iterator[NewProject]:
     """Makes a project with a quota and returns its namespace; when the test is over nothing is left in it."""
     made = []
 
@@ -44,7 +55,7 @@ def new_project(site: Site, platform: Platform) -> Iterator[NewProject]:
 
 
 @pytest.fixture
-def volumes(site: Site) -> str:
+def volumes(site: KwokPlatform) -> str:
     """Some volumes of a storage class, which is returned; they get their claims when a pod wants one."""
     name = f"shelf-{next(_numbers)}"
     site.apply(storage_class(name), *(volume(f"{name}-{number}", name) for number in range(4)))
@@ -52,7 +63,7 @@ def volumes(site: Site) -> str:
 
 
 @pytest.fixture
-def nodes(site: Site) -> Iterator[None]:
+def nodes(site: KwokPlatform) -> Iterator[None]:
     """What a test does to nodes is undone."""
     yield
     site.kubectl("uncordon", *NODES)
@@ -64,7 +75,7 @@ def nodes(site: Site) -> Iterator[None]:
 # --- where jobs go
 
 
-def test_node_types(site: Site, platform: Platform, new_project: NewProject) -> None:
+def test_node_types(site: KwokPlatform, platform: Platform, new_project: NewProject) -> None:
     """A job that wants a type of node goes to one with that label; where there is none it waits, and says why."""
     space = new_project(4)
     team = space.removeprefix("runai-")
@@ -77,7 +88,7 @@ def test_node_types(site: Site, platform: Platform, new_project: NewProject) -> 
     assert "without the labels it needs" in platform.sh(f"runai describe job nowhere -p {team}").out
 
 
-def test_cordoned(site: Site, new_project: NewProject, nodes: None) -> None:
+def test_cordoned(site: KwokPlatform, new_project: NewProject, nodes: None) -> None:
     """A node that takes nothing new gets nothing new, and who runs there stays."""
     space = new_project(3 * GPUS)
     site.apply(workload("before", space, 1))
@@ -90,7 +101,7 @@ def test_cordoned(site: Site, new_project: NewProject, nodes: None) -> None:
     assert site.get("pod", "before-0-0", space)["metadata"]["uid"] == place["metadata"]["uid"]
 
 
-def test_drained(site: Site, new_project: NewProject, nodes: None) -> None:
+def test_drained(site: KwokPlatform, new_project: NewProject, nodes: None) -> None:
     """`kubectl taint nodes NODE runai=drain:NoExecute`: training goes on elsewhere, and its history says why."""
     space = new_project(GPUS)
     site.apply(workload("train", space, 2))
@@ -111,7 +122,7 @@ def test_drained(site: Site, new_project: NewProject, nodes: None) -> None:
 # --- pods that are not ours
 
 
-def test_plain_pods(site: Site, new_project: NewProject) -> None:
+def test_plain_pods(site: KwokPlatform, new_project: NewProject) -> None:
     """Any pod that names the scheduler is placed, charged to its project, and told why when it cannot run."""
     space = new_project(4)
     site.apply(pod("fits", space, 2), pod("too-big", space, GPUS + 1))
@@ -130,7 +141,7 @@ def test_plain_pods(site: Site, new_project: NewProject) -> None:
     assert "placed on dgx1-" in site.kubectl("describe", "pod", "fits", "-n", space)
 
 
-def test_pods_of_other_schedulers(site: Site, platform: Platform, new_project: NewProject) -> None:
+def test_pods_of_other_schedulers(site: KwokPlatform, platform: Platform, new_project: NewProject) -> None:
     """They hold their GPUs on our nodes, and are never stopped for whoever waits."""
     space = new_project(3 * GPUS)
     site.apply(pod("theirs", "default", GPUS, "default-scheduler"))
@@ -152,7 +163,7 @@ def test_pods_of_other_schedulers(site: Site, platform: Platform, new_project: N
 # --- what a job brings with it
 
 
-def test_service(site: Site, platform: Platform, new_project: NewProject) -> None:
+def test_service(site: KwokPlatform, platform: Platform, new_project: NewProject) -> None:
     """A job with ports has a service of its name, which goes with it."""
     space = new_project(1)
     command = f"runai submit web -p {space.removeprefix('runai-')} -i job -g 1 --interactive"
@@ -168,7 +179,7 @@ def test_service(site: Site, platform: Platform, new_project: NewProject) -> Non
     until(lambda: site.get("service", "web", space) is None, "its service is gone")
 
 
-def test_missing_claim(site: Site, platform: Platform, new_project: NewProject, volumes: str) -> None:
+def test_missing_claim(site: KwokPlatform, platform: Platform, new_project: NewProject, volumes: str) -> None:
     """A job that mounts a claim which is not there waits and says so; once it is there, the job runs with it."""
     space = new_project(1)
     team = space.removeprefix("runai-")
@@ -185,7 +196,7 @@ def test_missing_claim(site: Site, platform: Platform, new_project: NewProject, 
     assert site.get("pvc", "test", space)["status"]["phase"] == "Bound"
 
 
-def test_new_claims(site: Site, platform: Platform, new_project: NewProject, volumes: str) -> None:
+def test_new_claims(site: KwokPlatform, platform: Platform, new_project: NewProject, volumes: str) -> None:
     """A new claim is made for a job and goes with it; an ephemeral one goes with each stop, and is then made anew."""
     space = new_project(1)
     team = space.removeprefix("runai-")
@@ -207,7 +218,7 @@ def test_new_claims(site: Site, platform: Platform, new_project: NewProject, vol
     until(lambda: not site.kubectl("get", "pvc", "-n", space, "-o", "name"), "its claims are gone")
 
 
-def test_reasons_of_pods(site: Site, new_project: NewProject) -> None:
+def test_reasons_of_pods(site: KwokPlatform, new_project: NewProject) -> None:
     """The pod of a job that waits says why in its condition, where autoscalers look, until it runs."""
     space = new_project(GPUS)
     site.kubectl("cordon", *NODES)
@@ -223,7 +234,7 @@ def test_reasons_of_pods(site: Site, new_project: NewProject) -> None:
     assert _scheduled(site, space)["status"] == "True"
 
 
-def _scheduled(site: Site, space: str) -> dict[str, str]:
+def _scheduled(site: KwokPlatform, space: str) -> dict[str, str]:
     conditions = (site.get("pod", "waits-0-0", space) or {"status": {}})["status"].get("conditions", ())
     return next((one for one in conditions if one["type"] == "PodScheduled"), {})
 
@@ -231,7 +242,7 @@ def _scheduled(site: Site, space: str) -> dict[str, str]:
 # --- with kubectl alone
 
 
-def test_manifests(site: Site, new_project: NewProject) -> None:
+def test_manifests(site: KwokPlatform, new_project: NewProject) -> None:
     """Our kinds and those of Run:ai are applied, listed and deleted like any other."""
     space = new_project(4)
     site.apply(workload("ours", space, 1), training("theirs", space, 2))
@@ -264,7 +275,9 @@ def test_manifests(site: Site, new_project: NewProject) -> None:
 
 
 @pytest.mark.parametrize("make", [workload, pod], ids=["workloads", "plain pods"])
-def test_events(site: Site, new_project: NewProject, make: Callable[[str, str, int], dict[str, object]]) -> None:
+def test_events(
+    site: KwokPlatform, new_project: NewProject, make: Callable[[str, str, int], dict[str, object]]
+) -> None:
     """`kubectl get events` tells who was placed, who waits, and who was stopped for whom."""
     lender, borrower = new_project(GPUS), new_project(0)
     names = [f"job-{number}" for number in range(3)]
@@ -283,7 +296,7 @@ def test_events(site: Site, new_project: NewProject, make: Callable[[str, str, i
     assert f"{lender.removeprefix('runai-')}/due" in told
 
 
-def _events_with(site: Site, namespace: str, reason: str) -> set[tuple[str, str]]:
+def _events_with(site: KwokPlatform, namespace: str, reason: str) -> set[tuple[str, str]]:
     until(lambda: any(why == reason for _, why in site.events(namespace)), f"an event {reason}")
     return site.events(namespace)
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from support.kubernetes.cluster import Cluster
+from support.kubernetes.kwok_platform import claim, storage_class, volume, workload
 from support.kubernetes.nodes import NodeCluster
-from support.kubernetes.site import claim, storage_class, volume, workload
 from support.seeds.platform import Platform, until
 
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("nodes")]

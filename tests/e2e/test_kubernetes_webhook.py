@@ -11,14 +11,14 @@ import pytest
 from aliquot import labels
 from aliquot.api import KINDS, Namespace
 from aliquot.backends.kubernetes.certificates import SECRET_NAME
-from aliquot.backends.kubernetes.raw_kinds import MUTATING_WEBHOOK, SECRET
-from aliquot.backends.kubernetes.scheduler_name_controller import Enforcing
-from aliquot.backends.kubernetes.webhook import NAME
+from aliquot.backends.kubernetes.scheduler_name import SchedulerNameController
+from aliquot.backends.kubernetes.unstructured_kinds import MUTATING_WEBHOOK, SECRET
+from aliquot.backends.kubernetes.webhook import CONFIGURATION_NAME
 from aliquot.errors import Invalid, Unavailable
 from aliquot.store.driver import Document
 from support.kubernetes.cluster import Cluster
-from support.kubernetes.gadgets import POD
-from support.kubernetes.sharing import World, document, forget_webhook, sharing, until, webhook
+from support.kubernetes.gpu_sharing import SharingHarness, document, forget_webhook, sharing, until, webhook
+from support.kubernetes.kinds import POD
 from support.stores.running import running
 
 pytestmark = pytest.mark.kube
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.kube
 HALF = {"gpu-fraction": "0.5"}
 
 
-async def taken(world: World, made: Document) -> dict[str, Any]:
+async def taken(world: SharingHarness, made: Document) -> dict[str, Any]:
     """As the API server stored it."""
     return (await world.driver.get(POD, made.name, made.namespace)).data
 
@@ -78,7 +78,7 @@ async def test_down(cluster: Cluster, namespace: str) -> None:
     """While nobody answers, pods that need the webhook are not taken, and all others are."""
     async with sharing(cluster) as world:
         async with webhook(world):
-            told = (await world.driver.get(MUTATING_WEBHOOK, NAME)).data
+            told = (await world.driver.get(MUTATING_WEBHOOK, CONFIGURATION_NAME)).data
         kept = {key: told["metadata"][key] for key in ("name", "labels")}
         await world.driver.create(MUTATING_WEBHOOK, Document({"metadata": kept, "webhooks": told["webhooks"]}))
         try:
@@ -90,7 +90,7 @@ async def test_down(cluster: Cluster, namespace: str) -> None:
             await forget_webhook(world)
 
 
-async def refused(world: World, wanted: Document) -> None:
+async def refused(world: SharingHarness, wanted: Document) -> None:
     """The API server hears of the webhook a moment later; until then it takes the pod."""
     async with asyncio.timeout(60):
         while True:
@@ -116,7 +116,7 @@ async def test_restarted(cluster: Cluster, namespace: str) -> None:
 async def test_enforced_namespace(cluster: Cluster, namespace: str) -> None:
     """In a namespace that an administrator has marked every pod is ours, also one with a part of a GPU."""
     async with sharing(cluster) as world, webhook(world):
-        enforcing = Enforcing(world.store, world.informers)
+        enforcing = SchedulerNameController(world.store, world.informers)
         async with running(enforcing.loop.run()):
             await asyncio.to_thread(
                 cluster.kubectl, "annotate", "namespace", namespace, "runai/enforce-scheduler-name=true"
@@ -145,5 +145,5 @@ async def test_enforced_namespace(cluster: Cluster, namespace: str) -> None:
             await until(unmarked)
 
 
-async def marks(world: World, namespace: str) -> dict[str, str]:
+async def marks(world: SharingHarness, namespace: str) -> dict[str, str]:
     return (await world.driver.get(KINDS.of(Namespace), namespace)).metadata["labels"]

@@ -10,7 +10,7 @@ from aliquot.api.base import Json
 from aliquot.errors import Conflict, Invalid, NotFound
 from aliquot.store.driver import Document
 from aliquot.store.drivers.kubernetes import KubernetesDriver
-from support.kubernetes.gadgets import POD, pod
+from support.kubernetes.kinds import POD, pod
 
 pytestmark = pytest.mark.kube
 

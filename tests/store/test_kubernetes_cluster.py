@@ -14,7 +14,7 @@ import pytest
 from aliquot.store.driver import Document
 from aliquot.store.drivers.kubernetes import KubernetesDriver
 from support.kubernetes.cluster import Cluster, ClusterError, programs
-from support.kubernetes.gadgets import CONFIG
+from support.kubernetes.kinds import CONFIG
 
 pytestmark = pytest.mark.kube
 

@@ -18,7 +18,7 @@ from aliquot.store.driver import Document
 from aliquot.store.drivers.kubernetes import DEFINITION, KubernetesDriver, install
 from aliquot.store.http import kubeconfig
 from support.kubernetes.cluster import Cluster
-from support.kubernetes.gadgets import GADGET_DEFINITION, GROUP
+from support.kubernetes.kinds import GADGET_DEFINITION, GROUP
 
 pytestmark = pytest.mark.kube
 

@@ -17,7 +17,7 @@ from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http import kubeconfig
 from aliquot.store.http.transport import Endpoint
 from support.kubernetes.cluster import TOKEN, Cluster
-from support.kubernetes.gadgets import NAMESPACE, POD
+from support.kubernetes.kinds import NAMESPACE, POD
 
 
 def write(path: Path, cluster: dict[str, Any], user: dict[str, Any], name: str = "test") -> Path:

@@ -12,7 +12,7 @@ from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http import kubeconfig
 from aliquot.store.http.transport import Patience, Query, Transport
 from support.kubernetes.cluster import Cluster
-from support.kubernetes.gadgets import GADGET, gadget
+from support.kubernetes.kinds import GADGET, gadget
 
 pytestmark = pytest.mark.kube
 

@@ -8,7 +8,7 @@ from aliquot.api.kinds import Kind
 from aliquot.errors import Conflict, Exists, Invalid, NotFound, TooLarge
 from aliquot.store.driver import Document
 from aliquot.store.drivers.kubernetes import KubernetesDriver
-from support.kubernetes.gadgets import CONFIG, GADGET, NAMESPACE, POD, gadget, pod
+from support.kubernetes.kinds import CONFIG, GADGET, NAMESPACE, POD, gadget, pod
 
 pytestmark = pytest.mark.kube
 

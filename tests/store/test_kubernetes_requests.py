@@ -13,10 +13,9 @@ from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.drivers.rest import RestDriver
 from aliquot.store.http.transport import Endpoint, Patience
 from support.kubernetes.cluster import Cluster
-from support.kubernetes.endpoints import through
-from support.kubernetes.gadgets import GADGET, gadget
-from support.kubernetes.proxy import Proxy
-from support.kubernetes.scripted import Scripted, event, said, stream
+from support.kubernetes.kinds import GADGET, gadget
+from support.kubernetes.scripted_server import ScriptedServer, event, status_reply, stream
+from support.kubernetes.tcp_proxy import TcpProxy, driver_through
 
 OBJECT = (200, {"metadata": {"name": "g", "namespace": "n", "resourceVersion": "1"}})
 BRIEF = Patience(deadline=0.3)
@@ -27,7 +26,7 @@ async def test_write_waits_for_a_refusing_server(
     kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str
 ) -> None:
     """A write that could not be sent is sent when the server listens again."""
-    async with Proxy(cluster_with_gadgets.port) as proxy, through(proxy, cluster_with_gadgets) as driver:
+    async with TcpProxy(cluster_with_gadgets.port) as proxy, driver_through(proxy, cluster_with_gadgets) as driver:
         await proxy.refuse()
         write = asyncio.create_task(driver.create(GADGET, gadget(namespace)))
         await asyncio.sleep(0.2)
@@ -39,7 +38,10 @@ async def test_write_waits_for_a_refusing_server(
 @pytest.mark.kube
 async def test_refused_connection_left_nothing(cluster_with_gadgets: Cluster, namespace: str) -> None:
     """After the deadline the error says that the request never left."""
-    async with Proxy(cluster_with_gadgets.port) as proxy, through(proxy, cluster_with_gadgets, BRIEF) as driver:
+    async with (
+        TcpProxy(cluster_with_gadgets.port) as proxy,
+        driver_through(proxy, cluster_with_gadgets, BRIEF) as driver,
+    ):
         await proxy.refuse()
 
         with pytest.raises(Unavailable) as caught:
@@ -53,7 +55,7 @@ async def test_lost_answer_is_not_repeated(
 ) -> None:
     """A write whose answer is lost is sent once; the caller learns that it may have happened, and it has."""
     made = await kube.create(GADGET, gadget(namespace))
-    async with Proxy(cluster_with_gadgets.port) as proxy, through(proxy, cluster_with_gadgets) as driver:
+    async with TcpProxy(cluster_with_gadgets.port) as proxy, driver_through(proxy, cluster_with_gadgets) as driver:
         await driver.get(GADGET, "g", namespace)
         proxy.swallow()
 
@@ -72,7 +74,7 @@ async def test_lost_answer_is_not_repeated(
 async def test_read_comes_through_a_cut(kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str) -> None:
     """A read on a connection that dies is simply read again."""
     await kube.create(GADGET, gadget(namespace))
-    async with Proxy(cluster_with_gadgets.port) as proxy, through(proxy, cluster_with_gadgets) as driver:
+    async with TcpProxy(cluster_with_gadgets.port) as proxy, driver_through(proxy, cluster_with_gadgets) as driver:
         await driver.get(GADGET, "g", namespace)
         proxy.cut()
 
@@ -91,7 +93,10 @@ async def test_wrong_certificate_is_not_tried_again(cluster: Cluster) -> None:
 @pytest.mark.parametrize("status", [500, 503, 504])
 async def test_read_is_tried_again(status: int) -> None:
     """A read outlives answers that say "not now"."""
-    async with Scripted(said(status), said(429), OBJECT) as server, RestDriver(Endpoint(server.url)) as driver:
+    async with (
+        ScriptedServer(status_reply(status), status_reply(429), OBJECT) as server,
+        RestDriver(Endpoint(server.url)) as driver,
+    ):
         assert (await driver.get(GADGET, "g", "n")).version == "1"
     assert len(server.asked) == 3
 
@@ -99,7 +104,7 @@ async def test_read_is_tried_again(status: int) -> None:
 @pytest.mark.parametrize("status", [500, 503, 504])
 async def test_write_is_not_tried_again(status: int) -> None:
     """A write that may have happened is left to the caller."""
-    async with Scripted(said(status, "oh"), OBJECT) as server, RestDriver(Endpoint(server.url)) as driver:
+    async with ScriptedServer(status_reply(status, "oh"), OBJECT) as server, RestDriver(Endpoint(server.url)) as driver:
         with pytest.raises(Unavailable, match="oh"):
             await driver.create(GADGET, gadget("n"))
     assert len(server.asked) == 1
@@ -107,13 +112,13 @@ async def test_write_is_not_tried_again(status: int) -> None:
 
 async def test_write_turned_away_is_tried_again() -> None:
     """A write that the server had no time to read is sent again."""
-    async with Scripted(said(429), OBJECT) as server, RestDriver(Endpoint(server.url)) as driver:
+    async with ScriptedServer(status_reply(429), OBJECT) as server, RestDriver(Endpoint(server.url)) as driver:
         assert (await driver.create(GADGET, gadget("n"))).version == "1"
 
 
 async def test_deadline_ends_it() -> None:
     """A server that is busy for longer than we may wait is reported at once."""
-    busy = Scripted(said(429), headers={"Retry-After": "60"})
+    busy = ScriptedServer(status_reply(429), headers={"Retry-After": "60"})
     async with busy as server, RestDriver(Endpoint(server.url), patience=BRIEF) as driver:
         with pytest.raises(Unavailable):
             await driver.get(GADGET, "g", "n")
@@ -127,7 +132,7 @@ async def test_slow_answer_times_out() -> None:
         return web.Response()
 
     quick = Patience(deadline=0.1, answer=0.2)
-    async with Scripted(never) as server, RestDriver(Endpoint(server.url), patience=quick) as driver:
+    async with ScriptedServer(never) as server, RestDriver(Endpoint(server.url), patience=quick) as driver:
         with pytest.raises(Unavailable, match="no answer in time"):
             await driver.create(GADGET, gadget("n"))
 
@@ -139,7 +144,7 @@ async def test_other_servers_are_noticed(payload: bytes) -> None:
     async def page(request: web.Request) -> web.StreamResponse:
         return web.Response(driver=payload)
 
-    async with Scripted(page) as server, RestDriver(Endpoint(server.url), patience=BRIEF) as driver:
+    async with ScriptedServer(page) as server, RestDriver(Endpoint(server.url), patience=BRIEF) as driver:
         with pytest.raises(Unavailable, match="address of an API server"):
             await driver.get(GADGET, "g", "n")
 
@@ -150,7 +155,7 @@ async def test_redirect_is_not_followed() -> None:
     async def elsewhere(request: web.Request) -> web.StreamResponse:
         raise web.HTTPFound("/login")
 
-    async with Scripted(elsewhere) as server, RestDriver(Endpoint(server.url)) as driver:
+    async with ScriptedServer(elsewhere) as server, RestDriver(Endpoint(server.url)) as driver:
         with pytest.raises(Invalid):
             await driver.get(GADGET, "g", "n")
     assert len(server.asked) == 1
@@ -174,7 +179,10 @@ async def test_refused_token_is_renewed_once() -> None:
     """A write with an expired token is sent again with a fresh one."""
     tokens = _Tokens("old", "new")
     endpoint_of = {"token": tokens, "refused": tokens.refused}
-    async with Scripted(said(401), OBJECT) as server, RestDriver(Endpoint(server.url, **endpoint_of)) as driver:
+    async with (
+        ScriptedServer(status_reply(401), OBJECT) as server,
+        RestDriver(Endpoint(server.url, **endpoint_of)) as driver,
+    ):
         await driver.create(GADGET, gadget("n"))
     assert [request.headers["Authorization"] for request in server.asked] == ["Bearer old", "Bearer new"]
 
@@ -182,7 +190,7 @@ async def test_refused_token_is_renewed_once() -> None:
 async def test_wrong_token_is_an_error() -> None:
     """A token that stays wrong is refused, and appears nowhere."""
     tokens = _Tokens("sekret-token")
-    async with Scripted(said(401, "who are you")) as server:
+    async with ScriptedServer(status_reply(401, "who are you")) as server:
         endpoint = Endpoint(server.url, tokens, tokens.refused)
         async with RestDriver(endpoint) as driver:
             with pytest.raises(Unauthenticated, match="who are you") as caught:
@@ -193,7 +201,7 @@ async def test_wrong_token_is_an_error() -> None:
 async def test_token_with_a_line_break_is_refused() -> None:
     """A token that would write headers of its own is not sent, and not shown."""
     tokens = _Tokens("sekret\r\nX-Evil: yes")
-    async with Scripted() as server, RestDriver(Endpoint(server.url, tokens)) as driver:
+    async with ScriptedServer() as server, RestDriver(Endpoint(server.url, tokens)) as driver:
         with pytest.raises(Unauthenticated) as caught:
             await driver.get(GADGET, "g", "n")
     assert "sekret" not in str(caught.value)
@@ -226,7 +234,10 @@ async def test_objects_that_are_no_json_are_invalid() -> None:
 async def test_ended_stream_goes_on_from_the_last_version() -> None:
     """When the server ends a stream the watch goes on from the last version, that of a bookmark included."""
     first = stream(event("ADDED", "5"), event("BOOKMARK", "8"))
-    async with Scripted(first, stream(event("MODIFIED", "9"))) as server, RestDriver(Endpoint(server.url)) as driver:
+    async with (
+        ScriptedServer(first, stream(event("MODIFIED", "9"))) as server,
+        RestDriver(Endpoint(server.url)) as driver,
+    ):
         seen: list[Change] = []
         async for change in driver.watch(GADGET, version="3"):
             seen.append(change)
@@ -253,7 +264,7 @@ async def test_ended_stream_goes_on_from_the_last_version() -> None:
 )
 async def test_bad_event_ends_the_watch(line: dict[str, object] | bytes, expected: type[Exception]) -> None:
     """An error inside the stream, and anything that cannot be understood, is raised and not skipped."""
-    async with Scripted(stream(line)) as server, RestDriver(Endpoint(server.url)) as driver:
+    async with ScriptedServer(stream(line)) as server, RestDriver(Endpoint(server.url)) as driver:
         with pytest.raises(expected):
             await anext(driver.watch(GADGET, version="3"))
 
@@ -261,7 +272,7 @@ async def test_bad_event_ends_the_watch(line: dict[str, object] | bytes, expecte
 async def test_our_own_paths() -> None:
     """Our own server has every kind in one group."""
     async with (
-        Scripted(OBJECT, (200, {"metadata": {}, "items": []})) as server,
+        ScriptedServer(OBJECT, (200, {"metadata": {}, "items": []})) as server,
         RestDriver(Endpoint(server.url)) as driver,
     ):
         await driver.get(GADGET, "g", "n")

@@ -14,10 +14,10 @@ import pytest_asyncio
 from aliquot.api import Claim, Metadata, Pod
 from aliquot.api import Node as NodeObject
 from aliquot.api.base import Json, decode
-from aliquot.backends.kubernetes.priority_classes import install_priorities
-from aliquot.backends.kubernetes.raw_kinds import PRIORITY_CLASS
-from aliquot.backends.kubernetes.scheduling_context import KubernetesContext
-from aliquot.backends.kubernetes.volume_binding import SELECTED_NODE, settle
+from aliquot.backends.kubernetes.priority_classes import install_priority_classes
+from aliquot.backends.kubernetes.scheduling_context import KubernetesSchedulingContext
+from aliquot.backends.kubernetes.unstructured_kinds import PRIORITY_CLASS
+from aliquot.backends.kubernetes.volume_binding import SELECTED_NODE, bind_claims
 from aliquot.errors import NotFound, Unavailable
 from aliquot.planner import Node, NodeSelectorRequirement
 from aliquot.store.driver import Document
@@ -54,10 +54,10 @@ async def driver(storing: Cluster) -> AsyncIterator[KubernetesDriver]:
 
 
 @pytest_asyncio.fixture
-async def around(driver: KubernetesDriver) -> AsyncIterator[KubernetesContext]:
+async def around(driver: KubernetesDriver) -> AsyncIterator[KubernetesSchedulingContext]:
     """What is read of the cluster, kept up to date."""
     informers = Informers(driver)
-    made = KubernetesContext(driver, informers)
+    made = KubernetesSchedulingContext(driver, informers)
     made.watch_pods(informers.of(Pod))
     async with running(*(informer.run() for informer in informers), *made.runs()):
         await made.wait_synced()
@@ -114,9 +114,9 @@ def at(*nodes: str) -> Any:
 
 async def test_priority_classes_are_installed(driver: KubernetesDriver) -> None:
     """All five, and a second start changes nothing; pods get their number from them."""
-    await install_priorities(driver)
+    await install_priority_classes(driver)
     before = {name: (await driver.get(PRIORITY_CLASS, name)).data for name in VALUES}
-    await install_priorities(driver)
+    await install_priority_classes(driver)
 
     assert {name: one["value"] for name, one in before.items()} == VALUES
     assert {name: (await driver.get(PRIORITY_CLASS, name)).data for name in VALUES} == before
@@ -128,7 +128,7 @@ async def test_priority_class_of_somebody_else_stays(driver: KubernetesDriver) -
         await driver.delete(PRIORITY_CLASS, "build")
     await driver.create(PRIORITY_CLASS, Document({"metadata": {"name": "build"}, "value": 7}))
 
-    await install_priorities(driver)
+    await install_priority_classes(driver)
 
     assert (await driver.get(PRIORITY_CLASS, "build")).data["value"] == 7
     await driver.delete(PRIORITY_CLASS, "build")
@@ -145,7 +145,9 @@ async def test_parts_of_a_gpu_are_no_resource(storing: Cluster, place: str) -> N
         apply(storing, made)
 
 
-async def test_volume_says_where_its_pod_may_go(storing: Cluster, place: str, around: KubernetesContext) -> None:
+async def test_volume_says_where_its_pod_may_go(
+    storing: Cluster, place: str, around: KubernetesSchedulingContext
+) -> None:
     """A claim that waits for its first pod may have any free volume; once it has one, its pod goes there."""
     apply(storing, storage_class("here", "kubernetes.io/no-provisioner"), claim(place, "here"))
     apply(storing, volume("here-1", "here", "n1"), volume("here-2", "here", "n2"))
@@ -162,7 +164,7 @@ async def test_volume_says_where_its_pod_may_go(storing: Cluster, place: str, ar
     assert bound.spec.volume_name == "here-2"
 
 
-async def test_no_volume_on_that_node(storing: Cluster, place: str, around: KubernetesContext) -> None:
+async def test_no_volume_on_that_node(storing: Cluster, place: str, around: KubernetesSchedulingContext) -> None:
     """A node that has none left is told so, and nothing was changed."""
     apply(storing, storage_class("there", "kubernetes.io/no-provisioner"), claim(place, "there"))
     apply(storing, volume("there-1", "there", "n1"))
@@ -174,13 +176,15 @@ async def test_no_volume_on_that_node(storing: Cluster, place: str, around: Kube
     assert around.volume_constraints(pod(place)).node == at("n1")
 
 
-async def test_maker_of_volumes_learns_the_node(storing: Cluster, place: str, around: KubernetesContext) -> None:
+async def test_maker_of_volumes_learns_the_node(
+    storing: Cluster, place: str, around: KubernetesSchedulingContext
+) -> None:
     """Where volumes are made on demand, the claim says for which node; one that takes long is not asked for twice."""
     apply(storing, storage_class("made", "example.com/disks"), claim(place, "made"))
     await until(so(lambda: around.volume_constraints(pod(place)).hindrance == ""))
 
     with pytest.raises(Unavailable, match="has got no volume on n1 in 0 s"):
-        await settle(around._driver, around.storage, pod(place), Node("n1"), seconds=0)
+        await bind_claims(around._driver, around.storage, pod(place), Node("n1"), seconds=0)
 
     seen = await Store(around._driver).get(Claim, "data", place)
     assert seen.metadata.annotations[SELECTED_NODE] == "n1"
@@ -189,7 +193,7 @@ async def test_maker_of_volumes_learns_the_node(storing: Cluster, place: str, ar
 
 
 async def test_claim_that_is_missing_hinders_until_it_comes(
-    storing: Cluster, place: str, around: KubernetesContext
+    storing: Cluster, place: str, around: KubernetesSchedulingContext
 ) -> None:
     """The pod waits with a sentence; when the claim comes, whoever listens hears that its namespace is other."""
     told = asyncio.Event()
@@ -229,7 +233,7 @@ async def test_pod_groups_of_kai_say_how_many(storing: Cluster, driver: Kubernet
     }  # fmt: skip
     apply(storing, group)
     informers = Informers(driver)
-    around = KubernetesContext(driver, informers)
+    around = KubernetesSchedulingContext(driver, informers)
 
     async with running(*(informer.run() for informer in informers), *around.runs()):
         await around.wait_synced()

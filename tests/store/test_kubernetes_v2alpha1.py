@@ -16,7 +16,7 @@ from aliquot.admission.policies import Presets
 from aliquot.api import Event, Policy, Workload
 from aliquot.api.base import Json, decode
 from aliquot.api.workload import WorkloadStatus
-from aliquot.backends.kubernetes.v2alpha1.controller import RunaiWorkloads
+from aliquot.backends.kubernetes.v2alpha1.controller import RunaiWorkloadController
 from aliquot.backends.kubernetes.v2alpha1.definitions import INTERACTIVE, RUNAI_KINDS, TRAINING, definitions
 from aliquot.errors import NotFound
 from aliquot.store.drivers.kubernetes import KubernetesDriver, install
@@ -93,7 +93,7 @@ async def world(cluster_with_kinds: Cluster, namespace: str) -> AsyncIterator[Wo
 def living(driver: KubernetesDriver) -> Any:
     informers = Informers(driver)
     presets, workloads = Presets(driver, informers), informers.of(Workload)
-    loops = [RunaiWorkloads(Store(driver), kind, presets, workloads) for kind in RUNAI_KINDS]
+    loops = [RunaiWorkloadController(Store(driver), kind, presets, workloads) for kind in RUNAI_KINDS]
     work = [informer.run() for informer in informers]
     return running(*work, *(loop.objects.run() for loop in loops), *(loop.loop.run() for loop in loops))
 

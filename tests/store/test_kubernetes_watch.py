@@ -13,9 +13,8 @@ from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http.transport import Patience
 from aliquot.store.informer import Informer
 from support.kubernetes.cluster import Cluster
-from support.kubernetes.endpoints import through
-from support.kubernetes.gadgets import GADGET, gadget
-from support.kubernetes.proxy import Proxy
+from support.kubernetes.kinds import GADGET, gadget
+from support.kubernetes.tcp_proxy import TcpProxy, driver_through
 
 pytestmark = pytest.mark.kube
 
@@ -131,7 +130,7 @@ async def _persistently(kube: KubernetesDriver, namespace: str) -> None:
 async def test_cut_stream_is_unavailable(kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str) -> None:
     """A connection that is reset ends the watch with an error that invites another try from the same place."""
     version = (await kube.list(GADGET, namespace)).version
-    async with Proxy(cluster_with_gadgets.port) as proxy, through(proxy, cluster_with_gadgets) as driver:
+    async with TcpProxy(cluster_with_gadgets.port) as proxy, driver_through(proxy, cluster_with_gadgets) as driver:
         changes = driver.watch(GADGET, namespace, version=version)
         await kube.create(GADGET, gadget(namespace, "a"))
         [seen] = await take(changes, 1)
@@ -150,7 +149,10 @@ async def test_chopped_stream_is_whole(kube: KubernetesDriver, cluster_with_gadg
     await kube.create(GADGET, gadget(namespace, "long", text=text))
     await kube.create(GADGET, gadget(namespace, "short"))
 
-    async with Proxy(cluster_with_gadgets.port, piece=1361) as proxy, through(proxy, cluster_with_gadgets) as driver:
+    async with (
+        TcpProxy(cluster_with_gadgets.port, piece=1361) as proxy,
+        driver_through(proxy, cluster_with_gadgets) as driver,
+    ):
         seen = await take(driver.watch(GADGET, namespace, version=version), 2)
 
     assert names(seen) == ["long", "short"]
@@ -162,7 +164,10 @@ async def test_silence_asks_again(kube: KubernetesDriver, cluster_with_gadgets: 
     """A stream in which nothing comes any more is asked for again from the last version, and nothing is missed."""
     version = (await kube.list(GADGET, namespace)).version
     quick = Patience(silence=0.5)
-    async with Proxy(cluster_with_gadgets.port) as proxy, through(proxy, cluster_with_gadgets, quick) as driver:
+    async with (
+        TcpProxy(cluster_with_gadgets.port) as proxy,
+        driver_through(proxy, cluster_with_gadgets, quick) as driver,
+    ):
         changes = driver.watch(GADGET, namespace, version=version)
         await kube.create(GADGET, gadget(namespace, "a"))
         await take(changes, 1)
@@ -182,7 +187,10 @@ async def test_dead_network_is_unavailable(
     await kube.create(GADGET, gadget(namespace, "a"))
     await take(kube.watch(GADGET, namespace, version=version), 1)  # with all patience: a young server is busy at first
     quick = Patience(deadline=0.5, answer=0.5, silence=0.5)
-    async with Proxy(cluster_with_gadgets.port) as proxy, through(proxy, cluster_with_gadgets, quick) as driver:
+    async with (
+        TcpProxy(cluster_with_gadgets.port) as proxy,
+        driver_through(proxy, cluster_with_gadgets, quick) as driver,
+    ):
         changes = driver.watch(GADGET, namespace, version=version)
         await take(changes, 1)
         proxy.stall()

@@ -6,7 +6,7 @@ import pytest
 
 from aliquot.errors import Conflict, NotFound, PlatformError
 from aliquot.store.drivers.kubernetes import KubernetesDriver
-from support.kubernetes.gadgets import CONFIG, POD, pod
+from support.kubernetes.kinds import CONFIG, POD, pod
 
 pytestmark = pytest.mark.kube
 

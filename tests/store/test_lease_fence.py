@@ -8,7 +8,7 @@ from aliquot.errors import Unavailable
 from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http.transport import Endpoint
 from aliquot.store.lease_fence import MAY_WRITE
-from support.kubernetes.scripted import Scripted
+from support.kubernetes.scripted_server import ScriptedServer
 from support.stores.namespace import TEMPLATE, document
 
 ONE = {"metadata": {"name": "a", "namespace": "n", "resourceVersion": "1"}}
@@ -16,7 +16,7 @@ ONE = {"metadata": {"name": "a", "namespace": "n", "resourceVersion": "1"}}
 
 async def test_nothing_is_sent() -> None:
     """A write is refused at once, before a byte of it has left; reads go on."""
-    async with Scripted((200, ONE)) as server, KubernetesDriver(Endpoint(server.url)) as driver:
+    async with ScriptedServer((200, ONE)) as server, KubernetesDriver(Endpoint(server.url)) as driver:
         before = MAY_WRITE.set(lambda: False)
         try:
             with pytest.raises(Unavailable) as refused:

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from aliquot.errors import Conflict, Unauthenticated, Unavailable
 from aliquot.store.http.transport import Endpoint, Patience, Transport
-from support.kubernetes.scripted import Scripted
+from support.kubernetes.scripted_server import ScriptedServer
 
 PROTOCOL = "v5.channel.k8s.io"
 REFUSED = {"kind": "Status", "status": "Failure", "message": "not now", "reason": "Conflict", "code": 409}
@@ -48,7 +48,7 @@ class Tokens:
 
 async def test_messages() -> None:
     """Bytes there and back; text counts as its bytes; the end is an end."""
-    async with Scripted(echo) as server:
+    async with ScriptedServer(echo) as server:
         transport = Transport(Endpoint(server.url), Patience())
         line = await transport.socket("/x", [("a", "1"), ("a", "2")], PROTOCOL)
         await line.send(b"\x00hello")
@@ -60,7 +60,7 @@ async def test_messages() -> None:
 
 async def test_a_refused_websocket() -> None:
     """The server's own words arrive."""
-    async with Scripted((409, REFUSED)) as server:
+    async with ScriptedServer((409, REFUSED)) as server:
         transport = Transport(Endpoint(server.url), Patience())
         with pytest.raises(Conflict, match=r"^not now$"):
             await transport.socket("/x", [], PROTOCOL)
@@ -70,7 +70,7 @@ async def test_a_refused_websocket() -> None:
 async def test_a_token_is_renewed() -> None:
     """A websocket that is refused for its token is asked for once more with a fresh one."""
     tokens = Tokens()
-    async with Scripted((401, {"message": "old"}), echo) as server:
+    async with ScriptedServer((401, {"message": "old"}), echo) as server:
         transport = Transport(Endpoint(server.url, tokens.current, tokens.refused), Patience())
         await (await transport.socket("/x", [], PROTOCOL)).close()
         assert [asked.headers["Authorization"] for asked in server.asked] == ["Bearer token-1", "Bearer token-2"]
@@ -78,7 +78,7 @@ async def test_a_token_is_renewed() -> None:
 
 
 async def test_a_token_that_stays_wrong() -> None:
-    async with Scripted((401, {"message": "who are you?"})) as server:
+    async with ScriptedServer((401, {"message": "who are you?"})) as server:
         transport = Transport(Endpoint(server.url), Patience())
         with pytest.raises(Unauthenticated, match="who are you"):
             await transport.socket("/x", [], PROTOCOL)
@@ -87,7 +87,7 @@ async def test_a_token_that_stays_wrong() -> None:
 
 async def test_another_protocol() -> None:
     """A server that opens a websocket without our protocol would not understand us."""
-    async with Scripted(echo) as server:
+    async with ScriptedServer(echo) as server:
         transport = Transport(Endpoint(server.url), Patience())
         with pytest.raises(Unavailable, match="does not speak v9"):
             await transport.socket("/x", [], "v9")
@@ -96,7 +96,7 @@ async def test_another_protocol() -> None:
 
 async def test_a_stream_that_is_cut() -> None:
     """What came is there, and that more was to come shows."""
-    async with Scripted(cut) as server:
+    async with ScriptedServer(cut) as server:
         transport = Transport(Endpoint(server.url), Patience())
         pieces = (await transport.stream("/x", {})).pieces()
         assert await anext(pieces) == b"one"

@@ -16,6 +16,6 @@ from aliquot.cli.program import Verb
 @click.option("--gates", type=click.Path(path_type=Path), metavar="DIR", help="Folder to make for gates.")
 def node_files(target: Path, gates: Path | None) -> None:
     """Put the library that fences parts of GPUs into a folder of this node."""
-    from aliquot.backends.kubernetes.node_files import put
+    from aliquot.backends.kubernetes.node_files import install
 
-    click.echo(f"{put(target, gates)} is there")
+    click.echo(f"{install(target, gates)} is there")

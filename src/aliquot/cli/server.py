@@ -207,7 +207,7 @@ def serve(
     leads, and another takes over within seconds when it is gone.
     """
     check_host(host, listen_anywhere)
-    from aliquot.backends.kubernetes.settings import IMAGE, ClusterSettings, Sharing
+    from aliquot.backends.kubernetes.settings import IMAGE, ClusterSettings, GpuSharingSettings
     from aliquot.serve import Options
     from aliquot.serve import serve as run
 
@@ -225,7 +225,7 @@ def serve(
                 webhook_url=webhook_url,
                 webhook_port=webhook_port,
                 node_files=not no_node_files,
-                sharing=Sharing(image=image or IMAGE, runtime_class=runtime_class),
+                sharing=GpuSharingSettings(image=image or IMAGE, runtime_class=runtime_class),
             ),
             log_format=log_format,
             log_level=log_level,

@@ -16,7 +16,7 @@ import pytest_asyncio
 from aliquot.store.drivers.kubernetes import KubernetesDriver, install
 from aliquot.store.http import kubeconfig
 from support.kubernetes.cluster import Cluster, programs, programs_ready
-from support.kubernetes.gadgets import GADGET_DEFINITION
+from support.kubernetes.kinds import GADGET_DEFINITION
 
 if TYPE_CHECKING:
     from support.kubernetes.nodes import NodeCluster
@@ -65,14 +65,14 @@ def available_nodes() -> Path:
 @pytest.fixture(scope="session")
 def cluster_with_kinds(cluster: Cluster) -> Cluster:
     """The cluster, with our custom resources installed."""
-    apart(install_kinds(cluster))
+    run_in_thread(install_kinds(cluster))
     return cluster
 
 
 @pytest.fixture(scope="session")
 def cluster_with_gadgets(cluster: Cluster) -> Cluster:
     """The cluster, with the one custom resource that tests of the client use."""
-    apart(install_kinds(cluster, [GADGET_DEFINITION]))
+    run_in_thread(install_kinds(cluster, [GADGET_DEFINITION]))
     return cluster
 
 
@@ -94,7 +94,7 @@ async def install_kinds(cluster: Cluster, definitions: list[dict[str, Any]] | No
         await install(driver, definitions)
 
 
-def apart(work: Coroutine[Any, Any, None]) -> None:
+def run_in_thread(work: Coroutine[Any, Any, None]) -> None:
     """Runs on a loop of its own in a thread of its own, so that no test's loop notices."""
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, work).result()

@@ -20,11 +20,11 @@ from typing import Any
 
 from support.kubernetes.cluster import CONTROLLERS as CLUSTER_CONTROLLERS
 from support.kubernetes.cluster import Cluster, ClusterError
-from support.kubernetes.configs import CNI, CONTAINERD, KUBELET
+from support.kubernetes.device_plugin import RESOURCE, DevicePlugin, gpu_names
 from support.kubernetes.images import PAUSE, busybox_images, pause_image
-from support.kubernetes.machine import Machine
-from support.kubernetes.network import Network
-from support.kubernetes.plugin import RESOURCE, DevicePlugin, gpu_names
+from support.kubernetes.node_configs import CNI, CONTAINERD, KUBELET
+from support.kubernetes.node_container import NodeContainer
+from support.kubernetes.node_network import NodeNetwork
 from support.kubernetes.registry import Registry
 
 # Beyond those of every test cluster: what becomes of nodes and their pods, and what users make pods with.
@@ -70,12 +70,12 @@ def missing() -> str:
 class RealNode:
     """Node `node-N` of a cluster. After `kill` it can be started anew, as a machine that boots from an empty disk."""
 
-    def __init__(self, cluster: Cluster, network: Network, registry: Registry, number: int, gpus: int = 0) -> None:
+    def __init__(self, cluster: Cluster, network: NodeNetwork, registry: Registry, number: int, gpus: int = 0) -> None:
         self.cluster = cluster
         self.name = f"node-{number}"
         self.gpus = gpu_names(number, gpus)
         self.folder = cluster.folder / self.name
-        self.machine = Machine(self.folder, network, number)
+        self.machine = NodeContainer(self.folder, network, number)
         self.address = self.machine.address
         self._pods = network.pods(number)
         self._registry = registry
@@ -246,7 +246,7 @@ class NodeCluster:
     """A cluster with real nodes, a network for them and a registry with the images of images.py."""
 
     def __init__(self, binaries: Path, nodes: int = 2, gpus: int = 8) -> None:
-        self.network = Network()
+        self.network = NodeNetwork()
         self.cluster = Cluster(
             binaries,
             address=self.network.host,

@@ -20,7 +20,7 @@ from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.store.drivers.sqlite import SqliteDriver
 from aliquot.store.http import kubeconfig
 from support.kubernetes.cluster import Cluster
-from support.kubernetes.fixtures import apart, available_programs, install_kinds
+from support.kubernetes.fixtures import available_programs, install_kinds, run_in_thread
 from support.stores.namespace import NAMESPACE, StoreNamespace, document
 from support.stores.patient import PatientBody
 from support.stores.process import ServerProcess
@@ -91,7 +91,7 @@ def burning_cluster() -> Iterator[tuple[Cluster, Fire]]:
     # Without its cache the server can serve a watch from before its own start, so that no change may be missing here.
     # With it the answer would be "too old", which test_kubernetes_watch covers.
     running = Cluster(available_programs(), "--watch-cache=false").start()
-    apart(install_kinds(running))
+    run_in_thread(install_kinds(running))
 
     def strike() -> None:
         running.kill_apiserver()

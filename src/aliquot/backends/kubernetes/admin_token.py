@@ -6,7 +6,7 @@ from __future__ import annotations
 import base64
 import binascii
 
-from aliquot.backends.kubernetes.raw_kinds import SECRET
+from aliquot.backends.kubernetes.unstructured_kinds import SECRET
 from aliquot.errors import Conflict, Exists, NotFound
 from aliquot.labels import SYSTEM_NAMESPACE
 from aliquot.store.driver import Document, StoreDriver

@@ -19,20 +19,20 @@ from aliquot.backends.backend import Backend, Run
 from aliquot.backends.kubernetes import protected_fields
 from aliquot.backends.kubernetes.binder import KubernetesBinder
 from aliquot.backends.kubernetes.kubeconfigs import Kubeconfigs
-from aliquot.backends.kubernetes.lost_nodes import LostNodes
+from aliquot.backends.kubernetes.lost_nodes import LostNodeController
 from aliquot.backends.kubernetes.node_files import daemon_set
-from aliquot.backends.kubernetes.priority_classes import install_priorities
-from aliquot.backends.kubernetes.raw_kinds import DAEMON_SET
-from aliquot.backends.kubernetes.rbac import Rbac
+from aliquot.backends.kubernetes.priority_classes import install_priority_classes
+from aliquot.backends.kubernetes.rbac import RbacController
 from aliquot.backends.kubernetes.reservations import gc
-from aliquot.backends.kubernetes.scheduler_name_controller import Enforcing
-from aliquot.backends.kubernetes.scheduling_context import KubernetesContext
-from aliquot.backends.kubernetes.services_and_claims import ServicesAndClaims
+from aliquot.backends.kubernetes.scheduler_name import SchedulerNameController
+from aliquot.backends.kubernetes.scheduling_context import KubernetesSchedulingContext
+from aliquot.backends.kubernetes.services_and_claims import ServiceAndClaimController
 from aliquot.backends.kubernetes.settings import ClusterSettings
-from aliquot.backends.kubernetes.streams import ClusterStreams
-from aliquot.backends.kubernetes.v2alpha1.controller import RunaiWorkloads
+from aliquot.backends.kubernetes.streams import KubernetesStreams
+from aliquot.backends.kubernetes.unstructured_kinds import DAEMON_SET
+from aliquot.backends.kubernetes.v2alpha1.controller import RunaiWorkloadController
 from aliquot.backends.kubernetes.v2alpha1.definitions import RUNAI_KINDS, definitions
-from aliquot.backends.kubernetes.webhook import Address, Webhook
+from aliquot.backends.kubernetes.webhook import Webhook, WebhookAddress
 from aliquot.errors import Invalid
 from aliquot.store.driver import StoreDriver
 from aliquot.store.drivers.kubernetes import KubernetesDriver, install
@@ -44,7 +44,7 @@ _READY_SECONDS = 10.0  # that a start waits for the webhook
 log = structlog.get_logger()
 
 
-async def cluster_ground(
+async def kubernetes_backend(
     driver: StoreDriver, informers: Informers, parts: Collection[str], settings: ClusterSettings
 ) -> Backend:
     """What this process needs of it: the webhook with the server, the loops with the loops."""
@@ -54,14 +54,14 @@ async def cluster_ground(
     # Where nothing runs, no pod waits for an answer; and nobody would be there to answer when we have gone.
     answers = "server" in parts and "projects" not in parts
     webhook = _webhook(driver, informers, settings) if answers else None
-    around = KubernetesContext(driver, informers)
+    around = KubernetesSchedulingContext(driver, informers)
     hands = KubernetesBinder(driver, informers, settings.sharing)
     always: list[Coroutine[Any, Any, None]] = [] if webhook is None else [webhook.run()]
     if "scheduler" in parts:
         always += [*around.runs(), *hands.runs()]
     return Backend(
-        hands=_Settled(hands, around),
-        streams=ClusterStreams(driver),
+        hands=_VolumeBindingBinder(hands, around),
+        streams=KubernetesStreams(driver),
         around=around,
         kubeconfigs=Kubeconfigs(driver, address=settings.api_address),
         always=tuple(always),
@@ -72,7 +72,7 @@ async def cluster_ground(
 
 async def _prepare(driver: KubernetesDriver, settings: ClusterSettings) -> None:
     """What must be there before the first pod is."""
-    await install_priorities(driver)
+    await install_priority_classes(driver)
     await install(driver, definitions())
     await protected_fields.install(driver)
     await gc.prepare(driver)
@@ -84,13 +84,13 @@ def _loops(
     driver: KubernetesDriver, informers: Informers, hands: KubernetesBinder, settings: ClusterSettings
 ) -> list[Run]:
     store, presets = Store(driver), Presets(driver, informers)
-    runai = [RunaiWorkloads(store, kind, presets, informers.of(Workload)) for kind in RUNAI_KINDS]
+    runai = [RunaiWorkloadController(store, kind, presets, informers.of(Workload)) for kind in RUNAI_KINDS]
     return [
-        Rbac(driver, informers).run,
-        gc.Reservations(driver, informers, hands.reserver, settings.sharing).loop.run,
-        LostNodes(store, informers, settings.node_loss).loop.run,
-        Enforcing(store, informers).loop.run,
-        ServicesAndClaims(store, informers).loop.run,
+        RbacController(driver, informers).run,
+        gc.ReservationCollector(driver, informers, hands.reserver, settings.sharing).loop.run,
+        LostNodeController(store, informers, settings.node_loss).loop.run,
+        SchedulerNameController(store, informers).loop.run,
+        ServiceAndClaimController(store, informers).loop.run,
         *(one.loop.run for one in runai),
         *(one.objects.run for one in runai),
     ]
@@ -108,7 +108,7 @@ def _webhook(driver: KubernetesDriver, informers: Informers, settings: ClusterSe
     listener = _listening(host, port)
     if outside and not url:
         url = f"https://127.0.0.1:{listener.getsockname()[1]}"
-    return Webhook(driver, informers, Address(url), listener, settings.sharing)
+    return Webhook(driver, informers, WebhookAddress(url), listener, settings.sharing)
 
 
 async def _until_ready(webhook: Webhook | None) -> None:
@@ -143,10 +143,10 @@ def _listening(host: str, port: int) -> socket.socket:
     return listener
 
 
-class _Settled:
+class _VolumeBindingBinder:
     """Hands that see to a pod's volumes before they bind it."""
 
-    def __init__(self, hands: KubernetesBinder, around: KubernetesContext) -> None:
+    def __init__(self, hands: KubernetesBinder, around: KubernetesSchedulingContext) -> None:
         self._hands, self._around = hands, around
 
     async def abandon_unfinished(self) -> None:

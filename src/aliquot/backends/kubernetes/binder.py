@@ -20,14 +20,14 @@ from typing import Any, NoReturn
 
 from aliquot import labels
 from aliquot.api import Device, DeviceShare, Node, Pod, devices_of, shares_text
-from aliquot.backends.kubernetes.disruption_budgets import Budgets, reason_of
-from aliquot.backends.kubernetes.fraction_request import Part, is_part, part_of
-from aliquot.backends.kubernetes.gpu_injection import config_data
-from aliquot.backends.kubernetes.raw_kinds import CONFIG_MAP, MUTATING_WEBHOOK
-from aliquot.backends.kubernetes.reservations.acquire import Reserver
-from aliquot.backends.kubernetes.reservations.pod import Found, claims_of, is_simulated
-from aliquot.backends.kubernetes.settings import Sharing
-from aliquot.backends.kubernetes.webhook import NAME as WEBHOOK
+from aliquot.backends.kubernetes.disruption_budgets import DisruptionBudgets, reason_of
+from aliquot.backends.kubernetes.fraction_request import FractionRequest, asks_for_fraction, parse_fraction_request
+from aliquot.backends.kubernetes.gpu_injection import config_map_data
+from aliquot.backends.kubernetes.reservations.acquire import GpuReservations
+from aliquot.backends.kubernetes.reservations.pod import ReservedGpu, is_simulated, read_claims
+from aliquot.backends.kubernetes.settings import GpuSharingSettings
+from aliquot.backends.kubernetes.unstructured_kinds import CONFIG_MAP, MUTATING_WEBHOOK
+from aliquot.backends.kubernetes.webhook import CONFIGURATION_NAME as WEBHOOK
 from aliquot.errors import Conflict, Exists, Invalid, NotFound, PlatformError, Unavailable
 from aliquot.gpu.fractions import GpuAllocation, SharingOptions, gpu_allocation
 from aliquot.store.driver import Document
@@ -43,14 +43,14 @@ _MANAGED_BY = "app.kubernetes.io/managed-by"
 class KubernetesBinder:
     """Binds and stops pods of a cluster. A bind may take seconds where a GPU must be held first: let others go on."""
 
-    def __init__(self, driver: KubernetesDriver, informers: Informers, settings: Sharing) -> None:
+    def __init__(self, driver: KubernetesDriver, informers: Informers, settings: GpuSharingSettings) -> None:
         self._driver = driver
         self._store = Store(driver)
         self._settings = settings
         self._nodes = informers.of(Node)
         self._pods = informers.of(Pod)
-        self._budgets = Budgets(driver)
-        self.reserver = Reserver(driver, informers, settings)
+        self._budgets = DisruptionBudgets(driver)
+        self.reserver = GpuReservations(driver, informers, settings)
 
     def runs(self) -> list[Coroutine[Any, Any, None]]:
         """What must run beside it."""
@@ -62,14 +62,14 @@ class KubernetesBinder:
             (uid, claim)
             for (namespace, _), pod in self._pods.items()
             if namespace == labels.RESERVATION_NAMESPACE
-            for uid, claim in claims_of(pod).items()
+            for uid, claim in read_claims(pod).items()
         ]
         heard = {uid: self._pods.get(claim.name, claim.namespace) for uid, claim in claims}
         waiting = [pod for uid, pod in heard.items() if pod and pod.metadata.uid == uid and not pod.spec.node_name]
         await asyncio.gather(*map(self._give_up, waiting))
 
     async def bind(self, pod: Pod, node: str, shares: Sequence[DeviceShare]) -> None:
-        if not is_part(pod.metadata.annotations):
+        if not asks_for_fraction(pod.metadata.annotations):
             await self._bind(pod, node, shares)
             return
         try:
@@ -99,7 +99,7 @@ class KubernetesBinder:
 
     async def _share(self, pod: Pod, node: str, shares: Sequence[DeviceShare]) -> list[DeviceShare]:
         """Everything that comes before the binding; the shares with the names of their GPUs."""
-        part = part_of({"metadata": {"annotations": dict(pod.metadata.annotations)}})
+        part = parse_fraction_request({"metadata": {"annotations": dict(pod.metadata.annotations)}})
         known = self._nodes.get(node)
         if known is None:
             raise Unavailable(f"node {node} is gone")
@@ -108,8 +108,8 @@ class KubernetesBinder:
             await self._make_anew(pod)
         found = await asyncio.gather(*(self.reserver.hold(pod, node, share.index) for share in shares))
         if config:
-            slices = slices_of(pod, part, known, shares, found)
-            await self._write_config(pod, config, config_data(slices, self._settings))
+            slices = share_limits(pod, part, known, shares, found)
+            await self._write_config(pod, config, config_map_data(slices, self._settings))
         return [replace(share, uuid=one.uuid) for share, one in zip(shares, found, strict=True)]
 
     async def _make_anew(self, pod: Pod) -> NoReturn:
@@ -167,8 +167,8 @@ class KubernetesBinder:
                 raise Conflict(f"ConfigMap {place.namespace}/{name} was written by somebody else meanwhile") from None
 
 
-def slices_of(
-    pod: Pod, part: Part, node: Node, shares: Sequence[DeviceShare], found: Sequence[Found]
+def share_limits(
+    pod: Pod, part: FractionRequest, node: Node, shares: Sequence[DeviceShare], found: Sequence[ReservedGpu]
 ) -> tuple[GpuAllocation, ...]:
     """What a pod holds of each GPU, by the memory that was measured on it, or else that its node says it has."""
     said = {device.index: device for device in devices_of(node)}
@@ -178,7 +178,9 @@ def slices_of(
     )
 
 
-def _slice(pod: Pod, part: Part, node: Node, said: Device, share: DeviceShare, found: Found) -> GpuAllocation:
+def _slice(
+    pod: Pod, part: FractionRequest, node: Node, said: Device, share: DeviceShare, found: ReservedGpu
+) -> GpuAllocation:
     memory = found.memory_mib or said.memory_mib
     if not memory:
         raise Unavailable(

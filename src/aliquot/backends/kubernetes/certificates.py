@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from aliquot.api.base import Json
-from aliquot.backends.kubernetes.raw_kinds import SECRET
+from aliquot.backends.kubernetes.unstructured_kinds import SECRET
 from aliquot.errors import Conflict, Exists, NotFound
 from aliquot.labels import SYSTEM_NAMESPACE
 from aliquot.store.driver import Document, StoreDriver
@@ -67,7 +67,7 @@ class Certificates:
             context.load_cert_chain(file.name)
 
 
-def renewed(there: Certificates, names: Iterable[str], now: datetime) -> Certificates:
+def renew(there: Certificates, names: Iterable[str], now: datetime) -> Certificates:
     """`names`: hosts and addresses that it must be good for; those it was good for stay."""
     names = set(names)
     if not there.authority or _is_old(there.authority, now):
@@ -80,7 +80,7 @@ def renewed(there: Certificates, names: Iterable[str], now: datetime) -> Certifi
     return _with_serving(there, names, now)
 
 
-async def shared(driver: StoreDriver, names: Iterable[str], now: datetime | None = None) -> Certificates:
+async def ensure(driver: StoreDriver, names: Iterable[str], now: datetime | None = None) -> Certificates:
     """What all replicas serve with, made or renewed where it must be."""
     names = tuple(names)
     while True:
@@ -89,7 +89,7 @@ async def shared(driver: StoreDriver, names: Iterable[str], now: datetime | None
         except NotFound:
             seen = None
         there = _read(seen.data if seen else {})
-        wanted = renewed(there, names, now or datetime.now(UTC))
+        wanted = renew(there, names, now or datetime.now(UTC))
         if wanted == there:
             return wanted
         try:

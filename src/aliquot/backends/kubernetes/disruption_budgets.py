@@ -7,7 +7,7 @@ from typing import Any
 
 from aliquot.api import Pod
 from aliquot.api.base import Json
-from aliquot.backends.kubernetes.raw_kinds import DISRUPTION_BUDGET
+from aliquot.backends.kubernetes.unstructured_kinds import DISRUPTION_BUDGET
 from aliquot.errors import NotFound, Unavailable
 from aliquot.store.driver import Document
 from aliquot.store.drivers.kubernetes import KubernetesDriver
@@ -17,7 +17,7 @@ from aliquot.store.selectors import Term
 Terms = tuple[Term, ...] | None  # None: selects nothing
 
 
-class Budgets:
+class DisruptionBudgets:
     def __init__(self, driver: KubernetesDriver) -> None:
         self._driver = driver
         self._budgets: Informer[list[Terms]] = Informer(driver, DISRUPTION_BUDGET, _read)

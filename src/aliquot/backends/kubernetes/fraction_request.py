@@ -19,13 +19,13 @@ from aliquot.units import GPU
 
 T = TypeVar("T")
 
-FRACTIONS = (labels.GPU_FRACTION, *labels.GPU_FRACTION_ALIASES)
-AMOUNTS = (labels.GPU_MEMORY_MIB, *labels.GPU_MEMORY_ALIASES)
-DEVICES = (labels.GPU_DEVICES, *labels.GPU_DEVICES_ALIASES)
+FRACTION_ANNOTATIONS = (labels.GPU_FRACTION, *labels.GPU_FRACTION_ALIASES)
+MEMORY_ANNOTATIONS = (labels.GPU_MEMORY_MIB, *labels.GPU_MEMORY_ALIASES)
+DEVICE_COUNT_ANNOTATIONS = (labels.GPU_DEVICES, *labels.GPU_DEVICES_ALIASES)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FractionRequest:
     """Of each of so many devices: a fraction, or an amount of memory."""
 
     milli: int = 0
@@ -38,18 +38,18 @@ class Part:
         return self.wish.mode or ComputeMode.TIMESHARING
 
 
-def is_part(marks: Mapping[str, str]) -> bool:
-    return any(key in marks for key in (*FRACTIONS, *AMOUNTS))
+def asks_for_fraction(marks: Mapping[str, str]) -> bool:
+    return any(key in marks for key in (*FRACTION_ANNOTATIONS, *MEMORY_ANNOTATIONS))
 
 
-def part_of(pod: Json) -> Part:
+def parse_fraction_request(pod: Json) -> FractionRequest:
     """Of a pod that asks for one."""
     marks = (pod.get("metadata") or {}).get("annotations") or {}
     reader = _Reader(marks)
-    part = Part(
-        milli=reader.read(FRACTIONS, _fraction, 0),
-        memory_mib=reader.read(AMOUNTS, _mib, 0),
-        devices=reader.read(DEVICES, _count, 1),
+    part = FractionRequest(
+        milli=reader.read(FRACTION_ANNOTATIONS, _fraction, 0),
+        memory_mib=reader.read(MEMORY_ANNOTATIONS, _mib, 0),
+        devices=reader.read(DEVICE_COUNT_ANNOTATIONS, _count, 1),
         wish=SharingOptions(
             limit_milli=reader.read((labels.GPU_FRACTION_LIMIT,), _limit, None),
             limit_mib=reader.read((labels.GPU_MEMORY_LIMIT_MIB,), _mib, None),
@@ -119,7 +119,7 @@ def _mode(text: str) -> ComputeMode:
     return ComputeMode(text)
 
 
-def _contradictions(part: Part, pod: Json) -> Iterator[Fault]:
+def _contradictions(part: FractionRequest, pod: Json) -> Iterator[Fault]:
     spec = pod.get("spec") or {}
     if part.milli and part.memory_mib:
         yield Fault("metadata.annotations", "must have only one of a fraction and an amount of GPU memory")

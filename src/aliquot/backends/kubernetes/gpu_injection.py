@@ -4,7 +4,7 @@ What a pod is given is said once, by `gpu.injection.build_injection`. Here a clu
 because the webhook sees a pod before anybody knows its GPU:
 
     fenced         (pod, name of its ConfigMap) -> the pod with everything that refers to the ConfigMap
-    config_data    (slices) -> what the binder writes there before it binds: variables and files, by name
+    config_map_data    (slices) -> what the binder writes there before it binds: variables and files, by name
 
     a file with a text      the ConfigMap, mounted as this one file
     a file of the node      a hostPath of type File: without the library on its node a pod does not start
@@ -25,17 +25,17 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from aliquot.api.base import Json
-from aliquot.backends.kubernetes.fraction_request import Part
-from aliquot.backends.kubernetes.settings import Sharing
+from aliquot.backends.kubernetes.fraction_request import FractionRequest
+from aliquot.backends.kubernetes.settings import GpuSharingSettings
 from aliquot.errors import Fault, Invalid
 from aliquot.gpu.fractions import Enforcement, GpuAllocation
 from aliquot.gpu.injection import GATES, HostPaths, Injection, Mount, build_injection
 from aliquot.units import GPU
 
-PREFIX = "aliquot-gpu-"  # of all names that we add to a pod
-STEP = PREFIX + "files"
-CONFIG, LIBRARY, LEDGER, GATE = (PREFIX + name for name in ("config", "library", "ledger", "gates"))
-MADE = "made"  # key of the list of files to make: bytes and path, one a line
+NAME_PREFIX = "aliquot-gpu-"  # of all names that we add to a pod
+INIT_CONTAINER = NAME_PREFIX + "files"
+CONFIG, LIBRARY, LEDGER, GATE = (NAME_PREFIX + name for name in ("config", "library", "ledger", "gates"))
+FILES_KEY = "made"  # key of the list of files to make: bytes and path, one a line
 # Where that step sees the two volumes, and so what a Host's folders are on a cluster.
 _OWN, _SHARED = "/made/pod", "/made/gates"
 _TASK = "/made/list"
@@ -55,24 +55,24 @@ done < {_TASK}
 _NOBODY = 65534
 
 
-def config_name(namespace: str, pod: str) -> str:
+def config_map_name(namespace: str, pod: str) -> str:
     """Of a pod that has a name already: its successor of the same name has the same one."""
-    return PREFIX + hashlib.sha256(f"{namespace}/{pod}".encode()).hexdigest()[:16]
+    return NAME_PREFIX + hashlib.sha256(f"{namespace}/{pod}".encode()).hexdigest()[:16]
 
 
-def is_config_name(name: str) -> bool:
-    rest = name.removeprefix(PREFIX)
-    return name.startswith(PREFIX) and rest.isalnum() and rest.isascii() and rest == rest.lower()
+def is_config_map_name(name: str) -> bool:
+    rest = name.removeprefix(NAME_PREFIX)
+    return name.startswith(NAME_PREFIX) and rest.isalnum() and rest.isascii() and rest == rest.lower()
 
 
-def config_data(slices: Sequence[GpuAllocation], settings: Sharing) -> dict[str, str]:
+def config_map_data(slices: Sequence[GpuAllocation], settings: GpuSharingSettings) -> dict[str, str]:
     """What the ConfigMap of a pod with these slices holds."""
     gift = _gift(slices, settings)
     made = "".join(f"{mount.create_bytes} {mount.source}\n" for mount in gift.mounts if mount.create_bytes)
-    return {**gift.environment, **{_key(file.path): file.text for file in gift.files}, MADE: made}
+    return {**gift.environment, **{_key(file.path): file.text for file in gift.files}, FILES_KEY: made}
 
 
-def fenced(pod: Json, part: Part, config: str, settings: Sharing) -> Json:
+def inject(pod: Json, part: FractionRequest, config: str, settings: GpuSharingSettings) -> Json:
     """The pod with its fence. A pod that has it already stays as it is; `Invalid` where something is in the way."""
     gift = _gift(_unknown(part), settings)
     spec = dict(pod["spec"])
@@ -81,7 +81,7 @@ def fenced(pod: Json, part: Part, config: str, settings: Sharing) -> Json:
     if faults:
         raise Invalid.because("pod", faults)
     for field in ("initContainers", "containers"):
-        others = [one for one in spec.get(field) or () if one.get("name") != STEP]
+        others = [one for one in spec.get(field) or () if one.get("name") != INIT_CONTAINER]
         spec[field] = [_given(one, gift, mounts, config) for one in others]
     spec["initContainers"] = [_step(gift, settings), *spec["initContainers"]]
     ours = list(_volumes(gift, config, settings))
@@ -91,7 +91,7 @@ def fenced(pod: Json, part: Part, config: str, settings: Sharing) -> Json:
     return {**pod, "spec": spec}
 
 
-def _gift(slices: Sequence[GpuAllocation], settings: Sharing) -> Injection:
+def _gift(slices: Sequence[GpuAllocation], settings: GpuSharingSettings) -> Injection:
     host = HostPaths(settings.library, _OWN, _SHARED)
     return build_injection([_shared(one) for one in slices], Enforcement.SHIM, host)
 
@@ -104,7 +104,7 @@ def _shared(one: GpuAllocation) -> GpuAllocation:
     return replace(one, milli=min(one.milli, GPU - 1), limit_mib=one.guaranteed_mib)
 
 
-def _unknown(part: Part) -> list[GpuAllocation]:
+def _unknown(part: FractionRequest) -> list[GpuAllocation]:
     """Slices of GPUs that are not chosen yet: what is mounted does not depend on which they are."""
     return [
         GpuAllocation(index=index, uuid=str(index), model="", milli=1, guaranteed_mib=0, limit_mib=0, mode=part.mode)
@@ -138,7 +138,7 @@ def _mounts(gift: Injection) -> Iterator[Json]:
         yield {"name": GATE, "mountPath": GATES}
 
 
-def _volumes(gift: Injection, config: str, settings: Sharing) -> Iterator[Json]:
+def _volumes(gift: Injection, config: str, settings: GpuSharingSettings) -> Iterator[Json]:
     yield {"name": CONFIG, "configMap": {"name": config, "defaultMode": 0o444}}
     yield {"name": LIBRARY, "hostPath": {"path": settings.library, "type": "File"}}
     yield {"name": LEDGER, "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
@@ -186,20 +186,20 @@ def _variables(own: Iterable[Json], gift: Injection, config: str) -> Iterator[Js
 def _refers(variable: Json) -> bool:
     """Whether it is one that we gave before."""
     source: Any = (variable.get("valueFrom") or {}).get("configMapKeyRef") or {}
-    return is_config_name(str(source.get("name") or ""))
+    return is_config_map_name(str(source.get("name") or ""))
 
 
-def _step(gift: Injection, settings: Sharing) -> Json:
+def _step(gift: Injection, settings: GpuSharingSettings) -> Json:
     """Makes the files of zeros. The first of all containers, and the least of them: no user, no rights, no GPU."""
     mounts: list[Json] = [
-        {"name": CONFIG, "mountPath": _TASK, "subPath": MADE, "readOnly": True},
+        {"name": CONFIG, "mountPath": _TASK, "subPath": FILES_KEY, "readOnly": True},
         {"name": LEDGER, "mountPath": _OWN},
     ]
     if any(map(_is_gate, gift.mounts)):
         mounts.append({"name": GATE, "mountPath": _SHARED})
     room = {"cpu": "100m", "memory": "32Mi"}
     return {
-        "name": STEP,
+        "name": INIT_CONTAINER,
         "image": settings.image,
         "imagePullPolicy": settings.image_pull_policy,
         "command": ["/bin/sh", "-c", _SCRIPT],

@@ -16,10 +16,10 @@ import structlog
 from aliquot.api import Project, User
 from aliquot.api.base import Json
 from aliquot.auth.kubeconfigs import Issued
-from aliquot.backends.kubernetes.raw_kinds import SERVICE_ACCOUNT
-from aliquot.backends.kubernetes.rbac import carry_out, look
-from aliquot.backends.kubernetes.rbac_plan import PREFIX, Seen, decide, names_taken, roles_of
+from aliquot.backends.kubernetes.rbac import apply, read_namespace
+from aliquot.backends.kubernetes.rbac_plan import NAME_PREFIX, NamespaceState, conflicting_names, decide, roles_of
 from aliquot.backends.kubernetes.service_accounts import account_name, account_of, is_ours, new_account
+from aliquot.backends.kubernetes.unstructured_kinds import SERVICE_ACCOUNT
 from aliquot.controllers.projects import wanted_namespace
 from aliquot.errors import Conflict, Exists, Fault, Invalid, NotFound, Unavailable
 from aliquot.labels import SYSTEM_NAMESPACE
@@ -43,7 +43,7 @@ class Kubeconfigs:
     async def issue(self, project: str, user: str, seconds: int) -> Issued:
         namespace = await self._namespace(project)
         known = await self._user(user)
-        _check(await look(self._driver, namespace), project, user)
+        _check(await read_namespace(self._driver, namespace), project, user)
         await self._account(namespace, known)
         await self._bind(namespace, project, user)
         account = account_name(namespace, user)
@@ -97,25 +97,25 @@ class Kubeconfigs:
     async def _bind(self, namespace: str, project: str, user: str) -> None:
         """The account's roles are in force when this returns; the loop would do the same a moment later."""
         for _ in range(_TRIES):
-            seen = await look(self._driver, namespace)
+            seen = await read_namespace(self._driver, namespace)
             _check(seen, project, user)
             steps = decide(seen)
             if not steps:
                 return
             try:
-                await carry_out(self._driver, steps)
+                await apply(self._driver, steps)
             except (Conflict, Exists):
                 continue  # somebody was faster
         raise Conflict(f"the rights in namespace {namespace} keep changing", hint="try again")
 
 
-def _check(seen: Seen, project: str, user: str) -> None:
+def _check(seen: NamespaceState, project: str, user: str) -> None:
     """Nobody gets a kubeconfig that can do nothing."""
     roles = roles_of(user, seen)
     if not roles:
         fault = Fault("user", f"user {user!r} has no role in project {project!r} that Kubernetes knows")
         raise Invalid.because("kubeconfig", [fault], hint="make an access rule first")
-    if taken := names_taken(seen) & {PREFIX + role for role in roles}:
+    if taken := conflicting_names(seen) & {NAME_PREFIX + role for role in roles}:
         raise Conflict(
             f"namespace {seen.namespace} has a Role or RoleBinding {', '.join(sorted(taken))} that is not ours",
             hint="have whoever made it delete or rename it",

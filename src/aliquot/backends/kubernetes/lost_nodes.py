@@ -31,7 +31,7 @@ LOST_SECONDS = 60.0
 log = structlog.get_logger()
 
 
-def lost_since(node: Node | None, now: float) -> float | None:
+def silent_since(node: Node | None, now: float) -> float | None:
     """Since when a node does not answer; None: it does. One that is no longer there is lost for as long as can be."""
     if node is None:
         return 0.0
@@ -41,7 +41,7 @@ def lost_since(node: Node | None, now: float) -> float | None:
     return ready.last_transition_time or now
 
 
-class LostNodes:
+class LostNodeController:
     def __init__(
         self,
         store: Store,
@@ -74,7 +74,7 @@ class LostNodes:
         if not self._nodes.synced.is_set():
             self.loop.later(key, 1.0)
             return
-        since = lost_since(self._nodes.get(name), now)
+        since = silent_since(self._nodes.get(name), now)
         if since is None:
             return
         if (wait := since + self._patience - now) > 0:
@@ -99,4 +99,4 @@ class LostNodes:
 
 
 def _answers(node: Node | None) -> bool:
-    return node is not None and lost_since(node, 0.0) is None
+    return node is not None and silent_since(node, 0.0) is None

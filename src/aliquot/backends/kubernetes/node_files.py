@@ -15,7 +15,7 @@ from pathlib import Path
 
 from aliquot import labels, native
 from aliquot.api.base import Json
-from aliquot.backends.kubernetes.settings import Sharing
+from aliquot.backends.kubernetes.settings import GpuSharingSettings
 from aliquot.errors import PlatformError, Unavailable
 
 NAME = "aliquot-node-files"
@@ -24,14 +24,14 @@ _STAY = "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait; done"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Installer:
     """How the files get onto a node: an image, and what it runs."""
 
     image: str
     command: tuple[str, ...] = ("aliquot", "node-files", "--target", _LIBRARY, "--gates", _GATES)
 
 
-def put(target: Path, gates: Path | None = None, machine: str | None = None) -> Path:
+def install(target: Path, gates: Path | None = None, machine: str | None = None) -> Path:
     """The library of this machine's kind in a folder, complete or not at all; where it is now."""
     source = native.library(machine)
     if source is None:
@@ -66,9 +66,9 @@ def _copy(source: Path, target: Path) -> Path:
     return made
 
 
-def daemon_set(settings: Sharing, step: Step | None = None) -> Json:
+def daemon_set(settings: GpuSharingSettings, step: Installer | None = None) -> Json:
     """On every Linux node whose GPUs are real, or could be."""
-    step = step or Step(settings.image)
+    step = step or Installer(settings.image)
     marks = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/managed-by": "aliquot"}
     real = [
         {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
@@ -107,7 +107,7 @@ def daemon_set(settings: Sharing, step: Step | None = None) -> Json:
     }
 
 
-def _container(name: str, image: str, command: list[str], settings: Sharing) -> Json:
+def _container(name: str, image: str, command: list[str], settings: GpuSharingSettings) -> Json:
     return {
         "name": name,
         "image": image,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from aliquot.api.base import Json
-from aliquot.backends.kubernetes.raw_kinds import PRIORITY_CLASS
+from aliquot.backends.kubernetes.unstructured_kinds import PRIORITY_CLASS
 from aliquot.errors import Exists, NotFound
 from aliquot.podspec.builder import PRIORITY_VALUES
 from aliquot.store.driver import Document, StoreDriver
@@ -35,7 +35,7 @@ def _class(name: str, value: int) -> Json:
     }
 
 
-async def install_priorities(driver: StoreDriver) -> None:
+async def install_priority_classes(driver: StoreDriver) -> None:
     for wanted in priority_classes():
         name = wanted["metadata"]["name"]
         try:

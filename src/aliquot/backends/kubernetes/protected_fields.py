@@ -17,8 +17,8 @@ import structlog
 from aliquot.admission.references import TRUSTED
 from aliquot.api import KINDS
 from aliquot.api.base import Json
-from aliquot.backends.kubernetes.raw_kinds import ADMISSION_BINDING, ADMISSION_POLICY
 from aliquot.backends.kubernetes.service_accounts import LABELS
+from aliquot.backends.kubernetes.unstructured_kinds import ADMISSION_BINDING, ADMISSION_POLICY
 from aliquot.errors import NotFound
 from aliquot.labels import PROJECT, QUEUE_ALIASES
 from aliquot.store.driver import AnyKind

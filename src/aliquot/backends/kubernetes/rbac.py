@@ -22,19 +22,19 @@ import structlog
 
 from aliquot.api import AccessRule, Namespace, Project, User
 from aliquot.api.base import Json
-from aliquot.backends.kubernetes.raw_kinds import ROLE, ROLE_BINDING, SERVICE_ACCOUNT
 from aliquot.backends.kubernetes.rbac_plan import (
-    PREFIX,
+    NAME_PREFIX,
+    Change,
+    NamespaceState,
     Remove,
-    Seen,
-    Step,
     Write,
+    conflicting_names,
     covers,
     decide,
-    names_taken,
     owner_of,
 )
-from aliquot.backends.kubernetes.service_accounts import ACCOUNTS, Account, account_of
+from aliquot.backends.kubernetes.service_accounts import SELECTOR, Account, account_of
+from aliquot.backends.kubernetes.unstructured_kinds import ROLE, ROLE_BINDING, SERVICE_ACCOUNT
 from aliquot.controllers.projects import wanted_namespace
 from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.errors import NotFound
@@ -46,10 +46,10 @@ from aliquot.store.typed_store import Store
 log = structlog.get_logger()
 
 
-async def look(driver: StoreDriver, namespace: str) -> Seen:
+async def read_namespace(driver: StoreDriver, namespace: str) -> NamespaceState:
     """The namespace as it is now. Accounts are read first: whoever has one was there before it."""
     store = Store(driver)
-    accounts = (await driver.list(SERVICE_ACCOUNT, SYSTEM_NAMESPACE, labels=ACCOUNTS)).items
+    accounts = (await driver.list(SERVICE_ACCOUNT, SYSTEM_NAMESPACE, labels=SELECTOR)).items
     roles, bindings = [await driver.list(kind, namespace) for kind in (ROLE, ROLE_BINDING)]
     users = {user.metadata.name: user for user in (await store.list(User)).items}
     projects = {project.metadata.name: project for project in (await store.list(Project)).items}
@@ -57,7 +57,7 @@ async def look(driver: StoreDriver, namespace: str) -> Seen:
     found = None
     with suppress(NotFound):
         found = await store.get(Namespace, namespace)
-    return Seen(
+    return NamespaceState(
         namespace,
         owner_of(found, projects.get),
         rules,
@@ -68,7 +68,7 @@ async def look(driver: StoreDriver, namespace: str) -> Seen:
     )
 
 
-async def carry_out(driver: StoreDriver, steps: Iterable[Step]) -> None:
+async def apply(driver: StoreDriver, steps: Iterable[Change]) -> None:
     """`Conflict` or `Exists` when somebody was faster: look again."""
     for step in steps:
         match step:
@@ -81,7 +81,7 @@ async def carry_out(driver: StoreDriver, steps: Iterable[Step]) -> None:
                 await driver.create(kind, Document(document))
 
 
-class Rbac:
+class RbacController:
     """The loop over namespaces and the rights in them.
 
     What it keeps up to date only says *whether* something is to be done; what that is, is decided from a fresh look:
@@ -94,7 +94,7 @@ class Rbac:
         self._projects, self._namespaces = informers.of(Project), informers.of(Namespace)
         self._roles = Informer(driver, ROLE, _data)
         self._bindings = Informer(driver, ROLE_BINDING, _data)
-        self._accounts = Informer(driver, SERVICE_ACCOUNT, account_of, labels=ACCOUNTS)
+        self._accounts = Informer(driver, SERVICE_ACCOUNT, account_of, labels=SELECTOR)
         self.loop = Controller("rbac", self._reconcile)
         self._namespaces.listen(lambda key, old, new: self.loop.touch(key))
         self._projects.listen(lambda key, old, new: self._touch(old, new))
@@ -135,19 +135,19 @@ class Rbac:
                 self.loop.touch(("", account.namespace))
 
     def _touch_objects(self, key: Key) -> None:
-        if key[1].startswith(PREFIX):
+        if key[1].startswith(NAME_PREFIX):
             self.loop.touch(("", key[0]))
 
     async def _reconcile(self, key: Key) -> None:
         if not decide(self._known(key[1])):
             return
-        seen = await look(self._driver, key[1])
-        if taken := names_taken(seen):
+        seen = await read_namespace(self._driver, key[1])
+        if taken := conflicting_names(seen):
             log.warning("not bound: somebody else's objects have the names", names=sorted(taken), namespace=key[1])
-        await carry_out(self._driver, decide(seen))
+        await apply(self._driver, decide(seen))
 
-    def _known(self, namespace: str) -> Seen:
-        return Seen(
+    def _known(self, namespace: str) -> NamespaceState:
+        return NamespaceState(
             namespace,
             owner_of(self._namespaces.get(namespace), self._projects.get),
             list(self._rules),

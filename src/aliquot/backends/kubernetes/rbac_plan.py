@@ -23,19 +23,19 @@ from typing import Any, Final
 from aliquot.api import AccessRule, Namespace, Project, User
 from aliquot.api.base import Json
 from aliquot.auth.roles import ALIASES, Grant, Place
-from aliquot.backends.kubernetes.raw_kinds import ROLE, ROLE_BINDING, SERVICE_ACCOUNT, RawKind
 from aliquot.backends.kubernetes.rbac_verbs import RULES
 from aliquot.backends.kubernetes.service_accounts import LABELS, Account, is_ours
+from aliquot.backends.kubernetes.unstructured_kinds import ROLE, ROLE_BINDING, SERVICE_ACCOUNT, UnstructuredKind
 from aliquot.controllers.projects import wanted_namespace
 from aliquot.labels import DEFAULT_DEPARTMENT, RESERVATION_NAMESPACE, SYSTEM_NAMESPACE, project_of
 
-PREFIX: Final = "aliquot-"
+NAME_PREFIX: Final = "aliquot-"
 _GROUP: Final = "rbac.authorization.k8s.io"
 _RESERVED: Final = "system:"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class NamespaceState:
     """All that the rights in one namespace depend on."""
 
     namespace: str
@@ -54,44 +54,44 @@ class Seen:
 class Write:
     """Create, or replace the version that the document names."""
 
-    kind: RawKind
+    kind: UnstructuredKind
     document: Json
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    kind: RawKind
+    kind: UnstructuredKind
     name: str
     namespace: str
     uid: str
 
 
-Step = Write | Remove
+Change = Write | Remove
 
 
-def decide(seen: Seen) -> list[Step]:
+def decide(seen: NamespaceState) -> list[Change]:
     """What is to be written, in this order; nothing when all is as it should be."""
     roles, bindings = _by_name(seen.roles), _by_name(seen.bindings)
     subjects = _subjects(seen)
-    taken = names_taken(seen)
+    taken = conflicting_names(seen)
     wanted = {name: found for name, found in subjects.items() if name not in taken}
-    steps: list[Step] = [Remove(ROLE_BINDING, *_place(old)) for old in _superseded(bindings, wanted)]
+    steps: list[Change] = [Remove(ROLE_BINDING, *_place(old)) for old in _superseded(bindings, wanted)]
     steps += [Remove(SERVICE_ACCOUNT, *one.place) for one in seen.accounts if not _roles_of_account(one, seen)]
     for name in sorted(wanted):
-        steps += _changed(ROLE, roles.get(name), name, seen.namespace, {"rules": RULES[name.removeprefix(PREFIX)]})
+        steps += _changed(ROLE, roles.get(name), name, seen.namespace, {"rules": RULES[name.removeprefix(NAME_PREFIX)]})
     for name, found in sorted(wanted.items()):
         parts = {"roleRef": {"apiGroup": _GROUP, "kind": "Role", "name": name}, "subjects": found}
         steps += _changed(ROLE_BINDING, bindings.get(name), name, seen.namespace, parts)
     return steps + [Remove(ROLE, *_place(old)) for old in _superseded(roles, wanted)]
 
 
-def names_taken(seen: Seen) -> set[str]:
+def conflicting_names(seen: NamespaceState) -> set[str]:
     """Those of ours that somebody else has given to a Role or RoleBinding there."""
     others = {one["metadata"]["name"] for one in (*seen.roles, *seen.bindings) if not is_ours(one)}
-    return others & {PREFIX + role for role in RULES}
+    return others & {NAME_PREFIX + role for role in RULES}
 
 
-def roles_of(user: str, seen: Seen) -> list[str]:
+def roles_of(user: str, seen: NamespaceState) -> list[str]:
     """The roles that a user of the platform has in the namespace; none for one who is disabled or not there."""
     known = seen.users.get(user)
     if known is None or known.spec.disabled:
@@ -124,7 +124,7 @@ def _is_kept(namespace: str) -> bool:
     return namespace in (SYSTEM_NAMESPACE, RESERVATION_NAMESPACE) or namespace.startswith("kube-")
 
 
-def _in_force(seen: Seen) -> list[AccessRule]:
+def _in_force(seen: NamespaceState) -> list[AccessRule]:
     """The rules that hold in the namespace, and give something there."""
     if seen.project is None:
         return []
@@ -135,7 +135,7 @@ def _role(rule: AccessRule) -> str:
     return ALIASES.get(rule.spec.role, rule.spec.role)
 
 
-def _subjects(seen: Seen) -> dict[str, list[Json]]:
+def _subjects(seen: NamespaceState) -> dict[str, list[Json]]:
     """Whom each role is given to, by the name of its Role; sorted, each once."""
     found: dict[str, set[tuple[str, str, str]]] = defaultdict(set)
     for rule in _in_force(seen):
@@ -143,10 +143,10 @@ def _subjects(seen: Seen) -> dict[str, list[Json]]:
         known = seen.users.get(subject.name)
         disabled = subject.kind != "group" and known is not None and known.spec.disabled
         if not disabled and not subject.name.startswith(_RESERVED):
-            found[PREFIX + _role(rule)].add(("Group" if subject.kind == "group" else "User", subject.name, ""))
+            found[NAME_PREFIX + _role(rule)].add(("Group" if subject.kind == "group" else "User", subject.name, ""))
     for account in seen.accounts:
         for role in _roles_of_account(account, seen):
-            found[PREFIX + role].add(("ServiceAccount", account.name, SYSTEM_NAMESPACE))
+            found[NAME_PREFIX + role].add(("ServiceAccount", account.name, SYSTEM_NAMESPACE))
     return {name: [_subject(*subject) for subject in sorted(subjects)] for name, subjects in found.items()}
 
 
@@ -154,7 +154,7 @@ def _subject(kind: str, name: str, namespace: str) -> Json:
     return {"kind": kind, "name": name, **({"namespace": namespace} if namespace else {"apiGroup": _GROUP})}
 
 
-def _roles_of_account(account: Account, seen: Seen) -> list[str]:
+def _roles_of_account(account: Account, seen: NamespaceState) -> list[str]:
     """None either when it was made for somebody else, who had the same name."""
     known = seen.users.get(account.user)
     return roles_of(account.user, seen) if known is not None and known.metadata.uid == account.user_uid else []
@@ -164,7 +164,7 @@ def _superseded(there: Mapping[str, Json], wanted: Mapping[str, Any]) -> list[Js
     return [old for name, old in there.items() if is_ours(old) and name not in wanted]
 
 
-def _changed(kind: RawKind, old: Json | None, name: str, namespace: str, parts: Json) -> list[Step]:
+def _changed(kind: UnstructuredKind, old: Json | None, name: str, namespace: str, parts: Json) -> list[Change]:
     if old is None:
         metadata = {"name": name, "namespace": namespace, "labels": LABELS}
         return [Write(kind, {"metadata": metadata, **parts})]

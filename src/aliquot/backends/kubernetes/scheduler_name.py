@@ -1,23 +1,54 @@
-"""Namespaces whose pods are all to be placed by us, whatever they say: annotation `runai/enforce-scheduler-name`."""
+"""Namespaces in which every pod is placed by this scheduler: annotation `runai/enforce-scheduler-name`.
+
+    scheduler_name_patch       what the webhook changes about a new pod of such a namespace
+    SchedulerNameController    copies the annotation to a label
+
+Administrators set the annotation on a namespace. The API server selects pods for a webhook by labels of their namespace
+only, so a label has to follow the annotation.
+"""
 
 from __future__ import annotations
 
 from aliquot import labels
+from aliquot.api import KINDS, Namespace, encode
 from aliquot.api.base import Json
+from aliquot.controllers.runtime.workqueue import Controller
+from aliquot.store.informer import Informers, Key
+from aliquot.store.typed_store import Store
 
-_MIRROR = "kubernetes.io/config.mirror"  # of pods that a kubelet runs from a file: nobody places them
+# Set on static pods, which a kubelet runs from a file: no scheduler places them.
+_MIRROR_POD = "kubernetes.io/config.mirror"
 
 
-def enforces(namespace: Json) -> bool:
-    marks = (namespace.get("metadata") or {}).get("annotations") or {}
-    return str(marks.get(labels.ENFORCE_SCHEDULER, "")).lower() == "true"
+def is_enforced(namespace: Json) -> bool:
+    annotations = (namespace.get("metadata") or {}).get("annotations") or {}
+    return str(annotations.get(labels.ENFORCE_SCHEDULER, "")).lower() == "true"
 
 
-def forced_scheduler(pod: Json, namespace: Json) -> list[Json]:
-    """The JSON patch (RFC 6902) that makes a new pod ours; empty when nothing is to be changed."""
-    spec, marks = pod.get("spec") or {}, (pod.get("metadata") or {}).get("annotations") or {}
-    if not enforces(namespace) or spec.get("nodeName") or _MIRROR in marks:
+def scheduler_name_patch(pod: Json, namespace: Json) -> list[Json]:
+    """The JSON patch (RFC 6902) that sets this scheduler's name on a new pod; empty if nothing changes."""
+    spec, annotations = pod.get("spec") or {}, (pod.get("metadata") or {}).get("annotations") or {}
+    if not is_enforced(namespace) or spec.get("nodeName") or _MIRROR_POD in annotations:
         return []
     if spec.get("schedulerName") in labels.SCHEDULER_NAMES:
         return []
     return [{"op": "add", "path": "/spec/schedulerName", "value": labels.SCHEDULER_NAMES[0]}]
+
+
+class SchedulerNameController:
+    def __init__(self, store: Store, informers: Informers) -> None:
+        self._store = store
+        self._namespaces = informers.of(Namespace)
+        self.loop = Controller("scheduler name", self.reconcile)
+        self.loop.follow(self._namespaces)
+
+    async def reconcile(self, key: Key) -> None:
+        namespace = self._namespaces.get(key[1])
+        if namespace is None or namespace.metadata.deleted is not None:
+            return
+        labelled = namespace.metadata.labels.get(labels.SCHEDULER_ENFORCED) == "true"
+        if is_enforced(encode(namespace)) == labelled:
+            return
+        patch = {"metadata": {"labels": {labels.SCHEDULER_ENFORCED: None if labelled else "true"}}}
+        meta = namespace.metadata
+        await self._store.driver.patch(KINDS.of(Namespace), meta.name, "", patch, version=meta.version)

@@ -17,8 +17,15 @@ from aliquot.api import Claim, Pod
 from aliquot.api import Node as NodeObject
 from aliquot.api.base import Json
 from aliquot.api.kinds import Kind
-from aliquot.backends.kubernetes.raw_kinds import PERSISTENT_VOLUME, STORAGE_CLASS, RawKind
-from aliquot.backends.kubernetes.volume_binding import Storage, StorageClass, Volume, claims_of, places_of, settle
+from aliquot.backends.kubernetes.unstructured_kinds import PERSISTENT_VOLUME, STORAGE_CLASS, UnstructuredKind
+from aliquot.backends.kubernetes.volume_binding import (
+    Storage,
+    StorageClass,
+    Volume,
+    bind_claims,
+    claims_of,
+    node_requirements,
+)
 from aliquot.errors import Denied, NotFound, PlatformError
 from aliquot.planner import Node
 from aliquot.scheduler.affinity import PodConstraints
@@ -30,11 +37,11 @@ _LOOK_SECONDS = 60.0  # before a kind that is not there is looked for again
 log = structlog.get_logger()
 
 
-def _kind(name: str, plural: str, group: str, version: str) -> RawKind:
+def _kind(name: str, plural: str, group: str, version: str) -> UnstructuredKind:
     return Kind(name=name, type=dict, plural=plural, group=group, version=version, namespaced=True)
 
 
-GANG_KINDS: tuple[RawKind, ...] = (
+GANG_KINDS: tuple[UnstructuredKind, ...] = (
     _kind("PodGroup", "podgroups", "scheduling.run.ai", "v2alpha2"),
     _kind("PodGroup", "podgroups", "scheduling.k8s.io", "v1beta1"),
     _kind("PyTorchJob", "pytorchjobs", "kubeflow.org", "v1"),
@@ -45,7 +52,7 @@ GANG_KINDS: tuple[RawKind, ...] = (
 )
 
 
-def minimum_said(data: Json) -> int | None:
+def gang_minimum(data: Json) -> int | None:
     """How many pods start together, by the pod group or the framework's job; None when it does not say."""
     spec = data.get("spec") or {}
     policy = (spec.get("runPolicy") or {}).get("schedulingPolicy") or {}
@@ -58,7 +65,7 @@ def minimum_said(data: Json) -> int | None:
     return sum(number for number in numbers if isinstance(number, int)) or None
 
 
-class KubernetesContext(SchedulingContext):
+class KubernetesSchedulingContext(SchedulingContext):
     def __init__(self, driver: StoreDriver, informers: Informers) -> None:
         super().__init__()
         self._driver = driver
@@ -96,20 +103,20 @@ class KubernetesContext(SchedulingContext):
         return None
 
     def volume_constraints(self, pod: Pod) -> PodConstraints:
-        return places_of(pod, self.storage)
+        return node_requirements(pod, self.storage)
 
     async def settle(self, pod: Pod, node: str) -> None:
         """Before a pod is bound: claims that wait for it get their volumes on its node."""
         if claims_of(pod):
             seen = self._nodes.get(node)
             place = Node(node, labels=seen.metadata.labels if seen is not None else {})
-            await settle(self._driver, self.storage, pod, place)
+            await bind_claims(self._driver, self.storage, pod, place)
 
     def _gang_changed(self, key: Key, old: int | None, new: int | None) -> None:
         if old != new:
             self._notify(key[0])
 
-    async def _follow_kind(self, kind: RawKind) -> None:
+    async def _follow_kind(self, kind: UnstructuredKind) -> None:
         while True:
             if await self._is_served(kind):
                 async with asyncio.TaskGroup() as group:
@@ -118,7 +125,7 @@ class KubernetesContext(SchedulingContext):
             self._looked[kind].set()
             await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _is_served(self, kind: RawKind) -> bool:
+    async def _is_served(self, kind: UnstructuredKind) -> bool:
         try:
             await self._driver.count(kind)
         except NotFound:
@@ -137,7 +144,7 @@ async def _set_after(first: asyncio.Event, then: asyncio.Event) -> None:
 
 
 def _minimum(document: Document) -> int:
-    return minimum_said(document.data) or 0
+    return gang_minimum(document.data) or 0
 
 
 def _differ(old: Volume | None, new: Volume | None) -> bool:

@@ -21,7 +21,7 @@ _COMPONENT: Final = "app.kubernetes.io/component"
 # Both are needed: other parts of the platform have accounts and Roles too.
 LABELS: Final[Mapping[str, str]] = {_MANAGED_BY: "aliquot", _COMPONENT: "access"}
 # How to find them.
-ACCOUNTS: Final = ",".join(f"{key}={value}" for key, value in LABELS.items())
+SELECTOR: Final = ",".join(f"{key}={value}" for key, value in LABELS.items())
 _NAMESPACE, _USER, _USER_UID = (f"aliquot.dev/{word}" for word in ("account-namespace", "account-user", "account-uid"))
 _LONGEST: Final = 253  # of a name in Kubernetes
 

@@ -83,7 +83,7 @@ def _metadata(workload: Workload, name: str) -> Metadata:
     return Metadata(name=name, namespace=place.namespace, labels={labels.WORKLOAD: place.name}, owners=(owner,))
 
 
-class ServicesAndClaims:
+class ServiceAndClaimController:
     """The loop over workloads."""
 
     def __init__(self, store: Store, informers: Informers) -> None:

@@ -12,7 +12,7 @@ IMAGE = f"aliquot/aliquot:{aliquot.__version__}"
 
 
 @dataclass(frozen=True, slots=True)
-class Sharing:
+class GpuSharingSettings:
     # Of the pods that hold shared GPUs, that put the library on nodes, and of the step before a pod with a part.
     image: str = IMAGE
     image_pull_policy: str = "IfNotPresent"
@@ -52,4 +52,4 @@ class ClusterSettings:
     webhook_port: int = 0  # that we listen on; 0: as the URL says, else a free one
     # Whether the library is put on nodes by a DaemonSet of ours.
     node_files: bool = True
-    sharing: Sharing = Sharing()
+    sharing: GpuSharingSettings = GpuSharingSettings()

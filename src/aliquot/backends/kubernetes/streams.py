@@ -24,7 +24,7 @@ DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 _NODE_TROUBLE = ("error dialing backend", "dial tcp", "/containerLogs/")
 
 
-class ClusterStreams:
+class KubernetesStreams:
     """See aliquot.streams.Streams."""
 
     def __init__(self, driver: KubernetesDriver) -> None:
@@ -44,11 +44,11 @@ class ClusterStreams:
             raise _out_of_reach(pod, exc) from exc
         return Log(stream.pieces(), stamped=options.line_times)
 
-    async def exec(self, pod: Pod, command: Sequence[str], *, tty: bool, size: TerminalSize) -> ClusterSession:
+    async def exec(self, pod: Pod, command: Sequence[str], *, tty: bool, size: TerminalSize) -> KubernetesExecSession:
         if not command:
             raise Conflict("no command was given")
         query = [("container", main_container(pod)), *exec_query(command, tty=tty, stdin=True)]
-        session = ClusterSession(await self._enter(pod, "exec", query, CHANNELS), command[0])
+        session = KubernetesExecSession(await self._enter(pod, "exec", query, CHANNELS), command[0])
         if tty:
             await session.resize(size)
         return session
@@ -72,7 +72,7 @@ class ClusterStreams:
             raise _out_of_reach(pod, exc) from exc
 
 
-class ClusterSession(ExecSession):
+class KubernetesExecSession(ExecSession):
     """A command in a container of Kubernetes."""
 
     def __init__(self, socket: Socket, program: str) -> None:

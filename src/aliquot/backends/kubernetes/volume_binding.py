@@ -4,7 +4,7 @@ A claim is bound, and then its volume may say which nodes reach it; or it is not
 volume comes by itself (Immediate) or only once a pod has a node (WaitForFirstConsumer). In the second case whoever
 places the pod has a part: it names the node on the claim, or, where nobody makes volumes, picks one that is there.
 
-    places_of   pure: which nodes will do for a pod, or why none can now
+    node_requirements   pure: which nodes will do for a pod, or why none can now
     settle      before a pod is bound: its claims get their volumes on that node
 """
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from aliquot import units
 from aliquot.api import KINDS, Claim, Pod, decode
 from aliquot.api.base import Json
-from aliquot.backends.kubernetes.raw_kinds import PERSISTENT_VOLUME
+from aliquot.backends.kubernetes.unstructured_kinds import PERSISTENT_VOLUME
 from aliquot.errors import NotFound, Unavailable
 from aliquot.planner import Node, NodeSelectorRequirement, NodeSelectorTerms
 from aliquot.planner.placement.fit.affinity import matches_requirement
@@ -123,7 +123,7 @@ def claims_of(pod: Pod) -> list[str]:
     return names
 
 
-def places_of(pod: Pod, storage: Storage) -> PodConstraints:
+def node_requirements(pod: Pod, storage: Storage) -> PodConstraints:
     found: list[NodeSelectorTerms] = []
     for name in claims_of(pod):
         one = _places_of_claim(name, storage.claim(name, pod.metadata.namespace), storage)
@@ -179,7 +179,9 @@ def _reaches(volume: Volume, node: Node) -> bool:
     return all(any(all(matches_requirement(one, node) for one in term) for term in terms) for terms in volume.nodes)
 
 
-async def settle(driver: StoreDriver, storage: Storage, pod: Pod, node: Node, seconds: float = _SETTLE_SECONDS) -> None:
+async def bind_claims(
+    driver: StoreDriver, storage: Storage, pod: Pod, node: Node, seconds: float = _SETTLE_SECONDS
+) -> None:
     """The pod's claims that wait for it get their volumes on this node. `Unavailable` when they do not in time: what
     was begun is found again by the next try."""
     waiting = [name for name in claims_of(pod) if await _begun(driver, storage, pod, name, node)]

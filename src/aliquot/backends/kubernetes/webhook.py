@@ -35,16 +35,21 @@ from aliquot import labels
 from aliquot.api import Namespace, encode
 from aliquot.api.base import Json
 from aliquot.backends.kubernetes import certificates
-from aliquot.backends.kubernetes.fraction_request import AMOUNTS, FRACTIONS, is_part, part_of
-from aliquot.backends.kubernetes.gpu_injection import PREFIX, config_name, fenced, is_config_name
-from aliquot.backends.kubernetes.raw_kinds import MUTATING_WEBHOOK
-from aliquot.backends.kubernetes.scheduler_name import forced_scheduler
-from aliquot.backends.kubernetes.settings import Sharing
+from aliquot.backends.kubernetes.fraction_request import (
+    FRACTION_ANNOTATIONS,
+    MEMORY_ANNOTATIONS,
+    asks_for_fraction,
+    parse_fraction_request,
+)
+from aliquot.backends.kubernetes.gpu_injection import NAME_PREFIX, config_map_name, inject, is_config_map_name
+from aliquot.backends.kubernetes.scheduler_name import scheduler_name_patch
+from aliquot.backends.kubernetes.settings import GpuSharingSettings
+from aliquot.backends.kubernetes.unstructured_kinds import MUTATING_WEBHOOK
 from aliquot.errors import Invalid, PlatformError
 from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.informer import Informer, Informers
 
-NAME = "aliquot"  # of the configuration
+CONFIGURATION_NAME = "aliquot"  # of the configuration
 _TIMEOUT_SECONDS = 5  # of the API server's patience; an answer takes milliseconds
 _RENEW_SECONDS = 3600.0
 _RETRY_SECONDS = 5.0
@@ -55,7 +60,7 @@ Decide = Callable[[Json, str], list[Json]]  # (pod, namespace) -> JSON patch
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class WebhookAddress:
     """Where the API server finds us: a URL from outside the cluster, or a service of it."""
 
     # Such as https://10.0.0.7:9443; empty: the service.
@@ -87,18 +92,24 @@ class Address:
 # ---------------------------------------------------------------- decisions
 
 
-def with_fence(pod: Json, namespace: str, settings: Sharing) -> Json:
+def inject_gpu(pod: Json, namespace: str, settings: GpuSharingSettings) -> Json:
     """The pod as it must be; `Invalid` with every fault of its request. Asked again it says the same."""
     metadata = pod.get("metadata") or {}
     marks = metadata.get("annotations") or {}
-    if not is_part(marks):
+    if not asks_for_fraction(marks):
         return pod
-    part = part_of(pod)
+    part = parse_fraction_request(pod)
     name, kept = str(metadata.get("name") or ""), str(marks.get(labels.GPU_CONFIG) or "")
     # A pod without a name yet gets a name nobody has; it keeps it when we are asked again.
-    config = config_name(namespace, name) if name else kept if is_config_name(kept) else PREFIX + secrets.token_hex(8)
+    config = (
+        config_map_name(namespace, name)
+        if name
+        else kept
+        if is_config_map_name(kept)
+        else NAME_PREFIX + secrets.token_hex(8)
+    )
     marked = {**pod, "metadata": {**metadata, "annotations": {**marks, labels.GPU_CONFIG: config}}}
-    return fenced(marked, part, config, settings)
+    return inject(marked, part, config, settings)
 
 
 def json_patch(before: Json, after: Json) -> list[Json]:
@@ -113,7 +124,7 @@ def json_patch(before: Json, after: Json) -> list[Json]:
     return steps
 
 
-def answer(review: Json, decide: Decide) -> Json:
+def review_response(review: Json, decide: Decide) -> Json:
     """`decide` says what is to be changed about the pod, given the name of its namespace."""
     request = review["request"]
     response: Json = {"uid": request["uid"], "allowed": True}
@@ -127,14 +138,14 @@ def answer(review: Json, decide: Decide) -> Json:
     return {"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response}
 
 
-def configuration(address: Address, bundle: bytes) -> Json:
+def configuration(address: WebhookAddress, bundle: bytes) -> Json:
     """What the API server asks us about. Enforcing comes first: what it changes decides about the rest."""
     names = ", ".join(f"'{name}'" for name in labels.SCHEDULER_NAMES)
-    marks = ", ".join(f"'{key}'" for key in (*FRACTIONS, *AMOUNTS))
+    marks = ", ".join(f"'{key}'" for key in (*FRACTION_ANNOTATIONS, *MEMORY_ANNOTATIONS))
     marked = f"has(object.metadata.annotations) && [{marks}].exists(key, key in object.metadata.annotations)"
     ours = {"name": "ours-to-place", "expression": f"object.spec.schedulerName in [{names}]"}
     return {
-        "metadata": {"name": NAME, "labels": {"app.kubernetes.io/managed-by": "aliquot"}},
+        "metadata": {"name": CONFIGURATION_NAME, "labels": {"app.kubernetes.io/managed-by": "aliquot"}},
         "webhooks": [
             {
                 **_hook("scheduler.aliquot.dev", address.client("/scheduler", bundle)),
@@ -164,13 +175,13 @@ def _hook(name: str, client: Json) -> Json:
 # ---------------------------------------------------------------- serving
 
 
-def application(namespaces: Informer[Namespace], settings: Sharing) -> Starlette:
+def application(namespaces: Informer[Namespace], settings: GpuSharingSettings) -> Starlette:
     def fence(pod: Json, namespace: str) -> list[Json]:
-        return json_patch(pod, with_fence(pod, namespace, settings))
+        return json_patch(pod, inject_gpu(pod, namespace, settings))
 
     def enforce(pod: Json, namespace: str) -> list[Json]:
         found = namespaces.get(namespace)
-        return forced_scheduler(pod, encode(found)) if found is not None else []
+        return scheduler_name_patch(pod, encode(found)) if found is not None else []
 
     return Starlette(routes=[_route("/pods", fence), _route("/scheduler", enforce)])
 
@@ -181,7 +192,7 @@ def _route(path: str, decide: Decide) -> Route:
         try:
             if len(raw) > _MOST_BYTES:
                 raise ValueError
-            said = answer(json.loads(raw), decide)
+            said = review_response(json.loads(raw), decide)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return JSONResponse({"error": "this is not a review of a pod"}, status_code=400)
         return JSONResponse(said)
@@ -194,9 +205,9 @@ class Webhook:
         self,
         driver: KubernetesDriver,
         informers: Informers,
-        address: Address,
+        address: WebhookAddress,
         listener: socket.socket,
-        settings: Sharing,
+        settings: GpuSharingSettings,
     ) -> None:
         """`listener` is bound; where the API server reaches it is said by `address`."""
         self._driver = driver
@@ -234,7 +245,7 @@ class Webhook:
             await serving
 
     async def _renew(self, trust: ssl.SSLContext) -> certificates.Certificates:
-        found = await self._patiently(lambda: certificates.shared(self._driver, self._address.names))
+        found = await self._patiently(lambda: certificates.ensure(self._driver, self._address.names))
         found.load_into(trust)
         return found
 

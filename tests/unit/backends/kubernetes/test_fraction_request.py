@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aliquot.backends.kubernetes.fraction_request import Part, is_part, part_of
+from aliquot.backends.kubernetes.fraction_request import FractionRequest, asks_for_fraction, parse_fraction_request
 from aliquot.errors import Invalid
 from aliquot.gpu.fractions import ComputeMode
 
@@ -22,32 +22,37 @@ def gpu(amount: str, name: str = "nvidia.com/gpu") -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", ["aliquot.dev/gpu-fraction", "gpu-fraction"])
 def test_fraction(name: str) -> None:
     """A fraction is read by our name and by that of other systems."""
-    assert part_of(pod(**{name: "0.125"})) == Part(milli=125)
+    assert parse_fraction_request(pod(**{name: "0.125"})) == FractionRequest(milli=125)
 
 
 def test_memory_on_several_devices() -> None:
     """An amount of memory is in MiB and counts for each of its devices."""
-    assert part_of(pod(**{"gpu-memory": "2000", "gpu-fraction-num-devices": "2"})) == Part(memory_mib=2000, devices=2)
+    assert parse_fraction_request(pod(**{"gpu-memory": "2000", "gpu-fraction-num-devices": "2"})) == FractionRequest(
+        memory_mib=2000, devices=2
+    )
 
 
 def test_our_name_wins() -> None:
     """Where both names are there ours counts."""
-    assert part_of(pod(**{"gpu-fraction": "0.1", "aliquot.dev/gpu-fraction": "0.2"})).milli == 200
+    assert parse_fraction_request(pod(**{"gpu-fraction": "0.1", "aliquot.dev/gpu-fraction": "0.2"})).milli == 200
 
 
 def test_mode() -> None:
     """How the time of the GPU is shared can be chosen."""
-    assert part_of(pod(**{"gpu-fraction": "0.5", "aliquot.dev/gpu-compute": "strict"})).mode is ComputeMode.STRICT
+    assert (
+        parse_fraction_request(pod(**{"gpu-fraction": "0.5", "aliquot.dev/gpu-compute": "strict"})).mode
+        is ComputeMode.STRICT
+    )
 
 
 def test_whole_gpus_are_no_part() -> None:
     """A pod with whole GPUs does not ask for a part."""
-    assert not is_part({"other": "0.5"})
+    assert not asks_for_fraction({"other": "0.5"})
 
 
 def test_zero_gpus_beside_a_part() -> None:
     """No whole GPU, said in full, contradicts nothing."""
-    assert part_of(pod(gpu("0"), **{"gpu-fraction": "0.5"})).milli == 500
+    assert parse_fraction_request(pod(gpu("0"), **{"gpu-fraction": "0.5"})).milli == 500
 
 
 @pytest.mark.parametrize(
@@ -75,7 +80,7 @@ def test_zero_gpus_beside_a_part() -> None:
 def test_refused(asked: dict[str, Any], told: str) -> None:
     """What cannot be given is refused in one line that says where and what to write instead."""
     with pytest.raises(Invalid) as refused:
-        part_of(asked)
+        parse_fraction_request(asked)
     assert told in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -83,5 +88,5 @@ def test_refused(asked: dict[str, Any], told: str) -> None:
 def test_every_fault_at_once() -> None:
     """Several faults are told together."""
     with pytest.raises(Invalid) as refused:
-        part_of(pod(gpu("1"), **{"gpu-fraction": "x", "aliquot.dev/gpu-compute": "y"}))
+        parse_fraction_request(pod(gpu("1"), **{"gpu-fraction": "x", "aliquot.dev/gpu-compute": "y"}))
     assert len(refused.value.faults) == 3

@@ -6,25 +6,31 @@ from typing import Any
 
 import pytest
 
-from aliquot.backends.kubernetes.fraction_request import Part
-from aliquot.backends.kubernetes.gpu_injection import STEP, config_data, config_name, fenced, is_config_name
-from aliquot.backends.kubernetes.settings import Sharing
+from aliquot.backends.kubernetes.fraction_request import FractionRequest
+from aliquot.backends.kubernetes.gpu_injection import (
+    INIT_CONTAINER,
+    config_map_data,
+    config_map_name,
+    inject,
+    is_config_map_name,
+)
+from aliquot.backends.kubernetes.settings import GpuSharingSettings
 from aliquot.errors import Invalid
 from aliquot.gpu.fractions import ComputeMode, GpuAllocation, SharingOptions
 from aliquot.gpu.injection import GATE_BYTES, LEDGER_BYTES
 
 CONFIG = "aliquot-gpu-0123456789abcdef"
-SETTINGS = Sharing(image="files", library_folder="/lib/a", gate_folder="/run/g")
-HALF = Part(milli=500)
-STRICT = Part(milli=500, wish=SharingOptions(mode=ComputeMode.STRICT))
+SETTINGS = GpuSharingSettings(image="files", library_folder="/lib/a", gate_folder="/run/g")
+HALF = FractionRequest(milli=500)
+STRICT = FractionRequest(milli=500, wish=SharingOptions(mode=ComputeMode.STRICT))
 
 
 def pod(**spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main", "image": "i"}], **spec}}
 
 
-def given(part: Part = HALF, settings: Sharing = SETTINGS, **spec: Any) -> dict[str, Any]:
-    return fenced(pod(**spec), part, CONFIG, settings)["spec"]
+def given(part: FractionRequest = HALF, settings: GpuSharingSettings = SETTINGS, **spec: Any) -> dict[str, Any]:
+    return inject(pod(**spec), part, CONFIG, settings)["spec"]
 
 
 def places(container: dict[str, Any]) -> dict[str, str]:
@@ -69,7 +75,7 @@ def test_variables_are_references() -> None:
 def test_config_has_what_is_referred_to() -> None:
     """Every key that a pod refers to is in the ConfigMap of its slices."""
     spec = given(STRICT)
-    data = config_data([slice_()], SETTINGS)
+    data = config_map_data([slice_()], SETTINGS)
 
     container, step = spec["containers"][0], spec["initContainers"][0]
     keys = {one["valueFrom"]["configMapKeyRef"]["key"] for one in container["env"]}
@@ -89,13 +95,13 @@ def slice_(mode: ComputeMode = ComputeMode.STRICT, **more: Any) -> GpuAllocation
 
 def test_config_of_a_leased_part() -> None:
     """Ledger and gate are made with the sizes that the library wants."""
-    made = config_data([slice_()], SETTINGS)["made"].splitlines()
+    made = config_map_data([slice_()], SETTINGS)["made"].splitlines()
     assert made == [f"{LEDGER_BYTES} /made/pod/ledger", f"{GATE_BYTES} /made/gates/GPU-1"]
 
 
 def test_config_limits() -> None:
     """The limits name GPU, tenant and bytes; nothing is lent where nobody could take it back."""
-    data = config_data([slice_(ComputeMode.TIMESHARING, limit_mib=400)], SETTINGS)
+    data = config_map_data([slice_(ComputeMode.TIMESHARING, limit_mib=400)], SETTINGS)
 
     assert "gpu GPU-1 limit=104857600 guaranteed=104857600 weight=500" in data["limits"]
     assert data["limits"].startswith("gpushare 1\ntenant u1\n")
@@ -105,7 +111,7 @@ def test_config_limits() -> None:
 
 def test_all_memory_of_a_gpu_is_fenced_too() -> None:
     """Who asks for as much memory as a GPU has is held to it like others."""
-    assert "limits" in config_data([slice_(ComputeMode.TIMESHARING, milli=1000)], SETTINGS)
+    assert "limits" in config_map_data([slice_(ComputeMode.TIMESHARING, milli=1000)], SETTINGS)
 
 
 def test_gates_only_where_time_is_leased() -> None:
@@ -130,22 +136,22 @@ def test_files_are_made_before_all_else() -> None:
     spec = given(initContainers=[{"name": "first"}])
 
     step = spec["initContainers"][0]
-    assert [one["name"] for one in spec["initContainers"]] == [STEP, "first"]
+    assert [one["name"] for one in spec["initContainers"]] == [INIT_CONTAINER, "first"]
     assert step["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
     assert step["securityContext"]["runAsNonRoot"]
     assert step["resources"]["limits"] == step["resources"]["requests"]
 
 
 @pytest.mark.parametrize("part", [HALF, STRICT])
-def test_asked_again(part: Part) -> None:
+def test_asked_again(part: FractionRequest) -> None:
     """A pod that has its fence gets nothing twice, wherever others have put their containers since."""
-    once = fenced(pod(volumes=[{"name": "own", "emptyDir": {}}]), part, CONFIG, SETTINGS)
-    assert fenced(once, part, CONFIG, SETTINGS) == once
+    once = inject(pod(volumes=[{"name": "own", "emptyDir": {}}]), part, CONFIG, SETTINGS)
+    assert inject(once, part, CONFIG, SETTINGS) == once
 
     first, *rest = once["spec"]["initContainers"]
     moved = {**once, "spec": {**once["spec"], "initContainers": [{"name": "other"}, first, *rest]}}
-    again = fenced(moved, part, CONFIG, SETTINGS)["spec"]
-    assert [one["name"] for one in again["initContainers"]] == [STEP, "other"]
+    again = inject(moved, part, CONFIG, SETTINGS)["spec"]
+    assert [one["name"] for one in again["initContainers"]] == [INIT_CONTAINER, "other"]
     assert places(again["initContainers"][1]) == places(again["containers"][0])
 
 
@@ -186,7 +192,7 @@ def test_fence_cannot_be_covered(place: str) -> None:
 
 def test_runtime_class() -> None:
     """Where NVIDIA's runtime is not the default pods are given it, unless they name one."""
-    nvidia = Sharing(runtime_class="nvidia")
+    nvidia = GpuSharingSettings(runtime_class="nvidia")
     assert given(settings=nvidia)["runtimeClassName"] == "nvidia"
     assert given(settings=nvidia, runtimeClassName="own")["runtimeClassName"] == "own"
     assert "runtimeClassName" not in given()
@@ -194,6 +200,6 @@ def test_runtime_class() -> None:
 
 def test_config_names() -> None:
     """Pods of one name have one ConfigMap, others have others; a name of somebody else is not taken for ours."""
-    assert config_name("a", "p") == config_name("a", "p") != config_name("b", "p")
-    assert is_config_name(config_name("a", "p"))
-    assert not any(map(is_config_name, ("", "settings", "aliquot-gpu-", "aliquot-gpu-../x", "aliquot-gpu-A")))
+    assert config_map_name("a", "p") == config_map_name("a", "p") != config_map_name("b", "p")
+    assert is_config_map_name(config_map_name("a", "p"))
+    assert not any(map(is_config_map_name, ("", "settings", "aliquot-gpu-", "aliquot-gpu-../x", "aliquot-gpu-A")))

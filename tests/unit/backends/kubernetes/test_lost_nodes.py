@@ -12,7 +12,7 @@ from aliquot.api import Compute, Metadata, Namespace, Node, Pod, Workload
 from aliquot.api.kubernetes_objects import NodeCondition, NodeStatus
 from aliquot.api.pod import Container, PodSpec, PodStatus
 from aliquot.api.workload import Interruption, WorkloadSpec, WorkloadStatus
-from aliquot.backends.kubernetes.lost_nodes import LostNodes, lost_since
+from aliquot.backends.kubernetes.lost_nodes import LostNodeController, silent_since
 from aliquot.podspec.builder import pod_of
 from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.store.informer import Informers
@@ -43,7 +43,7 @@ def node(ready: str | None, since: float | None = SILENT_SINCE, name: str = "n1"
 )
 def test_lost_since(found: Node | None, since: float | None) -> None:
     """Lost is who is gone, or is said not to answer."""
-    assert lost_since(found, now=2000.0) == since
+    assert silent_since(found, now=2000.0) == since
 
 
 class World:
@@ -54,7 +54,7 @@ class World:
         self.store = Store(self.driver)
         self.informers = Informers(self.driver)
         self.now = SILENT_SINCE
-        self.loop = LostNodes(self.store, self.informers, PATIENCE, clock=lambda: self.now).loop
+        self.loop = LostNodeController(self.store, self.informers, PATIENCE, clock=lambda: self.now).loop
 
     async def build(self, ready: str = "True", phase: str = "Running") -> World:
         await self.store.create(Namespace(metadata=Metadata(name=SPACE)))

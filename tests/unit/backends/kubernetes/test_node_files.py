@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from aliquot import labels, native
-from aliquot.backends.kubernetes.node_files import Step, daemon_set, put
-from aliquot.backends.kubernetes.settings import Sharing
+from aliquot.backends.kubernetes.node_files import Installer, daemon_set, install
+from aliquot.backends.kubernetes.settings import GpuSharingSettings
 from aliquot.errors import PlatformError, Unavailable
 
 
@@ -22,7 +22,7 @@ def library() -> Path:
 
 def test_put(library: Path, tmp_path: Path) -> None:
     """Library and gates are there, and nothing else; anybody may load the one and use the other."""
-    made = put(tmp_path / "lib", tmp_path / "gates", "x86_64")
+    made = install(tmp_path / "lib", tmp_path / "gates", "x86_64")
 
     assert made.read_bytes() == library.read_bytes()
     assert made.stat().st_mode & 0o777 == 0o755
@@ -32,8 +32,8 @@ def test_put(library: Path, tmp_path: Path) -> None:
 
 def test_put_again(library: Path, tmp_path: Path) -> None:
     """What is there already stays the same file."""
-    before = put(tmp_path, machine="x86_64").stat().st_ino
-    assert put(tmp_path, machine="x86_64").stat().st_ino == before
+    before = install(tmp_path, machine="x86_64").stat().st_ino
+    assert install(tmp_path, machine="x86_64").stat().st_ino == before
 
 
 def test_older_library_is_replaced(library: Path, tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_older_library_is_replaced(library: Path, tmp_path: Path) -> None:
     place = tmp_path / "libgpushare.so"
     place.write_bytes(b"older")
     with place.open("rb") as held:
-        put(tmp_path, machine="x86_64")
+        install(tmp_path, machine="x86_64")
         assert held.read() == b"older"
     assert place.read_bytes() == library.read_bytes()
 
@@ -49,19 +49,19 @@ def test_older_library_is_replaced(library: Path, tmp_path: Path) -> None:
 def test_unknown_machine(tmp_path: Path) -> None:
     """Where no library was built for a machine it says so."""
     with pytest.raises(Unavailable, match="not built for m68k"):
-        put(tmp_path, machine="m68k")
+        install(tmp_path, machine="m68k")
 
 
 def test_cannot_write(library: Path) -> None:
     """A folder that cannot be written is named."""
     with pytest.raises(PlatformError, match="cannot write /proc/nothing"):
-        put(Path("/proc/nothing"), machine="x86_64")
+        install(Path("/proc/nothing"), machine="x86_64")
 
 
 def test_daemon_set() -> None:
     """It runs on every node that may have GPUs, with the folders that pods mount the library from."""
-    settings = Sharing(image="i", library_folder="/lib/a", gate_folder="/run/g")
-    spec = daemon_set(settings, Step("other", ("put",)))["spec"]["template"]["spec"]
+    settings = GpuSharingSettings(image="i", library_folder="/lib/a", gate_folder="/run/g")
+    spec = daemon_set(settings, Installer("other", ("put",)))["spec"]["template"]["spec"]
 
     paths = [one["hostPath"]["path"] for one in spec["volumes"]]
     assert paths == ["/lib/a", "/run/g"]

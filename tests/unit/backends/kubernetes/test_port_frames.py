@@ -11,7 +11,7 @@ from aiohttp import web
 from aliquot.backends.kubernetes.port_forward import PROTOCOL, Frame, PortPipe, split
 from aliquot.errors import Conflict, Unavailable
 from aliquot.store.http.transport import Endpoint, Patience, Transport
-from support.kubernetes.scripted import Scripted
+from support.kubernetes.scripted_server import ScriptedServer
 
 ERROR, DATA = 1, 3
 REFUSED = b"dial tcp4 127.0.0.1:80: connect: connection refused"
@@ -47,7 +47,7 @@ def says(heard: list[bytes], messages: Iterable[bytes]) -> Callable[[web.Request
 async def talk(messages: Iterable[bytes], typed: bytes = b"") -> tuple[bytes, list[Frame]]:
     """What the pod's side said, and the frames it heard."""
     heard: list[bytes] = []
-    async with Scripted(says(heard, messages)) as server:
+    async with ScriptedServer(says(heard, messages)) as server:
         transport = Transport(Endpoint(server.url), Patience())
         pipe = PortPipe(await transport.socket("/portforward", [], PROTOCOL), "web-0-0", 80)
         try:
@@ -110,7 +110,7 @@ async def test_broken_off(message: bytes) -> None:
         await line.close()
         return line
 
-    async with Scripted(answer) as server:
+    async with ScriptedServer(answer) as server:
         transport = Transport(Endpoint(server.url), Patience())
         pipe = PortPipe(await transport.socket("/portforward", [], PROTOCOL), "web-0-0", 80)
         with pytest.raises(Unavailable, match="broke"):

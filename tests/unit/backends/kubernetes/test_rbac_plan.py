@@ -11,10 +11,10 @@ from access.team import CLUSTER, Team, in_project, rule
 from aliquot.api import AccessRule, Metadata, Namespace, Project, Scope, User
 from aliquot.api.access import UserSpec
 from aliquot.api.organisation import ProjectSpec
-from aliquot.backends.kubernetes.raw_kinds import ROLE, ROLE_BINDING, SERVICE_ACCOUNT
-from aliquot.backends.kubernetes.rbac import carry_out, look
-from aliquot.backends.kubernetes.rbac_plan import Remove, Seen, Step, Write, decide, owner_of
+from aliquot.backends.kubernetes.rbac import apply, read_namespace
+from aliquot.backends.kubernetes.rbac_plan import Change, NamespaceState, Remove, Write, decide, owner_of
 from aliquot.backends.kubernetes.service_accounts import account_of, new_account
+from aliquot.backends.kubernetes.unstructured_kinds import ROLE, ROLE_BINDING, SERVICE_ACCOUNT
 from aliquot.labels import PROJECT, namespace_of
 from aliquot.store.driver import Document
 from aliquot.store.drivers.memory import MemoryDriver
@@ -23,8 +23,8 @@ VISION = Project(metadata=Metadata(name="vision"), spec=ProjectSpec(department="
 SPACE = "runai-vision"
 
 
-def seen(*rules: AccessRule, **more: Any) -> Seen:
-    return Seen(**{"namespace": SPACE, "project": VISION, "rules": rules, **more})
+def seen(*rules: AccessRule, **more: Any) -> NamespaceState:
+    return NamespaceState(**{"namespace": SPACE, "project": VISION, "rules": rules, **more})
 
 
 def user(name: str, *groups: str, **spec: bool) -> User:
@@ -35,7 +35,7 @@ def account(of: User) -> Any:
     return replace(account_of(new_account(SPACE, of)), uid="a1")
 
 
-def bound(steps: list[Step]) -> dict[str, list[tuple[str, str]]]:
+def bound(steps: list[Change]) -> dict[str, list[tuple[str, str]]]:
     """Whom each binding that is written names."""
     return {
         step.document["metadata"]["name"]: [(one["kind"], one["name"]) for one in step.document["subjects"]]
@@ -44,7 +44,7 @@ def bound(steps: list[Step]) -> dict[str, list[tuple[str, str]]]:
     }
 
 
-def stored(step: Step, uid: str = "u1") -> dict[str, Any]:
+def stored(step: Change, uid: str = "u1") -> dict[str, Any]:
     """What is there after a write."""
     assert isinstance(step, Write)
     metadata = {**step.document["metadata"], "uid": uid, "resourceVersion": "7"}
@@ -248,7 +248,7 @@ def test_no_rights_where_powerful_programs_run(name: str) -> None:
 
 async def rights(driver: MemoryDriver, namespace: str) -> set[tuple[str, str]]:
     """Who really has which role: a binding without its Role gives nothing."""
-    now = await look(driver, namespace)
+    now = await read_namespace(driver, namespace)
     roles = {role["metadata"]["name"] for role in now.roles}
     return {
         (one["name"], binding["roleRef"]["name"])
@@ -267,14 +267,14 @@ async def changed(after: int) -> tuple[MemoryDriver, str, set[tuple[str, str]], 
     old = [await team.rule("editor", in_project(project), user=ann), await team.rule("viewer", CLUSTER, group="staff")]
     for name in (ann, ben):
         await driver.create(SERVICE_ACCOUNT, new_account(space, await team.store.get(User, name)))
-    await carry_out(driver, decide(await look(driver, space)))
+    await apply(driver, decide(await read_namespace(driver, space)))
     before = await rights(driver, space)
     for one in old:
         await team.store.delete(one)
     await team.rule("viewer", in_project(project), user=ann)
     await team.rule("l2-researcher", CLUSTER, user="eve")
-    steps = decide(await look(driver, space))
-    await carry_out(driver, steps[:after])
+    steps = decide(await read_namespace(driver, space))
+    await apply(driver, steps[:after])
     return driver, space, before, len(steps)
 
 
@@ -286,11 +286,11 @@ async def test_killed_after_any_write() -> None:
     for after in range(writes):
         driver, space, before, _ = await changed(after)
         between = await rights(driver, space)
-        await carry_out(driver, decide(await look(driver, space)))
+        await apply(driver, decide(await read_namespace(driver, space)))
         done = await rights(driver, space)
         assert between <= before | done
         assert len(done) == len(end) + 1  # ann by name and by account, and eve
-        assert decide(await look(driver, space)) == []
+        assert decide(await read_namespace(driver, space)) == []
 
 
 async def test_somebody_was_faster() -> None:
@@ -299,10 +299,10 @@ async def test_somebody_was_faster() -> None:
     project = await team.project()
     space = namespace_of(project)
     await team.rule("viewer", in_project(project), user="ann")
-    await carry_out(driver, decide(await look(driver, space)))
+    await apply(driver, decide(await read_namespace(driver, space)))
     await team.rule("viewer", in_project(project), user="ben")
-    steps = decide(await look(driver, space))
+    steps = decide(await read_namespace(driver, space))
     there = await driver.get(ROLE_BINDING, "aliquot-viewer", space)
     await driver.update(ROLE_BINDING, Document({**there.data, "subjects": []}))
     with pytest.raises(Exception, match="version"):
-        await carry_out(driver, steps)
+        await apply(driver, steps)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aliquot.backends.kubernetes.scheduler_name import forced_scheduler
+from aliquot.backends.kubernetes.scheduler_name import scheduler_name_patch
 
 MARKED = {"metadata": {"annotations": {"runai/enforce-scheduler-name": "true"}}}
 PATCH = [{"op": "add", "path": "/spec/schedulerName", "value": "aliquot"}]
@@ -27,4 +27,4 @@ PATCH = [{"op": "add", "path": "/spec/schedulerName", "value": "aliquot"}]
 )
 def test_scheduler_is_forced(pod: dict[str, Any], namespace: dict[str, Any], patch: list[dict[str, Any]]) -> None:
     """Where the namespace says so, and the pod is not ours or placed already."""
-    assert forced_scheduler(pod, namespace) == patch
+    assert scheduler_name_patch(pod, namespace) == patch

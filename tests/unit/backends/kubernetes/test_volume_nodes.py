@@ -8,8 +8,8 @@ import pytest
 
 from aliquot.api import Claim, Pod
 from aliquot.api.base import decode
-from aliquot.backends.kubernetes.scheduling_context import minimum_said
-from aliquot.backends.kubernetes.volume_binding import SELECTED_NODE, Storage, StorageClass, Volume, places_of
+from aliquot.backends.kubernetes.scheduling_context import gang_minimum
+from aliquot.backends.kubernetes.volume_binding import SELECTED_NODE, Storage, StorageClass, Volume, node_requirements
 from aliquot.planner import NodeSelectorRequirement
 from aliquot.store.driver import Document
 
@@ -60,7 +60,7 @@ def claim(storage: str = "local", bound: str = "", marks: dict[str, str] | None 
 def places(there: Claim | None, *volumes: Volume) -> Any:
     named = {one.name: one for one in volumes}
     storage = Storage(lambda name, namespace: there, named.get, lambda: iter(volumes), lambda: iter(CLASSES))
-    return places_of(POD, storage)
+    return node_requirements(POD, storage)
 
 
 def at(node: str) -> tuple[NodeSelectorRequirement, ...]:
@@ -109,7 +109,7 @@ def test_pod_without_claims_goes_anywhere() -> None:
     """Volumes of other sorts say nothing about nodes."""
     bare = decode(Pod, {"metadata": {"name": "p"}, "spec": {"volumes": [{"name": "e", "emptyDir": {}}]}})
     storage = Storage(lambda name, namespace: None, lambda name: None, lambda: iter(()), lambda: iter(()))
-    assert places_of(bare, storage).node == ()
+    assert node_requirements(bare, storage).node == ()
 
 
 @pytest.mark.parametrize(
@@ -132,4 +132,4 @@ def test_pod_without_claims_goes_anywhere() -> None:
 )
 def test_minimum_of_other_projects_gangs(spec: dict[str, Any], minimum: int | None) -> None:
     """Pod groups say it; of frameworks it is all replicas unless their policy says fewer."""
-    assert minimum_said({"spec": spec}) == minimum
+    assert gang_minimum({"spec": spec}) == minimum

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from cryptography import x509
 
 from aliquot.api import KINDS, Namespace
-from aliquot.backends.kubernetes.certificates import SECRET_NAME, Certificates, renewed, shared
-from aliquot.backends.kubernetes.raw_kinds import SECRET
+from aliquot.backends.kubernetes.certificates import SECRET_NAME, Certificates, ensure, renew
+from aliquot.backends.kubernetes.unstructured_kinds import SECRET
 from aliquot.store.driver import Document
 from aliquot.store.drivers.memory import MemoryDriver
 
@@ -25,7 +25,7 @@ async def memory() -> MemoryDriver:
 
 def test_first() -> None:
     """The first one is signed by its authority and good for names and addresses."""
-    made = renewed(Certificates(), NAMES, NOW)
+    made = renew(Certificates(), NAMES, NOW)
 
     serving, authority = (x509.load_pem_x509_certificate(pem.encode()) for pem in (made.serving, made.authority))
     serving.verify_directly_issued_by(authority)
@@ -36,14 +36,14 @@ def test_first() -> None:
 
 def test_nothing_to_do() -> None:
     """As long as it is good it stays."""
-    made = renewed(Certificates(), NAMES, NOW)
-    assert renewed(made, NAMES[:1], NOW + timedelta(days=100)) == made
+    made = renew(Certificates(), NAMES, NOW)
+    assert renew(made, NAMES[:1], NOW + timedelta(days=100)) == made
 
 
 def test_renewed_early() -> None:
     """With a third of its time left the next is made, by the same authority."""
-    made = renewed(Certificates(), NAMES, NOW)
-    later = renewed(made, NAMES, NOW + timedelta(days=250))
+    made = renew(Certificates(), NAMES, NOW)
+    later = renew(made, NAMES, NOW + timedelta(days=250))
 
     assert later.serving != made.serving
     assert later.authority == made.authority
@@ -51,17 +51,17 @@ def test_renewed_early() -> None:
 
 def test_another_name() -> None:
     """A replica with another name adds it, and those of the others stay good."""
-    made = renewed(Certificates(), ("a",), NOW)
-    both = renewed(made, ("b",), NOW)
+    made = renew(Certificates(), ("a",), NOW)
+    both = renew(made, ("b",), NOW)
 
-    assert renewed(both, ("a",), NOW) == both
-    assert renewed(both, ("b",), NOW) == both
+    assert renew(both, ("a",), NOW) == both
+    assert renew(both, ("b",), NOW) == both
 
 
 def test_authority_renewed() -> None:
     """When the authority's time comes the API server trusts the old one and the new one."""
-    made = renewed(Certificates(), NAMES, NOW)
-    later = renewed(made, NAMES, NOW + timedelta(days=3000))
+    made = renew(Certificates(), NAMES, NOW)
+    later = renew(made, NAMES, NOW + timedelta(days=3000))
 
     assert later.authority != made.authority
     assert later.bundle == (later.authority + made.authority).encode()
@@ -69,14 +69,14 @@ def test_authority_renewed() -> None:
 
 def test_keys_are_not_shown() -> None:
     """Whoever prints it sees no key."""
-    assert "KEY" not in repr(renewed(Certificates(), NAMES, NOW))
+    assert "KEY" not in repr(renew(Certificates(), NAMES, NOW))
 
 
 async def test_replicas_share() -> None:
     """Replicas that start at once end up with the same certificate."""
     driver = await memory()
 
-    made = await asyncio.gather(*(shared(driver, NAMES) for _ in range(5)))
+    made = await asyncio.gather(*(ensure(driver, NAMES) for _ in range(5)))
 
     assert len({one.serving for one in made}) == 1
 
@@ -87,6 +87,6 @@ async def test_spoilt_secret() -> None:
     metadata = {"name": SECRET_NAME, "namespace": "runai"}
     await driver.create(SECRET, Document({"metadata": metadata, "data": {"tls.crt": "bm90aGluZw=="}}))
 
-    made = await shared(driver, NAMES)
+    made = await ensure(driver, NAMES)
 
-    assert await shared(driver, NAMES) == made
+    assert await ensure(driver, NAMES) == made

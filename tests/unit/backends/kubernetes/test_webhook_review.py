@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from aliquot import labels
-from aliquot.backends.kubernetes.settings import Sharing
-from aliquot.backends.kubernetes.webhook import Address, answer, configuration, json_patch, with_fence
+from aliquot.backends.kubernetes.settings import GpuSharingSettings
+from aliquot.backends.kubernetes.webhook import WebhookAddress, configuration, inject_gpu, json_patch, review_response
 from aliquot.errors import Invalid
 
-SETTINGS = Sharing(image="files")
+SETTINGS = GpuSharingSettings(image="files")
 
 
 def pod(name: str = "p", **marks: str) -> dict[str, Any]:
@@ -23,9 +23,9 @@ def pod(name: str = "p", **marks: str) -> dict[str, Any]:
 
 def review(asked: dict[str, Any]) -> dict[str, Any]:
     request = {"uid": "u1", "namespace": "a", "object": asked}
-    said = answer(
+    said = review_response(
         {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request},
-        lambda pod, namespace: json_patch(pod, with_fence(pod, namespace, SETTINGS)),
+        lambda pod, namespace: json_patch(pod, inject_gpu(pod, namespace, SETTINGS)),
     )
     assert said["response"]["uid"] == "u1"
     return said["response"]
@@ -59,19 +59,19 @@ def test_refused() -> None:
 
 def test_pod_without_a_name_keeps_its_config() -> None:
     """A pod whose name is still to be made gets a ConfigMap of its own, and the same one when we are asked again."""
-    once = with_fence(pod("", **{"gpu-fraction": "0.5"}), "a", SETTINGS)
-    other = with_fence(pod("", **{"gpu-fraction": "0.5"}), "a", SETTINGS)
+    once = inject_gpu(pod("", **{"gpu-fraction": "0.5"}), "a", SETTINGS)
+    other = inject_gpu(pod("", **{"gpu-fraction": "0.5"}), "a", SETTINGS)
 
-    assert with_fence(once, "a", SETTINGS) == once
+    assert inject_gpu(once, "a", SETTINGS) == once
     assert once["metadata"]["annotations"][labels.GPU_CONFIG] != other["metadata"]["annotations"][labels.GPU_CONFIG]
 
 
 def test_copied_pod_gets_its_own_config() -> None:
     """A copy of a pod under another name does not refer to the ConfigMap of the first."""
-    first = with_fence(pod("p", **{"gpu-fraction": "0.5"}), "a", SETTINGS)
+    first = inject_gpu(pod("p", **{"gpu-fraction": "0.5"}), "a", SETTINGS)
     copied = {**first, "metadata": {**first["metadata"], "name": "q"}}
 
-    second = with_fence(copied, "a", SETTINGS)
+    second = inject_gpu(copied, "a", SETTINGS)
 
     config = second["metadata"]["annotations"][labels.GPU_CONFIG]
     assert config != first["metadata"]["annotations"][labels.GPU_CONFIG]
@@ -81,7 +81,7 @@ def test_copied_pod_gets_its_own_config() -> None:
 
 def test_configuration_by_service() -> None:
     """Inside a cluster the API server is told a service; the certificate is good for its name."""
-    address = Address(service="hook", namespace="ours", port=8443)
+    address = WebhookAddress(service="hook", namespace="ours", port=8443)
 
     client = configuration(address, b"trust")["webhooks"][1]["clientConfig"]
     assert client["service"] == {"name": "hook", "namespace": "ours", "path": "/pods", "port": 8443}
@@ -91,7 +91,7 @@ def test_configuration_by_service() -> None:
 
 def test_configuration_by_address() -> None:
     """Outside a cluster the API server is told an address."""
-    address = Address("https://[::1]:9443/")
+    address = WebhookAddress("https://[::1]:9443/")
     assert configuration(address, b"")["webhooks"][1]["clientConfig"]["url"] == "https://[::1]:9443/pods"
     assert address.names == ("::1",)
 
@@ -100,4 +100,4 @@ def test_configuration_by_address() -> None:
 def test_bad_address(url: str) -> None:
     """An address that the API server could not call is refused at once."""
     with pytest.raises(Invalid, match="must look like https://host:port"):
-        Address(url)
+        WebhookAddress(url)

@@ -15,9 +15,9 @@ import structlog
 from aliquot import labels
 from aliquot.api import KINDS, Node, Pod, decode
 from aliquot.backends.kubernetes.reservations import pod as pods
-from aliquot.backends.kubernetes.reservations.pod import Found
-from aliquot.backends.kubernetes.reservations.state import Hold, Reserved, reserved_of
-from aliquot.backends.kubernetes.settings import Sharing
+from aliquot.backends.kubernetes.reservations.pod import ReservedGpu
+from aliquot.backends.kubernetes.reservations.state import Reservation, ReservationState, reservation_of
+from aliquot.backends.kubernetes.settings import GpuSharingSettings
 from aliquot.errors import Conflict, Exists, NotFound, PlatformError, Unavailable
 from aliquot.store.driver import Document
 from aliquot.store.drivers.kubernetes import KubernetesDriver
@@ -29,8 +29,8 @@ _LOG_SECONDS = 0.2  # between two looks into a log that says nothing yet
 log = structlog.get_logger()
 
 
-class Reserver:
-    def __init__(self, driver: KubernetesDriver, informers: Informers, settings: Sharing) -> None:
+class GpuReservations:
+    def __init__(self, driver: KubernetesDriver, informers: Informers, settings: GpuSharingSettings) -> None:
         self._driver = driver
         self._store = Store(driver)
         self._settings = settings
@@ -40,8 +40,8 @@ class Reserver:
         self._waiting: dict[str, set[asyncio.Event]] = {}  # who wants to hear of a reservation pod
         self._pods.listen(self._heard)
 
-    async def hold(self, pod: Pod, node: str, index: int) -> Found:
-        name = pods.name_of(node, index)
+    async def hold(self, pod: Pod, node: str, index: int) -> ReservedGpu:
+        name = pods.reservation_name(node, index)
         seen, bell = None, asyncio.Event()
         self._waiting.setdefault(name, set()).add(bell)
         try:
@@ -55,7 +55,7 @@ class Reserver:
                         return found
                     await bell.wait()
         except TimeoutError:
-            why = "its pod could not be made in time" if seen is None else pods.trouble(seen)
+            why = "its pod could not be made in time" if seen is None else pods.failure_reason(seen)
             raise Unavailable(f"GPU {index} of node {node} is not held yet: {why}") from None
         finally:
             self._waiting[name].discard(bell)
@@ -70,24 +70,24 @@ class Reserver:
         heard = self._pods.get(name, _SPACE)
         return heard if heard is not None and heard.metadata.uid == seen.metadata.uid else seen
 
-    async def _found(self, seen: Pod, node: str, index: int) -> Found | None:
+    async def _found(self, seen: Pod, node: str, index: int) -> ReservedGpu | None:
         """The GPU that is held; None as long as there is something to wait for."""
         reserved = await self._checked(seen, node, index)
-        if reserved.state is Hold.HELD:
-            return Found(reserved.uuid, reserved.memory_mib)
+        if reserved.state is ReservationState.HELD:
+            return ReservedGpu(reserved.uuid, reserved.memory_mib)
         if seen.status.phase != "Running":
             return None
         async with self._lock(seen.metadata.name):
             return await self._learn(seen, node, index)
 
-    async def _checked(self, seen: Pod, node: str, index: int) -> Reserved:
+    async def _checked(self, seen: Pod, node: str, index: int) -> Reservation:
         """What a reservation pod holds, if it can be relied on."""
-        reserved = reserved_of(seen)
-        if reserved is None or reserved.state is Hold.LEAVING:
+        reserved = reservation_of(seen)
+        if reserved is None or reserved.state is ReservationState.LEAVING:
             raise Unavailable(f"GPU {index} of node {node} is being given back")
-        if reserved.state is Hold.LOST:
+        if reserved.state is ReservationState.LOST:
             await self.remove(seen)
-            raise Unavailable(f"GPU {index} of node {node} is not free: {pods.trouble(seen)}")
+            raise Unavailable(f"GPU {index} of node {node} is not free: {pods.failure_reason(seen)}")
         return reserved
 
     async def remove(self, seen: Pod, *, grace_seconds: int | None = None) -> None:
@@ -109,7 +109,7 @@ class Reserver:
 
     async def _claim(self, name: str, pod: Pod, node: str, index: int) -> Pod:
         """The reservation pod, with a claim of this pod on it."""
-        uid, claim = pods.claim_of(pod)
+        uid, claim = pods.claim_for(pod)
         async with self._lock(name):
             seen = self._pods.get(name, _SPACE)
             while True:
@@ -120,16 +120,16 @@ class Reserver:
                         seen = await self._read(name)
                         continue
                 await self._checked(seen, node, index)
-                claims = pods.claims_of(seen)
+                claims = pods.read_claims(seen)
                 if claims.get(uid) == claim:
                     return seen
-                text = pods.claims_text({**claims, uid: claim})
+                text = pods.claims_annotation({**claims, uid: claim})
                 try:
                     return await self.mark(seen, labels.GPU_CLAIMS, text)
                 except (Conflict, NotFound):
                     seen = await self._read(name)
 
-    async def _create(self, node: str, index: int, claims: dict[str, pods.Claim]) -> Pod:
+    async def _create(self, node: str, index: int, claims: dict[str, pods.GpuClaim]) -> Pod:
         known = self._nodes.get(node)
         if known is None:
             raise Unavailable(f"node {node} is gone")
@@ -153,28 +153,28 @@ class Reserver:
 
     # ---------------------------------------------------------------- which GPU it is
 
-    async def _learn(self, seen: Pod, node: str, index: int) -> Found | None:
+    async def _learn(self, seen: Pod, node: str, index: int) -> ReservedGpu | None:
         """Asks the pod, and writes on it what it says. None: somebody else wrote meanwhile, look again."""
         seen = self._latest(seen, seen.metadata.name)
-        reserved = reserved_of(seen)
+        reserved = reservation_of(seen)
         if reserved is not None and reserved.uuid:
-            return Found(reserved.uuid, reserved.memory_mib)  # by one who waited before us
+            return ReservedGpu(reserved.uuid, reserved.memory_mib)  # by one who waited before us
         known = self._nodes.get(node)
         simulated = known is not None and pods.is_simulated(known)
-        found = pods.simulated(node, index) if simulated else await self._ask(seen)
+        found = pods.simulated_gpu(node, index) if simulated else await self._ask(seen)
         try:
-            await self.mark(seen, labels.DEVICES, pods.device_text(index, found))
+            await self.mark(seen, labels.DEVICES, pods.devices_annotation(index, found))
         except Conflict:
             return None
         except NotFound:
             raise Unavailable(f"GPU {index} of node {node} was given back meanwhile") from None
         return found
 
-    async def _ask(self, seen: Pod) -> Found:
+    async def _ask(self, seen: Pod) -> ReservedGpu:
         """From its log: it is there a moment after the pod runs."""
         while True:
             try:
-                found = pods.told(await self._driver.log(seen.metadata.name, _SPACE))
+                found = pods.gpu_from_log(await self._driver.log(seen.metadata.name, _SPACE))
                 if found is not None:
                     return found
             except PlatformError as exc:

@@ -22,13 +22,13 @@ import structlog
 
 from aliquot import labels
 from aliquot.api import KINDS, Namespace, Node, Pod
-from aliquot.backends.kubernetes.fraction_request import is_part
-from aliquot.backends.kubernetes.raw_kinds import PRIORITY_CLASS
+from aliquot.backends.kubernetes.fraction_request import asks_for_fraction
 from aliquot.backends.kubernetes.reservations import pod as pods
-from aliquot.backends.kubernetes.reservations.acquire import Reserver
-from aliquot.backends.kubernetes.reservations.pod import Claim
-from aliquot.backends.kubernetes.reservations.state import Hold, Reserved, reserved_of
-from aliquot.backends.kubernetes.settings import Sharing
+from aliquot.backends.kubernetes.reservations.acquire import GpuReservations
+from aliquot.backends.kubernetes.reservations.pod import GpuClaim
+from aliquot.backends.kubernetes.reservations.state import Reservation, ReservationState, reservation_of
+from aliquot.backends.kubernetes.settings import GpuSharingSettings
+from aliquot.backends.kubernetes.unstructured_kinds import PRIORITY_CLASS
 from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.errors import NotFound
 from aliquot.store.drivers.kubernetes import KubernetesDriver
@@ -46,13 +46,13 @@ async def prepare(driver: KubernetesDriver) -> None:
     await driver.apply(PRIORITY_CLASS, pods.priority_class())
 
 
-class Reservations:
+class ReservationCollector:
     def __init__(
         self,
         driver: KubernetesDriver,
         informers: Informers,
-        reserver: Reserver,
-        settings: Sharing,
+        reserver: GpuReservations,
+        settings: GpuSharingSettings,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = Store(driver)
@@ -87,11 +87,11 @@ class Reservations:
 
     def _note(self, name: str, old: Pod | None, new: Pod | None) -> None:
         """Which reservations a pod has claims on: they are looked at when it ends, or changes while it waits."""
-        for uid in pods.claims_of(old) if old is not None else ():
+        for uid in pods.read_claims(old) if old is not None else ():
             self._claimed.get(uid, set()).discard(name)
             if not self._claimed.get(uid):
                 self._claimed.pop(uid, None)
-        for uid in pods.claims_of(new) if new is not None else ():
+        for uid in pods.read_claims(new) if new is not None else ():
             self._claimed.setdefault(uid, set()).add(name)
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._idle.pop(old.metadata.uid, None)
@@ -109,15 +109,15 @@ class Reservations:
         if seen is None:
             await self._repair(key[1])
             return
-        held = reserved_of(seen)
+        held = reservation_of(seen)
         if held is None:
             return
         if await self._is_gone(held.node):
             await self._remove(seen, "its node is gone", grace_seconds=0)
-        elif held.state is Hold.LEAVING:
+        elif held.state is ReservationState.LEAVING:
             return
-        elif held.state is Hold.LOST:
-            await self._remove(seen, pods.trouble(seen))
+        elif held.state is ReservationState.LOST:
+            await self._remove(seen, pods.failure_reason(seen))
         else:
             await self._sort(key, seen, held)
 
@@ -131,9 +131,9 @@ class Reservations:
             return True
         return False
 
-    async def _sort(self, key: Key, seen: Pod, held: Reserved) -> None:
+    async def _sort(self, key: Key, seen: Pod, held: Reservation) -> None:
         """Claims that are over are dropped, and with the last of them the reservation."""
-        claims = pods.claims_of(seen)
+        claims = pods.read_claims(seen)
         looked = {uid: await self._look(uid, claim, held) for uid, claim in claims.items()}
         live = {uid: claims[uid] for uid, pod in looked.items() if pod is not None}
         if any(pod is not None and not pod.spec.node_name for pod in looked.values()):
@@ -141,7 +141,7 @@ class Reservations:
         if live:
             self._idle.pop(seen.metadata.uid, None)
             if len(live) < len(claims):
-                await self._reserver.mark(seen, labels.GPU_CLAIMS, pods.claims_text(live))
+                await self._reserver.mark(seen, labels.GPU_CLAIMS, pods.claims_annotation(live))
             return
         since = self._idle.setdefault(seen.metadata.uid, self._clock())
         # One that runs makes nobody wait for its image any more, whether or not somebody asked which GPU it has.
@@ -162,34 +162,34 @@ class Reservations:
         for pod in filter(None, heard):
             if await self._is_gone(pod.spec.node_name):
                 continue
-            for share in pods.given(pod):
-                if pods.name_of(pod.spec.node_name, share.index) == name:
+            for share in pods.shares_held(pod):
+                if pods.reservation_name(pod.spec.node_name, share.index) == name:
                     found = await self._reserver.hold(pod, pod.spec.node_name, share.index)
                     if share.uuid and found.uuid != share.uuid:
                         log.warning("a pod has lost its GPU and is stopped", pod=_shown(pod), gpu=share.uuid)
                         await self._store.delete(pod)
 
-    async def _look(self, uid: str, claim: Claim, held: Reserved) -> Pod | None:
+    async def _look(self, uid: str, claim: GpuClaim, held: Reservation) -> Pod | None:
         """The pod whose claim is live; None when it is over.
 
         What we heard of a pod may be old, so only a part that it surely has counts without asking the cluster.
         """
         heard = self._pods.get(claim.name, claim.namespace)
-        if heard is not None and heard.spec.node_name and pods.is_live(claim, uid, heard, held.node, held.index):
+        if heard is not None and heard.spec.node_name and pods.is_claim_live(claim, uid, heard, held.node, held.index):
             self._waits.pop((uid, claim.version), None)
             return heard
         try:
             now = await self._store.get(Pod, claim.name, claim.namespace)
         except NotFound:
             now = None
-        if now is None or not pods.is_live(claim, uid, now, held.node, held.index):
+        if now is None or not pods.is_claim_live(claim, uid, now, held.node, held.index):
             self._waits.pop((uid, claim.version), None)
             return None
         if not now.spec.node_name:
             await self._break_if_old(now, claim)
         return now
 
-    async def _break_if_old(self, pod: Pod, claim: Claim) -> None:
+    async def _break_if_old(self, pod: Pod, claim: GpuClaim) -> None:
         mark = (pod.metadata.uid, claim.version)
         if self._clock() - self._waits.setdefault(mark, self._clock()) < self._settings.claim_seconds:
             return
@@ -208,9 +208,9 @@ def _has_ended(pod: Pod) -> bool:
 
 def _reservations(pod: Pod | None) -> list[str]:
     """Names of those that a pod relies on: bound, with parts of GPUs, and not ended."""
-    if pod is None or not pod.spec.node_name or _has_ended(pod) or not is_part(pod.metadata.annotations):
+    if pod is None or not pod.spec.node_name or _has_ended(pod) or not asks_for_fraction(pod.metadata.annotations):
         return []
-    return [pods.name_of(pod.spec.node_name, share.index) for share in pods.given(pod)]
+    return [pods.reservation_name(pod.spec.node_name, share.index) for share in pods.shares_held(pod)]
 
 
 def _shown(pod: Pod) -> str:

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from aliquot import labels
 from aliquot.api import DeviceShare, Node, Pod, shares_of, shares_text
 from aliquot.api.base import Json
-from aliquot.backends.kubernetes.settings import Sharing
+from aliquot.backends.kubernetes.settings import GpuSharingSettings
 from aliquot.errors import Invalid
 from aliquot.units import GPU
 
 # Above every other pod a user can make, so that no scheduler stops it for another. Not one of Kubernetes' own critical
 # classes: for those a kubelet ends other pods to make room, and a GPU that is not free must be refused instead.
-PRIORITY = "runai-reservation"
+PRIORITY_CLASS_NAME = "runai-reservation"
 _HIGHEST = 1_000_000_000
 _LONGEST_NAME = 253
 _SAYS = "aliquot-device"  # begins each line of its log that names a GPU
@@ -37,7 +37,7 @@ while :; do sleep 3600 & wait; done
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class GpuClaim:
     """Of one pod with a part, on the GPU that a reservation pod holds."""
 
     name: str
@@ -47,7 +47,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ReservedGpu:
     """The GPU that a reservation pod got."""
 
     uuid: str
@@ -55,53 +55,55 @@ class Found:
     memory_mib: int = 0
 
 
-def name_of(node: str, index: int) -> str:
+def reservation_name(node: str, index: int) -> str:
     name = f"gpu-{index}-{node}"
     if len(name) <= _LONGEST_NAME:
         return name
     return name[: _LONGEST_NAME - 11].rstrip("-.") + "-" + hashlib.sha256(node.encode()).hexdigest()[:10]
 
 
-def device_text(index: int, found: Found | None = None) -> str:
+def devices_annotation(index: int, found: ReservedGpu | None = None) -> str:
     """The annotation that says what it holds."""
-    found = found or Found("")
+    found = found or ReservedGpu("")
     return shares_text([DeviceShare(index=index, milli=GPU, uuid=found.uuid, memory_mib=found.memory_mib)])
 
 
-def claim_of(pod: Pod) -> tuple[str, Claim]:
+def claim_for(pod: Pod) -> tuple[str, GpuClaim]:
     place = pod.metadata
-    return place.uid, Claim(place.name, place.namespace, place.version)
+    return place.uid, GpuClaim(place.name, place.namespace, place.version)
 
 
-def claims_of(pod: Pod) -> dict[str, Claim]:
+def read_claims(pod: Pod) -> dict[str, GpuClaim]:
     """By the uid of the pod that claims; what cannot be read is nobody's."""
     try:
         said = json.loads(pod.metadata.annotations.get(labels.GPU_CLAIMS) or "{}")
-        return {uid: Claim(*(str(one[key]) for key in ("name", "namespace", "version"))) for uid, one in said.items()}
+        return {
+            uid: GpuClaim(*(str(one[key]) for key in ("name", "namespace", "version"))) for uid, one in said.items()
+        }
     except (ValueError, TypeError, KeyError, AttributeError):
         return {}
 
 
-def claims_text(claims: Mapping[str, Claim]) -> str:
+def claims_annotation(claims: Mapping[str, GpuClaim]) -> str:
     said = {uid: {"name": one.name, "namespace": one.namespace, "version": one.version} for uid, one in claims.items()}
     return json.dumps(said, separators=(",", ":"))
 
 
-def is_live(claim: Claim, uid: str, pod: Pod | None, node: str, index: int) -> bool:
+def is_claim_live(claim: GpuClaim, uid: str, pod: Pod | None, node: str, index: int) -> bool:
     """Whether a pod has a part of this GPU, or can still get one by its claim. `pod` is as the cluster has it now."""
     if pod is None or pod.metadata.uid != uid or pod.status.phase in ("Succeeded", "Failed"):
         return False
     if not pod.spec.node_name:
         return pod.metadata.version == claim.version
-    return holds(pod, node, index)
+    return has_share_of(pod, node, index)
 
 
-def holds(pod: Pod, node: str, index: int) -> bool:
+def has_share_of(pod: Pod, node: str, index: int) -> bool:
     """Whether a bound pod was given something of this GPU."""
-    return pod.spec.node_name == node and any(share.index == index for share in given(pod))
+    return pod.spec.node_name == node and any(share.index == index for share in shares_held(pod))
 
 
-def given(pod: Pod) -> tuple[DeviceShare, ...]:
+def shares_held(pod: Pod) -> tuple[DeviceShare, ...]:
     """What a pod was given of GPUs; nothing where that cannot be read."""
     try:
         return shares_of(pod)
@@ -109,7 +111,7 @@ def given(pod: Pod) -> tuple[DeviceShare, ...]:
         return ()
 
 
-def told(lines: Iterable[str]) -> Found | None:
+def gpu_from_log(lines: Iterable[str]) -> ReservedGpu | None:
     """The GPU that its log names; None when it does not, or not clearly."""
     named: list[str] = []
     sizes: dict[str, int] = {}
@@ -128,7 +130,7 @@ def told(lines: Iterable[str]) -> Found | None:
     if len(seen) != 1:
         return None
     uuid = seen.pop()
-    return Found(uuid, sizes.get(uuid, 0))
+    return ReservedGpu(uuid, sizes.get(uuid, 0))
 
 
 def _usable(amounts: list[str]) -> int:
@@ -140,16 +142,16 @@ def _usable(amounts: list[str]) -> int:
     return max(0, total - reserved)
 
 
-def simulated(node: str, index: int) -> Found:
+def simulated_gpu(node: str, index: int) -> ReservedGpu:
     """On a node whose GPUs do not exist nobody says anything."""
-    return Found(f"simulated-{node}-{index}")
+    return ReservedGpu(f"simulated-{node}-{index}")
 
 
 def is_simulated(node: Node) -> bool:
     return node.metadata.labels.get(labels.SIMULATED) == "true"
 
 
-def trouble(pod: Pod) -> str:
+def failure_reason(pod: Pod) -> str:
     """Why it does not hold its GPU, as far as the node says."""
     if pod.status.message or pod.status.reason:
         return pod.status.message or pod.status.reason
@@ -160,11 +162,11 @@ def trouble(pod: Pod) -> str:
     return (said.message or said.reason) if said else "its pod does not run yet"
 
 
-def manifest(node: Node, index: int, claims: Mapping[str, Claim], settings: Sharing) -> Json:
+def manifest(node: Node, index: int, claims: Mapping[str, GpuClaim], settings: GpuSharingSettings) -> Json:
     place = node.metadata
     marks = {
-        labels.DEVICES: device_text(index),
-        labels.GPU_CLAIMS: claims_text(claims),
+        labels.DEVICES: devices_annotation(index),
+        labels.GPU_CLAIMS: claims_annotation(claims),
         # It goes when those who share its GPU go, and nobody else is to move it.
         "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
         "karpenter.sh/do-not-disrupt": "true",
@@ -186,7 +188,7 @@ def manifest(node: Node, index: int, claims: Mapping[str, Claim], settings: Shar
     spec: Json = {
         "nodeName": place.name,  # the GPU is on this node; there is nothing left to decide
         "schedulerName": labels.SCHEDULER_NAMES[0],
-        "priorityClassName": PRIORITY,
+        "priorityClassName": PRIORITY_CLASS_NAME,
         "tolerations": [{"operator": "Exists"}],
         "terminationGracePeriodSeconds": 2,
         "automountServiceAccountToken": False,
@@ -196,7 +198,7 @@ def manifest(node: Node, index: int, claims: Mapping[str, Claim], settings: Shar
     if settings.runtime_class:
         spec["runtimeClassName"] = settings.runtime_class
     metadata = {
-        "name": name_of(place.name, index),
+        "name": reservation_name(place.name, index),
         "namespace": labels.RESERVATION_NAMESPACE,
         "labels": {labels.RESERVATION: "true", "app.kubernetes.io/managed-by": "aliquot"},
         "annotations": marks,
@@ -207,7 +209,7 @@ def manifest(node: Node, index: int, claims: Mapping[str, Claim], settings: Shar
 
 def priority_class() -> Json:
     return {
-        "metadata": {"name": PRIORITY},
+        "metadata": {"name": PRIORITY_CLASS_NAME},
         "value": _HIGHEST,
         "preemptionPolicy": "Never",
         "description": "Pods that hold a GPU for those who share it.",

@@ -19,7 +19,7 @@ from aliquot.errors import Invalid
 from aliquot.scheduler.device_accounting import is_reservation
 
 
-class Hold(Enum):
+class ReservationState(Enum):
     PREPARING = "preparing"
     HELD = "held"
     LEAVING = "leaving"
@@ -27,17 +27,17 @@ class Hold(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Reserved:
+class Reservation:
     node: str
     index: int
-    state: Hold
+    state: ReservationState
     # Empty until it is known.
     uuid: str = ""
     # What programs can have of it, as measured on the node; 0: not measured.
     memory_mib: int = 0
 
 
-def reserved_of(pod: Pod) -> Reserved | None:
+def reservation_of(pod: Pod) -> Reservation | None:
     """What a reservation pod holds; None for all other pods."""
     if not is_reservation(pod):
         return None
@@ -48,12 +48,12 @@ def reserved_of(pod: Pod) -> Reserved | None:
     if len(shares) != 1:
         return None
     share = shares[0]
-    return Reserved(pod.spec.node_name, share.index, _state(pod, share.uuid), share.uuid, share.memory_mib)
+    return Reservation(pod.spec.node_name, share.index, _state(pod, share.uuid), share.uuid, share.memory_mib)
 
 
-def _state(pod: Pod, uuid: str) -> Hold:
+def _state(pod: Pod, uuid: str) -> ReservationState:
     if pod.metadata.deleted is not None:
-        return Hold.LEAVING
+        return ReservationState.LEAVING
     if pod.status.phase in ("Failed", "Succeeded"):
-        return Hold.LOST
-    return Hold.HELD if pod.status.phase == "Running" and uuid else Hold.PREPARING
+        return ReservationState.LOST
+    return ReservationState.HELD if pod.status.phase == "Running" and uuid else ReservationState.PREPARING

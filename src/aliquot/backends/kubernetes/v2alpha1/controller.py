@@ -36,7 +36,7 @@ ACCEPTED, COMPLETE = "Accepted", "Complete"  # conditions: it could be read; not
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Outcome:
     """What is to be said about an object, besides how its workload fares."""
 
     phase: str = ""  # instead of the workload's
@@ -45,7 +45,7 @@ class Verdict:
     left_out: Sequence[Fault] = ()
 
 
-class RunaiWorkloads:
+class RunaiWorkloadController:
     """The loop over one of the two kinds."""
 
     def __init__(
@@ -81,7 +81,7 @@ class RunaiWorkloads:
             verdict, workload = await self._bring_about(seen, made, workload)
         except (Invalid, OverLimit) as exc:
             faults = [Fault(made.origin(one.path), one.text) for one in exc.faults]
-            verdict = _wrong(faults, made) if faults else Verdict("Invalid", exc.reason, str(exc), made.left_out)
+            verdict = _wrong(faults, made) if faults else Outcome("Invalid", exc.reason, str(exc), made.left_out)
         status = status_of(seen, verdict, workload, self._clock())
         if status != (seen.data.get("status") or {}):
             await self._tell(seen, verdict)
@@ -98,22 +98,22 @@ class RunaiWorkloads:
 
     async def _bring_about(
         self, seen: Document, made: Translation, workload: Workload | None
-    ) -> tuple[Verdict, Workload | None]:
+    ) -> tuple[Outcome, Workload | None]:
         if workload is not None and not _belongs(workload, seen):
             text = f"a workload {seen.name} is there already, which was not made from this; delete it, or rename this"
-            return Verdict("Invalid", "NameTaken", text), None
+            return Outcome("Invalid", "NameTaken", text), None
         if made.faults:
             return _wrong(made.faults, made), workload
         if made.template_only and workload is None:
             text = "is a template, which is not run here; write a Template of aliquot.dev/v1 instead"
-            return Verdict("Template", "Template", text, made.left_out), None
+            return Outcome("Template", "Template", text, made.left_out), None
         if workload is not None:
-            return Verdict(left_out=made.left_out), await self._follow(made, workload)
+            return Outcome(left_out=made.left_out), await self._follow(made, workload)
         before = seen.data.get("status") or {}
         if before.get("workloadUid") and before.get("observedGeneration") == seen.metadata.get("generation"):
             text = "its workload was deleted; change this object to run it again, or delete it"
-            return Verdict("Deleted", "WorkloadDeleted", text, made.left_out), None
-        return Verdict(left_out=made.left_out), await self._create(seen, made)
+            return Outcome("Deleted", "WorkloadDeleted", text, made.left_out), None
+        return Outcome(left_out=made.left_out), await self._create(seen, made)
 
     async def _create(self, seen: Document, made: Translation) -> Workload | None:
         owner = Owner(
@@ -148,7 +148,7 @@ class RunaiWorkloads:
         written = await self._store.driver.patch(kind, place.name, place.namespace, patch, version=place.version)
         return decode(Workload, written.data)
 
-    async def _tell(self, seen: Document, verdict: Verdict) -> None:
+    async def _tell(self, seen: Document, verdict: Outcome) -> None:
         """What is wrong is an event too; once for each version of the object."""
         notes = []
         generation = str(seen.metadata.get("generation"))
@@ -167,7 +167,7 @@ class RunaiWorkloads:
                 continue  # told before, or not to be told: the status says it as well
 
 
-def status_of(seen: Document, verdict: Verdict, workload: Workload | None, now: float) -> Json:
+def status_of(seen: Document, verdict: Outcome, workload: Workload | None, now: float) -> Json:
     """The whole status of an object."""
     before = seen.data.get("status") or {}
     generation = seen.metadata.get("generation")
@@ -204,8 +204,8 @@ def _since(condition: Json, before: Sequence[Json], now: float) -> Json:
     return {**condition, "lastTransitionTime": since or units.timestamp_text(int(now))}
 
 
-def _wrong(faults: Sequence[Fault], made: Translation) -> Verdict:
-    return Verdict("Invalid", "Invalid", _listed(faults), made.left_out)
+def _wrong(faults: Sequence[Fault], made: Translation) -> Outcome:
+    return Outcome("Invalid", "Invalid", _listed(faults), made.left_out)
 
 
 def _listed(faults: Sequence[Fault]) -> str:

@@ -10,20 +10,20 @@ from aliquot import labels
 from aliquot.api import DeviceShare, Metadata, Node, Pod, decode, shares_text
 from aliquot.api.pod import PodSpec, PodStatus
 from aliquot.backends.kubernetes.reservations.pod import (
-    Claim,
-    Found,
-    claims_of,
-    claims_text,
-    device_text,
-    is_live,
+    GpuClaim,
+    ReservedGpu,
+    claims_annotation,
+    devices_annotation,
+    gpu_from_log,
+    is_claim_live,
     manifest,
-    name_of,
-    told,
+    read_claims,
+    reservation_name,
 )
-from aliquot.backends.kubernetes.reservations.state import Hold, reserved_of
-from aliquot.backends.kubernetes.settings import Sharing
+from aliquot.backends.kubernetes.reservations.state import ReservationState, reservation_of
+from aliquot.backends.kubernetes.settings import GpuSharingSettings
 
-CLAIM = Claim("p", "a", "7")
+CLAIM = GpuClaim("p", "a", "7")
 
 
 def pod(node: str = "", version: str = "7", phase: str = "", index: int = 0, uid: str = "u1") -> Pod:
@@ -35,11 +35,11 @@ def pod(node: str = "", version: str = "7", phase: str = "", index: int = 0, uid
     )
 
 
-def reservation(phase: str = "Running", found: Found | None = None, **metadata: object) -> Pod:
+def reservation(phase: str = "Running", found: ReservedGpu | None = None, **metadata: object) -> Pod:
     place = Metadata(
-        name=name_of("n1", 3),
+        name=reservation_name("n1", 3),
         namespace=labels.RESERVATION_NAMESPACE,
-        annotations={labels.DEVICES: device_text(3, found)},
+        annotations={labels.DEVICES: devices_annotation(3, found)},
         **metadata,  # type: ignore[arg-type]  # as the test says
     )
     return Pod(metadata=place, spec=PodSpec(node_name="n1"), status=PodStatus(phase=phase))
@@ -62,32 +62,35 @@ def reservation(phase: str = "Running", found: Found | None = None, **metadata: 
 )
 def test_live_claims(now: Pod | None, live: bool) -> None:
     """A claim is live while its pod has a part of the GPU, or can still be bound by it."""
-    assert is_live(CLAIM, "u1", now, "n1", 0) is live
+    assert is_claim_live(CLAIM, "u1", now, "n1", 0) is live
 
 
 def test_claims_are_kept_on_the_pod() -> None:
     """What was written can be read; what cannot be read is nobody's claim."""
     marked = reservation()
-    text = claims_text({"u1": CLAIM})
+    text = claims_annotation({"u1": CLAIM})
     marked = replace(marked, metadata=replace(marked.metadata, annotations={labels.GPU_CLAIMS: text}))
-    assert claims_of(marked) == {"u1": CLAIM}
+    assert read_claims(marked) == {"u1": CLAIM}
 
     for spoilt in ("", "[]", "x", '{"u1": 1}', '{"u1": {}}'):
         other = replace(marked, metadata=replace(marked.metadata, annotations={labels.GPU_CLAIMS: spoilt}))
-        assert claims_of(other) == {}
+        assert read_claims(other) == {}
 
 
 @pytest.mark.parametrize(
     "lines, found",
     [
-        (["aliquot-device GPU-1"], Found("GPU-1")),
-        (["aliquot-device GPU-1, 143771, 615", "aliquot-device GPU-1"], Found("GPU-1", 143156)),
+        (["aliquot-device GPU-1"], ReservedGpu("GPU-1")),
+        (["aliquot-device GPU-1, 143771, 615", "aliquot-device GPU-1"], ReservedGpu("GPU-1", 143156)),
         # The variable has an index, a path or nothing; the driver shows one GPU.
-        (["aliquot-device GPU-1, 1000, 10", "aliquot-device 0"], Found("GPU-1", 990)),
-        (["aliquot-device GPU-1, 1000, 10", "aliquot-device unknown"], Found("GPU-1", 990)),
-        (["aliquot-device GPU-1, [N/A], [N/A]", "aliquot-device GPU-1"], Found("GPU-1")),
+        (["aliquot-device GPU-1, 1000, 10", "aliquot-device 0"], ReservedGpu("GPU-1", 990)),
+        (["aliquot-device GPU-1, 1000, 10", "aliquot-device unknown"], ReservedGpu("GPU-1", 990)),
+        (["aliquot-device GPU-1, [N/A], [N/A]", "aliquot-device GPU-1"], ReservedGpu("GPU-1")),
         # The driver shows all GPUs of the node, and the variable says which.
-        (["aliquot-device GPU-1, 10, 0", "aliquot-device GPU-2, 20, 0", "aliquot-device GPU-2"], Found("GPU-2", 20)),
+        (
+            ["aliquot-device GPU-1, 10, 0", "aliquot-device GPU-2, 20, 0", "aliquot-device GPU-2"],
+            ReservedGpu("GPU-2", 20),
+        ),
         (["aliquot-device GPU-1, 10, 0", "aliquot-device GPU-2, 20, 0", "aliquot-device unknown"], None),
         (["aliquot-device unknown"], None),
         (["aliquot-device MIG-1"], None),
@@ -95,23 +98,23 @@ def test_claims_are_kept_on_the_pod() -> None:
         ([], None),
     ],
 )
-def test_log_names_the_gpu(lines: list[str], found: Found | None) -> None:
+def test_log_names_the_gpu(lines: list[str], found: ReservedGpu | None) -> None:
     """Which GPU a reservation got is read from its log; where it is not clear, nothing is guessed."""
-    assert told(lines) == found
+    assert gpu_from_log(lines) == found
 
 
 def test_names() -> None:
     """A GPU of a node has one name, which is that of a pod also where the node's is very long."""
     long = "n" * 250
-    assert name_of("n1", 3) == "gpu-3-n1"
-    assert len(name_of(long, 3)) <= 253
-    assert len({name_of(long, 3), name_of(long, 4), name_of(long + "x", 3)}) == 3
+    assert reservation_name("n1", 3) == "gpu-3-n1"
+    assert len(reservation_name(long, 3)) <= 253
+    assert len({reservation_name(long, 3), reservation_name(long, 4), reservation_name(long + "x", 3)}) == 3
 
 
 def test_manifest() -> None:
     """It holds one GPU of its node, is nobody's to preempt, and says which GPU it is in our count."""
     node = Node(metadata=Metadata(name="n1", uid="nu"))
-    made = manifest(node, 3, {"u1": CLAIM}, Sharing(image="i", runtime_class="nvidia"))
+    made = manifest(node, 3, {"u1": CLAIM}, GpuSharingSettings(image="i", runtime_class="nvidia"))
     spec, container = made["spec"], made["spec"]["containers"][0]
 
     assert (spec["nodeName"], spec["runtimeClassName"]) == ("n1", "nvidia")
@@ -119,29 +122,29 @@ def test_manifest() -> None:
     assert spec["automountServiceAccountToken"] is False
     assert spec["tolerations"] == [{"operator": "Exists"}]
     assert made["metadata"]["ownerReferences"][0]["uid"] == "nu"
-    assert "runtimeClassName" not in manifest(node, 3, {}, Sharing())["spec"]
-    seen = reserved_of(decode(Pod, made))
+    assert "runtimeClassName" not in manifest(node, 3, {}, GpuSharingSettings())["spec"]
+    seen = reservation_of(decode(Pod, made))
     assert seen is not None
-    assert (seen.node, seen.index, seen.state) == ("n1", 3, Hold.PREPARING)
+    assert (seen.node, seen.index, seen.state) == ("n1", 3, ReservationState.PREPARING)
 
 
 @pytest.mark.parametrize(
     "seen, state",
     [
-        (reservation("Pending"), Hold.PREPARING),
-        (reservation(), Hold.PREPARING),  # runs, and nobody knows its GPU yet
-        (reservation(found=Found("GPU-1")), Hold.HELD),
-        (reservation(found=Found("GPU-1"), deleted=1.0), Hold.LEAVING),
-        (reservation("Failed"), Hold.LOST),
+        (reservation("Pending"), ReservationState.PREPARING),
+        (reservation(), ReservationState.PREPARING),  # runs, and nobody knows its GPU yet
+        (reservation(found=ReservedGpu("GPU-1")), ReservationState.HELD),
+        (reservation(found=ReservedGpu("GPU-1"), deleted=1.0), ReservationState.LEAVING),
+        (reservation("Failed"), ReservationState.LOST),
     ],
 )
-def test_states(seen: Pod, state: Hold) -> None:
+def test_states(seen: Pod, state: ReservationState) -> None:
     """How far a reservation is."""
-    held = reserved_of(seen)
+    held = reservation_of(seen)
     assert held is not None
     assert (held.index, held.state) == (3, state)
 
 
 def test_others_hold_nothing_for_anybody() -> None:
     """A pod with a part of a GPU is no reservation."""
-    assert reserved_of(pod("n1")) is None
+    assert reservation_of(pod("n1")) is None

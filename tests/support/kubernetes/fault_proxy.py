@@ -33,7 +33,7 @@ _WORDS = {409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "Interna
 
 
 @dataclass(frozen=True)
-class Answer:
+class Respond:
     """The request does nothing, and gets this answer."""
 
     status: int
@@ -41,50 +41,50 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Lose:
+class DropResponse:
     """The server does it; instead of the answer comes a reset."""
 
 
 @dataclass(frozen=True)
-class Slow:
+class Delay:
     """The answer is late by up to so many seconds."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
-class Cut:
+class BreakWatch:
     """A watch breaks off after so many lines."""
 
     lines: int = 0
 
 
 @dataclass(frozen=True)
-class Gone:
+class ExpireWatch:
     """A watch says after so many lines that it has fallen behind."""
 
     lines: int = 0
 
 
-Deed = Answer | Lose | Slow | Cut | Gone
+Fault = Respond | DropResponse | Delay | BreakWatch | ExpireWatch
 
 
 @dataclass(frozen=True)
 class Rule:
     """What happens to a share of requests. `Cut` and `Gone` are for watches, the others for all else."""
 
-    deed: Deed
+    deed: Fault
     share: float = 1.0
     methods: Sequence[str] = ("GET", *WRITES)
     path: str = ""  # found anywhere in it, as a regular expression
 
     def fits(self, method: str, path: str, watch: bool) -> bool:
-        if isinstance(self.deed, Cut | Gone) != watch or method not in self.methods:
+        if isinstance(self.deed, BreakWatch | ExpireWatch) != watch or method not in self.methods:
             return False
         return re.search(self.path, path) is not None
 
 
-class Faults:
+class FaultProxy:
     """The proxy. It lives in its loop; what it is to do may be said from any thread."""
 
     def __init__(self, cluster: Cluster, seed: int = 0) -> None:
@@ -169,11 +169,11 @@ class Faults:
         watch = request.query.get("watch") in ("true", "1")
         deed = self._deed(request.method, request.path, watch)
         if deed is not None:
-            self.dealt[f"Answer {deed.status}" if isinstance(deed, Answer) else type(deed).__name__] += 1
+            self.dealt[f"Answer {deed.status}" if isinstance(deed, Respond) else type(deed).__name__] += 1
         data = await request.read()
         if self.down:
             return _reset(request)
-        if isinstance(deed, Answer):
+        if isinstance(deed, Respond):
             headers = {} if deed.retry_after is None else {"Retry-After": str(deed.retry_after)}
             return web.json_response(_status(deed.status), status=deed.status, headers=headers)
         if watch:
@@ -182,13 +182,13 @@ class Faults:
             return await self._write(request, data, deed)
         return await self._pass(request, data, deed)
 
-    def _deed(self, method: str, path: str, watch: bool) -> Deed | None:
+    def _deed(self, method: str, path: str, watch: bool) -> Fault | None:
         self._asked[method, path] += 1
         chance = random.Random(f"{self._seed} {method} {path} {self._asked[method, path]}")
         hits = (rule.deed for rule in self.rules if rule.fits(method, path, watch) and chance.random() < rule.share)
         return next(hits, None)
 
-    async def _write(self, request: web.Request, data: bytes, deed: Deed | None) -> web.StreamResponse:
+    async def _write(self, request: web.Request, data: bytes, deed: Fault | None) -> web.StreamResponse:
         if self._strike is None or not re.search(self._strike[2], request.path):
             return await self._pass(request, data, deed)
         last, strike, _ = self._strike
@@ -202,28 +202,28 @@ class Faults:
             return _reset(request)
         return answer
 
-    async def _pass(self, request: web.Request, data: bytes, deed: Deed | None) -> web.StreamResponse:
+    async def _pass(self, request: web.Request, data: bytes, deed: Fault | None) -> web.StreamResponse:
         async with self._ask(request, data) as answer:
             payload = await answer.read()
-        if isinstance(deed, Slow):
+        if isinstance(deed, Delay):
             await asyncio.sleep(random.Random(f"{self._seed} {request.path} {len(payload)}").uniform(0, deed.seconds))
-        if isinstance(deed, Lose):
+        if isinstance(deed, DropResponse):
             return _reset(request)
         kept = {name: answer.headers[name] for name in ("Content-Type", "Retry-After") if name in answer.headers}
         return web.Response(status=answer.status, body=payload, headers=kept)
 
-    async def _stream(self, request: web.Request, deed: Deed | None) -> web.StreamResponse:
+    async def _stream(self, request: web.Request, deed: Fault | None) -> web.StreamResponse:
         """Line by line."""
-        left = deed.lines if isinstance(deed, Cut | Gone) else -1
+        left = deed.lines if isinstance(deed, BreakWatch | ExpireWatch) else -1
         async with self._ask(request, b"") as answer:
             response = web.StreamResponse(status=answer.status, headers={"Content-Type": answer.content_type})
             await response.prepare(request)
             while left != 0 and (line := await answer.content.readline()):
                 await response.write(line)
                 left -= 1
-        if isinstance(deed, Cut) and left == 0:
+        if isinstance(deed, BreakWatch) and left == 0:
             return _reset(request)
-        if isinstance(deed, Gone) and left == 0:
+        if isinstance(deed, ExpireWatch) and left == 0:
             await response.write(json.dumps({"type": "ERROR", "object": _status(410)}).encode() + b"\n")
         await response.write_eof()
         return response

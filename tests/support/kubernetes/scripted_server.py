@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestServer
 Answer = tuple[int, dict[str, Any]] | Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Scripted:
+class ScriptedServer:
     """Answers one request after the other from the script, and remembers what it was asked."""
 
     def __init__(self, *answers: Answer, headers: dict[str, str] | None = None) -> None:
@@ -60,7 +60,7 @@ def stream(*events: dict[str, Any] | bytes) -> Callable[[web.Request], Awaitable
     return answer
 
 
-def said(status: int, message: str = "so it is", reason: str = "") -> Answer:
+def status_reply(status: int, message: str = "so it is", reason: str = "") -> Answer:
     return status, {"kind": "Status", "code": status, "message": message, "reason": reason}
 
 

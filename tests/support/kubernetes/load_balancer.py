@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 
-class Balancer:
+class LoadBalancer:
     def __init__(self, ports: Sequence[int]) -> None:
         self._ports = list(ports)
         self._listener = socket.create_server(("127.0.0.1", 0))

@@ -19,7 +19,7 @@ from aliquot.units import GPU
 
 
 @dataclass(frozen=True)
-class Seen:
+class PodState:
     """What matters of a pod."""
 
     uid: str
@@ -33,7 +33,7 @@ class Seen:
     ended: bool
 
     @classmethod
-    def of(cls, document: Document) -> Seen:
+    def of(cls, document: Document) -> PodState:
         pod = decode(Pod, document.data)
         gpus = sum(int(one.resources.limits.get(labels.GPU_RESOURCE, 0)) for one in pod.spec.containers)
         return cls(
@@ -50,20 +50,20 @@ class Seen:
 
 
 @dataclass
-class Ledger:
+class AllocationAudit:
     capacity: dict[str, int]  # GPUs of each node
     faults: list[str] = field(default_factory=list)
     moments: int = 0  # that were looked at
-    lives: dict[str, Seen] = field(default_factory=dict)  # every pod there was, by uid, as it was last seen
+    lives: dict[str, PodState] = field(default_factory=dict)  # every pod there was, by uid, as it was last seen
     gone: set[str] = field(default_factory=set)
 
-    def follow(self, driver: KubernetesDriver) -> Informer[Seen]:
+    def follow(self, driver: KubernetesDriver) -> Informer[PodState]:
         """Its caller runs it."""
-        pods: Informer[Seen] = Informer(driver, KINDS.of(Pod), Seen.of)
+        pods: Informer[PodState] = Informer(driver, KINDS.of(Pod), PodState.of)
         pods.listen(self._changed)
         return pods
 
-    def _changed(self, key: Key, old: Seen | None, new: Seen | None) -> None:
+    def _changed(self, key: Key, old: PodState | None, new: PodState | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
             self.gone.add(old.uid)
         if new is None:

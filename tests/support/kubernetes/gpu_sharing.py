@@ -13,11 +13,11 @@ from aliquot import labels
 from aliquot.api import KINDS, DeviceShare, Namespace, Node, Pod
 from aliquot.api.base import Json
 from aliquot.backends.kubernetes.binder import KubernetesBinder
-from aliquot.backends.kubernetes.raw_kinds import CONFIG_MAP, MUTATING_WEBHOOK
-from aliquot.backends.kubernetes.reservations.gc import Reservations, prepare
-from aliquot.backends.kubernetes.reservations.pod import name_of
-from aliquot.backends.kubernetes.settings import Sharing
-from aliquot.backends.kubernetes.webhook import NAME, Address, Webhook
+from aliquot.backends.kubernetes.reservations.gc import ReservationCollector, prepare
+from aliquot.backends.kubernetes.reservations.pod import reservation_name
+from aliquot.backends.kubernetes.settings import GpuSharingSettings
+from aliquot.backends.kubernetes.unstructured_kinds import CONFIG_MAP, MUTATING_WEBHOOK
+from aliquot.backends.kubernetes.webhook import CONFIGURATION_NAME, Webhook, WebhookAddress
 from aliquot.errors import Exists, NotFound, Unavailable
 from aliquot.store.driver import AnyKind, Document
 from aliquot.store.drivers.kubernetes import KubernetesDriver
@@ -25,20 +25,20 @@ from aliquot.store.http import kubeconfig
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
 from support.kubernetes.cluster import Cluster
-from support.kubernetes.gadgets import POD
+from support.kubernetes.kinds import POD
 from support.stores.running import running
 
 NODE = KINDS.of(Node)
-QUICK = Sharing(image="busybox", idle_seconds=0.05, hold_seconds=60.0)
+QUICK = GpuSharingSettings(image="busybox", idle_seconds=0.05, hold_seconds=60.0)
 
 
 @dataclass
-class World:
+class SharingHarness:
     driver: KubernetesDriver
     informers: Informers
-    settings: Sharing
+    settings: GpuSharingSettings
     hands: KubernetesBinder
-    reservations: Reservations
+    reservations: ReservationCollector
 
     @property
     def store(self) -> Store:
@@ -61,7 +61,7 @@ class World:
 
     async def reservation(self, node: str, index: int = 0) -> Pod:
         """The pod that holds a GPU, as soon as it is there."""
-        place = (name_of(node, index), labels.RESERVATION_NAMESPACE)
+        place = (reservation_name(node, index), labels.RESERVATION_NAMESPACE)
         await self.heard(lambda: self.informers.of(Pod).get(*place))
         return await self.store.get(Pod, *place)
 
@@ -125,11 +125,11 @@ def half(index: int = 0, milli: int = 500, memory_mib: int = 0) -> DeviceShare:
     return DeviceShare(index=index, milli=milli, memory_mib=memory_mib)
 
 
-class Killed(Exception):
+class Crashed(Exception):
     """The process ended here."""
 
 
-class Mortal(KubernetesDriver):
+class CrashingDriver(KubernetesDriver):
     """Ends after so many writes: the last of them was done, and its writer does not hear of it."""
 
     left = 1 << 30
@@ -137,7 +137,7 @@ class Mortal(KubernetesDriver):
     def _wrote(self) -> None:
         self.left -= 1
         if self.left <= 0:
-            raise Killed
+            raise Crashed
 
     async def create(self, kind: AnyKind, document: Document) -> Document:
         made = await super().create(kind, document)
@@ -161,8 +161,11 @@ class Mortal(KubernetesDriver):
 
 @asynccontextmanager
 async def sharing(
-    cluster: Cluster, settings: Sharing = QUICK, body_type: type[KubernetesDriver] = KubernetesDriver, **changed: Any
-) -> AsyncIterator[World]:
+    cluster: Cluster,
+    settings: GpuSharingSettings = QUICK,
+    body_type: type[KubernetesDriver] = KubernetesDriver,
+    **changed: Any,
+) -> AsyncIterator[SharingHarness]:
     """Without a webhook."""
     async with body_type(kubeconfig.load([cluster.kubeconfig])) as driver:
         settings = replace(settings, **changed)
@@ -172,29 +175,29 @@ async def sharing(
         informers = Informers(driver)
         hands = KubernetesBinder(driver, informers, settings)
         informers.of(Namespace)
-        reservations = Reservations(driver, informers, hands.reserver, settings)
+        reservations = ReservationCollector(driver, informers, hands.reserver, settings)
         work = [*(one.run() for one in informers), *hands.runs(), reservations.loop.run()]
         async with running(*work):
             await informers.wait()
-            world = World(driver, informers, settings, hands, reservations)
+            world = SharingHarness(driver, informers, settings, hands, reservations)
             await _without_webhook(world)
             yield world
 
 
-async def _without_webhook(world: World) -> None:
+async def _without_webhook(world: SharingHarness) -> None:
     """That of a server which another test has started on this cluster is not there any more."""
     try:
-        await world.driver.get(MUTATING_WEBHOOK, NAME)
+        await world.driver.get(MUTATING_WEBHOOK, CONFIGURATION_NAME)
     except NotFound:
         return
     await forget_webhook(world)
 
 
 @asynccontextmanager
-async def webhook(world: World, host: str = "127.0.0.1") -> AsyncIterator[Webhook]:
+async def webhook(world: SharingHarness, host: str = "127.0.0.1") -> AsyncIterator[Webhook]:
     """Known to the API server until the end of the block, and then forgotten: other tests make pods as well."""
     with socket.create_server((host, 0)) as listener:
-        address = Address(f"https://{host}:{listener.getsockname()[1]}")
+        address = WebhookAddress(f"https://{host}:{listener.getsockname()[1]}")
         hook = Webhook(world.driver, world.informers, address, listener, world.settings)
         async with running(hook.run()):
             async with asyncio.timeout(60):
@@ -206,20 +209,20 @@ async def webhook(world: World, host: str = "127.0.0.1") -> AsyncIterator[Webhoo
                 await forget_webhook(world)
 
 
-async def forget_webhook(world: World) -> None:
+async def forget_webhook(world: SharingHarness) -> None:
     with suppress(NotFound):
-        await world.driver.delete(MUTATING_WEBHOOK, NAME)
+        await world.driver.delete(MUTATING_WEBHOOK, CONFIGURATION_NAME)
     await _called(world, False)
 
 
-async def _called(world: World, wanted: bool = True) -> None:
+async def _called(world: SharingHarness, wanted: bool = True) -> None:
     """The API server learns of webhooks, and that there is none, by a watch of its own, a moment later."""
     async with asyncio.timeout(60):
         while await _is_called(world) is not wanted:  # noqa: ASYNC110  # it rings no bell
             await asyncio.sleep(0.05)
 
 
-async def _is_called(world: World) -> bool | None:
+async def _is_called(world: SharingHarness) -> bool | None:
     """None: that cannot be said now."""
     try:
         made = await world.driver.create(POD, document("default", "asked", **{"gpu-fraction": "0.5"}))

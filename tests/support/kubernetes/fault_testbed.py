@@ -18,10 +18,10 @@ from aliquot.labels import SYSTEM_NAMESPACE
 from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http import kubeconfig
 from aliquot.store.typed_store import Store
+from support.kubernetes.allocation_audit import AllocationAudit
 from support.kubernetes.cluster import Cluster
-from support.kubernetes.faults import Faults
+from support.kubernetes.fault_proxy import FaultProxy
 from support.kubernetes.kwok import add_nodes
-from support.kubernetes.ledger import Ledger
 from support.stores.namespace import document
 from support.stores.process import ServerProcess
 
@@ -30,15 +30,15 @@ SECONDS = 180.0  # for things to settle on a busy machine
 LEASES = ("aliquot-loops", "aliquot-scheduler")
 
 
-class Bed:
+class FaultTestbed:
     def __init__(self, cluster: Cluster, folder: Path, nodes: dict[str, int]) -> None:
         """`nodes`: how many GPUs each has."""
         for name, gpus in nodes.items():
             add_nodes(cluster, [name], gpus)
         self.cluster = cluster
         self.folder = folder
-        self.faults = Faults(cluster)
-        self.ledger = Ledger(dict(nodes))
+        self.faults = FaultProxy(cluster)
+        self.ledger = AllocationAudit(dict(nodes))
         self._loop = asyncio.new_event_loop()
         self._over = asyncio.Event()
         self._ready = threading.Event()

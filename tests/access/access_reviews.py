@@ -15,7 +15,7 @@ HIDDEN_VERBS = ("impersonate", "bind", "escalate", "approve", "sign", "attest", 
 
 
 @dataclass(frozen=True, order=True, slots=True)
-class Ask:
+class AccessQuestion:
     verb: str
     group: str
     resource: str  # with its part: pods/exec
@@ -46,26 +46,28 @@ async def resources(driver: KubernetesDriver) -> dict[tuple[str, str], tuple[set
     return found
 
 
-async def questions(driver: KubernetesDriver, namespaces: Iterable[str]) -> list[Ask]:
+async def questions(driver: KubernetesDriver, namespaces: Iterable[str]) -> list[AccessQuestion]:
     """Every verb on every resource, in each namespace and everywhere at once."""
     spaces = list(namespaces)
-    asks: list[Ask] = []
+    asks: list[AccessQuestion] = []
     for (group, resource), (verbs, namespaced) in sorted((await resources(driver)).items()):
         places = [*spaces, ""] if namespaced else [""]
         for verb in sorted({*verbs, "deletecollection", *HIDDEN_VERBS}):
-            asks += [Ask(verb, group, resource, place) for place in places]
+            asks += [AccessQuestion(verb, group, resource, place) for place in places]
     # What has verbs but no address of its own.
     hidden = [("", name, "impersonate") for name in ("users", "groups", "uids")]
     hidden += [("authentication.k8s.io", "userextras/scopes", "impersonate"), ("*", "*", "*")]
-    asks += [Ask(verb, group, resource, place) for group, resource, verb in hidden for place in (*spaces, "")]
+    asks += [
+        AccessQuestion(verb, group, resource, place) for group, resource, verb in hidden for place in (*spaces, "")
+    ]
     return asks
 
 
-async def allowed(driver: KubernetesDriver, asks: Iterable[Ask], *, user: str = "") -> set[Ask]:
+async def allowed(driver: KubernetesDriver, asks: Iterable[AccessQuestion], *, user: str = "") -> set[AccessQuestion]:
     """What the API server says yes to, for whoever asks, or for a user of that name."""
     kind = "SubjectAccessReview" if user else "SelfSubjectAccessReview"
 
-    async def may(ask: Ask) -> bool:
+    async def may(ask: AccessQuestion) -> bool:
         spec: dict[str, Any] = {"resourceAttributes": ask.attributes(), **({"user": user} if user else {})}
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
         answer = await driver._transport.write("POST", f"{REVIEWS}/{kind.lower()}s", review)

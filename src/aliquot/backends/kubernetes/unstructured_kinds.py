@@ -6,10 +6,12 @@ from typing import Any
 
 from aliquot.api.kinds import Kind
 
-RawKind = Kind[dict[str, Any]]
+UnstructuredKind = Kind[dict[str, Any]]
 
 
-def _raw(name: str, plural: str, group: str = "", *, namespaced: bool = True, has_status: bool = False) -> RawKind:
+def _raw(
+    name: str, plural: str, group: str = "", *, namespaced: bool = True, has_status: bool = False
+) -> UnstructuredKind:
     return Kind(name=name, type=dict, plural=plural, group=group, namespaced=namespaced, has_status=has_status)
 
 

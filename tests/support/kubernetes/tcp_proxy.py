@@ -1,13 +1,19 @@
-"""A network that misbehaves on request: a proxy on loopback that cuts, stalls and chops what passes through it."""
+"""A TCP proxy on loopback that resets, stalls and splits connections on request."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+from aliquot.store.drivers.kubernetes import KubernetesDriver
+from aliquot.store.http import kubeconfig
+from aliquot.store.http.transport import Patience
+from support.kubernetes.cluster import Cluster
 
-class Proxy:
+
+class TcpProxy:
     """Forwards bytes to a port on loopback. Give its `port` to the client instead."""
 
     def __init__(self, target: int, *, piece: int = 65536) -> None:
@@ -83,3 +89,9 @@ class Proxy:
             pass  # one side was cut: so is the other
         finally:
             sink.close()
+
+
+def driver_through(proxy: TcpProxy, cluster: Cluster, patience: Patience | None = None) -> KubernetesDriver:
+    """A driver that reaches the cluster through the proxy."""
+    direct = kubeconfig.load([cluster.kubeconfig])
+    return KubernetesDriver(replace(direct, url=f"https://127.0.0.1:{proxy.port}"), patience=patience)

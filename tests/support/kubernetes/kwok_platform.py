@@ -24,7 +24,7 @@ _NODES_AND_VOLUMES = (
 )
 
 
-class Site:
+class KwokPlatform:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.cluster = Cluster(

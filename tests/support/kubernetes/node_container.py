@@ -17,7 +17,7 @@ import subprocess
 from pathlib import Path
 
 from support.kubernetes.cluster import ClusterError
-from support.kubernetes.network import NODES, Network, run_ip
+from support.kubernetes.node_network import NODES, NodeNetwork, run_ip
 
 OWN = ("run", "var/lib", "var/log")
 # A kubelet insists on these values, and would set them for the real machine. It reads them here instead.
@@ -42,10 +42,10 @@ cat >/dev/null
 CGROUPS = Path("/sys/fs/cgroup")
 
 
-class Machine:
+class NodeContainer:
     """Number N of a network. After `kill` it can be started anew, with an empty disk."""
 
-    def __init__(self, folder: Path, network: Network, number: int) -> None:
+    def __init__(self, folder: Path, network: NodeNetwork, number: int) -> None:
         if not 1 <= number <= NODES:
             raise ClusterError(f"machine {number}: a network has room for 1 to {NODES}")
         self.folder = folder

@@ -22,7 +22,7 @@ RUNS = 100
 NODES = 4  # what a /24 holds in ranges of 64
 
 
-class Network:
+class NodeNetwork:
     """The bridge of one run; hand `lock` to the cluster's guard, and give that `undo` to run."""
 
     def __init__(self) -> None:
