@@ -24,7 +24,7 @@ SERVER_FILE = "server.json"
 TOKEN_FILE = "admin.token"  # noqa: S105  # a file name
 
 
-class Folder:
+class DataFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.database = path / "aliquot.db"
@@ -44,7 +44,7 @@ class Folder:
             raise unusable(self.path, exc) from exc
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Hold the folder; `Conflict` says who does already. The kernel lets go when we end, however we end."""
         try:
             lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -67,7 +67,7 @@ class Folder:
             hint="use that one, `aliquot down` it, or choose another --data-dir",
         )
 
-    def announce(self, url: str, flavour: str, now: float) -> None:
+    def write_server_file(self, url: str, flavour: str, now: float) -> None:
         pid = os.getpid()
         facts = {
             "url": url,
@@ -91,7 +91,7 @@ class Folder:
     def jobs_must_stop(self) -> bool:
         return self._stop_jobs.exists()
 
-    def retract(self) -> None:
+    def remove_server_file(self) -> None:
         self.server.unlink(missing_ok=True)
 
     def read_token(self) -> str | None:
@@ -133,7 +133,7 @@ class Folder:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningServer:
     """What server.json says about the server that wrote it. It may be a leftover: see `alive`."""
 
     url: str
@@ -150,11 +150,11 @@ class Running:
         return bool(found) and (not self.start_time or found == self.start_time)
 
 
-def running_server(folder: Path) -> Running | None:
+def running_server(folder: Path) -> RunningServer | None:
     """The server that says it serves this folder; None when none does."""
     try:
         data = json.loads((folder / SERVER_FILE).read_text())
-        return Running(
+        return RunningServer(
             url=str(data["url"]),
             pid=int(data["pid"]),
             version=str(data.get("version", "")),

@@ -1,7 +1,7 @@
-"""`aliquot up` and `aliquot serve`: store, loops and server wired into one process.
+"""`aliquot up` and `aliquot serve`: store, controllers, scheduler and server wired into one process.
 
-The only module that knows which body it runs on. Everything in the process hangs from one task group, in the
-foreground; SIGINT and SIGTERM end it cleanly, and a kill at any moment costs nothing that was acknowledged.
+The only module that knows which store driver and which backend it runs on. One task group owns every task of the
+process. SIGINT and SIGTERM end it cleanly. A kill at any moment loses nothing that was acknowledged.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ import structlog
 import uvicorn
 
 from aliquot.api import Namespace, Pod, Project, Workload
-from aliquot.backends.backend import Backend
+from aliquot.backends.backend import Backend, Run
 from aliquot.backends.kubernetes.settings import ClusterSettings
 from aliquot.backends.local.assembly import local_agent
 from aliquot.backends.local.gpu_settings import GpuSettings
-from aliquot.controllers.bootstrap import SharedToken, bootstrap
+from aliquot.controllers.bootstrap import SharedAdminToken, bootstrap
 from aliquot.controllers.events import EventRecorder
-from aliquot.controllers.garbage import Garbage
-from aliquot.controllers.projects import Projects
-from aliquot.controllers.runtime.leader import Leader
-from aliquot.controllers.usage import Usage
-from aliquot.controllers.workloads import Workloads
+from aliquot.controllers.garbage import GarbageCollector
+from aliquot.controllers.projects import ProjectReconciler
+from aliquot.controllers.runtime.leader import LeaderElector
+from aliquot.controllers.usage import UsageReconciler
+from aliquot.controllers.workloads import WorkloadReconciler
 from aliquot.errors import Invalid, PlatformError
-from aliquot.folder import Folder
+from aliquot.folder import DataFolder
 from aliquot.scheduler.last_decision import LastDecision
 from aliquot.scheduler.loop import Scheduler
 from aliquot.server.app import Service, application, probes
@@ -45,10 +45,10 @@ from aliquot.store.typed_store import Store
 from aliquot.telemetry import logs
 
 log = structlog.get_logger()
-Runs = list[Coroutine[Any, Any, None]]
-PARTS = ("server", "loops", "scheduler")  # that may run in one process or in several
-API_ONLY = ("server", "projects")  # nothing runs, but projects have their namespaces
-_STOP_SECONDS = 5  # for answers under way; watches end at once
+Coroutines = list[Coroutine[Any, Any, None]]
+PARTS = ("server", "loops", "scheduler")  # may run in one process or in several
+API_ONLY = ("server", "projects")  # no job runs, but projects get their namespaces
+_STOP_SECONDS = 5  # for requests in flight; watches end at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +57,25 @@ class Options:
     host: str = "127.0.0.1"
     port: int = 7520
     parts: frozenset[str] = frozenset(PARTS)
-    simulate: str | None = None  # a preset or a file; None: the GPUs of this machine, else the demo
+    simulate: str | None = None  # a preset or a file; None: the GPUs of this machine, or the demo where it has none
     host_paths: tuple[str, ...] = ()  # folders of this machine that jobs may mount
     gpu: GpuSettings = field(default_factory=GpuSettings)
-    cluster: ClusterSettings | None = None  # None: everything is on this machine
+    cluster: ClusterSettings | None = None  # None: everything runs on this machine
     log_format: str = "text"
     log_level: str = "info"
 
 
 def serve(options: Options) -> None:
-    """Serve until told to stop. `PlatformError` says why it could not."""
+    """Serves until a signal ends it. `PlatformError` says why it could not start."""
     logs.configure(options.log_format, options.log_level)
-    os.umask(0o077)  # what we write is for its owner, also in a folder that others may read
-    folder = Folder(options.data_dir)
+    os.umask(0o077)  # only the owner reads what we write, also in a folder that others may enter
+    folder = DataFolder(options.data_dir)
     folder.prepare()
-    with folder.held(), _listening(options.host, options.port) as listener:
+    with folder.locked(), _listening(options.host, options.port) as listener:
         try:
             asyncio.run(_run(options, folder, listener))
         except BaseExceptionGroup as group:
-            # The task group wraps whatever ended it; people want the reason.
+            # The task group wraps the error that ended it; users want the error itself.
             known = group.subgroup(PlatformError)
             if known is None:
                 log.exception("the platform stops: a part of it failed")
@@ -90,7 +90,7 @@ def _first(error: BaseException) -> BaseException:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """The port is taken before anything else happens, so that a port in use changes nothing."""
+    """Binds the port before anything is written, so that a port in use changes nothing."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         # The protocol is named because asyncio sends small answers without delay only on sockets that say TCP.
@@ -107,19 +107,19 @@ def _listening(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def _run(options: Options, folder: Folder, listener: socket.socket) -> None:
+async def _run(options: Options, folder: DataFolder, listener: socket.socket) -> None:
     async with _driver(options, folder) as (driver, flavour):
         await bootstrap(Store(driver), folder, _shared_token(options, driver))
         informers = Informers(driver)
-        ground = await _ground(options, folder, driver, informers)
+        backend = await _backend(options, folder, driver, informers)
         service = Service(
             driver,
             informers=informers,
             flavour=flavour,
-            streams=ground.streams,
-            facts=dict(ground.facts),
+            streams=backend.streams,
+            facts=dict(backend.facts),
             last=LastDecision() if "scheduler" in options.parts else None,
-            kubeconfigs=ground.kubeconfigs,
+            kubeconfigs=backend.kubeconfigs,
         )
         server = _Server(
             uvicorn.Config(
@@ -136,77 +136,80 @@ async def _run(options: Options, folder: Folder, listener: socket.socket) -> Non
         host, port = listener.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         async with asyncio.TaskGroup() as group:
-            deciding = [group.create_task(work) for work in _deciding(options, driver, service, ground)]
-            background = [group.create_task(work) for work in _loops(driver, service, ground)]
+            controllers = [group.create_task(work) for work in _controllers(options, driver, service, backend)]
+            background = [group.create_task(work) for work in _background(driver, service, backend)]
             serving = group.create_task(server.serve(sockets=[listener]))
-            group.create_task(_announce(service, server, folder, url, ground))
+            group.create_task(_announce(service, server, folder, url, backend))
             await asyncio.wait((serving, group.create_task(stop.wait())), return_when=asyncio.FIRST_COMPLETED)
             stop.set()
             server.should_exit = True
             await serving
-            folder.retract()
-            # Nobody may start again what is stopped now.
-            for task in deciding:
+            folder.remove_server_file()
+            # Controllers end first, so that none restarts a job that is stopped below.
+            for task in controllers:
                 task.cancel()
-            await asyncio.gather(*deciding, return_exceptions=True)
+            await asyncio.gather(*controllers, return_exceptions=True)
             if folder.jobs_must_stop:
-                await ground.stop_jobs()
+                await backend.stop_jobs()
             folder.stop_jobs(False)
             for task in background:
                 task.cancel()
         log.info("stopped")
 
 
-def _deciding(options: Options, driver: StoreDriver, service: Service, ground: Backend) -> Runs:
-    """The loops that decide what should be. Where several processes may, those decide that lead."""
+def _controllers(options: Options, driver: StoreDriver, service: Service, backend: Backend) -> Coroutines:
+    """Controllers and the scheduler. On a cluster each set runs only while this replica holds its lease."""
     store, of = Store(driver), service.informers.of
-    loops = []
+    controllers: list[Run] = []
     if options.parts & {"loops", "projects"}:
-        loops.append(Projects(store, of(Project), of(Namespace)).loop.run)
+        controllers.append(ProjectReconciler(store, of(Project), of(Namespace)).controller.run)
     if "loops" in options.parts:
-        loops.append(Workloads(store, of(Workload), of(Pod), of(Namespace)).loop.run)
-        loops.append(EventRecorder(store, of(Workload), of(Pod)).loop.run)
-        loops.append(Usage(store, service.informers).run)
-        loops += ground.deciding
-    plans = []
+        controllers.append(WorkloadReconciler(store, of(Workload), of(Pod), of(Namespace)).controller.run)
+        controllers.append(EventRecorder(store, of(Workload), of(Pod)).controller.run)
+        controllers.append(UsageReconciler(store, service.informers).run)
+        controllers += backend.controllers
+    schedulers: list[Run] = []
     if "scheduler" in options.parts:
-        around = ground.around
-        plans.append(Scheduler(store, service.informers, last=service.last, binder=ground.hands, context=around).run)
+        scheduler = Scheduler(
+            store, service.informers, last=service.last, binder=backend.binder, context=backend.scheduling_context
+        )
+        schedulers.append(scheduler.run)
     if options.cluster is None:
-        return [run() for run in (*loops, *plans)]
+        return [run() for run in (*controllers, *schedulers)]
     identity = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-    led = (("aliquot-loops" if "loops" in options.parts else "aliquot-projects", loops), ("aliquot-scheduler", plans))
+    controllers_lease = "aliquot-loops" if "loops" in options.parts else "aliquot-projects"
+    led = ((controllers_lease, controllers), ("aliquot-scheduler", schedulers))
     return [
-        Leader(store, name, identity).run(lambda runs=runs: [run() for run in runs])  # type: ignore[misc]
-        for name, runs in led
+        LeaderElector(store, lease, identity).run(lambda runs=runs: [run() for run in runs])  # type: ignore[misc]
+        for lease, runs in led
         if runs
     ]
 
 
-def _loops(driver: StoreDriver, service: Service, ground: Backend) -> Runs:
-    """Everything else that runs beside the server."""
-    runs = [informer.run() for informer in service.informers]
-    runs += ground.always
+def _background(driver: StoreDriver, service: Service, backend: Backend) -> Coroutines:
+    """What runs beside the server in every replica."""
+    coroutines = [informer.run() for informer in service.informers]
+    coroutines += backend.background
     if not driver.collects_orphans:
-        garbage = Garbage(driver)
-        runs += [informer.run() for informer in garbage.informers.values()]
-        runs += [garbage.loop.run(), garbage.sweep()]
-    return runs
+        garbage = GarbageCollector(driver)
+        coroutines += [informer.run() for informer in garbage.informers.values()]
+        coroutines += [garbage.controller.run(), garbage.sweep()]
+    return coroutines
 
 
-async def _announce(service: Service, server: uvicorn.Server, folder: Folder, url: str, ground: Backend) -> None:
-    """Say where we are once requests are answered, not before."""
+async def _announce(service: Service, server: uvicorn.Server, folder: DataFolder, url: str, backend: Backend) -> None:
+    """Writes our address to the data folder once requests are answered, not before."""
     await service.informers.wait()
-    await ground.ready()
+    await backend.ready()
     while not server.started and not service.stopping.is_set():  # noqa: ASYNC110  # uvicorn has no event for it
         await asyncio.sleep(0.01)
     if not service.stopping.is_set():
-        folder.announce(url, service.flavour, time.time())
+        folder.write_server_file(url, service.flavour, time.time())
         log.info("serving", url=url, data=str(folder.path), flavour=service.flavour)
 
 
-async def _ground(options: Options, folder: Folder, driver: StoreDriver, informers: Informers) -> Backend:
-    """Who runs the pods: this machine's agent, a cluster's kubelets, nobody."""
+async def _backend(options: Options, folder: DataFolder, driver: StoreDriver, informers: Informers) -> Backend:
+    """The backend that runs pods: this machine's agent, a cluster's kubelets, or none."""
     if options.cluster is not None:
         from aliquot.backends.kubernetes.assembly import kubernetes_backend
 
@@ -214,10 +217,10 @@ async def _ground(options: Options, folder: Folder, driver: StoreDriver, informe
     if options.parts != frozenset(PARTS):
         return Backend()
     agent = await local_agent(Store(driver), informers, folder.path, options.simulate, options.host_paths, options.gpu)
-    return agent.ground()
+    return agent.backend()
 
 
-def _shared_token(options: Options, driver: StoreDriver) -> SharedToken | None:
+def _shared_token(options: Options, driver: StoreDriver) -> SharedAdminToken | None:
     if options.cluster is None:
         return None
     from aliquot.backends.kubernetes.admin_token import AdminToken
@@ -226,12 +229,13 @@ def _shared_token(options: Options, driver: StoreDriver) -> SharedToken | None:
 
 
 @asynccontextmanager
-async def _driver(options: Options, folder: Folder) -> AsyncIterator[tuple[StoreDriver, str]]:
+async def _driver(options: Options, folder: DataFolder) -> AsyncIterator[tuple[StoreDriver, str]]:
+    """The store driver and the flavour that `aliquot status` shows."""
     if options.cluster is None:
         driver: StoreDriver = SqliteDriver(folder.database)
         flavour = "embedded"
     else:
-        # Imported here: its HTTP client is not needed otherwise.
+        # Imported only here: other flavours need no HTTP client.
         from aliquot.store.drivers.kubernetes import KubernetesDriver, install
         from aliquot.store.http import kubeconfig
 
@@ -247,7 +251,7 @@ async def _driver(options: Options, folder: Folder) -> AsyncIterator[tuple[Store
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn without its own signal handling: this process has one owner of signals."""
+    """Uvicorn without its own signal handlers: `_run` handles signals for the whole process."""
 
     def install_signal_handlers(self) -> None:
         return

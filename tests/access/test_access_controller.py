@@ -30,7 +30,7 @@ async def looping(team: Team) -> AsyncIterator[None]:
     rbac = RbacController(team.driver, informers)
 
     async def rests() -> bool:
-        return not rbac.loop._bell.is_set()
+        return rbac.controller.idle
 
     async with running(*(informer.run() for informer in informers), rbac.run()):
         yield

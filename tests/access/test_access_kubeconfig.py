@@ -97,7 +97,7 @@ async def served(team: Team, admin: KubernetesDriver) -> AsyncIterator[Served]:
     serving = asyncio.create_task(server.serve(sockets=[listener]))
 
     async def rests() -> bool:
-        return not rbac.loop._bell.is_set()
+        return rbac.controller.idle
 
     async with running(*(informer.run() for informer in service.informers), rbac.run()):
         await service.informers.wait()

@@ -12,7 +12,7 @@ import pytest_asyncio
 import uvicorn
 
 from aliquot.controllers.bootstrap import bootstrap
-from aliquot.folder import Folder
+from aliquot.folder import DataFolder
 from aliquot.server.app import Service, application
 from aliquot.store.drivers.sqlite import SqliteDriver
 from aliquot.store.typed_store import Store
@@ -23,7 +23,7 @@ WORKLOADS = "/apis/aliquot.dev/v1/workloads"
 @pytest_asyncio.fixture
 async def hasty(tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
     """A server that sends a bookmark many times a second instead of four times a minute."""
-    folder = Folder(tmp_path)
+    folder = DataFolder(tmp_path)
     body = SqliteDriver(folder.database, bookmark_seconds=0.05)
     await bootstrap(Store(body), folder)
     service = Service(body)

@@ -117,7 +117,7 @@ async def test_enforced_namespace(cluster: Cluster, namespace: str) -> None:
     """In a namespace that an administrator has marked every pod is ours, also one with a part of a GPU."""
     async with sharing(cluster) as world, webhook(world):
         enforcing = SchedulerNameController(world.store, world.informers)
-        async with running(enforcing.loop.run()):
+        async with running(enforcing.controller.run()):
             await asyncio.to_thread(
                 cluster.kubectl, "annotate", "namespace", namespace, "runai/enforce-scheduler-name=true"
             )

@@ -95,7 +95,7 @@ def living(driver: KubernetesDriver) -> Any:
     presets, workloads = Presets(driver, informers), informers.of(Workload)
     loops = [RunaiWorkloadController(Store(driver), kind, presets, workloads) for kind in RUNAI_KINDS]
     work = [informer.run() for informer in informers]
-    return running(*work, *(loop.objects.run() for loop in loops), *(loop.loop.run() for loop in loops))
+    return running(*work, *(loop.objects.run() for loop in loops), *(loop.controller.run() for loop in loops))
 
 
 def value(given: Any) -> Json:

@@ -1,4 +1,4 @@
-"""What runs the pods, as the rest of the platform sees it: this machine's agent, or a cluster's kubelets."""
+"""The interface between the platform and what runs its pods: the agent of this machine, or a cluster's kubelets."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from aliquot.streams import Streams
 Run = Callable[[], Coroutine[Any, Any, None]]
 
 
-async def _nobody() -> None:
+async def _nothing() -> None:
     return
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """Without anything in it: nobody runs pods."""
+    """Every field has a default: `Backend()` runs no pods."""
 
-    hands: Binder | None = None  # None: the store's own
+    # None: bindings and deletions are plain writes to the store.
+    binder: Binder | None = None
     streams: Streams | None = None
-    around: SchedulingContext | None = None
-    # Gives users access to what is below us; None: there is nothing to give access to.
+    scheduling_context: SchedulingContext | None = None
+    # Issues kubeconfigs to users; None where there is no cluster below us.
     kubeconfigs: Any = None
-    # What `aliquot status` shows beside the objects.
+    # Shown by `aliquot status` beside the objects.
     facts: Mapping[str, Any] = field(default_factory=dict)
-    # Run as long as the process does.
-    always: tuple[Coroutine[Any, Any, None], ...] = ()
-    # Decide what should be, so only one process may run them.
-    deciding: tuple[Run, ...] = ()
-    # Returns when pods may come.
-    ready: Run = _nobody
-    # Ends every job, and returns when they have ended.
-    stop_jobs: Run = _nobody
+    # Coroutines that run as long as the process does, in every replica.
+    background: tuple[Coroutine[Any, Any, None], ...] = ()
+    # Controllers; only the leading replica runs them.
+    controllers: tuple[Run, ...] = ()
+    # Returns when the backend accepts pods.
+    ready: Run = _nothing
+    # Stops every job, and returns when all have stopped.
+    stop_jobs: Run = _nothing

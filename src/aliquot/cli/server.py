@@ -18,7 +18,7 @@ import click
 from aliquot.cli.program import Verb
 from aliquot.cli.session import Session, session
 from aliquot.errors import Denied, PlatformError, Unavailable
-from aliquot.folder import Folder, Running, running_server
+from aliquot.folder import DataFolder, RunningServer, running_server
 
 PORT = 7520
 _POLL_S = 0.05
@@ -265,13 +265,13 @@ def down(timeout: int, keep_jobs: bool) -> int:
     if server is None or not server.alive:
         click.echo(f"no server is running for {here.data_dir}")
         return 0
-    Folder(here.data_dir).stop_jobs(not keep_jobs)
+    DataFolder(here.data_dir).stop_jobs(not keep_jobs)
     stop(here, server, timeout)
     click.echo(f"server stopped (pid {server.pid}, {server.url})")
     return 0
 
 
-def stop(here: Session, server: Running, timeout: float) -> None:
+def stop(here: Session, server: RunningServer, timeout: float) -> None:
     try:
         os.kill(server.pid, signal.SIGTERM)
     except ProcessLookupError:

@@ -15,7 +15,7 @@ from aliquot.cli.runai.nodes import machine
 from aliquot.cli.session import Session, session
 from aliquot.client.remote import RemoteServer
 from aliquot.errors import Denied, NotFound, PlatformError, Unavailable
-from aliquot.folder import Running, running_server
+from aliquot.folder import RunningServer, running_server
 from aliquot.store.driver import StoreDriver
 from aliquot.store.typed_store import Store
 
@@ -39,7 +39,7 @@ def gather(here: Session) -> dict[str, Any]:
     return {"url": connection.url, **_from_file(same), **here.run(_ask)}
 
 
-def _from_file(server: Running | None) -> dict[str, Any]:
+def _from_file(server: RunningServer | None) -> dict[str, Any]:
     """What only the server's own machine knows."""
     if server is None:
         return {}

@@ -31,13 +31,13 @@ from aliquot.store.typed_store import Store
 ADMINISTRATOR = "admin"
 
 
-class TokenFile(Protocol):
+class AdminTokenFile(Protocol):
     def read_token(self) -> str | None: ...
 
     def write_token(self, text: str) -> None: ...
 
 
-class SharedToken(Protocol):
+class SharedAdminToken(Protocol):
     """Where several processes have the administrator's token in common."""
 
     async def read(self) -> str | None: ...
@@ -47,7 +47,7 @@ class SharedToken(Protocol):
         ...
 
 
-async def bootstrap(store: Store, file: TokenFile, shared: SharedToken | None = None) -> None:
+async def bootstrap(store: Store, file: AdminTokenFile, shared: SharedAdminToken | None = None) -> None:
     """Namespace, default department and pool, and an administrator whose token is in the file."""
     wanted: list[Any] = [
         Namespace(metadata=Metadata(name=SYSTEM_NAMESPACE)),
@@ -92,7 +92,7 @@ async def _is_known(store: Store, text: Secret) -> bool:
     return tokens.matches(secret, token.spec.hash)
 
 
-async def _issue(store: Store, shared: SharedToken | None) -> str | None:
+async def _issue(store: Store, shared: SharedAdminToken | None) -> str | None:
     """A new token for the administrator, or the one that another replica has just issued. Stored before it is written
     down: a token that works nowhere is worse."""
     secret = tokens.new_secret()

@@ -39,7 +39,7 @@ _BEING_MADE = ("", "ContainerCreating", "PodInitializing")
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class EventFacts:
     reason: str
     message: str
     warning: bool = False
@@ -53,60 +53,60 @@ class Note:
 # --- what is to be told
 
 
-def story_of_pod(pod: Pod) -> Iterator[Note]:
+def events_of_pod(pod: Pod) -> Iterator[EventFacts]:
     if pod.spec.node_name:
-        yield Note("Scheduled", _placed(pod), at=pod.status.start_time)
+        yield EventFacts("Scheduled", _placed(pod), at=pod.status.start_time)
     elif not pod.metadata.labels.get(WORKLOAD):  # else its workload tells it
         why = next((one.message for one in pod.status.conditions if _says_why_it_waits(one)), "")
         if why:  # the numbers in it change with every job that comes or goes
-            yield Note("Unschedulable", why, warning=True, key=_NUMBERS.sub("", why), repeats=True)
+            yield EventFacts("Unschedulable", why, warning=True, key=_NUMBERS.sub("", why), repeats=True)
     for container in pod.status.container_statuses:
         yield from _of_container(container)
     if not pod.metadata.labels.get(WORKLOAD):  # else its workload tells how it ended, and what follows from it
         if (notice := eviction_record_of(pod)) is not None:
-            yield Note("Evicted", notice.text, warning=True, at=notice.at)
+            yield EventFacts("Evicted", notice.text, warning=True, at=notice.at)
         if pod.status.phase == "Succeeded":
-            yield Note("Completed", "it has ended well")
+            yield EventFacts("Completed", "it has ended well")
         elif pod.status.phase == "Failed":
-            yield Note("Failed", pod.status.message or pod.status.reason or "it has failed", warning=True)
+            yield EventFacts("Failed", pod.status.message or pod.status.reason or "it has failed", warning=True)
 
 
 def _says_why_it_waits(condition: PodCondition) -> bool:
     return condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable"
 
 
-def _of_container(container: ContainerStatus) -> Iterator[Note]:
+def _of_container(container: ContainerStatus) -> Iterator[EventFacts]:
     state, restarts = container.state, str(container.restart_count)
     begun = state.running or state.terminated
     if begun and begun.started_at is not None:
-        yield Note("Started", "the job has started", key=restarts, repeats=True, at=begun.started_at)
+        yield EventFacts("Started", "the job has started", key=restarts, repeats=True, at=begun.started_at)
     if state.waiting and state.waiting.reason not in _BEING_MADE:
         message = state.waiting.message or "it cannot be started now"
-        yield Note(state.waiting.reason, message, warning=True, key=restarts, repeats=True)
+        yield EventFacts(state.waiting.reason, message, warning=True, key=restarts, repeats=True)
 
 
-def story_of_workload(workload: Workload) -> Iterator[Note]:
+def events_of_workload(workload: Workload) -> Iterator[EventFacts]:
     status = workload.status
     if status.phase in (None, "Pending") and status.refusals:
         texts = dict.fromkeys(refusal.text or refusal.code for refusal in status.refusals)
         # The numbers in the texts change with every job that comes or goes; the reason seldom does.
         codes = ",".join(f"{refusal.step}/{refusal.code}" for refusal in status.refusals)
-        yield Note("Unschedulable", "; ".join(texts), warning=True, key=codes, repeats=True)
+        yield EventFacts("Unschedulable", "; ".join(texts), warning=True, key=codes, repeats=True)
     for stop in status.interruptions:
         for_whom = f" for {stop.by}" if stop.by else ""
         message = stop.message or f"stopped{for_whom} ({stop.reason or 'no reason given'})"
-        yield Note("Evicted", message, warning=True, key=str(stop.at), at=stop.at)
+        yield EventFacts("Evicted", message, warning=True, key=str(stop.at), at=stop.at)
     if status.phase == "Pending" and status.reason == REFUSED:
-        yield Note("Refused", f"{status.message}; it is placed anew", warning=True, repeats=True)
+        yield EventFacts("Refused", f"{status.message}; it is placed anew", warning=True, repeats=True)
     if status.phase == "Failed":
-        yield Note("Failed", status.message or "the job has failed", warning=True)
+        yield EventFacts("Failed", status.message or "the job has failed", warning=True)
     elif status.pods.failed and status.last_failed_pod:
         message = f"{status.message or 'it failed'}; attempt {status.pods.failed} of {attempts(workload)}"
-        yield Note("BackOff", message, warning=True, key=status.last_failed_pod)
+        yield EventFacts("BackOff", message, warning=True, key=status.last_failed_pod)
     if status.phase == "Completed":
-        yield Note("Completed", "the job has ended well")
+        yield EventFacts("Completed", "the job has ended well")
     if status.phase == "Stopped":
-        yield Note("Suspended", "stopped, to be resumed", key=str(status.observed_generation))
+        yield EventFacts("Suspended", "stopped, to be resumed", key=str(status.observed_generation))
 
 
 def _placed(pod: Pod) -> str:
@@ -145,7 +145,7 @@ class EventRecorder:
         self._store = store
         self._clock = clock
         self._waiting: dict[Key, _Waiting] = {}
-        self.loop = Controller("events", self._write)
+        self.controller = Controller("events", self._write)
         workloads.listen(self._workload_changed)
         pods.listen(self._pod_changed)
 
@@ -153,18 +153,23 @@ class EventRecorder:
         if new is not None:
             same = old if old is not None and old.metadata.uid == new.metadata.uid else None
             reference = _reference("Workload", API_VERSION, new.metadata)
-            before = None if same is None else list(story_of_workload(same))
-            self._tell(reference, new.metadata, before, list(story_of_workload(new)), new.metadata.uid)
+            before = None if same is None else list(events_of_workload(same))
+            self._tell(reference, new.metadata, before, list(events_of_workload(new)), new.metadata.uid)
 
     def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
         if new is not None and new.spec.scheduler_name in ("", *SCHEDULER_NAMES):  # others tell about theirs
             same = old if old is not None and old.metadata.uid == new.metadata.uid else None
             owner = next((owner.uid for owner in new.metadata.owners if owner.kind == "Workload"), "")
-            before = None if same is None else list(story_of_pod(same))
-            self._tell(_reference("Pod", "v1", new.metadata), new.metadata, before, list(story_of_pod(new)), owner)
+            before = None if same is None else list(events_of_pod(same))
+            self._tell(_reference("Pod", "v1", new.metadata), new.metadata, before, list(events_of_pod(new)), owner)
 
     def _tell(
-        self, about: ObjectReference, place: Metadata, before: list[Note] | None, now: list[Note], workload: str
+        self,
+        about: ObjectReference,
+        place: Metadata,
+        before: list[EventFacts] | None,
+        now: list[EventFacts],
+        workload: str,
     ) -> None:
         if before is None and (place.created or 0) < self._clock() - EVENT_SECONDS:
             return  # we have just started, and its events were told and dropped long ago
@@ -178,7 +183,7 @@ class EventRecorder:
         key = (event.metadata.namespace, event.metadata.name)
         earlier = self._waiting.get(key)
         self._waiting[key] = _Waiting(event, times + (earlier.times if earlier else 0))
-        self.loop.touch(key)
+        self.controller.enqueue(key)
 
     async def _write(self, key: Key) -> None:
         """Never fails: an event that cannot be written is lost, and that is all."""
@@ -206,7 +211,7 @@ class EventRecorder:
         return True
 
 
-def event_of(about: ObjectReference, note: Note, workload: str, now: float) -> Event:
+def event_of(about: ObjectReference, note: EventFacts, workload: str, now: float) -> Event:
     """`workload` is the uid of the one it belongs to; empty where there is none."""
     identity = f"{about.uid}/{note.reason}/" + ("" if note.repeats else note.key)
     name = f"{about.name}.{hashlib.sha256(identity.encode()).hexdigest()[:12]}"

@@ -37,7 +37,7 @@ class OwnerRef:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class ObjectSummary:
     """What is remembered of an object."""
 
     uid: str
@@ -46,12 +46,12 @@ class Trace:
     last_seen: float = 0  # of an event
 
 
-def trace(document: Document) -> Trace:
+def summarize(document: Document) -> ObjectSummary:
     metadata = document.metadata
     owners = tuple(
         OwnerRef(owner["kind"], owner["name"], owner["uid"]) for owner in metadata.get("ownerReferences") or ()
     )
-    return Trace(document.uid, owners, "deletionTimestamp" in metadata, _last_seen(document))
+    return ObjectSummary(document.uid, owners, "deletionTimestamp" in metadata, _last_seen(document))
 
 
 def _last_seen(document: Document) -> float:
@@ -63,20 +63,20 @@ def _last_seen(document: Document) -> float:
         return 0  # written past our checks, and of no use to anybody
 
 
-class Garbage:
+class GarbageCollector:
     """The collector: an informer per kind, and a loop over what may have lost its owner or its namespace."""
 
     def __init__(self, driver: StoreDriver, clock: Callable[[], float] = time.time) -> None:
         self._driver = driver
         self._clock = clock
-        self.informers = {kind.name: Informer(driver, kind, trace) for kind in KINDS}
+        self.informers = {kind.name: Informer(driver, kind, summarize) for kind in KINDS}
         self._dependants: dict[str, set[tuple[str, Key]]] = defaultdict(set)  # owner uid -> (kind, key)
-        self.loop = Controller("garbage", self._reconcile)
+        self.controller = Controller("garbage", self._reconcile)
         for kind in KINDS:
             self.informers[kind.name].listen(self._listener(kind))
 
-    def _listener(self, kind: AnyKind) -> Callable[[Key, Trace | None, Trace | None], None]:
-        def changed(key: Key, old: Trace | None, new: Trace | None) -> None:
+    def _listener(self, kind: AnyKind) -> Callable[[Key, ObjectSummary | None, ObjectSummary | None], None]:
+        def changed(key: Key, old: ObjectSummary | None, new: ObjectSummary | None) -> None:
             for owner in old.owners if old else ():
                 self._forget(owner.uid, (kind.name, key))
             for owner in new.owners if new else ():
@@ -100,7 +100,7 @@ class Garbage:
             self._dependants.pop(owner, None)
 
     def _touch(self, kind: str, key: Key) -> None:
-        self.loop.touch((f"{kind}/{key[0]}", key[1]))
+        self.controller.enqueue((f"{kind}/{key[0]}", key[1]))
 
     async def _reconcile(self, key: Key) -> None:
         name, _, namespace = key[0].partition("/")
@@ -118,7 +118,7 @@ class Garbage:
 
     async def _collect(self, kind: AnyKind, name: str, namespace: str) -> None:
         document = await self._driver.get(kind, name, namespace)
-        now = trace(document)
+        now = summarize(document)
         for owner in now.owners:
             if await self._lives(owner, namespace):
                 return

@@ -62,20 +62,20 @@ def _is_kept(project: Project, namespace: str) -> bool:
     )
 
 
-class Projects:
+class ProjectReconciler:
     """The loop over projects and the namespaces they need."""
 
     def __init__(self, store: Store, projects: Informer[Project], namespaces: Informer[Namespace]) -> None:
         self._store = store
         self._projects = projects
-        self.loop = Controller("projects", self._reconcile)
-        self.loop.follow(projects)
+        self.controller = Controller("projects", self._reconcile)
+        self.controller.watch(projects)
         namespaces.listen(lambda key, old, new: self._touch_owners(key[1]))
 
     def _touch_owners(self, namespace: str) -> None:
         for project in self._projects:
             if wanted_namespace(project) == namespace:
-                self.loop.touch(("", project.metadata.name))
+                self.controller.enqueue(("", project.metadata.name))
 
     async def _reconcile(self, key: Key) -> None:
         try:
@@ -108,4 +108,4 @@ class Projects:
             await self._store.create(Namespace(metadata=Metadata(name=name, labels={PROJECT: project})))
         except Exists:
             # Made this very moment by another replica; the next look decides whose it is.
-            self.loop.touch(("", project))
+            self.controller.enqueue(("", project))

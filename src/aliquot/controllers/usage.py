@@ -23,8 +23,7 @@ from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.errors import Invalid
 from aliquot.labels import DEFAULT_DEPARTMENT, project_of
 from aliquot.planner import Request
-from aliquot.podspec.builder import request_of
-from aliquot.podspec.requests import is_foreign
+from aliquot.podspec.requests import is_foreign, request_of
 from aliquot.scheduler.device_accounting import is_reservation
 from aliquot.scheduler.pod_groups import charged_project
 from aliquot.scheduler.snapshot import node_of
@@ -37,11 +36,11 @@ _FINISHED = ("Succeeded", "Failed")
 # Changes come in bursts; a moment's patience makes one write of them.
 _PATIENCE_SECONDS = 0.05
 
-Place = tuple[str, str, str]  # kind, namespace, name
-Bill = tuple[bool, str]  # whether another scheduler placed the pods, and the project that they name
+SumKey = tuple[str, str, str]  # kind, namespace, name
+PayerKey = tuple[bool, str]  # whether another scheduler placed the pods, and the project that they name
 
 
-class Use(NamedTuple):
+class ResourceUsage(NamedTuple):
     """What is held and what is asked for: GPUs and cores in thousandths, memory in bytes. Of a node and a node pool it
     is what is held there and what there is."""
 
@@ -53,8 +52,8 @@ class Use(NamedTuple):
     asked_memory: int = 0
     projects: int = 0
 
-    def plus(self, other: Use, sign: int = 1) -> Use:
-        return Use(*map(add, self, (sign * each for each in other)))
+    def plus(self, other: ResourceUsage, sign: int = 1) -> ResourceUsage:
+        return ResourceUsage(*map(add, self, (sign * each for each in other)))
 
     @property
     def allocated(self) -> Amounts:
@@ -65,22 +64,22 @@ class Use(NamedTuple):
         return Amounts(gpu=self.asked_gpu, cpu=self.asked_cpu, memory=self.asked_memory)
 
 
-_NOTHING = Use()
+_NOTHING = ResourceUsage()
 
 
-class Sums:
+class SumTree:
     """A tree of sums. A change costs as many additions as there are places above it."""
 
-    def __init__(self, changed: Callable[[Place], None]) -> None:
+    def __init__(self, changed: Callable[[SumKey], None]) -> None:
         self._changed = changed
-        self._own: dict[Place, Use] = {}
-        self._totals: dict[Place, Use] = {}
-        self._above: dict[Place, Place] = {}
+        self._own: dict[SumKey, ResourceUsage] = {}
+        self._totals: dict[SumKey, ResourceUsage] = {}
+        self._above: dict[SumKey, SumKey] = {}
 
-    def total(self, place: Place) -> Use:
+    def total(self, place: SumKey) -> ResourceUsage:
         return self._totals.get(place, _NOTHING)
 
-    def put(self, place: Place, own: Use, above: Place | None) -> None:
+    def put(self, place: SumKey, own: ResourceUsage, above: SumKey | None) -> None:
         """What a place has itself, and where it belongs."""
         if self._above.get(place) != above:
             self._add(self._above.pop(place, None), self.total(place), -1)
@@ -92,10 +91,10 @@ class Sums:
             self._own[place] = own
         self._add(place, own.plus(before, -1))
 
-    def drop(self, place: Place) -> None:
+    def drop(self, place: SumKey) -> None:
         self.put(place, _NOTHING, None)
 
-    def _add(self, place: Place | None, more: Use, sign: int = 1) -> None:
+    def _add(self, place: SumKey | None, more: ResourceUsage, sign: int = 1) -> None:
         if more == _NOTHING:
             return
         while place is not None:
@@ -108,24 +107,24 @@ class Sums:
             place = self._above.get(place)
 
 
-class Books:
+class UsageTotals:
     """The sums, kept up to date by what happens to pods, namespaces, projects and nodes."""
 
-    def __init__(self, changed: Callable[[Place], None]) -> None:
-        self._sums = Sums(changed)
-        self._machines = Sums(changed)
+    def __init__(self, changed: Callable[[SumKey], None]) -> None:
+        self._sums = SumTree(changed)
+        self._machines = SumTree(changed)
         self._sizes: dict[str, dict[int, int]] = {}  # node -> GPU -> MiB
         self._by_memory: dict[Key, Pod] = {}  # those whose part of a GPU depends on the size of the GPU
         self._owners: dict[str, str] = {}  # namespace -> project
-        self._bills: dict[str, dict[Bill, Place]] = {}  # of each namespace: its pods by what says who pays for them
+        self._bills: dict[str, dict[PayerKey, SumKey]] = {}  # by namespace
 
-    def of_project(self, name: str) -> Use:
+    def of_project(self, name: str) -> ResourceUsage:
         return self._sums.total(("project", "", name))
 
-    def of_department(self, name: str) -> Use:
+    def of_department(self, name: str) -> ResourceUsage:
         return self._sums.total(("department", "", name))
 
-    def of_pool(self, name: str) -> Use:
+    def of_pool(self, name: str) -> ResourceUsage:
         return self._machines.total(("pool", "", name))
 
     def pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
@@ -140,9 +139,9 @@ class Books:
         use = self._use(new, request)
         self._sums.put(("pod", *key), use, self._bill(new))
         node = new.spec.node_name
-        self._machines.put(("pod", *key), Use(*use[:3]), ("node", "", node) if node else None)
+        self._machines.put(("pod", *key), ResourceUsage(*use[:3]), ("node", "", node) if node else None)
 
-    def _bill(self, pod: Pod) -> Place:
+    def _bill(self, pod: Pod) -> SumKey:
         """Where a pod is added up: with those of its namespace for which the same one pays."""
         namespace, bill = pod.metadata.namespace, (is_foreign(pod), project_of(pod.metadata.labels))
         bills = self._bills.setdefault(namespace, {})
@@ -151,7 +150,7 @@ class Books:
             self._send(namespace, bill)
         return bills[bill]
 
-    def _send(self, namespace: str, bill: Bill) -> None:
+    def _send(self, namespace: str, bill: PayerKey) -> None:
         project = charged_project(*bill, self._owners.get(namespace, ""))
         self._sums.put(self._bills[namespace][bill], _NOTHING, ("project", "", project) if project else None)
 
@@ -166,7 +165,7 @@ class Books:
             self._sums.drop(place)
         else:
             department = new.spec.department or DEFAULT_DEPARTMENT
-            self._sums.put(place, Use(projects=1), ("department", "", department))
+            self._sums.put(place, ResourceUsage(projects=1), ("department", "", department))
 
     def node_changed(self, key: Key, old: Node | None, new: Node | None) -> None:
         place = ("node", "", key[1])
@@ -175,7 +174,7 @@ class Books:
         else:
             node = node_of(new)
             gpu = GPU * sum(device.healthy for device in node.devices)
-            self._machines.put(place, Use(0, 0, 0, gpu, node.cpu, node.memory), ("pool", "", node.pool))
+            self._machines.put(place, ResourceUsage(0, 0, 0, gpu, node.cpu, node.memory), ("pool", "", node.pool))
         before = self._sizes.pop(key[1], {})
         sizes = _sizes(new) if new else {}
         if sizes:
@@ -184,13 +183,13 @@ class Books:
             for pod_key, pod in list(self._by_memory.items()):
                 self.pod_changed(pod_key, pod, pod)
 
-    def _use(self, pod: Pod, request: Request) -> Use:
+    def _use(self, pod: Pod, request: Request) -> ResourceUsage:
         if pod.status.phase in _FINISHED:
             return _NOTHING
         amounts = (request.quota(self._size(pod)), request.cpu, request.memory)
         held = amounts if pod.spec.node_name else (0, 0, 0)
         asked = amounts if pod.metadata.deleted is None else (0, 0, 0)
-        return Use(*held, *asked)
+        return ResourceUsage(*held, *asked)
 
     def _size(self, pod: Pod) -> int:
         """MiB of the GPU it got; of the smallest there is while it waits."""
@@ -217,7 +216,7 @@ def _sizes(node: Node) -> dict[int, int]:
         return {}
 
 
-class Usage:
+class UsageReconciler:
     """The loop that writes what the books say."""
 
     def __init__(self, store: Store, informers: Informers, clock: Callable[[], float] = time.time) -> None:
@@ -229,8 +228,8 @@ class Usage:
         self._pools: Informer[NodePool] = informers.of(NodePool)
         self._informers = (pods, namespaces, nodes, self._projects, self._departments, self._pools)
         self._due: set[Key] = set()
-        self._loop = Controller("usage", self._reconcile)
-        self.books = Books(self._moved)
+        self._controller = Controller("usage", self._reconcile)
+        self.books = UsageTotals(self._moved)
         nodes.listen(self.books.node_changed)
         namespaces.listen(self.books.namespace_changed)
         self._projects.listen(self.books.project_changed)
@@ -240,20 +239,20 @@ class Usage:
         self._departments.listen(lambda key, old, new: self._look_at(("department", key[1])))
         self._pools.listen(lambda key, old, new: self._look_at(("pool", key[1])))
 
-    def _moved(self, place: Place) -> None:
+    def _moved(self, place: SumKey) -> None:
         if place[0] in ("project", "department", "pool"):
             self._look_at((place[0], place[2]))
 
     def _look_at(self, key: Key) -> None:
         if key not in self._due:
             self._due.add(key)
-            self._loop.later(key, _PATIENCE_SECONDS)
+            self._controller.enqueue_after(key, _PATIENCE_SECONDS)
 
     async def run(self) -> None:
         """Until cancelled. Nothing is written before everything was seen."""
         for informer in self._informers:
             await informer.synced.wait()
-        await self._loop.run()
+        await self._controller.run()
 
     async def _reconcile(self, key: Key) -> None:
         self._due.discard(key)
@@ -265,7 +264,7 @@ class Usage:
         elif kind == "pool" and (pool := self._pools.get(name)):
             await self._pool(pool, self.books.of_pool(name))
 
-    async def _project(self, project: Project, use: Use) -> None:
+    async def _project(self, project: Project, use: ResourceUsage) -> None:
         status = project.status
         history = status.history
         if use.allocated != status.allocated or not history:
@@ -274,7 +273,7 @@ class Usage:
         if told != status:
             await self._store.update_status(replace(project, status=told), seen=project)
 
-    async def _department(self, department: Department, use: Use) -> None:
+    async def _department(self, department: Department, use: ResourceUsage) -> None:
         told = replace(
             department.status,
             phase="Ready",
@@ -286,7 +285,7 @@ class Usage:
         if told != department.status:
             await self._store.update_status(replace(department, status=told), seen=department)
 
-    async def _pool(self, pool: NodePool, use: Use) -> None:
+    async def _pool(self, pool: NodePool, use: ResourceUsage) -> None:
         status = pool.status
         history = status.history
         if use.requested != status.total or not history:

@@ -24,7 +24,8 @@ from aliquot.api.workload import Phase, PodCounts, WorkloadStatus
 from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.errors import Exists, NotFound
 from aliquot.labels import WORKLOAD, project_of
-from aliquot.podspec.builder import pod_name, pod_of, request_of
+from aliquot.podspec.builder import build_pod, pod_name
+from aliquot.podspec.requests import request_of
 from aliquot.scheduler.eviction_records import beyond_limit, disruption_of, interrupted, with_saved
 from aliquot.scheduler.policy import StopPolicy
 from aliquot.scheduler.snapshot import only_checkpoint_changed
@@ -78,7 +79,7 @@ def _without_pod(workload: Workload, status: WorkloadStatus, project: str, now: 
     if status.pods.failed and wait > 0:
         return Decision(_moved(status, "Pending", now, reason="BackOff"), again=wait)
     pods = replace(status.pods, desired=1, pending=1, running=0, ready=0)
-    return Decision(_moved(status, "Pending", now, pods=pods), create=pod_of(workload, project))
+    return Decision(_moved(status, "Pending", now, pods=pods), create=build_pod(workload, project))
 
 
 def _with_pod(workload: Workload, status: WorkloadStatus, pod: Pod, now: float) -> Decision:
@@ -237,7 +238,7 @@ def _exit_code(pod: Pod) -> int:
     return 1
 
 
-class Workloads:
+class WorkloadReconciler:
     """The loop over workloads and their pods."""
 
     def __init__(
@@ -253,8 +254,8 @@ class Workloads:
         self._clock = clock
         self._left: dict[Key, Pod] = {}  # the last pod of a workload as it was last seen, where nobody has looked yet
         self._refused: dict[Key, float] = {}  # when a node last refused a workload's pod
-        self.loop = Controller("workloads", self._reconcile)
-        self.loop.follow(workloads)
+        self.controller = Controller("workloads", self._reconcile)
+        self.controller.watch(workloads)
         pods.listen(self._pod_changed)
 
     def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
@@ -264,7 +265,7 @@ class Workloads:
         if pod is not None and (name := pod.metadata.labels.get(WORKLOAD)):
             if new is None:
                 self._left[key[0], name] = pod
-            self.loop.touch((key[0], name))
+            self.controller.enqueue((key[0], name))
 
     async def _reconcile(self, key: Key) -> None:
         left = self._left.get(key)
@@ -295,13 +296,13 @@ class Workloads:
         if decision.status != seen.status:
             await self._store.update_status(replace(seen, status=decision.status), seen=seen)
         if decision.refused and (wait := self._patience(key)) > 0:
-            self.loop.later(key, wait)
+            self.controller.enqueue_after(key, wait)
         elif decision.delete and pod is not None and pod.metadata.deleted is None:
             await self._store.delete(pod)
         if decision.create is not None:
             await self._create(decision.create, key)
         if decision.again is not None:
-            self.loop.later(key, decision.again)
+            self.controller.enqueue_after(key, decision.again)
 
     def _patience(self, key: Key) -> float:
         """How long a refused pod stays before the next is made: the first goes at once, the others one a second."""
@@ -321,4 +322,4 @@ class Workloads:
         try:
             await self._store.create(pod)
         except Exists:
-            self.loop.touch(key)  # look again: it may be ours, made by another replica
+            self.controller.enqueue(key)  # look again: it may be ours, made by another replica

@@ -18,7 +18,7 @@ from aliquot.api import Refusal as ShownRefusal
 from aliquot.api.organisation import DEFAULT_POOL
 from aliquot.api.pools import PastUse
 from aliquot.planner import DeviceShare, Job, Node, Policy, Queue, Snapshot, Task, TaskState
-from aliquot.podspec.builder import is_preemptible
+from aliquot.podspec.requests import is_preemptible
 from aliquot.scheduler.device_accounting import DeviceAccounting, is_reservation, reserved_device
 from aliquot.scheduler.pod_groups import group_of, project_of
 from aliquot.scheduler.policy import StopPolicy, policies_of, stop_policy_of

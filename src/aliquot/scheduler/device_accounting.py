@@ -16,7 +16,7 @@ from aliquot import labels
 from aliquot.api import Pod, shares_of
 from aliquot.errors import Invalid
 from aliquot.planner import DeviceShare
-from aliquot.podspec.builder import request_of
+from aliquot.podspec.requests import request_of
 from aliquot.units import GPU
 
 _FINISHED = ("Succeeded", "Failed")

@@ -27,7 +27,7 @@ from aliquot.planner import (
     TaskState,
     Toleration,
 )
-from aliquot.podspec.builder import is_preemptible, priority_of, request_of
+from aliquot.podspec.requests import is_preemptible, priority_of, request_of
 from aliquot.scheduler.affinity import affinity_labels, constraints_of, job_constraints
 from aliquot.scheduler.eviction_records import eviction_record_of, eviction_times, nomination_of
 from aliquot.scheduler.pod_groups import min_available_of, pools_of, project_of

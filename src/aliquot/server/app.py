@@ -121,7 +121,7 @@ class _Envelope:
             await send(message)
 
         watching = b"watch=true" in scope["query_string"] or b"watch=1" in scope["query_string"]
-        self._metrics.watching(int(watching))
+        self._metrics.add_watchers(int(watching))
         try:
             await self._app(scope, receive, count)
         except BrokenOff as exc:
@@ -129,9 +129,9 @@ class _Envelope:
         except Exception:  # the outermost loop: the answer was sent by _failure, the reason is for us
             log.exception("request failed", method=scope["method"], path=scope["path"])
         finally:
-            self._metrics.watching(-int(watching))
+            self._metrics.add_watchers(-int(watching))
             verb = "WATCH" if watching else scope["method"]
-            self._metrics.answered(verb, _resource(scope), code, time.monotonic() - began)
+            self._metrics.observe_request(verb, _resource(scope), code, time.monotonic() - began)
 
 
 def _resource(scope: Scope) -> str:

@@ -37,11 +37,11 @@ class Metrics:
         self._watchers = Gauge("aliquot_http_watchers", "Open watches.", registry=self._registry)
         self._objects = Gauge("aliquot_objects", "Objects in the store.", ["kind"], registry=self._registry)
 
-    def answered(self, verb: str, resource: str, code: int, seconds: float) -> None:
+    def observe_request(self, verb: str, resource: str, code: int, seconds: float) -> None:
         self._requests.labels(verb, resource, str(code)).inc()
         self._seconds.labels(verb).observe(seconds)
 
-    def watching(self, change: int) -> None:
+    def add_watchers(self, change: int) -> None:
         self._watchers.inc(change)
 
     def text(self, objects: Mapping[str, int]) -> bytes:

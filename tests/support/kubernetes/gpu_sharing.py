@@ -176,7 +176,7 @@ async def sharing(
         hands = KubernetesBinder(driver, informers, settings)
         informers.of(Namespace)
         reservations = ReservationCollector(driver, informers, hands.reserver, settings)
-        work = [*(one.run() for one in informers), *hands.runs(), reservations.loop.run()]
+        work = [*(one.run() for one in informers), *hands.runs(), reservations.controller.run()]
         async with running(*work):
             await informers.wait()
             world = SharingHarness(driver, informers, settings, hands, reservations)

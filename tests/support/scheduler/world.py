@@ -20,9 +20,9 @@ from aliquot.api.pod import PodStatus
 from aliquot.api.workload import WorkloadSpec
 from aliquot.backends.local.devices.node_devices import NodeFacts, node_object
 from aliquot.controllers.runtime.workqueue import Controller
-from aliquot.controllers.workloads import Workloads
+from aliquot.controllers.workloads import WorkloadReconciler
 from aliquot.errors import NotFound
-from aliquot.podspec.builder import pod_of
+from aliquot.podspec.builder import build_pod
 from aliquot.scheduler.last_decision import LastDecision
 from aliquot.scheduler.loop import Scheduler
 from aliquot.store.driver import AnyKind, Document, StoreDriver
@@ -41,14 +41,14 @@ class Kubelet:
         self._store = store
         self._going: set[Key] = set()
         self.holds = False
-        self.loop = Controller("kubelet", self._once)
-        self.loop.follow(informers.of(Pod))
+        self.controller = Controller("kubelet", self._once)
+        self.controller.watch(informers.of(Pod))
 
     def release(self) -> None:
         """Let go who is on the way, and all others from now on."""
         self.holds = False
         for key in self._going:
-            self.loop.touch(key)
+            self.controller.enqueue(key)
 
     async def _once(self, key: Key) -> None:
         try:
@@ -89,7 +89,7 @@ class World:
             Workload(metadata=Metadata(name=name, namespace=f"runai-{project}"), spec=wanted)
         )
         if pod:
-            await self.store.create(pod_of(made, project))
+            await self.store.create(build_pod(made, project))
 
     # --- what runs
 
@@ -98,8 +98,8 @@ class World:
         """The scheduler alone, on the same store or on a way to it that may break."""
         store = self.store if driver is None else Store(driver)
         informers = Informers(self.store.driver)
-        loop = Scheduler(store, informers)
-        async with running(*(informer.run() for informer in informers), loop.run()):
+        scheduler = Scheduler(store, informers)
+        async with running(*(informer.run() for informer in informers), scheduler.run()):
             yield
 
     @asynccontextmanager
@@ -110,8 +110,8 @@ class World:
         self.kubelet.holds = holds
         scheduler = Scheduler(self.store if driver is None else Store(driver), informers, last=self.last)
         of = informers.of
-        workloads = Workloads(self.store, of(Workload), of(Pod), of(Namespace))
-        loops = (scheduler.run(), workloads.loop.run(), self.kubelet.loop.run())
+        workloads = WorkloadReconciler(self.store, of(Workload), of(Pod), of(Namespace))
+        loops = (scheduler.run(), workloads.controller.run(), self.kubelet.controller.run())
         async with running(*(informer.run() for informer in informers), *loops):
             yield
 

@@ -19,7 +19,7 @@ from aliquot.api.pod import (
     Waiting,
 )
 from aliquot.api.workload import Interruption, PodCounts, WorkloadSpec, WorkloadStatus
-from aliquot.controllers.events import EVENT_SECONDS, EventRecorder, Note, story_of_pod, story_of_workload
+from aliquot.controllers.events import EVENT_SECONDS, EventFacts, EventRecorder, events_of_pod, events_of_workload
 from aliquot.labels import DEVICES, EVICTION_RECORD, WORKLOAD
 from aliquot.scheduler.eviction_records import EvictionRecord, eviction_record_text
 from aliquot.store.informer import Informers
@@ -60,12 +60,12 @@ def test_placing_names_node_and_devices() -> None:
         ((share(0), share(5)), "placed on n1: GPUs 0, 5"),
         ((share(2, 300),), "placed on n1: 0.3 of GPU 2"),
     ):
-        assert list(story_of_pod(pod("n1", shares))) == [Note("Scheduled", text)]
+        assert list(events_of_pod(pod("n1", shares))) == [EventFacts("Scheduled", text)]
 
 
 def test_a_waiting_pod_has_no_story() -> None:
     """Nothing happened to it yet."""
-    assert list(story_of_pod(pod())) == []
+    assert list(events_of_pod(pod())) == []
 
 
 def test_a_pod_of_nobody_says_why_it_waits() -> None:
@@ -74,8 +74,8 @@ def test_a_pod_of_nobody_says_why_it_waits() -> None:
     for free in (1, 2):
         told = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message=f"{free} GPUs free")
         waits = replace(pod(), status=PodStatus(conditions=(told,)))
-        assert list(story_of_pod(waits)) == []  # its workload tells it
-        notes += story_of_pod(replace(waits, metadata=Metadata(name="w-0-0", namespace=SPACE)))
+        assert list(events_of_pod(waits)) == []  # its workload tells it
+        notes += events_of_pod(replace(waits, metadata=Metadata(name="w-0-0", namespace=SPACE)))
     assert [(note.reason, note.message) for note in notes] == [
         ("Unschedulable", "1 GPUs free"),
         ("Unschedulable", "2 GPUs free"),
@@ -87,13 +87,13 @@ def test_a_pod_of_nobody_says_for_whom_it_was_stopped() -> None:
     """It has no history; what is written on it is told as long as events are kept."""
     notice = eviction_record_text(EvictionRecord("reclaim", "b/x", "reclaimed by b/x", 5.0))
     found = replace(pod(), metadata=Metadata(name="w-0-0", namespace=SPACE, annotations={EVICTION_RECORD: notice}))
-    assert list(story_of_pod(found)) == [Note("Evicted", "reclaimed by b/x", warning=True, at=5.0)]
+    assert list(events_of_pod(found)) == [EventFacts("Evicted", "reclaimed by b/x", warning=True, at=5.0)]
 
 
 def test_eviction_says_for_whom() -> None:
     """Whoever stops a workload for another writes it to its status, and it is told."""
     found = workload(interruptions=(Interruption(at=5.0, reason="reclaimed", by="team-d/d-2"),))
-    assert [(note.reason, note.message) for note in story_of_workload(found)] == [
+    assert [(note.reason, note.message) for note in events_of_workload(found)] == [
         ("Evicted", "stopped for team-d/d-2 (reclaimed)")
     ]
 
@@ -101,7 +101,7 @@ def test_eviction_says_for_whom() -> None:
 def test_failures_count_attempts() -> None:
     """Each failed attempt is told with its number."""
     found = workload(phase="Pending", message="exit status 3", last_failed_pod="p2", pods=PodCounts(failed=2))
-    assert [note.message for note in story_of_workload(found)] == ["exit status 3; attempt 2 of 7"]
+    assert [note.message for note in events_of_workload(found)] == ["exit status 3; attempt 2 of 7"]
 
 
 # --- written down
@@ -111,7 +111,7 @@ def test_failures_count_attempts() -> None:
 async def telling(store: Store, now: float = 0.0) -> AsyncIterator[None]:
     informers = Informers(store.driver)
     chronicle = EventRecorder(store, informers.of(Workload), informers.of(Pod), lambda: now or time.time())
-    async with running(*(informer.run() for informer in informers), chronicle.loop.run()):
+    async with running(*(informer.run() for informer in informers), chronicle.controller.run()):
         await informers.wait()
         yield
 

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 
 from aliquot.api import KINDS
 from aliquot.controllers.events import EVENT_SECONDS
-from aliquot.controllers.garbage import Garbage
+from aliquot.controllers.garbage import GarbageCollector
 from aliquot.errors import NotFound
 from aliquot.store.driver import Document
 from support.stores.namespace import NAMESPACE, POD, TEMPLATE, StoreNamespace, document
@@ -35,8 +35,8 @@ async def namespace_gone(place: StoreNamespace) -> bool:
     return False
 
 
-def collecting(garbage: Garbage) -> AbstractAsyncContextManager[None]:
-    return running(*(informer.run() for informer in garbage.informers.values()), garbage.loop.run())
+def collecting(garbage: GarbageCollector) -> AbstractAsyncContextManager[None]:
+    return running(*(informer.run() for informer in garbage.informers.values()), garbage.controller.run())
 
 
 async def test_dependant_goes_with_its_owner(embedded: StoreNamespace) -> None:
@@ -44,7 +44,7 @@ async def test_dependant_goes_with_its_owner(embedded: StoreNamespace) -> None:
     parent = await embedded.create("parent")
     await embedded.create("child", ownerReferences=[owner(parent)])
     await embedded.create("free")
-    async with collecting(Garbage(embedded.driver)):
+    async with collecting(GarbageCollector(embedded.driver)):
         await embedded.delete("parent")
         await until(lambda: gone(embedded, "child"))
     assert await embedded.names() == ["free"]
@@ -55,7 +55,7 @@ async def test_generations(embedded: StoreNamespace) -> None:
     parent = await embedded.create("parent")
     child = await embedded.create("child", ownerReferences=[owner(parent)])
     await embedded.create("grandchild", ownerReferences=[owner(child)])
-    async with collecting(Garbage(embedded.driver)):
+    async with collecting(GarbageCollector(embedded.driver)):
         await embedded.delete("parent")
         await until(lambda: gone(embedded, "grandchild"))
 
@@ -64,7 +64,7 @@ async def test_two_owners(embedded: StoreNamespace) -> None:
     """One living owner is enough to stay."""
     first, second = await embedded.create("first"), await embedded.create("second")
     await embedded.create("child", ownerReferences=[owner(first), owner(second)])
-    async with collecting(Garbage(embedded.driver)):
+    async with collecting(GarbageCollector(embedded.driver)):
         await embedded.delete("first")
         third = await embedded.create("third")
         await embedded.create("mark", ownerReferences=[owner(third)])
@@ -80,7 +80,7 @@ async def test_orphan_from_before_the_start(embedded: StoreNamespace) -> None:
     parent = await embedded.create("parent")
     await embedded.create("child", ownerReferences=[owner(parent)])
     await embedded.delete("parent")
-    async with collecting(Garbage(embedded.driver)):
+    async with collecting(GarbageCollector(embedded.driver)):
         await until(lambda: gone(embedded, "child"))
 
 
@@ -90,7 +90,7 @@ async def test_owner_of_another_life(embedded: StoreNamespace) -> None:
     await embedded.create("child", ownerReferences=[owner(parent)])
     await embedded.delete("parent")
     await embedded.create("parent")
-    async with collecting(Garbage(embedded.driver)):
+    async with collecting(GarbageCollector(embedded.driver)):
         await until(lambda: gone(embedded, "child"))
     assert await embedded.names() == ["parent"]
 
@@ -101,7 +101,7 @@ async def test_owner_of_unknown_kind(embedded: StoreNamespace) -> None:
     await embedded.create("child", ownerReferences=[foreign])
     parent = await embedded.create("parent")
     await embedded.create("mark", ownerReferences=[owner(parent)])
-    async with collecting(Garbage(embedded.driver)):
+    async with collecting(GarbageCollector(embedded.driver)):
         await embedded.delete("parent")
         await until(lambda: gone(embedded, "mark"))
     assert await embedded.names() == ["child"]
@@ -115,7 +115,7 @@ async def test_finalizer_of_a_dependant_is_respected(embedded: StoreNamespace) -
     async def marked() -> bool:
         return "deletionTimestamp" in (await embedded.get("child")).metadata
 
-    async with collecting(Garbage(embedded.driver)):
+    async with collecting(GarbageCollector(embedded.driver)):
         await embedded.delete("parent")
         await until(marked)
 
@@ -126,7 +126,7 @@ async def test_namespace_is_emptied(embedded: StoreNamespace) -> None:
     spec = {"containers": [{"name": "main", "image": "busybox"}], "nodeName": "n1"}
     await embedded.driver.create(POD, document(POD, "p", embedded.namespace, spec))
 
-    async with collecting(Garbage(embedded.driver)):
+    async with collecting(GarbageCollector(embedded.driver)):
         assert await embedded.driver.delete(NAMESPACE, embedded.namespace) is False
         await until(lambda: namespace_gone(embedded))
     assert (await embedded.driver.list(TEMPLATE, embedded.namespace)).items == []
@@ -135,7 +135,7 @@ async def test_namespace_is_emptied(embedded: StoreNamespace) -> None:
 
 async def test_empty_namespace(embedded: StoreNamespace) -> None:
     """An empty namespace goes at once."""
-    async with collecting(Garbage(embedded.driver)):
+    async with collecting(GarbageCollector(embedded.driver)):
         await embedded.driver.delete(NAMESPACE, embedded.namespace)
         await until(lambda: namespace_gone(embedded))
 
@@ -150,7 +150,7 @@ async def happened(place: StoreNamespace, name: str, stamp: str) -> None:
 
 async def swept(place: StoreNamespace, now: float, most: int = 10) -> list[str]:
     """The events that are left."""
-    garbage = Garbage(place.driver, clock=lambda: now)
+    garbage = GarbageCollector(place.driver, clock=lambda: now)
     async with running(garbage.informers["Event"].run()):
         await garbage.informers["Event"].synced.wait()
         await garbage.sweep_once(most)

@@ -6,7 +6,7 @@ import pytest
 
 from aliquot.api import Metadata, Namespace, Project
 from aliquot.api.organisation import ProjectSpec
-from aliquot.controllers.projects import Decision, Projects, decide
+from aliquot.controllers.projects import Decision, ProjectReconciler, decide
 from aliquot.labels import PROJECT
 from aliquot.store.informer import typed
 from aliquot.store.typed_store import Store
@@ -66,8 +66,8 @@ async def test_loop_makes_projects_ready(embedded: StoreNamespace) -> None:
     """Created projects become ready, one after the other, and their namespaces carry their label."""
     store = Store(embedded.driver)
     projects, namespaces = typed(embedded.driver, Project), typed(embedded.driver, Namespace)
-    loop = Projects(store, projects, namespaces).loop
-    async with running(projects.run(), namespaces.run(), loop.run()):
+    controller = ProjectReconciler(store, projects, namespaces).controller
+    async with running(projects.run(), namespaces.run(), controller.run()):
         for name in ("team-a", "team-b"):
             await store.create(project(name))
         for name in ("team-a", "team-b"):
@@ -81,8 +81,8 @@ async def test_loop_notices_when_the_obstacle_goes(embedded: StoreNamespace) -> 
     store = Store(embedded.driver)
     await embedded.driver.create(NAMESPACE, document(NAMESPACE, "runai-team-a"))
     projects, namespaces = typed(embedded.driver, Project), typed(embedded.driver, Namespace)
-    loop = Projects(store, projects, namespaces).loop
-    async with running(projects.run(), namespaces.run(), loop.run()):
+    controller = ProjectReconciler(store, projects, namespaces).controller
+    async with running(projects.run(), namespaces.run(), controller.run()):
         await store.create(project())
         await until(lambda: has_phase(store, "team-a", "Failed"))
         await embedded.driver.patch(NAMESPACE, "runai-team-a", "", {"metadata": {"labels": {PROJECT: "team-a"}}})
@@ -95,12 +95,12 @@ async def test_running_twice_changes_nothing(embedded: StoreNamespace) -> None:
     await store.create(project())
     for _ in range(2):
         projects, namespaces = typed(embedded.driver, Project), typed(embedded.driver, Namespace)
-        loop = Projects(store, projects, namespaces).loop
-        async with running(projects.run(), namespaces.run(), loop.run()):
+        controller = ProjectReconciler(store, projects, namespaces).controller
+        async with running(projects.run(), namespaces.run(), controller.run()):
             await until(lambda: is_ready(store, "team-a"))
     before = await store.get(Project, "team-a")
     projects, namespaces = typed(embedded.driver, Project), typed(embedded.driver, Namespace)
-    again = Projects(store, projects, namespaces)
+    again = ProjectReconciler(store, projects, namespaces)
     await again._reconcile(("", "team-a"))
     assert await store.get(Project, "team-a") == before
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from aliquot import labels
 from aliquot.api import KINDS, Amounts, Department, Metadata, Namespace, Pod, Project
 from aliquot.api.pod import Container, PodSpec, Resources
-from aliquot.controllers.usage import Usage
+from aliquot.controllers.usage import UsageReconciler
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
 from support.stores.namespace import POD, StoreNamespace
@@ -42,7 +42,7 @@ async def place_on(store: Store, name: str) -> None:
 @asynccontextmanager
 async def counting(store: Store) -> AsyncIterator[None]:
     informers = Informers(store.driver)
-    usage = Usage(store, informers)
+    usage = UsageReconciler(store, informers)
     async with running(*(informer.run() for informer in informers), usage.run()):
         yield
 

@@ -12,7 +12,7 @@ from aliquot import labels
 from aliquot.api import Device, DeviceShare, Metadata, Namespace, Node, Pod, Project, devices_text, shares_text
 from aliquot.api.organisation import ProjectSpec
 from aliquot.api.pod import Container, PodSpec, PodStatus, Resources
-from aliquot.controllers.usage import Books, Place, Use
+from aliquot.controllers.usage import ResourceUsage, SumKey, UsageTotals
 
 SPACES, PROJECTS, DEPARTMENTS, NODES = ["s1", "s2", "s3"], ["a", "b"], ["default", "d"], ["n1", "n2"]
 # How much of a GPU: whole ones, a fraction, or MiB.
@@ -43,13 +43,13 @@ def made_pod(space: str, name: str, ask: dict[str, Any], cpu: int, node: str, ph
 class World(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.heard: set[Place] = set()
-        self.books = Books(self.heard.add)
+        self.heard: set[SumKey] = set()
+        self.books = UsageTotals(self.heard.add)
         self.pods: dict[tuple[str, str], tuple[Pod, dict[str, Any], int]] = {}
         self.spaces: dict[str, str] = {}
         self.projects: dict[str, str] = {}
         self.sizes: dict[str, int] = {}
-        self.before: dict[str, Use] = {}
+        self.before: dict[str, ResourceUsage] = {}
 
     @rule(
         space=st.sampled_from(SPACES),
@@ -112,7 +112,7 @@ class World(RuleBasedStateMachine):
         size = self.sizes.get(pod.spec.node_name) or min(self.sizes.values(), default=0)
         return ask.get("on", 1) * (-(-1000 * ask["mib"] // size) if size else 1000)
 
-    def recount(self, projects: set[str]) -> Use:
+    def recount(self, projects: set[str]) -> ResourceUsage:
         total = [0] * 6
         for (space, _), (pod, ask, cpu) in self.pods.items():
             if self.spaces.get(space) not in projects or pod.status.phase in ("Succeeded", "Failed") or "bad" in ask:
@@ -121,7 +121,7 @@ class World(RuleBasedStateMachine):
             for index, amount in enumerate(amounts):
                 total[index] += amount if pod.spec.node_name else 0
                 total[index + 3] += amount if pod.metadata.deleted is None else 0
-        return Use(*total, projects=len(projects & self.projects.keys()))
+        return ResourceUsage(*total, projects=len(projects & self.projects.keys()))
 
     @invariant()
     def equals_a_recount(self) -> None:
@@ -137,7 +137,7 @@ class World(RuleBasedStateMachine):
         now = {f"project/{name}": self.books.of_project(name) for name in PROJECTS}
         now |= {f"department/{name}": self.books.of_department(name) for name in DEPARTMENTS}
         heard = {f"{kind}/{name}" for kind, _, name in self.heard}
-        assert {place for place in now if now[place] != self.before.get(place, Use())} <= heard
+        assert {place for place in now if now[place] != self.before.get(place, ResourceUsage())} <= heard
         self.before = now
         self.heard.clear()
 

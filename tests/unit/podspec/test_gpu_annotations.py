@@ -9,7 +9,7 @@ from aliquot.api import Metadata, Workload
 from aliquot.api.compute import Compute
 from aliquot.api.workload import WorkloadSpec
 from aliquot.gpu.fractions import ComputeMode, sharing_options
-from aliquot.podspec.builder import pod_of
+from aliquot.podspec.builder import build_pod
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from aliquot.podspec.builder import pod_of
 def test_a_job_that_asks_for_mps(compute: Compute, mode: ComputeMode | None) -> None:
     """The agent is told; who does not ask for it shares time as the node does."""
     spec = WorkloadSpec(compute=compute)
-    pod = pod_of(Workload(metadata=Metadata(name="w", namespace="runai-a", uid="u"), spec=spec), "a")
+    pod = build_pod(Workload(metadata=Metadata(name="w", namespace="runai-a", uid="u"), spec=spec), "a")
 
     assert sharing_options(pod.metadata.annotations).mode is mode
 
@@ -32,6 +32,6 @@ def test_a_job_that_asks_for_mps(compute: Compute, mode: ComputeMode | None) -> 
 def test_a_job_may_choose_how_time_is_shared() -> None:
     """By an annotation of its own."""
     spec = WorkloadSpec(compute=Compute(gpu=500), annotations={labels.GPU_COMPUTE_MODE: "strict"})
-    pod = pod_of(Workload(metadata=Metadata(name="w", namespace="runai-a", uid="u"), spec=spec), "a")
+    pod = build_pod(Workload(metadata=Metadata(name="w", namespace="runai-a", uid="u"), spec=spec), "a")
 
     assert sharing_options(pod.metadata.annotations).mode is ComputeMode.STRICT

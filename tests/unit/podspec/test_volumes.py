@@ -7,11 +7,11 @@ from aliquot.api.compute import Compute
 from aliquot.api.security import Security
 from aliquot.api.storage import HostPath, Storage
 from aliquot.api.workload import WorkloadSpec
-from aliquot.podspec.builder import pod_of
+from aliquot.podspec.builder import build_pod
 
 
 def pod(spec: WorkloadSpec) -> Pod:
-    return pod_of(Workload(metadata=Metadata(name="w", namespace="runai-a", uid="u"), spec=spec), "a")
+    return build_pod(Workload(metadata=Metadata(name="w", namespace="runai-a", uid="u"), spec=spec), "a")
 
 
 def test_host_paths_are_mounted() -> None:

@@ -37,7 +37,7 @@ from aliquot.backends.local.devices.node_devices import NodeFacts, node_object
 from aliquot.errors import PlatformError
 from aliquot.planner import DeviceShare as PlannedShare
 from aliquot.planner import Job, Snapshot, plan
-from aliquot.podspec.builder import pod_of
+from aliquot.podspec.builder import build_pod
 from aliquot.scheduler.cache import SchedulerCache
 from aliquot.scheduler.eviction_records import EvictionRecord, eviction_record_text, nomination_text
 from aliquot.store.drivers.memory import MemoryDriver
@@ -190,7 +190,7 @@ class Cluster:
             spec = {"containers": [{"name": "main", "image": "x"}], "nodeName": "n1", "schedulerName": "other"}
             await self.driver.create(POD, document(POD, f"other{which}", space, spec))
         else:
-            await self.store.create(pod_of(await self.store.get(Workload, f"w{which}", space), f"p{which % 2}"))
+            await self.store.create(build_pod(await self.store.get(Workload, f"w{which}", space), f"p{which % 2}"))
 
     async def _apply(self, made: Any) -> None:
         cls, place = type(made), made.metadata

@@ -6,7 +6,7 @@ from typing import Any
 
 from aliquot import labels
 from aliquot.api import Metadata, Namespace, Owner, Pod, decode
-from aliquot.controllers.usage import Books
+from aliquot.controllers.usage import UsageTotals
 from support.scheduler.world import World
 from support.stores.namespace import StoreNamespace
 from support.stores.running import until
@@ -99,7 +99,7 @@ async def test_what_others_placed_is_never_stopped(embedded: StoreNamespace) -> 
 
 def test_books_charge_as_the_scheduler_does() -> None:
     """Other schedulers' pods are nobody's unless they say whose; a label counts where the namespace is nobody's."""
-    books = Books(lambda place: None)
+    books = UsageTotals(lambda place: None)
     for namespace, owner in (("runai-a", "a"), ("lab", "")):
         found = Namespace(metadata=Metadata(name=namespace, labels={labels.PROJECT: owner} if owner else {}))
         books.namespace_changed(("", namespace), None, found)

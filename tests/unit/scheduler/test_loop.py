@@ -8,7 +8,7 @@ from aliquot.api import Amounts, Metadata, Pod, Workload, decode, encode, shares
 from aliquot.api.workload import Refusal as ShownRefusal
 from aliquot.api.workload import WorkloadSpec
 from aliquot.planner import Refusal, Verdict
-from aliquot.podspec.builder import pod_of
+from aliquot.podspec.builder import build_pod
 from aliquot.scheduler.eviction_records import nomination_of
 from aliquot.scheduler.refusal_writer import api_refusal
 from aliquot.scheduler.snapshot import job_of
@@ -135,7 +135,7 @@ def test_nothing_negative_is_missing() -> None:
 def test_age_is_the_workloads() -> None:
     """A workload whose pod was made anew keeps its place in the queue."""
     work = Workload(metadata=Metadata(name="x", namespace="runai-a", uid="u"), spec=WorkloadSpec(image="python"))
-    pod = pod_of(work, "a")
+    pod = build_pod(work, "a")
     pod = replace(pod, metadata=replace(pod.metadata, created=500.0))
     old = replace(work, metadata=replace(work.metadata, created=100.0))
     assert job_of(("runai-a", "x"), [pod], None, None, old, {}).created == 100.0

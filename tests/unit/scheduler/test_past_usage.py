@@ -10,7 +10,7 @@ from dataclasses import replace
 from aliquot.api import Amounts, Metadata, NodePool, Project, SchedulingPolicy, Workload
 from aliquot.api.common import Weights
 from aliquot.api.pools import NodePoolStatus, PastUse, SchedulingPolicySpec
-from aliquot.controllers.usage import Usage
+from aliquot.controllers.usage import UsageReconciler
 from aliquot.scheduler.usage_history import extend_history, past_usage
 from aliquot.store.informer import Informers
 from support.scheduler.world import World
@@ -75,7 +75,7 @@ async def test_quota_is_not_touched(embedded: StoreNamespace) -> None:
 @asynccontextmanager
 async def counting(world: World, now: float) -> AsyncIterator[None]:
     informers = Informers(world.store.driver)
-    usage = Usage(world.store, informers, clock=lambda: now)
+    usage = UsageReconciler(world.store, informers, clock=lambda: now)
     async with running(*(informer.run() for informer in informers), usage.run()):
         yield
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from aliquot.api import Namespace, Pod, Workload
 from aliquot.api.pod import PodStatus
 from aliquot.controllers.runtime.workqueue import Controller
-from aliquot.controllers.workloads import Workloads
+from aliquot.controllers.workloads import WorkloadReconciler
 from aliquot.errors import NotFound
 from aliquot.scheduler.loop import Scheduler
 from aliquot.store.informer import Informers, Key
@@ -26,8 +26,8 @@ class Picky:
     def __init__(self, world: World, informers: Informers, times: int) -> None:
         self._store, self._left = world.store, times
         self.refused: set[str] = set()
-        self.loop = Controller("node", self._once)
-        self.loop.follow(informers.of(Pod))
+        self.controller = Controller("node", self._once)
+        self.controller.watch(informers.of(Pod))
 
     async def _once(self, key: Key) -> None:
         try:
@@ -49,8 +49,8 @@ async def living(world: World, times: int) -> AsyncIterator[Picky]:
     informers = Informers(world.store.driver)
     node = Picky(world, informers, times)
     scheduler = Scheduler(world.store, informers)
-    workloads = Workloads(world.store, informers.of(Workload), informers.of(Pod), informers.of(Namespace))
-    loops = (scheduler.run(), workloads.loop.run(), node.loop.run())
+    workloads = WorkloadReconciler(world.store, informers.of(Workload), informers.of(Pod), informers.of(Namespace))
+    loops = (scheduler.run(), workloads.controller.run(), node.controller.run())
     async with running(*(informer.run() for informer in informers), *loops):
         yield node
 

@@ -60,13 +60,13 @@ async def kubernetes_backend(
     if "scheduler" in parts:
         always += [*around.runs(), *hands.runs()]
     return Backend(
-        hands=_VolumeBindingBinder(hands, around),
+        binder=_VolumeBindingBinder(hands, around),
         streams=KubernetesStreams(driver),
-        around=around,
+        scheduling_context=around,
         kubeconfigs=Kubeconfigs(driver, address=settings.api_address),
-        always=tuple(always),
+        background=tuple(always),
         ready=partial(_until_ready, webhook),
-        deciding=tuple(_loops(driver, informers, hands, settings)) if "loops" in parts else (),
+        controllers=tuple(_loops(driver, informers, hands, settings)) if "loops" in parts else (),
     )
 
 
@@ -87,11 +87,11 @@ def _loops(
     runai = [RunaiWorkloadController(store, kind, presets, informers.of(Workload)) for kind in RUNAI_KINDS]
     return [
         RbacController(driver, informers).run,
-        gc.ReservationCollector(driver, informers, hands.reserver, settings.sharing).loop.run,
-        LostNodeController(store, informers, settings.node_loss).loop.run,
-        SchedulerNameController(store, informers).loop.run,
-        ServiceAndClaimController(store, informers).loop.run,
-        *(one.loop.run for one in runai),
+        gc.ReservationCollector(driver, informers, hands.reserver, settings.sharing).controller.run,
+        LostNodeController(store, informers, settings.node_loss).controller.run,
+        SchedulerNameController(store, informers).controller.run,
+        ServiceAndClaimController(store, informers).controller.run,
+        *(one.controller.run for one in runai),
         *(one.objects.run for one in runai),
     ]
 

@@ -54,31 +54,31 @@ class LostNodeController:
         self._pods = informers.of(Pod)
         self._patience = patience
         self._clock = clock
-        self.loop = Controller("lost nodes", self._reconcile)
+        self.controller = Controller("lost nodes", self._reconcile)
         self._nodes.listen(self._node_changed)
         self._pods.listen(self._pod_changed)
 
     def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> None:
         was, now = (_answers(old), _answers(new))
         if was and not now:
-            self.loop.touch(("", key[1]))
+            self.controller.enqueue(("", key[1]))
 
     def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
         # Also of one that comes to a node that was lost already.
         node = new.spec.node_name if new is not None else ""
         if node and not _answers(self._nodes.get(node)):
-            self.loop.touch(("", node))
+            self.controller.enqueue(("", node))
 
     async def _reconcile(self, key: Key) -> None:
         name, now = key[1], self._clock()
         if not self._nodes.synced.is_set():
-            self.loop.later(key, 1.0)
+            self.controller.enqueue_after(key, 1.0)
             return
         since = silent_since(self._nodes.get(name), now)
         if since is None:
             return
         if (wait := since + self._patience - now) > 0:
-            self.loop.later(key, wait)
+            self.controller.enqueue_after(key, wait)
             return
         for pod in [pod for pod in self._pods if pod.spec.node_name == name]:
             await self._give_up(pod, name)

@@ -7,7 +7,7 @@ import structlog
 from aliquot.api.base import Json
 from aliquot.backends.kubernetes.unstructured_kinds import PRIORITY_CLASS
 from aliquot.errors import Exists, NotFound
-from aliquot.podspec.builder import PRIORITY_VALUES
+from aliquot.podspec.requests import PRIORITY_VALUES
 from aliquot.store.driver import Document, StoreDriver
 
 _WORDS = {

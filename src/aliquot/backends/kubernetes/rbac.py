@@ -95,8 +95,8 @@ class RbacController:
         self._roles = Informer(driver, ROLE, _data)
         self._bindings = Informer(driver, ROLE_BINDING, _data)
         self._accounts = Informer(driver, SERVICE_ACCOUNT, account_of, labels=SELECTOR)
-        self.loop = Controller("rbac", self._reconcile)
-        self._namespaces.listen(lambda key, old, new: self.loop.touch(key))
+        self.controller = Controller("rbac", self._reconcile)
+        self._namespaces.listen(lambda key, old, new: self.controller.enqueue(key))
         self._projects.listen(lambda key, old, new: self._touch(old, new))
         self._rules.listen(lambda key, old, new: self._touch_scopes(old, new))
         self._users.listen(lambda key, old, new: self._touch_all(old, new))
@@ -113,12 +113,12 @@ class RbacController:
                 group.create_task(table.run())
             # Half a picture would look like a reason to write.
             await asyncio.gather(*(table.synced.wait() for table in (*own, *shared)))
-            await self.loop.run()
+            await self.controller.run()
 
     def _touch(self, *projects: Project | None) -> None:
         for project in projects:
             if project is not None:
-                self.loop.touch(("", wanted_namespace(project)))
+                self.controller.enqueue(("", wanted_namespace(project)))
 
     def _touch_scopes(self, *rules: AccessRule | None) -> None:
         for project in self._projects:
@@ -132,11 +132,11 @@ class RbacController:
     def _touch_accounts(self, *accounts: Account | None) -> None:
         for account in accounts:
             if account is not None:
-                self.loop.touch(("", account.namespace))
+                self.controller.enqueue(("", account.namespace))
 
     def _touch_objects(self, key: Key) -> None:
         if key[1].startswith(NAME_PREFIX):
-            self.loop.touch(("", key[0]))
+            self.controller.enqueue(("", key[0]))
 
     async def _reconcile(self, key: Key) -> None:
         if not decide(self._known(key[1])):

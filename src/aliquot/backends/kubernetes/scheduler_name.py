@@ -39,8 +39,8 @@ class SchedulerNameController:
     def __init__(self, store: Store, informers: Informers) -> None:
         self._store = store
         self._namespaces = informers.of(Namespace)
-        self.loop = Controller("scheduler name", self.reconcile)
-        self.loop.follow(self._namespaces)
+        self.controller = Controller("scheduler name", self.reconcile)
+        self.controller.watch(self._namespaces)
 
     async def reconcile(self, key: Key) -> None:
         namespace = self._namespaces.get(key[1])

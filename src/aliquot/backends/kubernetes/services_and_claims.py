@@ -89,13 +89,13 @@ class ServiceAndClaimController:
     def __init__(self, store: Store, informers: Informers) -> None:
         self._store = store
         self._workloads = informers.of(Workload)
-        self.loop = Controller("attached", self._reconcile)
+        self.controller = Controller("attached", self._reconcile)
         self._workloads.listen(self._changed)
 
     def _changed(self, key: Key, old: Workload | None, new: Workload | None) -> None:
         # Its status changes all the time, and changes nothing here.
         if new is not None and (old is None or old.metadata.uid != new.metadata.uid or old.spec != new.spec):
-            self.loop.touch(key)
+            self.controller.enqueue(key)
 
     async def _reconcile(self, key: Key) -> None:
         workload = self._workloads.get(key[1], key[0])

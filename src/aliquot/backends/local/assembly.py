@@ -64,13 +64,13 @@ class LocalAgent:
         pods = (await self.store.list(Pod)).items
         return any(pod.metadata.deleted is not None and pod.spec.node_name in nodes for pod in pods)
 
-    def ground(self) -> Backend:
+    def backend(self) -> Backend:
         """This machine as what runs the pods."""
         held = () if self.guard is None else (self.guard.run(),)
         return Backend(
             streams=self.runtime,
             facts={"isolation": self.runtime.isolation},
-            always=(self.agent.run(), self.runtime.run(), *held),
+            background=(self.agent.run(), self.runtime.run(), *held),
             stop_jobs=self.stop_jobs,
         )
 

@@ -25,7 +25,7 @@ class CheckpointGc:
         self._tickets: dict[str, PodAssignment] = {}  # of pods that may write to their workload's folder, by uid
         self._pods: Counter[str] = Counter()  # how many of them, by workload
         self._gone: set[str] = set()
-        self._loop = Controller("checkpoints", self._reconcile)
+        self._controller = Controller("checkpoints", self._reconcile)
 
     async def run(self) -> None:
         await self.workloads.synced.wait()
@@ -34,7 +34,7 @@ class CheckpointGc:
             if workload not in here:
                 self._lost(namespace, workload)
         self.workloads.listen(self._changed)
-        await self._loop.run()
+        await self._controller.run()
 
     def used(self, assignment: PodAssignment) -> None:
         """A pod may write to its workload's folder from now on, until it is `left`."""
@@ -50,7 +50,7 @@ class CheckpointGc:
         if not self._pods[assignment.workload]:
             del self._pods[assignment.workload]
         if assignment.workload in self._gone:
-            self._loop.touch((assignment.namespace, assignment.workload))
+            self._controller.enqueue((assignment.namespace, assignment.workload))
 
     def _changed(self, key: Key, old: str | None, new: str | None) -> None:
         if old is not None and old != new:
@@ -58,7 +58,7 @@ class CheckpointGc:
 
     def _lost(self, namespace: str, workload: str) -> None:
         self._gone.add(workload)
-        self._loop.touch((namespace, workload))
+        self._controller.enqueue((namespace, workload))
 
     async def _reconcile(self, key: Key) -> None:
         namespace, workload = key

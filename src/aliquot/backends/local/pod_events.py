@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from aliquot.api import Event, ObjectReference
 from aliquot.backends.local.memory_enforcer import PodEvent
-from aliquot.controllers.events import Note, event_of
+from aliquot.controllers.events import EventFacts, event_of
 from aliquot.errors import Exists, PlatformError
 from aliquot.store.typed_store import Store
 
@@ -24,7 +24,7 @@ class PodEventRecorder:
         about = ObjectReference(
             api_version="v1", kind="Pod", name=assignment.name, namespace=assignment.namespace, uid=assignment.uid
         )
-        note = Note(told.reason, told.message, warning=True, repeats=True)
+        note = EventFacts(told.reason, told.message, warning=True, repeats=True)
         event = event_of(about, note, assignment.workload, self._clock())
         try:
             try:

@@ -180,12 +180,12 @@ class Agent:
                 self._set_timer(uid, timer, at)
             case state_machine.Report(uid, task):
                 self._reports[uid] = task
-                self._writes.touch((uid, ""))
+                self._writes.enqueue((uid, ""))
                 if task.stage is Stage.ENDED:  # for good: nothing of it will use its devices any more
                     self._spawn(self._release(uid))
             case state_machine.ConfirmDeletion(uid):
                 self._confirmed.add(uid)
-                self._writes.touch((uid, ""))
+                self._writes.enqueue((uid, ""))
             case state_machine.Remove(uid):
                 self._forget(uid)
                 self._spawn(self._remove(uid))

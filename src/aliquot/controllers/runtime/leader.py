@@ -33,7 +33,7 @@ _PATIENCE_S = 3.0  # of one who stops, to give back what it holds
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class LeaseTiming:
     """Seconds."""
 
     duration: int = 6  # that a lease holds without being renewed
@@ -41,7 +41,7 @@ class Pace:
     every: float = 1.0  # between renewals, and between looks of those who wait
 
 
-class Leader:
+class LeaderElector:
     """Runs its work while it holds the lease; waits while somebody else does."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Leader:
         store: Store,
         name: str,
         identity: str,
-        pace: Pace = Pace(),  # noqa: B008  # frozen
+        pace: LeaseTiming = LeaseTiming(),  # noqa: B008  # frozen
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
@@ -63,7 +63,7 @@ class Leader:
         self._seen: tuple[str, float] = ("", 0.0)  # the version that was last seen, and since when
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether it may decide now: not when it stood still for too long, even if it has not noticed yet."""
         return self._held is not None and time.monotonic() - self._renewed < self._pace.deadline
 
@@ -81,7 +81,7 @@ class Leader:
     async def _term(self, work: Work) -> None:
         """The work, for as long as the lease is ours."""
         renewing = asyncio.create_task(self._renew())
-        before = MAY_WRITE.set(lambda: self.leads)
+        before = MAY_WRITE.set(lambda: self.is_leader)
         tasks = [asyncio.create_task(one) for one in work()]  # each takes that along
         MAY_WRITE.reset(before)
         try:

@@ -13,7 +13,7 @@ from aliquot.api.kubernetes_objects import NodeCondition, NodeStatus
 from aliquot.api.pod import Container, PodSpec, PodStatus
 from aliquot.api.workload import Interruption, WorkloadSpec, WorkloadStatus
 from aliquot.backends.kubernetes.lost_nodes import LostNodeController, silent_since
-from aliquot.podspec.builder import pod_of
+from aliquot.podspec.builder import build_pod
 from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
@@ -54,7 +54,7 @@ class World:
         self.store = Store(self.driver)
         self.informers = Informers(self.driver)
         self.now = SILENT_SINCE
-        self.loop = LostNodeController(self.store, self.informers, PATIENCE, clock=lambda: self.now).loop
+        self.controller = LostNodeController(self.store, self.informers, PATIENCE, clock=lambda: self.now).controller
 
     async def build(self, ready: str = "True", phase: str = "Running") -> World:
         await self.store.create(Namespace(metadata=Metadata(name=SPACE)))
@@ -63,7 +63,7 @@ class World:
         made = await self.store.create(Workload(metadata=Metadata(name="w", namespace=SPACE), spec=spec))
         status = WorkloadStatus(phase="Running", started_at=SILENT_SINCE - 100)
         made = await self.store.update_status(replace(made, status=status), seen=made)
-        await self.pod(pod_of(made, "a"), phase)
+        await self.pod(build_pod(made, "a"), phase)
         return self
 
     async def pod(self, wanted: Pod, phase: str = "Running") -> Pod:
@@ -83,7 +83,7 @@ class World:
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        async with running(*(informer.run() for informer in self.informers), self.loop.run()):
+        async with running(*(informer.run() for informer in self.informers), self.controller.run()):
             await self.informers.wait()
             yield
 
@@ -91,9 +91,9 @@ class World:
         """The node was looked at again, and what was to be done is done."""
 
         async def idle() -> bool:
-            return not self.loop._bell.is_set()
+            return self.controller.idle
 
-        self.loop.touch(("", "n1"))
+        self.controller.enqueue(("", "n1"))
         await until(idle)
 
     async def pods(self) -> list[str]:

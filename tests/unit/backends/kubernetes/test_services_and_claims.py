@@ -10,7 +10,7 @@ from aliquot.api.security import Security
 from aliquot.api.storage import ClaimMount, FilesOf, Nfs, Storage
 from aliquot.api.workload import WorkloadSpec
 from aliquot.backends.kubernetes.services_and_claims import claims_of, service_of
-from aliquot.podspec.builder import pod_of
+from aliquot.podspec.builder import build_pod
 
 
 def workload(spec: WorkloadSpec) -> Workload:
@@ -56,7 +56,7 @@ def test_new_claims_are_made_and_others_only_mounted() -> None:
     (made,) = claims_of(job)
     assert (made.metadata.name, made.spec.storage_class_name) == ("w-pvc-1", "fast")
     assert dict(made.spec.resources.requests) == {"storage": "10Gi"}
-    pod = pod_of(job, "a").spec
+    pod = build_pod(job, "a").spec
     assert [one["persistentVolumeClaim"]["claimName"] for one in pod.volumes] == ["data", "w-pvc-1"]
     assert [one.mount_path for one in pod.containers[0].volume_mounts] == ["/old", "/new"]
 
@@ -68,7 +68,7 @@ def test_what_else_is_mounted() -> None:
         config_map=(FilesOf(source="settings", path="/etc/settings"),),
         secret=(FilesOf(source="key", path="/key", sub_path="id", default_mode=0o400),),
     )
-    pod = pod_of(workload(WorkloadSpec(storage=storage)), "a").spec
+    pod = build_pod(workload(WorkloadSpec(storage=storage)), "a").spec
     assert [set(one) - {"name"} for one in pod.volumes] == [{"nfs"}, {"configMap"}, {"secret"}]
     assert pod.volumes[2]["secret"] == {"secretName": "key", "defaultMode": 0o400}
     assert [one.read_only for one in pod.containers[0].volume_mounts] == [True, True, True]
@@ -77,12 +77,12 @@ def test_what_else_is_mounted() -> None:
 def test_as_whom_it_runs() -> None:
     """What the workload says about users, groups and capabilities is in its pod, and nothing where it says nothing."""
     security = Security(run_as_uid=7, run_as_gid=8, capabilities=("SYS_PTRACE",), allow_privilege_escalation=False)
-    pod = pod_of(workload(WorkloadSpec(security=security)), "a").spec
+    pod = build_pod(workload(WorkloadSpec(security=security)), "a").spec
     assert pod.security_context == {"runAsUser": 7, "runAsGroup": 8}
     assert pod.containers[0].security_context == {
         "allowPrivilegeEscalation": False,
         "capabilities": {"add": ["SYS_PTRACE"]},
     }
-    plain = pod_of(workload(WorkloadSpec()), "a").spec
+    plain = build_pod(workload(WorkloadSpec()), "a").spec
     assert plain.security_context is None
     assert plain.containers[0].security_context is None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aliquot.api import Lease, Metadata, Namespace
-from aliquot.controllers.runtime.leader import Leader, Pace
+from aliquot.controllers.runtime.leader import LeaderElector, LeaseTiming
 from aliquot.errors import Unavailable
 from aliquot.labels import SYSTEM_NAMESPACE
 from aliquot.store.driver import Document, StoreDriver
@@ -19,7 +19,7 @@ from aliquot.store.typed_store import Store
 from support.stores.namespace import StoreNamespace
 from support.stores.running import running, until
 
-QUICK = Pace(duration=1, deadline=0.6, every=0.05)
+QUICK = LeaseTiming(duration=1, deadline=0.6, every=0.05)
 
 
 class Lost:
@@ -42,7 +42,7 @@ class Candidate:
 
     def __init__(self, driver: StoreDriver, name: str, leading: list[str], most: list[int]) -> None:
         self.name, self._leading, self._most = name, leading, most
-        self.leader = Leader(Store(driver), "test", name, QUICK)
+        self.leader = LeaderElector(Store(driver), "test", name, QUICK)
 
     def run(self) -> Coroutine[Any, Any, None]:
         return self.leader.run(lambda: [self._work()])
@@ -72,7 +72,7 @@ async def test_one_leads(embedded: StoreNamespace) -> None:
             return len(leading) == 1
 
         await until(somebody)
-        assert sum(one.leader.leads for one in candidates) == 1
+        assert sum(one.leader.is_leader for one in candidates) == 1
         assert (await Store(embedded.driver).get(Lease, "test", SYSTEM_NAMESPACE)).spec.holder_identity == leading[0]
     assert most == [1]
 
@@ -148,7 +148,7 @@ async def test_who_hears_nothing_stops_before_others_start(embedded: StoreNamesp
             way.broken = True
             await until(lambda: leads("other"))
             way.broken = False
-            assert not cut.leader.leads
+            assert not cut.leader.is_leader
     assert max(most) == 1
 
 
@@ -163,7 +163,7 @@ async def test_who_stood_still_writes_no_more(embedded: StoreNamespace) -> None:
         said.append(MAY_WRITE.get()())
         await asyncio.Event().wait()
 
-    async with running(Leader(Store(embedded.driver), "test", "still", QUICK).run(lambda: [work()])):
+    async with running(LeaderElector(Store(embedded.driver), "test", "still", QUICK).run(lambda: [work()])):
 
         async def both() -> bool:
             return len(said) >= 2

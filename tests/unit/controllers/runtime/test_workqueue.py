@@ -17,11 +17,11 @@ async def test_each_key_once() -> None:
     async def work(key: Key) -> None:
         seen.append(key)
 
-    loop = Controller("test", work)
+    controller = Controller("test", work)
     for _ in range(5):
-        loop.touch(("", "a"))
-        loop.touch(("", "b"))
-    async with running(loop.run()):
+        controller.enqueue(("", "a"))
+        controller.enqueue(("", "b"))
+    async with running(controller.run()):
         await until(lambda: _is(len(seen) == 2))
     assert seen == [("", "a"), ("", "b")]
 
@@ -35,10 +35,10 @@ async def test_failure_comes_back() -> None:
         if key[1] == "bad" and seen.count("bad") < 3:
             raise Conflict("somebody was faster")
 
-    loop = Controller("test", work)
-    loop.touch(("", "bad"))
-    loop.touch(("", "good"))
-    async with running(loop.run()):
+    controller = Controller("test", work)
+    controller.enqueue(("", "bad"))
+    controller.enqueue(("", "good"))
+    async with running(controller.run()):
         await until(lambda: _is(seen.count("bad") == 3))
     assert seen[:2] == ["bad", "good"]
 
@@ -54,11 +54,11 @@ async def test_stopped_in_the_middle() -> None:
             await asyncio.Event().wait()
         done.append(key)
 
-    loop = Controller("test", work)
-    loop.touch(("", "a"))
-    async with running(loop.run()):
+    controller = Controller("test", work)
+    controller.enqueue(("", "a"))
+    async with running(controller.run()):
         await begun.wait()
-    async with running(loop.run()):
+    async with running(controller.run()):
         await until(lambda: _is(done == [("", "a")]))
 
 
@@ -71,9 +71,9 @@ async def test_bug_does_not_stop_the_loop() -> None:
         if len(seen) == 1:
             raise ZeroDivisionError
 
-    loop = Controller("test", work)
-    loop.touch(("", "a"))
-    async with running(loop.run()):
+    controller = Controller("test", work)
+    controller.enqueue(("", "a"))
+    async with running(controller.run()):
         await until(lambda: _is(len(seen) == 2))
 
 
@@ -87,11 +87,11 @@ async def test_touched_while_working() -> None:
         started.set()
         await go.wait()
 
-    loop = Controller("test", work)
-    loop.touch(("", "a"))
-    async with running(loop.run()):
+    controller = Controller("test", work)
+    controller.enqueue(("", "a"))
+    async with running(controller.run()):
         await started.wait()
-        loop.touch(("", "a"))
+        controller.enqueue(("", "a"))
         go.set()
         await until(lambda: _is(len(seen) == 2))
 

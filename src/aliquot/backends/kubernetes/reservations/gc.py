@@ -65,25 +65,25 @@ class ReservationCollector:
         self._waits: dict[tuple[str, str], float] = {}  # uid and version of a pod that claims and waits: since when
         self._claimed: dict[str, set[str]] = {}  # uid of a pod: the reservation pods it has claims on
         self._parts: dict[str, set[Key]] = {}  # reservation pods by name: bound pods that rely on it
-        self.loop = Controller("reservations", self.reconcile)
+        self.controller = Controller("reservations", self.reconcile)
         self._pods.listen(self._pod_changed)
         self._nodes.listen(self._node_changed)
 
     def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
         if key[0] == _SPACE:
             self._note(key[1], old, new)
-            self.loop.touch(key)
+            self.controller.enqueue(key)
             return
         for name in _reservations(old):
             self._parts.get(name, set()).discard(key)
         for name in _reservations(new):
             self._parts.setdefault(name, set()).add(key)
             if self._pods.get(name, _SPACE) is None:
-                self.loop.touch((_SPACE, name))
+                self.controller.enqueue((_SPACE, name))
         if new is None or not new.spec.node_name or _has_ended(new):
             changed = old if new is None else new
             for name in self._claimed.get(changed.metadata.uid, ()) if changed is not None else ():
-                self.loop.touch((_SPACE, name))
+                self.controller.enqueue((_SPACE, name))
 
     def _note(self, name: str, old: Pod | None, new: Pod | None) -> None:
         """Which reservations a pod has claims on: they are looked at when it ends, or changes while it waits."""
@@ -100,7 +100,7 @@ class ReservationCollector:
         if old is not None and new is None:
             for place, pod in list(self._pods.items()):
                 if place[0] == _SPACE and pod.spec.node_name == key[1]:
-                    self.loop.touch(place)
+                    self.controller.enqueue(place)
 
     async def reconcile(self, key: Key) -> None:
         await self._nodes.synced.wait()  # before that none seems to be there
@@ -137,7 +137,8 @@ class ReservationCollector:
         looked = {uid: await self._look(uid, claim, held) for uid, claim in claims.items()}
         live = {uid: claims[uid] for uid, pod in looked.items() if pod is not None}
         if any(pod is not None and not pod.spec.node_name for pod in looked.values()):
-            self.loop.later(key, self._settings.claim_seconds / 2)  # time alone may end what is only claimed
+            # A claim may expire without any other change.
+            self.controller.enqueue_after(key, self._settings.claim_seconds / 2)
         if live:
             self._idle.pop(seen.metadata.uid, None)
             if len(live) < len(claims):
@@ -149,7 +150,7 @@ class ReservationCollector:
         patience = self._settings.idle_seconds if runs else self._settings.preparing_seconds
         left = since + patience - self._clock()
         if left > 0:
-            self.loop.later(key, left)
+            self.controller.enqueue_after(key, left)
             return
         await self._remove(seen, "nobody has a part of its GPU")
 

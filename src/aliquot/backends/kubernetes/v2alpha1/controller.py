@@ -23,7 +23,7 @@ from aliquot.api import KINDS, Metadata, ObjectReference, Owner, Workload, decod
 from aliquot.api.base import Json
 from aliquot.api.kinds import Kind
 from aliquot.backends.kubernetes.v2alpha1.translation import Translation, translate
-from aliquot.controllers.events import Note, event_of
+from aliquot.controllers.events import EventFacts, event_of
 from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.errors import Exists, Fault, Invalid, NotFound, OverLimit, PlatformError
 from aliquot.store import object_rules
@@ -58,15 +58,15 @@ class RunaiWorkloadController:
     ) -> None:
         self._store, self._kind, self._presets, self._clock = store, kind, presets, clock
         self.objects: Informer[Document] = Informer(store.driver, kind, lambda document: document)
-        self.loop = Controller(kind.plural, self._reconcile)
-        self.loop.follow(self.objects)
+        self.controller = Controller(kind.plural, self._reconcile)
+        self.controller.watch(self.objects)
         workloads.listen(self._workload_changed)
 
     def _workload_changed(self, key: Key, old: Workload | None, new: Workload | None) -> None:
         for workload in (old, new):
             for owner in workload.metadata.owners if workload is not None else ():
                 if owner.kind == self._kind.name:
-                    self.loop.touch((key[0], owner.name))
+                    self.controller.enqueue((key[0], owner.name))
 
     async def _reconcile(self, key: Key) -> None:
         try:
@@ -132,7 +132,7 @@ class RunaiWorkloadController:
         try:
             return await self._store.create(typed)
         except Exists:
-            self.loop.touch((seen.namespace, seen.name))  # look again: it may be ours, made by another replica
+            self.controller.enqueue((seen.namespace, seen.name))  # look again: it may be ours, made by another replica
             return None
 
     async def _follow(self, made: Translation, workload: Workload) -> Workload:
@@ -153,9 +153,9 @@ class RunaiWorkloadController:
         notes = []
         generation = str(seen.metadata.get("generation"))
         if verdict.phase:
-            notes.append(Note(verdict.reason, verdict.message, warning=True, key=generation))
+            notes.append(EventFacts(verdict.reason, verdict.message, warning=True, key=generation))
         if verdict.left_out:
-            notes.append(Note("LeftOut", _listed(verdict.left_out), warning=True, key=generation))
+            notes.append(EventFacts("LeftOut", _listed(verdict.left_out), warning=True, key=generation))
         about = ObjectReference(
             api_version=self._kind.api_version, kind=self._kind.name, name=seen.name, namespace=seen.namespace,
             uid=seen.uid,
