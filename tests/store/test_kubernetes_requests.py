@@ -142,7 +142,7 @@ async def test_other_servers_are_noticed(payload: bytes) -> None:
     """A page of something that is no API server is an error with a question, not a crash."""
 
     async def page(request: web.Request) -> web.StreamResponse:
-        return web.Response(driver=payload)
+        return web.Response(body=payload)
 
     async with ScriptedServer(page) as server, RestDriver(Endpoint(server.url), patience=BRIEF) as driver:
         with pytest.raises(Unavailable, match="address of an API server"):

@@ -230,10 +230,10 @@ class Cluster:
             raise ClusterError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout if check else done.stdout + done.stderr
 
-    def call(self, path: str, driver: dict[str, Any] | None = None) -> bytes:
+    def call(self, path: str, body: dict[str, Any] | None = None) -> bytes:
         """The API server's answer to its administrator: to GET, or to POST with a body."""
         headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
-        data = None if driver is None else json.dumps(driver).encode()
+        data = None if body is None else json.dumps(body).encode()
         return _open(urllib.request.Request(self.server + path, data=data, headers=headers), self._trust)
 
     def create_namespace(self) -> str:
@@ -335,9 +335,9 @@ class Cluster:
     def _has_default_account(self) -> bool:
         return b'"name":"default"' in self.call("/api/v1/namespaces/default/serviceaccounts")
 
-    def _etcd(self, path: str, driver: dict[str, Any]) -> Any:
+    def _etcd(self, path: str, body: dict[str, Any]) -> Any:
         url = f"http://127.0.0.1:{self._ports['etcd']}/v3/{path}"
-        return json.loads(_open(urllib.request.Request(url, data=json.dumps(driver).encode())))
+        return json.loads(_open(urllib.request.Request(url, data=json.dumps(body).encode())))
 
 
 def _open(request: urllib.request.Request, trust: ssl.SSLContext | None = None) -> bytes:
