@@ -100,7 +100,7 @@ def outcome(decided: Plan) -> tuple[dict[str, int], dict[str, int], set[str], se
     reserved: dict[str, int] = {}
     for bind in decided.binds:
         bound[bind.job] = bound.get(bind.job, 0) + 1
-    for promise in decided.reservations:
+    for promise in decided.nominations:
         reserved[promise.job] = reserved.get(promise.job, 0) + 1
     return bound, reserved, {one.job for one in decided.evictions}, set(decided.refusals)
 
@@ -157,7 +157,7 @@ def test_large(name: str, table: Table) -> None:
     victims = {job for job, node in running.items() if node in cleared}
     assert len(victims) == 4 * len(snapshot.nodes)
     assert outcome(decided) == ({}, {"very-large-job": half}, victims, set())
-    assert {one.node for one in decided.reservations} == cleared
+    assert {one.node for one in decided.nominations} == cleared
     assert all(one.to is None and one.by == "very-large-job" for one in decided.evictions)
 
 
@@ -169,7 +169,7 @@ def test_many_single(name: str, table: Table) -> None:
     waiting = {job.name: 1 for job in snapshot.jobs if job.name not in running}
     assert outcome(decided) == ({}, waiting, set(running), set())
     assert {one.by for one in decided.evictions} == set(waiting)
-    places = [(one.node, share.index) for one in decided.reservations for share in one.shares]
+    places = [(one.node, share.index) for one in decided.nominations for share in one.shares]
     assert len(set(places)) == len(waiting)
 
 

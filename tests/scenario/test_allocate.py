@@ -56,7 +56,7 @@ def test_releasing_devices_are_promised() -> None:
     world = cluster([gpus(1, "n1")], {"a": quota(1)})
     world.running("old", "n1", [0], state=TaskState.RELEASING).pending("new", gpu=1)
     assert world.started() == {}
-    assert [one.job for one in world.plan().reservations] == ["new"]
+    assert [one.job for one in world.plan().nominations] == ["new"]
 
 
 def test_releasing_no_longer_counts_against_quota() -> None:
@@ -112,7 +112,7 @@ def test_spread_over_devices() -> None:
 def test_promise_is_kept() -> None:
     """Who was promised a place that is free now starts there, before an older job that came later to it."""
     world = cluster([gpus(1, "n1")], {"a": quota(2)}).pending("old", gpu=1, created=-9.0)
-    world.running("promised", "n1", [0], state=TaskState.RESERVED)
+    world.running("promised", "n1", [0], state=TaskState.NOMINATED)
     assert world.started() == {"promised": ("n1", [0])}
 
 

@@ -170,17 +170,18 @@ EVERYTHING = Snapshot(
                     "a", Request(1, 500, 0, 250, 1 << 20), TaskState.RUNNING, "n1", (DeviceShare(0, 500, 500),), "x", 3
                 ),
                 Task("b", Request(1, 0, 333), TaskState.PENDING, "", (), "y", 0, {"zone": "a"}, (), ("dgx",)),
-                Task("c", Request(1, 1000, mig=(("1g.5gb", 1),)), group="y", tolerations=(Toleration("k", "v"),)),
-                Task("d", Request(1, 1000), group="y", affinity=((), ((), (NAMED, ROOMY)))),
+                Task("c", Request(1, 1000, mig=(("1g.5gb", 1),)), subgroup="y", tolerations=(Toleration("k", "v"),)),
+                Task("d", Request(1, 1000), subgroup="y", affinity=((), ((), (NAMED, ROOMY)))),
             ),
             created=NOW - 30.25, priority=75, preemptible=False, pools=("other",), started=NOW - 20, saved=NOW - 10,
-            stops=(NOW - 100, NOW - 90.5), min_groups=1, closeness=TopologyConstraint("t", None, "rack"),
-            groups=(
+            stops=(NOW - 100, NOW - 90.5), min_subgroups=1, topology_constraint=TopologyConstraint("t", None, "rack"),
+            subgroups=(
                 SubGroup("x", "", 1), SubGroup("y", "z", 1, None, TopologyConstraint("t", "zone", "rack")),
-                SubGroup("z", min_groups=1),
+                SubGroup("z", min_subgroups=1),
             ),
             stale_since=NOW - 5, stale_grace=30.0, preemption_delay=15.0, labels={"app": "u"},
-            near=PodAffinityTerm((("app", "u"),), "zone"), apart=PodAffinityTerm((("app", "v"),), "rack"),
+            pod_affinity=PodAffinityTerm((("app", "u"),), "zone"),
+            pod_anti_affinity=PodAffinityTerm((("app", "v"),), "rack"),
             claims=("data",), hindrance="it asks too much",
         ),
         Job(
@@ -247,7 +248,7 @@ def test_what_holds_more_than_there_is() -> None:
     """Shares that no request gives are written as they are."""
     odd = Task("odd", Request(2, 1000), TaskState.RUNNING, "n1", (DeviceShare(0, GPU, 1000), DeviceShare(7, 3, 4)))
     crowd = Task("crowd", Request(1, 500), TaskState.RUNNING, "n1", (DeviceShare(0, 500, 500),))
-    promised = replace(crowd, name="promised", state=TaskState.RESERVED)
+    promised = replace(crowd, name="promised", state=TaskState.NOMINATED)
     jobs = tuple(Job(task.name, "p", (task,), NOW) for task in (odd, crowd, promised))
     read = written(replace(EVERYTHING, jobs=jobs), Policy(), NOW)
     assert {name: job.tasks for name, job in read.jobs.items()} == {job.name: job.tasks for job in jobs}
@@ -258,7 +259,7 @@ def test_what_a_scenario_cannot_say() -> None:
     tasks = [
         ("stranger", "nobody", Task("s", Request(1, 1000))),
         ("lost", "p", Task("l", Request(1, 1000), TaskState.RUNNING, "gone", (DeviceShare(0, GPU, 1000),))),
-        ("promised", "p", Task("q", Request(1, 1000), TaskState.RESERVED, "gone", (DeviceShare(0, GPU, 1000),))),
+        ("promised", "p", Task("q", Request(1, 1000), TaskState.NOMINATED, "gone", (DeviceShare(0, GPU, 1000),))),
         ("strange", "p", Task("t", Request(1, 1500))),
     ]
     jobs = tuple(Job(name, queue, (task,), NOW) for name, queue, task in tasks)

@@ -40,17 +40,17 @@ def rest(case: Case, lingering: bool) -> None:
 
 def refusals(case: Case, lingering: bool) -> None:
     rested = settle(case.snapshot, case.policy, case.now, lingering)
-    shares = plan(rested, case.policy, case.now).shares["default"]
+    shares = plan(rested, case.policy, case.now).fair_shares["default"]
     assert next(Oracle(rested, case.policy, shares, case.now).ways(), None) is None
 
 
 def fair(case: Case) -> None:
     decided = plan(case.snapshot, case.policy, case.now)
-    assert Oracle(case.snapshot, case.policy, decided.shares["default"], case.now).unfair(decided) is None
+    assert Oracle(case.snapshot, case.policy, decided.fair_shares["default"], case.now).unfair(decided) is None
 
 
 def shares(case: Case) -> None:
-    due = plan(case.snapshot, case.policy, case.now).shares["default"]
+    due = plan(case.snapshot, case.policy, case.now).fair_shares["default"]
     Dues(case.snapshot, case.policy, due).check()
 
 

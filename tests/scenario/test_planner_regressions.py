@@ -34,7 +34,7 @@ def test_who_stays_keeps_others_apart() -> None:
     """A job that refuses a neighbour does not move in because the neighbour could have been moved."""
     world = cluster([gpus(3, labels={"rack": "r"})], {"a": quota(0)})
     world.pending("other", mib=3333, on=2).pending("light", labels={"app": "u"})
-    world.pending("shy", gpu=1, apart=PodAffinityTerm((("app", "u"),), "rack"))
+    world.pending("shy", gpu=1, pod_anti_affinity=PodAffinityTerm((("app", "u"),), "rack"))
     assert "shy-0-0" not in rest(world)
 
 
@@ -56,8 +56,12 @@ def test_part_of_a_job_that_cannot_begin_yet_is_told() -> None:
     """A subgroup that is not complete is told so, though the rest of its job has started."""
     world = cluster([gpus(2)], {"a": quota(2)})
     one = request(1)
-    tasks = [Task("x", one, group="x"), Task("y-0", one, group="y"), Task("y-1", one, TaskState.GATED, group="y")]
-    world.job("j", "a", *tasks, groups=(SubGroup("x"), SubGroup("y")), min_groups=1)
+    tasks = [
+        Task("x", one, subgroup="x"),
+        Task("y-0", one, subgroup="y"),
+        Task("y-1", one, TaskState.GATED, subgroup="y"),
+    ]
+    world.job("j", "a", *tasks, subgroups=(SubGroup("x"), SubGroup("y")), min_subgroups=1)
     assert world.codes("j") == ["incomplete"]
 
 
@@ -84,8 +88,12 @@ def test_extra_task_waits_for_its_gang() -> None:
     """A task above the minimum does not start before the minimum does."""
     world = cluster([gpus(1, "n1")], {"a": quota(0)})
     world.running("old", "n1", [0])
-    tasks = [Task("x", request(1), group="x"), Task("y-0", request(), group="y"), Task("y-1", request(), group="y")]
-    world.job("j", "a", *tasks, groups=(SubGroup("x"), SubGroup("y", min_available=1)), priority=125)
+    tasks = [
+        Task("x", request(1), subgroup="x"),
+        Task("y-0", request(), subgroup="y"),
+        Task("y-1", request(), subgroup="y"),
+    ]
+    world.job("j", "a", *tasks, subgroups=(SubGroup("x"), SubGroup("y", min_available=1)), priority=125)
     assert rest(world, lingering=True) == {"x", "y-0", "y-1"}
 
 
@@ -106,15 +114,15 @@ def test_company_is_not_stopped_for_who_wants_it() -> None:
     """Who wants to be near somebody is given the place of another, even where that is the larger one."""
     world = cluster([gpus(2, "n1", labels={"rack": "r"})], {"a": quota(0)})
     world.running("friend", "n1", [0], gpu=0.5, labels={"app": "u"}).running("other", "n1", [1])
-    world.pending("x", gpu=1, priority=75, near=PodAffinityTerm((("app", "u"),), "rack"))
+    world.pending("x", gpu=1, priority=75, pod_affinity=PodAffinityTerm((("app", "u"),), "rack"))
     assert rest(world) == {"friend-0-0", "x-0-0"}
 
 
 def test_any_subgroups_will_do() -> None:
     """Where one of two subgroups is enough, it may be the second."""
     world = cluster([gpus(1)], {"a": quota(1)})
-    tasks = [Task("x", request(2), group="x"), Task("y", request(1), group="y")]
-    world.job("j", "a", *tasks, groups=(SubGroup("x"), SubGroup("y")), min_groups=1)
+    tasks = [Task("x", request(2), subgroup="x"), Task("y", request(1), subgroup="y")]
+    world.job("j", "a", *tasks, subgroups=(SubGroup("x"), SubGroup("y")), min_subgroups=1)
     assert rest(world) == {"y"}
 
 
@@ -122,11 +130,11 @@ def test_one_spare_task_is_spare_once() -> None:
     """A job with one task above its minimum loses that one, or all of its tasks."""
     world = cluster([gpus(2, "n1"), gpus(3, "n2")], {"a": quota(0)})
     tasks = [
-        Task("x", request(), TaskState.RUNNING, "n1", group="x"),
-        replace(world.task("y-0", "n1", [1]), group="y"),
-        replace(world.task("y-1", "n2", [0]), group="y"),
+        Task("x", request(), TaskState.RUNNING, "n1", subgroup="x"),
+        replace(world.task("y-0", "n1", [1]), subgroup="y"),
+        replace(world.task("y-1", "n2", [0]), subgroup="y"),
     ]
-    world.job("j", "a", *tasks, groups=(SubGroup("x"), SubGroup("y", min_available=1)))
+    world.job("j", "a", *tasks, subgroups=(SubGroup("x"), SubGroup("y", min_available=1)))
     world.running("one", "n1", [0], priority=75).pending("gang", gpu=1, count=4, priority=75)
     assert "gang-0-0" in rest(world)
 
@@ -181,7 +189,7 @@ def test_a_gang_at_its_minimum_goes_whole() -> None:
     world.pending("due", "q", gpu=1)
     decided = world.plan()
     assert {one.task for one in decided.evictions} == {"g-0", "g-1"}
-    assert "due" in {one.job for one in decided.reservations}
+    assert "due" in {one.job for one in decided.nominations}
 
 
 def newest(**more: int) -> Policy:
@@ -191,8 +199,8 @@ def newest(**more: int) -> Policy:
 def gang(world: World, *places: tuple[str, int, float, str], **more: object) -> World:
     """A running job of these tasks: node, device, GPUs, group."""
     tasks = [
-        replace(world.task(f"gang-{index}", node, [device], gpu), group=group)
-        for index, (node, device, gpu, group) in enumerate(places)
+        replace(world.task(f"gang-{index}", node, [device], gpu), subgroup=subgroup)
+        for index, (node, device, gpu, subgroup) in enumerate(places)
     ]
     world.jobs.append(Job("gang", "a", tuple(tasks), created=0.0, started=0.0, **more))  # type: ignore[arg-type]
     return world
@@ -201,8 +209,8 @@ def gang(world: World, *places: tuple[str, int, float, str], **more: object) -> 
 def test_spare_tasks_elsewhere_go_too() -> None:
     """Newest first: whoever stops a gang's minimum on one node stops what is left of it on others."""
     world = cluster([gpus(1, "n1"), gpus(1, "n2")], {"a": quota(0)}, policy=newest())
-    groups = (SubGroup("x"), SubGroup("y", min_available=1))
-    gang(world, ("n1", 0, 1, "x"), ("n2", 0, 0.5, "y"), ("n2", 0, 0.5, "y"), groups=groups)
+    subgroups = (SubGroup("x"), SubGroup("y", min_available=1))
+    gang(world, ("n1", 0, 1, "x"), ("n2", 0, 0.5, "y"), ("n2", 0, 0.5, "y"), subgroups=subgroups)
     world.pending("urgent", gpu=1, priority=75)
     decided = world.plan()
     check(world.snapshot(), world.policy, decided, world.now)
@@ -212,20 +220,20 @@ def test_spare_tasks_elsewhere_go_too() -> None:
 def test_gangs_are_alike_however_their_groups_are_told() -> None:
     """They have one turn together; apart, the second could be tried when things are different already."""
     world = cluster([gpus(8, "n1")], {"a": quota(8)})
-    groups = (SubGroup("x"), SubGroup("y"))
-    for name, told in (("one", groups), ("two", groups[::-1])):
-        world.job(name, "a", *(Task(f"{name}-{group}", request(1), group=group) for group in "xy"), groups=told)
-    scene = world.scene()
-    assert [len(batch.jobs) for batch in scene.batches(scene.ready(scene.jobs))] == [2]
+    subgroups = (SubGroup("x"), SubGroup("y"))
+    for name, told in (("one", subgroups), ("two", subgroups[::-1])):
+        world.job(name, "a", *(Task(f"{name}-{part}", request(1), subgroup=part) for part in "xy"), subgroups=told)
+    state = world.cycle_state()
+    assert [len(batch.jobs) for batch in state.batches(state.ready(state.jobs))] == [2]
 
 
 def test_gangs_with_other_ways_are_not_alike() -> None:
     """Where one group of two is enough, two gangs that want the same next may still differ in what else would do."""
     world = cluster([gpus(1, "n1")], {"a": quota(8)})
-    groups = (SubGroup("x"), SubGroup("y"))
+    subgroups = (SubGroup("x"), SubGroup("y"))
     for name, other in (("first", 3), ("second", 1)):
-        tasks = (Task(f"{name}-x", request(2), group="x"), Task(f"{name}-y", request(other), group="y"))
-        world.job(name, "a", *tasks, groups=groups, min_groups=1)
+        tasks = (Task(f"{name}-x", request(2), subgroup="x"), Task(f"{name}-y", request(other), subgroup="y"))
+        world.job(name, "a", *tasks, subgroups=subgroups, min_subgroups=1)
     assert rest(world) == {"second-y"}
 
 
@@ -248,7 +256,7 @@ def test_two_change_places() -> None:
     world.nodes = [replace(node, labels={"rack": "r"}) for node in world.nodes]
     world.nodes[0] = replace(world.nodes[0], pods=1)
     world.running("large", "n2", [1, 2], gpu=2, labels={"app": "v"})
-    world.running("small", "n1", [0], priority=75, near=PodAffinityTerm((("app", "v"),), "rack"))
+    world.running("small", "n1", [0], priority=75, pod_affinity=PodAffinityTerm((("app", "v"),), "rack"))
     world.running("other", "n2", [0], priority=75, preemptible=False)
     world.pending("third", gpu=1)
     rested = settle(world.snapshot(), world.policy, world.now, False)
@@ -261,7 +269,7 @@ def test_two_change_places_for_one_that_must_be_somewhere() -> None:
     world = cluster([gpus(1, "n1", labels={"rack": "r"}), gpus(2, "n2", labels={"rack": "r"}, pods=2)], {"a": quota(0)})
     world.topologies = {"default": ("rack",)}
     world.running("whole", "n1", [0]).running("stays", "n2", [0]).running("part", "n2", [1], gpu=0.5)
-    world.pending("near", gpu=0.5, closeness=TopologyConstraint(required="rack"))
+    world.pending("near", gpu=0.5, topology_constraint=TopologyConstraint(required="rack"))
     assert "near-0-0" in rest(world)
 
 

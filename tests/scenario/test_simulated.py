@@ -129,7 +129,7 @@ class Seen:
             (task,) = self.of(name).values()
             return (task["state"], task["node"], tuple(share["index"] for share in task["devices"]))
 
-        return [group for group in wanted if len({place(name) for name in group}) == 1]
+        return [subgroup for subgroup in wanted if len({place(name) for name in subgroup}) == 1]
 
     def fair_share(self, wanted: dict[str, float]) -> dict[str, float]:
         # Shares are exact to a thousandth; who gets the last one is a matter of ties.

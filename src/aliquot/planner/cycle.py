@@ -28,7 +28,7 @@ from aliquot.planner.preemption.newest_first import make_room_newest_first
 from aliquot.planner.preemption.stale_gangs import stop_stale_gangs
 from aliquot.planner.queues.queue_order import Batch
 
-_HOLDING = (TaskState.RUNNING, TaskState.RESERVED, TaskState.RELEASING, TaskState.EVICTED)
+_HOLDING = (TaskState.RUNNING, TaskState.NOMINATED, TaskState.RELEASING, TaskState.EVICTED)
 _DEFAULT = Policy()
 _SAME: Mapping[str, Policy] = {}
 
@@ -54,21 +54,21 @@ def no_collection() -> Iterator[None]:
 def _plan(snapshot: Snapshot, policy: Policy, now: float, policies: Mapping[str, Policy]) -> Plan:
     jobs = sorted(snapshot.jobs, key=lambda job: job.name)
     names = sorted({node.pool for node in snapshot.nodes} | {DEFAULT_POOL})
-    outcome = PlanBuilder()
-    scenes = {name: CycleState(snapshot, policies.get(name, policy), now, name) for name in names}
+    builder = PlanBuilder()
+    states = {name: CycleState(snapshot, policies.get(name, policy), now, name) for name in names}
     routes = pool_routes(jobs, snapshot, names)
     restless = {name for name, found in routes.items() if len(found) > 1}
     left: list[Job] = []
-    for name, scene in scenes.items():
+    for name, state in states.items():
         here = [job for job in jobs if routes[job.name][0] == name] if len(names) > 1 else jobs
-        waiting = _run(scene, here, outcome)
+        waiting = _run(state, here, builder)
         left += still_waiting(waiting, restless) if restless else []
-    try_elsewhere(scenes, left, routes, outcome)
-    for scene in scenes.values():
-        stop_stale_gangs(scene, outcome)
-    decided = outcome.plan(scenes.values())
-    for scene in scenes.values():
-        scene.close()
+    try_elsewhere(states, left, routes, builder)
+    for state in states.values():
+        stop_stale_gangs(state, builder)
+    decided = builder.plan(states.values())
+    for state in states.values():
+        state.close()
     return decided
 
 
@@ -88,25 +88,25 @@ def route(job: Job, pool_of: Mapping[str, str], names: list[str]) -> list[str]:
 
 
 def try_elsewhere(
-    scenes: Mapping[str, CycleState], left: list[Job], routes: Mapping[str, list[str]], outcome: PlanBuilder
+    states: Mapping[str, CycleState], left: list[Job], routes: Mapping[str, list[str]], builder: PlanBuilder
 ) -> None:
     """Whoever was refused in one pool has its turn in the next that it names."""
     turn = 1
     while jobs := sorted((job for job in left if len(routes[job.name]) > turn), key=lambda job: job.name):
         left = []
-        for name, scene in scenes.items():
+        for name, state in states.items():
             here = [job for job in jobs if routes[job.name][turn] == name]
             if here:
-                left += still_waiting(_run(scene, here, outcome), routes)
+                left += still_waiting(_run(state, here, builder), routes)
         turn += 1
 
 
-def _run(scene: CycleState, jobs: list[Job], outcome: PlanBuilder) -> list[Batch]:
+def _run(state: CycleState, jobs: list[Job], builder: PlanBuilder) -> list[Batch]:
     """All steps for these jobs in one pool. Returns who still waits."""
-    came = scene.admit(jobs)
-    void = restore_nominations(scene, [job for job in came if job in scene.promised] if scene.promised else [])
-    ready = {**dict.fromkeys(scene.ready(came)), **dict.fromkeys(job for job in void if job.next_tasks())}
-    return run_steps(scene, scene.batches(ready), outcome)
+    came = state.admit(jobs)
+    void = restore_nominations(state, [job for job in came if job in state.nominated] if state.nominated else [])
+    ready = {**dict.fromkeys(state.ready(came)), **dict.fromkeys(job for job in void if job.next_tasks())}
+    return run_steps(state, state.batches(ready), builder)
 
 
 def still_waiting(batches: list[Batch], names: Container[str]) -> list[Job]:
@@ -114,14 +114,14 @@ def still_waiting(batches: list[Batch], names: Container[str]) -> list[Job]:
     return [job.source for batch in batches for job in batch.remaining() if job.name in names and not job.present]
 
 
-def run_steps(scene: CycleState, batches: list[Batch], outcome: PlanBuilder) -> list[Batch]:
+def run_steps(state: CycleState, batches: list[Batch], builder: PlanBuilder) -> list[Batch]:
     """Steps 2 to 5. Returns who still waits."""
-    outcome.tried(scene, batches)
-    steps, waiting = scene.policy.steps, batches
+    builder.tried(state, batches)
+    steps, waiting = state.policy.steps, batches
     if "allocate" in steps:
-        waiting = allocate(scene, waiting, outcome)
-    move = make_room_newest_first if scene.policy.victims == "newest" else make_room
+        waiting = allocate(state, waiting, builder)
+    move = make_room_newest_first if state.policy.victims == "newest" else make_room
     for step in ("consolidate", "reclaim", "preempt"):
         if step in steps and waiting:
-            waiting = move(scene, waiting, step, outcome)
+            waiting = move(state, waiting, step, builder)
     return waiting

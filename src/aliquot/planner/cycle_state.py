@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from aliquot.planner.jobs import ABSENT, PENDING, RUNNING, STOPPED, STUCK, JobState, TaskSlot
+from aliquot.planner.jobs import ABSENT, PENDING, RELEASING, RUNNING, STUCK, JobState, TaskSlot
 from aliquot.planner.model import DEFAULT_POOL, GPU, NOTHING, Amount, Job, Policy, Snapshot, Task, TaskState
 from aliquot.planner.placement.gang import Placer
 from aliquot.planner.placement.node_state import DeviceAlloc, NodeState
@@ -41,27 +41,27 @@ _GONE = (TaskState.SUCCEEDED, TaskState.FAILED)
 
 
 class CycleState:
-    def __init__(self, snapshot: Snapshot, policy: Policy, now: float, pool: str = DEFAULT_POOL) -> None:
+    def __init__(self, snapshot: Snapshot, policy: Policy, now: float, pool_name: str = DEFAULT_POOL) -> None:
         self.policy = policy
         self.now = now
-        self.pool = pool
+        self.pool_name = pool_name
         self.claims = snapshot.claims
-        self.tree = QueueTree(snapshot.queues, pool)
-        self.room = PoolState((node for node in snapshot.nodes if node.pool == pool), policy)
-        kinds = TaskClasses(self.room.nodes)
-        self.placer = Placer(self.room, kinds, Topologies(snapshot.topologies, self.room.nodes))
+        self.tree = QueueTree(snapshot.queues, pool_name)
+        self.pool = PoolState((node for node in snapshot.nodes if node.pool == pool_name), policy)
+        task_classes = TaskClasses(self.pool.nodes)
+        self.placer = Placer(self.pool, task_classes, Topologies(snapshot.topologies, self.pool.nodes))
         self.jobs: list[JobState] = []
         self._all: Amount = NOTHING
         self.costs = EvictionCosts(now)
         self.candidate_heaps: dict[object, CandidateHeap] = {}  # of the solver, which go on from job to job
         self.gangs: dict[str, JobState] = {}  # jobs of several tasks
-        self.unready: dict[str, Refusal] = {}  # jobs that no place would help
-        self.promised: dict[JobState, list[TaskSlot]] = {}  # who has a promise of an earlier plan
-        self.kept: CapacityReservation | None = None
-        self.strangers: dict[str, None] = {}  # jobs of no project that hold something
+        self.unschedulable: dict[str, Refusal] = {}  # jobs that no place would help
+        self.nominated: dict[JobState, list[TaskSlot]] = {}  # who has a promise of an earlier plan
+        self.reservation: CapacityReservation | None = None
+        self.queueless_jobs: dict[str, None] = {}  # jobs of no project that hold something
         for job in snapshot.jobs:
-            self.room.neighbours.watch(job.near)
-            self.room.neighbours.watch(job.apart, refusing=True)
+            self.pool.pod_affinity.watch(job.pod_affinity)
+            self.pool.pod_affinity.watch(job.pod_anti_affinity, refusing=True)
 
     @cached_property
     def victims(self) -> Victims:
@@ -70,7 +70,7 @@ class CycleState:
     def admit(self, jobs: Iterable[Job]) -> list[JobState]:
         """Put in jobs, sorted by name: those that hold something here, and those that wait for something here."""
         came: list[JobState] = []
-        queues, put = self.tree.queues, self.room.put
+        queues, put = self.tree.queues, self.pool.put
         for job in jobs:
             state = self.make(job)
             if state is None:
@@ -78,7 +78,7 @@ class CycleState:
                 continue
             queue = queues[job.queue]
             for member in state.members:
-                if member.home is not None:
+                if member.origin is not None:
                     put(member)
                 self._count(member, queue)
                 self.sample(member)
@@ -86,37 +86,37 @@ class CycleState:
             if not state.alone:
                 self.gangs[state.name] = state
         self.jobs += came
-        self.room.open()
+        self.pool.open()
         self._sum(came)
         return came
 
     def _occupy(self, job: Job) -> None:
         """Somebody of no project shares nothing, waits for nothing and is stopped for nobody, but holds its place."""
         for task in job.tasks:
-            node = self.room.by_name.get(task.node)
+            node = self.pool.by_name.get(task.node)
             if node is not None and task.state in _HOLDING:
-                self.strangers[job.name] = None
-                self.room.neighbours.count(job, node)
-                for view in {id(view): view for view in (node.soon, node.now)}.values():
-                    node.take(view, task.request.cpu, task.request.memory, node.rows_of(task.shares))
+                self.queueless_jobs[job.name] = None
+                self.pool.pod_affinity.count(job, node)
+                for view in {id(view): view for view in (node.after_release, node.now)}.values():
+                    node.allocate(view, task.request.cpu, task.request.memory, node.allocs_of(task.shares))
 
     def make(self, job: Job) -> JobState | None:
         """A job and its tasks as they stand; nothing is counted yet. None for one whose queue does not exist."""
         queue = self.tree.queues.get(job.queue)
         if queue is None or queue.children:
             text = f"project {job.queue} does not exist" if job.queue else "its namespace belongs to no project"
-            self.unready[job.name] = Refusal("no-project", Verdict.NEVER, text)
+            self.unschedulable[job.name] = Refusal("no-project", Verdict.NEVER, text)
             return None
         state = JobState(job, queue)
-        by_name = self.room.by_name
+        by_name = self.pool.by_name
         for task in job.tasks if len(job.tasks) == 1 else sorted(job.tasks, key=_task_order):
             said = task.state
             if said is TaskState.PENDING:
                 member = TaskSlot(state, task, PENDING)
                 state.waits = True
-            elif said is TaskState.RESERVED:
+            elif said is TaskState.NOMINATED:
                 member = TaskSlot(state, task, PENDING)
-                self.promised.setdefault(state, []).append(member)
+                self.nominated.setdefault(state, []).append(member)
             elif said is TaskState.GATED or said in _GONE:
                 member = TaskSlot(state, task, ABSENT)
             else:
@@ -124,68 +124,84 @@ class CycleState:
                 node = by_name.get(task.node)
                 if node is not None:
                     member.node = node
-                    member.rows = rows = node.rows_of(task.shares)
+                    member.allocs = allocs = node.allocs_of(task.shares)
                     request = task.request
-                    size = node.sizes[rows[0][0]] if rows and request.memory_mib else 0
+                    size = node.sizes[allocs[0][0]] if allocs and request.memory_mib else 0
                     member.amount = (request.quota(size), request.cpu, request.memory)
-                    member.home = (node, rows, member.amount)
+                    member.origin = (node, allocs, member.amount)
             state.members.append(member)
         if state.waits and job.hindrance:
-            self.unready[job.name] = Refusal("cannot-give", Verdict.NEVER, job.hindrance)
+            self.unschedulable[job.name] = Refusal("cannot-give", Verdict.NEVER, job.hindrance)
         elif state.waits and self.claims is not None and job.claims:
             missing = [claim for claim in job.claims if claim not in self.claims]
             if missing:
                 text = f"volume claim {missing[0]} does not exist; create it and this starts"
-                self.unready[job.name] = Refusal("claim-missing", Verdict.NOT_NOW, text)
+                self.unschedulable[job.name] = Refusal("claim-missing", Verdict.NOT_NOW, text)
         return state
 
     def _count(self, member: TaskSlot, queue: QueueState) -> None:
         """At its own queue alone; those above follow at once for all."""
         if member.state == PENDING:
-            gpu, cpu, memory = self.placer.kind(member).amount
+            gpu, cpu, memory = self.placer.task_class(member).amount
             counts = queue.pending
-        elif member.home is None:
+        elif member.origin is None:
             return
         else:
-            if self.room.neighbours.watched:  # those who are leaving are neighbours until they have left
-                self.room.neighbours.enter(member)
+            if self.pool.pod_affinity.watched:  # those who are leaving are neighbours until they have left
+                self.pool.pod_affinity.enter(member)
             if member.state > RUNNING:
                 return
             gpu, cpu, memory = member.amount
             counts = queue.used
-            if member.job.fixed:
-                fixed = queue.fixed
-                fixed[0] += gpu
-                fixed[1] += cpu
-                fixed[2] += memory
+            if member.job.nonpreemptible:
+                nonpreemptible = queue.nonpreemptible
+                nonpreemptible[0] += gpu
+                nonpreemptible[1] += cpu
+                nonpreemptible[2] += memory
         counts[0] += gpu
         counts[1] += cpu
         counts[2] += memory
 
     def sample(self, member: TaskSlot, sign: int = 1) -> None:
         """Every task that is not over, whether it runs or waits, tells what tasks of this cluster ask for."""
-        if self.room.fragments is not None and member.state != ABSENT:
-            self.room.fragments.count(self.placer.kind(member), sign)
+        if self.pool.fragments is not None and member.state != ABSENT:
+            self.pool.fragments.count(self.placer.task_class(member), sign)
 
     def ready(self, jobs: Iterable[JobState]) -> Iterator[JobState]:
         """Those that could start if there were room."""
         for job in jobs:
-            if job.waits and job.name not in self.unready and job.next_tasks():
+            if job.waits and job.name not in self.unschedulable and job.next_tasks():
                 yield job
 
     def signature(self, job: JobState, members: Sequence[TaskSlot]) -> tuple[object, ...]:
         """What makes two requests of one queue alike: whatever becomes of one would become of the other."""
         source = job.source
-        kind = self.placer.kind
-        kinds = (kind(members[0]).id,) if len(members) == 1 else tuple(kind(member).id for member in members)
-        if len(job.members) == len(members) and not source.groups and source.closeness is None:
-            return (kinds, job.fixed, source.priority, source.created if source.preemption_delay else 0)
+        task_class = self.placer.task_class
+        task_classes = (
+            (task_class(members[0]).id,) if len(members) == 1 else tuple(task_class(member).id for member in members)
+        )
+        if len(job.members) == len(members) and not source.subgroups and source.topology_constraint is None:
+            return (task_classes, job.nonpreemptible, source.priority, source.created if source.preemption_delay else 0)
         if job.present or source.preemption_delay:
             return (source.name,)
-        groups = tuple(sorted(source.groups, key=lambda group: group.name))  # in whatever order they were told
+        subgroups = tuple(
+            sorted(source.subgroups, key=lambda subgroup: subgroup.name)
+        )  # in whatever order they were told
         # Where not every group is needed, others than the next may start instead.
-        all_ = tuple(sorted((one.task.group, kind(one).id) for one in job.members)) if groups else len(job.members)
-        return (kinds, job.fixed, source.priority, all_, source.closeness, groups, source.min_groups)
+        all_ = (
+            tuple(sorted((one.task.subgroup, task_class(one).id) for one in job.members))
+            if subgroups
+            else len(job.members)
+        )
+        return (
+            task_classes,
+            job.nonpreemptible,
+            source.priority,
+            all_,
+            source.topology_constraint,
+            subgroups,
+            source.min_subgroups,
+        )
 
     def batches(self, jobs: Iterable[JobState]) -> list[Batch]:
         """Waiting jobs that are alike, together."""
@@ -206,7 +222,7 @@ class CycleState:
             return RUNNING
         # One that takes too long to leave may never leave: nothing is planned on its place.
         grace, since = self.policy.terminating_grace, task.releasing_since
-        return STUCK if grace is not None and since is not None and self.now - since > grace else STOPPED
+        return STUCK if grace is not None and since is not None and self.now - since > grace else RELEASING
 
     def _sum(self, came: list[JobState]) -> None:
         """Count what leaves hold and want at the queues above them, and see what everybody is due."""
@@ -215,17 +231,17 @@ class CycleState:
                 for queue in leaf.path[1:]:
                     for r in range(3):
                         queue.used[r] += leaf.used[r]
-                        queue.fixed[r] += leaf.fixed[r]
+                        queue.nonpreemptible[r] += leaf.nonpreemptible[r]
         else:
             self._count_waiting()
         self._all = self._total()
-        self.share_out()
+        self.compute_fair_shares()
 
-    def share_out(self) -> None:
+    def compute_fair_shares(self) -> None:
         """See what everybody is due, and what tasks ask for."""
         self.tree.compute_shares(self._all, self.policy)
-        if self.room.fragments is not None:
-            self.room.fragments.settle()
+        if self.pool.fragments is not None:
+            self.pool.fragments.settle()
 
     def _count_waiting(self) -> None:
         for leaf in self.tree.leaves:
@@ -233,17 +249,17 @@ class CycleState:
         for job in self.jobs:
             for member in job.members:
                 if member.state == PENDING:
-                    amount = self.placer.kind(member).amount
+                    amount = self.placer.task_class(member).amount
                     for r in range(3):
                         job.queue.pending[r] += amount[r]
 
     def _total(self) -> Amount:
         """What is shared: nodes that are ready, less what other schedulers' pods use there."""
         gpu = cpu = memory = 0
-        for state in self.room.nodes:
+        for state in self.pool.nodes:
             node = state.source
-            if node.ready and node.pool == self.pool:
-                gpu += GPU * sum(state.worth) - node.foreign[0]
+            if node.ready and node.pool == self.pool_name:
+                gpu += GPU * sum(state.quota_units) - node.foreign[0]
                 cpu += node.cpu - node.foreign[1]
                 memory += node.memory - node.foreign[2]
         return (gpu, cpu, memory)

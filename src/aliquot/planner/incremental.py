@@ -52,9 +52,9 @@ class IncrementalPlanner:
                 for name, job in changed.items():
                     self._change(name, job)
                 for pool in self._pools.values():
-                    pool.scene.now = now
-                    pool.scene.costs.set_time(now)
-                    pool.scene.share_out()
+                    pool.state.now = now
+                    pool.state.costs.set_time(now)
+                    pool.state.compute_fair_shares()
             self._seen = snapshot
             return self._decide()
 
@@ -69,8 +69,8 @@ class IncrementalPlanner:
             and seen.topologies is snapshot.topologies
             and seen.claims is snapshot.claims
             and all(
-                pool.scene.policy == policies.get(name, policy)
-                and pool.scene.policy.terminating_grace is None  # who is stuck is a matter of time
+                pool.state.policy == policies.get(name, policy)
+                and pool.state.policy.terminating_grace is None  # who is stuck is a matter of time
                 and all(pool.knows(name, job) for name, job in changed.items())
                 for name, pool in self._pools.items()
             )
@@ -78,7 +78,7 @@ class IncrementalPlanner:
 
     def _begin(self, snapshot: Snapshot, policy: Policy, now: float, policies: Mapping[str, Policy]) -> None:
         for pool in self._pools.values():
-            pool.scene.close()
+            pool.state.close()
         self._pool_of = {node.name: node.pool for node in snapshot.nodes}
         names = sorted({*self._pool_of.values(), DEFAULT_POOL})
         jobs = sorted(snapshot.jobs, key=lambda job: job.name)
@@ -86,9 +86,9 @@ class IncrementalPlanner:
         self._restless = {name for name, found in self._routes.items() if len(found) > 1}
         self._pools = {}
         for name in names:
-            scene = CycleState(snapshot, policies.get(name, policy), now, name)
+            state = CycleState(snapshot, policies.get(name, policy), now, name)
             here = [job for job in jobs if self._routes[job.name][0] == name] if self._routes else jobs
-            self._pools[name] = _Pool(scene, here)
+            self._pools[name] = _Pool(state, here)
 
     def _change(self, name: str, job: Job | None) -> None:
         if len(self._pools) == 1:
@@ -108,21 +108,21 @@ class IncrementalPlanner:
             pool.put_in(job)
 
     def _decide(self) -> Plan:
-        outcome = PlanBuilder()
+        builder = PlanBuilder()
         pools = list(self._pools.values())
-        marks = [pool.scene.room.mark() for pool in pools]
-        waiting = [batch for pool in pools for batch in pool.run(outcome)]
+        savepoints = [pool.state.pool.savepoint() for pool in pools]
+        waiting = [batch for pool in pools for batch in pool.run(builder)]
         if len(pools) > 1:
             for pool in pools:
                 pool.await_guests()
-            scenes = {name: pool.scene for name, pool in self._pools.items()}
+            states = {name: pool.state for name, pool in self._pools.items()}
             left = still_waiting(waiting, self._restless) if self._restless else []
-            try_elsewhere(scenes, left, self._routes, outcome)
+            try_elsewhere(states, left, self._routes, builder)
         for pool in pools:
-            stop_stale_gangs(pool.scene, outcome)
-        decided = outcome.plan(pool.scene for pool in pools)
-        for pool, mark in zip(pools, marks, strict=True):
-            pool.rest(mark)
+            stop_stale_gangs(pool.state, builder)
+        decided = builder.plan(pool.state for pool in pools)
+        for pool, savepoint in zip(pools, savepoints, strict=True):
+            pool.rest(savepoint)
             if len(pools) > 1:
                 pool.send_away()
         return decided
@@ -131,130 +131,130 @@ class IncrementalPlanner:
 class _Pool:
     """One node pool, with the jobs that have their first turn in it."""
 
-    def __init__(self, scene: CycleState, jobs: Iterable[Job]) -> None:
-        self.scene = scene
-        scene.admit(jobs)
-        self._states = {job.name: job for job in scene.jobs}
+    def __init__(self, state: CycleState, jobs: Iterable[Job]) -> None:
+        self.state = state
+        state.admit(jobs)
+        self._states = {job.name: job for job in state.jobs}
         self._batches: dict[object, Batch] = {}
         self._batch_of: dict[str, object] = {}
         self._own = 0
         self._waits: list[list[int]] = []
-        for job in scene.jobs:
+        for job in state.jobs:
             self._line_up(job)
 
     def knows(self, name: str, job: Job | None) -> bool:
         """Whether it can be changed here: the rules about neighbours that it brings are looked at already, and it is
         and was of some project, or holds nothing."""
-        if name in self.scene.strangers:
+        if name in self.state.queueless_jobs:
             return False
         if job is None:
             return True
-        if job.queue not in self.scene.tree.queues and any(task.node for task in job.tasks):
+        if job.queue not in self.state.tree.queues and any(task.node for task in job.tasks):
             return False
-        watched = self.scene.room.neighbours.watched
-        return (job.near is None or job.near in watched) and (
-            job.apart is None or self.scene.room.neighbours.refuses(job.apart)
+        watched = self.state.pool.pod_affinity.watched
+        return (job.pod_affinity is None or job.pod_affinity in watched) and (
+            job.pod_anti_affinity is None or self.state.pool.pod_affinity.refuses(job.pod_anti_affinity)
         )
 
-    def run(self, outcome: PlanBuilder) -> list[Batch]:
+    def run(self, builder: PlanBuilder) -> list[Batch]:
         """All steps for its own jobs. Returns who still waits."""
-        scene = self.scene
-        void = restore_nominations(scene, scene.promised)
-        begun = [job for job in scene.promised if job in void or job.waits]
-        extra = scene.batches(job for job in begun if job.name not in scene.unready and job.next_tasks())
-        return run_steps(scene, [*self._batches.values(), *extra], outcome)
+        state = self.state
+        void = restore_nominations(state, state.nominated)
+        begun = [job for job in state.nominated if job in void or job.waits]
+        extra = state.batches(job for job in begun if job.name not in state.unschedulable and job.next_tasks())
+        return run_steps(state, [*self._batches.values(), *extra], builder)
 
-    def rest(self, mark: Savepoint) -> None:
+    def rest(self, savepoint: Savepoint) -> None:
         """Everything as it was before the plan."""
-        self.scene.room.undo(mark)
-        self.scene.room.rest()
-        self.scene.candidate_heaps = {}
-        self.scene.kept = None
+        self.state.pool.rollback(savepoint)
+        self.state.pool.rest()
+        self.state.candidate_heaps = {}
+        self.state.reservation = None
         for batch in self._batches.values():
             batch.served = 0
 
     def await_guests(self) -> None:
         """Jobs of other pools may come for the rest of this plan."""
-        self._own = len(self.scene.jobs)
-        self._waits = [list(leaf.pending) for leaf in self.scene.tree.leaves]
+        self._own = len(self.state.jobs)
+        self._waits = [list(leaf.pending) for leaf in self.state.tree.leaves]
 
     def send_away(self) -> None:
         """They waited, and hold nothing."""
-        scene = self.scene
-        for state in scene.jobs[self._own :]:
-            self._forget(state)
-            for member in state.members:
-                scene.sample(member, -1)
+        state = self.state
+        for job_state in state.jobs[self._own :]:
+            self._forget(job_state)
+            for member in job_state.members:
+                state.sample(member, -1)
                 del member.job
-        del scene.jobs[self._own :]
-        for leaf, waits in zip(scene.tree.leaves, self._waits, strict=True):
+        del state.jobs[self._own :]
+        for leaf, waits in zip(state.tree.leaves, self._waits, strict=True):
             leaf.pending = waits
 
     # ---------------------------------------------------------------- changes
 
     def take_out(self, name: str) -> None:
-        state = self._states.pop(name, None)
-        self.scene.unready.pop(name, None)
-        if state is None:
+        job_state = self._states.pop(name, None)
+        self.state.unschedulable.pop(name, None)
+        if job_state is None:
             return
-        scene = self.scene
-        self._count(state, -1)
-        del scene.jobs[bisect_left(scene.jobs, state.name, key=lambda one: one.name)]
-        self._forget(state)
-        key = self._batch_of.pop(state.name, None)
+        state = self.state
+        self._count(job_state, -1)
+        del state.jobs[bisect_left(state.jobs, job_state.name, key=lambda one: one.name)]
+        self._forget(job_state)
+        key = self._batch_of.pop(job_state.name, None)
         if key is not None:
             batch = self._batches[key]
-            del batch.jobs[bisect_left(batch.jobs, state.order(), key=JobState.order)]
+            del batch.jobs[bisect_left(batch.jobs, job_state.order(), key=JobState.order)]
             if not batch.jobs:
                 del self._batches[key]
-        for member in state.members:
+        for member in job_state.members:
             del member.job
 
     def put_in(self, job: Job) -> None:
-        scene = self.scene
-        state = scene.make(job)
-        if state is None:
+        state = self.state
+        job_state = state.make(job)
+        if job_state is None:
             return
-        self._states[job.name] = state
-        self._count(state, 1)
-        insort(scene.jobs, state, key=lambda one: one.name)
-        if not state.alone:
-            scene.gangs[job.name] = state
-        self._line_up(state)
+        self._states[job.name] = job_state
+        self._count(job_state, 1)
+        insort(state.jobs, job_state, key=lambda one: one.name)
+        if not job_state.alone:
+            state.gangs[job.name] = job_state
+        self._line_up(job_state)
 
-    def _forget(self, state: JobState) -> None:
-        scene = self.scene
-        scene.gangs.pop(state.name, None)
-        scene.promised.pop(state, None)
-        for member in state.members:
-            scene.costs.forget(member)
+    def _forget(self, job_state: JobState) -> None:
+        state = self.state
+        state.gangs.pop(job_state.name, None)
+        state.nominated.pop(job_state, None)
+        for member in job_state.members:
+            state.costs.forget(member)
 
-    def _count(self, state: JobState, sign: int) -> None:
-        scene = self.scene
+    def _count(self, job_state: JobState, sign: int) -> None:
+        state = self.state
         if sign < 0:
-            scene.victims.count(state, sign)
-        for member in state.members:
-            scene.sample(member, sign)
+            state.victims.count(job_state, sign)
+        for member in job_state.members:
+            state.sample(member, sign)
             if member.state == PENDING:
-                amount = scene.placer.kind(member).amount
+                amount = state.placer.task_class(member).amount
                 for r in range(3):
-                    state.queue.pending[r] += sign * amount[r]
-            elif member.home is not None:
-                scene.room.enter(member, sign)
+                    job_state.queue.pending[r] += sign * amount[r]
+            elif member.origin is not None:
+                state.pool.enter(member, sign)
                 if member.state <= RUNNING:
-                    state.queue.add_usage(member.amount, state.fixed, sign)
+                    job_state.queue.add_usage(member.amount, job_state.nonpreemptible, sign)
         if sign > 0:
-            scene.victims.count(state)
+            state.victims.count(job_state)
 
     def _line_up(self, job: JobState) -> None:
         """Into its batch. Who has a promise is judged anew each time, once it is known whether it can be kept."""
-        scene = self.scene
-        if job in scene.promised or not job.waits or job.name in scene.unready:
+        state = self.state
+        if job in state.nominated or not job.waits or job.name in state.unschedulable:
             return
         members = job.next_tasks()
         if not members:
             return
-        key = (job.queue.name, scene.signature(job, members))
+        key = (job.queue.name, state.signature(job, members))
         batch = self._batches.get(key)
         if batch is None:
             self._batches[key] = Batch([job])

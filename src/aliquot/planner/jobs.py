@@ -17,7 +17,7 @@ from aliquot.planner.queues.queue_tree import QueueState
 
 # What a task is during a cycle. Those up to RUNNING count as present in their set.
 # STOPPED ones leave, STUCK ones should but do not, ABSENT ones hold nothing (done, or not to be scheduled yet).
-BOUND, RESERVED, RUNNING, PENDING, STOPPED, STUCK, ABSENT = range(7)
+BOUND, NOMINATED, RUNNING, PENDING, RELEASING, STUCK, ABSENT = range(7)
 
 _OPTIONS_TRIED = 32  # ways to choose among subgroups
 
@@ -27,17 +27,17 @@ Origin = tuple[NodeState, tuple[DeviceAlloc, ...], Amount]
 class TaskSlot:
     """One task. `home` is where it was when the cycle began."""
 
-    __slots__ = ("amount", "home", "job", "kind", "node", "rows", "state", "task")
+    __slots__ = ("allocs", "amount", "job", "node", "origin", "state", "task", "task_class")
 
     def __init__(self, job: JobState, task: Task, state: int) -> None:
         self.job = job
         self.task = task
         self.state = state
         self.node: NodeState | None = None
-        self.rows: tuple[DeviceAlloc, ...] = ()
+        self.allocs: tuple[DeviceAlloc, ...] = ()
         self.amount: Amount = NOTHING
-        self.home: Origin | None = None
-        self.kind: TaskClass | None = None
+        self.origin: Origin | None = None
+        self.task_class: TaskClass | None = None
 
     def order(self) -> tuple[int, str]:
         return (-self.task.order, self.task.name)
@@ -46,13 +46,15 @@ class TaskSlot:
 class TaskSet:
     """Tasks with one minimum."""
 
-    __slots__ = ("closeness", "least", "members", "name")
+    __slots__ = ("members", "min_available", "name", "topology_constraint")
 
-    def __init__(self, name: str, members: list[TaskSlot], least: int, closeness: TopologyConstraint | None) -> None:
+    def __init__(
+        self, name: str, members: list[TaskSlot], least: int, topology_constraint: TopologyConstraint | None
+    ) -> None:
         self.name = name
         self.members = members
-        self.least = least
-        self.closeness = closeness
+        self.min_available = least
+        self.topology_constraint = topology_constraint
 
     @property
     def present(self) -> int:
@@ -68,39 +70,39 @@ class TaskSet:
 
     def order(self) -> tuple[bool, float, str]:
         present = self.present
-        return (present >= self.least, present / max(self.least, 1), self.name)
+        return (present >= self.min_available, present / max(self.min_available, 1), self.name)
 
 
 class GroupNode:
     """A subgroup that has others, or the job itself: how many of its children must have their minimum."""
 
-    __slots__ = ("branches", "closeness", "least", "name", "sets")
+    __slots__ = ("branches", "min_available", "name", "task_sets", "topology_constraint")
 
-    def __init__(self, name: str, closeness: TopologyConstraint | None, least: int | None) -> None:
+    def __init__(self, name: str, topology_constraint: TopologyConstraint | None, least: int | None) -> None:
         self.name = name
-        self.closeness = closeness
-        self.least = least
+        self.topology_constraint = topology_constraint
+        self.min_available = least
         self.branches: list[GroupNode] = []
-        self.sets: list[TaskSet] = []
+        self.task_sets: list[TaskSet] = []
 
     def all_sets(self) -> Iterator[TaskSet]:
-        yield from self.sets
+        yield from self.task_sets
         for branch in self.branches:
             yield from branch.all_sets()
 
 
 class JobState:
-    __slots__ = ("_elastic", "_free", "_root", "fixed", "members", "name", "queue", "source", "waits")
+    __slots__ = ("_elastic", "_free", "_root", "members", "name", "nonpreemptible", "queue", "source", "waits")
 
     def __init__(self, source: Job, queue: QueueState) -> None:
         self.source = source
         self.queue = queue
         self.name = source.name
-        self.fixed = not source.preemptible
+        self.nonpreemptible = not source.preemptible
         self.members: list[TaskSlot] = []
         self._root: GroupNode | None = None
         self._elastic: bool | None = None
-        self._free = not source.groups and (source.min_available or 1) <= 1
+        self._free = not source.subgroups and (source.min_available or 1) <= 1
         self.waits = False
 
     @property
@@ -119,11 +121,13 @@ class JobState:
     def elastic(self) -> bool:
         """Whether some of its tasks may come and go alone."""
         if self._elastic is None:
-            self._elastic = len(self.members) > 1 and any(one.least < len(one.members) for one in self.sets)
+            self._elastic = len(self.members) > 1 and any(
+                one.min_available < len(one.members) for one in self.task_sets
+            )
         return self._elastic
 
     @property
-    def sets(self) -> list[TaskSet]:
+    def task_sets(self) -> list[TaskSet]:
         return list(self.root.all_sets())
 
     @property
@@ -150,7 +154,7 @@ class JobState:
             return 0 if self.members[0].state > RUNNING else 1
         if not satisfied(self.root):
             return 0
-        return 2 if any(one.present > one.least for one in self.sets) else 1
+        return 2 if any(one.present > one.min_available for one in self.task_sets) else 1
 
     def next_tasks(self) -> list[TaskSlot]:
         """Who starts together next: all that are missing to the minimum, or one more. Empty when nothing waits, or
@@ -160,9 +164,11 @@ class JobState:
             return [member] if member.state == PENDING else []
         if not satisfied(self.root):
             return next(_to_minimum(self.root), [])
-        for one in sorted(self.sets, key=TaskSet.order):
+        for one in sorted(self.task_sets, key=TaskSet.order):
             waiting = one.waiting()
-            missing = max(one.least - one.present, 1)  # a subgroup that need not be there comes whole or not at all
+            missing = max(
+                one.min_available - one.present, 1
+            )  # a subgroup that need not be there comes whole or not at all
             if len(waiting) >= missing:
                 return waiting[:missing]
         return []
@@ -170,27 +176,29 @@ class JobState:
     def options(self) -> Iterable[list[TaskSlot]]:
         """Other tasks that could start together instead, the next ones first: where not all subgroups are needed, it
         may be any of them."""
-        if not self.source.groups:
+        if not self.source.subgroups:
             return [self.next_tasks()]
         if not satisfied(self.root):
             return islice(_to_minimum(self.root), _OPTIONS_TRIED)
         found = []
-        for one in sorted(self.sets, key=TaskSet.order):
+        for one in sorted(self.task_sets, key=TaskSet.order):
             waiting = one.waiting()
-            missing = max(one.least - one.present, 1)
+            missing = max(one.min_available - one.present, 1)
             if len(waiting) >= missing:
                 found.append(waiting[:missing])
         return found
 
     def eviction_units(self) -> list[list[TaskSlot]]:
         """Who stops together, first those that are spare: one by one what is above a minimum, then all the rest."""
-        running = [member for member in self.members if member.state == RUNNING and member.home is not None]
+        running = [member for member in self.members if member.state == RUNNING and member.origin is not None]
         if len(running) <= 1 or len(self.members) == 1:
             return [running] if running else []
         spare: list[list[TaskSlot]] = []
-        counts = {one.name: one.present for one in self.sets}
-        left = {one.name: [m for m in one.members if m.state == RUNNING and m.home is not None] for one in self.sets}
-        least = {one.name: one.least for one in self.sets}
+        counts = {one.name: one.present for one in self.task_sets}
+        left = {
+            one.name: [m for m in one.members if m.state == RUNNING and m.origin is not None] for one in self.task_sets
+        }
+        least = {one.name: one.min_available for one in self.task_sets}
         while True:
             over = [name for name in left if counts[name] > least[name] and left[name]]
             if not over:
@@ -204,13 +212,13 @@ class JobState:
 
 def satisfied(branch: GroupNode, in_place: bool = False) -> bool:
     """Whether enough of its children have their minimum; `in_place`: without those who are moved."""
-    have = sum((one.unmoved if in_place else one.present) >= one.least for one in branch.sets)
+    have = sum((one.unmoved if in_place else one.present) >= one.min_available for one in branch.task_sets)
     return have + sum(satisfied(one, in_place) for one in branch.branches) >= _needed(branch)
 
 
 def _needed(branch: GroupNode) -> int:
-    children = len(branch.sets) + len(branch.branches)
-    return children if branch.least is None else min(branch.least, children)
+    children = len(branch.task_sets) + len(branch.branches)
+    return children if branch.min_available is None else min(branch.min_available, children)
 
 
 def _to_minimum(branch: GroupNode) -> Iterator[list[TaskSlot]]:
@@ -218,8 +226,8 @@ def _to_minimum(branch: GroupNode) -> Iterator[list[TaskSlot]]:
     child is needed, those that lack the least come first."""
     have = 0
     children: list[tuple[int, str, list[list[TaskSlot]]]] = []
-    for one in branch.sets:
-        missing = one.least - one.present
+    for one in branch.task_sets:
+        missing = one.min_available - one.present
         waiting = one.waiting()
         if missing <= 0:
             have += 1
@@ -231,7 +239,7 @@ def _to_minimum(branch: GroupNode) -> Iterator[list[TaskSlot]]:
         elif ways := list(islice(_to_minimum(child), _OPTIONS_TRIED)):
             children.append((len(ways[0]), child.name, ways))
     wanted = _needed(branch) - have
-    if branch.least is not None:
+    if branch.min_available is not None:
         children.sort(key=lambda child: child[:2])
     for some in combinations(children, wanted):
         for ways_ in product(*(ways for _, _, ways in some)):
@@ -239,34 +247,39 @@ def _to_minimum(branch: GroupNode) -> Iterator[list[TaskSlot]]:
 
 
 def _branches(job: Job, members: list[TaskSlot]) -> GroupNode:
-    root = GroupNode("", job.closeness, job.min_groups)
+    root = GroupNode("", job.topology_constraint, job.min_subgroups)
     members = sorted(members, key=TaskSlot.order)
-    if not job.groups:
-        root.closeness = None
-        root.sets.append(TaskSet("", members, _least(job.min_available, members), job.closeness))
+    if not job.subgroups:
+        root.topology_constraint = None
+        root.task_sets.append(TaskSet("", members, _least(job.min_available, members), job.topology_constraint))
         return root
-    parents = {group.parent for group in job.groups}
-    branches = {group.name: GroupNode(group.name, group.closeness, group.min_groups) for group in job.groups}
+    parents = {subgroup.parent for subgroup in job.subgroups}
+    branches = {
+        subgroup.name: GroupNode(subgroup.name, subgroup.topology_constraint, subgroup.min_subgroups)
+        for subgroup in job.subgroups
+    }
     branches[""] = root
-    by_group: dict[str, list[TaskSlot]] = {}
+    by_subgroup: dict[str, list[TaskSlot]] = {}
     for member in members:
-        by_group.setdefault(member.task.group, []).append(member)
-    for group in sorted(job.groups, key=lambda group: group.name):
-        parent = branches.get(group.parent, root)
-        if group.name in parents:
-            parent.branches.append(branches[group.name])
-            if group.name in by_group:
-                branches[group.name].sets.append(_set(group, by_group, None))
+        by_subgroup.setdefault(member.task.subgroup, []).append(member)
+    for subgroup in sorted(job.subgroups, key=lambda subgroup: subgroup.name):
+        parent = branches.get(subgroup.parent, root)
+        if subgroup.name in parents:
+            parent.branches.append(branches[subgroup.name])
+            if subgroup.name in by_subgroup:
+                branches[subgroup.name].task_sets.append(_set(subgroup, by_subgroup, None))
         else:
-            parent.sets.append(_set(group, by_group, group.closeness))
-    if "" in by_group:
-        root.sets.append(TaskSet("", by_group[""], _least(job.min_available, by_group[""]), None))
+            parent.task_sets.append(_set(subgroup, by_subgroup, subgroup.topology_constraint))
+    if "" in by_subgroup:
+        root.task_sets.append(TaskSet("", by_subgroup[""], _least(job.min_available, by_subgroup[""]), None))
     return root
 
 
-def _set(group: SubGroup, by_group: Mapping[str, list[TaskSlot]], closeness: TopologyConstraint | None) -> TaskSet:
-    members = by_group.get(group.name, [])
-    return TaskSet(group.name, members, _least(group.min_available, members), closeness)
+def _set(
+    subgroup: SubGroup, by_subgroup: Mapping[str, list[TaskSlot]], topology_constraint: TopologyConstraint | None
+) -> TaskSet:
+    members = by_subgroup.get(subgroup.name, [])
+    return TaskSet(subgroup.name, members, _least(subgroup.min_available, members), topology_constraint)
 
 
 def _least(wanted: int | None, members: list[TaskSlot]) -> int:

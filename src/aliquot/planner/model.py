@@ -131,7 +131,7 @@ class Node:
 class TaskState(Enum):
     PENDING = "pending"
     RUNNING = "running"  # holds its place, whether or not its process has started
-    RESERVED = "reserved"  # an earlier plan promised it this place, which somebody is leaving
+    NOMINATED = "reserved"  # an earlier plan promised it this place, which somebody is leaving
     RELEASING = "releasing"  # holds its place still, is on its way and does not come back
     EVICTED = "evicted"  # the same, but pending again once it is gone
     GATED = "gated"  # not to be scheduled yet
@@ -146,7 +146,7 @@ class Task:
     state: TaskState = TaskState.PENDING
     node: str = ""
     shares: tuple[DeviceShare, ...] = ()
-    group: str = ""  # the subgroup it belongs to
+    subgroup: str = ""  # the subgroup it belongs to
     order: int = 0  # higher goes first
     selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
@@ -171,8 +171,8 @@ class SubGroup:
     name: str
     parent: str = ""
     min_available: int | None = None  # None: all of its tasks
-    min_groups: int | None = None  # how many of its children must have their minimum; None: all
-    closeness: TopologyConstraint | None = None
+    min_subgroups: int | None = None  # how many of its children must have their minimum; None: all
+    topology_constraint: TopologyConstraint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,15 +196,15 @@ class Job:
     saved: float | None = None  # its last reported checkpoint: what it did before is not lost
     stops: tuple[float, ...] = ()  # when it was stopped or moved for others, oldest first
     min_available: int | None = None  # of the tasks in no subgroup; None: all of them
-    groups: tuple[SubGroup, ...] = ()
-    min_groups: int | None = None
-    closeness: TopologyConstraint | None = None
+    subgroups: tuple[SubGroup, ...] = ()
+    min_subgroups: int | None = None
+    topology_constraint: TopologyConstraint | None = None
     stale_since: float | None = None  # since when it runs with fewer tasks than its minimum
     stale_grace: float | None = None  # its own, instead of the policy's; negative: never stale
     preemption_delay: float = 0  # seconds after its creation in which it may not make others stop or move
     labels: Mapping[str, str] = field(default_factory=dict)
-    near: PodAffinityTerm | None = None
-    apart: PodAffinityTerm | None = None
+    pod_affinity: PodAffinityTerm | None = None
+    pod_anti_affinity: PodAffinityTerm | None = None
     claims: tuple[str, ...] = ()
     hindrance: str = ""  # why it cannot be placed wherever there is room: it asks for what this scheduler cannot give
 
@@ -236,7 +236,7 @@ class Queue:
     preempt_min_runtime: float | None = None
     usage: tuple[float, float, float] = (0, 0, 0)  # past use, as a part of all there was
 
-    def terms(self, pool: str) -> PoolQuota:
+    def pool_quota(self, pool: str) -> PoolQuota:
         return self.pools.get(pool, NO_QUOTA)
 
 

@@ -59,7 +59,7 @@ class Nomination:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """Stops. With `to` it is moved there in the same plan, at once or (`reserved`) when that place is free."""
+    """Stops. With `to` it is moved there in the same plan, at once or (`nominated`) when that place is free."""
 
     job: str
     task: str
@@ -68,7 +68,7 @@ class Eviction:
     text: str
     by: str = ""  # the job that gets the place; empty for a stale gang
     to: Placement | None = None
-    reserved: bool = False
+    nominated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Plan:
     """Decisions in the order in which they were taken; refusals of every job that goes on waiting, by job."""
 
     binds: tuple[Bind, ...] = ()
-    reservations: tuple[Nomination, ...] = ()
+    nominations: tuple[Nomination, ...] = ()
     evictions: tuple[Eviction, ...] = ()
     refusals: Mapping[str, tuple[Refusal, ...]] = field(default_factory=dict)
-    shares: Mapping[str, Mapping[str, Amount]] = field(default_factory=dict)  # fair share by pool and queue
+    fair_shares: Mapping[str, Mapping[str, Amount]] = field(default_factory=dict)  # fair share by pool and queue

@@ -53,7 +53,7 @@ class PendingMove:
             return replace(job, tasks=(self._promise(job.tasks[0]),), min_available=1)
         if TaskState.PENDING in states:
             tasks = (
-                replace(task, state=TaskState.RESERVED, node=self.node, shares=self.shares)
+                replace(task, state=TaskState.NOMINATED, node=self.node, shares=self.shares)
                 if task.state is TaskState.PENDING
                 else task
                 for task in job.tasks
@@ -67,7 +67,7 @@ class PendingMove:
         """For a pod that does not exist yet, so its name is nobody's."""
         name = task.name.rstrip("'") + "'"
         return replace(
-            task, name=name, state=TaskState.RESERVED, node=self.node, shares=self.shares, releasing_since=None
+            task, name=name, state=TaskState.NOMINATED, node=self.node, shares=self.shares, releasing_since=None
         )
 
 
@@ -166,7 +166,7 @@ class SchedulerCache:
             (job.name, task.name)
             for job in self._promised.values()
             for task in job.tasks
-            if task.state is TaskState.RESERVED
+            if task.state is TaskState.NOMINATED
         ]
 
     def waiting(self, namespace: str, group: str) -> list[Pod]:
@@ -250,7 +250,7 @@ class SchedulerCache:
             self._jobs.pop(key, None)
             return
         self._jobs[key] = made
-        if any(task.state is TaskState.RESERVED for task in made.tasks):
+        if any(task.state is TaskState.NOMINATED for task in made.tasks):
             self._promised[key] = made
 
     def _job(self, key: Key, pods: Mapping[str, Pod]) -> Job:

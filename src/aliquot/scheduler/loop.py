@@ -191,10 +191,10 @@ class Scheduler:
         for one in decided.evictions:
             stops.setdefault(one.job, []).append(one)
         whole = await self._each(stops.values(), lambda ones: self._evict_all(ones, queues))
-        whole = whole and await self._each(decided.reservations, self._promise)
+        whole = whole and await self._each(decided.nominations, self._promise)
         whole = whole and await self._each(_hasty_first(snapshot, decided.binds), self._bind)
         if whole:
-            await self._release({(one.job, one.task) for one in decided.reservations})
+            await self._release({(one.job, one.task) for one in decided.nominations})
             await self._teller.tell(decided)
         else:
             self._bell.set()

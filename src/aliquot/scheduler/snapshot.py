@@ -111,8 +111,8 @@ def job_of(
         stops=eviction_times(workload.status) if workload is not None else (),
         preemption_delay=(spec.preemption_delay or 0) if spec is not None else 0,
         labels=affinity_labels(pods, around.affinity_label_keys),
-        near=rules.near,
-        apart=rules.apart,
+        pod_affinity=rules.near,
+        pod_anti_affinity=rules.apart,
         hindrance=rules.hindrance or next((one.hindrance for one in volumes if one.hindrance), ""),
     )
 
@@ -151,7 +151,7 @@ def _task(pod: Pod, assumed: Assumed, types: tuple[str, ...], affinity: tuple[No
     elif node:
         state = TaskState.RUNNING
     elif promised is not None:
-        state, (node, shares) = TaskState.RESERVED, promised
+        state, (node, shares) = TaskState.NOMINATED, promised
     return Task(
         name=pod.metadata.name,
         request=request,
@@ -249,7 +249,7 @@ def _department(name: str, department: Department, projects: list[ProjectSpec]) 
     if department.spec.quota.gpu:
         return queue
     total = sum(spec.quota.gpu for spec in projects)
-    default = queue.terms(DEFAULT_POOL)
+    default = queue.pool_quota(DEFAULT_POOL)
     return replace(queue, pools={**queue.pools, DEFAULT_POOL: replace(default, quota=(total, *default.quota[1:]))})
 
 

@@ -63,5 +63,5 @@ def _place(task: Task) -> str:
         return f"has {task.state.value}"
     gpus = ", ".join(str(share.index) for share in task.shares)
     where = f"on {task.node}" + (f", {'GPU' if len(task.shares) == 1 else 'GPUs'} {gpus}" if gpus else "")
-    words = {TaskState.RUNNING: "runs", TaskState.RESERVED: "has a place that is not free yet"}
+    words = {TaskState.RUNNING: "runs", TaskState.NOMINATED: "has a place that is not free yet"}
     return f"{words.get(task.state, 'is on its way out')} {where}"

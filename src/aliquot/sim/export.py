@@ -156,7 +156,7 @@ def _above(queue: Queue, departments: Mapping[str, Queue]) -> str:
 
 
 def _queue(queue: Queue, above: str, now: float) -> Json:
-    shown = {"name": queue.name, **_sparse(**{above: queue.parent}), **_terms(queue.terms(DEFAULT_POOL))}
+    shown = {"name": queue.name, **_sparse(**{above: queue.parent}), **_terms(queue.pool_quota(DEFAULT_POOL))}
     shown |= {"created": queue.created - now}
     shown |= _differing(
         reclaimMinRuntime=(queue.reclaim_min_runtime, None),
@@ -225,17 +225,17 @@ def _workload(job: Job, tasks: list[Json], now: float) -> Json:
     shown |= _sparse(
         stops=[stop - now for stop in job.stops],
         nodePools=list(job.pools),
-        topology=_closeness(job.closeness),
-        subgroups=[_group(each) for each in job.groups],
+        topology=_closeness(job.topology_constraint),
+        subgroups=[_group(each) for each in job.subgroups],
         podLabels=dict(job.labels),
-        podAffinity=_neighbours(job.near),
-        podAntiAffinity=_neighbours(job.apart),
+        podAffinity=_neighbours(job.pod_affinity),
+        podAntiAffinity=_neighbours(job.pod_anti_affinity),
         volumeClaims=list(job.claims),
         hindrance=job.hindrance,
     )
     shown |= _differing(
         minAvailable=(job.min_available, None),
-        minSubgroups=(job.min_groups, None),
+        minSubgroups=(job.min_subgroups, None),
         preemptionDelay=(job.preemption_delay, 0),
         staleGangGrace=(job.stale_grace if job.stale_grace is None else max(job.stale_grace, -1), None),
     )
@@ -257,7 +257,7 @@ def _placed(task: Task, places: Places, now: float) -> Json:
         if not places.is_plain(task):
             shown["shares"] = [{"index": s.index, "milli": s.milli, "memoryMiB": s.memory_mib} for s in task.shares]
     shown |= _sparse(
-        subgroup=task.group,
+        subgroup=task.subgroup,
         order=task.order or None,
         request=_request(task.request),
         nodeSelector=dict(task.selector),
@@ -301,8 +301,8 @@ def _closeness(wanted: TopologyConstraint | None) -> Json:
 
 
 def _group(group: SubGroup) -> Json:
-    shown = {"name": group.name, **_sparse(parent=group.parent, topology=_closeness(group.closeness))}
-    return shown | _differing(minAvailable=(group.min_available, None), minSubgroups=(group.min_groups, None))
+    shown = {"name": group.name, **_sparse(parent=group.parent, topology=_closeness(group.topology_constraint))}
+    return shown | _differing(minAvailable=(group.min_available, None), minSubgroups=(group.min_subgroups, None))
 
 
 def _neighbours(wanted: PodAffinityTerm | None) -> Json:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from aliquot.planner.model import GPU, Snapshot, Task, TaskState
 
-_HOLDING = (TaskState.RUNNING, TaskState.RELEASING, TaskState.EVICTED, TaskState.RESERVED)
+_HOLDING = (TaskState.RUNNING, TaskState.RELEASING, TaskState.EVICTED, TaskState.NOMINATED)
 
 
 class Places:
@@ -20,17 +20,17 @@ class Places:
             node.name: {device.index: device for device in node.devices} for node in snapshot.nodes
         }  # fmt: skip
         tasks = [task for job in snapshot.jobs for task in job.tasks if task.state in _HOLDING]
-        now = [task for task in tasks if task.state is not TaskState.RESERVED]
-        soon = [task for task in tasks if task.state in (TaskState.RUNNING, TaskState.RESERVED)]
+        now = [task for task in tasks if task.state is not TaskState.NOMINATED]
+        soon = [task for task in tasks if task.state in (TaskState.RUNNING, TaskState.NOMINATED)]
         self._crowded = self._too_full(now) | self._too_full(soon)
 
     def stands(self, task: Task) -> bool:
         """Whether it is there at all: what a node that has left had is nowhere."""
-        return task.state not in _HOLDING or task.state is TaskState.RESERVED or task.node in self._devices
+        return task.state not in _HOLDING or task.state is TaskState.NOMINATED or task.node in self._devices
 
     def state(self, task: Task) -> TaskState:
         """A promise on a node that has left is none."""
-        gone = task.state is TaskState.RESERVED and task.node not in self._devices
+        gone = task.state is TaskState.NOMINATED and task.node not in self._devices
         return TaskState.PENDING if gone else task.state
 
     def is_plain(self, task: Task) -> bool:

@@ -141,12 +141,12 @@ def _amounts(amount: tuple[int, int, int]) -> dict[str, int | float]:
 
 def _fair_shares(world: World, decided: Plan) -> dict[str, Any]:
     """GPUs by queue, of pool default; other pools stand under `pools`."""
-    own = decided.shares.get(DEFAULT_POOL, {})
+    own = decided.fair_shares.get(DEFAULT_POOL, {})
     shown: dict[str, Any] = {name: {"gpu": _gpus(own, name)} for name in world.queues}
-    for pool in sorted(set(decided.shares) - {DEFAULT_POOL}):
+    for pool in sorted(set(decided.fair_shares) - {DEFAULT_POOL}):
         for name in world.queues:
-            if name in decided.shares[pool]:
-                shown[name].setdefault("pools", {})[pool] = {"gpu": _gpus(decided.shares[pool], name)}
+            if name in decided.fair_shares[pool]:
+                shown[name].setdefault("pools", {})[pool] = {"gpu": _gpus(decided.fair_shares[pool], name)}
     return shown
 
 

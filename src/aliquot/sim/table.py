@@ -45,7 +45,7 @@ def _queues(world: World, projects: Mapping[str, str], picture: Mapping[str, Any
         held[projects[name]] = held.get(projects[name], 0) + workload["allocated"]["gpu"]
     rows = []
     for name, share in picture["fairShare"].items():
-        quota = world.queues[name].terms(DEFAULT_POOL).quota[0]
+        quota = world.queues[name].pool_quota(DEFAULT_POOL).quota[0]
         shown = "unlimited" if quota is None else f"{whole_units(quota):g}"
         rows.append([name, shown, f"{share['gpu']:g}", f"{round(held.get(name, 0), 3):g}"])
     return rows

@@ -36,18 +36,18 @@ class Fate:
 
 def fates(jobs: Mapping[str, Job], decided: Plan) -> dict[str, Fate]:
     """By task."""
-    found = {one.task: Fate("reserved", one.node, one.shares) for one in decided.reservations}
+    found = {one.task: Fate("reserved", one.node, one.shares) for one in decided.nominations}
     found |= {one.task: Fate("bound", one.node, one.shares) for one in decided.binds}
     for one in decided.evictions:
         why = because(jobs, one)
         if one.to is None:
             found[one.task] = Fate("evicted", because=why)
         else:
-            found[one.task] = Fate("moved", one.to.node, one.to.shares, why, one.reserved)
+            found[one.task] = Fate("moved", one.to.node, one.to.shares, why, one.nominated)
     for name in decided.refusals:
         # A promise that is not renewed is withdrawn when the job is told to wait.
         for task in jobs[name].tasks if name in jobs else ():
-            if task.state is TaskState.RESERVED and task.name not in found:
+            if task.state is TaskState.NOMINATED and task.name not in found:
                 found[task.name] = Fate("pending")
     return found
 
@@ -112,7 +112,7 @@ class World:
             return _waiting(task)
         if fate.state in ("evicted", "pending"):
             return _waiting(task)
-        state = TaskState.RESERVED if fate.state == "reserved" or fate.reserved else TaskState.RUNNING
+        state = TaskState.NOMINATED if fate.state == "reserved" or fate.reserved else TaskState.RUNNING
         if (task.state, task.node, task.shares) == (state, fate.node, fate.shares) and fate.state != "moved":
             return task  # the same promise as before
         return replace(task, state=state, node=fate.node, shares=fate.shares, releasing_since=None)
@@ -207,20 +207,20 @@ def below_minimum(job: Job) -> bool:
         return False
     if any(task.state is TaskState.SUCCEEDED for task in job.tasks):
         return False
-    return not _enough(job, "", job.min_available, job.min_groups)
+    return not _enough(job, "", job.min_available, job.min_subgroups)
 
 
-_THERE = (TaskState.RUNNING, TaskState.RESERVED, *_GOING)
+_THERE = (TaskState.RUNNING, TaskState.NOMINATED, *_GOING)
 
 
-def _enough(job: Job, group: str, least: int | None, least_groups: int | None) -> bool:
+def _enough(job: Job, subgroup: str, least: int | None, least_groups: int | None) -> bool:
     """Whether a group has its minimum, and as many of the groups in it have theirs."""
-    members = [task for task in job.tasks if task.group == group]
-    inner = [each for each in job.groups if each.parent == group]
+    members = [task for task in job.tasks if task.subgroup == subgroup]
+    inner = [each for each in job.subgroups if each.parent == subgroup]
     needed = len(members) if least is None or (inner and not members) else least
     if sum(task.state in _THERE for task in members) < needed:
         return False
-    sound = sum(_enough(job, each.name, each.min_available, each.min_groups) for each in inner)
+    sound = sum(_enough(job, each.name, each.min_available, each.min_subgroups) for each in inner)
     return sound >= (len(inner) if least_groups is None else least_groups)
 
 

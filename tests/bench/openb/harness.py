@@ -35,26 +35,26 @@ class Contender(Protocol):
 
 class Ours:
     def __init__(self, nodes: Sequence[Node], pods: Sequence[Pod], policy: Policy = POLICY) -> None:
-        self.scene = CycleState(Snapshot(tuple(nodes), (QUEUE,), ()), policy, 0)
-        self.scene.admit([])
+        self.state = CycleState(Snapshot(tuple(nodes), (QUEUE,), ()), policy, 0)
+        self.state.admit([])
         self._count = 0
         self.held: dict[str, tuple[str, tuple[DeviceShare, ...]]] = {}  # who is where
 
     def place(self, pod: Pod) -> bool:
-        scene = self.scene
+        state = self.state
         self._count += 1
         source = job_of(pod, self._count)
-        job = JobState(source, scene.tree.queues["all"])
+        job = JobState(source, state.tree.queues["all"])
         member = TaskSlot(job, source.tasks[0], PENDING)
         job.members.append(member)
-        scene.sample(member)
-        if scene.room.fragments is not None:
-            scene.room.fragments.settle()
-        if scene.placer.place(job, [member]):
+        state.sample(member)
+        if state.pool.fragments is not None:
+            state.pool.fragments.settle()
+        if state.placer.place(job, [member]):
             assert member.node is not None
-            self.held[job.name] = (member.node.name, member.node.shares_of(member.rows))
+            self.held[job.name] = (member.node.name, member.node.shares_of(member.allocs))
             return True
-        scene.sample(member, -1)
+        state.sample(member, -1)
         return False
 
 

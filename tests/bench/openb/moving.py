@@ -46,7 +46,7 @@ class Moving:
         changed: dict[str, Job | None] = {**self._late, job.name: job}
         decided = self._session.plan(snapshot, POLICY, 0, changed=None if self._first else changed)
         self._first, self._late = False, {}
-        places = [(one.job, one.node, one.shares) for one in (*decided.binds, *decided.reservations)]
+        places = [(one.job, one.node, one.shares) for one in (*decided.binds, *decided.nominations)]
         places += [(one.job, one.to.node, one.to.shares) for one in decided.evictions if one.to is not None]
         for name, node, shares in places:
             self._jobs[name] = self._late[name] = self._running(name, node, shares)

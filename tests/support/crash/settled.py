@@ -42,9 +42,9 @@ async def at_rest(driver: StoreDriver, now: float, passing: Container[str] = ())
 
 
 def _changes(decided: Plan) -> str:
-    if not (decided.binds or decided.evictions or decided.reservations):
+    if not (decided.binds or decided.evictions or decided.nominations):
         return ""
-    return f"binds {decided.binds[:3]}, evictions {decided.evictions[:3]}, promises {decided.reservations[:3]}"
+    return f"binds {decided.binds[:3]}, evictions {decided.evictions[:3]}, promises {decided.nominations[:3]}"
 
 
 async def _look(driver: StoreDriver) -> tuple[Snapshot, str, object]:
@@ -95,7 +95,7 @@ class Ledger:
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.parent = {queue.name: queue.parent for queue in snapshot.queues}
-        self.quota = {queue.name: queue.terms("default").quota[0] or 0 for queue in snapshot.queues}
+        self.quota = {queue.name: queue.pool_quota("default").quota[0] or 0 for queue in snapshot.queues}
         self.device: Counter[tuple[str, int]] = Counter()
         self.holders: dict[tuple[str, int], list[Job]] = {}
         self.held: Counter[str] = Counter()

@@ -25,7 +25,7 @@ from aliquot.planner.cycle_state import CycleState
 from aliquot.planner.model import DEFAULT_POOL
 
 V100_MIB = 32510
-_OF_TASK = ("selector", "tolerations", "node_types", "affinity", "group", "order")
+_OF_TASK = ("selector", "tolerations", "node_types", "affinity", "subgroup", "order")
 _OF_TERMS = {one.name for one in fields(PoolQuota)} - {"quota", "limit"}
 
 
@@ -92,11 +92,11 @@ class World:
     def plan(self) -> Plan:
         return plan(self.snapshot(), self.policy, self.now)
 
-    def scene(self) -> CycleState:
+    def cycle_state(self) -> CycleState:
         """As a cycle finds it, before its first step."""
-        scene = CycleState(self.snapshot(), self.policy, self.now)
-        scene.admit(sorted(self.jobs, key=lambda job: job.name))
-        return scene
+        state = CycleState(self.snapshot(), self.policy, self.now)
+        state.admit(sorted(self.jobs, key=lambda job: job.name))
+        return state
 
     def started(self) -> dict[str, tuple[str, list[int]]]:
         """Job -> (node, device indices) of what the plan starts."""

@@ -16,7 +16,7 @@ from aliquot.planner import Bind, Eviction, Job, Nomination, Plan, Policy, Snaps
 from support.planner.ground import HOLDS_NOW, POOL, Ground, Spot, enough, may_go
 
 T = TypeVar("T")
-_STANDS = (TaskState.PENDING, TaskState.RESERVED)
+_STANDS = (TaskState.PENDING, TaskState.NOMINATED)
 
 
 def check(snapshot: Snapshot, policy: Policy, decided: Plan, now: float = 0) -> None:
@@ -32,7 +32,7 @@ class Check:
         self.jobs = {job.name: job for job in snapshot.jobs}
         self.tasks = {(job.name, task.name): task for job in snapshot.jobs for task in job.tasks}
         self.before = Ground(snapshot)
-        self.places: list[Bind | Nomination] = [*decided.binds, *decided.reservations]
+        self.places: list[Bind | Nomination] = [*decided.binds, *decided.nominations]
         self.new = [one for one in self.places if self._task(one).state is TaskState.PENDING]
 
     def _task(self, one: Bind | Nomination | Eviction) -> Task:
@@ -96,8 +96,8 @@ class Check:
                 case _:
                     raise AssertionError(f"no such rule: {one.rule}")
 
-    def _moves(self, reserved: bool) -> list[tuple[str, str, Spot]]:
-        moved = [one for one in self.plan.evictions if one.to is not None and one.reserved is reserved]
+    def _moves(self, nominated: bool) -> list[tuple[str, str, Spot]]:
+        moved = [one for one in self.plan.evictions if one.to is not None and one.nominated is nominated]
         return [(one.job, one.task, (one.to.node, one.to.shares)) for one in moved if one.to]
 
     def fits_now(self) -> None:
@@ -105,7 +105,7 @@ class Check:
         now = Ground(self.snapshot, HOLDS_NOW)
         for job, task, (node, shares) in [
             *((one.job, one.task, (one.node, one.shares)) for one in self.plan.binds),
-            *self._moves(reserved=False),
+            *self._moves(nominated=False),
         ]:
             now.free[node].add(self.tasks[job, task].request, shares, -1)
         for name, free in now.free.items():
@@ -118,7 +118,7 @@ class Check:
             soon.take(self.jobs[gone.job], self._task(gone))
         for job in self.jobs.values():
             for task in job.tasks:
-                if task.state is TaskState.RESERVED and (job.name, task.name) in soon.spots:
+                if task.state is TaskState.NOMINATED and (job.name, task.name) in soon.spots:
                     soon.take(job, task)
         for one in self.places:
             soon.put(self.jobs[one.job], self._task(one), (one.node, one.shares))
@@ -143,8 +143,8 @@ class Check:
         for one in self.plan.evictions:
             job = self.jobs[one.job]
             if one.rule != "stale-gang" and self.before.left_alone(job, self.policy, self.now):
-                gone = Counter(self._task(other).group for other in self.plan.evictions if other.job == one.job)
-                stays = {group: count - gone[group] for group, count in _count(job, self.before).items()}
+                gone = Counter(self._task(other).subgroup for other in self.plan.evictions if other.job == one.job)
+                stays = {subgroup: count - gone[subgroup] for subgroup, count in _count(job, self.before).items()}
                 assert enough(job, stays), f"{one.job} is stopped too often"
         lost = {one.job: one for one in self.plan.evictions if one.rule in ("reclaim", "preempt") and one.to is None}
         for name, one in lost.items():
@@ -162,10 +162,10 @@ class Check:
             pools = {self.soon.nodes[self.soon.spots[job.name, t.name][0]].pool for t in job.tasks if t.name in there}
             assert len(pools) < 2, f"{job.name} is in several pools"
             assert not sum(will.values()) or enough(job, will), f"{job.name} will have {dict(will)}"
-            bound = Counter(self._task(one).group for one in self.plan.binds if one.job == job.name)
-            going = {one.task for one in self.plan.evictions if one.to is None or one.reserved}
+            bound = Counter(self._task(one).subgroup for one in self.plan.binds if one.job == job.name)
+            going = {one.task for one in self.plan.evictions if one.to is None or one.nominated}
             if bound:
-                runs = Counter(t.group for t in job.tasks if t.state is TaskState.RUNNING and t.name not in going)
+                runs = Counter(t.subgroup for t in job.tasks if t.state is TaskState.RUNNING and t.name not in going)
                 assert enough(job, runs + bound), f"{job.name} starts {dict(bound)} beside {dict(runs)}"
 
     def near_and_apart(self) -> None:
@@ -184,7 +184,7 @@ class Check:
 
 
 def _count(job: Job, ground: Ground) -> Counter[str]:
-    return Counter(task.group for task in job.tasks if (job.name, task.name) in ground.spots)
+    return Counter(task.subgroup for task in job.tasks if (job.name, task.name) in ground.spots)
 
 
 def _mix(things: tuple[T, ...], chance: Random) -> tuple[T, ...]:
@@ -194,27 +194,29 @@ def _mix(things: tuple[T, ...], chance: Random) -> tuple[T, ...]:
 def shuffled(snapshot: Snapshot, chance: Random) -> Snapshot:
     """The same, in another order."""
 
-    jobs = tuple(replace(job, tasks=_mix(job.tasks, chance), groups=_mix(job.groups, chance)) for job in snapshot.jobs)
+    jobs = tuple(
+        replace(job, tasks=_mix(job.tasks, chance), subgroups=_mix(job.subgroups, chance)) for job in snapshot.jobs
+    )
     nodes, queues = _mix(snapshot.nodes, chance), _mix(snapshot.queues, chance)
     return replace(snapshot, nodes=nodes, queues=queues, jobs=_mix(jobs, chance))
 
 
 def after(snapshot: Snapshot, decided: Plan, lingering: bool = False, now: float = 0) -> Snapshot:
     """Bound tasks run, promises stand, who was evicted waits again (`lingering`: is on its way for one round more)."""
-    places = {(one.job, one.task): one for one in (*decided.binds, *decided.reservations)}
+    places = {(one.job, one.task): one for one in (*decided.binds, *decided.nominations)}
     stopped = {(one.job, one.task): one for one in decided.evictions}
 
     def moved(job: Job, task: Task) -> Task:
         key = (job.name, task.name)
         if place := places.get(key):
-            state = TaskState.RUNNING if isinstance(place, Bind) else TaskState.RESERVED
+            state = TaskState.RUNNING if isinstance(place, Bind) else TaskState.NOMINATED
             return replace(task, state=state, node=place.node, shares=place.shares)
         if gone := stopped.get(key):
             if gone.to is not None:
-                state = TaskState.RESERVED if gone.reserved else TaskState.RUNNING
+                state = TaskState.NOMINATED if gone.nominated else TaskState.RUNNING
                 return replace(task, state=state, node=gone.to.node, shares=gone.to.shares)
             return replace(task, state=TaskState.EVICTED) if lingering else _waiting(task)
-        if task.state in (TaskState.EVICTED, TaskState.RESERVED):
+        if task.state in (TaskState.EVICTED, TaskState.NOMINATED):
             return _waiting(task)
         return replace(task, state=TaskState.FAILED, node="") if task.state is TaskState.RELEASING else task
 
@@ -249,7 +251,7 @@ def settle(snapshot: Snapshot, policy: Policy, now: float = 0, lingering: bool =
             return snapshot  # planning is a function: the same snapshot has the same plan for ever
         snapshot = then
         calm += 1
-    raise Restless(f"still {decided.evictions or decided.binds or decided.reservations} after {calm} rounds")
+    raise Restless(f"still {decided.evictions or decided.binds or decided.nominations} after {calm} rounds")
 
 
 __all__ = ["Check", "Restless", "after", "check", "settle", "shuffled"]

@@ -205,16 +205,16 @@ def _grouped(draw: Draw, job: Job, nodes: tuple[Node, ...], plain: bool) -> Job:
     needed = 1 if rarely(draw, 4) else None
     other = draw(_requests(nodes, plain))
     head = draw(st.integers(1, len(job.tasks) - 1))
-    tasks = [replace(task, group="x") for task in job.tasks[:head]]
-    tasks += [replace(task, group="y", request=other) for task in job.tasks[head:]]
-    groups = [SubGroup("x", outer), SubGroup("y", outer, 1 if rarely(draw, 3) else None)]
+    tasks = [replace(task, subgroup="x") for task in job.tasks[:head]]
+    tasks += [replace(task, subgroup="y", request=other) for task in job.tasks[head:]]
+    subgroups = [SubGroup("x", outer), SubGroup("y", outer, 1 if rarely(draw, 3) else None)]
     if outer:
-        groups.append(SubGroup(outer, min_groups=needed))
+        subgroups.append(SubGroup(outer, min_subgroups=needed))
     elif needed:
-        job = replace(job, min_groups=needed)
+        job = replace(job, min_subgroups=needed)
     if not plain and rarely(draw, 3):
-        groups[0] = replace(groups[0], closeness=_closeness(draw))
-    return replace(job, tasks=tuple(tasks), groups=tuple(groups), min_available=None)
+        subgroups[0] = replace(subgroups[0], topology_constraint=_closeness(draw))
+    return replace(job, tasks=tuple(tasks), subgroups=tuple(subgroups), min_available=None)
 
 
 # In zone a or on the node n1; not in zone b, and with a rack; and what no node is.
@@ -239,12 +239,12 @@ def _closeness(draw: Draw) -> TopologyConstraint:
 def _particular(draw: Draw, job: Job) -> Job:
     """Where it may be, and beside whom."""
     if rarely(draw, 6):
-        job = replace(job, closeness=_closeness(draw))
+        job = replace(job, topology_constraint=_closeness(draw))
     if rarely(draw, 3):
         job = replace(job, labels={"app": draw(st.sampled_from("uv"))})
     if rarely(draw, 10):
         rule = PodAffinityTerm((("app", draw(st.sampled_from("uv"))),), draw(st.sampled_from(["rack", "zone"])))
-        job = replace(job, apart=rule) if rarely(draw, 2) else replace(job, near=rule)
+        job = replace(job, pod_anti_affinity=rule) if rarely(draw, 2) else replace(job, pod_affinity=rule)
     fields: dict[str, Any] = {}
     if rarely(draw, 10):
         fields["selector"] = {"zone": "a"}
@@ -279,18 +279,18 @@ def _run_some(draw: Draw, snapshot: Snapshot, jobs: list[Job], sure: int) -> Sna
 def _placed(snapshot: Snapshot, job: Job, lacking: int) -> Job | None:
     pool = (job.pools or (POOL,))[0]
     job = replace(job, pools=(pool,)) if job.pools else job
-    ground = Ground(replace(snapshot, jobs=(*snapshot.jobs, job)), (*HOLDS_NOW, TaskState.RESERVED), pool)
+    ground = Ground(replace(snapshot, jobs=(*snapshot.jobs, job)), (*HOLDS_NOW, TaskState.NOMINATED), pool)
     spots = {}
     minimum = least(job)
     present = dict.fromkeys(minimum, 0)
     for task in job.tasks:
-        total = sum(one.group == task.group for one in job.tasks)
-        if present[task.group] >= max(minimum[task.group], total - lacking):
+        total = sum(one.subgroup == task.subgroup for one in job.tasks)
+        if present[task.subgroup] >= max(minimum[task.subgroup], total - lacking):
             continue
         spot = _first_fit(ground, job, task)
         if spot is not None:
             spots[task.name] = spot
-            present[task.group] += 1
+            present[task.subgroup] += 1
     if not spots or not enough(job, present):
         return None
     if any(0 < present[name] < minimum[name] for name in minimum):

@@ -43,7 +43,7 @@ class Dues:
         """What it holds and waits for, no more than it may ever hold."""
         below = self.children.get(queue.name)
         asked = sum(self.wanted(child, r) for child in below) if below else self.asked[queue.name][r]
-        terms = queue.terms(POOL)
+        terms = queue.pool_quota(POOL)
         bounds = [terms.limit[r], None if terms.over_quota else terms.quota[r]]
         return min([asked, *(bound for bound in bounds if bound is not None)])
 
@@ -51,7 +51,7 @@ class Dues:
         queues = self.children.get(parent, [])
         spare = total
         for queue in queues:
-            share, wanted, quota = self.shares[queue.name][r], self.wanted(queue, r), queue.terms(POOL).quota[r]
+            share, wanted, quota = self.shares[queue.name][r], self.wanted(queue, r), queue.pool_quota(POOL).quota[r]
             # In whole units the last one given out may be more than what is left to ask for.
             unit = 1000 if self.policy.share_unit == "whole" and r == 0 else 1
             assert share < wanted + unit, f"{queue.name} is due {share} and asks for {wanted}"
@@ -63,5 +63,5 @@ class Dues:
             self._divided(queue.name, self.shares[queue.name][r], r)
 
     def _borrows(self, queue: Queue, r: int) -> bool:
-        terms = queue.terms(POOL)
+        terms = queue.pool_quota(POOL)
         return terms.over_quota and terms.weight[r] > 0

@@ -34,7 +34,7 @@ from aliquot.planner.model import TaskState as State
 Spot = tuple[str, tuple[DeviceShare, ...]]
 POOL = "default"
 HOLDS_NOW = (State.RUNNING, State.RELEASING, State.EVICTED)
-HOLDS_SOON = (State.RUNNING, State.RESERVED)
+HOLDS_SOON = (State.RUNNING, State.NOMINATED)
 
 
 class Free:
@@ -182,7 +182,7 @@ class Ground:
     def over(self, job: Job, resources: Iterable[int] = range(3)) -> str | None:
         """Which queue now holds more than it may, of those above a job."""
         for queue in self.path(job.queue):
-            terms = queue.terms(self.pool)
+            terms = queue.pool_quota(self.pool)
             for r in resources:
                 if beyond(self.used[queue.name][r], terms.limit[r]):
                     return f"{queue.name} is over its limit of {RESOURCES[r]}"
@@ -191,8 +191,8 @@ class Ground:
                     return f"{queue.name} is over its quota of {RESOURCES[r]}"
         return None
 
-    def domain(self, closeness: TopologyConstraint, level: str, node: str) -> tuple[str, ...] | None:
-        levels = self.snapshot.topologies.get(closeness.topology, ())
+    def domain(self, topology_constraint: TopologyConstraint, level: str, node: str) -> tuple[str, ...] | None:
+        levels = self.snapshot.topologies.get(topology_constraint.topology, ())
         labels = self.nodes[node].labels
         if level not in levels or any(label not in labels for label in levels):
             return None
@@ -200,19 +200,22 @@ class Ground:
 
     def near_enough(self, job: Job) -> bool:
         """Whether everybody of a job, and of each subgroup, is in one part of the level it requires."""
-        inside = {group.name: {group.name} for group in job.groups}
-        for group in job.groups:
-            above = group
+        inside = {subgroup.name: {subgroup.name} for subgroup in job.subgroups}
+        for subgroup in job.subgroups:
+            above = subgroup
             while above.parent:
-                inside[above.parent].add(group.name)
-                above = next(one for one in job.groups if one.name == above.parent)
-        wanted = [(group.closeness, inside[group.name]) for group in job.groups]
-        wanted.append((job.closeness, {"", *inside}))
-        for closeness, names in wanted:
-            if closeness is None or closeness.required is None:
+                inside[above.parent].add(subgroup.name)
+                above = next(one for one in job.subgroups if one.name == above.parent)
+        wanted = [(subgroup.topology_constraint, inside[subgroup.name]) for subgroup in job.subgroups]
+        wanted.append((job.topology_constraint, {"", *inside}))
+        for topology_constraint, names in wanted:
+            if topology_constraint is None or topology_constraint.required is None:
                 continue
-            tasks = [task for task in job.tasks if task.group in names and (job.name, task.name) in self.spots]
-            parts = {self.domain(closeness, closeness.required, self.spots[job.name, task.name][0]) for task in tasks}
+            tasks = [task for task in job.tasks if task.subgroup in names and (job.name, task.name) in self.spots]
+            parts = {
+                self.domain(topology_constraint, topology_constraint.required, self.spots[job.name, task.name][0])
+                for task in tasks
+            }
             if len(parts) > 1 or None in parts:
                 return False
         return True
@@ -226,24 +229,24 @@ class Ground:
             if (name, other) == (job.name, task.name) or self.nodes[node].pool != home.pool:
                 continue
             there, theirs = self.nodes[node].labels, self.jobs[name]
-            for rule, labels in ((job.apart, theirs.labels), (theirs.apart, job.labels)):
+            for rule, labels in ((job.pod_anti_affinity, theirs.labels), (theirs.pod_anti_affinity, job.labels)):
                 if rule is not None and matches(rule, labels) and here.get(rule.key) == there.get(rule.key) is not None:
                     return False
         return True
 
     def has_company(self, job: Job, task: Task) -> bool:
         """Whether somebody is near of those whom it wants near; who wants its like may be the first."""
-        if job.near is None:
+        if job.pod_affinity is None:
             return True
-        here = self.nodes[self.spots[job.name, task.name][0]].labels.get(job.near.key)
+        here = self.nodes[self.spots[job.name, task.name][0]].labels.get(job.pod_affinity.key)
         if here is None:
             return False
         others = [
-            self.nodes[node].labels.get(job.near.key)
+            self.nodes[node].labels.get(job.pod_affinity.key)
             for (name, other), (node, _) in self.spots.items()
-            if (name, other) != (job.name, task.name) and matches(job.near, self.jobs[name].labels)
+            if (name, other) != (job.name, task.name) and matches(job.pod_affinity, self.jobs[name].labels)
         ]
-        return here in others or (matches(job.near, job.labels) and not others)
+        return here in others or (matches(job.pod_affinity, job.labels) and not others)
 
 
 def beyond(amount: int, bound: int | None) -> bool:
@@ -289,26 +292,26 @@ def is_so(one: NodeSelectorRequirement, node: Node) -> bool:
 
 def least(job: Job) -> dict[str, int]:
     """The minimum of each set of tasks, by the name of its subgroup."""
-    wanted = {"": job.min_available, **{group.name: group.min_available for group in job.groups}}
+    wanted = {"": job.min_available, **{subgroup.name: subgroup.min_available for subgroup in job.subgroups}}
     found = {}
     for name, minimum in wanted.items():
-        tasks = [task for task in job.tasks if task.group == name]
+        tasks = [task for task in job.tasks if task.subgroup == name]
         done = sum(task.state is State.SUCCEEDED for task in tasks)
         if tasks:
             found[name] = max((len(tasks) if minimum is None else minimum) - done, 0 if done else 1)
     return found
 
 
-def enough(job: Job, present: Mapping[str, int], group: str = "", needed: int | None = None) -> bool:
+def enough(job: Job, present: Mapping[str, int], subgroup: str = "", needed: int | None = None) -> bool:
     """Whether a job runs with what it needs at least; `present`: how many of each set are there."""
-    inner = [one for one in job.groups if one.parent == group]
+    inner = [one for one in job.subgroups if one.parent == subgroup]
     minimum = least(job)
-    checks = [enough(job, present, one.name, one.min_groups) for one in inner]
-    if group in minimum:
-        own = present.get(group, 0) >= minimum[group]
+    checks = [enough(job, present, one.name, one.min_subgroups) for one in inner]
+    if subgroup in minimum:
+        own = present.get(subgroup, 0) >= minimum[subgroup]
         if not inner:
             return own
         checks.append(own)
-    if not group:
-        needed = job.min_groups
+    if not subgroup:
+        needed = job.min_subgroups
     return sum(checks) >= (len(checks) if needed is None else min(needed, len(checks)))

@@ -57,12 +57,12 @@ class Oracle:
     def unfair(self, decided: Plan) -> str | None:
         """What a plan took back and should not have. Answers only where one job took, and nothing else was done."""
         lost = [one for one in decided.evictions if one.to is None]
-        takers = {one.by for one in decided.evictions} | {one.job for one in decided.reservations}
+        takers = {one.by for one in decided.evictions} | {one.job for one in decided.nominations}
         if not lost or decided.binds or len(takers) != 1 or {one.rule for one in lost} != {"reclaim"}:
             return None
         ground = Ground(self.snapshot)
         job = ground.jobs[takers.pop()]
-        placed = {one.task for one in decided.reservations}
+        placed = {one.task for one in decided.nominations}
         tasks = [task for task in job.tasks if task.name in placed]
         if not any(placed == {task.name for task in some} for some in starts(job)):
             return None  # in more than one go
@@ -90,7 +90,7 @@ class Oracle:
         """Who stays within its share takes from queues that hold more than they may keep."""
         ground = Ground(self.snapshot)
         asked = self._asked(ground, job, tasks)
-        quota = ground.queues[job.queue].terms(POOL).quota
+        quota = ground.queues[job.queue].pool_quota(POOL).quota
         if not within(ground.used[job.queue], asked, self.shares[job.queue]):
             return None
         if not job.preemptible and not within(ground.fixed[job.queue], asked, quota):
@@ -114,7 +114,7 @@ class Oracle:
         ground = Ground(self.snapshot)
         asked = self._asked(ground, job, tasks)
         owed = all(
-            within(self._held(ground, job, queue, fair), asked, queue.terms(POOL).quota)
+            within(self._held(ground, job, queue, fair), asked, queue.pool_quota(POOL).quota)
             for queue in ground.path(job.queue)
         )
         for units in self._sets_of_units(victims):
@@ -167,8 +167,8 @@ class Oracle:
                 pieces.setdefault((ours.name, theirs.name), []).append(added(amounts))
         for (ours_name, theirs_name), amounts in pieces.items():
             ours, theirs = ground.queues[ours_name], ground.queues[theirs_name]
-            in_quota = within(ground.used[ours_name], asked, ours.terms(POOL).quota)
-            bounds = [self._keeps(theirs)] + ([theirs.terms(POOL).quota] if in_quota else [])
+            in_quota = within(ground.used[ours_name], asked, ours.pool_quota(POOL).quota)
+            bounds = [self._keeps(theirs)] + ([theirs.pool_quota(POOL).quota] if in_quota else [])
             if not any(_gives(ground.used[theirs_name], order, bounds) for order in permutations(amounts)):
                 return False
             taken = added(amounts)
@@ -200,7 +200,7 @@ class Oracle:
 
     def _keeps(self, queue: Queue) -> Bound:
         """What nobody may take from it."""
-        terms, share = queue.terms(POOL), self.shares[queue.name]
+        terms, share = queue.pool_quota(POOL), self.shares[queue.name]
         kept: list[int | None] = []
         for quota, limit, due in zip(terms.quota, terms.limit, share, strict=True):
             most = None if quota is None else max(quota, due)
@@ -232,7 +232,7 @@ class Oracle:
     def _passes(self, ground: Ground, job: Job, asked: Amount) -> bool:
         """Whether its queues may hold this much more."""
         for queue in ground.path(job.queue):
-            terms, name = queue.terms(POOL), queue.name
+            terms, name = queue.pool_quota(POOL), queue.name
             for r in _asks(asked):
                 held, fixed = ground.used[name][r] + asked[r], ground.fixed[name][r] + asked[r]
                 if beyond(held, terms.limit[r]) or (not terms.over_quota and beyond(held, terms.quota[r])):
@@ -272,9 +272,9 @@ def starts(job: Job) -> Iterator[list[Task]]:
     waiting: dict[str, list[Task]] = {}
     present = dict.fromkeys(least(job), 0)
     for task in sorted(job.tasks, key=lambda one: (-one.order, one.name)):
-        present[task.group] += task.state is TaskState.RUNNING
+        present[task.subgroup] += task.state is TaskState.RUNNING
         if task.state is TaskState.PENDING:
-            waiting.setdefault(task.group, []).append(task)
+            waiting.setdefault(task.subgroup, []).append(task)
     lacking = {name: minimum - present[name] for name, minimum in least(job).items()}
     fillable = [name for name, count in lacking.items() if 0 < count <= len(waiting.get(name, ()))]
     if enough(job, present):
@@ -295,7 +295,7 @@ def stops(job: Job) -> Iterator[Unit]:
     """Which tasks of a job could stop: some above its minimum, or all."""
     running = sorted((t for t in job.tasks if t.state is TaskState.RUNNING), key=lambda one: (-one.order, one.name))
     minimum = least(job)
-    spare = {name: [t for t in running if t.group == name][minimum[name] :] for name in minimum}
+    spare = {name: [t for t in running if t.subgroup == name][minimum[name] :] for name in minimum}
     for counts in product(*(range(len(tasks) + 1) for tasks in spare.values())):
         some = [
             task for count, tasks in zip(counts, spare.values(), strict=True) for task in tasks[len(tasks) - count :]

@@ -84,8 +84,8 @@ def impossible(nodes: int, keep: int = 79, racks: int = 0, **gang: Any) -> Json:
 
 def impossible_apart(nodes: int = 100) -> Json:
     """The amount suffices, but ten pods refuse to share nine racks."""
-    apart = {"labels": {"app": "gang"}, "topologyKey": "rack"}
-    return impossible(nodes, keep=80, racks=9, podLabels={"app": "gang"}, podAntiAffinity=apart)
+    pod_anti_affinity = {"labels": {"app": "gang"}, "topologyKey": "rack"}
+    return impossible(nodes, keep=80, racks=9, podLabels={"app": "gang"}, podAntiAffinity=pod_anti_affinity)
 
 
 def impossible_near(nodes: int = 100) -> Json:

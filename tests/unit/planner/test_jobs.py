@@ -15,21 +15,21 @@ from support.planner import quota, request
 NODE = NodeState(Node("n"), 0)
 
 
-def job(tasks: str, groups: tuple[SubGroup, ...] = (), **more: Any) -> JobState:
+def job(tasks: str, subgroups: tuple[SubGroup, ...] = (), **more: Any) -> JobState:
     """Tasks as letters: r runs, p waits, s is done, g is gated; a word for each subgroup, `name:letters`."""
     queue = QueueTree([quota(0)], "default").queues[""]
     said = {"r": TaskState.RUNNING, "p": TaskState.PENDING, "s": TaskState.SUCCEEDED, "g": TaskState.GATED}
     made = []
     for word in tasks.split():
-        group, _, letters = word.rpartition(":")
+        subgroup, _, letters = word.rpartition(":")
         for index, letter in enumerate(letters):
-            made.append(Task(f"{group}{index}", request(1), said[letter], group=group))
-    state = JobState(Job("j", "", tuple(made), groups=groups, **more), queue)
+            made.append(Task(f"{subgroup}{index}", request(1), said[letter], subgroup=subgroup))
+    state = JobState(Job("j", "", tuple(made), subgroups=subgroups, **more), queue)
     for task in made:
         now = {TaskState.RUNNING: RUNNING, TaskState.PENDING: PENDING}.get(task.state, 6)
         member = TaskSlot(state, task, now)
         if now == RUNNING:
-            member.node, member.home = NODE, (NODE, (), (1000, 0, 0))
+            member.node, member.origin = NODE, (NODE, (), (1000, 0, 0))
         state.members.append(member)
     return state
 
@@ -54,19 +54,19 @@ AB = (SubGroup("a"), SubGroup("b"))
         pytest.param("pg", {}, "", id="one that may not start yet keeps a gang waiting"),
         pytest.param("sp", {}, "1", id="who is done need not be there again"),
         pytest.param("spp", {"min_available": 2}, "1", id="nor does it count against the minimum"),
-        pytest.param("a:pp b:pp", {"groups": AB}, "a0 a1 b0 b1", id="all subgroups"),
-        pytest.param("a:rr b:pp", {"groups": AB}, "b0 b1", id="the subgroup that is missing"),
-        pytest.param("a:pp b:p", {"groups": AB, "min_groups": 1}, "b0", id="the subgroup that lacks the least"),
-        pytest.param("a:rr b:pp", {"groups": AB, "min_groups": 1}, "b0 b1", id="a spare subgroup comes whole"),
+        pytest.param("a:pp b:pp", {"subgroups": AB}, "a0 a1 b0 b1", id="all subgroups"),
+        pytest.param("a:rr b:pp", {"subgroups": AB}, "b0 b1", id="the subgroup that is missing"),
+        pytest.param("a:pp b:p", {"subgroups": AB, "min_subgroups": 1}, "b0", id="the subgroup that lacks the least"),
+        pytest.param("a:rr b:pp", {"subgroups": AB, "min_subgroups": 1}, "b0 b1", id="a spare subgroup comes whole"),
         pytest.param(
             "a:ppp b:p",
-            {"groups": (SubGroup("a", min_available=1), SubGroup("b"))},
+            {"subgroups": (SubGroup("a", min_available=1), SubGroup("b"))},
             "a0 b0",
             id="minimums of subgroups",
         ),
         pytest.param(
             "x:pp y:p",
-            {"groups": (SubGroup("x", "o"), SubGroup("y", "o"), SubGroup("o", min_groups=1))},
+            {"subgroups": (SubGroup("x", "o"), SubGroup("y", "o"), SubGroup("o", min_subgroups=1))},
             "y0",
             id="nested",
         ),
@@ -81,12 +81,12 @@ def test_next_tasks(tasks: str, more: dict[str, Any], expected: str) -> None:
     ("tasks", "more", "expected"),
     [
         pytest.param("pp", {}, ["0 1"], id="a plain job has one"),
-        pytest.param("a:p b:p", {"groups": AB}, ["a0 b0"], id="all subgroups are needed"),
-        pytest.param("a:pp b:p", {"groups": AB, "min_groups": 1}, ["b0", "a0 a1"], id="either of them"),
-        pytest.param("a:rp b:pp", {"groups": AB, "min_groups": 1}, ["a1", "b0 b1"], id="who lacks the least first"),
+        pytest.param("a:p b:p", {"subgroups": AB}, ["a0 b0"], id="all subgroups are needed"),
+        pytest.param("a:pp b:p", {"subgroups": AB, "min_subgroups": 1}, ["b0", "a0 a1"], id="either of them"),
+        pytest.param("a:rp b:pp", {"subgroups": AB, "min_subgroups": 1}, ["a1", "b0 b1"], id="least missing first"),
         pytest.param(
             "a:rrp b:rp",
-            {"groups": (SubGroup("a", min_available=1), SubGroup("b", min_available=1))},
+            {"subgroups": (SubGroup("a", min_available=1), SubGroup("b", min_available=1))},
             ["b1", "a2"],
             id="the least full subgroup grows first",
         ),
@@ -102,9 +102,9 @@ def test_options(tasks: str, more: dict[str, Any], expected: list[str]) -> None:
 
 def test_options_are_bounded() -> None:
     """Choosing among many subgroups stops at a number of ways, not at a time."""
-    groups = tuple(SubGroup(f"g{index:02}") for index in range(20))
-    tasks = " ".join(f"{group.name}:p" for group in groups)
-    assert len(list(job(tasks, groups, min_groups=10).options())) == 32
+    subgroups = tuple(SubGroup(f"g{index:02}") for index in range(20))
+    tasks = " ".join(f"{subgroup.name}:p" for subgroup in subgroups)
+    assert len(list(job(tasks, subgroups, min_subgroups=10).options())) == 32
 
 
 @pytest.mark.parametrize(
@@ -115,10 +115,10 @@ def test_options_are_bounded() -> None:
         pytest.param("rrr", {}, ["0 1 2"], id="a gang goes whole"),
         pytest.param("rrr", {"min_available": 1}, ["2", "1", "0"], id="spare tasks one by one, the last first"),
         pytest.param("rrrr", {"min_available": 2}, ["3", "2", "0 1"], id="then the minimum together"),
-        pytest.param("a:rr b:r", {"groups": AB}, ["a0 a1 b0"], id="subgroups that are needed go together"),
+        pytest.param("a:rr b:r", {"subgroups": AB}, ["a0 a1 b0"], id="subgroups that are needed go together"),
         pytest.param(
             "a:rrr b:rr",
-            {"groups": (SubGroup("a", min_available=1), SubGroup("b", min_available=1))},
+            {"subgroups": (SubGroup("a", min_available=1), SubGroup("b", min_available=1))},
             ["a2", "b1", "a1", "a0 b0"],
             id="of the fullest subgroup first",
         ),
@@ -140,8 +140,8 @@ def test_turn_by_fullness(tasks: str, fullness: int) -> None:
     [
         ("rr", {}, True),
         ("rp", {}, False),
-        ("a:r b:p", {"groups": AB}, False),
-        ("a:r b:p", {"groups": AB, "min_groups": 1}, True),
+        ("a:r b:p", {"subgroups": AB}, False),
+        ("a:r b:p", {"subgroups": AB, "min_subgroups": 1}, True),
     ],
 )
 def test_satisfied(tasks: str, more: dict[str, Any], expected: bool) -> None:

@@ -27,7 +27,7 @@ def node(**fields: Any) -> Node:
 
 
 def terms(**fields: Any) -> PoolQuota:
-    return world(projects=[{"name": "a", **fields}]).queues["a"].terms("default")
+    return world(projects=[{"name": "a", **fields}]).queues["a"].pool_quota("default")
 
 
 def held(*tasks: dict[str, Any], **fields: Any) -> dict[str, list[int]]:
@@ -129,7 +129,7 @@ def test_weight() -> None:
 def test_pools_have_their_own_terms() -> None:
     """The bare fields are those of pool default."""
     queue = world(projects=[{"name": "a", "quota": {"gpu": 1}, "pools": {"h": {"quota": {"gpu": 2}}}}]).queues["a"]
-    assert (queue.terms("default").quota[0], queue.terms("h").quota[0]) == (1000, 2000)
+    assert (queue.pool_quota("default").quota[0], queue.pool_quota("h").quota[0]) == (1000, 2000)
 
 
 def test_tree() -> None:

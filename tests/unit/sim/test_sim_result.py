@@ -96,7 +96,7 @@ def test_moved_task() -> None:
         "moved for a1",
         "a1",
         Placement("n2", (DeviceShare(3, 1000, 7),)),
-        reserved=True,
+        nominated=True,
     )
     task = results.before(world, Plan(evictions=(moved,)))["tasks"]["b1-0-0"]
     assert (task["state"], task["node"], task["from"], task["reserved"]) == ("moved", "n2", "n1", True)
@@ -106,7 +106,7 @@ def test_moved_task() -> None:
 def test_reserved_is_not_allocated() -> None:
     """What a workload will have is not yet what it has."""
     (world,) = worlds(BORROWED)
-    plan = Plan(reservations=(Nomination("a1", "a1-0-0", "n1", (DeviceShare(0, 1000, 0),)),))
+    plan = Plan(nominations=(Nomination("a1", "a1-0-0", "n1", (DeviceShare(0, 1000, 0),)),))
     workload = results.before(world, plan)["workloads"]["a1"]
     assert workload == {"state": "reserved", "allocated": {"gpu": 0}}
 

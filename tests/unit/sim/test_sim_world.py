@@ -58,7 +58,7 @@ def test_bound_runs() -> None:
 def test_reserved_stays() -> None:
     """A reservation is kept with its place, and keeping it changes nothing."""
     made = world({})
-    plan = Plan(reservations=(Nomination("w", "w-0-0", "n1", GPU1),))
+    plan = Plan(nominations=(Nomination("w", "w-0-0", "n1", GPU1),))
     assert made.apply(plan)
     assert states(made) == ["reserved"]
     assert not made.apply(plan)
@@ -70,7 +70,7 @@ def test_reserved_stays() -> None:
 def test_reserved_elsewhere_is_a_change() -> None:
     """A better place for a reservation is something new."""
     made = world({"state": "reserved", "node": "n1"})
-    assert made.apply(Plan(reservations=(Nomination("w", "w-0-0", "n2", GPU0),)))
+    assert made.apply(Plan(nominations=(Nomination("w", "w-0-0", "n2", GPU0),)))
     assert made.jobs["w"].tasks[0].node == "n2"
 
 
@@ -189,7 +189,7 @@ def test_project_changes() -> None:
     """Any field of a project can change, and its workloads follow."""
     made = world({})
     happen(made, "projects", ({"name": "a", "quota": {"gpu": 3000}, "node_types": {"training": ("dgx",)}},))
-    assert made.queues["a"].terms("default").quota[0] == 3000
+    assert made.queues["a"].pool_quota("default").quota[0] == 3000
     assert made.jobs["w"].tasks[0].node_types == ("dgx",)
 
 

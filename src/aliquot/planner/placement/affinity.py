@@ -43,32 +43,32 @@ class PodAffinityIndex:
             part = node.source.labels.get(rule.key)
             if part is not None and matches(rule, job.labels):
                 counts[part] += sign
-        if job.apart is not None:
-            part = node.source.labels.get(job.apart.key)
+        if job.pod_anti_affinity is not None:
+            part = node.source.labels.get(job.pod_anti_affinity.key)
             if part is not None:
-                self._refusing[job.apart][part] += sign
+                self._refusing[job.pod_anti_affinity][part] += sign
 
     def leave(self, member: TaskSlot) -> None:
         self.enter(member, -1)
 
-    def allows(self, kind: TaskClass, node: NodeState) -> bool:
+    def allows(self, task_class: TaskClass, node: NodeState) -> bool:
         labels = node.source.labels
-        near, apart = kind.near, kind.apart
-        if near is not None:
-            part = labels.get(near.key)
+        pod_affinity, pod_anti_affinity = task_class.pod_affinity, task_class.pod_anti_affinity
+        if pod_affinity is not None:
+            part = labels.get(pod_affinity.key)
             if part is None:
                 return False
-            counts = self.watched[near]
+            counts = self.watched[pod_affinity]
             # The first of a group that wants to be together has nobody to be with yet.
-            first = matches(near, kind.labels) and not any(counts.values())
+            first = matches(pod_affinity, task_class.labels) and not any(counts.values())
             if not counts[part] and not first:
                 return False
-        if apart is not None:
-            part = labels.get(apart.key)
-            if part is not None and self.watched[apart][part]:
+        if pod_anti_affinity is not None:
+            part = labels.get(pod_anti_affinity.key)
+            if part is not None and self.watched[pod_anti_affinity][part]:
                 return False
         for rule, counts in self._refusing.items():
-            if matches(rule, kind.labels):
+            if matches(rule, task_class.labels):
                 part = labels.get(rule.key)
                 if part is not None and counts[part]:
                     return False

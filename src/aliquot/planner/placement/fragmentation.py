@@ -75,13 +75,13 @@ class Fragments:
 
     # ---------------------------------------------------------------- what is asked for
 
-    def count(self, kind: TaskClass, sign: int = 1) -> None:
+    def count(self, task_class: TaskClass, sign: int = 1) -> None:
         """One task more (or less) in the snapshot."""
-        if kind.form in (NONE, SLICES):  # slices are taken whole, and cores alone leave no device unused
+        if task_class.form in (NONE, SLICES):  # slices are taken whole, and cores alone leave no device unused
             return
-        shape = self._shapes.get(kind.id)
+        shape = self._shapes.get(task_class.id)
         if shape is None:
-            shape = self._shapes[kind.id] = _shape(kind)
+            shape = self._shapes[task_class.id] = _shape(task_class)
         before = self._counts.get(shape, 0)
         self._counts[shape] = before + sign
         if _digits(before) != _digits(before + sign):
@@ -134,18 +134,18 @@ class Fragments:
         """Everything may have changed."""
         self._orders, self._alike, self._changes = {}, {}, []
 
-    def order(self, kind: TaskClass) -> list[int]:
+    def order(self, task_class: TaskClass) -> list[int]:
         """Keys of the nodes that have room for it soon, best first; the last bits are a node's number."""
-        order = self._order(kind)
+        order = self._order(task_class)
         changes = self._changes
         if len(changes) > 8 * len(self._nodes) + 1000:  # whoever has not read them yet starts over
             for other in self._alike.values():
                 other.at = -1
             changes.clear()
         if order.at < 0:
-            self._fill(order, kind)
+            self._fill(order, task_class)
         elif order.at < len(changes):
-            keys, key_of, nodes, mask = order.keys, order.key_of, self._nodes, kind.mask
+            keys, key_of, nodes, mask = order.keys, order.key_of, self._nodes, task_class.mask
             for number in set(changes[order.at :]):
                 if not mask[number]:
                     continue
@@ -153,52 +153,52 @@ class Fragments:
                 old = key_of.pop(number, None)
                 if old is not None:
                     del keys[bisect_left(keys, old)]
-                if kind.fits(node, node.soon):
-                    new = key_of[number] = self._key(kind, node, order)
+                if task_class.fits(node, node.after_release):
+                    new = key_of[number] = self._key(task_class, node, order)
                     insort(keys, new)
         order.at = len(changes)
         return order.keys
 
-    def _order(self, kind: TaskClass) -> Order:
-        order = self._orders.get(kind.id)
+    def _order(self, task_class: TaskClass) -> Order:
+        order = self._orders.get(task_class.id)
         if order is None:
-            order = self._orders[kind.id] = self._alike.setdefault((kind.request, kind.mask), Order())
+            order = self._orders[task_class.id] = self._alike.setdefault((task_class.request, task_class.mask), Order())
         return order
 
-    def _fill(self, order: Order, kind: TaskClass) -> None:
+    def _fill(self, order: Order, task_class: TaskClass) -> None:
         order.key_of = {
-            node.id: self._key(kind, node, order)
+            node.id: self._key(task_class, node, order)
             for node in self._nodes
-            if kind.mask[node.id] and kind.fits(node, node.soon)
+            if task_class.mask[node.id] and task_class.fits(node, node.after_release)
         }
         order.keys = sorted(order.key_of.values())
 
-    def key(self, kind: TaskClass, node: NodeState) -> int:
+    def key(self, task_class: TaskClass, node: NodeState) -> int:
         """Where a node that has room stands: smaller is better."""
-        return self._key(kind, node, self._order(kind))
+        return self._key(task_class, node, self._order(task_class))
 
-    def _key(self, kind: TaskClass, node: NodeState, order: Order) -> int:
-        soon = node.soon
-        loss = self._loss(kind, node, order)[0]
-        if kind.form == NONE:  # away from devices, then where the fewest cores are left
-            left = min(max(soon.cpu - kind.cpu, 0), (1 << 40) - 1)
+    def _key(self, task_class: TaskClass, node: NodeState, order: Order) -> int:
+        after_release = node.after_release
+        loss = self._loss(task_class, node, order)[0]
+        if task_class.form == NONE:  # away from devices, then where the fewest cores are left
+            left = min(max(after_release.cpu - task_class.cpu, 0), (1 << 40) - 1)
             return (bool(node.sizes) << 160 | loss << 40 | left) << _BITS | node.id
-        return (loss << _WHOLE_BITS | max(soon.whole, 0)) << _BITS | node.id
+        return (loss << _WHOLE_BITS | max(after_release.whole, 0)) << _BITS | node.id
 
-    def _loss(self, kind: TaskClass, node: NodeState, order: Order) -> tuple[int, int]:
+    def _loss(self, task_class: TaskClass, node: NodeState, order: Order) -> tuple[int, int]:
         """The worth that others lose when it goes here, and for a part of one device: how free that device is."""
-        soon = node.soon
-        state = (self._class_of[node.id], soon.cpu, _free(node, soon.milli))
+        after_release = node.after_release
+        state = (self._class_of[node.id], after_release.cpu, _free(node, after_release.milli))
         found = order.losses.get(state)
         if found is None:
-            found = order.losses[state] = self._least(kind, node, state)
+            found = order.losses[state] = self._least(task_class, node, state)
         return found
 
-    def _least(self, kind: TaskClass, node: NodeState, state: State) -> tuple[int, int]:
+    def _least(self, task_class: TaskClass, node: NodeState, state: State) -> tuple[int, int]:
         number, cpu, free = state
-        before, cpu = self._of(state), cpu - kind.cpu
-        if kind.form == PART and kind.devices == 1:
-            part = kind.need(max(node.sizes))[0]
+        before, cpu = self._of(state), cpu - task_class.cpu
+        if task_class.form == PART and task_class.devices == 1:
+            part = task_class.need(max(node.sizes))[0]
             best = None
             for at, milli in enumerate(free):
                 if milli < part or (at and free[at - 1] == milli):
@@ -208,8 +208,8 @@ class Fragments:
                 if best is None or loss < best[0]:
                     best = (loss, milli)
             return best or (before, GPU)  # no device of the largest size: any will do
-        after = list(node.soon.milli)
-        for row, milli, _ in kind.open_rows(node, node.soon) or ():
+        after = list(node.after_release.milli)
+        for row, milli, _ in task_class.find_devices(node, node.after_release) or ():
             after[row] -= milli
         return before - self._of((number, cpu, _free(node, after))), 0
 
@@ -219,14 +219,16 @@ class Fragments:
             found = self._worth[state] = worth(self._wants[state[0]], state[1], state[2])
         return found
 
-    def rows(self, kind: TaskClass, node: NodeState, other: FreeResources | None = None) -> list[DeviceAlloc] | None:
+    def allocs(
+        self, task_class: TaskClass, node: NodeState, other: FreeResources | None = None
+    ) -> list[DeviceAlloc] | None:
         """The devices a task gets on a node, soon. With `other` they must be free there too."""
-        view = node.soon
-        if kind.form != PART or kind.devices != 1:
-            return kind.open_rows(node, view, other=other)
-        wished = self._loss(kind, node, self._order(kind))[1]
+        view = node.after_release
+        if task_class.form != PART or task_class.devices != 1:
+            return task_class.find_devices(node, view, other=other)
+        wished = self._loss(task_class, node, self._order(task_class))[1]
         best: tuple[int, int, DeviceAlloc] | None = None
-        for row in kind.open_to(node, view, other):
+        for row in task_class.open_to(node, view, other):
             free = view.milli[row[0]]
             # The device that was found best; else, where that is not open or of another size, the fullest.
             key = (0 if free == wished else free, row[0], row)
@@ -246,16 +248,16 @@ def worth(wants: list[Wants], cpu: int, free: tuple[int, ...]) -> int:
         if count < devices or some[0][0] > cpu:
             continue
         if milli == GPU:
-            room, units = GPU * count, count // devices
+            space, units = GPU * count, count // devices
         else:
             parts = free[at:]
-            room, units = sum(parts), sum([part // milli for part in parts]) // devices
+            space, units = sum(parts), sum([part // milli for part in parts]) // devices
         each = devices * milli
         for cores, weight in some:
             if cores > cpu:
                 break
             fit = units if units * cores <= cpu else cpu // cores
-            total += weight * (room + each * fit)
+            total += weight * (space + each * fit)
     return total
 
 
@@ -266,9 +268,9 @@ def _free(node: NodeState, milli: list[int]) -> tuple[int, ...]:
     return tuple(sorted(milli))
 
 
-def _shape(kind: TaskClass) -> Shape:
-    milli = kind.amount[0] // kind.devices
-    return (kind.devices, milli, kind.request.memory_mib, _rounded(kind.cpu), kind.mask)
+def _shape(task_class: TaskClass) -> Shape:
+    milli = task_class.amount[0] // task_class.devices
+    return (task_class.devices, milli, task_class.request.memory_mib, _rounded(task_class.cpu), task_class.mask)
 
 
 def _rounded(cpu: int) -> int:

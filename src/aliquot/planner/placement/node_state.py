@@ -35,19 +35,19 @@ class FreeResources:
 
 class NodeState:
     __slots__ = (
+        "after_release",
         "devices",
         "id",
         "name",
         "now",
         "profiles",
+        "quota_units",
         "row_of",
         "sizes",
-        "soon",
         "source",
-        "tenants",
+        "tasks",
         "version",
-        "wholes",
-        "worth",
+        "whole_shares",
     )
 
     def __init__(self, source: Node, number: int) -> None:
@@ -59,71 +59,71 @@ class NodeState:
         self.sizes = [device.memory_mib for device in self.devices]
         sliced = any(device.profile for device in self.devices)
         self.profiles: list[str] | None = [device.profile for device in self.devices] if sliced else None
-        self.worth = [
+        self.quota_units = [
             mig_slice_count(device.profile) if device.profile else 1 for device in self.devices
         ]  # against quota
         count = len(self.devices)
         plain = sum(not device.profile for device in self.devices) if sliced else count
         foreign = source.foreign
-        self.soon = FreeResources(
+        self.after_release = FreeResources(
             source.cpu - foreign[1], source.memory - foreign[2], source.pods, [GPU] * count, self.sizes[:], plain
         )
-        self.now = self.soon
+        self.now = self.after_release
         self.version = 0  # counts changes
-        self.tenants: dict[Any, None] = {}  # the tasks that have a place here, or are promised one
-        self.wholes = [(DeviceShare(device.index, GPU, device.memory_mib),) for device in self.devices]
+        self.tasks: dict[Any, None] = {}  # the tasks that have a place here, or are promised one
+        self.whole_shares = [(DeviceShare(device.index, GPU, device.memory_mib),) for device in self.devices]
 
-    def part(self) -> FreeResources:
+    def split(self) -> FreeResources:
         """The view of now as one of its own, from the moment on in which the two differ."""
-        if self.now is self.soon:
-            self.now = self.soon.copy()
+        if self.now is self.after_release:
+            self.now = self.after_release.copy()
         return self.now
 
-    def join(self) -> None:
+    def merge(self) -> None:
         """One view again, where the two do not differ any more."""
-        now, soon = self.now, self.soon
-        if now is not soon and (
-            now.milli == soon.milli
-            and now.mib == soon.mib
-            and (now.cpu, now.memory, now.pods) == (soon.cpu, soon.memory, soon.pods)
+        now, after_release = self.now, self.after_release
+        if now is not after_release and (
+            now.milli == after_release.milli
+            and now.mib == after_release.mib
+            and (now.cpu, now.memory, now.pods) == (after_release.cpu, after_release.memory, after_release.pods)
         ):
-            self.now = soon
+            self.now = after_release
 
-    def take(self, view: FreeResources, cpu: int, memory: int, rows: Iterable[DeviceAlloc]) -> None:
+    def allocate(self, view: FreeResources, cpu: int, memory: int, allocs: Iterable[DeviceAlloc]) -> None:
         view.cpu -= cpu
         view.memory -= memory
         view.pods -= 1
         milli, mib, sizes = view.milli, view.mib, self.sizes
-        for row, part, size in rows:
+        for row, part, size in allocs:
             if milli[row] == GPU and mib[row] == sizes[row] and (self.profiles is None or not self.profiles[row]):
                 view.whole -= 1
             milli[row] -= part
             mib[row] -= size
 
-    def give(self, view: FreeResources, cpu: int, memory: int, rows: Iterable[DeviceAlloc]) -> None:
+    def release(self, view: FreeResources, cpu: int, memory: int, allocs: Iterable[DeviceAlloc]) -> None:
         view.cpu += cpu
         view.memory += memory
         view.pods += 1
         milli, mib, sizes = view.milli, view.mib, self.sizes
-        for row, part, size in rows:
+        for row, part, size in allocs:
             milli[row] += part
             mib[row] += size
             if milli[row] == GPU and mib[row] == sizes[row] and (self.profiles is None or not self.profiles[row]):
                 view.whole += 1
 
-    def rows_of(self, shares: Iterable[DeviceShare]) -> tuple[DeviceAlloc, ...]:
+    def allocs_of(self, shares: Iterable[DeviceShare]) -> tuple[DeviceAlloc, ...]:
         """Shares as rows; those of devices that are gone or broken are left out."""
-        rows = self.row_of
-        return tuple((rows[s.index], s.milli, s.memory_mib) for s in shares if s.index in rows)
+        allocs = self.row_of
+        return tuple((allocs[s.index], s.milli, s.memory_mib) for s in shares if s.index in allocs)
 
-    def shares_of(self, rows: tuple[DeviceAlloc, ...]) -> tuple[DeviceShare, ...]:
-        if len(rows) == 1 and rows[0][1] == GPU:
-            return self.wholes[rows[0][0]]
-        return tuple(DeviceShare(self.devices[row].index, milli, mib) for row, milli, mib in rows)
+    def shares_of(self, allocs: tuple[DeviceAlloc, ...]) -> tuple[DeviceShare, ...]:
+        if len(allocs) == 1 and allocs[0][1] == GPU:
+            return self.whole_shares[allocs[0][0]]
+        return tuple(DeviceShare(self.devices[row].index, milli, mib) for row, milli, mib in allocs)
 
     def is_busy(self) -> bool:
-        soon = self.soon
+        after_release = self.after_release
         return any(
             milli > 0 and mib > 0 and (milli < GPU or mib < size)
-            for milli, mib, size in zip(soon.milli, soon.mib, self.sizes, strict=True)
+            for milli, mib, size in zip(after_release.milli, after_release.mib, self.sizes, strict=True)
         )

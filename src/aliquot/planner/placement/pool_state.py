@@ -15,7 +15,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from operator import mul
 
-from aliquot.planner.jobs import BOUND, PENDING, RESERVED, RUNNING, STOPPED, JobState, TaskSlot
+from aliquot.planner.jobs import BOUND, NOMINATED, PENDING, RELEASING, RUNNING, JobState, TaskSlot
 from aliquot.planner.model import GPU, Amount, Node, Policy
 from aliquot.planner.placement import fragmentation
 from aliquot.planner.placement.affinity import PodAffinityIndex
@@ -34,7 +34,7 @@ class PoolState:
         ordered = sorted(nodes, key=lambda node: node.name)
         self.nodes = [NodeState(node, number) for number, node in enumerate(ordered)]
         self.by_name = {node.name: node for node in self.nodes}
-        self.neighbours = PodAffinityIndex()
+        self.pod_affinity = PodAffinityIndex()
         self._spread_nodes = policy.gpu == "spread"
         self._spread_cpu = policy.cpu == "spread"
         self._spread_devices = policy.device == "spread"
@@ -47,47 +47,49 @@ class PoolState:
         self._busy: set[int] = set()
         self.free = 0  # milli of all devices, soon, as they count against quota
         self._log: list[tuple[int, TaskSlot, tuple[NodeState, tuple[DeviceAlloc, ...]] | None]] = []
-        self._hopeless: dict[int, None] = {}  # kinds that fit nowhere; holds until something is given back
+        self._unplaceable: dict[int, None] = {}  # kinds that fit nowhere; holds until something is given back
         # Nodes that somebody was stopped on, or on which something was taken back: what failed there may fit now.
-        self.gained: list[NodeState] = []
+        self.freed_nodes: list[NodeState] = []
 
     def open(self) -> None:
         """Sort the nodes, once everybody who holds something has been put in."""
         self._order = sorted(self._key(node) for node in self.nodes if node.sizes)
         self._busy = {node.id for node in self.nodes if node.sizes and node.is_busy()}
-        self.free = sum(sum(map(mul, node.soon.milli, node.worth)) for node in self.nodes if node.source.ready)
+        self.free = sum(
+            sum(map(mul, node.after_release.milli, node.quota_units)) for node in self.nodes if node.source.ready
+        )
         if self.fragments is not None:
             self.fragments.reset()
 
     # ---------------------------------------------------------------- orders
 
     def _key(self, node: NodeState) -> int:
-        whole = node.soon.whole
+        whole = node.after_release.whole
         if self._spread_nodes:
             return (1_000_000 - 1_000_000 * whole // len(node.sizes)) << _BITS | node.id
         return max(whole, 0) << _BITS | node.id
 
     def _cpu_key(self, node: NodeState) -> int:
         """CPU-only work keeps away from GPUs, then goes where the least (or the most) is left."""
-        free = max(node.soon.cpu, 0)
+        free = max(node.after_release.cpu, 0)
         if self._spread_cpu:
             free = 1_000_000_000 - 1_000_000_000 * free // max(node.source.cpu, 1)
         return (bool(node.sizes) << 40 | min(free, (1 << 40) - 1)) << _BITS | node.id
 
-    def rank(self, kind: TaskClass, node: NodeState) -> int:
+    def rank(self, task_class: TaskClass, node: NodeState) -> int:
         """Where a node stands for a kind of task, whether or not it has room for it: smaller is better."""
-        return self._cpu_key(node) if kind.form == NONE else self._key(node)
+        return self._cpu_key(node) if task_class.form == NONE else self._key(node)
 
-    def preference(self, kind: TaskClass, node: NodeState) -> int:
+    def preference(self, task_class: TaskClass, node: NodeState) -> int:
         """Where a node that has room for a kind of task stands: smaller is better."""
-        by_fragments = self._by_fragments(kind)
-        return self.rank(kind, node) if by_fragments is None else by_fragments.key(kind, node)
+        by_fragments = self._by_fragments(task_class)
+        return self.rank(task_class, node) if by_fragments is None else by_fragments.key(task_class, node)
 
-    def _by_fragments(self, kind: TaskClass) -> fragmentation.Fragments | None:
-        chosen = self._fragments_cpu if kind.form == NONE else self._fragments_gpu
+    def _by_fragments(self, task_class: TaskClass) -> fragmentation.Fragments | None:
+        chosen = self._fragments_cpu if task_class.form == NONE else self._fragments_gpu
         return self.fragments if chosen else None
 
-    def _changed(self, node: NodeState, old: int, old_cpu: int, rows: Iterable[DeviceAlloc], sign: int) -> None:
+    def _changed(self, node: NodeState, old: int, old_cpu: int, allocs: Iterable[DeviceAlloc], sign: int) -> None:
         """Put a node in its new place in the orders. `old` was its key before; sign 1: these rows became free."""
         node.version += 1
         if self.fragments is not None:
@@ -99,8 +101,8 @@ class PoolState:
                 del order[bisect_left(order, old)]
                 insort(order, new)
             shared = False
-            for row, milli, _ in rows:
-                self.free += sign * milli * node.worth[row]
+            for row, milli, _ in allocs:
+                self.free += sign * milli * node.quota_units[row]
                 shared = shared or milli != GPU
             if shared:
                 if node.is_busy():
@@ -115,81 +117,89 @@ class PoolState:
 
     # ---------------------------------------------------------------- choosing
 
-    def find(self, kind: TaskClass, promise_only: bool = False) -> NodeState | None:
+    def find(self, task_class: TaskClass, nominate_only: bool = False) -> NodeState | None:
         """The best node for a task of this kind: one where it can start now, else one where it can soon.
         With `promise_only` it makes no difference whether it can start now."""
-        if kind.id in self._hopeless:
+        if task_class.id in self._unplaceable:
             return None
-        found = self._walk(kind, promise_only)
-        if found is None and kind.near is None and kind.apart is None:
-            self._hopeless[kind.id] = None
+        found = self._walk(task_class, nominate_only)
+        if found is None and task_class.pod_affinity is None and task_class.pod_anti_affinity is None:
+            self._unplaceable[task_class.id] = None
         return found
 
-    def _walk(self, kind: TaskClass, promise_only: bool) -> NodeState | None:
+    def _walk(self, task_class: TaskClass, nominate_only: bool) -> NodeState | None:
         later: NodeState | None = None
-        nodes, mask, near = self.nodes, kind.mask, kind.near or kind.apart or self.neighbours.watched
-        if kind.form == PART and self._busy and self._packs_devices:
+        nodes, mask, pod_affinity = (
+            self.nodes,
+            task_class.mask,
+            task_class.pod_affinity or task_class.pod_anti_affinity or self.pod_affinity.watched,
+        )
+        if task_class.form == PART and self._busy and self._packs_devices:
             # A device that others use is better than a fresh one, even if somebody has to leave it first.
-            found = self.best(kind, [nodes[i] for i in self._busy if mask[i]], promise_only, shared=True)
+            found = self.best(task_class, [nodes[i] for i in self._busy if mask[i]], nominate_only, shared=True)
             if found is not None:
                 return found
-        for key in self._candidates(kind):
+        for key in self._candidates(task_class):
             number = key & _MASK
             if not mask[number]:
                 continue
             node = nodes[number]
-            soon = node.soon
-            if not kind.fits(node, soon) or (near and not self.neighbours.allows(kind, node)):
+            after_release = node.after_release
+            if not task_class.fits(node, after_release) or (
+                pod_affinity and not self.pod_affinity.allows(task_class, node)
+            ):
                 continue
-            if promise_only or node.now is soon or self.starts(kind, node):
+            if nominate_only or node.now is after_release or self.starts(task_class, node):
                 return node
             if later is None:
                 later = node
         return later
 
-    def _candidates(self, kind: TaskClass) -> Iterable[int]:
-        by_fragments = self._by_fragments(kind)
+    def _candidates(self, task_class: TaskClass) -> Iterable[int]:
+        by_fragments = self._by_fragments(task_class)
         if by_fragments is not None:
-            return by_fragments.order(kind)
-        if kind.form == NONE:
+            return by_fragments.order(task_class)
+        if task_class.form == NONE:
             if self._cpu_order is None:
                 self._cpu_order = sorted(self._cpu_key(node) for node in self.nodes)
             return self._cpu_order
-        if self._spread_nodes or kind.form == SLICES:
+        if self._spread_nodes or task_class.form == SLICES:
             return self._order
-        start = kind.devices if kind.form == WHOLE else 1
-        if kind.form == PART and kind.devices > 1:
+        start = task_class.devices if task_class.form == WHOLE else 1
+        if task_class.form == PART and task_class.devices > 1:
             start = 0
         order = self._order
         return order if not start else order[bisect_left(order, start << _BITS) :]
 
     def best(
-        self, kind: TaskClass, nodes: Iterable[NodeState], promise_only: bool = False, shared: bool = False
+        self, task_class: TaskClass, nodes: Iterable[NodeState], nominate_only: bool = False, shared: bool = False
     ) -> NodeState | None:
         """The best of these nodes; with `shared` only by devices that others use too."""
         best: tuple[bool, bool, int] | None = None
         found = None
-        near = kind.near or kind.apart or self.neighbours.watched
+        pod_affinity = task_class.pod_affinity or task_class.pod_anti_affinity or self.pod_affinity.watched
         for node in nodes:
-            if not kind.mask[node.id] or not kind.fits(node, node.soon):
+            if not task_class.mask[node.id] or not task_class.fits(node, node.after_release):
                 continue
-            sharing = kind.form == PART and self._packs_devices and kind.shares_device(node, node.soon)
-            if (shared and not sharing) or (near and not self.neighbours.allows(kind, node)):
+            sharing = (
+                task_class.form == PART and self._packs_devices and task_class.shares_device(node, node.after_release)
+            )
+            if (shared and not sharing) or (pod_affinity and not self.pod_affinity.allows(task_class, node)):
                 continue
-            waits = not promise_only and node.now is not node.soon and not self.starts(kind, node)
-            key = (not sharing, waits, self.preference(kind, node))
+            waits = not nominate_only and node.now is not node.after_release and not self.starts(task_class, node)
+            key = (not sharing, waits, self.preference(task_class, node))
             if best is None or key < best:
                 best, found = key, node
         return found
 
-    def starts(self, kind: TaskClass, node: NodeState) -> bool:
+    def starts(self, task_class: TaskClass, node: NodeState) -> bool:
         """Whether it fits now as well as soon, on the same devices."""
-        now, soon = node.now, node.soon
-        if now is soon:
-            return kind.fits(node, soon)
-        if kind.cpu > now.cpu or kind.memory > now.memory or now.pods < 1:
+        now, after_release = node.now, node.after_release
+        if now is after_release:
+            return task_class.fits(node, after_release)
+        if task_class.cpu > now.cpu or task_class.memory > now.memory or now.pods < 1:
             return False
-        return kind.open_rows(node, soon, other=now) is not None
+        return task_class.find_devices(node, after_release, other=now) is not None
 
     # ---------------------------------------------------------------- doing, and taking back
 
@@ -197,204 +207,214 @@ class PoolState:
         """Somebody who is there already, before the nodes are sorted."""
         node, task = member.node, member.task
         assert node is not None
-        node.tenants[member] = None
+        node.tasks[member] = None
         request = task.request
-        if member.state == STOPPED:
-            node.take(node.part(), request.cpu, request.memory, member.rows)
-        elif member.state == RESERVED:
-            node.part()
-            node.take(node.soon, request.cpu, request.memory, member.rows)
+        if member.state == RELEASING:
+            node.allocate(node.split(), request.cpu, request.memory, member.allocs)
+        elif member.state == NOMINATED:
+            node.split()
+            node.allocate(node.after_release, request.cpu, request.memory, member.allocs)
         else:
-            node.take(node.soon, request.cpu, request.memory, member.rows)
-            if node.now is not node.soon:
-                node.take(node.now, request.cpu, request.memory, member.rows)
+            node.allocate(node.after_release, request.cpu, request.memory, member.allocs)
+            if node.now is not node.after_release:
+                node.allocate(node.now, request.cpu, request.memory, member.allocs)
 
     def enter(self, member: TaskSlot, sign: int) -> None:
         """Somebody who is there, once the nodes are sorted; with sign -1 somebody who is gone."""
-        assert member.home is not None
-        node, rows, _ = member.home
+        assert member.origin is not None
+        node, allocs, _ = member.origin
         request = member.task.request
         old, old_cpu = self._keys(node)
         if sign > 0:
             self.put(member)
         else:
-            if member.state == STOPPED:
-                node.give(node.part(), request.cpu, request.memory, rows)
+            if member.state == RELEASING:
+                node.release(node.split(), request.cpu, request.memory, allocs)
             else:
-                node.give(node.soon, request.cpu, request.memory, rows)
-                if node.now is not node.soon:
-                    node.give(node.now, request.cpu, request.memory, rows)
-            node.join()
-            del node.tenants[member]
-        if member.state != STOPPED:
-            self._changed(node, old, old_cpu, rows, -sign)
-        if self.neighbours.watched:
-            self.neighbours.enter(member, sign)
-        self._hopeless = {}
+                node.release(node.after_release, request.cpu, request.memory, allocs)
+                if node.now is not node.after_release:
+                    node.release(node.now, request.cpu, request.memory, allocs)
+            node.merge()
+            del node.tasks[member]
+        if member.state != RELEASING:
+            self._changed(node, old, old_cpu, allocs, -sign)
+        if self.pod_affinity.watched:
+            self.pod_affinity.enter(member, sign)
+        self._unplaceable = {}
 
     def rest(self) -> None:
         """After a trial that was taken back whole."""
-        for node in dict.fromkeys(self.gained):
-            node.join()
-        self.gained.clear()
+        for node in dict.fromkeys(self.freed_nodes):
+            node.merge()
+        self.freed_nodes.clear()
 
-    def place(self, member: TaskSlot, kind: TaskClass, node: NodeState, promise: bool = False) -> None:
+    def place(self, member: TaskSlot, task_class: TaskClass, node: NodeState, promise: bool = False) -> None:
         """Give a task its place: from now on, or (`promise`, or where it cannot start yet) as soon as it is free."""
-        soon, now = node.soon, node.now
-        rows = None
-        if not promise and now is not soon and (kind.form != PART or self._spread_devices or self._fragments_gpu):
-            rows = self._rows(kind, node, now)
-        if rows is None:
-            rows = self._rows(kind, node)
-        assert rows is not None
-        self.take(member, kind, node, tuple(rows), promise)
+        after_release, now = node.after_release, node.now
+        allocs = None
+        if (
+            not promise
+            and now is not after_release
+            and (task_class.form != PART or self._spread_devices or self._fragments_gpu)
+        ):
+            allocs = self._choose_devices(task_class, node, now)
+        if allocs is None:
+            allocs = self._choose_devices(task_class, node)
+        assert allocs is not None
+        self.take(member, task_class, node, tuple(allocs), promise)
 
-    def _rows(self, kind: TaskClass, node: NodeState, other: FreeResources | None = None) -> list[DeviceAlloc] | None:
+    def _choose_devices(
+        self, task_class: TaskClass, node: NodeState, other: FreeResources | None = None
+    ) -> list[DeviceAlloc] | None:
         if self.fragments is not None and self._fragments_gpu and not self._spread_devices:
-            return self.fragments.rows(kind, node, other)
-        return kind.open_rows(node, node.soon, self._spread_devices, other)
+            return self.fragments.allocs(task_class, node, other)
+        return task_class.find_devices(node, node.after_release, self._spread_devices, other)
 
-    def stays(self, member: TaskSlot, kind: TaskClass) -> bool:
+    def stays(self, member: TaskSlot, task_class: TaskClass) -> bool:
         """Whether the device it shares is the one it would get on its node. Which whole ones makes no difference."""
-        assert member.home is not None
-        node, rows, _ = member.home
-        if kind.form != PART:
+        assert member.origin is not None
+        node, allocs, _ = member.origin
+        if task_class.form != PART:
             return True
-        best = self._rows(kind, node) if self._fragments_gpu else kind.open_rows(node, node.soon)
-        return best == list(rows)
+        best = (
+            self._choose_devices(task_class, node)
+            if self._fragments_gpu
+            else task_class.find_devices(node, node.after_release)
+        )
+        return best == list(allocs)
 
     def take(
-        self, member: TaskSlot, kind: TaskClass, node: NodeState, rows: tuple[DeviceAlloc, ...], promise: bool
+        self, member: TaskSlot, task_class: TaskClass, node: NodeState, allocs: tuple[DeviceAlloc, ...], promise: bool
     ) -> None:
         """Give a task these devices, from now on if it can be."""
-        starts = not promise and (node.now is node.soon or _has(node.now, kind, rows))
-        self.settle(member, kind, node, rows, BOUND if starts else RESERVED)
+        starts = not promise and (node.now is node.after_release or _has(node.now, task_class, allocs))
+        self.settle(member, task_class, node, allocs, BOUND if starts else NOMINATED)
 
     def settle(
-        self, member: TaskSlot, kind: TaskClass, node: NodeState, rows: tuple[DeviceAlloc, ...], state: int
+        self, member: TaskSlot, task_class: TaskClass, node: NodeState, allocs: tuple[DeviceAlloc, ...], state: int
     ) -> None:
         """Give a task exactly these rows."""
         old, old_cpu = self._keys(node)
         if state == BOUND:
-            if node.now is not node.soon:
-                node.take(node.now, kind.cpu, kind.memory, rows)
+            if node.now is not node.after_release:
+                node.allocate(node.now, task_class.cpu, task_class.memory, allocs)
         else:
-            node.part()
-        node.take(node.soon, kind.cpu, kind.memory, rows)
-        self._changed(node, old, old_cpu, rows, -1)
-        member.state, member.node, member.rows = state, node, rows
-        member.amount = counted(kind, node, rows)
-        node.tenants[member] = None
-        member.job.queue.add_usage(member.amount, member.job.fixed)
-        if self.neighbours.watched:
-            self.neighbours.enter(member)
+            node.split()
+        node.allocate(node.after_release, task_class.cpu, task_class.memory, allocs)
+        self._changed(node, old, old_cpu, allocs, -1)
+        member.state, member.node, member.allocs = state, node, allocs
+        member.amount = counted(task_class, node, allocs)
+        node.tasks[member] = None
+        member.job.queue.add_usage(member.amount, member.job.nonpreemptible)
+        if self.pod_affinity.watched:
+            self.pod_affinity.enter(member)
         self._log.append((_PLACED, member, None))
 
     def defer(self, member: TaskSlot) -> None:
         """Turn a start into a promise."""
         node, request = member.node, member.task.request
         assert node is not None
-        node.give(node.part(), request.cpu, request.memory, member.rows)
-        member.state = RESERVED
+        node.release(node.split(), request.cpu, request.memory, member.allocs)
+        member.state = NOMINATED
         self._log.append((_PROMISED, member, None))
 
     def can_start(self, member: TaskSlot) -> bool:
         """Whether a promised place is free now."""
         assert member.node is not None
-        assert member.kind is not None
-        return _has(member.node.now, member.kind, member.rows)
+        assert member.task_class is not None
+        return _has(member.node.now, member.task_class, member.allocs)
 
     def start(self, member: TaskSlot) -> None:
         """Turn a promise into a start."""
         node, request = member.node, member.task.request
         assert node is not None
-        node.take(node.part(), request.cpu, request.memory, member.rows)
+        node.allocate(node.split(), request.cpu, request.memory, member.allocs)
         member.state = BOUND
         self._log.append((_STARTED, member, None))
 
     def withdraw(self, member: TaskSlot) -> None:
         """Take a promise back."""
         assert member.node is not None
-        place = (member.node, member.rows)
+        place = (member.node, member.allocs)
         self._leave(member)
-        self._hopeless = {}
+        self._unplaceable = {}
         self._log.append((_WITHDRAWN, member, place))
 
-    def seal(self, member: TaskSlot, node: NodeState, rows: tuple[DeviceAlloc, ...]) -> None:
+    def seal(self, member: TaskSlot, node: NodeState, allocs: tuple[DeviceAlloc, ...]) -> None:
         """Let nobody but this one have what is free of these devices."""
-        self._close(node, rows)
-        self._log.append((_SEALED, member, (node, rows)))
+        self._close(node, allocs)
+        self._log.append((_SEALED, member, (node, allocs)))
 
-    def unseal(self, member: TaskSlot, node: NodeState, rows: tuple[DeviceAlloc, ...]) -> None:
-        self._open(node, rows)
-        self._log.append((_OPENED, member, (node, rows)))
+    def unseal(self, member: TaskSlot, node: NodeState, allocs: tuple[DeviceAlloc, ...]) -> None:
+        self._open(node, allocs)
+        self._log.append((_OPENED, member, (node, allocs)))
 
-    def _close(self, node: NodeState, rows: tuple[DeviceAlloc, ...]) -> None:
+    def _close(self, node: NodeState, allocs: tuple[DeviceAlloc, ...]) -> None:
         old, old_cpu = self._keys(node)
-        node.part()  # for what comes soon alone: what may start now is looked at only where that fits
-        node.take(node.soon, 0, 0, rows)
-        node.soon.pods += 1
-        self._changed(node, old, old_cpu, rows, -1)
+        node.split()  # for what comes soon alone: what may start now is looked at only where that fits
+        node.allocate(node.after_release, 0, 0, allocs)
+        node.after_release.pods += 1
+        self._changed(node, old, old_cpu, allocs, -1)
 
-    def _open(self, node: NodeState, rows: tuple[DeviceAlloc, ...]) -> None:
+    def _open(self, node: NodeState, allocs: tuple[DeviceAlloc, ...]) -> None:
         old, old_cpu = self._keys(node)
-        node.give(node.soon, 0, 0, rows)
-        node.soon.pods -= 1
-        self._changed(node, old, old_cpu, rows, 1)
-        self.gained.append(node)
-        self._hopeless = {}
+        node.release(node.after_release, 0, 0, allocs)
+        node.after_release.pods -= 1
+        self._changed(node, old, old_cpu, allocs, 1)
+        self.freed_nodes.append(node)
+        self._unplaceable = {}
 
-    def stop(self, member: TaskSlot) -> None:
+    def evict(self, member: TaskSlot) -> None:
         """Stop somebody who runs: its place is free soon, not now."""
-        assert member.home is not None
-        node, request = member.home[0], member.task.request
+        assert member.origin is not None
+        node, request = member.origin[0], member.task.request
         old, old_cpu = self._keys(node)
-        node.part()
-        node.give(node.soon, request.cpu, request.memory, member.rows)
-        self._changed(node, old, old_cpu, member.rows, 1)
-        member.state = STOPPED
-        member.job.queue.add_usage(member.amount, member.job.fixed, -1)
-        if self.neighbours.watched:
-            self.neighbours.leave(member)
-        self.gained.append(node)
+        node.split()
+        node.release(node.after_release, request.cpu, request.memory, member.allocs)
+        self._changed(node, old, old_cpu, member.allocs, 1)
+        member.state = RELEASING
+        member.job.queue.add_usage(member.amount, member.job.nonpreemptible, -1)
+        if self.pod_affinity.watched:
+            self.pod_affinity.leave(member)
+        self.freed_nodes.append(node)
         if len(member.job.members) > 1 and member.job.elastic:
             self._reconsider(member.job)
-        self._hopeless = {}
+        self._unplaceable = {}
         self._log.append((_STOPPED, member, None))
 
     def _reconsider(self, job: JobState) -> None:
         """Who of a job could go alone before may now only go with all the others, wherever they are."""
         for member in job.members:
-            if member.home is not None:
-                member.home[0].version += 1
-                self.gained.append(member.home[0])
+            if member.origin is not None:
+                member.origin[0].version += 1
+                self.freed_nodes.append(member.origin[0])
 
-    def keep(self, member: TaskSlot) -> None:
+    def cancel_eviction(self, member: TaskSlot) -> None:
         """Let somebody who was stopped in this cycle run on."""
         self._run_on(member)
         self._log.append((_KEPT, member, None))
 
-    def can_keep(self, member: TaskSlot) -> bool:
+    def can_cancel_eviction(self, member: TaskSlot) -> bool:
         """Whether the place of somebody who was stopped in this cycle is still free."""
-        assert member.home is not None
-        node, rows, _ = member.home
-        request, soon = member.task.request, node.soon
-        if request.cpu > soon.cpu or request.memory > soon.memory or soon.pods < 1:
+        assert member.origin is not None
+        node, allocs, _ = member.origin
+        request, after_release = member.task.request, node.after_release
+        if request.cpu > after_release.cpu or request.memory > after_release.memory or after_release.pods < 1:
             return False
-        return all(soon.milli[row] >= milli and soon.mib[row] >= mib for row, milli, mib in rows)
+        return all(after_release.milli[row] >= milli and after_release.mib[row] >= mib for row, milli, mib in allocs)
 
-    def mark(self) -> Savepoint:
-        hopeless = self._hopeless
-        self._hopeless = dict(hopeless)
-        return len(self._log), hopeless
+    def savepoint(self) -> Savepoint:
+        unplaceable = self._unplaceable
+        self._unplaceable = dict(unplaceable)
+        return len(self._log), unplaceable
 
-    def undo(self, mark: Savepoint) -> None:
-        length, hopeless = mark
+    def rollback(self, savepoint: Savepoint) -> None:
+        length, unplaceable = savepoint
         log = self._log
         while len(log) > length:
             what, member, place = log.pop()
             if member.node is not None:
-                self.gained.append(member.node)
+                self.freed_nodes.append(member.node)
             if what == _PLACED:
                 self._leave(member)
             elif what == _STOPPED:
@@ -402,13 +422,13 @@ class PoolState:
                 if len(member.job.members) > 1 and member.job.elastic:
                     self._reconsider(member.job)
             elif what == _KEPT:
-                self.stop(member)
+                self.evict(member)
                 log.pop()
             elif what == _STARTED:
                 request = member.task.request
                 assert member.node is not None
-                member.node.give(member.node.now, request.cpu, request.memory, member.rows)
-                member.state = RESERVED
+                member.node.release(member.node.now, request.cpu, request.memory, member.allocs)
+                member.state = NOMINATED
             elif what == _SEALED:
                 assert place is not None
                 self._open(*place)
@@ -417,67 +437,67 @@ class PoolState:
                 self._close(*place)
             elif what == _WITHDRAWN:
                 assert place is not None
-                assert member.kind is not None
-                self.settle(member, member.kind, *place, RESERVED)
+                assert member.task_class is not None
+                self.settle(member, member.task_class, *place, NOMINATED)
                 log.pop()
             else:
                 request = member.task.request
                 assert member.node is not None
-                member.node.take(member.node.now, request.cpu, request.memory, member.rows)
+                member.node.allocate(member.node.now, request.cpu, request.memory, member.allocs)
                 member.state = BOUND
-        self._hopeless = hopeless
+        self._unplaceable = unplaceable
 
     def touched(self) -> list[TaskSlot]:
         """Whom something happened to in this cycle."""
         return list(dict.fromkeys(member for _, member, _ in self._log))
 
-    def since(self, mark: Savepoint) -> list[TaskSlot]:
+    def since(self, savepoint: Savepoint) -> list[TaskSlot]:
         """Whom something happened to since the mark, once each, in order."""
-        return list(dict.fromkeys(member for _, member, _ in self._log[mark[0] :]))
+        return list(dict.fromkeys(member for _, member, _ in self._log[savepoint[0] :]))
 
     def _leave(self, member: TaskSlot) -> None:
         node, request = member.node, member.task.request
         assert node is not None
         old, old_cpu = self._keys(node)
-        if member.state == BOUND and node.now is not node.soon:
-            node.give(node.now, request.cpu, request.memory, member.rows)
-        node.give(node.soon, request.cpu, request.memory, member.rows)
-        self._changed(node, old, old_cpu, member.rows, 1)
-        member.job.queue.add_usage(member.amount, member.job.fixed, -1)
-        if self.neighbours.watched:
-            self.neighbours.leave(member)
-        if member.home is None or member.home[0] is not node:
-            del node.tenants[member]
-        if member.home is None:
-            member.state, member.node, member.rows = PENDING, None, ()
+        if member.state == BOUND and node.now is not node.after_release:
+            node.release(node.now, request.cpu, request.memory, member.allocs)
+        node.release(node.after_release, request.cpu, request.memory, member.allocs)
+        self._changed(node, old, old_cpu, member.allocs, 1)
+        member.job.queue.add_usage(member.amount, member.job.nonpreemptible, -1)
+        if self.pod_affinity.watched:
+            self.pod_affinity.leave(member)
+        if member.origin is None or member.origin[0] is not node:
+            del node.tasks[member]
+        if member.origin is None:
+            member.state, member.node, member.allocs = PENDING, None, ()
         else:
-            member.state = STOPPED
-            member.node, member.rows, member.amount = member.home
+            member.state = RELEASING
+            member.node, member.allocs, member.amount = member.origin
 
     def _run_on(self, member: TaskSlot) -> None:
         node, request = member.node, member.task.request
         assert node is not None
         old, old_cpu = self._keys(node)
-        node.take(node.soon, request.cpu, request.memory, member.rows)
-        self._changed(node, old, old_cpu, member.rows, -1)
+        node.allocate(node.after_release, request.cpu, request.memory, member.allocs)
+        self._changed(node, old, old_cpu, member.allocs, -1)
         member.state = RUNNING
-        member.job.queue.add_usage(member.amount, member.job.fixed)
-        if self.neighbours.watched:
-            self.neighbours.enter(member)
+        member.job.queue.add_usage(member.amount, member.job.nonpreemptible)
+        if self.pod_affinity.watched:
+            self.pod_affinity.enter(member)
 
     def _keys(self, node: NodeState) -> tuple[int, int]:
         return (self._key(node) if node.sizes else 0), (self._cpu_key(node) if self._cpu_order is not None else 0)
 
 
-def _has(view: FreeResources, kind: TaskClass, rows: Iterable[DeviceAlloc]) -> bool:
-    if kind.cpu > view.cpu or kind.memory > view.memory or view.pods < 1:
+def _has(view: FreeResources, task_class: TaskClass, allocs: Iterable[DeviceAlloc]) -> bool:
+    if task_class.cpu > view.cpu or task_class.memory > view.memory or view.pods < 1:
         return False
-    return all(view.milli[row] >= milli and view.mib[row] >= mib for row, milli, mib in rows)
+    return all(view.milli[row] >= milli and view.mib[row] >= mib for row, milli, mib in allocs)
 
 
-def counted(kind: TaskClass, node: NodeState, rows: tuple[DeviceAlloc, ...]) -> Amount:
+def counted(task_class: TaskClass, node: NodeState, allocs: tuple[DeviceAlloc, ...]) -> Amount:
     """What a placed task counts against quota: by the devices it has."""
-    request = kind.request
-    if request.memory_mib and rows:
-        return (request.quota(node.sizes[rows[0][0]]), request.cpu, request.memory)
-    return kind.amount
+    request = task_class.request
+    if request.memory_mib and allocs:
+        return (request.quota(node.sizes[allocs[0][0]]), request.cpu, request.memory)
+    return task_class.amount

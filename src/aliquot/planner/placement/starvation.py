@@ -24,80 +24,95 @@ from aliquot.planner.placement.task_class import WHOLE
 _WHILE = 1.25  # when it is given up again, as a part of the wait after which it was kept
 
 
-def reserve_capacity(scene: CycleState, job: JobState, members: Sequence[TaskSlot]) -> None:
+def reserve_capacity(state: CycleState, job: JobState, members: Sequence[TaskSlot]) -> None:
     """For a job that was just refused for lack of room, if it has waited long enough."""
-    if scene.kept is not None:
+    if state.reservation is not None:
         return
-    until = _until(scene, job)
-    if until is None or not _is_plain(scene, job, members):
+    until = _until(state, job)
+    if until is None or not _is_plain(state, job, members):
         return
-    places = _places(scene, members)
-    if places and _is_due(scene, job, members, places):
-        scene.kept = CapacityReservation(job, places, until)
-        _seal(scene, members[0])
+    places = _places(state, members)
+    if places and _is_due(state, job, members, places):
+        state.reservation = CapacityReservation(job, places, until)
+        _seal(state, members[0])
 
 
 @contextmanager
-def open_to(scene: CycleState, job: JobState) -> Iterator[None]:
+def open_to(state: CycleState, job: JobState) -> Iterator[None]:
     """While a job asks for the room of others: what is kept for it is there for it."""
-    kept = scene.kept
+    kept = state.reservation
     if kept is None or kept.job is not job:
         yield
         return
-    for node, rows in kept.places:
-        scene.room.unseal(job.members[0], node, rows)
+    for node, allocs in kept.places:
+        state.pool.unseal(job.members[0], node, allocs)
     waited = job.present
     yield
     if job.present == waited:
-        _seal(scene, job.members[0])
+        _seal(state, job.members[0])
     else:
-        scene.kept = None  # it has its place
+        state.reservation = None  # it has its place
 
 
-def _seal(scene: CycleState, member: TaskSlot) -> None:
-    assert scene.kept is not None
-    for node, rows in scene.kept.places:
-        scene.room.seal(member, node, rows)
+def _seal(state: CycleState, member: TaskSlot) -> None:
+    assert state.reservation is not None
+    for node, allocs in state.reservation.places:
+        state.pool.seal(member, node, allocs)
 
 
-def _until(scene: CycleState, job: JobState) -> float | None:
+def _until(state: CycleState, job: JobState) -> float | None:
     """When room is no longer kept for it; None: it is not kept now."""
-    patience, source = scene.policy.hold_after, job.source
-    if patience is None or patience <= 0 or scene.now - source.created < patience:
+    patience, source = state.policy.hold_after, job.source
+    if patience is None or patience <= 0 or state.now - source.created < patience:
         return None
-    age = scene.now - source.created
+    age = state.now - source.created
     begin = patience * 4.0 ** floor(log(age / patience, 4))
     return source.created + begin * _WHILE if age < begin * _WHILE else None
 
 
-def _is_plain(scene: CycleState, job: JobState, members: Sequence[TaskSlot]) -> bool:
+def _is_plain(state: CycleState, job: JobState, members: Sequence[TaskSlot]) -> bool:
     """Whether it asks for whole devices, wherever they are."""
     source = job.source
-    if source.closeness or source.near or source.apart or any(group.closeness for group in source.groups):
+    if (
+        source.topology_constraint
+        or source.pod_affinity
+        or source.pod_anti_affinity
+        or any(subgroup.topology_constraint for subgroup in source.subgroups)
+    ):
         return False
-    return all(scene.placer.kind(member).form == WHOLE for member in members)
+    return all(state.placer.task_class(member).form == WHOLE for member in members)
 
 
-def _is_due(scene: CycleState, job: JobState, members: Sequence[TaskSlot], places: Places) -> bool:
+def _is_due(state: CycleState, job: JobState, members: Sequence[TaskSlot], places: Places) -> bool:
     """Whether its queues are due what it asks for, and also what they hold together with what is kept for it."""
-    asked = scene.placer.asked(members)[0]
-    kept = sum(milli for _, rows in places for _, milli, _ in rows)
+    asked = state.placer.requested(members)[0]
+    kept = sum(milli for _, allocs in places for _, milli, _ in allocs)
     return all(asked <= queue.share[0] and queue.used[0] + kept <= queue.share[0] for queue in job.queue.path)
 
 
-def _places(scene: CycleState, members: Sequence[TaskSlot]) -> Places:
+def _places(state: CycleState, members: Sequence[TaskSlot]) -> Places:
     """Devices for all of them, on nodes where the least has to end; nothing when there are not enough."""
-    left = sorted((scene.placer.kind(member) for member in members), key=lambda kind: (-kind.devices, kind.id))
+    left = sorted(
+        (state.placer.task_class(member) for member in members),
+        key=lambda task_class: (-task_class.devices, task_class.id),
+    )
     chosen: list[tuple[NodeState, tuple[DeviceAlloc, ...]]] = []
-    for node in sorted(scene.room.nodes, key=lambda node: (GPU * len(node.sizes) - sum(node.soon.milli), node.id)):
-        rows, cpu, memory = _to_come(node)
+    for node in sorted(
+        state.pool.nodes, key=lambda node: (GPU * len(node.sizes) - sum(node.after_release.milli), node.id)
+    ):
+        allocs, cpu, memory = _to_come(node)
         wanted = 0
-        for kind in left[:]:
-            if kind.mask[node.id] and wanted + kind.devices <= len(rows) and kind.cpu <= cpu and kind.memory <= memory:
-                wanted, cpu, memory = wanted + kind.devices, cpu - kind.cpu, memory - kind.memory
-                left.remove(kind)
+        for task_class in left[:]:
+            if (
+                task_class.mask[node.id]
+                and wanted + task_class.devices <= len(allocs)
+                and task_class.cpu <= cpu
+                and task_class.memory <= memory
+            ):
+                wanted, cpu, memory = wanted + task_class.devices, cpu - task_class.cpu, memory - task_class.memory
+                left.remove(task_class)
         if wanted:
-            chosen.append((node, tuple(row for row in rows[:wanted] if row[1] > 0)))
+            chosen.append((node, tuple(row for row in allocs[:wanted] if row[1] > 0)))
         if not left:
             return tuple(chosen)
     return ()
@@ -108,10 +123,12 @@ def _to_come(node: NodeState) -> tuple[list[DeviceAlloc], int, int]:
     never end."""
     stays = {row for row, profile in enumerate(node.profiles or ()) if profile}
     cpu, memory = node.source.cpu - node.source.foreign[1], node.source.memory - node.source.foreign[2]
-    for member in node.tenants:
-        if member.job.fixed or member.state == STUCK:
-            stays |= {row for row, _, _ in member.rows}
+    for member in node.tasks:
+        if member.job.nonpreemptible or member.state == STUCK:
+            stays |= {row for row, _, _ in member.allocs}
             cpu, memory = cpu - member.task.request.cpu, memory - member.task.request.memory
-    soon = node.soon
-    rows = [(row, soon.milli[row], soon.mib[row]) for row in range(len(node.sizes)) if row not in stays]
-    return sorted(rows, key=lambda row: (-row[1], row[0])), cpu, memory
+    after_release = node.after_release
+    allocs = [
+        (row, after_release.milli[row], after_release.mib[row]) for row in range(len(node.sizes)) if row not in stays
+    ]
+    return sorted(allocs, key=lambda row: (-row[1], row[0])), cpu, memory

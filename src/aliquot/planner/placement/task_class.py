@@ -21,7 +21,6 @@ class TaskClass:
 
     __slots__ = (
         "amount",
-        "apart",
         "bare",
         "cpu",
         "devices",
@@ -32,8 +31,9 @@ class TaskClass:
         "least",
         "mask",
         "memory",
-        "near",
         "needs",
+        "pod_affinity",
+        "pod_anti_affinity",
         "request",
         "task",
         "varies",
@@ -57,8 +57,8 @@ class TaskClass:
         self.amount: Amount = (request.quota(fitting[0]), request.cpu, request.memory)
         self.least: Amount = (request.quota(fitting[-1]), request.cpu, request.memory)
         self.varies = self.least != self.amount  # what it counts depends on the device it gets
-        self.near: PodAffinityTerm | None = job.near
-        self.apart: PodAffinityTerm | None = job.apart
+        self.pod_affinity: PodAffinityTerm | None = job.pod_affinity
+        self.pod_anti_affinity: PodAffinityTerm | None = job.pod_anti_affinity
         self.labels: Mapping[str, str] = job.labels
 
     def need(self, size: int) -> tuple[int, int]:
@@ -79,9 +79,9 @@ class TaskClass:
             return view.whole >= self.devices
         if self.form == NONE:
             return True
-        return self.open_rows(node, view) is not None
+        return self.find_devices(node, view) is not None
 
-    def open_rows(
+    def find_devices(
         self, node: NodeState, view: FreeResources, spread: bool = False, other: FreeResources | None = None
     ) -> list[DeviceAlloc] | None:
         """The devices it would get here: the fullest that fit (or the emptiest), ties by number. With `other` they
@@ -92,12 +92,12 @@ class TaskClass:
             return self._slices(node, view, other)
         if self.form == WHOLE:
             return self._whole(node, view, other)
-        rows = self.open_to(node, view, other)
-        if len(rows) < self.devices:
+        allocs = self.open_to(node, view, other)
+        if len(allocs) < self.devices:
             return None
         milli = view.milli
-        rows.sort(key=lambda row: (-milli[row[0]] if spread else milli[row[0]], row[0]))
-        return rows[: self.devices]
+        allocs.sort(key=lambda row: (-milli[row[0]] if spread else milli[row[0]], row[0]))
+        return allocs[: self.devices]
 
     def open_to(self, node: NodeState, view: FreeResources, other: FreeResources | None = None) -> list[DeviceAlloc]:
         """All devices of which a part could be had."""
@@ -118,25 +118,25 @@ class TaskClass:
         if view.whole < self.devices:
             return None
         milli, mib, sizes, profiles = view.milli, view.mib, node.sizes, node.profiles
-        rows: list[DeviceAlloc] = []
+        allocs: list[DeviceAlloc] = []
         row = -1
         try:
-            while len(rows) < self.devices:
+            while len(allocs) < self.devices:
                 row = milli.index(GPU, row + 1)
                 size = sizes[row]
                 if mib[row] < size or (profiles is not None and profiles[row]):
                     continue
                 if other is not None and (other.milli[row] < GPU or other.mib[row] < size):
                     continue
-                rows.append((row, GPU, size))
+                allocs.append((row, GPU, size))
         except ValueError:
             return None
-        return rows
+        return allocs
 
     def _slices(self, node: NodeState, view: FreeResources, other: FreeResources | None) -> list[DeviceAlloc] | None:
         if node.profiles is None:
             return None
-        rows: list[DeviceAlloc] = []
+        allocs: list[DeviceAlloc] = []
         for profile, count in self.request.mig:
             free = [
                 (row, GPU, node.sizes[row])
@@ -145,8 +145,8 @@ class TaskClass:
             ]
             if len(free) < count:
                 return None
-            rows += free[:count]
-        return rows
+            allocs += free[:count]
+        return allocs
 
     def shares_device(self, node: NodeState, view: FreeResources) -> bool:
         """Whether some device that others have a part of can take it."""
@@ -165,46 +165,66 @@ class TaskClasses:
 
     def __init__(self, nodes: list[NodeState]) -> None:
         self._nodes = nodes
-        self._kinds: dict[object, TaskClass] = {}
+        self._task_classes: dict[object, TaskClass] = {}
         self._masks: dict[object, tuple[bytes, tuple[int, ...]]] = {}
         self._cluster = fit.Cluster.of(node.source for node in nodes)
 
     def of(self, task: Task, job: Job) -> TaskClass:
         request = task.request
-        if task.selector or task.tolerations or task.node_types or task.affinity or job.near or job.apart:
+        if (
+            task.selector
+            or task.tolerations
+            or task.node_types
+            or task.affinity
+            or job.pod_affinity
+            or job.pod_anti_affinity
+        ):
             key: object = (
                 request,
                 frozenset(task.selector.items()),
                 task.tolerations,
                 task.node_types,
                 task.affinity,
-                job.near,
-                job.apart,
+                job.pod_affinity,
+                job.pod_anti_affinity,
                 frozenset(job.labels.items()),
             )
         elif job.labels:
             key = (request, frozenset(job.labels.items()))
         else:
             key = request
-        found = self._kinds.get(key)
+        found = self._task_classes.get(key)
         if found is None:
             mask, sizes = self._mask(task)
-            found = TaskClass(len(self._kinds), task, job, mask, sizes)
-            self._kinds[key] = found
+            found = TaskClass(len(self._task_classes), task, job, mask, sizes)
+            self._task_classes[key] = found
         return found
 
-    def bare(self, kind: TaskClass) -> TaskClass:
+    def bare(self, task_class: TaskClass) -> TaskClass:
         """The same devices on the same nodes, and nothing else: kinds that differ only in CPU and memory share it."""
-        if kind.bare is None:
-            request = replace(kind.request, cpu=0, memory=0)
-            key = ("bare", request, kind.mask, kind.near, kind.apart, frozenset(kind.labels.items()))
-            found = self._kinds.get(key)
+        if task_class.bare is None:
+            request = replace(task_class.request, cpu=0, memory=0)
+            key = (
+                "bare",
+                request,
+                task_class.mask,
+                task_class.pod_affinity,
+                task_class.pod_anti_affinity,
+                frozenset(task_class.labels.items()),
+            )
+            found = self._task_classes.get(key)
             if found is None:
-                found = TaskClass(len(self._kinds), replace(kind.task, request=request), kind.job, kind.mask, ())
+                found = TaskClass(
+                    len(self._task_classes),
+                    replace(task_class.task, request=request),
+                    task_class.job,
+                    task_class.mask,
+                    (),
+                )
                 found.bare = found
-                self._kinds[key] = found
-            kind.bare = found
-        return kind.bare
+                self._task_classes[key] = found
+            task_class.bare = found
+        return task_class.bare
 
     def _mask(self, task: Task) -> tuple[bytes, tuple[int, ...]]:
         request = task.request

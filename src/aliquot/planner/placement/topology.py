@@ -35,20 +35,27 @@ class Topologies:
             self._places[name] = places
         return places
 
-    def holds(self, closeness: TopologyConstraint, nodes: Iterable[NodeState]) -> bool:
+    def holds(self, topology_constraint: TopologyConstraint, nodes: Iterable[NodeState]) -> bool:
         """Whether these nodes are in one part of the level that is required, where one is."""
-        levels, places = self._levels.get(closeness.topology, ()), self._places_of(closeness.topology)
-        if any(label not in levels for label in (closeness.preferred, closeness.required) if label is not None):
+        levels, places = (
+            self._levels.get(topology_constraint.topology, ()),
+            self._places_of(topology_constraint.topology),
+        )
+        if any(
+            label not in levels
+            for label in (topology_constraint.preferred, topology_constraint.required)
+            if label is not None
+        ):
             return False
-        if closeness.required is None:
+        if topology_constraint.required is None:
             return True
-        depth = levels.index(closeness.required) + 1
+        depth = levels.index(topology_constraint.required) + 1
         parts = {places.get(node.id, ())[:depth] for node in nodes}
         return len(parts) <= 1 and () not in parts
 
     def candidates(
         self,
-        closeness: TopologyConstraint,
+        topology_constraint: TopologyConstraint,
         asked: Amount,
         nodes: Sequence[NodeState],
         held: Iterable[NodeState],
@@ -56,15 +63,18 @@ class Topologies:
     ) -> Iterator[Stages]:
         """Sets of nodes to try in turn. `held`: where the job is already. `holding`: only parts with enough free; if
         not, those that would have enough if they were empty."""
-        levels = self._levels.get(closeness.topology, ())
-        places = self._places_of(closeness.topology)
-        wanted = [label for label in (closeness.preferred, closeness.required) if label is not None]
+        levels = self._levels.get(topology_constraint.topology, ())
+        places = self._places_of(topology_constraint.topology)
+        wanted = [label for label in (topology_constraint.preferred, topology_constraint.required) if label is not None]
         if any(label not in levels for label in wanted) or not wanted:
             return
         depth = [levels.index(label) + 1 for label in wanted]
-        innermost, outermost = max(depth), (levels.index(closeness.required) + 1 if closeness.required else 0)
+        innermost, outermost = (
+            max(depth),
+            (levels.index(topology_constraint.required) + 1 if topology_constraint.required else 0),
+        )
         known = [node for node in nodes if node.id in places]
-        if closeness.required:
+        if topology_constraint.required:
             there = {places[node.id][:outermost] for node in held if node.id in places}
             if there:
                 known = [node for node in known if places[node.id][:outermost] in there] if len(there) == 1 else []
@@ -73,9 +83,9 @@ class Topologies:
                 yield self._stages(list(nodes), places, innermost, asked)
                 return
             for part in _ranked(known, places, level, asked, holding):
-                if not holding and asked[0] > sum(GPU * sum(node.worth) for node in part):
+                if not holding and asked[0] > sum(GPU * sum(node.quota_units) for node in part):
                     continue
-                if level == innermost or not closeness.preferred:
+                if level == innermost or not topology_constraint.preferred:
                     yield [part]
                 else:
                     yield self._stages(part, places, innermost, asked)
@@ -115,10 +125,12 @@ def _ranked(
 def _fullness(nodes: Iterable[NodeState], asked: Amount) -> float:
     free = [0, 0, 0]
     for node in nodes:
-        soon = node.soon
-        free[0] += sum(soon.milli) if node.profiles is None else sum(map(mul, soon.milli, node.worth))
-        free[1] += max(soon.cpu, 0)
-        free[2] += max(soon.memory, 0)
+        after_release = node.after_release
+        free[0] += (
+            sum(after_release.milli) if node.profiles is None else sum(map(mul, after_release.milli, node.quota_units))
+        )
+        free[1] += max(after_release.cpu, 0)
+        free[2] += max(after_release.memory, 0)
     return (
         max((want / have if have else 2.0) for want, have in zip(asked, free, strict=True) if want)
         if any(asked)

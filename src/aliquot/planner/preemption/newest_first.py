@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from aliquot.planner.cycle_state import CycleState
-from aliquot.planner.jobs import RESERVED, RUNNING, STOPPED, JobState, TaskSlot
+from aliquot.planner.jobs import NOMINATED, RELEASING, RUNNING, JobState, TaskSlot
 from aliquot.planner.placement.node_state import NodeState
 from aliquot.planner.placement.pool_state import Savepoint
 from aliquot.planner.placement.task_class import TaskClass
@@ -29,30 +29,30 @@ from aliquot.planner.queues.queue_tree import QueueState
 _MOVED_AT_MOST = 16  # jobs that one consolidation considers
 
 
-def make_room_newest_first(scene: CycleState, batches: Sequence[Batch], step: str, outcome: PlanBuilder) -> list[Batch]:
+def make_room_newest_first(state: CycleState, batches: Sequence[Batch], step: str, builder: PlanBuilder) -> list[Batch]:
     """Returns who still waits."""
-    placer = scene.placer
+    placer = state.placer
     waiting: list[Batch] = []
     failed: set[object] = set()
-    line = Line(scene)
-    turns = QueueOrder(batches, placer.asks)
+    line = Line(state)
+    turns = QueueOrder(batches, placer.next_request)
     while batch := turns.pop():
         job = batch.head
         members = job.next_tasks()
-        rule = RULES[step](scene, job, placer.asked(members))
-        why = "not-preemptible" if step == "consolidate" and job.fixed else refused(scene, rule)
-        key = (rule.scope, scene.signature(job, members))
+        rule = RULES[step](state, job, placer.requested(members))
+        why = "not-preemptible" if step == "consolidate" and job.nonpreemptible else refused(state, rule)
+        key = (rule.scope, state.signature(job, members))
         if why is None and key not in failed:
-            stopped = VictimSearch(scene, rule, line).solve(members)
+            stopped = VictimSearch(state, rule, line).solve(members)
             if stopped is not None:
                 failed.clear()
-                outcome.stop(stopped, job, step)
+                builder.evict(stopped, job, step)
                 for queue in {member.job.queue: None for member in stopped}:
                     turns.touch(queue)
                 turns.advance(batch, again=False)
                 continue
             failed.add(key)
-        outcome.note(scene, batch, step, why or "no-arrangement", rule)
+        builder.note(state, batch, step, why or "no-arrangement", rule)
         waiting.append(batch)
     return waiting
 
@@ -60,11 +60,11 @@ def make_room_newest_first(scene: CycleState, batches: Sequence[Batch], step: st
 class Line:
     """Everybody who could go, by queue, who goes first last."""
 
-    def __init__(self, scene: CycleState) -> None:
+    def __init__(self, state: CycleState) -> None:
         self._units: dict[QueueState, list[EvictionUnit]] = {}
         keyed: dict[QueueState, list[tuple[tuple[float | str, ...], EvictionUnit]]] = {}
-        for job in scene.jobs:
-            if job.fixed:
+        for job in state.jobs:
+            if job.nonpreemptible:
                 continue
             units = job.eviction_units()
             spare = len(units) - 1
@@ -93,116 +93,116 @@ def _admitted(rule: Rule, moved: Mapping[TaskSlot, None], unit: EvictionUnit) ->
     if len(job.members) > 1 and any(member.state < RUNNING and member not in moved for member in job.members):
         return False  # it got something, or was moved, in this very cycle: it is judged again in the next
     # What is left of a job that is protected stays.
-    return not rule.protected(job) or job.present - len(unit) >= sum(one.least for one in job.sets)
+    return not rule.protected(job) or job.present - len(unit) >= sum(one.min_available for one in job.task_sets)
 
 
 class VictimSearch:
     """One job's search."""
 
-    def __init__(self, scene: CycleState, rule: Rule, line: Line) -> None:
+    def __init__(self, state: CycleState, rule: Rule, line: Line) -> None:
         self._line = line
-        self._scene = scene
-        self._room = scene.room
-        self._placer = scene.placer
+        self._state = state
+        self._pool = state.pool
+        self._placer = state.placer
         self._rule = rule
         self._victims: Iterator[EvictionUnit] = iter(())
         self._gone: dict[TaskSlot, None] = {}  # who was stopped for the tasks so far
         self._on: dict[NodeState, list[EvictionUnit]] = {}
         # Whether its tasks must be placed together to know whether they fit.
-        self._whole = bool(rule.job.source.groups) or rule.job.source.closeness is not None
+        self._whole = bool(rule.job.source.subgroups) or rule.job.source.topology_constraint is not None
 
     def solve(self, members: Sequence[TaskSlot]) -> list[TaskSlot] | None:
-        mark = self._room.mark()
+        savepoint = self._pool.savepoint()
         last: TaskClass | None = None
         for count, member in enumerate(members, 1):
-            kind = self._placer.kind(member)
-            if kind is not last:
+            task_class = self._placer.task_class(member)
+            if task_class is not last:
                 self._victims, self._on = self._worst_first(), {}
-                last = kind
-            if not self._next(members[:count] if self._whole else [member], kind):
-                self._room.undo(mark)
+                last = task_class
+            if not self._next(members[:count] if self._whole else [member], task_class):
+                self._pool.rollback(savepoint)
                 return None
-        touched = self._room.since(mark)
-        stopped = [one for one in touched if one.home is not None and one.state != RUNNING]
-        return self._once_more(mark, members, stopped)
+        touched = self._pool.since(savepoint)
+        stopped = [one for one in touched if one.origin is not None and one.state != RUNNING]
+        return self._once_more(savepoint, members, stopped)
 
     def _once_more(
-        self, mark: Savepoint, members: Sequence[TaskSlot], stopped: list[TaskSlot]
+        self, savepoint: Savepoint, members: Sequence[TaskSlot], stopped: list[TaskSlot]
     ) -> list[TaskSlot] | None:
         """All of it at once, now that it is known who goes: earlier choices may turn out better."""
-        room = self._room
-        room.undo(mark)
+        pool = self._pool
+        pool.rollback(savepoint)
         for member in stopped:
-            room.stop(member)
+            pool.evict(member)
         stopped += self._rest_of(stopped)
         self._gone = {}
         if self._in_turn(members, by_job(stopped)) and self._valid(stopped):
             return [one for one in stopped if one.state != RUNNING]
-        room.undo(mark)
+        pool.rollback(savepoint)
         return None
 
-    def _next(self, members: Sequence[TaskSlot], kind: TaskClass) -> bool:
+    def _next(self, members: Sequence[TaskSlot], task_class: TaskClass) -> bool:
         """Places for one more task: for it alone, or (where it matters who is near whom) for all so far."""
         if self._attempt(members, ()):  # what earlier tasks were given room by may be enough
             return True
         for unit in self._victims:
             if any(one.state != RUNNING for one in unit):
                 continue
-            nodes = list(dict.fromkeys(one.home[0] for one in unit if one.home is not None))
+            nodes = list(dict.fromkeys(one.origin[0] for one in unit if one.origin is not None))
             for node in nodes:
                 self._on.setdefault(node, []).append(unit)
             for node in sorted(nodes, key=lambda node: node.id):
                 here = [one for one in self._on[node] if all(each.state == RUNNING for each in one)]
-                if (self._whole or self._promising(kind, node, here)) and self._attempt(members, here):
+                if (self._whole or self._promising(task_class, node, here)) and self._attempt(members, here):
                     return True
         return False
 
-    def _promising(self, kind: TaskClass, node: NodeState, units: Sequence[EvictionUnit]) -> bool:
+    def _promising(self, task_class: TaskClass, node: NodeState, units: Sequence[EvictionUnit]) -> bool:
         """Cheap: whether the task could fit on the node with these gone. Whoever is on other nodes may make room
         there, and then it must be tried."""
         if any(member.node is not node for unit in units for member in unit):
             return True
-        view = node.soon.copy()
+        view = node.after_release.copy()
         for unit in units:
             for member in unit:
                 request = member.task.request
-                node.give(view, request.cpu, request.memory, member.rows)
-        return kind.fits(node, view) or self._room.find(kind, promise_only=True) is not None
+                node.release(view, request.cpu, request.memory, member.allocs)
+        return task_class.fits(node, view) or self._pool.find(task_class, nominate_only=True) is not None
 
     def _attempt(self, members: Sequence[TaskSlot], units: Sequence[EvictionUnit]) -> bool:
         """Stop these, then give places to them and to the tasks, each in its turn."""
-        room = self._room
-        mark = room.mark()
+        pool = self._pool
+        savepoint = pool.savepoint()
         for member in members:
-            if member.state == RESERVED:
-                room.withdraw(member)
+            if member.state == NOMINATED:
+                pool.withdraw(member)
         gone = [one for unit in units for one in unit]
         each_may = True
         for unit in units:
             each_may = each_may and self._rule.gives(unit[0].job.queue)
             for one in unit:
                 if one.state == RUNNING:
-                    room.stop(one)
+                    pool.evict(one)
         gone += self._rest_of(gone)
         # Where each might go at its turn the whole is fair; otherwise some may find another place, or a better order.
         if self._in_turn(members, by_job(gone)) and self._valid(gone, each_may):
             self._gone |= dict.fromkeys(gone)
             return True
-        room.undo(mark)
+        pool.rollback(savepoint)
         return False
 
     def _rest_of(self, gone: Sequence[TaskSlot]) -> list[TaskSlot]:
         """Who cannot go on without these: what is above a job's minimum may be on a node that was not looked at."""
         left = [one for job in by_job(gone) if not job.satisfied() for one in job.members if one.state == RUNNING]
         for one in left:
-            self._room.stop(one)
+            self._pool.evict(one)
         return left
 
     def _in_turn(self, members: Sequence[TaskSlot], victims: dict[JobState, list[TaskSlot]]) -> bool:
         mine = self._rule.job
         turns = QueueOrder(
             [Batch([job]) for job in (mine, *victims)],
-            lambda job: self._placer.asked(members if job is mine else victims[job]),
+            lambda job: self._placer.requested(members if job is mine else victims[job]),
         )
         done = False
         while batch := turns.pop():
@@ -217,19 +217,22 @@ class VictimSearch:
         return done
 
     def _place(self, members: Sequence[TaskSlot]) -> bool:
-        mark = self._room.mark()
+        savepoint = self._pool.savepoint()
         job = self._rule.job
-        if self._placer.place(job, members, promise_only=True) and quota.exceeded_queue(job.queue, job.fixed) is None:
+        if (
+            self._placer.place(job, members, nominate_only=True)
+            and quota.exceeded_queue(job.queue, job.nonpreemptible) is None
+        ):
             return True
-        self._room.undo(mark)
+        self._pool.rollback(savepoint)
         return False
 
     def _return(self, job: JobState, members: list[TaskSlot]) -> bool:
         """Back where it was, or elsewhere."""
-        mark = self._room.mark()
-        if self._placer.replace(job, members) and quota.exceeded_queue(job.queue, job.fixed) is None:
+        savepoint = self._pool.savepoint()
+        if self._placer.replace(job, members) and quota.exceeded_queue(job.queue, job.nonpreemptible) is None:
             return True
-        self._room.undo(mark)
+        self._pool.rollback(savepoint)
         return False
 
     # ---------------------------------------------------------------- who goes
@@ -238,7 +241,7 @@ class VictimSearch:
         """Units in the reverse of the scheduling order: the queue that deserves least, in it the job that does."""
         lines = self._line.candidates(self._rule, self._gone)
         left = {queue: unit for queue, line in lines.items() if (unit := next(line, None)) is not None}
-        gone = dict.fromkeys(self._scene.tree.queues.values(), (0, 0, 0))
+        gone = dict.fromkeys(self._state.tree.queues.values(), (0, 0, 0))
         count = 0
         while left:
             queue = self._worst(left, gone)
@@ -257,7 +260,7 @@ class VictimSearch:
     def _worst(self, left: dict[QueueState, EvictionUnit], gone: dict[QueueState, tuple[int, int, int]]) -> QueueState:
         if len(left) == 1:
             return next(iter(left))
-        queues = [queue for queue in self._scene.tree.roots if any(queue in leaf.path for leaf in left)]
+        queues = [queue for queue in self._state.tree.roots if any(queue in leaf.path for leaf in left)]
         while True:
             best = max(queues, key=lambda one: self._standing(one, left, gone))
             if best in left:
@@ -290,5 +293,5 @@ class VictimSearch:
         if any(self._rule.protected(job) and not job.keeps_minimum() for job in moved):
             return False  # each of them was above the minimum, but not all together
         if isinstance(self._rule, Consolidate):
-            return not any(member.state == STOPPED for member in gone)
-        return fair or self._rule.fair([m for m in {**self._gone, **dict.fromkeys(gone)} if m.state == STOPPED])
+            return not any(member.state == RELEASING for member in gone)
+        return fair or self._rule.fair([m for m in {**self._gone, **dict.fromkeys(gone)} if m.state == RELEASING])

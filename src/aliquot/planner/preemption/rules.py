@@ -33,8 +33,8 @@ class Rule(ABC):
     # The order in which the parts of an eviction cost count, as indexes into `EvictionCosts.one`; None: as they are.
     order: tuple[int, ...] | None = None
 
-    def __init__(self, scene: CycleState, job: JobState, asked: Amount) -> None:
-        self.scene = scene
+    def __init__(self, state: CycleState, job: JobState, asked: Amount) -> None:
+        self.state = state
         self.job = job
         self.asked = asked
 
@@ -63,8 +63,8 @@ class Rule(ABC):
     def protected(self, victim: JobState) -> bool:
         """Whether it may lose only what is above its minimum: it was stopped too often of late, or has not run for its
         minimum time."""
-        until = protected_until(victim.source.stops, self.scene.policy.restarts_per_hour)
-        return until is not None and self.scene.now < until
+        until = protected_until(victim.source.stops, self.state.policy.restarts_per_hour)
+        return until is not None and self.state.now < until
 
     @abstractmethod
     def leaves(self) -> list[QueueState]:
@@ -96,8 +96,8 @@ class Reclaim(Rule):
 
     step = "reclaim"
 
-    def __init__(self, scene: CycleState, job: JobState, asked: Amount) -> None:
-        super().__init__(scene, job, asked)
+    def __init__(self, state: CycleState, job: JobState, asked: Amount) -> None:
+        super().__init__(state, job, asked)
         # Judged before anything is taken. At each level: would the job's side stay within its quota?
         self._in_quota = {queue: within(queue.used, asked, queue.quota) for queue in job.queue.path}
         self._pairs: dict[QueueState, tuple[QueueState, QueueState]] = {}
@@ -106,18 +106,18 @@ class Reclaim(Rule):
         """Whether its queue may take from others at all."""
         queue = self.job.queue
         return within(queue.used, self.asked, queue.share) and (
-            not self.job.fixed or within(queue.fixed, self.asked, queue.quota)
+            not self.job.nonpreemptible or within(queue.nonpreemptible, self.asked, queue.quota)
         )
 
     def admits(self, victim: JobState) -> bool:
-        return not victim.fixed and victim.queue is not self.job.queue
+        return not victim.nonpreemptible and victim.queue is not self.job.queue
 
     def protected(self, victim: JobState) -> bool:
         if super().protected(victim):
             return True
         started = victim.source.started
         least = self.pair(victim.queue)[1].reclaim_min if victim.queue is not self.job.queue else 0
-        return least > 0 and started is not None and self.scene.now - started < least
+        return least > 0 and started is not None and self.state.now - started < least
 
     def pair(self, leaf: QueueState) -> tuple[QueueState, QueueState]:
         """The highest queues in which the two differ: (of the job, of the other)."""
@@ -163,7 +163,7 @@ class Reclaim(Rule):
     def _calm(self, theirs: QueueState) -> bool:
         """No ping-pong: a side that is now above its share must not stand as high as one it took from."""
         ours = next(a for a in self.job.queue.path if a.parent is theirs.parent)
-        m = self.scene.policy.saturation_multiplier
+        m = self.state.policy.saturation_multiplier
         for r in range(3):
             if not self.asked[r] or theirs.share[r] <= 0:
                 continue
@@ -188,7 +188,7 @@ class Reclaim(Rule):
     def reclaimable(self, victims: Victims) -> int:
         """The most GPUs there can be: what is free, and what each side holds above what it keeps. The last unit
         that a side loses may be larger than what it is above."""
-        total = self.scene.room.free
+        total = self.state.pool.free
         sides: dict[QueueState, tuple[int, int]] = {}
         for leaf in self.leaves():
             theirs = self.pair(leaf)[1]
@@ -206,7 +206,7 @@ class Reclaim(Rule):
         return total
 
     def leaves(self) -> list[QueueState]:
-        return [leaf for leaf in self.scene.tree.leaves if leaf is not self.job.queue and self.gives(leaf)]
+        return [leaf for leaf in self.state.tree.leaves if leaf is not self.job.queue and self.gives(leaf)]
 
 
 class Preempt(Rule):
@@ -216,18 +216,22 @@ class Preempt(Rule):
     order = (2, 0, 1, 3, 4)  # lowest priority first
 
     def admits(self, victim: JobState) -> bool:
-        return not victim.fixed and victim.queue is self.job.queue and victim.source.priority < self.job.source.priority
+        return (
+            not victim.nonpreemptible
+            and victim.queue is self.job.queue
+            and victim.source.priority < self.job.source.priority
+        )
 
     def protected(self, victim: JobState) -> bool:
         if super().protected(victim):
             return True
         started, least = victim.source.started, victim.queue.preempt_min
-        return least > 0 and started is not None and self.scene.now - started < least
+        return least > 0 and started is not None and self.state.now - started < least
 
     @property
     def owed(self) -> bool:
         return all(
-            within(queue.fixed if self.job.fixed else queue.used, self.asked, queue.quota)
+            within(queue.nonpreemptible if self.job.nonpreemptible else queue.used, self.asked, queue.quota)
             for queue in self.job.queue.path
         )
 
@@ -238,13 +242,13 @@ class Preempt(Rule):
     def fair(self, lost: Sequence[TaskSlot]) -> bool:
         """A queue that makes room inside itself may not grow by it beyond its share while another is short of its own:
         that one would take it back, and so for ever. The peer allows it."""
-        if self.scene.policy.victims == "newest":
+        if self.state.policy.victims == "newest":
             return True
-        freed = [sum(member.home[2][r] for member in lost if member.home is not None) for r in range(3)]
+        freed = [sum(member.origin[2][r] for member in lost if member.origin is not None) for r in range(3)]
         for r in range(3):
             if self.asked[r] <= freed[r] or all(queue.used[r] <= queue.share[r] for queue in self.job.queue.path):
                 continue
-            if any(leaf.used[r] < leaf.share[r] for leaf in self.scene.tree.leaves if leaf is not self.job.queue):
+            if any(leaf.used[r] < leaf.share[r] for leaf in self.state.tree.leaves if leaf is not self.job.queue):
                 return False
         return True
 
@@ -253,12 +257,12 @@ class Preempt(Rule):
 
     def refusal(self, victims: Victims) -> str | None:
         queue = self.job.queue
-        if self.job.fixed and not all(within(one.fixed, self.asked, one.quota) for one in queue.path):
+        if self.job.nonpreemptible and not all(within(one.nonpreemptible, self.asked, one.quota) for one in queue.path):
             return "over-quota"
         lowest = victims.lowest(queue)
         if lowest is None or lowest >= self.job.source.priority:
             return "no-lower-priority"
-        return None if self.scene.room.free + victims.amount[queue] >= self.asked[0] else "nothing-to-preempt"
+        return None if self.state.pool.free + victims.amount[queue] >= self.asked[0] else "nothing-to-preempt"
 
 
 class Consolidate(Rule):
@@ -268,12 +272,12 @@ class Consolidate(Rule):
     order = (1, 0, 2, 3, 4)  # the fewer GPUs, the easier they find another place
 
     def admits(self, victim: JobState) -> bool:
-        return not victim.fixed and victim is not self.job
+        return not victim.nonpreemptible and victim is not self.job
 
     def leaves(self) -> list[QueueState]:
-        return self.scene.tree.leaves
+        return self.state.tree.leaves
 
     def refusal(self, victims: Victims) -> str | None:
-        if not quota.allows(self.job.queue, self.asked, self.job.fixed):
+        if not quota.allows(self.job.queue, self.asked, self.job.nonpreemptible):
             return "quota"
-        return None if self.scene.room.free >= self.asked[0] else "not-enough-free"
+        return None if self.state.pool.free >= self.asked[0] else "not-enough-free"

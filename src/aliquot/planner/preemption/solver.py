@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from aliquot.planner.jobs import RUNNING, STOPPED, JobState, TaskSlot
+from aliquot.planner.jobs import RELEASING, RUNNING, JobState, TaskSlot
 from aliquot.planner.placement.node_state import NodeState
 from aliquot.planner.placement.pool_state import PoolState, Savepoint
 from aliquot.planner.placement.task_class import NONE, TaskClass
@@ -35,29 +35,29 @@ _NODES_TRIED = 16
 
 
 class Solver:
-    def __init__(self, scene: CycleState, rule: Rule) -> None:
-        self._room: PoolState = scene.room
-        self._placer = scene.placer
-        self._victims = scene.victims
-        self._ledgers = scene.candidate_heaps
+    def __init__(self, state: CycleState, rule: Rule) -> None:
+        self._pool: PoolState = state.pool
+        self._placer = state.placer
+        self._victims = state.victims
+        self._ledgers = state.candidate_heaps
         self._rule = rule
-        self._offers = CandidateFinder(scene, rule)
+        self._offers = CandidateFinder(state, rule)
         self._cleared: list[NodeState] = []  # nodes that somebody was stopped on, in all attempts
         self._avoided: set[int] = set()
-        bound = scene.policy.disruption_bound
+        bound = state.policy.disruption_bound
         self._most = None if bound is None or rule.owed else bound * max(rule.asked[0], 1)
 
     def solve(self, members: Sequence[TaskSlot]) -> list[TaskSlot] | None:
         """Place these tasks; who had to make way, or None. What was done stays in the room's log."""
         for _ in range(_NODES_TRIED):
-            mark = self._room.mark()
+            savepoint = self._pool.savepoint()
             cleared = len(self._cleared)
             placed = self._place(members) and self._fit_queues(self._rule.job)
             if placed:
-                found = self._finish(mark, members)
+                found = self._finish(savepoint, members)
                 if found is not None:
                     return found
-            self._room.undo(mark)
+            self._pool.rollback(savepoint)
             if not placed or len(self._cleared) == cleared:
                 break
             # Those who had to go there are too many, or find no other place. Perhaps it is different elsewhere.
@@ -67,42 +67,44 @@ class Solver:
     def _place(self, members: Sequence[TaskSlot]) -> bool:
         self._placer.rescue = self._clear
         try:
-            return self._placer.place(self._rule.job, members, promise_only=True)
+            return self._placer.place(self._rule.job, members, nominate_only=True)
         finally:
             self._placer.rescue = None
 
-    def _finish(self, mark: Savepoint, members: Sequence[TaskSlot]) -> list[TaskSlot] | None:
+    def _finish(self, savepoint: Savepoint, members: Sequence[TaskSlot]) -> list[TaskSlot] | None:
         """Spare whom we can, and see whether the whole is allowed. Who stays still counts for his queue: that may be
         too much for it, with the job; then only those stay with whom it is not."""
-        job, room = self._rule.job, self._room
-        stopped = [member for member in room.since(mark) if member.state == STOPPED]
-        begun = room.mark()
+        job, pool = self._rule.job, self._pool
+        stopped = [member for member in pool.since(savepoint) if member.state == RELEASING]
+        begun = pool.savepoint()
         for fairly in (False, True):
             gone = self._spare(job, stopped, fairly)
             if gone is not None:
                 break
-            room.undo(begun)
+            pool.rollback(begun)
         if gone is None or gone:
             return gone
-        room.undo(mark)  # nothing had to be done for it: it need not wait either
+        pool.rollback(savepoint)  # nothing had to be done for it: it need not wait either
         return [] if self._placer.place(job, members) else None
 
     def _spare(self, job: JobState, stopped: list[TaskSlot], fairly: bool) -> list[TaskSlot] | None:
         """Who goes for good, after some stay and others are moved; None: that is not allowed."""
-        room = self._room
+        pool = self._pool
         gone = self._keep(job, stopped, fairly)
-        stayed = room.mark()
+        stayed = pool.savepoint()
         self._move(gone)
         moved = [member for member in gone if member.state != RUNNING]
         if self._allowed(job, moved):
             return moved
-        room.undo(stayed)  # those who are moved count too
+        pool.rollback(stayed)  # those who are moved count too
         gone = [member for member in gone if member.state != RUNNING]
         return gone if self._allowed(job, gone) else None
 
     def _allowed(self, job: JobState, stopped: Sequence[TaskSlot]) -> bool:
-        lost = [member for member in stopped if member.state == STOPPED]
-        if quota.exceeded_queue(job.queue, job.fixed) is not None or (lost and isinstance(self._rule, Consolidate)):
+        lost = [member for member in stopped if member.state == RELEASING]
+        if quota.exceeded_queue(job.queue, job.nonpreemptible) is not None or (
+            lost and isinstance(self._rule, Consolidate)
+        ):
             return False
         if self._most is not None and sum(member.amount[0] for member in stopped) > self._most:
             return False
@@ -112,15 +114,15 @@ class Solver:
 
     def _exhaust(self, members: Sequence[TaskSlot]) -> list[TaskSlot] | None:
         """Where there are few who could go, try all ways, the smallest first: what is refused is then truly refused."""
-        room, job = self._room, self._rule.job
+        pool, job = self._pool, self._rule.job
         units = self._all_units()
         if not units or len(units) > _FEW:
             return None
-        mark = room.mark()
-        self._offers.stop(units)
-        helps = self._placer.place(job, members, promise_only=True)
-        room.undo(mark)
-        if not helps and job.source.near is None:  # if even that does not do, nothing does
+        savepoint = pool.savepoint()
+        self._offers.evict(units)
+        helps = self._placer.place(job, members, nominate_only=True)
+        pool.rollback(savepoint)
+        if not helps and job.source.pod_affinity is None:  # if even that does not do, nothing does
             return None
         tried = 0
         for count in range(1, len(units) + 1):
@@ -128,13 +130,13 @@ class Solver:
                 tried += 1
                 if tried > _WAYS_TRIED:
                     return None
-                mark = room.mark()
-                self._offers.stop(some)
-                if self._placer.place(job, members, promise_only=True) and self._fit_queues(job):
-                    found = self._finish(mark, members)
+                savepoint = pool.savepoint()
+                self._offers.evict(some)
+                if self._placer.place(job, members, nominate_only=True) and self._fit_queues(job):
+                    found = self._finish(savepoint, members)
                     if found is not None:
                         return found
-                room.undo(mark)
+                pool.rollback(savepoint)
                 found = self._rearrange(members, some)
                 if found is not None:
                     return found
@@ -142,17 +144,17 @@ class Solver:
 
     def _rearrange(self, members: Sequence[TaskSlot], units: Sequence[EvictionUnit]) -> list[TaskSlot] | None:
         """New places for all of them at once, whoever comes first."""
-        mark = self._room.mark()
-        self._offers.stop(units)
-        stopped = [member for member in self._room.since(mark) if member.state == STOPPED]
+        savepoint = self._pool.savepoint()
+        self._offers.evict(units)
+        stopped = [member for member in self._pool.since(savepoint) if member.state == RELEASING]
         if (
             self._placer.arrange([*members, *stopped])
-            and quota.exceeded_queue(self._rule.job.queue, self._rule.job.fixed) is None
+            and quota.exceeded_queue(self._rule.job.queue, self._rule.job.nonpreemptible) is None
         ):
             stopped = [member for member in stopped if member.state != RUNNING]
             if self._allowed(self._rule.job, stopped):
                 return stopped
-        self._room.undo(mark)
+        self._pool.rollback(savepoint)
         return None
 
     def _all_units(self) -> list[EvictionUnit]:
@@ -163,14 +165,14 @@ class Solver:
             if isinstance(rule, Preempt) and leaf is not rule.job.queue:
                 continue
             for number in numbers:
-                units |= dict.fromkeys(self._victims.units_on(self._room.nodes[number], leaf, rule))
+                units |= dict.fromkeys(self._victims.units_on(self._pool.nodes[number], leaf, rule))
                 if len(units) > _FEW:
                     return list(units)
         return sorted(units, key=lambda unit: (self._offers.cost(unit), unit[0].task.name))
 
     # ---------------------------------------------------------------- choosing whom to stop
 
-    def _clear(self, kind: TaskClass, nodes: Iterable[NodeState] | None) -> NodeState | None:
+    def _clear(self, task_class: TaskClass, nodes: Iterable[NodeState] | None) -> NodeState | None:
         """Stop somebody so that a task of this kind fits on some node, and say which."""
         groups = self._by_turn([leaf for leaf in self._rule.leaves() if self._rule.gives(leaf)])
         choices = [[[leaf] for leaf in leaves] for leaves in groups]
@@ -178,7 +180,7 @@ class Solver:
         if len(together) > 1:
             choices.append([together])
         for choice in choices:
-            found = self._cheapest(kind, choice, nodes)
+            found = self._cheapest(task_class, choice, nodes)
             if found is not None:
                 self._cleared.append(found)
                 return found
@@ -194,20 +196,20 @@ class Solver:
         return [keyed[key] for key in sorted(keyed)]
 
     def _cheapest(
-        self, kind: TaskClass, choices: list[list[QueueState]], nodes: Iterable[NodeState] | None
+        self, task_class: TaskClass, choices: list[list[QueueState]], nodes: Iterable[NodeState] | None
     ) -> NodeState | None:
         """Clear the cheapest node, each time with units of one of these lists of queues."""
         if nodes is not None:
-            return self._cheapest_of(kind, choices, nodes)
-        if kind.form != NONE:
+            return self._cheapest_of(task_class, choices, nodes)
+        if task_class.form != NONE:
             # Devices are what is scarce: costs are shared by all kinds that want the same ones.
-            found = self._cheapest_in(kind, self._placer.kinds.bare(kind), choices, _BARE_TRIED)
+            found = self._cheapest_in(task_class, self._placer.task_classes.bare(task_class), choices, _BARE_TRIED)
             if found is not None:
                 return found
-        return self._cheapest_in(kind, kind, choices, None)
+        return self._cheapest_in(task_class, task_class, choices, None)
 
     def _cheapest_in(
-        self, kind: TaskClass, priced: TaskClass, choices: list[list[QueueState]], tries: int | None
+        self, task_class: TaskClass, priced: TaskClass, choices: list[list[QueueState]], tries: int | None
     ) -> NodeState | None:
         """By the ledgers of one kind, for another that wants at least as much."""
         ledgers = [self._ledger(priced, leaves) for leaves in choices]
@@ -219,7 +221,7 @@ class Solver:
             if not offers:
                 break
             offer, i = min(offers, key=lambda one: (one[0][0], one[0][1].id))
-            if self._stop(offer[2], kind, offer[1]):
+            if self._evict(offer[2], task_class, offer[1]):
                 found = offer[1]
                 break
             ledgers[i].set_aside()  # not allowed now; perhaps for somebody else
@@ -229,104 +231,107 @@ class Solver:
         return found
 
     def _cheapest_of(
-        self, kind: TaskClass, choices: list[list[QueueState]], nodes: Iterable[NodeState]
+        self, task_class: TaskClass, choices: list[list[QueueState]], nodes: Iterable[NodeState]
     ) -> NodeState | None:
         offers = []
         for node in nodes:
             for leaves in choices:
-                offer = self._offers.offer(kind, node, leaves) if kind.mask[node.id] else None
+                offer = self._offers.offer(task_class, node, leaves) if task_class.mask[node.id] else None
                 if offer is not None:
                     offers.append((offer[0], node.id, node, offer[1]))
         for _, _, node, units in sorted(offers, key=lambda one: one[:2]):
-            if self._stop(units, kind, node):
+            if self._evict(units, task_class, node):
                 return node
         return None
 
-    def _ledger(self, kind: TaskClass, leaves: list[QueueState]) -> CandidateHeap:
-        key = (kind.id, self._rule.scope, tuple(leaf.name for leaf in leaves))
+    def _ledger(self, task_class: TaskClass, leaves: list[QueueState]) -> CandidateHeap:
+        key = (task_class.id, self._rule.scope, tuple(leaf.name for leaf in leaves))
         found = self._ledgers.get(key)
         if found is None:
-            found = self._ledgers[key] = CandidateHeap(self._offers, kind, leaves)
+            found = self._ledgers[key] = CandidateHeap(self._offers, task_class, leaves)
         return found
 
-    def _stop(
-        self, units: Sequence[EvictionUnit], kind: TaskClass | None = None, node: NodeState | None = None
+    def _evict(
+        self, units: Sequence[EvictionUnit], task_class: TaskClass | None = None, node: NodeState | None = None
     ) -> bool:
         """Stop these, if each may go at its turn and the task may then come to the node."""
         if node is not None and node.id in self._avoided:
             return False
-        mark = self._room.mark()
+        savepoint = self._pool.savepoint()
         for unit in units:
             if not self._rule.gives(unit[0].job.queue):
-                self._room.undo(mark)
+                self._pool.rollback(savepoint)
                 return False
-            self._offers.stop([unit])
-        if kind is not None and node is not None and not self._fits(kind, node):
-            self._room.undo(mark)
+            self._offers.evict([unit])
+        if task_class is not None and node is not None and not self._fits(task_class, node):
+            self._pool.rollback(savepoint)
             return False
         return True
 
-    def _fits(self, kind: TaskClass, node: NodeState) -> bool:
-        if not kind.fits(node, node.soon):
+    def _fits(self, task_class: TaskClass, node: NodeState) -> bool:
+        if not task_class.fits(node, node.after_release):
             return False
-        return not self._offers.minds(kind) or self._room.neighbours.allows(kind, node)
+        return not self._offers.minds(task_class) or self._pool.pod_affinity.allows(task_class, node)
 
     # ---------------------------------------------------------------- afterwards
 
     def _fit_queues(self, job: JobState) -> bool:
         """Where there is room but a queue may not hold more, somebody below that queue makes way."""
-        while (full := quota.exceeded_queue(job.queue, job.fixed)) is not None:
+        while (full := quota.exceeded_queue(job.queue, job.nonpreemptible)) is not None:
             units = [
                 (self._offers.cost(unit), unit)
                 for leaf in self._rule.leaves()
                 if full in leaf.path and self._rule.gives(leaf)
                 for number in self._victims.by_queue.get(leaf, {})
-                for unit in self._victims.units_on(self._room.nodes[number], leaf, self._rule)
+                for unit in self._victims.units_on(self._pool.nodes[number], leaf, self._rule)
             ]
             if not units:
                 return False
             best = min(units, key=lambda one: (one[0], one[1][0].job.name))[1]
-            if not self._stop([best]):
+            if not self._evict([best]):
                 return False
         return True
 
     def _keep(self, job: JobState, stopped: list[TaskSlot], fairly: bool) -> list[TaskSlot]:
         """Whoever need not go after all stays, the most deserving first; a job stays whole or goes whole. `fairly`:
         only if it is fair with those who are left."""
-        room = self._room
+        pool = self._pool
         kept: set[TaskSlot] = set()
         for victim, mine in _deserving(stopped):
-            if not all(room.can_keep(member) for member in mine):
+            if not all(pool.can_cancel_eviction(member) for member in mine):
                 continue
-            mark = room.mark()
+            savepoint = pool.savepoint()
             for member in mine:
                 if not self._may_stay(member):
                     break
-                room.keep(member)
+                pool.cancel_eviction(member)
             else:
                 if (
-                    quota.exceeded_queue(job.queue, job.fixed) is None
-                    and quota.exceeded_queue(victim.queue, victim.fixed) is None
+                    quota.exceeded_queue(job.queue, job.nonpreemptible) is None
+                    and quota.exceeded_queue(victim.queue, victim.nonpreemptible) is None
                     and (not fairly or self._rule.fair(_without(stopped, {*kept, *mine})))
                 ):
                     kept.update(mine)
                     continue
-            room.undo(mark)
+            pool.rollback(savepoint)
         return _without(stopped, kept)
 
     def _may_stay(self, member: TaskSlot) -> bool:
-        if not self._room.can_keep(member):
+        if not self._pool.can_cancel_eviction(member):
             return False
-        if not self._room.neighbours.watched or member.home is None:
+        if not self._pool.pod_affinity.watched or member.origin is None:
             return True
-        return self._room.neighbours.allows(self._placer.kind(member), member.home[0])
+        return self._pool.pod_affinity.allows(self._placer.task_class(member), member.origin[0])
 
     def _move(self, stopped: list[TaskSlot]) -> None:
         """Another place for those who go, if there is one: the most deserving first, each job whole."""
         for victim, mine in _deserving(stopped):
-            mark = self._room.mark()
-            if not self._placer.replace(victim, mine) or quota.exceeded_queue(victim.queue, victim.fixed) is not None:
-                self._room.undo(mark)
+            savepoint = self._pool.savepoint()
+            if (
+                not self._placer.replace(victim, mine)
+                or quota.exceeded_queue(victim.queue, victim.nonpreemptible) is not None
+            ):
+                self._pool.rollback(savepoint)
 
 
 def _without(members: Iterable[TaskSlot], some: set[TaskSlot]) -> list[TaskSlot]:

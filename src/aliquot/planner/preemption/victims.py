@@ -34,7 +34,7 @@ class Victims:
 
     def count(self, job: JobState, sign: int = 1) -> None:
         """Count a job that may be stopped; with sign -1 take it out."""
-        if job.fixed:
+        if job.nonpreemptible:
             return
         total, runs = 0, False
         queue = job.queue
@@ -42,8 +42,8 @@ class Victims:
             if member.state != RUNNING:
                 continue
             runs = True
-            if member.home is not None:
-                number = member.home[0].id
+            if member.origin is not None:
+                number = member.origin[0].id
                 here = self.by_node.setdefault(number, {}).setdefault(queue, [])
                 counts = self.by_queue.setdefault(queue, {})
                 if sign > 0:
@@ -90,16 +90,16 @@ class Victims:
 def _units_of(job: JobState, node: NodeState, protected: bool) -> list[EvictionUnit]:
     units: list[EvictionUnit] = []
     single: set[TaskSlot] = set()
-    for one in job.sets:
-        spare = one.present - one.least
-        here = [m for m in one.members if m.state == RUNNING and m.home is not None and m.home[0] is node]
+    for one in job.task_sets:
+        spare = one.present - one.min_available
+        here = [m for m in one.members if m.state == RUNNING and m.origin is not None and m.origin[0] is node]
         for member in here[::-1][: max(spare, 0)]:
             units.append((member,))
             single.add(member)
     if protected:
         return units
-    rest = tuple(member for member in job.members if member.state == RUNNING and member.home is not None)
-    if any(member not in single and member.home is not None and member.home[0] is node for member in rest):
+    rest = tuple(member for member in job.members if member.state == RUNNING and member.origin is not None)
+    if any(member not in single and member.origin is not None and member.origin[0] is node for member in rest):
         units.append(rest)
     return units
 
@@ -118,10 +118,10 @@ def by_job(members: Iterable[TaskSlot]) -> dict[JobState, list[TaskSlot]]:
 
 
 def chunks(job: JobState, members: Sequence[TaskSlot]) -> list[Amount]:
-    amounts = [member.home[2] for member in members if member.home is not None]
+    amounts = [member.origin[2] for member in members if member.origin is not None]
     if len(amounts) < 2 or job.present:  # what is left is its minimum: those who went were above it
         return amounts
     gone = set(members)  # all that ran: tasks of it that waited anyway are no part of what it loses
-    spare = sum(max(sum(member in gone for member in one.members) - one.least, 0) for one in job.sets)
+    spare = sum(max(sum(member in gone for member in one.members) - one.min_available, 0) for one in job.task_sets)
     singles, rest = amounts[: min(spare, len(amounts))], amounts[min(spare, len(amounts)) :]
     return [*singles, (sum(a[0] for a in rest), sum(a[1] for a in rest), sum(a[2] for a in rest))] if rest else singles

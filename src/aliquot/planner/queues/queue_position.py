@@ -35,22 +35,22 @@ def queue_positions(
     found: dict[str, QueuePosition] = {}
     with no_collection():
         for pool in pools:
-            scene = CycleState(snapshot, (policies or {}).get(pool, policy), now, pool)
-            scene.admit(job for job in jobs if first[job.name] == pool)
-            found |= _turns(scene, decided)
-            scene.close()
+            state = CycleState(snapshot, (policies or {}).get(pool, policy), now, pool)
+            state.admit(job for job in jobs if first[job.name] == pool)
+            found |= _turns(state, decided)
+            state.close()
     return found
 
 
-def _turns(scene: CycleState, decided: Plan) -> dict[str, QueuePosition]:
-    _carry_out(scene, decided)
-    waiting = [Batch([job]) for job in scene.jobs if _waits(job, decided)]
-    turns = QueueOrder(waiting, scene.placer.asks)
+def _turns(state: CycleState, decided: Plan) -> dict[str, QueuePosition]:
+    _carry_out(state, decided)
+    waiting = [Batch([job]) for job in state.jobs if _waits(job, decided)]
+    turns = QueueOrder(waiting, state.placer.next_request)
     order: list[JobState] = []
     while batch := turns.pop():
         job = batch.head
         order.append(job)
-        job.queue.add_usage(scene.placer.asks(job), job.fixed)
+        job.queue.add_usage(state.placer.next_request(job), job.nonpreemptible)
         turns.touch(job.queue)
     ahead: dict[str, int] = {}
     places = []
@@ -58,7 +58,7 @@ def _turns(scene: CycleState, decided: Plan) -> dict[str, QueuePosition]:
         ahead[job.queue.name] = ahead.get(job.queue.name, 0) + 1
         places.append(ahead[job.queue.name])
     return {
-        job.name: QueuePosition(place, len(order), own, ahead[job.queue.name], scene.pool)
+        job.name: QueuePosition(place, len(order), own, ahead[job.queue.name], state.pool_name)
         for place, (job, own) in enumerate(zip(order, places, strict=True), start=1)
     }
 
@@ -70,13 +70,13 @@ def _waits(job: JobState, decided: Plan) -> bool:
     return bool(job.next_tasks())
 
 
-def _carry_out(scene: CycleState, decided: Plan) -> None:
+def _carry_out(state: CycleState, decided: Plan) -> None:
     """Count what the plan gives and takes: the line is that of those who are left."""
-    given = {one.job for one in decided.binds} | {one.job for one in decided.reservations}
+    given = {one.job for one in decided.binds} | {one.job for one in decided.nominations}
     taken = {(one.job, one.task) for one in decided.evictions if one.to is None}
-    for job in scene.jobs:
+    for job in state.jobs:
         if job.name in given:
-            job.queue.add_usage(scene.placer.asks(job), job.fixed)
+            job.queue.add_usage(state.placer.next_request(job), job.nonpreemptible)
         for member in job.members:
             if (job.name, member.task.name) in taken:
-                job.queue.add_usage(member.amount, job.fixed, -1)
+                job.queue.add_usage(member.amount, job.nonpreemptible, -1)

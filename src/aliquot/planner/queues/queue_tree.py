@@ -24,9 +24,9 @@ class QueueState:
         "created",
         "demand",
         "denominators",
-        "fixed",
         "limit",
         "name",
+        "nonpreemptible",
         "over_quota",
         "parent",
         "path",
@@ -57,7 +57,7 @@ class QueueState:
         self.reclaim_min: float = inherited[0] if source.reclaim_min_runtime is None else source.reclaim_min_runtime
         self.preempt_min: float = inherited[1] if source.preempt_min_runtime is None else source.preempt_min_runtime
         self.used = [0, 0, 0]
-        self.fixed = [0, 0, 0]
+        self.nonpreemptible = [0, 0, 0]
         self.pending = [0, 0, 0]
         self.demand = [0, 0, 0]
         self.share: Amount = NOTHING
@@ -70,7 +70,7 @@ class QueueState:
         the slash."""
         return self.name.rpartition("/")[2]
 
-    def add_usage(self, amount: Amount, fixed: bool, sign: int = 1) -> None:
+    def add_usage(self, amount: Amount, nonpreemptible: bool, sign: int = 1) -> None:
         """Count an amount here and above; with sign -1 take it back."""
         gpu, cpu, memory = amount
         if sign < 0:
@@ -80,8 +80,8 @@ class QueueState:
             used[0] += gpu
             used[1] += cpu
             used[2] += memory
-            if fixed:
-                used = queue.fixed
+            if nonpreemptible:
+                used = queue.nonpreemptible
                 used[0] += gpu
                 used[1] += cpu
                 used[2] += memory
@@ -164,7 +164,7 @@ class QueueTree:
             parent = self._add(above, sources, pool, (source.name, *below))
             if parent is None:
                 return None
-        state = QueueState(source, source.terms(pool), parent)
+        state = QueueState(source, source.pool_quota(pool), parent)
         self.queues[source.name] = state
         if parent:
             parent.children.append(state)

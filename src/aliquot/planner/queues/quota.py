@@ -13,14 +13,14 @@ from aliquot.planner.queues.queue_tree import QueueState
 from aliquot.planner.reasons.format import amount_text
 
 
-def allows(queue: QueueState, asked: Amount, fixed: bool) -> bool:
+def allows(queue: QueueState, asked: Amount, nonpreemptible: bool) -> bool:
     """Whether this much more may be held here; `fixed`: by something that cannot be stopped."""
     for one in queue.path:
         limit, used = one.limit, one.used
         if limit is not UNLIMITED and _beyond(used, asked, limit):
             return False
         quota = one.quota
-        if fixed and _beyond(one.fixed, asked, quota):
+        if nonpreemptible and _beyond(one.nonpreemptible, asked, quota):
             return False
         if not one.over_quota and _beyond(used, asked, quota):
             return False
@@ -36,19 +36,21 @@ def _beyond(used: Sequence[int], asked: Amount, bound: Bound) -> bool:
     )
 
 
-def exceeded_queue(queue: QueueState, fixed: bool) -> QueueState | None:
+def exceeded_queue(queue: QueueState, nonpreemptible: bool) -> QueueState | None:
     """The first queue that now holds more than it may, after something was placed there."""
     for one in queue.path:
         for r in range(3):
             limit, quota = one.limit[r], one.quota[r]
             if limit is not None and one.used[r] > limit:
                 return one
-            if quota is not None and ((fixed and one.fixed[r] > quota) or (not one.over_quota and one.used[r] > quota)):
+            if quota is not None and (
+                (nonpreemptible and one.nonpreemptible[r] > quota) or (not one.over_quota and one.used[r] > quota)
+            ):
                 return one
     return None
 
 
-def refusal(queue: QueueState, asked: Amount, fixed: bool) -> Refusal | None:
+def refusal(queue: QueueState, asked: Amount, nonpreemptible: bool) -> Refusal | None:
     """Why it does not pass: the first queue, from the job's own upwards, and the first resource."""
     for one in queue.path:
         for r in range(3):
@@ -59,9 +61,9 @@ def refusal(queue: QueueState, asked: Amount, fixed: bool) -> Refusal | None:
                 return _over(one, r, asked[r], one.used[r], limit, "over-limit", "limit", "")
             if quota is None:
                 continue
-            if fixed and one.fixed[r] + asked[r] > quota:
+            if nonpreemptible and one.nonpreemptible[r] + asked[r] > quota:
                 why = ", and what cannot be preempted must stay within quota"
-                return _over(one, r, asked[r], one.fixed[r], quota, "over-quota", "quota", why)
+                return _over(one, r, asked[r], one.nonpreemptible[r], quota, "over-quota", "quota", why)
             if not one.over_quota and one.used[r] + asked[r] > quota:
                 why = ", and it may not go over quota"
                 return _over(one, r, asked[r], one.used[r], quota, "over-quota", "quota", why)

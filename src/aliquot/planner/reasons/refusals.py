@@ -23,23 +23,23 @@ _HOLDERS_NAMED = 3
 
 
 class RefusalBuilder:
-    def __init__(self, scene: CycleState) -> None:
-        self._scene = scene
+    def __init__(self, state: CycleState) -> None:
+        self._state = state
         self._rooms: dict[tuple[int, int], Refusal] = {}
         self._rules: dict[tuple[object, ...], Refusal] = {}
 
     def refusal(self, job: JobState, step: str, what: str, about: object) -> Refusal:
-        asked = self._scene.placer.asks(job)
+        asked = self._state.placer.next_request(job)
         if what == "quota":
-            found = quota.refusal(job.queue, asked, job.fixed)
+            found = quota.refusal(job.queue, asked, job.nonpreemptible)
             if found is None:  # somebody else has left meanwhile
                 text = f"project {job.queue.display_name} held all that it may when this had its turn"
                 found = Refusal("over-quota", Verdict.NOT_NOW, text, queue=job.queue.name)
             return found
         if what == "capacity":
             assert isinstance(about, TaskClass)
-            alike = sum(self._scene.placer.kind(member) is about for member in job.next_tasks())
-            return self._room(about, max(alike, 1))
+            alike = sum(self._state.placer.task_class(member) is about for member in job.next_tasks())
+            return self._capacity(about, max(alike, 1))
         assert isinstance(about, Rule)
         delay = (job.source.created, job.source.preemption_delay) if what == "preemption-delay" else None
         key = (step, what, job.queue, asked, delay)
@@ -69,11 +69,11 @@ class RefusalBuilder:
                 text = f"stopping all of lower priority in project {job.queue.name} would not be enough"
                 return Refusal(what, Verdict.NOT_NOW, text, step, queue=job.queue.name)
             case "not-enough-free":
-                missing = (max(asked[0] - self._scene.room.free, 0), 0, 0)
-                text = f"moving others would not help: {amount_text(self._scene.room.free, 0)} free in all"
+                missing = (max(asked[0] - self._state.pool.free, 0), 0, 0)
+                text = f"moving others would not help: {amount_text(self._state.pool.free, 0)} free in all"
                 return Refusal(what, Verdict.NOT_NOW, text, step, missing=missing, resource="gpu")
         if what in ("quota", "over-quota"):
-            found = quota.refusal(job.queue, asked, job.fixed)
+            found = quota.refusal(job.queue, asked, job.nonpreemptible)
             if found is not None:
                 return found
         verb = {"consolidate": "moving", "reclaim": "taking back from", "preempt": "stopping"}.get(step, "stopping")
@@ -104,13 +104,13 @@ class RefusalBuilder:
 
     def _too_little(self, rule: Rule, asked: Amount) -> Refusal:
         assert isinstance(rule, Reclaim)
-        have = rule.reclaimable(self._scene.victims)
-        above = have - self._scene.room.free
+        have = rule.reclaimable(self._state.victims)
+        above = have - self._state.pool.free
         if above <= 0:
             text = "no other project holds more than it is due"
         else:
             text = f"others hold at most {amount_text(above, 0)} more than they are due"
-        free = amount_text(max(self._scene.room.free, 0), 0)
+        free = amount_text(max(self._state.pool.free, 0), 0)
         text += f", and {free} are free: {amount_text(asked[0], 0)} cannot be taken back"
         return Refusal(
             "nothing-to-reclaim", Verdict.NOT_NOW, text, "reclaim", (max(asked[0] - have, 0), 0, 0), resource="gpu"
@@ -118,28 +118,28 @@ class RefusalBuilder:
 
     # ---------------------------------------------------------------- room
 
-    def _room(self, kind: TaskClass, tasks: int) -> Refusal:
-        key = (kind.id, tasks)
+    def _capacity(self, task_class: TaskClass, tasks: int) -> Refusal:
+        key = (task_class.id, tasks)
         if key not in self._rooms:
-            self._rooms[key] = self._no_room(kind, tasks)
+            self._rooms[key] = self._no_room(task_class, tasks)
         return self._rooms[key]
 
-    def _no_room(self, kind: TaskClass, tasks: int) -> Refusal:
-        scene = self._scene
-        nodes = scene.room.nodes
+    def _no_room(self, task_class: TaskClass, tasks: int) -> Refusal:
+        state = self._state
+        nodes = state.pool.nodes
         if not nodes:
-            return Refusal("no-nodes", Verdict.NEVER, f"node pool {scene.pool} has no nodes")
+            return Refusal("no-nodes", Verdict.NEVER, f"node pool {state.pool_name} has no nodes")
         cluster = fit.Cluster.of(node.source for node in nodes)
         said: Counter[tuple[bool, str, str]] = Counter()
         nearest: tuple[tuple[int, int], NodeState, str] | None = None
         for node in nodes:
-            found = fit.node_refusal(kind.task, node.source, cluster) if not kind.mask[node.id] else None
-            if found is None and not self._surely_large(kind, node):
-                found = fit.large_enough(kind.task, node.source, cluster)
+            found = fit.node_refusal(task_class.task, node.source, cluster) if not task_class.mask[node.id] else None
+            if found is None and not self._surely_large(task_class, node):
+                found = fit.large_enough(task_class.task, node.source, cluster)
             if found is not None:
                 said[found.verdict is Verdict.NEVER, found.code, found.text] += 1
                 continue
-            code, text, missing = self._lacks(kind, node)
+            code, text, missing = self._lacks(task_class, node)
             said[False, code, text] += 1
             rank = ((missing, node.id), node, code)
             if nearest is None or rank[0] < nearest[0]:
@@ -147,63 +147,67 @@ class RefusalBuilder:
         final = nearest is None and all(never for never, _, _ in said)
         parts = [f"{count(number, 'node')} {text}" for (_, _, text), number in sorted(said.items())]
         where = "on no node of this cluster" if final else "on no node now"
-        what = request_text(kind.request)
+        what = request_text(task_class.request)
         if tasks > 1:
             what = f"{count(tasks, 'task')} of {what} each"
-        text = f"{what} fit{'' if _plural(kind, tasks) else 's'} {where}: {'; '.join(parts)}"
+        text = f"{what} fit{'' if _plural(task_class, tasks) else 's'} {where}: {'; '.join(parts)}"
         code = nearest[2] if nearest else min(code for _, code, _ in said)
         verdict = Verdict.NEVER if final else Verdict.NOT_NOW
-        lacking = (max(nearest[0][0], 0), 0, 0) if nearest and kind.form != NONE else NOTHING
+        lacking = (max(nearest[0][0], 0), 0, 0) if nearest and task_class.form != NONE else NOTHING
         best = nearest[1] if nearest else None
         holders = tuple(job.name for job in self._jobs_on(best)[:_HOLDERS_NAMED]) if best else ()
         return Refusal(
             code, verdict, text, missing=lacking, node=best.name if best else "", nodes=len(nodes), holders=holders
         )
 
-    def _surely_large(self, kind: TaskClass, node: NodeState) -> bool:
+    def _surely_large(self, task_class: TaskClass, node: NodeState) -> bool:
         """The common case of `large_enough`, cheaply: nodes are many."""
-        request = kind.request
+        request = task_class.request
         if request.memory_mib or request.mig or node.profiles is not None:
             return False
         source = node.source
-        return kind.devices <= len(node.sizes) and kind.cpu <= source.cpu and kind.memory <= source.memory
+        return (
+            task_class.devices <= len(node.sizes)
+            and task_class.cpu <= source.cpu
+            and task_class.memory <= source.memory
+        )
 
-    def _lacks(self, kind: TaskClass, node: NodeState) -> tuple[str, str, int]:
+    def _lacks(self, task_class: TaskClass, node: NodeState) -> tuple[str, str, int]:
         """What a node that is large enough lacks now: a word, a sentence and how many milli-GPU."""
-        soon = node.soon
-        if kind.form not in (NONE, SLICES):
-            free = soon.whole if kind.form == WHOLE else self._open(kind, node)
-            if free < kind.devices:
+        after_release = node.after_release
+        if task_class.form not in (NONE, SLICES):
+            free = after_release.whole if task_class.form == WHOLE else self._open(task_class, node)
+            if free < task_class.devices:
                 there = count(free, "GPU") if free > 0 else "no GPU"
-                text = f"with {there} free" if kind.form == WHOLE else f"with room on {there}"
-                each = GPU if kind.request.memory_mib else kind.request.milli
-                return "enough-gpu", text, (kind.devices - free) * each
-        elif kind.form == SLICES and kind.open_rows(node, soon) is None:
-            return "enough-gpu", "without such a slice free", kind.amount[0]
-        if kind.cpu > soon.cpu:
-            return "enough-cpu", f"with {max(soon.cpu, 0) / 1000:g} cores free", 0
-        if kind.memory > soon.memory:
-            return "enough-memory", f"with {memory_text(max(soon.memory, 0))} of memory free", 0
-        if soon.pods < 1:
+                text = f"with {there} free" if task_class.form == WHOLE else f"with room on {there}"
+                each = GPU if task_class.request.memory_mib else task_class.request.milli
+                return "enough-gpu", text, (task_class.devices - free) * each
+        elif task_class.form == SLICES and task_class.find_devices(node, after_release) is None:
+            return "enough-gpu", "without such a slice free", task_class.amount[0]
+        if task_class.cpu > after_release.cpu:
+            return "enough-cpu", f"with {max(after_release.cpu, 0) / 1000:g} cores free", 0
+        if task_class.memory > after_release.memory:
+            return "enough-memory", f"with {memory_text(max(after_release.memory, 0))} of memory free", 0
+        if after_release.pods < 1:
             return "enough-pods", "without a place for another pod", 0
-        if not self._scene.room.neighbours.allows(kind, node):
+        if not self._state.pool.pod_affinity.allows(task_class, node):
             return "neighbours", "refused by rules about neighbours", 0
         return "together", "with room, but not for all that start together", 0
 
-    def _open(self, kind: TaskClass, node: NodeState) -> int:
-        soon = node.soon
+    def _open(self, task_class: TaskClass, node: NodeState) -> int:
+        after_release = node.after_release
         return sum(
-            soon.milli[row] >= kind.need(size)[0] and soon.mib[row] >= kind.need(size)[1]
+            after_release.milli[row] >= task_class.need(size)[0] and after_release.mib[row] >= task_class.need(size)[1]
             for row, size in enumerate(node.sizes)
         )
 
     def _jobs_on(self, node: NodeState) -> list[JobState]:
-        jobs = {member.job: None for member in node.tenants if member.state <= RUNNING and member.rows}
+        jobs = {member.job: None for member in node.tasks if member.state <= RUNNING and member.allocs}
         return sorted(jobs, key=lambda job: job.name)
 
 
-def _plural(kind: TaskClass, tasks: int) -> bool:
-    request = kind.request
-    if tasks > 1 or kind.form == NONE:
+def _plural(task_class: TaskClass, tasks: int) -> bool:
+    request = task_class.request
+    if tasks > 1 or task_class.form == NONE:
         return True
     return request.devices > 1 if request.memory_mib else request.devices * request.milli != GPU

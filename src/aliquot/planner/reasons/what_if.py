@@ -84,10 +84,8 @@ def _served(decided: Plan, job: Job) -> bool:
     """Whether all that it needs to run gets a place."""
     least = len(job.tasks) if job.min_available is None else job.min_available
     there = sum(task.state is TaskState.RUNNING for task in job.tasks)
-    placed = sum(one.job == job.name for one in decided.binds) + sum(
-        one.job == job.name for one in decided.reservations
-    )
-    return placed > 0 and (there + placed >= least or bool(job.groups))
+    placed = sum(one.job == job.name for one in decided.binds) + sum(one.job == job.name for one in decided.nominations)
+    return placed > 0 and (there + placed >= least or bool(job.subgroups))
 
 
 Trial = tuple[Change, Snapshot, float]
@@ -149,7 +147,7 @@ def _quota(snapshot: Snapshot, job: Job, refusals: Iterable[Refusal], now: float
             continue
         word = "limit" if one.code == "over-limit" else "quota"
         pool = (job.pools or (DEFAULT_POOL,))[0]
-        terms = queue.terms(pool)
+        terms = queue.pool_quota(pool)
         amount = (terms.limit if word == "limit" else terms.quota)[0]
         if amount is None:
             continue
@@ -176,9 +174,9 @@ def _anywhere(snapshot: Snapshot, job: Job, now: float) -> Iterator[Trial]:
         tasks = tuple(replace(task, selector={}, node_types=(), affinity=()) for task in job.tasks)
         text = "on nodes of any type and label it would run now"
         yield Change("anywhere", text), _with_job(snapshot, replace(job, tasks=tasks)), now
-    if job.closeness is not None and job.closeness.required:
+    if job.topology_constraint is not None and job.topology_constraint.required:
         text = "if its tasks need not be near each other it would run now"
-        yield Change("anywhere", text), _with_job(snapshot, replace(job, closeness=None)), now
+        yield Change("anywhere", text), _with_job(snapshot, replace(job, topology_constraint=None)), now
 
 
 def _less(snapshot: Snapshot, job: Job, now: float) -> Iterator[Trial]:

@@ -125,7 +125,7 @@ class _Teller:
             return "unseen"
         if self._evicted() or any(task.state in _LEAVING for task in job.tasks):
             return "stopping"
-        if any(one.job == self._key for one in self._plan.reservations):
+        if any(one.job == self._key for one in self._plan.nominations):
             return "promised"
         if any(task.state is TaskState.RUNNING for task in job.tasks):
             return "running"
@@ -156,7 +156,7 @@ class _Teller:
         assert self._job is not None
         since = self._workload.status.queued_at or self._workload.metadata.created
         self._since(since)
-        waiting = sum(task.state in (TaskState.PENDING, TaskState.RESERVED) for task in self._job.tasks)
+        waiting = sum(task.state in (TaskState.PENDING, TaskState.NOMINATED) for task in self._job.tasks)
         pods = f" for {waiting} of {count(len(self._job.tasks), 'pod')}" if len(self._job.tasks) > 1 else ""
         span = "" if since is None else f", for {span_text(self._now - since)} so far"
         self._out.say("state", f"{self._name} of project {self._job.queue} waits{pods}{span}.")
@@ -196,7 +196,7 @@ class _Teller:
         self._out.say("state", f"{self._name} is being stopped{f': {why}' if why else ''}.{left}{back}")
 
     def _promised(self) -> None:
-        mine = [one for one in self._plan.reservations if one.job == self._key]
+        mine = [one for one in self._plan.nominations if one.job == self._key]
         places = [(one.task, one.node, one.shares) for one in mine]
         since = self._workload.status.queued_at or self._workload.metadata.created
         self._since(since)

@@ -24,7 +24,7 @@ def queue_over_quota(decision: Decision, job: Job) -> Excess | None:
     pool = _pool(decision, job)
     held = _held(decision, pool)
     for queue in _path(decision, job.queue):
-        quota = queue.terms(pool).quota[0]
+        quota = queue.pool_quota(pool).quota[0]
         if quota is not None and held.get(queue.name, 0) > quota:
             return Excess(queue.name, held[queue.name], quota)
     return None

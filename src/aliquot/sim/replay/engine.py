@@ -188,7 +188,7 @@ class Replay:
             saved = {name: work.job for name, work in self._alive.items() if work.save(self.meter.now)}
             decided = self._decide(saved) if saved else decided
         self.plan_seconds.append(time.perf_counter() - start)
-        self.meter.due(next(iter(decided.shares.values()), {}))
+        self.meter.due(next(iter(decided.fair_shares.values()), {}))
         self.last = decided
         return decided
 
@@ -205,7 +205,7 @@ class Replay:
         stopped = _by_job(decided.evictions)
         for name, evictions in stopped.items():
             self._evict(self._alive[name], evictions)
-        promises, binds = _places(decided.reservations), _places(decided.binds)
+        promises, binds = _places(decided.nominations), _places(decided.binds)
         kept = promises.keys() | binds.keys() | stopped.keys()
         for name in [name for name in self._promised if name not in kept]:
             self._withdraw(self._promised.pop(name))

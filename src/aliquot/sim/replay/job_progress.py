@@ -122,7 +122,7 @@ class Work:
     def promise(self, places: dict[str, tuple[str, tuple[DeviceShare, ...]]]) -> bool:
         """A place for each of its tasks, once it is free. Whether that is new."""
         tasks = tuple(
-            replace(task, state=TaskState.RESERVED, node=places[task.name][0], shares=places[task.name][1])
+            replace(task, state=TaskState.NOMINATED, node=places[task.name][0], shares=places[task.name][1])
             for task in self.job.tasks
         )
         if tasks == self.job.tasks:

@@ -68,7 +68,7 @@ def test_strangers_are_neighbours_too() -> None:
     nodes = [gpus(2, "n1", labels={"rack": "r1"}), gpus(2, "n2", labels={"rack": "r2"})]
     world = cluster(nodes, {"a": quota(4)}).running("web", "n1", [0], "", labels={"app": "web"})
 
-    world = world.pending("j", gpu=1, apart=PodAffinityTerm((("app", "web"),), "rack"))
+    world = world.pending("j", gpu=1, pod_anti_affinity=PodAffinityTerm((("app", "web"),), "rack"))
 
     assert world.started() == {"j": ("n2", [0])}
 

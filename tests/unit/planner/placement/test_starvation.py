@@ -85,7 +85,7 @@ def test_what_is_kept_is_there_for_the_one() -> None:
     world.queues = [replace(queue, pools=quota(0).pools) if queue.name == "b" else queue for queue in world.queues]
     decided = world.plan()
     assert [one.job for one in decided.evictions] == ["x0"]
-    assert [one.job for one in decided.reservations] == ["large"]
+    assert [one.job for one in decided.nominations] == ["large"]
     check(world.snapshot(), world.policy, decided, world.now)
 
 
@@ -109,7 +109,7 @@ def _stream(policy: Policy, minutes: int) -> float | None:
         if "large" in started:
             return (now - 600) / 60
         snapshot = after(snapshot, decided, lingering=False, now=now)
-        assert all(task.state is not TaskState.RESERVED for job in snapshot.jobs for task in job.tasks)
+        assert all(task.state is not TaskState.NOMINATED for job in snapshot.jobs for task in job.tasks)
     return None
 
 

@@ -29,8 +29,8 @@ def candidates(
     there = nodes()
     topologies = Topologies(LEVELS, there)
     at = [node for node in there if node.name in held]
-    closeness = TopologyConstraint("default", required, preferred)
-    found = topologies.candidates(closeness, (gpu * 1000, 0, 0), there, at)
+    topology_constraint = TopologyConstraint("default", required, preferred)
+    found = topologies.candidates(topology_constraint, (gpu * 1000, 0, 0), there, at)
     return [" | ".join(" ".join(node.name for node in stage) for stage in stages) for stages in found]
 
 
@@ -83,11 +83,11 @@ def test_full_parts_when_others_may_be_stopped() -> None:
     """When room can be made, parts are candidates however full they are, if they are large enough."""
     there = nodes({"a1x": 2, "a2x": 2, "a3x": 1})
     for node in there:
-        node.take(node.soon, 0, 0, [(0, 1000, node.sizes[0])])
+        node.allocate(node.after_release, 0, 0, [(0, 1000, node.sizes[0])])
 
     def found(holding: bool) -> list[str]:
-        closeness = TopologyConstraint("default", "rack")
-        sets = Topologies(LEVELS, there).candidates(closeness, (2000, 0, 0), there, [], holding)
+        topology_constraint = TopologyConstraint("default", "rack")
+        sets = Topologies(LEVELS, there).candidates(topology_constraint, (2000, 0, 0), there, [], holding)
         return [node.name for stages in sets for node in stages[0]]
 
     assert found(holding=True) == []
@@ -95,12 +95,13 @@ def test_full_parts_when_others_may_be_stopped() -> None:
 
 
 @pytest.mark.parametrize(
-    "closeness", [TopologyConstraint("default", "row"), TopologyConstraint("other", "rack"), TopologyConstraint()]
+    "topology_constraint",
+    [TopologyConstraint("default", "row"), TopologyConstraint("other", "rack"), TopologyConstraint()],
 )
-def test_no_such_level(closeness: TopologyConstraint) -> None:
+def test_no_such_level(topology_constraint: TopologyConstraint) -> None:
     """Levels and topologies that do not exist have no parts."""
     there = nodes()
-    assert list(Topologies(LEVELS, there).candidates(closeness, (1000, 0, 0), there, [])) == []
+    assert list(Topologies(LEVELS, there).candidates(topology_constraint, (1000, 0, 0), there, [])) == []
 
 
 def test_nodes_without_labels() -> None:
@@ -108,8 +109,8 @@ def test_nodes_without_labels() -> None:
     there = nodes({"a1x": 2, "nowhere": 2})
     topologies = Topologies(LEVELS, there)
 
-    def names(closeness: TopologyConstraint) -> list[list[list[str]]]:
-        found = topologies.candidates(closeness, (1000, 0, 0), there, [])
+    def names(topology_constraint: TopologyConstraint) -> list[list[list[str]]]:
+        found = topologies.candidates(topology_constraint, (1000, 0, 0), there, [])
         return [[[node.name for node in stage] for stage in stages] for stages in found]
 
     assert names(TopologyConstraint("default", "rack")) == [[["a1x"]]]

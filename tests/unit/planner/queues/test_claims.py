@@ -31,8 +31,8 @@ def test_a_minimum_run_time_ends() -> None:
     world.running("x", "n1", [0], started=world.now - 100).pending("j", "b", gpu=1)
     claim = what_would_help(world.snapshot(), world.policy, world.now, "j")[0]
     assert (claim.kind, claim.until) == ("later", world.now + 200)
-    assert not plan(world.snapshot(), world.policy, world.now + 199).reservations
-    assert plan(world.snapshot(), world.policy, world.now + 200).reservations
+    assert not plan(world.snapshot(), world.policy, world.now + 199).nominations
+    assert plan(world.snapshot(), world.policy, world.now + 200).nominations
 
 
 def test_what_can_never_fit() -> None:

@@ -11,8 +11,8 @@ from support.planner import World, cluster, gpus, quota
 
 def turns(world: World) -> list[str]:
     """The waiting jobs in their turn, if none of them got anything."""
-    scene = world.scene()
-    line = QueueOrder([Batch([job]) for job in scene.jobs if job.waiting()], scene.placer.asks)
+    state = world.cycle_state()
+    line = QueueOrder([Batch([job]) for job in state.jobs if job.waiting()], state.placer.next_request)
     found = []
     while batch := line.pop():
         found.append(batch.head.name)
@@ -118,20 +118,20 @@ def test_touch_makes_standing_anew() -> None:
     world = cluster([gpus(8)], {"a": quota(4), "b": quota(4)})
     for name in ("a1", "a2", "b1"):
         world.pending(name, name[0], gpu=1)
-    scene = world.scene()
-    line = QueueOrder([Batch([job]) for job in scene.jobs], scene.placer.asks)
+    state = world.cycle_state()
+    line = QueueOrder([Batch([job]) for job in state.jobs], state.placer.next_request)
     batch = line.pop()
     assert batch is not None
     first = batch.head
-    first.queue.add_usage((1000, 0, 0), fixed=False)
+    first.queue.add_usage((1000, 0, 0), nonpreemptible=False)
     line.touch(first.queue)
     assert [first.name, *(batch.head.name for batch in iter(line.pop, None))] == ["a1", "b1", "a2"]
 
 
 def test_push_gives_another_turn() -> None:
     """A job that is put back has its turn again, also as the last of its queue."""
-    scene = cluster([gpus(8)], {"a": quota(4), "b": quota(4)}).pending("a1", "a", gpu=1).scene()
-    line = QueueOrder([Batch([job]) for job in scene.jobs], scene.placer.asks)
+    state = cluster([gpus(8)], {"a": quota(4), "b": quota(4)}).pending("a1", "a", gpu=1).cycle_state()
+    line = QueueOrder([Batch([job]) for job in state.jobs], state.placer.next_request)
     batch = line.pop()
     assert batch is not None
     assert line.pop() is None
@@ -144,9 +144,9 @@ def test_the_next_of_a_batch_follows() -> None:
     world = cluster([gpus(8)], {"a": quota(4)})
     for name in ("a1", "a2", "a3"):
         world.pending(name, "a", gpu=1)
-    scene = world.scene()
-    (batch,) = scene.batches(scene.jobs)
-    line = QueueOrder([batch], scene.placer.asks)
+    state = world.cycle_state()
+    (batch,) = state.batches(state.jobs)
+    line = QueueOrder([batch], state.placer.next_request)
     assert line.pop() is batch
     line.advance(batch)
     assert line.pop() is batch

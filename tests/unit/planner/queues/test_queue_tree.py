@@ -79,7 +79,7 @@ def test_whole_units() -> None:
 def test_holding_counts_as_wanting() -> None:
     """What a queue holds is part of what it asks for."""
     found = QueueTree([replace(quota(0), name="a"), replace(quota(0), name="b")], "default")
-    found.queues["a"].add_usage((3000, 0, 0), fixed=False)
+    found.queues["a"].add_usage((3000, 0, 0), nonpreemptible=False)
     found.queues["b"].pending = [9000, 0, 0]
     found.compute_shares((8000, 0, 0), Policy())
     assert shares(found) == {"a": 3, "b": 5}
@@ -89,11 +89,11 @@ def test_amounts_count_at_every_level() -> None:
     """What a project holds, its department holds."""
     found = tree({"d": quota(4), "p": quota(4, parent="d")})
     leaf = found.queues["p"]
-    leaf.add_usage((500, 1000, 7), fixed=True)
-    leaf.add_usage((1000, 0, 0), fixed=False)
-    assert (found.queues["d"].used, found.queues["d"].fixed) == ([1500, 1000, 7], [500, 1000, 7])
-    leaf.add_usage((500, 1000, 7), fixed=True, sign=-1)
-    assert (found.queues["d"].used, found.queues["d"].fixed) == ([1000, 0, 0], [0, 0, 0])
+    leaf.add_usage((500, 1000, 7), nonpreemptible=True)
+    leaf.add_usage((1000, 0, 0), nonpreemptible=False)
+    assert (found.queues["d"].used, found.queues["d"].nonpreemptible) == ([1500, 1000, 7], [500, 1000, 7])
+    leaf.add_usage((500, 1000, 7), nonpreemptible=True, sign=-1)
+    assert (found.queues["d"].used, found.queues["d"].nonpreemptible) == ([1000, 0, 0], [0, 0, 0])
 
 
 def test_what_nobody_may_take_back() -> None:

@@ -18,13 +18,13 @@ def project(own: Queue, above: Queue | None = None) -> QueueState:
     queues = [replace(own, name="p", parent="d" if above else "")]
     queues += [replace(above, name="d")] if above else []
     found = QueueTree(queues, "default").queues["p"]
-    found.add_usage((1000, 0, 0), fixed=False)
-    found.add_usage((1000, 0, 0), fixed=True)
+    found.add_usage((1000, 0, 0), nonpreemptible=False)
+    found.add_usage((1000, 0, 0), nonpreemptible=True)
     return found
 
 
 @pytest.mark.parametrize(
-    ("own", "above", "fixed", "code"),
+    ("own", "above", "nonpreemptible", "code"),
     [
         pytest.param(quota(2), None, False, None, id="what can be stopped may borrow"),
         pytest.param(quota(2), None, True, None, id="what was borrowed does not count against what is fixed"),
@@ -38,23 +38,23 @@ def project(own: Queue, above: Queue | None = None) -> QueueState:
         pytest.param(quota(9), quota(2, over_quota=False), False, "over-quota", id="a department that may not borrow"),
     ],
 )
-def test_one_more_gpu(own: Queue, above: Queue | None, fixed: bool, code: str | None) -> None:
+def test_one_more_gpu(own: Queue, above: Queue | None, nonpreemptible: bool, code: str | None) -> None:
     """One GPU more, for a project that holds two of which one cannot be stopped."""
     queue = project(own, above)
-    found = quota_module.refusal(queue, (1000, 0, 0), fixed)
-    assert quota_module.allows(queue, (1000, 0, 0), fixed) == (code is None)
+    found = quota_module.refusal(queue, (1000, 0, 0), nonpreemptible)
+    assert quota_module.allows(queue, (1000, 0, 0), nonpreemptible) == (code is None)
     assert (found.code if found else None) == code
 
 
 @pytest.mark.parametrize("asked", [(0, 0, 0), (0, 5000, 1 << 30)])
 def test_what_is_not_asked_for_is_not_looked_at(asked: Amount) -> None:
     """A queue above its GPU quota may still start work without GPUs."""
-    assert quota_module.allows(project(quota(0, over_quota=False)), asked, fixed=True)
+    assert quota_module.allows(project(quota(0, over_quota=False)), asked, nonpreemptible=True)
 
 
 def test_the_facts() -> None:
     """A refusal names the queue, the resource and what is missing."""
-    found = quota_module.refusal(project(quota(9), quota(2)), (1500, 0, 0), fixed=True)
+    found = quota_module.refusal(project(quota(9), quota(2)), (1500, 0, 0), nonpreemptible=True)
     assert found is not None
     assert (found.queue, found.resource, found.missing) == ("d", "gpu", (500, 0, 0))
     assert found.text.startswith("department d ")
@@ -63,7 +63,7 @@ def test_the_facts() -> None:
 @pytest.mark.parametrize(("gpu", "verdict"), [(1000, Verdict.NOT_NOW), (3000, Verdict.NEVER)])
 def test_never_is_more_than_the_whole_quota(gpu: int, verdict: Verdict) -> None:
     """Waiting helps as long as the request is within the bound."""
-    found = quota_module.refusal(project(quota(0, limit=2)), (gpu, 0, 0), fixed=False)
+    found = quota_module.refusal(project(quota(0, limit=2)), (gpu, 0, 0), nonpreemptible=False)
     assert found is not None
     assert found.verdict is verdict
 
@@ -71,6 +71,6 @@ def test_never_is_more_than_the_whole_quota(gpu: int, verdict: Verdict) -> None:
 def test_broken_after_the_fact() -> None:
     """Once something was placed, the first queue that holds too much is found."""
     queue = project(quota(9), quota(9, limit=2))
-    assert quota_module.exceeded_queue(queue, fixed=False) is None
-    queue.add_usage((1, 0, 0), fixed=False)
-    assert quota_module.exceeded_queue(queue, fixed=False) is queue.parent
+    assert quota_module.exceeded_queue(queue, nonpreemptible=False) is None
+    queue.add_usage((1, 0, 0), nonpreemptible=False)
+    assert quota_module.exceeded_queue(queue, nonpreemptible=False) is queue.parent

@@ -41,9 +41,9 @@ def together() -> World:
 
 
 def neighbours() -> World:
-    apart = PodAffinityTerm((("app", "x"),), "rack")
+    pod_anti_affinity = PodAffinityTerm((("app", "x"),), "rack")
     world = one_node(labels={"rack": "r"}).running("x", "n1", [0], labels={"app": "x"})
-    return world.pending("j", gpu=1, apart=apart)
+    return world.pending("j", gpu=1, pod_anti_affinity=pod_anti_affinity)
 
 
 def slices() -> World:

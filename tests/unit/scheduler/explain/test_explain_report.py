@@ -91,7 +91,7 @@ def test_waiting_is_no_use() -> None:
 
 def test_nothing_helps() -> None:
     """That nothing was found is said too."""
-    world = cluster([gpus(1)], {"a": quota(1)}).pending("runai-a/j", gpu=1, near=None, selector={"x": "y"})
+    world = cluster([gpus(1)], {"a": quota(1)}).pending("runai-a/j", gpu=1, pod_affinity=None, selector={"x": "y"})
     world.nodes = []
     assert lines(told(world, job(), tried=True), "help") == ["Nothing that was tried would let it run now."]
 

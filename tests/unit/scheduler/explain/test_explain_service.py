@@ -77,7 +77,7 @@ def timeless(decided: Plan) -> Plan:
         decided,
         refusals=refusals,
         binds=tuple(replace(one, task=bare(one.task)) for one in decided.binds),
-        reservations=tuple(replace(one, task=bare(one.task)) for one in decided.reservations),
+        nominations=tuple(replace(one, task=bare(one.task)) for one in decided.nominations),
         evictions=tuple(replace(one, task=bare(one.task)) for one in decided.evictions),
     )
 
@@ -87,7 +87,7 @@ async def test_played_again(embedded: StoreNamespace) -> None:
     async with crowded(embedded) as world:
         decision = world.last.get()
         shown = {state for job in decision.snapshot.jobs for state in (task.state for task in job.tasks)}
-        assert shown == {TaskState.RUNNING, TaskState.RELEASING, TaskState.RESERVED, TaskState.PENDING}
+        assert shown == {TaskState.RUNNING, TaskState.RELEASING, TaskState.NOMINATED, TaskState.PENDING}
         told, decided = played(decision)
         assert timeless(decided) == timeless(decision.plan)
         assert {name: [one["text"] for one in reasons] for name, reasons in told["refusals"].items()} == {
