@@ -79,7 +79,7 @@ async def test_commands_in_a_pod_are_limited_too(island: World, tmp_path: Path) 
 async def test_what_was_left_of_pods_that_are_gone(world: World, tmp_path: Path) -> None:
     """A platform that was killed while it removed a pod leaves its folder; the next one removes it at its start."""
     devices: RealDevices = node_of(tmp_path, FakeDriver())
-    left = devices.share_dirs.of(UID)
+    left = devices.share_dirs.pod_dir(UID)
     left.mkdir(parents=True)
     (left / "limits").write_text("gpushare 1\n")
     runtime = ProcessRuntime(world.data, isolated=world.isolated)
@@ -105,7 +105,7 @@ async def test_what_a_pod_had_goes_when_it_ends(world: World, tmp_path: Path) ->
 
         async def ended() -> bool:
             phase = (await store.get(Pod, "p-0-0", "runai-team-a")).status.phase
-            return phase in ("Succeeded", "Failed") and not devices.share_dirs.of(made.metadata.uid).exists()
+            return phase in ("Succeeded", "Failed") and not devices.share_dirs.pod_dir(made.metadata.uid).exists()
 
         await until(ended)
         await runtime.remove(made.metadata.uid)

@@ -91,8 +91,8 @@ async def test_one_process_is_ended_and_the_pod_goes_on(world: World, tmp_path: 
         uid = await started(world, shell("p-0-0", f"sleep {number}; exec sleep {number + 1}"))
         (pid,) = await asleep(number)
 
-        assert not runtime.end_process("somebody-else", pid)
-        assert runtime.end_process(uid, pid)
+        assert not runtime.kill_process("somebody-else", pid)
+        assert runtime.kill_process(uid, pid)
 
         await asleep(number + 1)
         assert await phase(world, "p-0-0") == "Running"

@@ -1,4 +1,4 @@
-"""A driver whose answers a test chooses, and a node made of it."""
+"""A fake GPU driver whose answers a test chooses, and a node with its GPUs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ A10_MIB = 23028
 
 def card(index: int, uuid: str, model: str = "NVIDIA A10", mib: int = A10_MIB) -> Gpu:
     device = Device(index=index, uuid=uuid, model=model, memory_mib=mib)
-    # The number of the file is the driver's own; it need not be the index.
+    # The driver numbers device files by itself; the number need not be the index.
     return Gpu(device, mib * MIB, f"/dev/nvidia{index + 4}")
 
 
@@ -31,51 +31,51 @@ ONE, TWO = card(0, "GPU-a"), card(1, "GPU-b")
 class FakeDriver:
     listed: tuple[Gpu, ...] = (ONE,)
     used: tuple[ProcessMemory, ...] = ()
-    did: tuple[ProcessUtilization, ...] = ()
+    utilization: tuple[ProcessUtilization, ...] = ()
     number: str = "580.159.04"
-    # Whether it limits control groups itself, and what it was told; soft and hard, in bytes.
-    keeps: bool = False
-    kept: dict[tuple[Path, str], tuple[int, int]] = field(default_factory=dict)
-    # What goes wrong with that: "refused", or "ignored" when it says yes and does nothing.
+    # Whether it limits control groups itself, and the limits it has: soft and hard, in bytes.
+    supports_limits: bool = False
+    group_limits: dict[tuple[Path, str], tuple[int, int]] = field(default_factory=dict)
+    # What goes wrong when limits are set: "refused", or "ignored" when it reports success and does nothing.
     fault: str = ""
-    # A path, and whether it was there each time that limits were set.
+    # A path, and whether it existed each time that limits were set.
     watched: Path = Path("/nowhere")
-    was_there: list[bool] = field(default_factory=list)
+    watched_existed: list[bool] = field(default_factory=list)
 
-    def cards(self) -> tuple[Gpu, ...]:
+    def gpus(self) -> tuple[Gpu, ...]:
         return self.listed
 
-    def uses(self) -> tuple[ProcessMemory, ...]:
+    def process_memory(self) -> tuple[ProcessMemory, ...]:
         return self.used
 
-    def activity(self) -> tuple[ProcessUtilization, ...]:
-        return self.did
+    def process_utilization(self) -> tuple[ProcessUtilization, ...]:
+        return self.utilization
 
     def version(self) -> str:
         return self.number
 
-    def keeps_limits(self) -> bool:
-        return self.keeps
+    def supports_cgroup_limits(self) -> bool:
+        return self.supports_limits
 
     def set_limits(self, group: Path, uuid: str, soft: int, hard: int) -> None:
-        self.was_there.append(self.watched.exists())
+        self.watched_existed.append(self.watched.exists())
         if self.fault == "refused":
             raise LimitNotSet("Insufficient Permissions")
         if not self.fault:
-            self.kept[group, uuid] = (soft, hard)
+            self.group_limits[group, uuid] = (soft, hard)
 
     def limits(self, group: Path, uuid: str) -> tuple[int, int]:
-        return self.kept.get((group, uuid), (0, (1 << 64) - 1))
+        return self.group_limits.get((group, uuid), (0, (1 << 64) - 1))
 
     def lose(self, index: int) -> None:
-        """A card stops answering: it is listed without a name."""
+        """A GPU stops answering: the driver lists it without a uuid."""
         lost = Gpu(Device(index=index, healthy=False))
         self.listed = tuple(lost if each.device.index == index else replace(each) for each in self.listed)
 
 
 def r615(*cards: Gpu) -> FakeDriver:
     """A driver that limits control groups."""
-    return FakeDriver(cards or (ONE,), number="615.10", keeps=True)
+    return FakeDriver(cards or (ONE,), number="615.10", supports_limits=True)
 
 
 def node_of(
@@ -86,16 +86,16 @@ def node_of(
     settings: GpuSettings = GpuSettings(),  # noqa: B008  # frozen
     cgroups: int = 2,
 ) -> RealDevices:
-    """A node with a library that is only a name, or with none."""
+    """A node whose library is only a path, or that has none."""
     share_dirs, contexts = ShareDirs(folder / "share_dirs"), ContextSizes(folder / "contexts.json")
     path = Path("/lib/libgpushare.so") if library else None
     return RealDevices(NODE, driver or FakeDriver(), share_dirs, contexts, path, settings=settings, cgroups=cgroups)
 
 
-def book(refusals: int = 0, asked: int = 0, unknown: str = "", *, magic: int = 0x47505348) -> bytes:
+def ledger_bytes(refusals: int = 0, requested: int = 0, unknown: str = "", *, magic: int = 0x47505348) -> bytes:
     """A ledger as the library writes it."""
     data = bytearray(131072)
     struct.pack_into("<IIII16s64s4Q", data, 0, magic, 1, 131072, 1, b"b" * 16, b"pod-1", 0, 0, refusals, 0)
-    struct.pack_into("<QIIQ", data, 704, asked, 0, 0, 0)
+    struct.pack_into("<QIIQ", data, 704, requested, 0, 0, 0)
     struct.pack_into("<II64s", data, 728, bool(unknown), 0, unknown.encode())
     return bytes(data)

@@ -190,7 +190,7 @@ class Node(Platform):
     def held(self, job: str) -> dict[int, int]:
         """MiB of each of a job's processes, as the driver counts them."""
         namespace = syscalls.pid_namespace(self.lives()[job].pid)
-        return {pid: mib for pid, mib in self.uses().items() if _is_in(pid, namespace)}
+        return {pid: mib for pid, mib in self.process_memory().items() if _is_in(pid, namespace)}
 
     def limit(self, job: str) -> int:
         """MiB that a job may have now."""
@@ -218,7 +218,7 @@ class Node(Platform):
         except AssertionError:
             raise AssertionError(f"no {pattern} in\n{said}") from None
 
-    def uses(self) -> dict[int, int]:
+    def process_memory(self) -> dict[int, int]:
         """MiB of every process of the machine, as the driver counts them."""
         ask = "n = Nvml(); say(*(w for u in sys.argv[1:] for p in n.processes(n.device(u)).items() for w in p))"
         command = [PYTHON, "-c", f"from cu import *; {ask}", *UUIDS]

@@ -12,7 +12,7 @@ from aliquot.gpu.fractions import SharingOptions, gpu_allocation
 from aliquot.gpu.ledger import Ledger
 from aliquot.gpu.limits_file import Limit, render_limits
 from aliquot.units import MIB
-from support.gpus import book
+from support.gpus import ledger_bytes
 
 
 def write_limits_file(folder: Path, *uuids: str) -> Path:
@@ -27,20 +27,20 @@ def write_limits_file(folder: Path, *uuids: str) -> Path:
 
 def test_what_was_refused(tmp_path: Path) -> None:
     """How often memory was refused and how much was asked for last."""
-    (tmp_path / "ledger").write_bytes(book(refusals=3, asked=20 * MIB))
+    (tmp_path / "ledger").write_bytes(ledger_bytes(refusals=3, requested=20 * MIB))
 
     assert ledger.read(tmp_path / "ledger") == Ledger("pod-1", 3, 20 * MIB)
 
 
 def test_an_entry_point_that_is_not_known(tmp_path: Path) -> None:
     """A driver that is newer than the library is named by what it offered."""
-    (tmp_path / "ledger").write_bytes(book(unknown="cuMemAlloc_v9"))
+    (tmp_path / "ledger").write_bytes(ledger_bytes(unknown="cuMemAlloc_v9"))
 
     assert ledger.read(tmp_path / "ledger").unknown == "cuMemAlloc_v9"
 
 
 @pytest.mark.parametrize(
-    "data", [b"", bytes(131072), book(magic=1), book()[:-1]], ids=["empty", "new", "other", "short"]
+    "data", [b"", bytes(131072), ledger_bytes(magic=1), ledger_bytes()[:-1]], ids=["empty", "new", "other", "short"]
 )
 def test_a_ledger_that_says_nothing(tmp_path: Path, data: bytes) -> None:
     """One that nobody has used, or that was damaged, is not read; pods can write what they like into theirs."""

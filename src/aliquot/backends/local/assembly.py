@@ -58,7 +58,7 @@ class LocalAgent:
                 while await self._stopping(nodes):  # noqa: ASYNC110  # the store rings no bell for a condition
                     await asyncio.sleep(0.05)
         if isinstance(self.devices, RealDevices):
-            self.devices.share_dirs.leave()
+            self.devices.share_dirs.remove_if_unused()
 
     async def _stopping(self, nodes: set[str]) -> bool:
         pods = (await self.store.list(Pod)).items
@@ -100,7 +100,7 @@ async def local_agent(
 async def _real(data: Path, driver: GpuDriver, runtime: ProcessRuntime, settings: GpuSettings) -> RealDevices:
     """This machine's GPUs, measured before anybody gets a part of one."""
     contexts = ContextSizes(data / "gpu-contexts.json")
-    await asyncio.to_thread(contexts.learn, driver, measure)
+    await asyncio.to_thread(contexts.measure_missing, driver, measure)
     devices = RealDevices(
         host_name(),
         driver,

@@ -1,10 +1,10 @@
-"""Holds pods to their part of each GPU: every second what they hold is compared with what they may hold.
+"""Enforces the pods' GPU memory limits: every second what they hold is compared with what they may hold.
 
-    driver --(what each process holds)--> audit.judge --> end processes, tell why
-                                      --> lending.limits --> limits files
-    ledgers --(what was refused)--> tell
+    driver --(memory of each process)--> memory_audit.find_overruns --> kill processes, record events
+                                     --> dynamic_fractions.limits   --> limits files
+    ledgers --(refused allocations)--> record events
 
-The rules are in devices/audit.py and devices/lending.py; here they are carried out.
+The rules are in devices/memory_audit.py and devices/dynamic_fractions.py; this module carries them out.
 """
 
 from __future__ import annotations
@@ -18,45 +18,46 @@ from typing import Protocol
 import structlog
 
 from aliquot.backends.local.devices import dynamic_fractions, memory_audit
+from aliquot.backends.local.devices.dynamic_fractions import PodMemory
 from aliquot.backends.local.devices.gpu_driver import ProcessMemory, gpu_utilization
 from aliquot.backends.local.devices.memory_audit import OverrunPolicy, PodUsage
 from aliquot.backends.local.devices.real import RealDevices
 from aliquot.backends.local.runtime import PodAssignment
-from aliquot.gpu import ledger, limits_file
+from aliquot.gpu import ledger
 from aliquot.gpu.fractions import Enforcement
 from aliquot.gpu.injection import CgroupLimit
-from aliquot.gpu.limits_file import Limit
+from aliquot.gpu.limits_file import Limit, read_limits, write_limit
 from aliquot.units import GPU, MIB
 
 log = structlog.get_logger()
 
 
 class Processes(Protocol):
-    """Whose processes are whose; the runtime knows."""
+    """The processes of pods, as the runtime knows them."""
 
     def owners(self, pids: Sequence[int]) -> dict[int, str]:
-        """The pod of each process that belongs to one."""
+        """The pod uid of each process that belongs to a pod."""
 
     def program(self, pid: int) -> str:
-        """What a process is called."""
+        """The name of a process."""
 
-    def end_process(self, uid: str, pid: int) -> bool:
+    def kill_process(self, uid: str, pid: int) -> bool:
         """Kill one process, if it is the pod's; the pod goes on."""
 
-    def move_limit(self, uid: str, limit: CgroupLimit) -> bool:
-        """Change what the driver grants a pod that runs; False when it did not."""
+    def set_cgroup_limit(self, uid: str, limit: CgroupLimit) -> bool:
+        """Change what the driver grants a running pod; False when it was not changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodEvent:
-    """What is to be known about a pod."""
+    """An event to record about a pod."""
 
     assignment: PodAssignment
     reason: str
     message: str
 
 
-Tell = Callable[[PodEvent], Awaitable[None]]
+Record = Callable[[PodEvent], Awaitable[None]]
 Evict = Callable[[PodAssignment], Awaitable[None]]
 
 
@@ -66,7 +67,7 @@ class MemoryEnforcer:
         devices: RealDevices,
         processes: Processes,
         assignments: Callable[[], Sequence[PodAssignment]],
-        tell: Tell,
+        record: Record,
         evict: Evict,
         *,
         policy: OverrunPolicy = OverrunPolicy.KILL_PROCESS,
@@ -74,126 +75,132 @@ class MemoryEnforcer:
     ) -> None:
         self._devices = devices
         self._processes = processes
-        self._tickets = assignments
-        self._tell = tell
+        self._assignments = assignments
+        self._record = record
         self._evict = evict
         self._policy = policy
         self._clock = clock
-        self._over: dict[memory_audit.Key, int] = {}
-        self._refused: dict[str, int] = {}
+        self._samples_over: dict[memory_audit.Key, int] = {}
+        self._refusals_reported: dict[str, int] = {}
         self._first_seen: dict[str, float] = {}
-        self._unknown: set[str] = set()
+        self._outdated_reported: set[str] = set()
 
     async def run(self) -> None:
         while True:
             try:
-                await self.look()
-            except Exception:  # the next look may do better; without one nobody is held to anything
+                await self.check()
+            except Exception:  # the next check may succeed; without one nothing is enforced
                 log.exception("the audit of GPU memory failed")
-            await asyncio.sleep(memory_audit.SECONDS)
+            await asyncio.sleep(memory_audit.INTERVAL_SECONDS)
 
-    async def look(self) -> None:
-        """Once: compare, act and tell."""
-        assignments = {assignment.uid: assignment for assignment in self._tickets() if assignment.shares}
+    async def check(self) -> None:
+        """One cycle: measure, lend memory, act upon overruns, report refusals."""
+        assignments = {assignment.uid: assignment for assignment in self._assignments() if assignment.shares}
         for uid in assignments:
             self._first_seen.setdefault(uid, self._clock())
-        uses = await asyncio.to_thread(self._devices.driver.uses)
-        measured = gpu_utilization(await asyncio.to_thread(self._devices.driver.activity))
-        if measured or self._devices.busy is not None:  # before the first figure, the driver may have none to give
-            self._devices.busy = measured
-        owners = await asyncio.to_thread(self._processes.owners, sorted({use.pid for use in uses}))
-        self._lend(assignments, uses, owners)
-        held = memory_audit.gather(
-            uses, owners, {uid: self._limits(assignment) for uid, assignment in assignments.items()}
-        )
-        self._over, overrun = memory_audit.judge(self._over, held)
-        for one in overrun:
-            await self._act(assignments[one.uid], one)
-        await self._tell_refusals(assignments, held)
-        self._forget(assignments)
+        processes = await asyncio.to_thread(self._devices.driver.process_memory)
+        utilization = gpu_utilization(await asyncio.to_thread(self._devices.driver.process_utilization))
+        # Before the first figure, an empty answer may only mean that the driver has no samples.
+        if utilization or self._devices.utilization is not None:
+            self._devices.utilization = utilization
+        owners = await asyncio.to_thread(self._processes.owners, sorted({process.pid for process in processes}))
+        self._lend(assignments, processes, owners)
+        limits = {uid: self._limits(assignment) for uid, assignment in assignments.items()}
+        usages = memory_audit.usage_by_pod(processes, owners, limits)
+        self._samples_over, overruns = memory_audit.find_overruns(self._samples_over, usages)
+        for usage in overruns:
+            await self._act(assignments[usage.uid], usage)
+        await self._report_refusals(assignments, usages)
+        self._forget_ended(assignments)
 
     # --- limits
 
     def _limits(self, assignment: PodAssignment) -> dict[str, int]:
-        """Bytes by GPU. A whole GPU is limited by itself."""
-        told = limits_file.read_limits(self._devices.share_dirs.of(assignment.uid) / "limits")
-        found = {}
+        """Bytes by GPU uuid. The limit of a whole GPU is its memory."""
+        in_file = read_limits(self._devices.share_dirs.limits_file(assignment.uid))
+        limits = {}
         for share in assignment.shares:
             uuid = self._devices.uuid(share)
-            fallback = self._devices.whole(uuid) if share.milli >= GPU else share.memory_mib * MIB
-            found[uuid] = told[uuid].limit if uuid in told else fallback
-        return found
+            fallback = self._devices.total_bytes(uuid) if share.milli >= GPU else share.memory_mib * MIB
+            limits[uuid] = in_file[uuid].limit if uuid in in_file else fallback
+        return limits
 
     def _lend(
-        self, assignments: Mapping[str, PodAssignment], uses: Sequence[ProcessMemory], owners: Mapping[int, str]
+        self, assignments: Mapping[str, PodAssignment], processes: Sequence[ProcessMemory], owners: Mapping[int, str]
     ) -> None:
-        """Only where somebody may grow: everywhere else limits stay as they were given."""
-        told = {uid: limits_file.read_limits(self._devices.share_dirs.of(uid) / "limits") for uid in assignments}
+        """Move the limits on GPUs with a pod that may grow; on all others they stay as they were given."""
+        limits_by_pod = {uid: read_limits(self._devices.share_dirs.limits_file(uid)) for uid in assignments}
         now = self._clock()
-        for uuid, total in self._devices.totals().items():
-            sharing = {uid: limits[uuid] for uid, limits in told.items() if uuid in limits}
-            if not any(limit.cap > limit.guaranteed for limit in sharing.values()):
+        for uuid, total in self._devices.shareable_bytes().items():
+            on_gpu = {uid: limits[uuid] for uid, limits in limits_by_pod.items() if uuid in limits}
+            if not any(limit.cap > limit.guaranteed for limit in on_gpu.values()):
                 continue
-            claims = [self._claim(uid, uuid, limit, uses, owners, now) for uid, limit in sharing.items()]
-            for uid, limit in dynamic_fractions.limits(claims, total).items():
-                self._change(uid, uuid, sharing[uid], limit // MIB * MIB)
+            pods = [self._pod_memory(uid, uuid, limit, processes, owners, now) for uid, limit in on_gpu.items()]
+            for uid, limit in dynamic_fractions.limits(pods, total).items():
+                self._change_limit(uid, uuid, on_gpu[uid], limit // MIB * MIB)
 
-    def _change(self, uid: str, uuid: str, now: Limit, limit: int) -> None:
-        """The driver first, where it keeps limits: what it did not do is not written down, and tried again."""
-        if limit == now.limit:
+    def _change_limit(self, uid: str, uuid: str, current: Limit, limit: int) -> None:
+        """Through the driver first, where it enforces: a limit that it did not set is not written, and tried again."""
+        if limit == current.limit:
             return
-        kept = self._devices.choice.enforcement is Enforcement.CGROUP
-        if kept and not self._processes.move_limit(uid, CgroupLimit(uuid, now.guaranteed, limit)):
+        by_driver = self._devices.choice.enforcement is Enforcement.CGROUP
+        if by_driver and not self._processes.set_cgroup_limit(uid, CgroupLimit(uuid, current.guaranteed, limit)):
             return
-        if limits_file.write_limit(self._devices.share_dirs.of(uid) / "limits", uuid, limit):
+        if write_limit(self._devices.share_dirs.limits_file(uid), uuid, limit):
             log.info("GPU memory limit changed", pod=uid, gpu=uuid, mib=limit // MIB)
 
-    def _claim(
-        self, uid: str, uuid: str, limit: Limit, uses: Sequence[ProcessMemory], owners: Mapping[int, str], now: float
-    ) -> dynamic_fractions.Claim:
-        mine = [use for use in uses if use.uuid == uuid and owners.get(use.pid) == uid]
-        active = bool(mine) or now - self._first_seen[uid] < dynamic_fractions.STARTING_SECONDS
-        return dynamic_fractions.Claim(uid, limit.guaranteed, limit.cap, sum(use.used for use in mine), active)
+    def _pod_memory(
+        self,
+        uid: str,
+        uuid: str,
+        limit: Limit,
+        processes: Sequence[ProcessMemory],
+        owners: Mapping[int, str],
+        now: float,
+    ) -> PodMemory:
+        own = [process for process in processes if process.uuid == uuid and owners.get(process.pid) == uid]
+        active = bool(own) or now - self._first_seen[uid] < dynamic_fractions.STARTING_SECONDS
+        return PodMemory(uid, limit.guaranteed, limit.cap, sum(process.used for process in own), active)
 
-    # --- acting
+    # --- overruns and refusals
 
-    async def _act(self, assignment: PodAssignment, held: PodUsage) -> None:
-        said = memory_audit.sentence(held)
+    async def _act(self, assignment: PodAssignment, usage: PodUsage) -> None:
+        message = memory_audit.overrun_message(usage)
         match self._policy:
             case OverrunPolicy.KILL_PROCESS:
-                names = {pid: self._processes.program(pid) for pid in memory_audit.victims(held)}
-                ended = [pid for pid in names if self._processes.end_process(held.uid, pid)]
-                who = ", ".join(f"{names[pid]} ({pid})" for pid in ended)
-                if ended:
-                    said += f"; its process {who} was killed" if len(ended) == 1 else f"; {who} were killed"
+                names = {pid: self._processes.program(pid) for pid in memory_audit.processes_to_kill(usage)}
+                killed = [pid for pid in names if self._processes.kill_process(usage.uid, pid)]
+                listed = ", ".join(f"{names[pid]} ({pid})" for pid in killed)
+                if killed:
+                    message += f"; its process {listed} was killed" if len(killed) == 1 else f"; {listed} were killed"
             case OverrunPolicy.EVICT:
                 await self._evict(assignment)
-                said += "; it was stopped"
+                message += "; it was stopped"
             case OverrunPolicy.WARN:
-                if self._over[held.uid, held.uuid] > memory_audit.SAMPLES:
-                    return  # said already
-        log.warning("GPU memory overrun", pod=assignment.name, namespace=assignment.namespace, said=said)
-        await self._tell(PodEvent(assignment, "GPUMemoryOverrun", said))
+                if self._samples_over[usage.uid, usage.uuid] > memory_audit.SAMPLES:
+                    return  # reported already
+        log.warning("GPU memory overrun", pod=assignment.name, namespace=assignment.namespace, message=message)
+        await self._record(PodEvent(assignment, "GPUMemoryOverrun", message))
 
-    async def _tell_refusals(self, assignments: Mapping[str, PodAssignment], held: Sequence[PodUsage]) -> None:
+    async def _report_refusals(self, assignments: Mapping[str, PodAssignment], usages: Sequence[PodUsage]) -> None:
         for uid, assignment in assignments.items():
-            book = ledger.read(self._devices.share_dirs.of(uid) / "ledger")
-            if book.refusals > self._refused.get(uid, 0):
-                self._refused[uid] = book.refusals
-                mine = next((one for one in held if one.uid == uid), PodUsage(uid, "", 0))
-                # Who was refused has often ended since, and its memory is gone: what it had is still in the ledger.
-                held_then = max(mine.used, min(book.held, mine.limit))
-                used, limit, asked = held_then // MIB, mine.limit // MIB, -(-book.requested // MIB)
-                said = f"GPU memory limit {limit} MiB reached (used {used}, asked {asked})"
-                await self._tell(PodEvent(assignment, "GPUMemoryLimit", said))
-            if book.unknown and uid not in self._unknown:
-                self._unknown.add(uid)
-                self._devices.outdated = book.unknown
-                said = f"this driver's {book.unknown} is unknown to the sharing library; update aliquot"
-                await self._tell(PodEvent(assignment, "ShimOutdated", said))
+            counts = ledger.read(self._devices.share_dirs.ledger_file(uid))
+            if counts.refusals > self._refusals_reported.get(uid, 0):
+                self._refusals_reported[uid] = counts.refusals
+                usage = next((usage for usage in usages if usage.uid == uid), PodUsage(uid, "", 0))
+                # The refused process has often ended since and freed its memory; the ledger still has what it held.
+                used = max(usage.used, min(counts.held, usage.limit)) // MIB
+                limit, requested = usage.limit // MIB, -(-counts.requested // MIB)
+                message = f"GPU memory limit {limit} MiB reached (used {used}, asked {requested})"
+                await self._record(PodEvent(assignment, "GPUMemoryLimit", message))
+            if counts.unknown and uid not in self._outdated_reported:
+                self._outdated_reported.add(uid)
+                self._devices.unknown_entry_point = counts.unknown
+                message = f"this driver's {counts.unknown} is unknown to the sharing library; update aliquot"
+                await self._record(PodEvent(assignment, "ShimOutdated", message))
 
-    def _forget(self, assignments: Mapping[str, PodAssignment]) -> None:
-        for known in (self._refused, self._first_seen):
-            for uid in known.keys() - assignments.keys():
-                del known[uid]
-        self._unknown &= assignments.keys()
+    def _forget_ended(self, assignments: Mapping[str, PodAssignment]) -> None:
+        for by_uid in (self._refusals_reported, self._first_seen):
+            for uid in by_uid.keys() - assignments.keys():
+                del by_uid[uid]
+        self._outdated_reported &= assignments.keys()

@@ -59,7 +59,7 @@ async def test_since_when_a_condition_holds(tmp_path: Path) -> None:
     """The time is that of the change, whatever else is written later."""
     scene = Scene(tmp_path)
     await scene.nodes.register()
-    scene.now, scene.devices.outdated = 200.0, "cuMemAllocTwice"
+    scene.now, scene.devices.unknown_entry_point = 200.0, "cuMemAllocTwice"
 
     await scene.nodes.refresh()
 
@@ -87,7 +87,7 @@ async def test_how_busy_a_node_is_is_written(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     await scene.nodes.register()
     assert labels.GPU_UTILIZATION not in (await scene.seen()).metadata.annotations
-    scene.devices.busy = {"GPU-b": 83}
+    scene.devices.utilization = {"GPU-b": 83}
 
     await scene.nodes.refresh()
 

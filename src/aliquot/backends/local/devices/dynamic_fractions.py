@@ -1,8 +1,9 @@
-"""Dynamic fractions: memory that is guaranteed to nobody, or to somebody who does not use it, is lent.
+"""Dynamic fractions: GPU memory that is guaranteed to no pod, or to a pod that does not use the GPU, is lent to others.
 
-A pod with request 0.25 and limit 0.8 is placed by its request. What it holds beyond that is borrowed, from what is
-left of the card and from neighbours that have no process on it. As soon as a neighbour has one, its whole guarantee
-is its own again: the limits of those who borrowed fall, and who holds more than fits is stopped (see audit.py).
+A pod with request 0.25 and limit 0.8 is scheduled by its request. What it holds beyond the request is borrowed, from
+the unallocated memory of the GPU and from pods that have no process on it. As soon as such a pod has a process, its
+whole guarantee is its own again: the limits of the borrowers fall, and processes that hold more than fits are stopped
+(see memory_audit.py).
 """
 
 from __future__ import annotations
@@ -10,16 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-STARTING_SECONDS = 60.0  # so long a pod counts as one that uses its GPU: its first context must find room
+# For this long after its start a pod counts as active: its first context must find its memory free.
+STARTING_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """One pod on a card; bytes."""
+class PodMemory:
+    """One pod on a GPU; bytes."""
 
     uid: str
     guaranteed: int
-    # How far it may grow; never less than what is guaranteed.
+    # How far it may grow; never less than `guaranteed`.
     cap: int
     used: int
     # Whether it uses the GPU, or is about to.
@@ -30,31 +32,34 @@ class Claim:
         return max(0, self.used - self.guaranteed)
 
 
-def limits(claims: Sequence[Claim], total: int) -> dict[str, int]:
-    """What each may hold now, by pod. Nobody's falls below its guarantee; together, what is kept for those who use
-    the card and what is lent fit on it."""
-    kept = sum(claim.guaranteed if claim.active or claim.used else 0 for claim in claims)
-    free = total - kept - sum(claim.borrowed for claim in claims)
-    given_back = _given_back(claims, -free)
+def limits(pods: Sequence[PodMemory], total: int) -> dict[str, int]:
+    """The current limit of each pod, by uid.
+
+    No limit falls below the pod's guarantee. The guarantees of active pods and the borrowed memory fit the GPU
+    together.
+    """
+    reserved = sum(pod.guaranteed if pod.active or pod.used else 0 for pod in pods)
+    free = total - reserved - sum(pod.borrowed for pod in pods)
+    to_return = _to_return(pods, -free)
     return {
-        claim.uid: max(claim.guaranteed, claim.used - given_back[claim.uid]) if free < 0 else _grown(claim, free, total)
-        for claim in claims
+        pod.uid: max(pod.guaranteed, pod.used - to_return[pod.uid]) if free < 0 else _grown_limit(pod, free, total)
+        for pod in pods
     }
 
 
-def _given_back(claims: Sequence[Claim], missing: int) -> dict[str, int]:
-    """Who borrowed most gives back first, so that as few as can be are stopped."""
-    found = {}
-    for claim in sorted(claims, key=lambda claim: (-claim.borrowed, claim.uid)):
-        found[claim.uid] = max(0, min(claim.borrowed, missing))
-        missing -= found[claim.uid]
-    return found
+def _to_return(pods: Sequence[PodMemory], missing: int) -> dict[str, int]:
+    """Bytes that each pod must return. The largest borrower returns first, so that few pods lose processes."""
+    to_return = {}
+    for pod in sorted(pods, key=lambda pod: (-pod.borrowed, pod.uid)):
+        to_return[pod.uid] = max(0, min(pod.borrowed, missing))
+        missing -= to_return[pod.uid]
+    return to_return
 
 
-def _grown(claim: Claim, free: int, total: int) -> int:
-    """All that is free may be taken by each: who comes first has it, and the others' limits fall."""
-    # One that is not active keeps nothing for itself yet; its own guarantee comes on top.
-    reach = max(claim.used, claim.guaranteed) + free
-    if not (claim.active or claim.used):
-        reach = max(claim.guaranteed, free)
-    return max(claim.guaranteed, min(claim.cap, reach, total))
+def _grown_limit(pod: PodMemory, free: int, total: int) -> int:
+    """Every pod may take all that is free: the first to allocate gets it, and the limits of the others fall."""
+    # Nothing is reserved for an inactive pod yet, so its own guarantee is part of what is free.
+    reach = max(pod.used, pod.guaranteed) + free
+    if not (pod.active or pod.used):
+        reach = max(pod.guaranteed, free)
+    return max(pod.guaranteed, min(pod.cap, reach, total))

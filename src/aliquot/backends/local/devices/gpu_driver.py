@@ -1,9 +1,9 @@
-"""What we ask of a GPU driver: the seam between our rules and NVIDIA's library (nvml.py), or a test's own answers.
+"""What we ask of a GPU driver: the seam between our rules and NVIDIA's library (nvml.py) or a test's fake.
 
-Card       one GPU, with its exact size and its device file
-Use        memory that one process holds on one GPU
-Activity   the part of a GPU's time that one process had
-Keeper     who sets limits on control groups: a driver of release 615 or newer
+Gpu                  one GPU, with its exact memory size and its device file
+ProcessMemory        memory that one process holds on one GPU
+ProcessUtilization   the share of a GPU's time that one process used
+CgroupLimiter        sets memory limits on control groups: a driver of release 615 or newer
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from aliquot.api import Device
 @dataclass(frozen=True, slots=True)
 class Gpu:
     device: Device
-    # Bytes that programs can have: all but what the driver keeps for itself. 0: not known.
+    # Bytes that programs can use: all but what the driver reserves for itself. 0: not known.
     total: int = 0
     # Such as /dev/nvidia0; the number is not always the index.
-    file: str = ""
+    device_file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
     uuid: str
-    # As this machine counts processes.
+    # In the host's PID namespace.
     pid: int
-    # 0 where the driver does not say.
+    # Bytes; 0 where the driver does not report it.
     used: int
 
 
@@ -38,56 +38,56 @@ class ProcessMemory:
 class ProcessUtilization:
     uuid: str
     pid: int
-    # Percent of the GPU's time in which it computed, and in which it read or wrote memory.
+    # Percent of the time in which the process ran kernels, and in which it read or wrote memory.
     compute: int
     memory: int
 
 
 class LimitNotSet(Exception):
-    """The driver did not do it; the text says why."""
+    """The driver did not set the limit; the text is the reason."""
 
 
 class CgroupLimiter(Protocol):
     def set_limits(self, group: Path, uuid: str, soft: int, hard: int) -> None:
-        """Bytes that the processes of a control group are guaranteed, and may have at most, on one GPU. `NotKept`."""
+        """Set the bytes that a control group is guaranteed, and may use at most, on one GPU. `LimitNotSet`."""
         ...
 
     def limits(self, group: Path, uuid: str) -> tuple[int, int]:
-        """What is set there, soft and hard. `NotKept` when the driver does not say."""
+        """The soft and the hard limit of a control group. `LimitNotSet` when the driver does not report them."""
         ...
 
 
-def gpu_utilization(activities: Iterable[ProcessUtilization]) -> dict[str, int]:
-    """Percent of its time that each GPU computed, by uuid; those that did nothing are left out.
+def gpu_utilization(samples: Iterable[ProcessUtilization]) -> dict[str, int]:
+    """Compute utilization of each GPU in percent, by uuid; idle GPUs are left out.
 
-    There may be several samples of a process: their mean counts.
+    Where a process has several samples, their mean counts.
     """
-    samples: dict[tuple[str, int], list[int]] = {}
-    for one in activities:
-        samples.setdefault((one.uuid, one.pid), []).append(one.compute)
-    found: dict[str, float] = {}
-    for (uuid, _), each in samples.items():
-        found[uuid] = found.get(uuid, 0.0) + sum(each) / len(each)
-    return {uuid: min(100, round(percent)) for uuid, percent in found.items()}
+    by_process: dict[tuple[str, int], list[int]] = {}
+    for sample in samples:
+        by_process.setdefault((sample.uuid, sample.pid), []).append(sample.compute)
+    percent_by_gpu: dict[str, float] = {}
+    for (uuid, _), values in by_process.items():
+        percent_by_gpu[uuid] = percent_by_gpu.get(uuid, 0.0) + sum(values) / len(values)
+    return {uuid: min(100, round(percent)) for uuid, percent in percent_by_gpu.items()}
 
 
 class GpuDriver(CgroupLimiter, Protocol):
-    def cards(self) -> tuple[Gpu, ...]:
-        """What the driver lists now. A GPU that does not answer is there without a name and is not well."""
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs that the driver lists now. One that does not answer is listed as unhealthy and without a uuid."""
         ...
 
-    def uses(self) -> tuple[ProcessMemory, ...]:
-        """Every process on every GPU. A GPU that does not answer has none."""
+    def process_memory(self) -> tuple[ProcessMemory, ...]:
+        """Every process on every GPU. A GPU that does not answer is skipped."""
         ...
 
-    def activity(self) -> tuple[ProcessUtilization, ...]:
-        """Since the last time it was asked for; processes that did nothing are left out."""
+    def process_utilization(self) -> tuple[ProcessUtilization, ...]:
+        """Samples since the previous call; idle processes are left out."""
         ...
 
     def version(self) -> str:
-        """Such as 580.159.04; empty where it does not say."""
+        """Such as 580.159.04; empty where the driver does not report it."""
         ...
 
-    def keeps_limits(self) -> bool:
-        """Whether the driver can itself limit the memory of a control group."""
+    def supports_cgroup_limits(self) -> bool:
+        """Whether the driver itself can limit the memory of a control group."""
         ...

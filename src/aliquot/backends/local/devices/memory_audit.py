@@ -1,11 +1,11 @@
-"""Whether pods keep to their memory on GPUs, judged by what the driver counts and not by what they say.
+"""Finds pods that hold more GPU memory than their limit, by the driver's own count.
 
-The sharing library is a fence for honest programs. A program that is linked statically, brings its own copy of the
-driver's library or speaks to the driver by itself walks around it; the driver still knows what it holds. Every
-second each pod is held against its limit. Over it by more than a tolerance, three times in a row, it is acted upon.
+The sharing library stops cooperative programs only. A program that is linked statically, brings its own copy of the
+driver's library or calls the driver directly bypasses it; the driver still knows what the program holds. Every second
+each pod is compared with its limit. A pod over its limit by more than a tolerance, three times in a row, is acted upon.
 
-    judge     (who was over before, what is held now) -> (who is over now, whom to act upon)
-    victims   which processes to end, so that the rest fits
+    find_overruns       (previous counts, usage now) -> (new counts, pods to act upon)
+    processes_to_kill   which processes to end, so that the rest fits
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from enum import Enum
 from aliquot.backends.local.devices.gpu_driver import ProcessMemory
 from aliquot.units import MIB
 
-SECONDS = 1.0
-SAMPLES = 3  # one moment above is no proof: the driver and the ledger are not read at the same instant
-_LEAST_TOLERANCE = 64 * MIB  # 6 to 9 MiB per context are the driver's own, and seen only by it
+INTERVAL_SECONDS = 1.0
+SAMPLES = 3  # one sample is no proof: the driver and the limits are not read at the same instant
+_MIN_TOLERANCE = 64 * MIB  # the driver counts 6 to 9 MiB per context of its own, which nothing else sees
 
-Key = tuple[str, str]  # pod's uid, GPU's uuid
+Key = tuple[str, str]  # pod uid, GPU uuid
 
 
 class OverrunPolicy(Enum):
-    """What is done about a pod that holds more than it may."""
+    """What happens to a pod that holds more than its limit."""
 
     KILL_PROCESS = "kill-process"  # its largest processes on the GPU, until the rest fits; the pod goes on
     EVICT = "evict"  # the whole pod
@@ -34,56 +34,56 @@ class OverrunPolicy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PodUsage:
-    """What one pod holds on one GPU, and may hold."""
+    """What one pod holds on one GPU, and may hold; bytes."""
 
     uid: str
     uuid: str
     limit: int
-    uses: tuple[ProcessMemory, ...] = ()
+    processes: tuple[ProcessMemory, ...] = ()
 
     @property
     def used(self) -> int:
-        return sum(use.used for use in self.uses)
+        return sum(process.used for process in self.processes)
 
     @property
     def is_over(self) -> bool:
-        return self.used > self.limit + max(_LEAST_TOLERANCE, self.limit // 100)
+        return self.used > self.limit + max(_MIN_TOLERANCE, self.limit // 100)
 
 
-def gather(
-    uses: Iterable[ProcessMemory], owners: Mapping[int, str], limits: Mapping[str, Mapping[str, int]]
+def usage_by_pod(
+    processes: Iterable[ProcessMemory], owners: Mapping[int, str], limits: Mapping[str, Mapping[str, int]]
 ) -> list[PodUsage]:
-    """`owners`: pod by process; processes of nobody are not ours to judge. `limits`: bytes by pod and GPU.
+    """`owners`: pod uid by pid; processes that belong to no pod are ignored. `limits`: bytes by pod uid and GPU uuid.
 
-    A pod that uses a GPU on which it was given nothing is there with a limit of 0.
+    A pod that uses a GPU on which it has no share is listed with a limit of 0.
     """
-    found: dict[Key, list[ProcessMemory]] = {(uid, uuid): [] for uid, gpus in limits.items() for uuid in gpus}
-    for use in uses:
-        owner = owners.get(use.pid, "")
+    grouped: dict[Key, list[ProcessMemory]] = {(uid, uuid): [] for uid, gpus in limits.items() for uuid in gpus}
+    for process in processes:
+        owner = owners.get(process.pid, "")
         if owner in limits:
-            found.setdefault((owner, use.uuid), []).append(use)
-    return [PodUsage(uid, uuid, limits[uid].get(uuid, 0), tuple(each)) for (uid, uuid), each in sorted(found.items())]
+            grouped.setdefault((owner, process.uuid), []).append(process)
+    return [PodUsage(uid, uuid, limits[uid].get(uuid, 0), tuple(each)) for (uid, uuid), each in sorted(grouped.items())]
 
 
-def judge(before: Mapping[Key, int], now: Sequence[PodUsage]) -> tuple[dict[Key, int], list[PodUsage]]:
-    """Who is over and for how many samples, and those who have been for long enough: each time anew until they fit."""
-    counts = {(held.uid, held.uuid): before.get((held.uid, held.uuid), 0) + 1 for held in now if held.is_over}
-    return counts, [held for held in now if counts.get((held.uid, held.uuid), 0) >= SAMPLES]
+def find_overruns(before: Mapping[Key, int], now: Sequence[PodUsage]) -> tuple[dict[Key, int], list[PodUsage]]:
+    """For how many samples each pod has been over its limit, and the pods to act upon, each time until they fit."""
+    counts = {(usage.uid, usage.uuid): before.get((usage.uid, usage.uuid), 0) + 1 for usage in now if usage.is_over}
+    return counts, [usage for usage in now if counts.get((usage.uid, usage.uuid), 0) >= SAMPLES]
 
 
-def victims(held: PodUsage) -> list[int]:
-    """The largest processes first, until the rest fits."""
-    left, found = held.used, []
-    for use in sorted(held.uses, key=lambda use: (-use.used, use.pid)):
-        if left <= held.limit:
+def processes_to_kill(usage: PodUsage) -> list[int]:
+    """Pids of the largest processes first, until the rest fits."""
+    left, pids = usage.used, []
+    for process in sorted(usage.processes, key=lambda process: (-process.used, process.pid)):
+        if left <= usage.limit:
             break
-        found.append(use.pid)
-        left -= use.used
-    return found
+        pids.append(process.pid)
+        left -= process.used
+    return pids
 
 
-def sentence(held: PodUsage) -> str:
-    used, limit = held.used // MIB, held.limit // MIB
-    if not held.limit:
-        return f"holds {used} MiB of GPU memory on {held.uuid}, of which it was given nothing"
-    return f"holds {used} MiB of GPU memory on {held.uuid}; its limit is {limit} MiB"
+def overrun_message(usage: PodUsage) -> str:
+    used, limit = usage.used // MIB, usage.limit // MIB
+    if not usage.limit:
+        return f"holds {used} MiB of GPU memory on {usage.uuid}, where it has no share"
+    return f"holds {used} MiB of GPU memory on {usage.uuid}; its limit is {limit} MiB"

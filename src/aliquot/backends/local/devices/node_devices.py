@@ -1,7 +1,7 @@
-"""What a node has, and what a pod is told about the part it got.
+"""What a node has, and what a pod on it is given of its GPUs.
 
-    NodeFacts     one node: name, marks, GPUs, cores, memory
-    Devices       where nodes come from: the driver (nvml.py) or a description (simulated.py)
+    NodeFacts     one node: name, labels, GPUs, cores, memory
+    Devices       the source of nodes: the driver (real.py) or a description (simulated.py)
     node_object   facts -> the Node that the store keeps
 
 One agent serves every node of its `Devices`: a real machine is one node, a simulated cluster is several.
@@ -24,7 +24,7 @@ from aliquot.api.kubernetes_objects import Address, NodeCondition, NodeInfo, Nod
 from aliquot.gpu.fractions import SharingOptions
 from aliquot.gpu.injection import Injection
 
-DEFAULT_PODS = 110  # the kubelet's own default, so that both bodies of the platform stop at the same number
+DEFAULT_PODS = 110  # the kubelet's default, so that both back ends stop at the same number
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,69 +40,76 @@ class NodeFacts:
     memory: int = 0
     pods: int = DEFAULT_PODS
     simulated: bool = False
-    # Who keeps the limits of parts of its GPUs, in a word, and why; empty where there is nothing to keep.
+    # What enforces the limits of GPU fractions (an `Enforcement` value), and why; empty where there are no GPUs.
     sharing: str = ""
     sharing_reason: str = ""
-    # Why the sharing library does not know its driver; empty: it does, as far as was seen.
-    outdated: str = ""
-    # Percent of its time that each of its GPUs computed just now, in their order; None where nobody measures.
-    busy: tuple[int, ...] | None = None
+    # Why the sharing library is too old for the driver; empty: no sign of it so far.
+    shim_outdated: str = ""
+    # Compute utilization of each GPU in percent, in their order; None where it is not measured.
+    utilization: tuple[int, ...] | None = None
 
 
 class Devices(Protocol):
-    """Nodes and their GPUs, and how a pod is shown its part of them."""
+    """Nodes and their GPUs, and what a pod is given of them."""
 
     def nodes(self) -> tuple[NodeFacts, ...]:
-        """Every node, as it is now: health may differ from one call to the next."""
+        """Every node, as it is now: the health of GPUs may differ from one call to the next."""
         ...
 
     def injection(self, node: str, shares: Sequence[DeviceShare], options: SharingOptions, pod_uid: str) -> Injection:
-        """What a pod that holds these shares is given; without any, what hides every GPU.
+        """What a pod with these shares is given; without any, what hides every GPU.
 
-        `pod_uid` is the pod's uid. `CannotStart` when its part cannot be fenced off.
+        `CannotStart` when the limits of a GPU fraction cannot be enforced.
         """
         ...
 
     def release(self, pod_uid: str) -> None:
-        """Nothing of the pod is alive: whatever was made for it may go."""
+        """Remove what was made for a pod. Nothing of the pod is alive."""
         ...
 
-    def sweep(self, living: Container[str]) -> None:
-        """At the start: whatever was made for pods (uids) that are not among these may go."""
+    def sweep(self, live_pods: Container[str]) -> None:
+        """At the agent's start: remove what was made for pods whose uids are not among these."""
         ...
 
 
 def node_object(facts: NodeFacts, *, now: float | None = None) -> Node:
-    """The Node to store. `now` is when it was seen to be ready; without it the condition carries no time."""
-    amounts = _amounts(facts, len(facts.devices))
-    usable = _amounts(facts, sum(device.healthy for device in facts.devices))
-    said = "simulated: its GPUs do not exist" if facts.simulated else "the agent runs here"
-    conditions = (_condition("Ready", True, "AgentReady", said, now), *_sharing(facts, now))
+    """The Node to store. `now` is the time of its conditions; without it they carry none."""
+    capacity = _amounts(facts, len(facts.devices))
+    allocatable = _amounts(facts, sum(device.healthy for device in facts.devices))
+    message = "simulated: its GPUs do not exist" if facts.simulated else "the agent runs here"
+    conditions = (_condition("Ready", True, "AgentReady", message, now), *_sharing_conditions(facts, now))
     addresses = (Address(type="InternalIP", address="127.0.0.1"), Address(type="Hostname", address=facts.name))
     return Node(
         metadata=Metadata(name=facts.name, labels=_labels(facts), annotations=_annotations(facts)),
         status=NodeStatus(
-            capacity=amounts, allocatable=usable, conditions=conditions, addresses=addresses, node_info=_info()
+            capacity=capacity,
+            allocatable=allocatable,
+            conditions=conditions,
+            addresses=addresses,
+            node_info=_info(),
         ),
     )
 
 
 def _annotations(facts: NodeFacts) -> dict[str, str]:
-    busy = {} if facts.busy is None else {labels.GPU_UTILIZATION: ",".join(map(str, facts.busy))}
-    return {labels.DEVICES: devices_text(facts.devices), **busy}
+    annotations = {labels.DEVICES: devices_text(facts.devices)}
+    if facts.utilization is not None:
+        annotations[labels.GPU_UTILIZATION] = ",".join(map(str, facts.utilization))
+    return annotations
 
 
-def _sharing(facts: NodeFacts, now: float | None) -> Iterator[NodeCondition]:
+def _sharing_conditions(facts: NodeFacts, now: float | None) -> Iterator[NodeCondition]:
     if facts.simulated and facts.devices:
-        said = "simulated: nothing is limited, and nvidia-smi prints the parts that were given"
-        yield _condition("GPUSharing", False, "Simulated", said, now)
+        message = "simulated: nothing is limited, and nvidia-smi prints the fractions that were given"
+        yield _condition("GPUSharing", False, "Simulated", message, now)
     elif facts.sharing:
         shared = facts.sharing != "none"
         yield _condition("GPUSharing", shared, facts.sharing.capitalize(), facts.sharing_reason, now)
         if shared:
-            reason = "UnknownEntryPoint" if facts.outdated else "NoneUnknown"
-            said = facts.outdated or "no program has met an entry point of the driver that the library does not know"
-            yield _condition("ShimOutdated", bool(facts.outdated), reason, said, now)
+            outdated = bool(facts.shim_outdated)
+            reason = "UnknownEntryPoint" if outdated else "NoneUnknown"
+            message = facts.shim_outdated or "no program has called an entry point that the library does not know"
+            yield _condition("ShimOutdated", outdated, reason, message, now)
 
 
 def _condition(kind: str, holds: bool, reason: str, message: str, now: float | None) -> NodeCondition:
@@ -116,13 +123,13 @@ def _condition(kind: str, holds: bool, reason: str, message: str, now: float | N
     )
 
 
-def cores() -> int:
+def cpu_milli() -> int:
     """Thousandths of a core that this process may use, which is what its pods get."""
     return 1000 * len(os.sched_getaffinity(0))
 
 
-def memory() -> int:
-    """Bytes of memory of this machine."""
+def memory_bytes() -> int:
+    """Memory of this machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
@@ -137,15 +144,15 @@ def _amounts(facts: NodeFacts, gpus: int) -> dict[str, str]:
 
 
 def _labels(facts: NodeFacts) -> dict[str, str]:
-    """Its own marks win, except over whether it is simulated: that is never hidden."""
-    marks = {"kubernetes.io/hostname": facts.name, "kubernetes.io/os": "linux"} | _gpu_labels(facts.devices)
-    marks |= facts.labels
-    marks.pop(labels.SIMULATED, None)
-    return marks | ({labels.SIMULATED: "true"} if facts.simulated else {})
+    """The node's own labels win, except over the label for simulated nodes: that is never hidden."""
+    merged = {"kubernetes.io/hostname": facts.name, "kubernetes.io/os": "linux"} | _gpu_labels(facts.devices)
+    merged |= facts.labels
+    merged.pop(labels.SIMULATED, None)
+    return merged | ({labels.SIMULATED: "true"} if facts.simulated else {})
 
 
 def _gpu_labels(devices: Sequence[Device]) -> dict[str, str]:
-    """As GPU feature discovery writes them: one product per node, the most frequent."""
+    """The labels of NVIDIA's GPU feature discovery: one product per node, the most frequent."""
     if not devices:
         return {}
     model = Counter(device.model for device in devices).most_common(1)[0][0]
@@ -158,7 +165,7 @@ def _gpu_labels(devices: Sequence[Device]) -> dict[str, str]:
 
 
 def label_value(text: str) -> str:
-    """The text as a label's value may spell it: "Tesla V100-SXM2-32GB" -> "Tesla-V100-SXM2-32GB"."""
+    """The text as a valid label value: "Tesla V100-SXM2-32GB" -> "Tesla-V100-SXM2-32GB"."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:63].strip("-._")
 
 

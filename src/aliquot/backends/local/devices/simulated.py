@@ -1,8 +1,8 @@
-"""GPUs that do not exist, on nodes that do not exist: everything but the devices is real.
+"""Simulated GPUs on simulated nodes: everything but the nodes and their devices is real.
 
-The platform can be tried, taught and tested on a laptop. Nodes say that they are simulated, and a pod on them is
-shown no real GPU, even where the machine has one: what was not granted must not be used. `nvidia-smi` in such a pod is
-a program of ours (smi.py) that prints the slices it was given.
+With them the platform can be tried and tested on a laptop. The nodes carry a label that says they are simulated. A pod
+on them sees no real GPU, even where the machine has one. `nvidia-smi` in such a pod is a program of ours
+(simulated_smi.py) that prints the GPUs and fractions the pod was given.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SMI = Path(simulated_smi.__file__).resolve()
 
 
 class SimulatedDevices:
-    """Nodes as described; their GPUs are always well."""
+    """Nodes as described; their GPUs are always healthy."""
 
     def __init__(self, nodes: Sequence[NodeFacts], settings: GpuSettings = GpuSettings()) -> None:  # noqa: B008  # frozen
         self._settings = settings
@@ -37,31 +37,31 @@ class SimulatedDevices:
         return self._nodes
 
     def injection(self, node: str, shares: Sequence[DeviceShare], options: SharingOptions, pod_uid: str) -> Injection:
-        slices = gpu_allocations(self._devices.get(node, ()), shares, options)
-        serviced = [one for one in slices if one.is_shared and one.mode is ComputeMode.MPS]
-        if serviced:
-            check_allowed(self._settings.mps)  # as where GPUs are real; no daemon is started
+        allocations = gpu_allocations(self._devices.get(node, ()), shares, options)
+        with_mps = [gpu for gpu in allocations if gpu.is_shared and gpu.mode is ComputeMode.MPS]
+        if with_mps:
+            check_allowed(self._settings.mps)  # the same rule as for real GPUs; no daemon is started
         environment = {
-            **build_injection(slices, Enforcement.NONE).environment,
-            **(mps_share(serviced[0]) if serviced else {}),
-            "CUDA_VISIBLE_DEVICES": "",  # none: CUDA would take the machine's own
+            **build_injection(allocations, Enforcement.NONE).environment,
+            **(mps_share(with_mps[0]) if with_mps else {}),
+            "CUDA_VISIBLE_DEVICES": "",  # none, or CUDA would use the machine's own
             "ALIQUOT_SIMULATED": "true",
         }
-        return Injection(environment, files=_files(slices), path_dirs=(PROGRAMS,))
+        return Injection(environment, files=_files(allocations), path_dirs=(PROGRAMS,))
 
     def release(self, pod_uid: str) -> None:
         return
 
-    def sweep(self, living: Container[str]) -> None:
+    def sweep(self, live_pods: Container[str]) -> None:
         return
 
 
-def _files(slices: Sequence[GpuAllocation]) -> tuple[File, ...]:
-    listed = [{"uuid": one.uuid, "model": one.model, "memoryMiB": one.limit_mib} for one in slices]
+def _files(allocations: Sequence[GpuAllocation]) -> tuple[File, ...]:
+    gpus = [{"uuid": gpu.uuid, "model": gpu.model, "memoryMiB": gpu.limit_mib} for gpu in allocations]
     program = f"{shlex.quote(sys.executable)} -I -S {shlex.quote(str(_SMI))}"
-    # What it prints lies beside it, wherever a runtime has put both.
+    # The file it prints is next to it, wherever the runtime has put both.
     script = f'#!/bin/sh\nexec {program} "${{0%/*}}/gpus.json" "$@"\n'
     return (
         File(f"{PROGRAMS}/nvidia-smi", script, executable=True),
-        File(f"{PROGRAMS}/gpus.json", json.dumps(listed) + "\n"),
+        File(f"{PROGRAMS}/gpus.json", json.dumps(gpus) + "\n"),
     )

@@ -1,11 +1,11 @@
-"""`nvidia-smi` of pods on simulated nodes: the pod's slices, in the words and layout of NVIDIA's tool.
+"""`nvidia-smi` for pods on simulated nodes: prints the pod's GPUs in the layout of NVIDIA's tool.
 
-Runs inside pods as a program of its own (`python smi.py GPUS-FILE ARGUMENTS...`), so: standard library only, and
-nothing of ours is imported. The file is JSON: [{"uuid": ..., "model": ..., "memoryMiB": ...}, ...], in the order in
-which the pod counts its GPUs.
+Runs inside pods as a program of its own (`python simulated_smi.py GPUS-FILE ARGUMENTS...`), so it uses the standard
+library only and imports nothing of ours. The file is JSON: [{"uuid": ..., "model": ..., "memoryMiB": ...}, ...], in the
+order in which the pod numbers its GPUs.
 
-What is asked for by scripts (table, -L, --query-gpu, -q) has the form that scripts expect. Every answer says that the
-GPUs are simulated: in the table and the report as a line, beside lists and CSV on stderr, where no parser trips.
+The output that scripts ask for (table, -L, --query-gpu, -q) has the format that scripts expect. Every output says that
+the GPUs are simulated: the table and the report in a line of their own, lists and CSV on stderr, where no parser trips.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WIDTH = 89
 _COLUMNS = (41, 24, 22)
 
 Gpu = dict[str, Any]
-# Every field of --query-gpu that has an answer here: unit, and value of one GPU.
+# The fields of --query-gpu that are supported: unit, and value for one GPU.
 _FIELDS: dict[str, tuple[str, Callable[[Gpu], str]]] = {
     "timestamp": ("", lambda gpu: time.strftime("%Y/%m/%d %H:%M:%S.000")),
     "driver_version": ("", lambda gpu: "simulated"),
@@ -51,66 +51,66 @@ _APP_FIELDS = ("gpu_name", "gpu_uuid", "pid", "process_name", "name", "used_memo
 _SHOWN_UNITS = {" MiB": " [MiB]", " %": " [%]", "": ""}
 
 
-class Misuse(Exception):
-    """What was typed cannot be answered; the text is for who typed it."""
+class UsageError(Exception):
+    """The arguments are not supported; the text is for the user."""
 
 
-class _Words(argparse.ArgumentParser):
+class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise Misuse(message)
+        raise UsageError(message)
 
 
 def main(file: str, arguments: list[str]) -> int:
     with open(file, encoding="utf-8") as opened:
-        listed = json.load(opened)
-    gpus = [{**gpu, "index": index, "count": len(listed)} for index, gpu in enumerate(listed)]
+        given = json.load(opened)
+    gpus = [{**gpu, "index": index, "count": len(given)} for index, gpu in enumerate(given)]
     try:
-        asked = _parser().parse_args(arguments)
-        chosen = _chosen(gpus, asked.id)
-        if not chosen:
+        options = _parser().parse_args(arguments)
+        selected = _selected(gpus, options.id)
+        if not selected:
             sys.stdout.write("No devices were found\n")
             return _NO_DEVICES
-        sys.stdout.write(_answer(chosen, asked))
-    except Misuse as exc:
-        sys.stdout.write(f"{exc}\n\nRun 'nvidia-smi --help' for what there is.\n")
+        sys.stdout.write(_output(selected, options))
+    except UsageError as exc:
+        sys.stdout.write(f"{exc}\n\nRun 'nvidia-smi --help' for the options.\n")
         return _BAD_USE
-    if asked.list or asked.query_gpu or asked.query_compute_apps:
+    if options.list or options.query_gpu or options.query_compute_apps:
         sys.stderr.write(f"nvidia-smi: {SIMULATED}\n")
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    words = _Words(prog="nvidia-smi", description=f"The GPUs of this pod, {SIMULATED}.", allow_abbrev=False)
-    words.add_argument("-L", "--list-gpus", dest="list", action="store_true", help="list them")
-    words.add_argument("-i", "--id", metavar="WHICH", help="only these: numbers or UUIDs, with commas between")
-    words.add_argument("--query-gpu", metavar="FIELDS", help=f"as CSV; fields: {', '.join(_FIELDS)}")
-    words.add_argument("--query-compute-apps", metavar="FIELDS", help="processes on them, as CSV: there are none")
-    words.add_argument("--format", default="csv", metavar="csv[,noheader][,nounits]", help="of what is queried")
-    words.add_argument("-q", "--query", action="store_true", help="a report")
-    words.add_argument("-d", "--display", metavar="PART", help="of the report: MEMORY, UTILIZATION")
-    return words
+    parser = _Parser(prog="nvidia-smi", description=f"The GPUs of this pod, {SIMULATED}.", allow_abbrev=False)
+    parser.add_argument("-L", "--list-gpus", dest="list", action="store_true", help="list the GPUs")
+    parser.add_argument("-i", "--id", metavar="WHICH", help="only these GPUs: indices or UUIDs, separated by commas")
+    parser.add_argument("--query-gpu", metavar="FIELDS", help=f"print fields as CSV; fields: {', '.join(_FIELDS)}")
+    parser.add_argument("--query-compute-apps", metavar="FIELDS", help="print processes as CSV: there are none")
+    parser.add_argument("--format", default="csv", metavar="csv[,noheader][,nounits]", help="format of a query")
+    parser.add_argument("-q", "--query", action="store_true", help="print a report")
+    parser.add_argument("-d", "--display", metavar="PART", help="sections of the report: MEMORY, UTILIZATION")
+    return parser
 
 
-def _answer(gpus: list[Gpu], asked: argparse.Namespace) -> str:
-    if asked.list:
+def _output(gpus: list[Gpu], options: argparse.Namespace) -> str:
+    if options.list:
         return "".join(f"GPU {gpu['index']}: {gpu['model']} (UUID: {gpu['uuid']})\n" for gpu in gpus)
-    if asked.query_gpu:
-        return _csv(gpus, asked.query_gpu, asked.format)
-    if asked.query_compute_apps:
-        return _apps(asked.query_compute_apps, asked.format)
-    if asked.query or asked.display:
-        return _report(gpus, (asked.display or "MEMORY,UTILIZATION").upper().split(","))
+    if options.query_gpu:
+        return _csv(gpus, options.query_gpu, options.format)
+    if options.query_compute_apps:
+        return _apps(options.query_compute_apps, options.format)
+    if options.query or options.display:
+        return _report(gpus, (options.display or "MEMORY,UTILIZATION").upper().split(","))
     return _table(gpus)
 
 
-def _chosen(gpus: list[Gpu], wanted: str | None) -> list[Gpu]:
+def _selected(gpus: list[Gpu], wanted: str | None) -> list[Gpu]:
     if wanted is None:
         return gpus
     names = wanted.split(",")
     known = {str(gpu["index"]) for gpu in gpus} | {gpu["uuid"] for gpu in gpus}
     for name in names:
         if name not in known:
-            raise Misuse(f"No devices were found: {name}")
+            raise UsageError(f"No devices were found: {name}")
     return [gpu for gpu in gpus if str(gpu["index"]) in names or gpu["uuid"] in names]
 
 
@@ -121,12 +121,12 @@ def bus_id(gpu: Gpu) -> str:
 # --- CSV
 
 
-def _csv(gpus: list[Gpu], fields: str, form: str) -> str:
+def _csv(gpus: list[Gpu], fields: str, csv_format: str) -> str:
     names = [name.strip() for name in fields.split(",")]
     for name in names:
         if _ALIASES.get(name, name) not in _FIELDS:
-            raise Misuse(f'Field "{name}" is not a valid field to query.')
-    header, units = _form(form)
+            raise UsageError(f'Field "{name}" is not a valid field to query.')
+    header, units = _csv_format(csv_format)
     rows = [[_cell(gpu, name, units) for name in names] for gpu in gpus]
     if header:
         rows.insert(0, [name + (_SHOWN_UNITS[_FIELDS[_ALIASES.get(name, name)][0]]) for name in names])
@@ -138,38 +138,38 @@ def _cell(gpu: Gpu, name: str, units: bool) -> str:
     return value(gpu) + (unit if units else "")
 
 
-def _apps(fields: str, form: str) -> str:
+def _apps(fields: str, csv_format: str) -> str:
     names = [name.strip() for name in fields.split(",")]
     for name in names:
         if name not in _APP_FIELDS:
-            raise Misuse(f'Field "{name}" is not a valid field to query.')
-    header, _ = _form(form)
+            raise UsageError(f'Field "{name}" is not a valid field to query.')
+    header, _ = _csv_format(csv_format)
     shown = [f"{name} [MiB]" if name.startswith("used") else name for name in names]
     return ", ".join(shown) + "\n" if header else ""
 
 
-def _form(form: str) -> tuple[bool, bool]:
-    words = form.split(",")
-    if "csv" not in words or set(words) - {"csv", "noheader", "nounits"}:
-        raise Misuse(f'"{form}" is not a valid format: csv[,noheader][,nounits]')
-    return "noheader" not in words, "nounits" not in words
+def _csv_format(text: str) -> tuple[bool, bool]:
+    options = text.split(",")
+    if "csv" not in options or set(options) - {"csv", "noheader", "nounits"}:
+        raise UsageError(f'"{text}" is not a valid format: csv[,noheader][,nounits]')
+    return "noheader" not in options, "nounits" not in options
 
 
-# --- for people
+# --- report and table
 
 
-def _report(gpus: list[Gpu], parts: list[str]) -> str:
-    """`-q`: name and value, the values in one column."""
+def _report(gpus: list[Gpu], sections: list[str]) -> str:
+    """The output of `-q`: names and values, the values in one column."""
     lines = ["", "==============NVSMI LOG==============", "", _pair(0, "Timestamp", time.ctime())]
     lines += [_pair(0, "Driver Version", SIMULATED), "", _pair(0, "Attached GPUs", str(len(gpus)))]
     for gpu in gpus:
         lines += [f"GPU {bus_id(gpu)}"]
         lines += [_pair(1, "Product Name", gpu["model"]), _pair(1, "GPU UUID", gpu["uuid"])]
-        if "MEMORY" in parts:
+        if "MEMORY" in sections:
             total = f"{gpu['memoryMiB']} MiB"
             lines += ["    FB Memory Usage", _pair(2, "Total", total), _pair(2, "Reserved", "0 MiB")]
             lines += [_pair(2, "Used", "0 MiB"), _pair(2, "Free", total)]
-        if "UTILIZATION" in parts:
+        if "UTILIZATION" in sections:
             lines += ["    Utilization", _pair(2, "GPU", "0 %"), _pair(2, "Memory", "0 %")]
     return "\n".join([*lines, ""]) + "\n"
 
@@ -210,7 +210,7 @@ def _short(model: str) -> str:
 
 
 def _processes(line: str) -> list[str]:
-    """None: what runs in the pod does not use the GPU."""
+    """An empty list: programs in the pod cannot use a simulated GPU."""
     return [
         line,
         f"| {'Processes:':<{_WIDTH - 2}} |",

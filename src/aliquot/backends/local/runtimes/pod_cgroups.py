@@ -56,7 +56,7 @@ class PodCgroups:
         """Once nothing of the pod is alive."""
         group = folder.limited_group()
         if self._keeper is not None and group is not None and group.is_dir():
-            driver_limits.let_go(self._keeper, group, [limit.uuid for limit in folder.gpu_limits()])
+            driver_limits.clear_limits(self._keeper, group, [limit.uuid for limit in folder.gpu_limits()])
         cgroups.remove(folder.cgroups())
 
     def _hold(self, folder: PodFolder, limit: CgroupLimit) -> None:
@@ -64,4 +64,4 @@ class PodCgroups:
         if self._keeper is None or group is None:
             raise LimitNotSet("nobody can limit its control group")
         group.mkdir(exist_ok=True)
-        driver_limits.hold(self._keeper, group, limit)
+        driver_limits.set_limit(self._keeper, group, limit)

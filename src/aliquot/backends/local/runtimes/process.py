@@ -373,7 +373,7 @@ class ProcessRuntime:
         """What a process calls itself."""
         return syscalls.program(pid)
 
-    def end_process(self, uid: str, pid: int) -> bool:
+    def kill_process(self, uid: str, pid: int) -> bool:
         """Kill one process of a pod; False when it is not the pod's, or no more."""
         try:
             handle = os.pidfd_open(pid)
@@ -391,7 +391,7 @@ class ProcessRuntime:
         finally:
             os.close(handle)
 
-    def move_limit(self, uid: str, limit: CgroupLimit) -> bool:
+    def set_cgroup_limit(self, uid: str, limit: CgroupLimit) -> bool:
         """Change what the driver grants a pod that runs; False when it did not, and the log says why."""
         return self._groups.move(self._folder(uid), limit)
 

@@ -63,8 +63,8 @@ async def test_limits_are_set_before_the_program_runs(place: Place) -> None:
 
     assert await place.runs(place.runtime()) == "ran\n"
 
-    assert place.driver.kept == {(place.group, "GPU-a"): (1 << 30, 2 << 30)}
-    assert place.driver.was_there == [False]
+    assert place.driver.group_limits == {(place.group, "GPU-a"): (1 << 30, 2 << 30)}
+    assert place.driver.watched_existed == [False]
     assert (place.group / "cgroup.procs").read_text() == "0"  # the launcher's own, and what it starts
 
 
@@ -93,13 +93,13 @@ async def test_a_group_that_cannot_be_joined(place: Place) -> None:
 async def test_the_guarantee_goes_before_the_group(place: Place) -> None:
     """Groups above would keep it for ever; a platform that was started later does it as well."""
     await place.runs(place.runtime())
-    place.driver.was_there.clear()
+    place.driver.watched_existed.clear()
     place.driver.watched = place.group
 
     await place.runtime().remove(UID)
 
-    assert place.driver.kept == {(place.group, "GPU-a"): (0, UNLIMITED)}
-    assert place.driver.was_there == [True]
+    assert place.driver.group_limits == {(place.group, "GPU-a"): (0, UNLIMITED)}
+    assert place.driver.watched_existed == [True]
 
 
 async def test_limits_of_a_running_pod_move(place: Place) -> None:
@@ -107,10 +107,10 @@ async def test_limits_of_a_running_pod_move(place: Place) -> None:
     runtime = place.runtime()
     await place.runs(runtime)
 
-    assert runtime.move_limit(UID, CgroupLimit("GPU-a", 1 << 30, 3 << 30))
-    assert place.driver.kept[place.group, "GPU-a"] == (1 << 30, 3 << 30)
+    assert runtime.set_cgroup_limit(UID, CgroupLimit("GPU-a", 1 << 30, 3 << 30))
+    assert place.driver.group_limits[place.group, "GPU-a"] == (1 << 30, 3 << 30)
     place.driver.fault = "ignored"
-    assert not runtime.move_limit(UID, LIMIT)
+    assert not runtime.set_cgroup_limit(UID, LIMIT)
 
 
 async def test_killed_between_orders_and_group(place: Place) -> None:
@@ -134,10 +134,10 @@ def test_what_is_read_back_must_be_what_was_set(tmp_path: Path) -> None:
     """A driver that keeps something else is found out, and both are named."""
     driver = r615()
     driver.fault = "ignored"
-    driver.kept[tmp_path, "GPU-a"] = (0, 16 << 30)
+    driver.group_limits[tmp_path, "GPU-a"] = (0, 16 << 30)
 
-    with pytest.raises(LimitNotSet, match="keeps 0 to 16384 MiB on GPU-a instead of 1024 to 2048 MiB"):
-        driver_limits.hold(driver, tmp_path, LIMIT)
+    with pytest.raises(LimitNotSet, match="set 0 to 16384 MiB on GPU-a instead of 1024 to 2048 MiB"):
+        driver_limits.set_limit(driver, tmp_path, LIMIT)
 
 
 def test_only_one_tree_of_groups_will_do(tmp_path: Path) -> None:

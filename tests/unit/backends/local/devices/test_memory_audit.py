@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.backends.local.devices.gpu_driver import ProcessMemory
-from aliquot.backends.local.devices.memory_audit import SAMPLES, PodUsage, gather, judge, sentence, victims
+from aliquot.backends.local.devices.memory_audit import (
+    SAMPLES,
+    PodUsage,
+    find_overruns,
+    overrun_message,
+    processes_to_kill,
+    usage_by_pod,
+)
 from aliquot.units import MIB
 
 
@@ -30,7 +37,7 @@ def test_one_moment_is_no_proof() -> None:
     counts: dict[tuple[str, str], int] = {}
     acted = []
     for used in (9000, 9000, 8000, 9000, 9000, 9000, 9000, 8000):
-        counts, found = judge(counts, [held(used)])
+        counts, found = find_overruns(counts, [held(used)])
         acted.append(len(found))
 
     assert acted == [0, 0, 0, 0, 0, 1, 1, 0]
@@ -39,17 +46,17 @@ def test_one_moment_is_no_proof() -> None:
 
 def test_the_largest_process_goes() -> None:
     """As few processes as can be are ended: the largest ones, until the rest fits."""
-    assert victims(held(1000, 6000, 3000)) == [101]
-    assert victims(held(5000, 5000, 5000)) == [100, 101]
+    assert processes_to_kill(held(1000, 6000, 3000)) == [101]
+    assert processes_to_kill(held(5000, 5000, 5000)) == [100, 101]
 
 
 @given(st.lists(st.integers(0, 10_000), max_size=6), st.integers(0, 20_000))
 def test_what_is_left_fits(used: list[int], limit: int) -> None:
     """Whatever is held, the processes that stay hold at most the limit."""
-    one = held(*used, limit_mib=limit)
-    ended = set(victims(one))
+    usage = held(*used, limit_mib=limit)
+    ended = set(processes_to_kill(usage))
 
-    assert sum(use.used for use in one.uses if use.pid not in ended) <= one.limit
+    assert sum(use.used for use in usage.processes if use.pid not in ended) <= usage.limit
 
 
 def test_processes_are_summed_by_pod() -> None:
@@ -61,7 +68,7 @@ def test_processes_are_summed_by_pod() -> None:
         ProcessMemory("GPU-b", 1, 80),
     ]
 
-    found = gather(uses, {1: "x", 2: "x", 3: "y"}, {"x": {"GPU-a": 5, "GPU-b": 6}, "y": {"GPU-a": 7}})
+    found = usage_by_pod(uses, {1: "x", 2: "x", 3: "y"}, {"x": {"GPU-a": 5, "GPU-b": 6}, "y": {"GPU-a": 7}})
 
     assert [(one.uid, one.uuid, one.limit, one.used) for one in found] == [
         ("x", "GPU-a", 5, 30),
@@ -72,13 +79,13 @@ def test_processes_are_summed_by_pod() -> None:
 
 def test_a_gpu_that_was_not_given() -> None:
     """A pod on a GPU of which it was given nothing may hold nothing there."""
-    (mine, stolen) = gather([ProcessMemory("GPU-b", 1, MIB)], {1: "x"}, {"x": {"GPU-a": 5}})
+    (mine, stolen) = usage_by_pod([ProcessMemory("GPU-b", 1, MIB)], {1: "x"}, {"x": {"GPU-a": 5}})
 
     assert (mine.used, stolen.uuid, stolen.limit) == (0, "GPU-b", 0)
-    assert "given nothing" in sentence(stolen)
+    assert "where it has no share" in overrun_message(stolen)
 
 
 def test_both_figures_are_named() -> None:
     """Who reads the event sees what was held and what was allowed."""
-    assert "holds 9000 MiB" in sentence(held(9000))
-    assert "limit is 8192 MiB" in sentence(held(9000))
+    assert "holds 9000 MiB" in overrun_message(held(9000))
+    assert "limit is 8192 MiB" in overrun_message(held(9000))

@@ -22,7 +22,7 @@ def test_the_machine_has_what_its_driver_lists() -> None:
     """Index, UUID and model of every GPU are those of nvidia-smi; without a GPU there is no driver for us."""
     driver = nvml.open_driver()
 
-    cards = driver.cards() if driver else ()
+    cards = driver.gpus() if driver else ()
     assert [f"{c.device.index}, {c.device.uuid}, {c.device.model}" for c in cards] == driver_lists()
     assert all(card.device.healthy for card in cards)
 
@@ -32,5 +32,10 @@ def test_a_driver_that_was_never_opened_answers() -> None:
     driver = nvml.NvmlDriver()
 
     if not driver_lists():
-        assert (driver.cards(), driver.uses(), driver.activity(), driver.version()) == ((), (), (), "")
-        assert not driver.keeps_limits()
+        assert (driver.gpus(), driver.process_memory(), driver.process_utilization(), driver.version()) == (
+            (),
+            (),
+            (),
+            "",
+        )
+        assert not driver.supports_cgroup_limits()

@@ -18,15 +18,15 @@ from pathlib import Path
 from aliquot.backends.local.devices.context_memory import ContextSizes, measure
 from aliquot.backends.local.devices.nvml import open_driver
 driver = open_driver()
-cards = driver.cards()
+gpus = driver.gpus()
 contexts = ContextSizes(Path(sys.argv[1]) / "contexts.json")
-contexts.learn(driver, lambda driver, uuid: max(measure(driver, card.device.uuid) for card in cards))
+contexts.measure_missing(driver, lambda driver, uuid: max(measure(driver, gpu.device.uuid) for gpu in gpus))
 print(json.dumps({
-    "cards": [[card.device.index, card.device.uuid, card.device.memory_mib, card.total, card.file] for card in cards],
-    "model": cards[0].device.model,
+    "cards": [[gpu.device.index, gpu.device.uuid, gpu.device.memory_mib, gpu.total, gpu.device_file] for gpu in gpus],
+    "model": gpus[0].device.model,
     "version": driver.version(),
-    "uses": [[use.uuid, use.pid, use.used] for use in driver.uses()],
-    "context": ContextSizes(Path(sys.argv[1]) / "contexts.json").mib(cards[0].device.model, driver.version()),
+    "uses": [[use.uuid, use.pid, use.used] for use in driver.process_memory()],
+    "context": ContextSizes(Path(sys.argv[1]) / "contexts.json").mib(gpus[0].device.model, driver.version()),
 }))
 """
 # Soft and hard limit of the first card on a group, before and after they are set; or why they were not.
@@ -36,14 +36,14 @@ from pathlib import Path
 from aliquot.backends.local.devices.gpu_driver import LimitNotSet
 from aliquot.backends.local.devices.nvml import open_driver
 driver, group = open_driver(), Path(sys.argv[1])
-uuid = driver.cards()[0].device.uuid
+uuid = driver.gpus()[0].device.uuid
 try:
     before = driver.limits(group, uuid)
     driver.set_limits(group, uuid, 1 << 30, 2 << 30)
-    said = [before, driver.limits(group, uuid), driver.limits(group, driver.cards()[1].device.uuid)]
+    said = [before, driver.limits(group, uuid), driver.limits(group, driver.gpus()[1].device.uuid)]
 except LimitNotSet as exc:
     said = str(exc)
-print(json.dumps([driver.version(), driver.keeps_limits(), said]))
+print(json.dumps([driver.version(), driver.supports_cgroup_limits(), said]))
 """
 # A pod with a part of the first card, from the choice of who keeps its limits to its end; the groups are folders.
 POD = """

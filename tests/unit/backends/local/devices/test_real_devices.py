@@ -38,8 +38,8 @@ def test_a_pod_sees_the_gpus_it_was_given(tmp_path: Path) -> None:
     told = found.environment
     assert told["NVIDIA_VISIBLE_DEVICES"] == told["CUDA_VISIBLE_DEVICES"] == "GPU-b"
     assert told["RUNAI_NUM_OF_GPUS"] == "1"
-    assert TWO.file in found.devices
-    assert ONE.file not in found.devices
+    assert TWO.device_file in found.devices
+    assert ONE.device_file not in found.devices
 
 
 def test_a_pod_without_a_share_sees_no_gpu(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_the_node_says_whether_the_library_is_outdated(tmp_path: Path) -> None:
         return found.status, found.message
 
     assert outdated()[0] == "False"
-    devices.outdated = "cuMemAllocTwice"
+    devices.unknown_entry_point = "cuMemAllocTwice"
     status, message = outdated()
     assert status == "True"
     assert "cuMemAllocTwice is unknown; update aliquot" in message

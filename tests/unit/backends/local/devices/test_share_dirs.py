@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from aliquot.backends.local.devices.share_dirs import ShareDirs, boot_id
-from support.gpus import book
+from support.gpus import ledger_bytes
 
 BOOT, LATER = "62626262-6262-6262-6262-626262626262", "99999999-9999-9999-9999-999999999999"
-BEGIN = """
+PREPARE = """
 import os, shutil, sys
 from pathlib import Path
 from aliquot.backends.local.devices.share_dirs import ShareDirs
@@ -29,18 +29,18 @@ def counted(kind, _, left=[steps]):
 
 share_dirs = ShareDirs(Path(sys.argv[1]))
 sys.addaudithook(counted)
-share_dirs.begin(sys.argv[2])
+share_dirs.prepare(sys.argv[2])
 """
 
 
-def made(folder: Path, *tenants: str) -> ShareDirs:
+def made(folder: Path, *pod_uids: str) -> ShareDirs:
     share_dirs = ShareDirs(folder)
-    share_dirs.begin(BOOT)
-    for tenant in tenants:
-        share_dirs.of(tenant).mkdir(parents=True)
-        (share_dirs.of(tenant) / "ledger").write_bytes(book())
-    share_dirs.gates.mkdir(exist_ok=True)
-    (share_dirs.gates / "GPU-a").touch()
+    share_dirs.prepare(BOOT)
+    for pod_uid in pod_uids:
+        share_dirs.pod_dir(pod_uid).mkdir(parents=True)
+        (share_dirs.pod_dir(pod_uid) / "ledger").write_bytes(ledger_bytes())
+    share_dirs.gates_dir.mkdir(exist_ok=True)
+    (share_dirs.gates_dir / "GPU-a").touch()
     return share_dirs
 
 
@@ -48,50 +48,50 @@ def left(share_dirs: ShareDirs) -> list[str]:
     return sorted(path.name for path in share_dirs.folder.rglob("*") if path.is_file())
 
 
-def test_a_platform_that_starts_again_keeps_them(tmp_path: Path) -> None:
-    """Pods run on while the platform is away."""
+def test_a_restart_of_the_platform_keeps_them(tmp_path: Path) -> None:
+    """Pods run on while the platform is down."""
     share_dirs = made(tmp_path, "pod-1")
 
-    ShareDirs(tmp_path).begin(BOOT)
+    ShareDirs(tmp_path).prepare(BOOT)
 
     assert left(share_dirs) == ["GPU-a", "boot", "ledger"]
 
 
-def test_nobody_else_looks_in(tmp_path: Path) -> None:
-    """Other users of the machine pass by on their way to the MPS daemon, and find nothing of pods."""
+def test_other_users_cannot_read_them(tmp_path: Path) -> None:
+    """Other users reach the MPS daemon's folder, and cannot read the pods' files."""
     share_dirs = made(tmp_path / "share_dirs", "pod-1")
 
     modes = {
-        place: place.stat().st_mode & 0o777
-        for place in (share_dirs.folder, share_dirs.folder / "pods", share_dirs.gates)
+        path: path.stat().st_mode & 0o777
+        for path in (share_dirs.folder, share_dirs.folder / "pods", share_dirs.gates_dir)
     }
 
     assert list(modes.values()) == [0o711, 0o700, 0o700]
 
 
-def test_a_machine_that_starts_again_makes_them_anew(tmp_path: Path) -> None:
-    """Nothing that was alive before is alive now: ledgers and gates of then would be refused by the library."""
+def test_a_reboot_empties_them(tmp_path: Path) -> None:
+    """No process survives a reboot, and the library would refuse ledgers and gates from before it."""
     share_dirs = made(tmp_path, "pod-1", "pod-2")
 
-    ShareDirs(tmp_path).begin(LATER)
+    ShareDirs(tmp_path).prepare(LATER)
 
     assert left(share_dirs) == ["boot"]
 
 
 @pytest.mark.parametrize("steps", range(8))
-def test_killed_while_it_makes_them_anew(tmp_path: Path, steps: int) -> None:
-    """Killed before any of its steps, the next start goes on until nothing of then is left."""
+def test_killed_while_emptying_them(tmp_path: Path, steps: int) -> None:
+    """Whichever step the platform was killed before, the next start removes everything old."""
     share_dirs = made(tmp_path, "pod-1")
-    done = subprocess.run([sys.executable, "-c", BEGIN, str(tmp_path), LATER, str(steps)], check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", PREPARE, str(tmp_path), LATER, str(steps)], check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL
 
-    ShareDirs(tmp_path).begin(LATER)
+    ShareDirs(tmp_path).prepare(LATER)
 
     assert left(share_dirs) == ["boot"]
 
 
 def test_folders_of_pods_that_are_gone(tmp_path: Path) -> None:
-    """What a platform that was killed has left of them is removed at the next start."""
+    """Folders that a killed platform left behind are removed at the next start."""
     share_dirs = made(tmp_path, "pod-1", "pod-2")
 
     share_dirs.sweep({"pod-2"})
@@ -102,34 +102,34 @@ def test_folders_of_pods_that_are_gone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "kept"),
     [
-        (bytes(131072), True),  # nobody has written to it yet
-        (book(), True),
-        (book(magic=1), False),
-        (book()[:4096], False),
+        (bytes(131072), True),  # never written to
+        (ledger_bytes(), True),
+        (ledger_bytes(magic=1), False),
+        (ledger_bytes()[:4096], False),
         (os.urandom(131072), False),
         (b"", False),
     ],
     ids=["new", "used", "another magic", "short", "noise", "empty"],
 )
-def test_a_ledger_that_a_job_has_spoilt(tmp_path: Path, data: bytes, kept: bool) -> None:
-    """A pod that starts again gets a new one, or it could never use its GPU again."""
+def test_a_damaged_ledger_is_removed(tmp_path: Path, data: bytes, kept: bool) -> None:
+    """A restarted pod gets a new ledger, or it could never use its GPU again."""
     share_dirs = made(tmp_path, "pod-1")
-    path = share_dirs.of("pod-1") / "ledger"
+    path = share_dirs.pod_dir("pod-1") / "ledger"
     path.write_bytes(data)
 
-    share_dirs.mend("pod-1", BOOT)
+    share_dirs.remove_damaged_ledger("pod-1", BOOT)
 
     assert path.exists() == kept
 
 
-@pytest.mark.parametrize(("tenant", "boot"), [("pod-2", BOOT), ("pod-1", LATER)])
-def test_a_ledger_of_another(tmp_path: Path, tenant: str, boot: str) -> None:
-    """Of another pod, or from before the machine's last start."""
-    share_dirs = made(tmp_path, tenant)
+@pytest.mark.parametrize(("pod_uid", "boot"), [("pod-2", BOOT), ("pod-1", LATER)])
+def test_a_ledger_of_another_pod_or_boot(tmp_path: Path, pod_uid: str, boot: str) -> None:
+    """A ledger of another pod, or from before the last boot, is removed."""
+    share_dirs = made(tmp_path, pod_uid)
 
-    share_dirs.mend(tenant, boot)
+    share_dirs.remove_damaged_ledger(pod_uid, boot)
 
-    assert not (share_dirs.of(tenant) / "ledger").exists()
+    assert not (share_dirs.pod_dir(pod_uid) / "ledger").exists()
 
 
 def test_this_machine_names_its_start() -> None:
