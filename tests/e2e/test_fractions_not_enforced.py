@@ -74,7 +74,7 @@ def test_a_library_that_was_not_built(bare: Node) -> None:
     """Nothing with a part of a GPU is started, and the event says why; a whole GPU needs no library."""
     bare.up()
     bare.begin("part", "-g 0.5", phases=("Pending", "Failed", "Error"))
-    said = "GPUShareNotLoaded: a part of a GPU cannot be fenced off: the sharing library was not built for this machine"
+    said = "GPUShareNotLoaded: a GPU fraction cannot be enforced: the sharing library was not built for this machine"
     bare.tells("part", said)
     bare.begin("whole", "-g 1")
 
@@ -87,6 +87,6 @@ def test_a_library_that_no_program_loads(bare: Node, package: Path) -> None:
     bare.up()
     bare.begin("part", "-g 0.5", phases=("Pending", "Failed", "Error"))
 
-    bare.tells("part", r"GPUShareNotLoaded: its part of a GPU cannot be fenced off: programs do not load \S+\.so")
+    bare.tells("part", r"GPUShareNotLoaded: its GPU fraction cannot be enforced: programs do not load \S+\.so")
 
     assert not bare.lives()

@@ -71,7 +71,7 @@ async def test_commands_in_a_pod_are_limited_too(island: World, tmp_path: Path) 
 
         procs.unlink()
         procs.mkdir()
-        with pytest.raises(Conflict, match="cannot be fenced off"):
+        with pytest.raises(Conflict, match="cannot be enforced"):
             await runtime.exec(seen, ["true"], tty=False, size=TerminalSize(24, 80))
         await runtime.remove(UID)
 

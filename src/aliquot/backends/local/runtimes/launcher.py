@@ -194,7 +194,7 @@ def _join_cgroup(cgroup: dict[str, Any]) -> None:
         _into_group(cgroup, "cgroup.procs", "0")
     except OSError as exc:
         if cgroup.get("needed"):
-            said = f"its part of a GPU cannot be fenced off: {cgroup['path']}: {exc.strerror or exc}"
+            said = f"its GPU fraction cannot be enforced: {cgroup['path']}: {exc.strerror or exc}"
             raise CannotRun(said, 128, "GPULimitNotKept") from exc
 
 
@@ -269,7 +269,7 @@ def _check_loaded(library: str) -> None:
         maps = answer.read()
     os.waitpid(pid, 0)
     if os.fsencode(library) not in maps:
-        said = f"its part of a GPU cannot be fenced off: programs do not load {library}"
+        said = f"its GPU fraction cannot be enforced: programs do not load {library}"
         raise CannotRun(said, 128, "GPUShareNotLoaded")
 
 

@@ -41,7 +41,7 @@ class PodCgroups:
             try:
                 self._hold(folder, limit)
             except (LimitNotSet, OSError) as exc:
-                said = f"its part of a GPU cannot be fenced off: {exc}"
+                said = f"its GPU fraction cannot be enforced: {exc}"
                 raise CannotStart("GPULimitNotKept", said) from exc
 
     def move(self, folder: PodFolder, limit: CgroupLimit) -> bool:

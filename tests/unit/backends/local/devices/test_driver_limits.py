@@ -73,7 +73,7 @@ async def test_a_limit_that_does_not_hold(place: Place, fault: str) -> None:
     """Where the driver refuses, or sets something else, the pod does not run, and the reason says so."""
     place.driver.fault = fault
 
-    with pytest.raises(CannotStart, match="cannot be fenced off") as caught:
+    with pytest.raises(CannotStart, match="cannot be enforced") as caught:
         await place.runs(place.runtime())
 
     assert caught.value.reason == "GPULimitNotKept"
@@ -84,7 +84,7 @@ async def test_a_group_that_cannot_be_joined(place: Place) -> None:
     """A pod outside the group would have no limit: it does not run."""
     (place.group / "cgroup.procs").mkdir(parents=True)
 
-    with pytest.raises(CannotStart, match="cannot be fenced off") as caught:
+    with pytest.raises(CannotStart, match="cannot be enforced") as caught:
         await place.runs(place.runtime())
 
     assert caught.value.reason == "GPULimitNotKept"

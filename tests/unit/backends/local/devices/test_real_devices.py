@@ -51,7 +51,7 @@ def test_a_pod_without_a_share_sees_no_gpu(tmp_path: Path) -> None:
 
 
 def test_a_part_is_not_given_without_the_library(tmp_path: Path) -> None:
-    """Where the library is missing a part of a GPU cannot be fenced off, so the pod is not started; whole GPUs work."""
+    """Where the library is missing a GPU fraction cannot be enforced, so the pod is not started; whole GPUs work."""
     with pytest.raises(CannotStart, match="not built for this machine") as caught:
         given(tmp_path, DeviceShare(index=0, milli=500), library=False)
 
