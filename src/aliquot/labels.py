@@ -14,6 +14,9 @@ API_VERSION = f"{API_GROUP}/v1"
 # --- namespaces
 SYSTEM_NAMESPACE = "runai"  # templates, policies and secrets that apply to every project
 RESERVATION_NAMESPACE = "runai-reservation"
+PLATFORM_NAMESPACES = (SYSTEM_NAMESPACE, RESERVATION_NAMESPACE)  # no project may have them
+# Pods there hold devices on behalf of the pods that share them; those are counted instead.
+PLACEHOLDER_NAMESPACES = (RESERVATION_NAMESPACE,)
 PROJECT_NAMESPACE_PREFIX = "runai-"
 PROJECT = "aliquot.dev/project"  # on a namespace: the project it belongs to
 QUEUE_ALIASES = ("runai/queue", "kai.scheduler/queue")  # the same label in other systems

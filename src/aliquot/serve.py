@@ -166,7 +166,7 @@ def _controllers(options: Options, driver: StoreDriver, service: Service, backen
     if "loops" in options.parts:
         controllers.append(WorkloadReconciler(store, of(Workload), of(Pod), of(Namespace)).controller.run)
         controllers.append(EventRecorder(store, of(Workload), of(Pod)).controller.run)
-        controllers.append(UsageReconciler(store, service.informers).run)
+        controllers.append(UsageReconciler(store, service.informers, context=backend.scheduling_context).run)
         controllers += backend.controllers
     schedulers: list[Run] = []
     if "scheduler" in options.parts:

@@ -13,10 +13,9 @@ from aliquot.api import Metadata, Namespace, Project
 from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.errors import Exists, NotFound
 from aliquot.labels import (
+    PLATFORM_NAMESPACES,
     PROJECT,
     PROJECT_NAMESPACE_PREFIX,
-    RESERVATION_NAMESPACE,
-    SYSTEM_NAMESPACE,
     namespace_of,
     project_of,
 )
@@ -57,9 +56,7 @@ def wanted_namespace(project: Project) -> str:
 def _is_kept(project: Project, namespace: str) -> bool:
     """Whose namespace comes later must not find it taken, with somebody else's rights in it."""
     own = namespace == namespace_of(project.metadata.name)
-    return namespace in (SYSTEM_NAMESPACE, RESERVATION_NAMESPACE) or (
-        namespace.startswith(PROJECT_NAMESPACE_PREFIX) and not own
-    )
+    return namespace in PLATFORM_NAMESPACES or (namespace.startswith(PROJECT_NAMESPACE_PREFIX) and not own)
 
 
 class ProjectReconciler:

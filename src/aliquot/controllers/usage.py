@@ -24,8 +24,8 @@ from aliquot.errors import Invalid
 from aliquot.labels import DEFAULT_DEPARTMENT, project_of
 from aliquot.planner import Request
 from aliquot.podspec.requests import is_foreign, request_of
-from aliquot.scheduler.device_accounting import is_reservation
 from aliquot.scheduler.pod_groups import charged_project
+from aliquot.scheduler.scheduling_context import EMPTY_CONTEXT, SchedulingContext
 from aliquot.scheduler.snapshot import node_of
 from aliquot.scheduler.usage_history import extend_history
 from aliquot.store.informer import Informer, Informers, Key
@@ -110,7 +110,8 @@ class SumTree:
 class UsageTotals:
     """The sums, kept up to date by what happens to pods, namespaces, projects and nodes."""
 
-    def __init__(self, changed: Callable[[SumKey], None]) -> None:
+    def __init__(self, changed: Callable[[SumKey], None], context: SchedulingContext = EMPTY_CONTEXT) -> None:
+        self._context = context
         self._sums = SumTree(changed)
         self._machines = SumTree(changed)
         self._sizes: dict[str, dict[int, int]] = {}  # node -> GPU -> MiB
@@ -129,7 +130,7 @@ class UsageTotals:
 
     def pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
         self._by_memory.pop(key, None)
-        if new is None or is_reservation(new):  # those who share its GPU say what they hold
+        if new is None or self._context.is_placeholder(new):  # the pods that share its device are counted
             self._sums.drop(("pod", *key))
             self._machines.drop(("pod", *key))
             return
@@ -219,7 +220,13 @@ def _sizes(node: Node) -> dict[int, int]:
 class UsageReconciler:
     """The loop that writes what the books say."""
 
-    def __init__(self, store: Store, informers: Informers, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        store: Store,
+        informers: Informers,
+        clock: Callable[[], float] = time.time,
+        context: SchedulingContext | None = None,
+    ) -> None:
         self._store = store
         self._clock = clock
         nodes, namespaces, pods = informers.of(Node), informers.of(Namespace), informers.of(Pod)
@@ -229,7 +236,7 @@ class UsageReconciler:
         self._informers = (pods, namespaces, nodes, self._projects, self._departments, self._pools)
         self._due: set[Key] = set()
         self._controller = Controller("usage", self._reconcile)
-        self.books = UsageTotals(self._moved)
+        self.books = UsageTotals(self._moved, context or EMPTY_CONTEXT)
         nodes.listen(self.books.node_changed)
         namespaces.listen(self.books.namespace_changed)
         self._projects.listen(self.books.project_changed)

@@ -1,10 +1,10 @@
-"""How a decision of the scheduler reaches whoever runs pods.
+"""How a decision of the scheduler reaches the back end that runs the pods.
 
-    Hands        gives a pod its node and devices, and stops one
-    StoreHands   the store's own way: one patch that binds, one delete; all that one machine needs
+    Binder        gives a pod its node and devices, and evicts a pod
+    StoreBinder   does so through the store alone: a patch binds, a delete evicts. One machine needs no more
 
-On Kubernetes both have more to do (a shared GPU is held by a reservation pod, budgets may forbid a stop), and so other
-hands; the scheduler does not know which it has.
+The Kubernetes back end has a binder of its own, which holds shared GPUs with placeholder pods and respects disruption
+budgets. The scheduler does not know which binder it has.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from aliquot.store.typed_store import Store
 
 class Binder(Protocol):
     async def abandon_unfinished(self) -> None:
-        """Before the first decision: what somebody who decided before us began and cannot finish is given up."""
+        """Gives up bindings that a previous leader began and cannot finish. Called before the first cycle."""
 
     async def bind(self, pod: Pod, node: str, shares: Sequence[DeviceShare]) -> None:
-        """Once, and only this version of the pod: `Conflict` when it has changed or has a node."""
+        """Binds this version of the pod. `Conflict` when the pod has changed or already has a node."""
 
     async def eviction_blocker(self, pod: Pod) -> str:
-        """Why the pod must not be stopped now, by a rule that is not ours; empty when nothing speaks against it."""
+        """Why the cluster forbids to evict the pod now, such as a disruption budget; empty when it may be evicted."""
 
     async def evict(self, pod: Pod, grace_seconds: int | None) -> None:
-        """Asks this very pod to end. `Unavailable` when it must not be stopped now."""
+        """Asks this pod to end, by its uid. `Unavailable` when it must not be evicted now."""
 
 
 class StoreBinder:
@@ -39,9 +39,9 @@ class StoreBinder:
         return
 
     async def bind(self, pod: Pod, node: str, shares: Sequence[DeviceShare]) -> None:
-        place = pod.metadata
+        meta = pod.metadata
         change = {"metadata": {"annotations": {labels.DEVICES: shares_text(shares)}}, "spec": {"nodeName": node}}
-        await self._store.driver.patch(KINDS.of(Pod), place.name, place.namespace, change, version=place.version)
+        await self._store.driver.patch(KINDS.of(Pod), meta.name, meta.namespace, change, version=meta.version)
 
     async def eviction_blocker(self, pod: Pod) -> str:
         return ""

@@ -1,16 +1,13 @@
-"""Which devices of each node are in use, also where nobody said which.
+"""Which devices of each node are in use, including those of pods that do not name their devices.
 
 On one machine the scheduler names the devices of every pod. On Kubernetes other schedulers place pods too, and say only
-how many GPUs they hold; which ones is the kubelet's affair. So numbers of devices are logical there: a pod that names
-none is counted on the lowest that are free at the moment it is first seen, and stays there.
-
-    counted    pod uid -> (node, shares) of the pods that name no devices
-    used       the devices of a node that anybody holds, with how many hold each
+how many GPUs a pod holds; the kubelet chooses which ones. Device indices are therefore logical there: a pod that names
+no devices is counted on the lowest indices that are free when it is first seen, and keeps them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from aliquot import labels
 from aliquot.api import Pod, shares_of
@@ -24,77 +21,72 @@ _FINISHED = ("Succeeded", "Failed")
 
 class DeviceAccounting:
     def __init__(self) -> None:
-        self.counted: dict[str, tuple[str, tuple[DeviceShare, ...]]] = {}
+        self._inferred: dict[str, tuple[str, tuple[DeviceShare, ...]]] = {}
         self._held: dict[str, tuple[str, tuple[int, ...]]] = {}  # pod uid -> node, devices
-        self._used: dict[str, dict[int, int]] = {}
+        self._in_use: dict[str, dict[int, int]] = {}  # node -> device -> number of pods that hold it
 
-    def used(self, node: str) -> dict[int, int]:
-        return self._used.get(node, {})
+    @property
+    def inferred(self) -> dict[str, tuple[str, tuple[DeviceShare, ...]]]:
+        """Pod uid -> (node, shares) of the pods that name no devices. A live view."""
+        return self._inferred
 
-    def left(self, pod: Pod) -> None:
-        self.counted.pop(pod.metadata.uid, None)
-        self._drop(pod.metadata.uid)
+    def in_use(self, node: str) -> Mapping[int, int]:
+        """The devices of a node that are held, with the number of pods that hold each."""
+        return self._in_use.get(node, {})
 
-    def seen(self, pod: Pod) -> None:
-        """A pod as it is now. Where it was counted before it is counted again."""
+    def update(self, pod: Pod) -> None:
+        """Counts a pod as it is now. A pod keeps the devices that were inferred for it before."""
         if not pod.spec.node_name or pod.status.phase in _FINISHED:
-            self.left(pod)
+            self.remove(pod)
             return
-        if is_reservation(pod):
-            return  # it holds for others, who say themselves what
         uid = pod.metadata.uid
-        named = _named(pod)
+        named = device_indices(pod)
         if named is not None:
             self._hold(uid, pod.spec.node_name, named)
-        elif uid not in self.counted and (number := _number(pod)):
-            self._count(uid, pod.spec.node_name, number)
+        elif uid not in self._inferred and (count := _device_count(pod)):
+            self._infer(uid, pod.spec.node_name, count)
 
-    def assumed(self, uid: str, node: str, shares: Sequence[DeviceShare]) -> None:
-        """Given a moment ago, and not yet seen."""
-        self._hold(uid, node, [one.index for one in shares])
+    def remove(self, pod: Pod) -> None:
+        self._inferred.pop(pod.metadata.uid, None)
+        self._release(pod.metadata.uid)
 
-    def forgotten(self, uid: str) -> None:
-        self._drop(uid)
+    def assume(self, uid: str, node: str, shares: Sequence[DeviceShare]) -> None:
+        """Counts a binding that the informer has not shown yet."""
+        self._hold(uid, node, [share.index for share in shares])
 
-    def _count(self, uid: str, node: str, number: int) -> None:
-        taken = self.used(node)
-        free = (index for index in range(len(taken) + number) if index not in taken)
-        devices = [index for index, _ in zip(free, range(number), strict=False)]
-        self.counted[uid] = (node, tuple(DeviceShare(index, GPU, 0) for index in devices))
+    def forget(self, uid: str) -> None:
+        self._release(uid)
+
+    def _infer(self, uid: str, node: str, count: int) -> None:
+        taken = self.in_use(node)
+        free = (index for index in range(len(taken) + count) if index not in taken)
+        devices = [index for index, _ in zip(free, range(count), strict=False)]
+        self._inferred[uid] = (node, tuple(DeviceShare(index, GPU, 0) for index in devices))
         self._hold(uid, node, devices)
 
     def _hold(self, uid: str, node: str, devices: Sequence[int]) -> None:
         if self._held.get(uid) == (node, tuple(devices)):
             return
-        self._drop(uid)
+        self._release(uid)
         if devices:
             self._held[uid] = (node, tuple(devices))
-            used = self._used.setdefault(node, {})
+            in_use = self._in_use.setdefault(node, {})
             for index in devices:
-                used[index] = used.get(index, 0) + 1
+                in_use[index] = in_use.get(index, 0) + 1
 
-    def _drop(self, uid: str) -> None:
+    def _release(self, uid: str) -> None:
         node, devices = self._held.pop(uid, ("", ()))
-        used = self._used.get(node, {})
+        in_use = self._in_use.get(node, {})
         for index in devices:
-            used[index] -= 1
-            if not used[index]:
-                del used[index]
-        if node and not used:
-            self._used.pop(node, None)
+            in_use[index] -= 1
+            if not in_use[index]:
+                del in_use[index]
+        if node and not in_use:
+            self._in_use.pop(node, None)
 
 
-def is_reservation(pod: Pod) -> bool:
-    """Whether it holds a device for those who share it."""
-    return pod.metadata.namespace == labels.RESERVATION_NAMESPACE
-
-
-def reserved_device(pod: Pod) -> int | None:
-    """The device that a reservation pod holds."""
-    return next(iter(_named(pod) or ()), None)
-
-
-def _named(pod: Pod) -> list[int] | None:
+def device_indices(pod: Pod) -> list[int] | None:
+    """The devices that a pod's annotation names; None when it has none, or one that cannot be read."""
     if labels.DEVICES not in pod.metadata.annotations:
         return None
     try:
@@ -103,9 +95,8 @@ def _named(pod: Pod) -> list[int] | None:
         return None
 
 
-def _number(pod: Pod) -> int:
+def _device_count(pod: Pod) -> int:
     try:
-        request = request_of(pod)
+        return request_of(pod).devices
     except ValueError:
         return 0
-    return request.devices

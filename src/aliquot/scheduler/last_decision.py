@@ -1,9 +1,11 @@
-"""What the scheduler decided last, for those who ask about it. Everything in it is frozen: whoever has it may look at
-it from any thread, for as long as he likes."""
+"""The scheduler's last decision, for requests that ask about it.
+
+A decision is frozen: any thread may read it for as long as it likes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -13,7 +15,7 @@ from aliquot.planner import Job, Plan, Policy, Queue, Snapshot
 
 @dataclass(frozen=True)
 class Decision:
-    """A plan, and all that it was decided from."""
+    """A plan and the input that it was made from."""
 
     snapshot: Snapshot
     policy: Policy
@@ -36,21 +38,24 @@ class Decision:
 
 
 class LastDecision:
-    """Where the scheduler leaves it."""
+    """Where the scheduler puts its decision after every plan."""
 
     def __init__(self) -> None:
         self._decision: Decision | None = None
-        # Asked first: a scheduler that does not lead decides only for those who ask.
-        self.refresh: Callable[[], None] | None = None
+        # Called by `latest`: a scheduler that does not lead plans only on request.
+        self.refresh: Callable[[], Awaitable[None]] | None = None
 
-    def take(
-        self, snapshot: Snapshot, policy: Policy, policies: Mapping[str, Policy], now: float, decided: Plan
-    ) -> None:
-        self._decision = Decision(snapshot, policy, policies, now, decided)
+    def record(self, decision: Decision) -> None:
+        self._decision = decision
 
     def get(self) -> Decision:
-        if self.refresh is not None:
-            self.refresh()
+        """The last recorded decision; `Unavailable` before the first."""
         if self._decision is None:
             raise Unavailable("the scheduler has not decided anything yet", hint="ask again in a moment")
         return self._decision
+
+    async def latest(self) -> Decision:
+        """The decision for the present state of the cluster: made now where this process does not lead."""
+        if self.refresh is not None:
+            await self.refresh()
+        return self.get()

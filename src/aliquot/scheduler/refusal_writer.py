@@ -1,8 +1,8 @@
-"""Why jobs wait, written where people look: in the workload's status, and in the conditions of its waiting pods, where
-Kubernetes' own tools and autoscalers read it.
+"""Writes why jobs wait: into the workload's status, and into the conditions of its waiting pods, where Kubernetes'
+own tools and autoscalers read it.
 
-Only what is new is written. Where much is, only another *reason* is: the numbers in it change with every job that comes
-or goes, and are told again when things are calm.
+Only changes are written. When there are many, only changes of the *reason* are: the numbers in the text change with
+every job that comes or goes, and are written every few seconds.
 """
 
 from __future__ import annotations
@@ -10,98 +10,105 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 
 from aliquot.api import KINDS, Amounts, Pod, Workload, encode
-from aliquot.api import Refusal as ShownRefusal
+from aliquot.api import Refusal as ApiRefusal
 from aliquot.api.base import Json
 from aliquot.api.pod import PodCondition
 from aliquot.planner import Plan, Refusal, Verdict
 from aliquot.scheduler.cache import SchedulerCache
 from aliquot.store.typed_store import Store
 
-_TOLD_AT_ONCE = 64  # reasons to wait that are written after every plan, whatever is new in them
-_TELL_SECONDS = 10.0  # between two times that many more are
+_WRITE_ALL_BELOW = 64  # with fewer changes than this, changed texts are written after every plan too
+_FULL_WRITE_SECONDS = 10.0  # between two full writes when there are more
 
-Told = tuple[Workload | Pod, tuple[ShownRefusal, ...]]
-# Carries out many writes at a time.
-Each = Callable[[Iterable[Told], Callable[[Told], Awaitable[None]]], Awaitable[bool]]
+Update = tuple[Workload | Pod, tuple[ApiRefusal, ...]]
+# Runs a write for each of many updates, several at a time.
+WriteEach = Callable[[Iterable[Update], Callable[[Update], Awaitable[None]]], Awaitable[bool]]
 
 
 class RefusalWriter:
     def __init__(
         self,
         store: Store,
-        picture: SchedulerCache,
-        each: Each,
-        later: Callable[[float], None],
+        cache: SchedulerCache,
+        write_each: WriteEach,
+        wake_in: Callable[[float], None],
         clock: Callable[[], float],
     ) -> None:
-        """`later`: asks to be called again after so many seconds."""
-        self._store, self._picture, self._each, self._later, self._clock = store, picture, each, later, clock
-        self._told_at = 0.0  # when all that was new was last told
+        """`wake_in` asks for another cycle after so many seconds."""
+        self._store, self._cache, self._clock = store, cache, clock
+        self._write_each, self._wake_in = write_each, wake_in
+        self._full_write_at = 0.0
 
-    async def tell(self, decided: Plan) -> None:
-        """Looked at are those that wait, and those that say they do."""
-        as_shown: dict[int, tuple[ShownRefusal, ...]] = {}  # jobs that are alike share their reasons
-        changed: list[Told] = []
-        for name in {**decided.refusals, **dict.fromkeys(self._picture.told)}:
-            namespace, _, group = name.partition("/")
-            reasons = decided.refusals.get(name, ())
-            if id(reasons) not in as_shown:
-                as_shown[id(reasons)] = tuple(map(api_refusal, reasons))
-            shown = as_shown[id(reasons)]
-            workload = self._picture.workloads.get(group, namespace)
+    async def write(self, plan: Plan) -> None:
+        """Updates every job that waits, and every job whose status still shows refusals."""
+        api_refusals: dict[int, tuple[ApiRefusal, ...]] = {}  # equal jobs share one tuple of refusals
+        updates: list[Update] = []
+        for job in {**plan.refusals, **dict.fromkeys(self._cache.jobs_with_refusals())}:
+            refusals = plan.refusals.get(job, ())
+            if id(refusals) not in api_refusals:
+                api_refusals[id(refusals)] = tuple(map(api_refusal, refusals))
+            shown = api_refusals[id(refusals)]
+            workload = self._cache.workload(job)
             if workload is not None and shown != workload.status.refusals:
-                changed.append((workload, shown))
-            # Each pod says it too, where Kubernetes and its autoscalers look; again only for another reason.
+                updates.append((workload, shown))
+            # A pod's condition is written again only for another reason.
             if shown:
-                codes, waiting = _codes(shown), self._picture.waiting(namespace, group)
-                changed += [(pod, shown) for pod in waiting if _codes(self._told(pod)) != codes]
-        await self._each(self._worth_telling(changed), self._show)
+                codes, waiting = _codes(shown), self._cache.waiting_pods(job)
+                updates += [(pod, shown) for pod in waiting if _codes(self._last_shown(pod)) != codes]
+        await self._write_each(self._due(updates), self._write)
 
-    def _worth_telling(self, changed: list[Told]) -> list[Told]:
-        if len(changed) < _TOLD_AT_ONCE or self._clock() - self._told_at >= _TELL_SECONDS:
-            self._told_at = self._clock()
-            return changed
-        self._later(_TELL_SECONDS)
-        return [(one, shown) for one, shown in changed if _codes(self._told(one)) != _codes(shown)]
+    def _due(self, updates: list[Update]) -> list[Update]:
+        if len(updates) < _WRITE_ALL_BELOW or self._clock() - self._full_write_at >= _FULL_WRITE_SECONDS:
+            self._full_write_at = self._clock()
+            return updates
+        self._wake_in(_FULL_WRITE_SECONDS)
+        return [(target, shown) for target, shown in updates if _codes(self._last_shown(target)) != _codes(shown)]
 
-    def _told(self, one: Workload | Pod) -> tuple[ShownRefusal, ...]:
-        return one.status.refusals if isinstance(one, Workload) else self._picture.says.get(one.metadata.uid, ())
+    def _last_shown(self, target: Workload | Pod) -> tuple[ApiRefusal, ...]:
+        return target.status.refusals if isinstance(target, Workload) else self._cache.shown_refusals(target)
 
-    async def _show(self, told: Told) -> None:
-        what, shown = told
-        place = what.metadata
-        if isinstance(what, Workload):
-            change: Json = {"status": {"refusals": [encode(one) for one in shown] or None}}
-            await self._store.driver.patch(KINDS.of(Workload), place.name, place.namespace, change, status=True)
-            return
-        others = [encode(one) for one in what.status.conditions if one.type != "PodScheduled"]
-        said = PodCondition(
+    async def _write(self, update: Update) -> None:
+        target, shown = update
+        if isinstance(target, Workload):
+            await self._write_workload(target, shown)
+        else:
+            await self._write_pod(target, shown)
+
+    async def _write_workload(self, workload: Workload, shown: tuple[ApiRefusal, ...]) -> None:
+        meta = workload.metadata
+        change: Json = {"status": {"refusals": [encode(refusal) for refusal in shown] or None}}
+        await self._store.driver.patch(KINDS.of(Workload), meta.name, meta.namespace, change, status=True)
+
+    async def _write_pod(self, pod: Pod, shown: tuple[ApiRefusal, ...]) -> None:
+        meta = pod.metadata
+        others = [encode(condition) for condition in pod.status.conditions if condition.type != "PodScheduled"]
+        condition = PodCondition(
             type="PodScheduled",
             status="False",
             reason="Unschedulable",
-            message="; ".join(dict.fromkeys(one.text for one in shown)),
+            message="; ".join(dict.fromkeys(refusal.text for refusal in shown)),
             last_transition_time=self._clock(),
         )
-        change = {"status": {"conditions": [*others, encode(said)]}}
+        change: Json = {"status": {"conditions": [*others, encode(condition)]}}
         await self._store.driver.patch(
-            KINDS.of(Pod), place.name, place.namespace, change, status=True, version=place.version
+            KINDS.of(Pod), meta.name, meta.namespace, change, status=True, version=meta.version
         )
-        self._picture.says[place.uid] = shown
+        self._cache.record_shown(pod, shown)
 
 
-def _codes(reasons: Iterable[ShownRefusal]) -> list[tuple[str, str]]:
-    return [(one.step, one.code) for one in reasons]
+def _codes(refusals: Iterable[ApiRefusal]) -> list[tuple[str, str]]:
+    return [(refusal.step, refusal.code) for refusal in refusals]
 
 
-def api_refusal(reason: Refusal) -> ShownRefusal:
-    """As the status has it. Of what there is more than enough nothing is missing: a negative amount could not be read
-    back, and the workload would be lost to everybody."""
-    gpu, cpu, memory = (max(0, amount) for amount in reason.missing)
-    return ShownRefusal(
-        step=reason.step,
-        code=reason.code,
-        text=reason.text,
+def api_refusal(refusal: Refusal) -> ApiRefusal:
+    """The refusal as the status shows it. A surplus counts as zero shortfall: a negative amount could not be read back,
+    and the whole workload with it."""
+    gpu, cpu, memory = (max(0, amount) for amount in refusal.missing)
+    return ApiRefusal(
+        step=refusal.step,
+        code=refusal.code,
+        text=refusal.text,
         missing=Amounts(gpu=gpu or None, cpu=cpu or None, memory=memory or None),
-        nodes=reason.nodes,
-        final=reason.verdict is Verdict.NEVER,
+        nodes=refusal.nodes,
+        final=refusal.verdict is Verdict.NEVER,
     )

@@ -1,6 +1,7 @@
-"""Questions to the scheduler: how a job stands and why, and all that it sees, as a scenario to play with.
+"""HTTP routes that ask the scheduler: the explanation of a job, and the whole cluster as a scenario file.
 
-Both are answered from its last decision, so only where a scheduler runs in this process.
+Both are answered from the scheduler's last decision, so they exist only in a process that runs a scheduler. Planning
+and writing the scenario happen in worker threads.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from aliquot.store.typed_store import Store
 
 EXPLANATION = f"{PREFIX}/namespaces/{{namespace}}/workloads/{{name}}/explanation"
 SCENARIO = f"{PREFIX}/scenario"
-# What a snapshot is made from: who may not see all of one of them may not see it.
-_SEEN = ("Node", "Pod", "Workload", "Project", "Department", "NodePool", "SchedulingPolicy")
+# The kinds that a scenario is made from: a caller must be allowed to see all objects of each.
+_SCENARIO_KINDS = ("Node", "Pod", "Workload", "Project", "Department", "NodePool", "SchedulingPolicy")
 
 
 class Explanations:
@@ -45,25 +46,25 @@ class Explanations:
         self._access.require(caller, "view", kind, namespace, name)
         what_if = _flag(request, "whatIf")
         workload = await self._store.get(Workload, name, namespace)
-        answer = await self._asked().explain(
-            workload, lambda space: self._access.may(caller, "view", kind, space), what_if=what_if
+        answer = await self._require_explainer().explain(
+            workload, lambda other: self._access.may(caller, "view", kind, other), what_if=what_if
         )
         return json_response(answer)
 
     async def scenario(self, request: Request) -> Response:
         caller = await self._access.authenticate(request.headers.get("authorization"))
-        if not all(self._access.sees_all(caller, KINDS.named(kind)) for kind in _SEEN):
+        if not all(self._access.sees_all(caller, KINDS.named(kind)) for kind in _SCENARIO_KINDS):
             raise Denied(
                 f"{caller.subject!r} may not see the whole cluster", hint="ask an administrator to write it for you"
             )
-        explainer = self._asked()
-        decision = explainer.decision()
-        # A large cluster takes a while to write down.
-        return json_response(await explainer.aside(lambda: json.dumps(scenario_of(decision)).encode()))
+        explainer = self._require_explainer()
+        decision = await explainer.decision()
+        # In a thread, because a large cluster takes a while to encode.
+        return json_response(await explainer.run_in_thread(lambda: json.dumps(scenario_of(decision)).encode()))
 
-    def _asked(self) -> Explainer:
+    def _require_explainer(self) -> Explainer:
         if self._explainer is None:
-            raise NotFound(  # it will not come by waiting
+            raise NotFound(  # not Unavailable: waiting does not help
                 "no scheduler runs in this process",
                 hint="start the platform without --api-only, or with `scheduler` among its --parts",
             )

@@ -66,7 +66,7 @@ class Cluster:
         self.driver = MemoryDriver(clock=lambda: float(next(ticks)))  # no two moments are the same
         self.store = Store(self.driver)
         self.informers = Informers(self.driver)
-        self.picture = SchedulerCache(self.informers, lambda: None)
+        self.cache = SchedulerCache(self.informers, lambda: None)
         self._following: AsyncExitStack | None = None
 
     async def together(self) -> None:
@@ -110,26 +110,27 @@ class Cluster:
         """What was seen is kept from then on, until an event says that it is another."""
         for _ in range(10):  # for what was written to arrive
             await asyncio.sleep(0)
-        self.picture.snapshot(0)
-        self.picture.policy()
+        self.cache.snapshot(0)
+        self.cache.policies()
 
     def _assume(self, which: int, how: int) -> None:
-        pod = self.picture.pods.get(f"w{which}-0-0", f"runai-p{which % 2}")
+        pod = self.informers.of(Pod).get(f"w{which}-0-0", f"runai-p{which % 2}")
         if pod is not None and not pod.spec.node_name:
-            self.picture.assume(pod, f"n{how % 2}", (PlannedShare(how % 2, 1000, 1000),))
+            self.cache.assume(pod, f"n{how % 2}", (PlannedShare(how % 2, 1000, 1000),))
 
     async def _settle(self, word: str, which: int) -> None:
         """What was assumed is written, or was not."""
-        pod = self.picture.pods.get(f"w{which}-0-0", f"runai-p{which % 2}")
-        if pod is None or pod.metadata.uid not in self.picture.assumed:
+        pod = self.informers.of(Pod).get(f"w{which}-0-0", f"runai-p{which % 2}")
+        placement = None if pod is None else self.cache.assumed_placement(pod)
+        if pod is None or placement is None:
             return
-        node, shares = self.picture.assumed[pod.metadata.uid]
+        node, shares = placement
         try:
             if word == "refuse":
                 raise PlatformError("refused")
             await self._bind(pod, node, shares[0].index)
         except PlatformError:
-            self.picture.forget(pod)
+            self.cache.forget(pod)
 
     async def _bind(self, pod: Pod, node: str, index: int) -> None:
         given = shares_text([DeviceShare(index=index, milli=1000, memory_mib=1000)])
@@ -267,17 +268,18 @@ async def _follow(steps: list[Step]) -> None:
     async with running(*(informer.run() for informer in again)):
         await cold.wait_synced()
     # What nobody can know from the store: what was decided a moment ago.
-    for pod in cold.pods:
-        if not pod.spec.node_name and pod.metadata.uid in warm.picture.assumed:
-            cold.assume(pod, *warm.picture.assumed[pod.metadata.uid])
+    for pod in again.of(Pod):
+        placement = warm.cache.assumed_placement(pod)
+        if not pod.spec.node_name and placement is not None:
+            cold.assume(pod, *placement)
     await warm.apart()
-    assert warm.picture.assumed == cold.assumed
-    assert warm.picture.evicted == cold.evicted
-    assert warm.picture.policy() == cold.policy()
-    seen, fresh = warm.picture.snapshot(0), cold.snapshot(0)
+    for name in ("_assumed", "_evicting"):
+        assert vars(warm.cache)[name] == vars(cold)[name]
+    assert warm.cache.policies() == cold.policies()
+    seen, fresh = warm.cache.snapshot(0), cold.snapshot(0)
     assert ordered(seen) == ordered(fresh)
-    assert sorted(warm.picture.promised()) == sorted(cold.promised())
-    policy, policies = cold.policy()
+    assert sorted(warm.cache.nominated_tasks()) == sorted(cold.nominated_tasks())
+    policy, policies = cold.policies()
     assert plan(seen, policy, NOW, policies) == plan(fresh, policy, NOW, policies)
 
 
@@ -314,9 +316,9 @@ def test_nothing_is_kept_of_who_is_gone() -> None:
         for step in (*_BEGINNING, ("no pod", 0, 0), ("no pod", 1, 0), ("look", 0, 0)):
             await cluster.step(*step)
         await cluster.caught_up()
-        cluster.picture.snapshot(0)
+        cluster.cache.snapshot(0)
         await cluster.apart()
-        return cluster.picture
+        return cluster.cache
 
     kept = vars(asyncio.run(come_and_go()))
-    assert [kept[name] for name in ("_groups", "_jobs", "_stale", "evicted", "assumed")] == [{}] * 5
+    assert [kept[name] for name in ("_groups", "_jobs", "_stale", "_evicting", "_assumed")] == [{}] * 5

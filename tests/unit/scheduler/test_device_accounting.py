@@ -23,49 +23,49 @@ def pod(name: str, gpus: int = 1, devices: str = "", node: str = "n1", phase: st
     return decode(Pod, data)
 
 
-def indices(places: DeviceAccounting, name: str) -> list[int]:
-    return [share.index for share in places.counted[name][1]]
+def indices(devices: DeviceAccounting, name: str) -> list[int]:
+    return [share.index for share in devices.inferred[name][1]]
 
 
 def test_lowest_that_are_free() -> None:
     """Who names devices has those; who does not is counted on others."""
-    places = DeviceAccounting()
-    places.seen(pod("named", devices='[{"index":0,"milli":1000},{"index":2,"milli":1000}]'))
-    places.seen(pod("two", gpus=2))
-    assert indices(places, "two") == [1, 3]
-    assert "named" not in places.counted
+    devices = DeviceAccounting()
+    devices.update(pod("named", devices='[{"index":0,"milli":1000},{"index":2,"milli":1000}]'))
+    devices.update(pod("two", gpus=2))
+    assert indices(devices, "two") == [1, 3]
+    assert "named" not in devices.inferred
 
 
 def test_stays_where_it_was_counted() -> None:
     """Although a lower device is free later."""
-    places = DeviceAccounting()
+    devices = DeviceAccounting()
     first, second = pod("first"), pod("second")
-    places.seen(first)
-    places.seen(second)
-    places.left(first)
-    places.seen(second)
-    assert indices(places, "second") == [1]
-    places.seen(pod("third"))
-    assert indices(places, "third") == [0]
+    devices.update(first)
+    devices.update(second)
+    devices.remove(first)
+    devices.update(second)
+    assert indices(devices, "second") == [1]
+    devices.update(pod("third"))
+    assert indices(devices, "third") == [0]
 
 
 def test_who_has_ended_holds_nothing() -> None:
     """Its devices are free for the next."""
-    places = DeviceAccounting()
-    places.seen(pod("job"))
-    places.seen(pod("job", phase="Succeeded"))
-    assert places.used("n1") == {}
-    assert places.counted == {}
+    devices = DeviceAccounting()
+    devices.update(pod("job"))
+    devices.update(pod("job", phase="Succeeded"))
+    assert devices.in_use("n1") == {}
+    assert devices.inferred == {}
 
 
 def test_parts_of_one_device_are_counted_together() -> None:
     """As long as one of them is there the device is in use."""
-    places = DeviceAccounting()
+    devices = DeviceAccounting()
     one, other = (pod(name, devices='[{"index":3,"milli":500}]') for name in ("one", "other"))
-    places.seen(one)
-    places.seen(other)
-    assert places.used("n1") == {3: 2}
-    places.left(one)
-    assert places.used("n1") == {3: 1}
-    places.left(other)
-    assert places.used("n1") == {}
+    devices.update(one)
+    devices.update(other)
+    assert devices.in_use("n1") == {3: 2}
+    devices.remove(one)
+    assert devices.in_use("n1") == {3: 1}
+    devices.remove(other)
+    assert devices.in_use("n1") == {}

@@ -17,6 +17,7 @@ from aliquot.api import Claim, Pod
 from aliquot.api import Node as NodeObject
 from aliquot.api.base import Json
 from aliquot.api.kinds import Kind
+from aliquot.backends.kubernetes.reservations.state import is_reservation, reserved_device
 from aliquot.backends.kubernetes.unstructured_kinds import PERSISTENT_VOLUME, STORAGE_CLASS, UnstructuredKind
 from aliquot.backends.kubernetes.volume_binding import (
     Storage,
@@ -104,6 +105,12 @@ class KubernetesSchedulingContext(SchedulingContext):
 
     def volume_constraints(self, pod: Pod) -> PodConstraints:
         return node_requirements(pod, self.storage)
+
+    def is_placeholder(self, pod: Pod) -> bool:
+        return is_reservation(pod)
+
+    def held_device(self, pod: Pod) -> int | None:
+        return reserved_device(pod)
 
     async def settle(self, pod: Pod, node: str) -> None:
         """Before a pod is bound: claims that wait for it get their volumes on its node."""

@@ -68,7 +68,7 @@ def machine(node: Node, pods: Sequence[Pod]) -> Machine:
         for pod in pods
         if pod.spec.node_name == node.metadata.name
         and pod.status.phase not in ("Succeeded", "Failed")
-        and pod.metadata.namespace != labels.RESERVATION_NAMESPACE
+        and pod.metadata.namespace not in labels.PLACEHOLDER_NAMESPACES
     ]
     devices = _readable(devices_of, node)
     named = {pod.metadata.uid: _readable(shares_of, pod) for pod in live}

@@ -1,8 +1,8 @@
-"""Answers about jobs while the scheduler works: what is in the last plan at once, what has to be tried out in a thread.
+"""Answers requests about jobs while the scheduler works.
 
-Whose turn it is and what would help are worked out at most once for each plan. On a small cluster that takes
-milliseconds; on a large one an answer does not wait for the line (it has it the next time somebody asks), and trying
-ends when its time is over.
+What the last plan contains is reported at once. What needs the planner runs in one worker thread: the queue positions
+and the what-if trials are each computed at most once per plan. On a small cluster that takes milliseconds. On a large
+one an answer does not wait for the queue positions (a later request gets them), and the trials stop at a time limit.
 """
 
 from __future__ import annotations
@@ -22,62 +22,63 @@ from aliquot.scheduler.last_decision import Decision, LastDecision
 from aliquot.scheduler.snapshot import job_name
 
 T = TypeVar("T")
-_LINE_SECONDS = 0.1  # that an answer waits for the line, where nothing is to be tried
-_TRYING_SECONDS = 2.0  # a person waits so long for a better answer, and the scheduler's thread is not held up for more
+_POSITIONS_SECONDS = 0.1  # how long an answer without trials waits for the queue positions
+_TRIALS_SECONDS = 2.0  # a user waits this long for a better answer, and the thread is not blocked for longer
 
 
 class Explainer:
     def __init__(self, last: LastDecision, clock: Callable[[], float] = time.time) -> None:
         self._last = last
         self._clock = clock
-        # One thread: however many ask, the scheduler has to share its processor with one of them.
+        # One thread: however many requests there are, only one of them competes with the scheduler for the processor.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="explain")
-        self._about: Decision | None = None
-        self._line: asyncio.Future[dict[str, QueuePosition]] | None = None
-        self._tried: dict[str, asyncio.Future[WhatIfResult]] = {}
+        # Computed for this decision:
+        self._decision: Decision | None = None
+        self._positions: asyncio.Future[dict[str, QueuePosition]] | None = None
+        self._trials: dict[str, asyncio.Future[WhatIfResult]] = {}
 
-    def decision(self) -> Decision:
-        """The last one; `Unavailable` before the first."""
-        return self._last.get()
+    async def decision(self) -> Decision:
+        """The latest decision; `Unavailable` before the first."""
+        return await self._last.latest()
 
-    async def explain(self, workload: Workload, sees: CanView, *, what_if: bool = False) -> Json:
-        """How a workload stands. `sees`: whose jobs may be named. `what_if`: also try what would let it run now."""
-        decision = self.decision()
-        name = job_name(workload.metadata.namespace, workload.metadata.name)
-        turn, tried = None, None
-        if name in decision.plan.refusals and name in decision.jobs:
-            self._look_at(decision)
-            place = self._line = self._line or self.aside(lambda: _line(decision))
-            await asyncio.wait((place,), timeout=None if what_if else _LINE_SECONDS)
-            turn = place.result().get(name) if place.done() else None
+    async def explain(self, workload: Workload, can_view: CanView, *, what_if: bool = False) -> Json:
+        """The state of a workload and the reasons for it. Only jobs in namespaces that `can_view` allows are named.
+        `what_if` also tries which changes would let it run now."""
+        decision = await self.decision()
+        job = job_name(workload.metadata.namespace, workload.metadata.name)
+        position, what_if_result = None, None
+        if job in decision.plan.refusals and job in decision.jobs:
+            self._start_over_for(decision)
+            positions = self._positions = self._positions or self.run_in_thread(lambda: _queue_positions(decision))
+            await asyncio.wait((positions,), timeout=None if what_if else _POSITIONS_SECONDS)
+            position = positions.result().get(job) if positions.done() else None
             if what_if:
-                trying = self._tried.get(name) or self.aside(lambda: _try(decision, name))
-                if self._about is decision:  # else another plan has come, and the answer is still about this one
-                    self._tried[name] = trying
-                tried = await asyncio.shield(trying)
-        return explain_workload(decision, workload, self._clock(), sees, turn, tried)
+                trial = self._trials.get(job) or self.run_in_thread(lambda: _try_changes(decision, job))
+                if self._decision is decision:  # a newer plan may have come; this answer is still about the older one
+                    self._trials[job] = trial
+                what_if_result = await asyncio.shield(trial)
+        return explain_workload(decision, workload, self._clock(), can_view, position, what_if_result)
 
-    def aside(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Do what takes long in the thread."""
+    def run_in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def _look_at(self, decision: Decision) -> None:
-        if decision is not self._about:
-            self._about, self._line, self._tried = decision, None, {}
+    def _start_over_for(self, decision: Decision) -> None:
+        if decision is not self._decision:
+            self._decision, self._positions, self._trials = decision, None, {}
 
 
-def _line(decision: Decision) -> dict[str, QueuePosition]:
+def _queue_positions(decision: Decision) -> dict[str, QueuePosition]:
     return queue_positions(decision.snapshot, decision.policy, decision.now, decision.plan, decision.policies)
 
 
-def _try(decision: Decision, name: str) -> WhatIfResult:
-    until = time.monotonic() + _TRYING_SECONDS
-    found: list[Change] = []
+def _try_changes(decision: Decision, job: str) -> WhatIfResult:
+    deadline = time.monotonic() + _TRIALS_SECONDS
+    changes: list[Change] = []
     count = 0
-    for claim in trials(decision.snapshot, decision.policy, decision.now, name, decision.plan, decision.policies):
+    for change in trials(decision.snapshot, decision.policy, decision.now, job, decision.plan, decision.policies):
         count += 1
-        if claim is not None:
-            found.append(claim)
-        if time.monotonic() > until:
-            return WhatIfResult(tuple(found), count, complete=False)
-    return WhatIfResult(tuple(found), count)
+        if change is not None:
+            changes.append(change)
+        if time.monotonic() > deadline:
+            return WhatIfResult(tuple(changes), count, complete=False)
+    return WhatIfResult(tuple(changes), count)

@@ -14,9 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from aliquot import labels
 from aliquot.api import Pod, shares_of
 from aliquot.errors import Invalid
-from aliquot.scheduler.device_accounting import is_reservation
+from aliquot.scheduler.device_accounting import device_indices
 
 
 class ReservationState(Enum):
@@ -35,6 +36,16 @@ class Reservation:
     uuid: str = ""
     # What programs can have of it, as measured on the node; 0: not measured.
     memory_mib: int = 0
+
+
+def is_reservation(pod: Pod) -> bool:
+    """Whether the pod holds a GPU for the pods that share it."""
+    return pod.metadata.namespace == labels.RESERVATION_NAMESPACE
+
+
+def reserved_device(pod: Pod) -> int | None:
+    """The index of the GPU that a reservation pod holds; None when its annotation cannot be read."""
+    return next(iter(device_indices(pod) or ()), None)
 
 
 def reservation_of(pod: Pod) -> Reservation | None:
