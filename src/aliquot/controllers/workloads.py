@@ -26,11 +26,18 @@ from aliquot.errors import Exists, NotFound
 from aliquot.labels import WORKLOAD, project_of
 from aliquot.podspec.builder import build_pod, pod_name
 from aliquot.podspec.requests import request_of
-from aliquot.scheduler.eviction_records import beyond_limit, disruption_of, interrupted, with_saved
+from aliquot.scheduler.eviction_records import disruption_of, interruption_by
 from aliquot.scheduler.policy import StopPolicy
 from aliquot.scheduler.snapshot import only_checkpoint_changed
 from aliquot.store.informer import Informer, Key
 from aliquot.store.typed_store import Store
+from aliquot.workload_status import (
+    CheckpointSaved,
+    Reconciled,
+    WorkloadStatusWriter,
+    exceeds_preemption_limit,
+    with_fact,
+)
 
 _BACKOFF_LIMIT = 6  # unless the workload says otherwise
 _FIRST_RETRY, _LAST_RETRY = 1.0, 60.0  # seconds before a failed pod is tried again
@@ -183,7 +190,7 @@ def _ended(
 def _last_words(workload: Workload) -> str:
     """Why a workload that was stopped for others does not go back to the queue."""
     count, limit = workload.status.preemption_count, workload.spec.preemption_limit
-    why = f"stopped {count} times, and preemptionLimit is {limit}" if beyond_limit(workload, count) else ""
+    why = f"stopped {count} times, and preemptionLimit is {limit}" if exceeds_preemption_limit(workload, count) else ""
     return f"{workload.status.interruptions[-1].message}; {why or 'it ends when preempted (terminateAfterPreemption)'}"
 
 
@@ -250,6 +257,7 @@ class WorkloadReconciler:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
+        self._statuses = WorkloadStatusWriter(store)
         self._namespaces = namespaces
         self._clock = clock
         self._left: dict[Key, Pod] = {}  # the last pod of a workload as it was last seen, where nobody has looked yet
@@ -286,15 +294,15 @@ class WorkloadReconciler:
         workload = seen
         for one in (left, pod):
             if one is not None and _belongs(one, workload):
-                if (notice := disruption_of(one)) is not None:
-                    workload = replace(workload, status=interrupted(workload, notice, one, StopPolicy()))
-                workload = replace(workload, status=with_saved(workload.status, one))
+                if (record := disruption_of(one)) is not None:
+                    workload = with_fact(workload, interruption_by(record, one, StopPolicy()))
+                workload = with_fact(workload, CheckpointSaved(one))
         place = self._namespaces.get(namespace)
         project = project_of(place.metadata.labels) if place else ""
         decision = decide(workload, pod, project, self._clock())
         # Status first: it counts attempts, and an attempt that was not counted would be made once too often.
         if decision.status != seen.status:
-            await self._store.update_status(replace(seen, status=decision.status), seen=seen)
+            await self._statuses.write(seen, Reconciled(decision.status))
         if decision.refused and (wait := self._patience(key)) > 0:
             self.controller.enqueue_after(key, wait)
         elif decision.delete and pod is not None and pod.metadata.deleted is None:

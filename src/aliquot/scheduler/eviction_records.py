@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from aliquot import labels, units
 from aliquot.api import Pod, Workload
-from aliquot.api.pod import saved_at
-from aliquot.api.workload import Interruption, WorkloadStatus
+from aliquot.api.workload import WorkloadStatus
 from aliquot.planner import DeviceShare
 from aliquot.scheduler.policy import StopPolicy
+from aliquot.workload_status import Interrupted
 
-_INTERRUPTIONS_KEPT = 100  # the latest; enough to see a pattern, and no object grows for ever
-_LOST_ITS_PLACE = ("reclaimed", "preempted")
-_FOR_OTHERS = (*_LOST_ITS_PLACE, "moved")
+_FOR_OTHERS = ("reclaimed", "preempted", "moved")
 _BY_OTHERS = ("node-lost", "disrupted")
 # Without any grace a pod would be gone from the store before its process is, and its devices given out too early.
 _LEAST_GRACE = 1
@@ -86,56 +84,9 @@ def preemption_message(notice: EvictionRecord, deadline: float | None) -> str:
     return json.dumps(told) + "\n"
 
 
-def interrupted(workload: Workload, notice: EvictionRecord, pod: Pod, farewell: StopPolicy) -> WorkloadStatus:
-    """A workload's status with one more stop in its history: once for each pod."""
-    status, uid = workload.status, pod.metadata.uid
-    if any(one.pod == uid for one in status.interruptions):
-        return status
-    lost_its_place = notice.reason in _LOST_ITS_PLACE
-    preempted = status.preemption_count + lost_its_place
-    one = Interruption(
-        at=notice.at,
-        reason=notice.reason,
-        by=notice.by,
-        lost_seconds=_lost(status, notice.at),
-        message=notice.text,
-        pod=uid,
-        final=lost_its_place and (_ends(workload, farewell) or beyond_limit(workload, preempted)),
-    )
-    grown = replace(
-        status,
-        interruptions=(*status.interruptions, one)[-_INTERRUPTIONS_KEPT:],
-        interruption_count=status.interruption_count + 1,
-        preemption_count=preempted,
-    )
-    return with_saved(grown, pod)
-
-
-def _lost(status: WorkloadStatus, at: float) -> float:
-    return max(0.0, at - status.started_at) if status.phase == "Running" and status.started_at is not None else 0.0
-
-
-def _ends(workload: Workload, farewell: StopPolicy) -> bool:
-    own = workload.spec.terminate_after_preemption
-    return (farewell.ends and workload.spec.type == "training") if own is None else own
-
-
-def beyond_limit(workload: Workload, preempted: int) -> bool:
-    limit = workload.spec.preemption_limit
-    return limit is not None and preempted > limit
-
-
-def with_saved(status: WorkloadStatus, pod: Pod) -> WorkloadStatus:
-    """What a pod saved, also after it was told to stop, is not lost: said in the history of its stop."""
-    saved = saved_at(pod)
-    if saved is None:
-        return status
-
-    def shortened(stop: Interruption) -> Interruption:
-        ours = stop.pod == pod.metadata.uid
-        return replace(stop, lost_seconds=min(stop.lost_seconds, max(0.0, stop.at - saved))) if ours else stop
-
-    return replace(status, interruptions=tuple(map(shortened, status.interruptions)))
+def interruption_by(record: EvictionRecord, pod: Pod, policy: StopPolicy) -> Interrupted:
+    """The eviction as a fact about the pod's workload."""
+    return Interrupted(pod, record.at, record.reason, record.by, record.text, ends_training=policy.ends)
 
 
 def grace_of(workload: Workload, farewell: StopPolicy) -> int | None:

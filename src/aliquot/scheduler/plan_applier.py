@@ -13,13 +13,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TypeVar
 
 import structlog
 
 from aliquot import labels
-from aliquot.api import KINDS, DeviceShare, Pod, Workload
+from aliquot.api import KINDS, DeviceShare, Pod
 from aliquot.errors import Conflict, NotFound, PlatformError, Unavailable
 from aliquot.planner import Bind, Eviction, Nomination, Plan, Snapshot
 from aliquot.scheduler.binder import Binder
@@ -29,12 +28,13 @@ from aliquot.scheduler.eviction_records import (
     eviction_record_of,
     eviction_record_text,
     grace_of,
-    interrupted,
+    interruption_by,
     nomination_of,
     nomination_text,
 )
 from aliquot.scheduler.refusal_writer import RefusalWriter
 from aliquot.store.typed_store import Store
+from aliquot.workload_status import WorkloadStatusWriter
 
 RETRY_SECONDS = 1.0
 _MOVE_SECONDS = 600.0  # how long the new place of a moving workload is held at most
@@ -57,6 +57,7 @@ class PlanApplier:
     ) -> None:
         """`wake_in` asks for another cycle after so many seconds."""
         self._store, self._cache, self._binder, self._wake_in, self._clock = store, cache, binder, wake_in, clock
+        self._statuses = WorkloadStatusWriter(store)
         self._refusals = RefusalWriter(store, cache, self._write_each, wake_in, clock)
         self._bindings: set[asyncio.Task[None]] = set()  # including those that outlast their plan
 
@@ -157,14 +158,9 @@ class PlanApplier:
     async def _stop(self, pod: Pod, record: EvictionRecord) -> None:
         """Writes the history before it deletes the pod: the eviction record goes with the pod."""
         stop_policy, grace = self._cache.stop_policy(pod), None
-        owner = next((owner for owner in pod.metadata.owners if owner.kind == "Workload"), None)
-        if owner is not None:  # other pods have no history
-            with suppress(NotFound):
-                workload = await self._store.get(Workload, owner.name, pod.metadata.namespace)
-                if owner.uid == workload.metadata.uid:
-                    status = interrupted(workload, record, pod, stop_policy)
-                    await self._store.update_status(replace(workload, status=status), seen=workload)
-                    grace = grace_of(workload, stop_policy)
+        workload = await self._statuses.record(interruption_by(record, pod, stop_policy))
+        if workload is not None:
+            grace = grace_of(workload, stop_policy)
         await self._binder.evict(pod, grace)
 
     # ---------------------------------------------------------------- nominations

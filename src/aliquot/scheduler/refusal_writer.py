@@ -13,12 +13,15 @@ from aliquot.api import KINDS, Amounts, Pod, Workload, encode
 from aliquot.api import Refusal as ApiRefusal
 from aliquot.api.base import Json
 from aliquot.api.pod import PodCondition
+from aliquot.errors import Conflict
 from aliquot.planner import Plan, Refusal, Verdict
 from aliquot.scheduler.cache import SchedulerCache
 from aliquot.store.typed_store import Store
+from aliquot.workload_status import Refused, WorkloadStatusWriter
 
 _WRITE_ALL_BELOW = 64  # with fewer changes than this, changed texts are written after every plan too
 _FULL_WRITE_SECONDS = 10.0  # between two full writes when there are more
+_CONFLICT_SECONDS = 0.2  # for the informer to show the version that another writer wrote
 
 Update = tuple[Workload | Pod, tuple[ApiRefusal, ...]]
 # Runs a write for each of many updates, several at a time.
@@ -37,6 +40,7 @@ class RefusalWriter:
         """`wake_in` asks for another cycle after so many seconds."""
         self._store, self._cache, self._clock = store, cache, clock
         self._write_each, self._wake_in = write_each, wake_in
+        self._statuses = WorkloadStatusWriter(store)
         self._full_write_at = 0.0
 
     async def write(self, plan: Plan) -> None:
@@ -75,9 +79,10 @@ class RefusalWriter:
             await self._write_pod(target, shown)
 
     async def _write_workload(self, workload: Workload, shown: tuple[ApiRefusal, ...]) -> None:
-        meta = workload.metadata
-        change: Json = {"status": {"refusals": [encode(refusal) for refusal in shown] or None}}
-        await self._store.driver.patch(KINDS.of(Workload), meta.name, meta.namespace, change, status=True)
+        try:
+            await self._statuses.write(workload, Refused(shown))
+        except Conflict:  # decided from an old version: the next cycle decides again
+            self._wake_in(_CONFLICT_SECONDS)
 
     async def _write_pod(self, pod: Pod, shown: tuple[ApiRefusal, ...]) -> None:
         meta = pod.metadata

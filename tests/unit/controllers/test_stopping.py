@@ -13,9 +13,10 @@ from aliquot.api import Metadata, Pod, SchedulingPolicy, Workload
 from aliquot.api.pod import PodCondition, PodSpec, PodStatus
 from aliquot.api.pools import SchedulingPolicySpec
 from aliquot.api.workload import Interruption, WorkloadSpec, WorkloadStatus
-from aliquot.scheduler.eviction_records import EvictionRecord, eviction_times, grace_of, interrupted, with_saved
+from aliquot.scheduler.eviction_records import EvictionRecord, eviction_times, grace_of, interruption_by
 from aliquot.scheduler.policy import StopPolicy
 from aliquot.scheduler.snapshot import job_of
+from aliquot.workload_status import CheckpointSaved, next_status
 from support.scheduler.world import Mortal, World
 from support.stores.namespace import StoreNamespace
 from support.stores.running import until
@@ -40,7 +41,7 @@ def pod(saved: float | None = None, uid: str = "p1") -> Pod:
 def stopped(
     of: Workload, by: EvictionRecord = RECLAIM, policy: StopPolicy = DEFAULT_POLICY, **more: Any
 ) -> WorkloadStatus:
-    return interrupted(of, by, pod(**more), policy)
+    return next_status(of, interruption_by(by, pod(**more), policy))
 
 
 # --- what is lost
@@ -60,10 +61,10 @@ def test_nothing_is_lost_before_it_runs() -> None:
 def test_saved_when_told_to_stop() -> None:
     """Who saves its work in its grace has lost nothing; what another pod saves does not count, and twice is as once."""
     before = stopped(workload())
-    assert with_saved(before, pod(uid="p2", saved=1002.0)) == before
-    after = with_saved(before, pod(saved=1002.0))
+    assert next_status(workload(before), CheckpointSaved(pod(uid="p2", saved=1002.0))) == before
+    after = next_status(workload(before), CheckpointSaved(pod(saved=1002.0)))
     assert after.interruptions[0].lost_seconds == 0
-    assert with_saved(after, pod(saved=1002.0)) == after
+    assert next_status(workload(after), CheckpointSaved(pod(saved=1002.0))) == after
 
 
 @pytest.mark.parametrize(("saved", "known"), [((5.0, 7.0), 5.0), ((5.0, None), None), ((None, None), None)])

@@ -14,17 +14,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 
 import structlog
 
-from aliquot.api import Node, Pod, Workload
+from aliquot.api import Node, Pod
 from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.errors import NotFound
-from aliquot.scheduler.eviction_records import EvictionRecord, interrupted
-from aliquot.scheduler.policy import StopPolicy
 from aliquot.store.informer import Informers, Key
 from aliquot.store.typed_store import Store
+from aliquot.workload_status import Interrupted, WorkloadStatusWriter
 
 # Long enough for a reboot of its kubelet or a break of the network, far shorter than the five minutes of Kubernetes.
 LOST_SECONDS = 60.0
@@ -50,6 +48,7 @@ class LostNodeController:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
+        self._statuses = WorkloadStatusWriter(store)
         self._nodes = informers.of(Node)
         self._pods = informers.of(Pod)
         self._patience = patience
@@ -88,12 +87,9 @@ class LostNodeController:
         if owner is None:
             return  # others look after theirs
         log.warning("node is lost, its pod is given up", node=node, pod=pod.metadata.name)
-        with suppress(NotFound):
-            seen = await self._store.get(Workload, owner.name, pod.metadata.namespace)
-            if seen.metadata.uid == owner.uid and pod.status.phase not in ("Succeeded", "Failed"):
-                notice = EvictionRecord("node-lost", "", f"node {node} does not answer", self._clock(), moved=False)
-                status = interrupted(seen, notice, pod, StopPolicy())
-                await self._store.update_status(replace(seen, status=status), seen=seen)
+        if pod.status.phase not in ("Succeeded", "Failed"):
+            message = f"node {node} does not answer"
+            await self._statuses.record(Interrupted(pod, self._clock(), "node-lost", by="", message=message))
         with suppress(NotFound):
             await self._store.delete(pod, grace_seconds=0)
 
