@@ -24,7 +24,6 @@ from aliquot.planner.model import DEFAULT_POOL, Job, Policy, Snapshot, TaskState
 from aliquot.planner.plan import Plan
 from aliquot.planner.plan_builder import PlanBuilder
 from aliquot.planner.preemption.driver import make_room
-from aliquot.planner.preemption.newest_first import make_room_newest_first
 from aliquot.planner.preemption.stale_gangs import stop_stale_gangs
 from aliquot.planner.queues.queue_order import Batch
 
@@ -120,8 +119,7 @@ def run_steps(state: CycleState, batches: list[Batch], builder: PlanBuilder) -> 
     steps, waiting = state.policy.steps, batches
     if "allocate" in steps:
         waiting = allocate(state, waiting, builder)
-    move = make_room_newest_first if state.policy.victims == "newest" else make_room
     for step in ("consolidate", "reclaim", "preempt"):
         if step in steps and waiting:
-            waiting = move(state, waiting, step, builder)
+            waiting = make_room(state, waiting, step, builder)
     return waiting

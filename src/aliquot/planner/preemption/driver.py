@@ -1,64 +1,71 @@
-"""Steps 3 to 5: places for those who wait, at the expense of others.
+"""Steps 3 to 5: consolidate, reclaim and preempt make room for waiting jobs.
 
-The same walk for all three: whose turn it is asks, what cannot work is refused by counting, and what may work is given
-to the solver.
+The three steps run alike. Jobs ask in queue order, a precheck refuses by counting what cannot work, and the rest is
+left to a search for victims. `Policy.victims` selects the search.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from aliquot.planner.cycle_state import CycleState
+from aliquot.planner.jobs import TaskSlot
 from aliquot.planner.placement.starvation import open_to
 from aliquot.planner.plan_builder import PlanBuilder
+from aliquot.planner.preemption.least_disruption import LeastDisruption
+from aliquot.planner.preemption.newest_first import NewestFirst
 from aliquot.planner.preemption.rules import Consolidate, Preempt, Reclaim, Rule
-from aliquot.planner.preemption.solver import Solver
+from aliquot.planner.preemption.search import VictimStrategy
 from aliquot.planner.queues.queue_order import Batch, QueueOrder
 
 RULES: dict[str, type[Rule]] = {rule.step: rule for rule in (Consolidate, Reclaim, Preempt)}
 
 
 def make_room(state: CycleState, batches: Sequence[Batch], step: str, builder: PlanBuilder) -> list[Batch]:
-    """Returns who still waits."""
+    """Runs one of the three steps. Returns the batches that still wait."""
+    strategy: VictimStrategy = NewestFirst(state) if state.policy.victims == "newest" else LeastDisruption(state)
     waiting: list[Batch] = []
-    failed: set[object] = set()  # what was asked for in vain, also by other queues where that makes no difference
-    turns = QueueOrder(batches, state.placer.next_request)
-    while batch := turns.pop():
-        with open_to(state, batch.head):
-            if not _asks(state, batch, step, turns, failed, builder):
-                waiting.append(batch)
+    # Requests for which a search failed. Other jobs, also of other queues, fail alike until something is evicted.
+    failed: set[object] = set()
+    queue_order = QueueOrder(batches, state.placer.next_request)
+    while batch := queue_order.pop():
+        with open_to(state, batch.head) if strategy.uses_reservation else nullcontext():
+            victims = _find_victims(state, strategy, batch, step, failed, builder)
+        if victims is None:
+            waiting.append(batch)
+            continue
+        failed.clear()
+        builder.evict(victims, batch.head, step)
+        for queue in {victim.job.queue: None for victim in victims}:
+            queue_order.touch(queue)
+        queue_order.advance(batch, again=strategy.regrows)
     return waiting
 
 
-def _asks(
-    state: CycleState, batch: Batch, step: str, turns: QueueOrder, failed: set[object], builder: PlanBuilder
-) -> bool:
-    """Whether the first of a batch gets what it asks for."""
-    placer, job = state.placer, batch.head
-    why: str | None = None
+def _find_victims(
+    state: CycleState,
+    strategy: VictimStrategy,
+    batch: Batch,
+    step: str,
+    failed: set[object],
+    builder: PlanBuilder,
+) -> list[TaskSlot] | None:
+    """Places the first job of a batch. Returns its victims, or None after noting why it was refused."""
+    job = batch.head
     rule: Rule | None = None
-    for members in job.options() if job.source.subgroups else (job.next_tasks(),):
-        rule = RULES[step](state, job, placer.requested(members))
-        why = refused(state, rule)
-        key = (rule.scope, state.signature(job, members))
-        if why is None and key not in failed:
-            stopped = Solver(state, rule).solve(members)
-            if stopped is not None:
-                failed.clear()
-                builder.evict(stopped, job, step)
-                for queue in {member.job.queue: None for member in stopped}:
-                    turns.touch(queue)
-                turns.advance(batch)
-                return True
+    reason: str | None = None
+    for tasks in strategy.options(job):
+        rule = RULES[step](state, job, state.placer.requested(tasks))
+        reason = strategy.precheck(rule)
+        if reason is not None:
+            continue
+        key = (rule.scope, state.signature(job, tasks))
+        if key not in failed:
+            victims = strategy.search(rule).solve(tasks)
+            if victims is not None:
+                return victims
             failed.add(key)
-    if rule is not None and why != "quota":  # which was told already
-        builder.note(state, batch, step, why or "no-arrangement", rule)
-    return False
-
-
-def refused(state: CycleState, rule: Rule) -> str | None:
-    """Why no search is worth while; None if one is."""
-    job = rule.job.source
-    if job.preemption_delay and state.now < job.created + job.preemption_delay:
-        return "preemption-delay"
-    return rule.refusal(state.victims)
+    if rule is not None and (reason != "quota" or strategy.repeats_quota):
+        builder.note(state, batch, step, reason or "no-arrangement", rule)
+    return None

@@ -1,4 +1,4 @@
-"""What evicting tasks costs: how much work it disturbs."""
+"""What evicting a task costs: how much work it disrupts."""
 
 from __future__ import annotations
 
@@ -6,56 +6,56 @@ from collections.abc import Sequence
 
 from aliquot.planner.jobs import TaskSlot
 
-# So much work lost is as good as none: jobs that save theirs every few seconds are alike, whoever did so last.
+# Less lost work than this counts as none: jobs that save a checkpoint every few seconds are equal.
 _NEGLIGIBLE_SECONDS = 60.0
 Cost = tuple[float, ...]
 
 
-def saved_at(member: TaskSlot) -> float:
-    """Since when its work would be lost: it started, or saved what it had done."""
-    job = member.job.source
+def saved_at(task: TaskSlot) -> float:
+    """The start of the work that an eviction would lose: the start of the job, or its last checkpoint."""
+    job = task.job.source
     if job.started is None and job.saved is None:
-        return float("inf")  # nothing is known to be lost
+        return float("inf")  # no work is known to be lost
     return max(job.started if job.started is not None else job.saved or 0, job.saved or float("-inf"))
 
 
 class EvictionCosts:
-    """How much stopping tasks disturbs."""
+    """The costs of evicting tasks at one moment, computed once for each task."""
 
     def __init__(self, now: float) -> None:
         self._now = now
-        self._known: dict[TaskSlot, Cost] = {}
+        self._costs: dict[TaskSlot, Cost] = {}
 
     def set_time(self, now: float) -> None:
-        """From now on as of another moment."""
+        """Forgets all costs unless the time is the same."""
         if now != self._now:
-            self._now, self._known = now, {}
+            self._now, self._costs = now, {}
 
-    def one(self, member: TaskSlot) -> Cost:
-        """Tasks, GPUs, priority, work lost in GPU-seconds, and how old it is."""
-        found = self._known.get(member)
-        if found is None:
-            job = member.job.source
-            gpu = member.amount[0]
-            lost = max(0.0, self._now - saved_at(member) - _NEGLIGIBLE_SECONDS)
-            found = (1, gpu, job.priority, lost * max(gpu, 1), -job.created)
-            self._known[member] = found
-        return found
+    def of_task(self, task: TaskSlot) -> Cost:
+        """Tasks, GPUs, priority, lost work in GPU-seconds, and age."""
+        cost = self._costs.get(task)
+        if cost is None:
+            job = task.job.source
+            gpu = task.amount[0]
+            lost = max(0.0, self._now - saved_at(task) - _NEGLIGIBLE_SECONDS)
+            cost = self._costs[task] = (1, gpu, job.priority, lost * max(gpu, 1), -job.created)
+        return cost
 
-    def forget(self, member: TaskSlot) -> None:
-        self._known.pop(member, None)
+    def forget(self, task: TaskSlot) -> None:
+        self._costs.pop(task, None)
 
-    def of(self, members: Sequence[TaskSlot], order: tuple[int, ...] | None = None) -> Cost:
-        """Fewest tasks, fewest GPUs, lowest priority, least work lost, newest; or in another order."""
-        if len(members) == 1:
-            total = self.one(members[0])
+    def of_tasks(self, tasks: Sequence[TaskSlot], order: tuple[int, ...] | None = None) -> Cost:
+        """A sort key, cheapest first: fewest tasks, fewest GPUs, lowest priority, least lost work, newest. `order`
+        gives the parts another order."""
+        if len(tasks) == 1:
+            total = self.of_task(tasks[0])
         else:
-            each = [self.one(member) for member in members]
+            each = [self.of_task(task) for task in tasks]
             total = (
                 len(each),
-                sum(one[1] for one in each),
-                max(one[2] for one in each),
-                sum(one[3] for one in each),
-                min(one[4] for one in each),
+                sum(cost[1] for cost in each),
+                max(cost[2] for cost in each),
+                sum(cost[3] for cost in each),
+                min(cost[4] for cost in each),
             )
         return total if order is None else tuple(total[i] for i in order)

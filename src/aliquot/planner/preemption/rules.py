@@ -1,7 +1,7 @@
-"""Who may be stopped for whom: the three rules.
+"""Which jobs may be evicted for which: the rules of reclaim, preempt and consolidate.
 
-A rule says whose units are candidates, whether a queue may give one more now, and whether the whole of what was done is
-allowed. What cannot work by counting alone is refused here, before anything is tried.
+A rule says which jobs are candidates, whether a queue may lose another eviction unit now, and whether the whole result
+is allowed. It also refuses, by counting alone, what no search can solve.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from aliquot.planner.jobs import JobState, TaskSlot
 from aliquot.planner.model import Amount
-from aliquot.planner.preemption.victims import Victims, by_job, chunks
+from aliquot.planner.preemption.victims import Victims, by_job, unit_amounts
 from aliquot.planner.queues import quota
 from aliquot.planner.queues.queue_tree import QueueState
 
@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 
 _HOUR = 3600.0
 Taken = Mapping[QueueState, Sequence[int]]
-NOBODY: Taken = {}
+NOTHING_TAKEN: Taken = {}
 
 
 class Rule(ABC):
-    """For whom something is looked for, and what it may cost others."""
+    """What one step may do to others for one job."""
 
     step = ""
-    # The order in which the parts of an eviction cost count, as indexes into `EvictionCosts.one`; None: as they are.
-    order: tuple[int, ...] | None = None
+    # The order in which the parts of an eviction cost count: indexes into `EvictionCosts.of_task`. None: as they are.
+    cost_order: tuple[int, ...] | None = None
+    moves_victims = False  # whether every victim has to get another place
 
     def __init__(self, state: CycleState, job: JobState, asked: Amount) -> None:
         self.state = state
@@ -39,45 +40,53 @@ class Rule(ABC):
         self.asked = asked
 
     @abstractmethod
-    def admits(self, victim: JobState) -> bool:
-        """Whether a job's tasks are candidates at all."""
+    def is_candidate(self, victim: JobState) -> bool:
+        """Whether a job's tasks may be evicted at all."""
 
-    def gives(self, queue: QueueState, taken: Taken = NOBODY) -> bool:
-        """Whether a queue may lose one more unit, as things stand, after what is `taken` from it and others."""
+    def considers(self, queue: QueueState) -> bool:
+        """Whether a queue can have candidates, whatever it holds."""
         return True
 
-    def fair(self, lost: Sequence[TaskSlot]) -> bool:
-        """Whether the result is allowed; `lost`: those who were stopped for good."""
+    def may_take_from(self, queue: QueueState, taken: Taken = NOTHING_TAKEN) -> bool:
+        """Whether a queue may lose another unit now, after what is `taken` from it and others."""
         return True
+
+    def is_fair(self, lost: Sequence[TaskSlot]) -> bool:
+        """Whether queues may lose this. `lost`: the evicted tasks that have no other place."""
+        return True
+
+    def allows(self, lost: Sequence[TaskSlot]) -> bool:
+        """Whether the result of a search is allowed."""
+        return not (lost and self.moves_victims) and self.is_fair(lost)
 
     @property
-    def owed(self) -> bool:
-        """Whether the job is guaranteed what it asks for; if not, the disruption bound holds."""
+    def guaranteed(self) -> bool:
+        """Whether the job's request is within quota. If not, the disruption bound applies."""
         return False
 
     @cached_property
     def scope(self) -> object:
-        """Rules with the same scope admit the same jobs, so what was worked out for one serves the next."""
+        """Rules with the same scope have the same candidates, so costs and failures of one hold for the other."""
         return self.step
 
     def protected(self, victim: JobState) -> bool:
-        """Whether it may lose only what is above its minimum: it was stopped too often of late, or has not run for its
-        minimum time."""
+        """Whether a job may lose only tasks above its minimum: it was evicted too often in the last hour, or has not
+        run for its minimum time."""
         until = protected_until(victim.source.stops, self.state.policy.restarts_per_hour)
         return until is not None and self.state.now < until
 
     @abstractmethod
-    def leaves(self) -> list[QueueState]:
-        """Queues that have candidates."""
+    def candidate_queues(self) -> list[QueueState]:
+        """Leaf queues that have candidates."""
 
     @abstractmethod
-    def refusal(self, victims: Victims) -> str | None:
-        """What rules a search out, found by counting alone."""
+    def precheck(self, victims: Victims) -> str | None:
+        """The reason why no search can succeed, found by counting alone; None if one may."""
 
 
 def protected_until(stops: Sequence[float], most: int | None) -> float | None:
-    """Until when a job that was stopped at these times is left alone, where `most` stops an hour are allowed; None
-    when it is not. It does not depend on the clock: a moment that has passed protects nobody."""
+    """The end of the protection of a job that was evicted at these times, where `most` evictions an hour are allowed;
+    None if it is not protected. Independent of the clock: the time may have passed."""
     if most == 0:
         return math.inf
     return None if most is None or len(stops) < most else stops[-most] + _HOUR
@@ -92,135 +101,137 @@ def exceeds(used: Sequence[int], bound: tuple[int | None, ...]) -> bool:
 
 
 class Reclaim(Rule):
-    """Between queues: who stays within its share takes from who holds more than it may keep."""
+    """Between queues: a queue within its fair share takes from queues that hold more than they may keep.
+
+    Two queues are compared at the highest level of the tree at which their ancestors differ: `ours` is the ancestor of
+    the job's queue there, `theirs` that of the victim's."""
 
     step = "reclaim"
 
     def __init__(self, state: CycleState, job: JobState, asked: Amount) -> None:
         super().__init__(state, job, asked)
-        # Judged before anything is taken. At each level: would the job's side stay within its quota?
+        # Computed before anything is taken: whether each queue of the job would stay within its quota.
         self._in_quota = {queue: within(queue.used, asked, queue.quota) for queue in job.queue.path}
-        self._pairs: dict[QueueState, tuple[QueueState, QueueState]] = {}
+        self._compared: dict[QueueState, tuple[QueueState, QueueState]] = {}
 
-    def due(self) -> bool:
-        """Whether its queue may take from others at all."""
+    def within_fair_share(self) -> bool:
+        """Whether the job's queue may take from others at all."""
         queue = self.job.queue
         return within(queue.used, self.asked, queue.share) and (
             not self.job.nonpreemptible or within(queue.nonpreemptible, self.asked, queue.quota)
         )
 
-    def admits(self, victim: JobState) -> bool:
+    def is_candidate(self, victim: JobState) -> bool:
         return not victim.nonpreemptible and victim.queue is not self.job.queue
 
     def protected(self, victim: JobState) -> bool:
         if super().protected(victim):
             return True
         started = victim.source.started
-        least = self.pair(victim.queue)[1].reclaim_min if victim.queue is not self.job.queue else 0
+        least = self.compared(victim.queue)[1].reclaim_min if victim.queue is not self.job.queue else 0
         return least > 0 and started is not None and self.state.now - started < least
 
-    def pair(self, leaf: QueueState) -> tuple[QueueState, QueueState]:
-        """The highest queues in which the two differ: (of the job, of the other)."""
-        found = self._pairs.get(leaf)
-        if found is None:
-            ours, theirs = self.job.queue.path[::-1], leaf.path[::-1]
-            found = next((a, b) for a, b in zip(ours, theirs, strict=False) if a is not b)
-            self._pairs[leaf] = found
-        return found
+    def compared(self, leaf: QueueState) -> tuple[QueueState, QueueState]:
+        """The highest queues in which the two paths differ: (ours, theirs)."""
+        pair = self._compared.get(leaf)
+        if pair is None:
+            paths = zip(self.job.queue.path[::-1], leaf.path[::-1], strict=False)
+            pair = self._compared[leaf] = next((ours, theirs) for ours, theirs in paths if ours is not theirs)
+        return pair
 
-    def gives(self, queue: QueueState, taken: Taken = NOBODY) -> bool:
-        theirs = self.pair(queue)[1]
-        gone = taken.get(theirs)
-        return self.may_lose(
-            theirs, theirs.used if gone is None else [a - b for a, b in zip(theirs.used, gone, strict=True)]
+    def may_take_from(self, queue: QueueState, taken: Taken = NOTHING_TAKEN) -> bool:
+        theirs = self.compared(queue)[1]
+        less = taken.get(theirs)
+        return self._may_lose(
+            theirs, theirs.used if less is None else [a - b for a, b in zip(theirs.used, less, strict=True)]
         )
 
-    def may_lose(self, theirs: QueueState, used: Sequence[int]) -> bool:
-        """Whether the other side, holding this much, may lose another unit: it is above what it may keep, or above
-        its quota while the job's side stays within its own."""
-        return exceeds(used, theirs.allowance) or exceeds(used, self.may_keep(theirs))
+    def _may_lose(self, theirs: QueueState, used: Sequence[int]) -> bool:
+        """Whether a queue that holds this much may lose another unit: it is above its allowance, or above its quota
+        while the job's side stays within its own."""
+        return exceeds(used, theirs.allowance) or exceeds(used, self._may_keep(theirs))
 
-    def may_keep(self, theirs: QueueState) -> tuple[int | None, ...]:
-        """What the other side keeps for sure, if one of the job's side is compared with it."""
-        ours = next(a for a in self.job.queue.path if a.parent is theirs.parent)
-        return theirs.quota if self._in_quota[ours] else theirs.allowance
+    def _may_keep(self, theirs: QueueState) -> tuple[int | None, ...]:
+        return theirs.quota if self._in_quota[self._sibling(theirs)] else theirs.allowance
 
-    def fair(self, lost: Sequence[TaskSlot]) -> bool:
-        """Chunk by chunk, each side was still above what it keeps when the next chunk went. A chunk is a task above
-        its job's minimum, or what is left of a job; the largest goes last, and may reach below."""
-        sides: dict[QueueState, list[Amount]] = {}
-        for job, members in by_job(lost).items():
-            theirs = self.pair(job.queue)[1]
-            sides.setdefault(theirs, []).extend(chunks(job, members))
-        for theirs, amounts in sides.items():
+    def _sibling(self, theirs: QueueState) -> QueueState:
+        return next(queue for queue in self.job.queue.path if queue.parent is theirs.parent)
+
+    def is_fair(self, lost: Sequence[TaskSlot]) -> bool:
+        """Whether each queue was still above what it keeps when it lost the next unit. The largest unit goes last and
+        may reach below."""
+        units: dict[QueueState, list[Amount]] = {}
+        for job, tasks in by_job(lost).items():
+            units.setdefault(self.compared(job.queue)[1], []).extend(unit_amounts(job, tasks))
+        for theirs, amounts in units.items():
             used = [theirs.used[r] + sum(amount[r] for amount in amounts) for r in range(3)]
             for amount in sorted(amounts):
-                if not self.may_lose(theirs, used):
+                if not self._may_lose(theirs, used):
                     return False
                 used = [have - less for have, less in zip(used, amount, strict=True)]
-        return all(self._calm(theirs) for theirs in sides)
+        return all(self._stable(theirs) for theirs in units)
 
-    def _calm(self, theirs: QueueState) -> bool:
-        """No ping-pong: a side that is now above its share must not stand as high as one it took from."""
-        ours = next(a for a in self.job.queue.path if a.parent is theirs.parent)
-        m = self.state.policy.saturation_multiplier
+    def _stable(self, theirs: QueueState) -> bool:
+        """Prevents ping-pong: a queue that is now above its share must stay less saturated than one it took from."""
+        ours = self._sibling(theirs)
+        multiplier = self.state.policy.saturation_multiplier
         for r in range(3):
             if not self.asked[r] or theirs.share[r] <= 0:
                 continue
-            high = ours.used[r] / ours.share[r] if ours.share[r] else float("inf")
-            if high > 1 and m * high >= theirs.used[r] / theirs.share[r]:
+            saturation = ours.used[r] / ours.share[r] if ours.share[r] else float("inf")
+            if saturation > 1 and multiplier * saturation >= theirs.used[r] / theirs.share[r]:
                 return False
         return True
 
     @property
-    def owed(self) -> bool:
+    def guaranteed(self) -> bool:
         return all(self._in_quota.values())
 
     @cached_property
     def scope(self) -> object:
         return (self.step, self.job.queue)
 
-    def refusal(self, victims: Victims) -> str | None:
-        if not self.due():
+    def precheck(self, victims: Victims) -> str | None:
+        if not self.within_fair_share():
             return "over-fair-share"
         return None if self.reclaimable(victims) >= self.asked[0] else "nothing-to-reclaim"
 
     def reclaimable(self, victims: Victims) -> int:
-        """The most GPUs there can be: what is free, and what each side holds above what it keeps. The last unit
-        that a side loses may be larger than what it is above."""
+        """An upper bound in milli-GPU: what is free, and what each other queue holds above what it keeps. The last unit
+        that a queue loses may be larger than its excess."""
         total = self.state.pool.free
-        sides: dict[QueueState, tuple[int, int]] = {}
-        for leaf in self.leaves():
-            theirs = self.pair(leaf)[1]
-            amount, largest = sides.get(theirs, (0, 0))
-            sides[theirs] = (
-                amount + victims.amount.get(leaf, 0),
-                max(largest, victims.largest(leaf)),
-            )
-        for theirs, (amount, largest) in sides.items():
-            keep = self.may_keep(theirs)
-            others = exceeds(theirs.used[1:], keep[1:])
-            if keep[0] is not None and not others:
+        candidates: dict[QueueState, tuple[int, int]] = {}
+        for leaf in self.candidate_queues():
+            theirs = self.compared(leaf)[1]
+            amount, largest = candidates.get(theirs, (0, 0))
+            candidates[theirs] = (amount + victims.amount.get(leaf, 0), max(largest, victims.largest_job(leaf)))
+        for theirs, (amount, largest) in candidates.items():
+            keep = self._may_keep(theirs)
+            other_excess = exceeds(theirs.used[1:], keep[1:])
+            if keep[0] is not None and not other_excess:
                 amount = min(amount, theirs.used[0] - keep[0] + largest - 1)
             total += max(amount, 0)
         return total
 
-    def leaves(self) -> list[QueueState]:
-        return [leaf for leaf in self.state.tree.leaves if leaf is not self.job.queue and self.gives(leaf)]
+    def candidate_queues(self) -> list[QueueState]:
+        return [leaf for leaf in self.state.tree.leaves if leaf is not self.job.queue and self.may_take_from(leaf)]
 
 
 class Preempt(Rule):
-    """Inside one queue: lower priority makes way for higher."""
+    """Inside one queue: a job takes from jobs of lower priority."""
 
     step = "preempt"
-    order = (2, 0, 1, 3, 4)  # lowest priority first
+    cost_order = (2, 0, 1, 3, 4)  # lowest priority first
 
-    def admits(self, victim: JobState) -> bool:
+    def is_candidate(self, victim: JobState) -> bool:
         return (
             not victim.nonpreemptible
             and victim.queue is self.job.queue
             and victim.source.priority < self.job.source.priority
         )
+
+    def considers(self, queue: QueueState) -> bool:
+        return queue is self.job.queue
 
     def protected(self, victim: JobState) -> bool:
         if super().protected(victim):
@@ -229,7 +240,7 @@ class Preempt(Rule):
         return least > 0 and started is not None and self.state.now - started < least
 
     @property
-    def owed(self) -> bool:
+    def guaranteed(self) -> bool:
         return all(
             within(queue.nonpreemptible if self.job.nonpreemptible else queue.used, self.asked, queue.quota)
             for queue in self.job.queue.path
@@ -239,12 +250,12 @@ class Preempt(Rule):
     def scope(self) -> object:
         return (self.step, self.job.queue, self.job.source.priority)
 
-    def fair(self, lost: Sequence[TaskSlot]) -> bool:
-        """A queue that makes room inside itself may not grow by it beyond its share while another is short of its own:
-        that one would take it back, and so for ever. The peer allows it."""
+    def is_fair(self, lost: Sequence[TaskSlot]) -> bool:
+        """Refuses that a queue grows beyond its share by preempting inside itself while another queue is below its own
+        share. The other queue would reclaim it, again and again. `victims: newest` allows it, as the peer does."""
         if self.state.policy.victims == "newest":
             return True
-        freed = [sum(member.origin[2][r] for member in lost if member.origin is not None) for r in range(3)]
+        freed = [sum(task.origin[2][r] for task in lost if task.origin is not None) for r in range(3)]
         for r in range(3):
             if self.asked[r] <= freed[r] or all(queue.used[r] <= queue.share[r] for queue in self.job.queue.path):
                 continue
@@ -252,32 +263,35 @@ class Preempt(Rule):
                 return False
         return True
 
-    def leaves(self) -> list[QueueState]:
+    def candidate_queues(self) -> list[QueueState]:
         return [self.job.queue]
 
-    def refusal(self, victims: Victims) -> str | None:
+    def precheck(self, victims: Victims) -> str | None:
         queue = self.job.queue
-        if self.job.nonpreemptible and not all(within(one.nonpreemptible, self.asked, one.quota) for one in queue.path):
+        if self.job.nonpreemptible and not all(
+            within(above.nonpreemptible, self.asked, above.quota) for above in queue.path
+        ):
             return "over-quota"
-        lowest = victims.lowest(queue)
+        lowest = victims.lowest_priority(queue)
         if lowest is None or lowest >= self.job.source.priority:
             return "no-lower-priority"
         return None if self.state.pool.free + victims.amount[queue] >= self.asked[0] else "nothing-to-preempt"
 
 
 class Consolidate(Rule):
-    """Anywhere: others are moved, and all of them find a new place."""
+    """Anywhere: running jobs are moved, and each of them gets another place."""
 
     step = "consolidate"
-    order = (1, 0, 2, 3, 4)  # the fewer GPUs, the easier they find another place
+    cost_order = (1, 0, 2, 3, 4)  # fewest GPUs first: the smaller a job, the more places it fits in
+    moves_victims = True
 
-    def admits(self, victim: JobState) -> bool:
+    def is_candidate(self, victim: JobState) -> bool:
         return not victim.nonpreemptible and victim is not self.job
 
-    def leaves(self) -> list[QueueState]:
+    def candidate_queues(self) -> list[QueueState]:
         return self.state.tree.leaves
 
-    def refusal(self, victims: Victims) -> str | None:
+    def precheck(self, victims: Victims) -> str | None:
         if not quota.allows(self.job.queue, self.asked, self.job.nonpreemptible):
             return "quota"
         return None if self.state.pool.free >= self.asked[0] else "not-enough-free"

@@ -1,4 +1,4 @@
-"""Step 6: a gang that has run with fewer members than its minimum for too long holds its places for nothing."""
+"""Step 6: evicts gangs that have run with fewer tasks than their minimum for too long."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def stop_stale_gangs(state: CycleState, builder: PlanBuilder) -> None:
     for name in sorted(state.gangs):
         job = state.gangs[name]
         if _is_stale(state, job):
-            running = [member for member in job.members if member.state == RUNNING and member.origin is not None]
-            for member in running:
-                state.pool.evict(member)
+            running = [task for task in job.members if task.state == RUNNING and task.origin is not None]
+            for task in running:
+                state.pool.evict(task)
             builder.evict(running, None, "stale-gang")
 
 
@@ -25,9 +25,9 @@ def _is_stale(state: CycleState, job: JobState) -> bool:
     since = job.source.stale_since
     if grace < 0 or (grace > 0 and (since is None or state.now - since < grace)):
         return False
-    states = [member.state for member in job.members]
-    if RUNNING not in states or any(member.task.state is TaskState.SUCCEEDED for member in job.members):
+    task_states = [task.state for task in job.members]
+    if RUNNING not in task_states or any(task.task.state is TaskState.SUCCEEDED for task in job.members):
         return False
-    if any(state in (RELEASING, STUCK) for state in states):
-        return False  # those who are leaving still count; it is judged when they have left
+    if any(task_state in (RELEASING, STUCK) for task_state in task_states):
+        return False  # tasks on their way out still count; the gang is judged when they have left
     return not job.satisfied()

@@ -67,6 +67,11 @@ def not_enough_free() -> World:
     return one_node().running("x", "n1", [0], preemptible=False).pending("j", gpu=2)
 
 
+def not_preemptible() -> World:
+    world = one_node(1, policy=Policy(victims="newest", hold_after=None)).running("x", "n1", [0])
+    return world.pending("j", gpu=1, preemptible=False)
+
+
 def over_fair_share() -> World:
     return one_node(2, 0).running("x", "n1", [0, 1], gpu=2).pending("j", "b", gpu=2)
 
@@ -118,6 +123,7 @@ CASES: list[tuple[str, str, Verdict, Made]] = [
     ("mig", "allocate", NEVER, slices),
     ("not-ready", "allocate", NOT_NOW, lambda: one_node(ready=False).pending("j", gpu=1)),
     ("not-enough-free", "consolidate", NOT_NOW, not_enough_free),
+    ("not-preemptible", "consolidate", NEVER, not_preemptible),
     ("over-fair-share", "reclaim", NOT_NOW, over_fair_share),
     ("nothing-to-reclaim", "reclaim", NOT_NOW, nothing_to_reclaim),
     ("no-lower-priority", "preempt", NOT_NOW, lambda: one_node(1).running("x", "n1", [0]).pending("j", gpu=1)),
@@ -153,7 +159,7 @@ def codes_in_the_source() -> set[str]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Refusal":
                 found |= _texts(node.args[:1])
-            elif isinstance(node, ast.FunctionDef) and node.name in ("refusal", "refused", "_lacks"):
+            elif isinstance(node, ast.FunctionDef) and node.name in ("precheck", "_lacks"):
                 returned = [one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value]
                 found |= _texts([value.elts[0] if isinstance(value, ast.Tuple) else value for value in returned])
     return {text for text in found if re.fullmatch(r"[a-z]+(-[a-z]+)*", text)} - {"quota"}
