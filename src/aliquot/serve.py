@@ -37,7 +37,7 @@ from aliquot.errors import Invalid, PlatformError
 from aliquot.folder import DataFolder
 from aliquot.scheduler.last_decision import LastDecision
 from aliquot.scheduler.loop import Scheduler
-from aliquot.server.app import Service, application, probes
+from aliquot.server.app import ServerContext, application, probe_application
 from aliquot.store.driver import StoreDriver
 from aliquot.store.drivers.sqlite import SqliteDriver
 from aliquot.store.informer import Informers
@@ -112,7 +112,7 @@ async def _run(options: Options, folder: DataFolder, listener: socket.socket) ->
         await bootstrap(Store(driver), folder, _shared_token(options, driver))
         informers = Informers(driver)
         backend = await _backend(options, folder, driver, informers)
-        service = Service(
+        service = ServerContext(
             driver,
             informers=informers,
             flavour=flavour,
@@ -123,7 +123,7 @@ async def _run(options: Options, folder: DataFolder, listener: socket.socket) ->
         )
         server = _Server(
             uvicorn.Config(
-                application(service) if "server" in options.parts else probes(service),
+                application(service) if "server" in options.parts else probe_application(service),
                 log_config=None,
                 access_log=False,
                 lifespan="off",
@@ -157,7 +157,7 @@ async def _run(options: Options, folder: DataFolder, listener: socket.socket) ->
         log.info("stopped")
 
 
-def _controllers(options: Options, driver: StoreDriver, service: Service, backend: Backend) -> Coroutines:
+def _controllers(options: Options, driver: StoreDriver, service: ServerContext, backend: Backend) -> Coroutines:
     """Controllers and the scheduler. On a cluster each set runs only while this replica holds its lease."""
     store, of = Store(driver), service.informers.of
     controllers: list[Run] = []
@@ -186,7 +186,7 @@ def _controllers(options: Options, driver: StoreDriver, service: Service, backen
     ]
 
 
-def _background(driver: StoreDriver, service: Service, backend: Backend) -> Coroutines:
+def _background(driver: StoreDriver, service: ServerContext, backend: Backend) -> Coroutines:
     """What runs beside the server in every replica."""
     coroutines = [informer.run() for informer in service.informers]
     coroutines += backend.background
@@ -197,7 +197,9 @@ def _background(driver: StoreDriver, service: Service, backend: Backend) -> Coro
     return coroutines
 
 
-async def _announce(service: Service, server: uvicorn.Server, folder: DataFolder, url: str, backend: Backend) -> None:
+async def _announce(
+    service: ServerContext, server: uvicorn.Server, folder: DataFolder, url: str, backend: Backend
+) -> None:
     """Writes our address to the data folder once requests are answered, not before."""
     await service.informers.wait()
     await backend.ready()

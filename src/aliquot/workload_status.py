@@ -17,9 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import assert_never
 
-from aliquot.api import KINDS, Pod, Workload, encode
-from aliquot.api.base import Json
-from aliquot.api.pod import saved_at
+from aliquot.api import KINDS, Json, Pod, Workload, encode
+from aliquot.api.pod import last_checkpoint_time
 from aliquot.api.workload import Interruption, Refusal, WorkloadStatus
 from aliquot.errors import Conflict, NotFound
 from aliquot.store import object_rules
@@ -127,7 +126,7 @@ def _ends(workload: Workload, fact: Interrupted) -> bool:
 
 def _with_checkpoint(status: WorkloadStatus, pod: Pod) -> WorkloadStatus:
     """Work that the pod saved is not lost, also when it was saved after the pod was asked to stop."""
-    saved = saved_at(pod)
+    saved = last_checkpoint_time(pod)
     if saved is None:
         return status
 

@@ -7,8 +7,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from aliquot.api import KINDS, AccessRule, Metadata, Namespace, Project, Scope, Subject, User
-from aliquot.api.access import AccessRuleSpec, UserSpec
-from aliquot.api.organisation import ProjectSpec, ProjectStatus
+from aliquot.api.access_rule import AccessRuleSpec
+from aliquot.api.project import ProjectSpec, ProjectStatus
+from aliquot.api.user import UserSpec
 from aliquot.errors import Exists, NotFound
 from aliquot.labels import PROJECT, SYSTEM_NAMESPACE, namespace_of
 from aliquot.store.driver import StoreDriver

@@ -20,9 +20,8 @@ import yaml
 
 from access.team import CLUSTER, Team, in_project, unique
 from aliquot import units
-from aliquot.api import KINDS, AccessRule, Metadata, Token, User, Workload
-from aliquot.api.access import TokenSpec
-from aliquot.api.base import Json
+from aliquot.api import KINDS, AccessRule, Json, Metadata, Token, User, Workload
+from aliquot.api.token import TokenSpec
 from aliquot.auth import tokens
 from aliquot.backends.kubernetes.kubeconfigs import Kubeconfigs
 from aliquot.backends.kubernetes.rbac import RbacController
@@ -32,7 +31,7 @@ from aliquot.client import connect
 from aliquot.client.connection import Connection
 from aliquot.errors import Conflict, Denied, Invalid, NotFound, Unauthenticated
 from aliquot.labels import SYSTEM_NAMESPACE, namespace_of
-from aliquot.server.app import Service, application
+from aliquot.server.app import ServerContext, application
 from aliquot.store.driver import Document
 from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http import kubeconfig
@@ -49,13 +48,13 @@ class Served:
 
     url: str
     team: Team
-    service: Service
+    service: ServerContext
 
     async def token(self, user: str) -> str:
         secret, name = tokens.new_secret(), unique("token")
         spec = TokenSpec(user=user, hash=tokens.hash_of(secret))
         await self.team.store.create(Token(metadata=Metadata(name=name), spec=spec))
-        return tokens.text_of(name, secret).reveal()
+        return tokens.format_token(name, secret).reveal()
 
     async def administrator(self) -> str:
         """The token of somebody who may do everything, once the server knows it."""
@@ -67,7 +66,7 @@ class Served:
         token = await self.token(user)
 
         async def ready() -> bool:
-            return len((await self.service.access.authenticate(f"Bearer {token}")).grants) >= rules
+            return len((await self.service.access.authenticate(f"Bearer {token}")).roles) >= rules
 
         await until(ready)
         return token
@@ -89,7 +88,7 @@ class Served:
 
 @pytest_asyncio.fixture
 async def served(team: Team, admin: KubernetesDriver) -> AsyncIterator[Served]:
-    service = Service(admin, flavour="kubernetes", kubeconfigs=Kubeconfigs(admin))
+    service = ServerContext(admin, flavour="kubernetes", kubeconfigs=Kubeconfigs(admin))
     rbac = RbacController(admin, service.informers)
     config = uvicorn.Config(application(service), port=0, log_config=None, access_log=False, lifespan="off")
     server = uvicorn.Server(config)

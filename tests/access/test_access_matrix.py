@@ -17,7 +17,7 @@ import pytest_asyncio
 from access.access_reviews import AccessQuestion, allowed, questions
 from access.team import CLUSTER, Team, in_project
 from aliquot.api import KINDS
-from aliquot.auth.roles import REPORT, ROLES, Grant, Place
+from aliquot.auth.roles import REPORT, ROLES, ObjectScope, ScopedRole
 from aliquot.auth.roles import allowed as rest_allows
 from aliquot.backends.kubernetes.kubeconfigs import Kubeconfigs
 from aliquot.backends.kubernetes.rbac import apply, read_namespace
@@ -117,7 +117,10 @@ def wanted(role: str) -> set[tuple[str, str, str]]:
     found: set[tuple[str, str, str]] = set()
     named = [*((kind, kind.name) for kind in KINDS if kind.namespaced), *((kind, "Workload") for kind in RUNAI_KINDS)]
     for kind, name in named:
-        may = {act: rest_allows([Grant(role, "project", "p")], act, name, Place("p")) for act in (*ACTIONS, REPORT)}
+        may = {
+            act: rest_allows([ScopedRole(role, "project", "p")], act, name, ObjectScope("p"))
+            for act in (*ACTIONS, REPORT)
+        }
         found |= {(verb, kind.group, kind.plural) for act, verbs in ACTIONS.items() if may[act] for verb in verbs}
         status = [*(["get"] if may["view"] else []), *(["patch", "update"] if may[REPORT] else [])]
         found |= {(verb, kind.group, f"{kind.plural}/status") for verb in status if kind.has_status}

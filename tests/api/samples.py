@@ -62,4 +62,4 @@ def create(api: Api, kind: AnyKind, here: str) -> tuple[str, Json]:
 
 
 EVERY_KIND = [kind.name for kind in KINDS]
-OUR_KINDS = [kind.name for kind in KINDS if kind.ours]
+OUR_KINDS = [kind.name for kind in KINDS if kind.is_custom_resource]

@@ -13,7 +13,7 @@ import uvicorn
 
 from aliquot.controllers.bootstrap import bootstrap
 from aliquot.folder import DataFolder
-from aliquot.server.app import Service, application
+from aliquot.server.app import ServerContext, application
 from aliquot.store.drivers.sqlite import SqliteDriver
 from aliquot.store.typed_store import Store
 
@@ -26,7 +26,7 @@ async def hasty(tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
     folder = DataFolder(tmp_path)
     body = SqliteDriver(folder.database, bookmark_seconds=0.05)
     await bootstrap(Store(body), folder)
-    service = Service(body)
+    service = ServerContext(body)
     informing = [asyncio.create_task(informer.run()) for informer in service.informers]
     server = uvicorn.Server(uvicorn.Config(application(service), port=0, log_config=None, lifespan="off"))
     serving = asyncio.create_task(server._serve())

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.api import KINDS, Metadata, Namespace, Project, Quota, Workload
-from aliquot.api.organisation import ProjectSpec
+from aliquot.api.project import ProjectSpec
 from aliquot.store.drivers.kubernetes import KubernetesDriver, install
 from aliquot.store.http import kubeconfig
 from aliquot.store.typed_store import Store

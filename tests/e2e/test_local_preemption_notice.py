@@ -6,7 +6,7 @@ import json
 
 from aliquot import labels
 from aliquot.api import Pod
-from aliquot.api.pod import saved_at
+from aliquot.api.pod import last_checkpoint_time
 from aliquot.scheduler.eviction_records import EvictionRecord, eviction_record_text
 from aliquot.streams import LogOptions
 from support.pods.world import World, shell
@@ -41,10 +41,10 @@ async def saved(world: World, seen: Pod) -> float:
     """Wait until the store knows that it has saved its work, and when."""
 
     async def known() -> bool:
-        return saved_at(await world.see(seen)) is not None
+        return last_checkpoint_time(await world.see(seen)) is not None
 
     await until(known)
-    return saved_at(await world.see(seen)) or 0.0
+    return last_checkpoint_time(await world.see(seen)) or 0.0
 
 
 async def test_told_before_term(world: World) -> None:
@@ -93,7 +93,7 @@ async def test_saved_at_the_end(world: World) -> None:
     """What was saved at the very end is known with the end."""
     async with world.agent():
         ended, _ = await world.finish(shell("p-0-0", SAVE))
-    assert saved_at(ended) is not None
+    assert last_checkpoint_time(ended) is not None
 
 
 async def test_own_names_are_not_followed(world: World) -> None:

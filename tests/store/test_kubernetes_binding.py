@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.errors import Conflict, Invalid, NotFound
 from aliquot.store.driver import Document
 from aliquot.store.drivers.kubernetes import KubernetesDriver

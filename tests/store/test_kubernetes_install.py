@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from aliquot.api import KINDS
-from aliquot.api.kinds import Kind
+from aliquot.api import KINDS, Kind
 from aliquot.errors import Invalid
 from aliquot.labels import INSTALLED_VERSION
 from aliquot.store.driver import Document

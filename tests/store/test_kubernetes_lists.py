@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.errors import Invalid
 from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http import kubeconfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aliquot.api.kinds import Kind
+from aliquot.api import Kind
 from aliquot.errors import Conflict, Exists, Invalid, NotFound, TooLarge
 from aliquot.store.driver import Document
 from aliquot.store.drivers.kubernetes import KubernetesDriver

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from aliquot.api import Claim, Metadata, Pod
+from aliquot.api import Claim, Json, Metadata, Pod, decode
 from aliquot.api import Node as NodeObject
-from aliquot.api.base import Json, decode
 from aliquot.backends.kubernetes.priority_classes import install_priority_classes
 from aliquot.backends.kubernetes.scheduling_context import KubernetesSchedulingContext
 from aliquot.backends.kubernetes.unstructured_kinds import PRIORITY_CLASS

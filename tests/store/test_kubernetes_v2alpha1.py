@@ -12,9 +12,8 @@ import pytest_asyncio
 import yaml
 
 from aliquot import labels
-from aliquot.admission.policies import Presets
-from aliquot.api import Event, Policy, Workload
-from aliquot.api.base import Json, decode
+from aliquot.admission.workload_admission import WorkloadAdmission
+from aliquot.api import Event, Json, Policy, Workload, decode
 from aliquot.api.workload import WorkloadStatus
 from aliquot.backends.kubernetes.v2alpha1.controller import RunaiWorkloadController
 from aliquot.backends.kubernetes.v2alpha1.definitions import INTERACTIVE, RUNAI_KINDS, TRAINING, definitions
@@ -92,8 +91,8 @@ async def world(cluster_with_kinds: Cluster, namespace: str) -> AsyncIterator[Wo
 
 def living(driver: KubernetesDriver) -> Any:
     informers = Informers(driver)
-    presets, workloads = Presets(driver, informers), informers.of(Workload)
-    loops = [RunaiWorkloadController(Store(driver), kind, presets, workloads) for kind in RUNAI_KINDS]
+    admission, workloads = WorkloadAdmission(driver, informers), informers.of(Workload)
+    loops = [RunaiWorkloadController(Store(driver), kind, admission, workloads) for kind in RUNAI_KINDS]
     work = [informer.run() for informer in informers]
     return running(*work, *(loop.objects.run() for loop in loops), *(loop.controller.run() for loop in loops))
 

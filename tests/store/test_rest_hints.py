@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from aliquot.errors import Conflict
-from aliquot.server.responses import status_of
+from aliquot.server.http_json import status_of
 from aliquot.store.http.errors import error_of
 
 

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.errors import PlatformError
 from aliquot.store.driver import AnyKind, Change, Document, StoreDriver
 from aliquot.store.drivers.kubernetes import KubernetesDriver

@@ -5,20 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aliquot.api.access import AccessRule, Scope, Subject, Token, User
-from aliquot.api.base import Json, Metadata, Owner, decode, encode
-from aliquot.api.common import Amounts, Condition, Placement, Quota, Toleration, Weights
+from aliquot.api.access_rule import AccessRule, Scope, Subject
+from aliquot.api.amounts import Amounts, Quota, Weights
 from aliquot.api.compute import Compute
+from aliquot.api.conditions import Condition
+from aliquot.api.department import Department
 from aliquot.api.devices import Device, DeviceShare, Mig, devices_of, devices_text, shares_of, shares_text
 from aliquot.api.distributed import Distributed, Master
-from aliquot.api.kinds import Column, Kind, Kinds
-from aliquot.api.kubernetes_objects import Claim, Event, Lease, Namespace, Node, ObjectReference, Service, Taint
-from aliquot.api.names import check_name
-from aliquot.api.organisation import DEFAULT_POOL, Department, Project, Terms, terms
+from aliquot.api.event import Event, ObjectReference
+from aliquot.api.kind import Column, Kind, Kinds
+from aliquot.api.kind_table import KINDS
+from aliquot.api.lease import Lease
+from aliquot.api.metadata import Metadata, Owner
+from aliquot.api.namespace import Namespace
+from aliquot.api.node import Node, Taint
+from aliquot.api.node_pool import DEFAULT_POOL, NodePool
+from aliquot.api.object_names import check_name
+from aliquot.api.persistent_volume_claim import Claim
+from aliquot.api.placement_strategy import Placement
 from aliquot.api.pod import Container, Pod
-from aliquot.api.policy import Policy, Template
-from aliquot.api.pools import NodePool, SchedulingPolicy
-from aliquot.api.registry import KINDS
+from aliquot.api.policy import Policy
+from aliquot.api.project import Project
+from aliquot.api.queue import Terms, terms_in_pool
+from aliquot.api.scheduling_constraints import Toleration
+from aliquot.api.scheduling_policy import SchedulingPolicy
+from aliquot.api.serialization import Json, decode, encode
+from aliquot.api.service import Service
+from aliquot.api.template import Template
+from aliquot.api.token import Token
+from aliquot.api.user import User
 from aliquot.api.workload import Refusal, Workload
 from aliquot.errors import Fault, Invalid
 
@@ -75,7 +90,7 @@ __all__ = [
     "from_json",
     "shares_of",
     "shares_text",
-    "terms",
+    "terms_in_pool",
     "to_json",
 ]
 
@@ -94,4 +109,4 @@ def from_json(data: Mapping[str, Any], *, strict: bool = False) -> Any:
     if faults:
         raise Invalid.because("manifest", faults)
     kind = KINDS.declared(data["apiVersion"], data["kind"])
-    return decode(kind.type, data, strict=strict, what=kind.word)
+    return decode(kind.type, data, strict=strict, what=kind.singular)

@@ -19,7 +19,8 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from aliquot import units
-from aliquot.api.base import THREE_DECIMALS, Bytes, Milli, Positive, record
+from aliquot.api.field_types import THREE_DECIMALS, Bytes, Milli, Positive
+from aliquot.api.serialization import record
 from aliquot.errors import Fault
 
 

@@ -14,9 +14,10 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, ValidationError
 
 from aliquot import labels, units
-from aliquot.api.base import NOTHING, Count, adapter, faults_of, record
-from aliquot.api.kubernetes_objects import Node
+from aliquot.api.field_types import EMPTY_MAP, Count
+from aliquot.api.node import Node
 from aliquot.api.pod import Pod
+from aliquot.api.serialization import adapter, faults_of, record
 from aliquot.errors import Fault, Invalid
 
 T = TypeVar("T")
@@ -26,7 +27,7 @@ T = TypeVar("T")
 class Mig:
     """How a GPU is partitioned."""
 
-    profiles: Mapping[str, Count] = NOTHING
+    profiles: Mapping[str, Count] = EMPTY_MAP
     """Slices that exist, such as {"1g.5gb": 2}."""
     dynamic: bool = False
     """Whether the platform may partition it anew."""

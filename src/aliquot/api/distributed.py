@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from aliquot.api.base import NOTHING, Labels, Positive, Strings, record
 from aliquot.api.compute import Compute
-from aliquot.api.placement import NamedToleration
+from aliquot.api.field_types import EMPTY_MAP, Labels, Positive, Strings
+from aliquot.api.scheduling_constraints import NamedToleration
 from aliquot.api.security import Security
+from aliquot.api.serialization import record
 from aliquot.api.storage import Variable
 from aliquot.errors import Fault
 
@@ -29,13 +30,13 @@ class Master:
     """What it asks for."""
     no_pvcs: bool | None = None
     """Whether it goes without the workers' volume claims."""
-    labels: Labels = NOTHING
+    labels: Labels = EMPTY_MAP
     """Labels of its pod."""
-    annotations: Labels = NOTHING
+    annotations: Labels = EMPTY_MAP
     """Annotations of its pod."""
     node_type: str | None = None
     """Node group it runs on."""
-    node_selector: Labels = NOTHING
+    node_selector: Labels = EMPTY_MAP
     """Node labels it needs."""
     tolerations: tuple[NamedToleration, ...] = ()
     """Taints it bears."""

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from aliquot.api.base import Count, Duration, Positive, Strings, record
+from aliquot.api.field_types import Count, Duration, Positive, Strings
 from aliquot.api.network import PortNumber
+from aliquot.api.serialization import record
 from aliquot.errors import Fault
 
 

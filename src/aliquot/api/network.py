@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from aliquot.api.base import Duration, Positive, Strings, record
+from aliquot.api.field_types import Duration, Positive, Strings
+from aliquot.api.serialization import record
 
 PortNumber = Annotated[int, Field(ge=1, le=65535)]
 # The classic words and those of later versions.

@@ -6,26 +6,25 @@ Parts that we only pass on (probes, volumes' sources, affinity) stay free JSON.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from aliquot import labels
-from aliquot.api.base import NOTHING, Int32, Int64, Labels, Metadata, Strings, Time, Word, record
-from aliquot.api.common import Toleration
-from aliquot.api.kubernetes_json import kube_record
+from aliquot.api.field_types import EMPTY_MAP, Int32, Int64, Interned, JsonMap, Labels, Strings, Time
+from aliquot.api.metadata import Metadata
+from aliquot.api.scheduling_constraints import Toleration
+from aliquot.api.serialization import kubernetes_record, record
 
-Free = Mapping[str, Any]
-Quantities = Mapping[Word, Word]
+Quantities = Mapping[Interned, Interned]
 
 
 @record
 class EnvVar:
     """One environment variable."""
 
-    name: Word
+    name: Interned
     """Its name."""
     value: str = ""
     """Its value."""
-    value_from: Free | None = None
+    value_from: JsonMap | None = None
     """Where the value is read from."""
 
 
@@ -33,13 +32,13 @@ class EnvVar:
 class Resources:
     """What a container asks for, as quantities."""
 
-    requests: Quantities = NOTHING
+    requests: Quantities = EMPTY_MAP
     """Guaranteed."""
-    limits: Quantities = NOTHING
+    limits: Quantities = EMPTY_MAP
     """At most."""
 
 
-@kube_record
+@kubernetes_record
 class ContainerPort:
     """A port that a container listens on."""
 
@@ -47,11 +46,11 @@ class ContainerPort:
     """Number of the port."""
     name: str = ""
     """What it is called."""
-    protocol: Word = "TCP"
+    protocol: Interned = "TCP"
     """TCP or UDP."""
     host_port: int | None = None
     """Port of the node."""
-    host_ip: Word = ""
+    host_ip: Interned = ""
     """Address of the node."""
 
 
@@ -59,9 +58,9 @@ class ContainerPort:
 class VolumeMount:
     """Where a container sees a volume."""
 
-    name: Word
+    name: Interned
     """Which volume."""
-    mount_path: Word
+    mount_path: Interned
     """Where."""
     read_only: bool = False
     """Whether it may only be read."""
@@ -79,21 +78,21 @@ class VolumeMount:
 class Container:
     """One container of a pod."""
 
-    name: Word
+    name: Interned
     """Unique within the pod."""
-    image: Word = ""
+    image: Interned = ""
     """What it is made from."""
-    image_pull_policy: Word | None = None
+    image_pull_policy: Interned | None = None
     """When the image is fetched."""
     command: Strings = ()
     """Program instead of the image's."""
     args: Strings = ()
     """Arguments."""
-    working_dir: Word = ""
+    working_dir: Interned = ""
     """Folder it starts in."""
     env: tuple[EnvVar, ...] = ()
     """Environment variables."""
-    env_from: tuple[Free, ...] = ()
+    env_from: tuple[JsonMap, ...] = ()
     """Sources of many variables."""
     resources: Resources = Resources()
     """What it asks for."""
@@ -107,21 +106,21 @@ class Container:
     """Whether standard input closes after the first client."""
     tty: bool = False
     """Whether it gets a terminal."""
-    restart_policy: Word | None = None
+    restart_policy: Interned | None = None
     """Always makes an init container run beside the others."""
-    security_context: Free | None = None
+    security_context: JsonMap | None = None
     """As whom it runs."""
-    readiness_probe: Free | None = None
+    readiness_probe: JsonMap | None = None
     """Whether it may get requests."""
-    liveness_probe: Free | None = None
+    liveness_probe: JsonMap | None = None
     """Whether it must be restarted."""
-    startup_probe: Free | None = None
+    startup_probe: JsonMap | None = None
     """Whether it has started."""
-    lifecycle: Free | None = None
+    lifecycle: JsonMap | None = None
     """What to do after the start and before the stop."""
-    termination_message_path: Word | None = None
+    termination_message_path: Interned | None = None
     """File with its last words."""
-    termination_message_policy: Word | None = None
+    termination_message_policy: Interned | None = None
     """Where its last words are read from."""
 
 
@@ -141,7 +140,7 @@ class LocalReference:
     """Its name."""
 
 
-@kube_record
+@kubernetes_record
 class PodSpec:
     """What to run."""
 
@@ -149,31 +148,31 @@ class PodSpec:
     """Containers that run side by side."""
     init_containers: tuple[Container, ...] = ()
     """Containers that run one after the other before them."""
-    volumes: tuple[Free, ...] = ()
+    volumes: tuple[JsonMap, ...] = ()
     """What containers may mount."""
-    node_name: Word = ""
+    node_name: Interned = ""
     """Node it runs on; empty until it is placed."""
-    node_selector: Labels = NOTHING
+    node_selector: Labels = EMPTY_MAP
     """Node labels it needs."""
-    affinity: Free | None = None
+    affinity: JsonMap | None = None
     """Nodes and pods it must, or would like to, be near to."""
     tolerations: tuple[Toleration, ...] = ()
     """Taints it bears."""
-    topology_spread_constraints: tuple[Free, ...] = ()
+    topology_spread_constraints: tuple[JsonMap, ...] = ()
     """How its like are spread."""
-    priority_class_name: Word = ""
+    priority_class_name: Interned = ""
     """How important it is, by name."""
     priority: Int32 | None = None
     """The same as a number."""
-    preemption_policy: Word | None = None
+    preemption_policy: Interned | None = None
     """Whether others may be stopped for it."""
-    scheduler_name: Word = ""
+    scheduler_name: Interned = ""
     """Who places it."""
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     """What holds it back."""
-    scheduling_group: Free | None = None
+    scheduling_group: JsonMap | None = None
     """The pod group it belongs to."""
-    restart_policy: Word | None = None
+    restart_policy: Interned | None = None
     """Always, OnFailure or Never."""
     termination_grace_period_seconds: int | None = None
     """How long it may take to stop."""
@@ -189,23 +188,23 @@ class PodSpec:
     """Its name for itself."""
     subdomain: str = ""
     """Its domain within the namespace."""
-    service_account_name: Word = ""
+    service_account_name: Interned = ""
     """As whom it talks to the API."""
     automount_service_account_token: bool | None = None
     """Whether it gets a token for the API."""
     image_pull_secrets: tuple[LocalReference, ...] = ()
     """Secrets for registries."""
-    security_context: Free | None = None
+    security_context: JsonMap | None = None
     """As whom its containers run."""
     runtime_class_name: str | None = None
     """How its containers are run."""
     enable_service_links: bool | None = None
     """Whether services show up as variables."""
-    dns_policy: Word | None = None
+    dns_policy: Interned | None = None
     """Whom it asks for names."""
-    resource_claims: tuple[Free, ...] = ()
+    resource_claims: tuple[JsonMap, ...] = ()
     """Devices it asks for by claim."""
-    overhead: Quantities = NOTHING
+    overhead: Quantities = EMPTY_MAP
     """What it takes besides its containers."""
 
 
@@ -213,11 +212,11 @@ class PodSpec:
 class PodCondition:
     """One thing that is true or not about a pod."""
 
-    type: Word
+    type: Interned
     """What it is about, such as PodScheduled."""
-    status: Word
+    status: Interned
     """True, False or Unknown."""
-    reason: Word = ""
+    reason: Interned = ""
     """One word for programs."""
     message: str = ""
     """A sentence for people."""
@@ -233,7 +232,7 @@ class PodCondition:
 class Waiting:
     """Why a container does not run yet."""
 
-    reason: Word = ""
+    reason: Interned = ""
     """One word for programs."""
     message: str = ""
     """A sentence for people."""
@@ -247,7 +246,7 @@ class Running:
     """When it started."""
 
 
-@kube_record
+@kubernetes_record
 class Terminated:
     """How a container ended."""
 
@@ -255,7 +254,7 @@ class Terminated:
     """Exit status of its program."""
     signal: int | None = None
     """Signal that ended it."""
-    reason: Word = ""
+    reason: Interned = ""
     """One word for programs."""
     message: str = ""
     """Its last words."""
@@ -279,11 +278,11 @@ class ContainerState:
     """It has ended."""
 
 
-@kube_record
+@kubernetes_record
 class ContainerStatus:
     """How a container is."""
 
-    name: Word
+    name: Interned
     """Which container."""
     ready: bool = False
     """Whether it may get requests."""
@@ -291,9 +290,9 @@ class ContainerStatus:
     """Whether it has started."""
     restart_count: int = 0
     """How often it was started again."""
-    image: Word = ""
+    image: Interned = ""
     """What it was made from."""
-    image_id: Word = ""
+    image_id: Interned = ""
     """The same, exactly."""
     container_id: str = ""
     """What the runtime calls it."""
@@ -303,13 +302,13 @@ class ContainerStatus:
     """How it ended last time."""
 
 
-@kube_record
+@kubernetes_record
 class PodStatus:
     """How a pod is."""
 
-    phase: Word = ""
+    phase: Interned = ""
     """Pending, Running, Succeeded, Failed or Unknown."""
-    reason: Word = ""
+    reason: Interned = ""
     """One word for programs."""
     message: str = ""
     """A sentence for people."""
@@ -321,13 +320,13 @@ class PodStatus:
     """How its init containers are."""
     nominated_node_name: str = ""
     """Node that is being freed for it."""
-    host_ip: Word = ""
+    host_ip: Interned = ""
     """Address of its node."""
     pod_ip: str = ""
     """Its address."""
     start_time: Time | None = None
     """When its node took it on."""
-    qos_class: Word = ""
+    qos_class: Interned = ""
     """How its node ranks it when memory runs out."""
     observed_generation: Int64 | None = None
     """The generation of the spec this status is about."""
@@ -345,7 +344,7 @@ class Pod:
     """How it is."""
 
 
-def saved_at(pod: Pod) -> float | None:
+def last_checkpoint_time(pod: Pod) -> float | None:
     """When its job last said that it had saved its work; None when it never did."""
     return next(
         (one.last_transition_time for one in pod.status.conditions if one.type == labels.CHECKPOINT_SAVED), None

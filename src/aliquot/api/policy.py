@@ -13,49 +13,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, WithJsonSchema
 
 from aliquot import units
-from aliquot.api.base import NOTHING, UNKNOWN_FIELD, Int64, Metadata, Strings, Text, decode, record
-from aliquot.api.common import Condition
+from aliquot.api.conditions import Condition
+from aliquot.api.field_types import EMPTY_MAP, Int64, Strings, Text
+from aliquot.api.metadata import Metadata
+from aliquot.api.serialization import UNKNOWN_FIELD, decode, record
 from aliquot.api.workload import WorkloadSpec, WorkloadType
 from aliquot.errors import Fault, Invalid
-
-
-@record
-class TemplateSpec:
-    """Values for workloads that name the template."""
-
-    values: WorkloadSpec = WorkloadSpec()
-    """Fields of a workload's spec; those that a submission gives itself win."""
-    default: bool = False
-    """Whether it is applied to every submission that names no other."""
-    types: tuple[WorkloadType, ...] = ()
-    """Types of workload it is for; all when empty."""
-    description: Text = ""
-    """For people."""
-    created_by: str = ""
-    """Who made it."""
-
-
-@record
-class TemplateStatus:
-    """Whether the template can be used."""
-
-    conditions: tuple[Condition, ...] = ()
-    """What is true about it."""
-
-
-@record
-class Template:
-    """Named values that shorten a submission."""
-
-    metadata: Metadata
-    """Name and marks."""
-    spec: TemplateSpec = TemplateSpec()
-    """Values for workloads that name it."""
-    status: TemplateStatus = TemplateStatus()
-    """Whether it can be used; written by the platform."""
-
-    def faults(self) -> Iterator[Fault]:
-        return self.spec.values.compute.faults("spec.values.compute")
 
 
 def _as_bound(value: object) -> int | str:
@@ -133,11 +96,11 @@ class PolicySpec:
     """Only for projects of this department, for a policy in namespace runai."""
     distributed: bool | None = None
     """Only for distributed training (true), or for all but that (false)."""
-    defaults: Mapping[str, Any] = NOTHING
+    defaults: Mapping[str, Any] = EMPTY_MAP
     """Values for fields that a submission leaves out, in the shape of a workload's spec."""
-    rules: Mapping[str, FieldRule] = NOTHING
+    rules: Mapping[str, FieldRule] = EMPTY_MAP
     """Path of a field, such as compute.gpu, and what must hold for it."""
-    imposed: Mapping[str, Any] = NOTHING
+    imposed: Mapping[str, Any] = EMPTY_MAP
     """Values that every workload gets, whatever the submission says, in the shape of a workload's spec."""
     description: Text = ""
     """For people."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from aliquot.api.base import Count, Strings, record
+from aliquot.api.field_types import Count, Strings
+from aliquot.api.serialization import record
 
 
 @record

@@ -7,13 +7,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from aliquot.api.base import Bytes, Strings, Word, record
-from aliquot.api.common import KeyRef
+from aliquot.api.field_types import Bytes, Interned, Strings
+from aliquot.api.serialization import record
 from aliquot.errors import Fault
 
 # Colons and control characters would break the short forms on the command line.
 MountPath = Annotated[str, Field(pattern=r"^/[^:\x00-\x1f]*$", max_length=4096)]
+
+
 Propagation = Literal["None", "HostToContainer"]
+
+
 AccessMode = Literal["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]
 
 
@@ -55,7 +59,7 @@ class ClaimMount:
 
     path: MountPath
     """Where the container sees it."""
-    claim_name: Word = ""
+    claim_name: Interned = ""
     """Name of the claim; made up for a new one unless given."""
     name: str = ""
     """What templates and policies call it."""
@@ -189,3 +193,13 @@ class Variable:
     """What to fill in, for forms."""
     exclude: bool = False
     """Leaves out the variable of this name that a template or policy adds."""
+
+
+@record
+class KeyRef:
+    """The name of something in the same namespace, and a key in it."""
+
+    name: str
+    """Name of the object."""
+    key: str = ""
+    """Key inside the object."""

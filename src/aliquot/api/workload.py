@@ -30,28 +30,30 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from aliquot.api.base import (
-    NOTHING,
+from aliquot.api.amounts import Amounts
+from aliquot.api.compute import Compute
+from aliquot.api.conditions import Condition
+from aliquot.api.distributed import Distributed
+from aliquot.api.field_types import (
+    EMPTY_MAP,
     Count,
     Duration,
+    DurationOrNever,
     Int32,
     Int64,
+    Interned,
     Labels,
-    Metadata,
     Positive,
     Strings,
     Text,
     Time,
-    Word,
-    record,
 )
-from aliquot.api.common import Amounts, Condition, Grace
-from aliquot.api.compute import Compute
-from aliquot.api.distributed import Distributed
 from aliquot.api.inference import Serving
+from aliquot.api.metadata import Metadata
 from aliquot.api.network import ExposedUrl, Port, Probes, ServiceType
-from aliquot.api.placement import NamedToleration, PodRule, Subgroup, Topology
+from aliquot.api.scheduling_constraints import NamedToleration, PodRule, Subgroup, Topology
 from aliquot.api.security import Security
+from aliquot.api.serialization import record
 from aliquot.api.storage import Storage, Variable
 from aliquot.errors import Fault
 
@@ -68,9 +70,9 @@ class WorkloadSpec:
     """training runs to its end, interactive is worked in, inference answers requests."""
     active: bool = True
     """false stops it and keeps its definition; true starts it again."""
-    user: Word = ""
+    user: Interned = ""
     """Name that the submitting client gave; shown in listings."""
-    subject: Word = ""
+    subject: Interned = ""
     """User who was authenticated at submission; decides what is allowed."""
     template: str | None = None
     """Template that filled in what was not given."""
@@ -79,7 +81,7 @@ class WorkloadSpec:
     description: Text = ""
     """For people."""
 
-    image: Word | None = None
+    image: Interned | None = None
     """Container image."""
     image_pull_policy: PullPolicy | None = None
     """When the image is fetched; Always unless given."""
@@ -89,7 +91,7 @@ class WorkloadSpec:
     """Program to run instead of the image's."""
     args: Strings = ()
     """Arguments of the program."""
-    working_dir: Word | None = None
+    working_dir: Interned | None = None
     """Folder the program starts in; the image's unless given."""
     environment: tuple[Variable, ...] = ()
     """Environment variables."""
@@ -99,9 +101,9 @@ class WorkloadSpec:
     """Whether it gets a terminal."""
     create_home_dir: bool | None = None
     """Whether it gets a home folder for as long as it runs."""
-    labels: Labels = NOTHING
+    labels: Labels = EMPTY_MAP
     """Labels of its pods."""
-    annotations: Labels = NOTHING
+    annotations: Labels = EMPTY_MAP
     """Annotations of its pods."""
     probes: Probes | None = None
     """How the platform finds out that it is well."""
@@ -137,7 +139,7 @@ class WorkloadSpec:
     """Node group (value of the node label run.ai/type) it runs on."""
     node_pools: Strings = ()
     """Node pools to try, in this order; the project's unless given."""
-    node_selector: Labels = NOTHING
+    node_selector: Labels = EMPTY_MAP
     """Node labels it needs."""
     tolerations: tuple[NamedToleration, ...] = ()
     """Taints it bears."""
@@ -170,7 +172,7 @@ class WorkloadSpec:
     """Fewest of its subgroups that must have their minimum; all unless given."""
     subgroups: tuple[Subgroup, ...] = ()
     """Groups of pods that must start together."""
-    stale_gang_grace: Grace | None = None
+    stale_gang_grace: DurationOrNever | None = None
     """How long it may run with too few pods, -1 = for ever; the scheduling policy's unless given."""
     elastic: bool | None = None
     """Whether it may start with fewer GPUs and get more later."""
@@ -224,7 +226,7 @@ def _faults_of_type(spec: WorkloadSpec, path: str) -> Iterator[Fault]:
         yield Fault(f"{path}.storage.s3", "is not for type inference")
 
 
-Phase = Literal[
+WorkloadPhase = Literal[
     "Creating", "Pending", "Initializing", "Running", "Degraded", "Deleting", "Stopped", "Failed", "Completed"
 ]
 
@@ -251,15 +253,15 @@ class PodCounts:
 class Refusal:
     """Why the scheduler did not start it in one step of its last cycle."""
 
-    step: Word
+    step: Interned
     """Step of the cycle, such as allocate or reclaim."""
-    code: Word
+    code: Interned
     """One word for programs, such as over-fair-share."""
     text: str = ""
     """A sentence for people."""
     missing: Amounts = Amounts()
     """How much more it would have needed."""
-    pool: Word = ""
+    pool: Interned = ""
     """Node pool that was tried."""
     nodes: Count = 0
     """How many nodes said so."""
@@ -273,7 +275,7 @@ class Interruption:
 
     at: Time
     """When."""
-    reason: Word = ""
+    reason: Interned = ""
     """One word for programs, such as reclaimed, preempted, moved, node-lost or disrupted."""
     by: str = ""
     """For whom, as project/workload."""
@@ -303,9 +305,9 @@ class Url:
 class WorkloadStatus:
     """How a workload stands; written by the platform."""
 
-    phase: Phase | None = None
+    phase: WorkloadPhase | None = None
     """Where it is in its life."""
-    reason: Word = ""
+    reason: Interned = ""
     """One word that says more about the phase, such as TimedOut, Preempted or ImagePullBackOff."""
     message: str = ""
     """A sentence that says more about the phase."""
@@ -319,7 +321,7 @@ class WorkloadStatus:
     """What it asks for in all its pods together."""
     allocated: Amounts = Amounts()
     """What it holds now."""
-    pool: Word = ""
+    pool: Interned = ""
     """Node pool it runs in or waits for."""
     nodes: Strings = ()
     """Nodes it runs on."""
@@ -353,9 +355,9 @@ class WorkloadStatus:
     """How often it lost its place to others, in all; being moved is not counted."""
     progress: Annotated[float, Field(ge=0, le=1)] | None = None
     """How far it says it has come, from 0 to 1."""
-    metrics: Mapping[str, float] = NOTHING
+    metrics: Mapping[str, float] = EMPTY_MAP
     """Numbers it reported, such as loss."""
-    parameters: Labels = NOTHING
+    parameters: Labels = EMPTY_MAP
     """Texts it reported, such as optimizer_name."""
     replicas: Count | None = None
     """Replicas of an inference workload."""

@@ -17,7 +17,7 @@ from typing import Final
 VIEW: Final = "view"
 # To say how things stand (status) and where a pod runs: the platform's own work, and its administrator's.
 REPORT: Final = "report"
-FULL: Final = frozenset({"view", "create", "edit", "delete"})
+FULL_ACCESS: Final = frozenset({"view", "create", "edit", "delete"})
 _SEE: Final = frozenset({VIEW})
 
 ENTITY_OF_KIND: Final = {
@@ -41,16 +41,16 @@ ENTITY_OF_KIND: Final = {
     "Lease": "settings",
 }
 # Entities that no project owns and everybody who may view them sees whole, whatever the rule's scope.
-SHARED: Final = frozenset({"node-pools", "nodes"})
+CLUSTER_WIDE: Final = frozenset({"node-pools", "nodes"})
 
 
 def _role(full: str = "", view: str = "") -> dict[str, frozenset[str]]:
-    return {**dict.fromkeys(view.split(), _SEE), **dict.fromkeys(full.split(), FULL)}
+    return {**dict.fromkeys(view.split(), _SEE), **dict.fromkeys(full.split(), FULL_ACCESS)}
 
 
 _ASSETS_VIEW: Final = "departments policies projects workloads data-sources templates"
 ROLES: Final = {
-    "system-administrator": dict.fromkeys(ENTITY_OF_KIND.values(), FULL | {REPORT}),
+    "system-administrator": dict.fromkeys(ENTITY_OF_KIND.values(), FULL_ACCESS | {REPORT}),
     # Users and access rules are the system administrator's alone: who may change them could give himself any role.
     "department-administrator": _role(
         "policies projects workloads data-sources templates", "departments node-pools nodes users access-rules"
@@ -74,11 +74,11 @@ ROLES: Final = {
     "data-volume-administrator": _role("", _ASSETS_VIEW),
 }
 # Words of the earlier role set, read for ever.
-ALIASES: Final = {"administrator": "system-administrator", "researcher": "l1-researcher"}
+ROLE_ALIASES: Final = {"administrator": "system-administrator", "researcher": "l1-researcher"}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ObjectScope:
     """Where an object is. Both empty: it belongs to the cluster."""
 
     project: str = ""
@@ -86,12 +86,12 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class ScopedRole:
     role: str
     scope: str  # cluster, department or project
     name: str = ""  # of the department or project
 
-    def covers(self, place: Place) -> bool:
+    def covers(self, place: ObjectScope) -> bool:
         match self.scope:
             case "cluster":
                 return True
@@ -103,17 +103,17 @@ class Grant:
                 return False
 
 
-def allowed(grants: Iterable[Grant], action: str, kind: str, place: Place) -> bool:
+def allowed(grants: Iterable[ScopedRole], action: str, kind: str, place: ObjectScope) -> bool:
     """Whether any grant gives this action on this kind at this place."""
     entity = ENTITY_OF_KIND.get(kind)
     for grant in grants:
-        actions = ROLES.get(ALIASES.get(grant.role, grant.role), {}).get(entity or "", frozenset())
-        if action in actions and (grant.covers(place) or (entity in SHARED and action == VIEW)):
+        actions = ROLES.get(ROLE_ALIASES.get(grant.role, grant.role), {}).get(entity or "", frozenset())
+        if action in actions and (grant.covers(place) or (entity in CLUSTER_WIDE and action == VIEW)):
             return True
     return False
 
 
-def everywhere(grants: Iterable[Grant], action: str, kind: str) -> bool:
+def allowed_everywhere(grants: Iterable[ScopedRole], action: str, kind: str) -> bool:
     """Whether the action is allowed on every object of the kind, so that no filter is needed."""
-    whole = [grant for grant in grants if grant.scope == "cluster" or ENTITY_OF_KIND.get(kind) in SHARED]
-    return allowed(whole, action, kind, Place())
+    whole = [grant for grant in grants if grant.scope == "cluster" or ENTITY_OF_KIND.get(kind) in CLUSTER_WIDE]
+    return allowed(whole, action, kind, ObjectScope())

@@ -40,12 +40,12 @@ def hash_of(secret: Secret) -> str:
     return hashlib.sha256(secret.reveal().encode()).hexdigest()
 
 
-def text_of(name: str, secret: Secret) -> Secret:
+def format_token(name: str, secret: Secret) -> Secret:
     """What the user keeps."""
     return Secret(f"{_PREFIX}_{name}_{secret.reveal()}")
 
 
-def split(token: Secret) -> tuple[str, Secret]:
+def parse_token(token: Secret) -> tuple[str, Secret]:
     """The Token object's name and the secret part."""
     prefix, _, rest = token.reveal().partition("_")
     name, _, secret = rest.rpartition("_")
@@ -54,5 +54,5 @@ def split(token: Secret) -> tuple[str, Secret]:
     return name, Secret(secret)
 
 
-def matches(secret: Secret, expected_hash: str) -> bool:
+def secret_matches(secret: Secret, expected_hash: str) -> bool:
     return hmac.compare_digest(hash_of(secret), expected_hash)

@@ -62,10 +62,10 @@ def roles_text(roles: Sequence[Any]) -> str:
 @click.command(cls=Verb)
 def crds() -> None:
     """Print our custom resources as YAML, for `kubectl apply --server-side -f -`."""
-    from aliquot.api import schema
+    from aliquot.api.crds import crds
     from aliquot.cli import output
 
-    for definition in schema.crds():
+    for definition in crds():
         click.echo("---\n" + output.as_yaml(definition))
 
 

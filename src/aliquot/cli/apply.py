@@ -11,7 +11,7 @@ from typing import Literal
 
 import click
 
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.cli import output
 from aliquot.cli.manifests import Checked, check, read, sources
 from aliquot.cli.program import Verb
@@ -48,7 +48,7 @@ def apply(paths: tuple[str, ...], dry_run: bool, place: Place) -> int:
     async def work(driver: StoreDriver) -> None:
         nonlocal failed
         for wanted in objects:
-            label = f"{wanted.kind.word}/{wanted.document.name}"
+            label = f"{wanted.kind.singular}/{wanted.document.name}"
             try:
                 outcome = await apply_one(driver, wanted, dry_run=dry_run)
             except PlatformError as exc:

@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from aliquot import units
-from aliquot.api import KINDS
-from aliquot.api.base import Json
+from aliquot.api import KINDS, Json
 from aliquot.cli import output
 from aliquot.cli.program import Verb
 from aliquot.cli.session import Place, place_options, session

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.cli import output
 from aliquot.cli.manifests import Manifest, Source, check_one, read
 from aliquot.cli.program import Verb
@@ -74,7 +74,7 @@ def changed_document(target: Target, before: Document, text: str) -> Document:
 
 
 def _scratch(target: Target, text: str) -> Path:
-    handle, name = tempfile.mkstemp(prefix=f"aliquot-{target.kind.word}-{target.name[:60]}-", suffix=".yaml")
+    handle, name = tempfile.mkstemp(prefix=f"aliquot-{target.kind.singular}-{target.name[:60]}-", suffix=".yaml")
     with os.fdopen(handle, "w", encoding="utf-8") as out:
         out.write(text)
     return Path(name)

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 import click
 
-from aliquot.api import Workload
-from aliquot.api.base import Json
+from aliquot.api import Json, Workload
 from aliquot.cli import output
 from aliquot.cli.program import Verb
 from aliquot.cli.runai.scope import no_such_job, scope_of

@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from aliquot.api import KINDS
-from aliquot.api.kinds import Column
+from aliquot.api import KINDS, Column
 from aliquot.cli import output
 from aliquot.cli.program import Verb
 from aliquot.cli.session import Place, Session, place_options, session
@@ -49,10 +48,10 @@ class View:
 
     def _cell(self, kind: AnyKind, column: Column, data: Any, now: float) -> str:
         value = output.pick(data, column.path)
-        if column.form == "date":
+        if column.value_type == "date":
             return output.age_of(value, now) if "creation" in column.path else output.when(value, now)
         text = output.cell(value)
-        return f"{kind.word}/{text}" if self.with_kind and column.path == ".metadata.name" else text
+        return f"{kind.singular}/{text}" if self.with_kind and column.path == ".metadata.name" else text
 
     def table(self, kind: AnyKind, documents: Sequence[Document], now: float) -> str:
         titles = [column.title.upper() for column in self.columns(kind)]
@@ -204,7 +203,7 @@ def _print_tables(found: Sequence[tuple[AnyKind, list[Document]]], view: View) -
     full = [(kind, documents) for kind, documents in found if documents]
     for index, (kind, documents) in enumerate(full):
         if view.form == "name":
-            click.echo("\n".join(f"{kind.word}/{document.name}" for document in documents))
+            click.echo("\n".join(f"{kind.singular}/{document.name}" for document in documents))
             continue
         if index:
             click.echo()
@@ -231,7 +230,7 @@ def _watch(here: Session, kind: AnyKind, place: Place, query: Query, view: View)
     def change(document: Document, gone: bool) -> None:
         mark = "   (deleted)" if gone else ""
         if view.form == "name":
-            click.echo(f"{kind.word}/{document.name}{mark}")
+            click.echo(f"{kind.singular}/{document.name}{mark}")
         elif view.form in ("json", "yaml"):
             click.echo(document.raw.decode() if view.form == "json" else "---\n" + output.as_yaml(document.data))
         else:

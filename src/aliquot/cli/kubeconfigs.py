@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import click
 
 from aliquot import units
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.cli import output
 from aliquot.cli.program import Verb
 from aliquot.cli.session import session

@@ -20,8 +20,7 @@ from typing import Any
 
 import yaml
 
-from aliquot.api import KINDS
-from aliquot.api.base import Json, decode
+from aliquot.api import KINDS, Json, decode
 from aliquot.errors import Fault, Invalid, PlatformError
 from aliquot.store.driver import MAX_DOCUMENT, AnyKind, Document
 from aliquot.store.object_rules import check_place
@@ -207,12 +206,14 @@ def check_one(manifest: Manifest, default_namespace: str = "") -> Checked:
     metadata = data.get("metadata")
     if not isinstance(metadata, dict):
         raise Invalid.because(
-            kind.word, [Fault("metadata", "is required" if metadata is None else "must be an object")]
+            kind.singular, [Fault("metadata", "is required" if metadata is None else "must be an object")]
         )
     sent = {key: value for key, value in metadata.items() if key not in _STORES}
     if kind.namespaced and not sent.get("namespace") and default_namespace:
         sent["namespace"] = default_namespace
-    body = {key: value for key, value in data.items() if key != "status" or not kind.has_status or kind.status_at_birth}
+    body = {
+        key: value for key, value in data.items() if key != "status" or not kind.has_status or kind.status_on_create
+    }
     whole: Json = {**body, "metadata": sent}
     _check_fields(kind, whole)
     return Checked(kind, Document(whole))
@@ -221,14 +222,17 @@ def check_one(manifest: Manifest, default_namespace: str = "") -> Checked:
 def _check_fields(kind: AnyKind, data: Json) -> None:
     """What the type says and what the place says, together: one round of corrections instead of two."""
     faults: list[Fault] = []
-    for look in (lambda: decode(kind.type, data, strict=kind.ours), lambda: check_place(kind, data["metadata"])):
+    for look in (
+        lambda: decode(kind.type, data, strict=kind.is_custom_resource),
+        lambda: check_place(kind, data["metadata"]),
+    ):
         try:
             look()
         except Invalid as exc:
             known = {fault.path for fault in faults}
             faults += [fault for fault in exc.faults if fault.path not in known]
     if faults:
-        raise Invalid.because(kind.word, faults)
+        raise Invalid.because(kind.singular, faults)
 
 
 def _check_plain(data: Json) -> None:

@@ -14,8 +14,7 @@ from typing import Any
 import click
 
 from aliquot import units
-from aliquot.api import KINDS
-from aliquot.api.base import Json
+from aliquot.api import KINDS, Json
 from aliquot.cli import output
 from aliquot.cli.delete_and_label import delete_all
 from aliquot.cli.get import as_list, output_options
@@ -96,7 +95,7 @@ def _queue_flags(kind: AnyKind) -> Callable[[Callable[..., Any]], Callable[..., 
 
 
 def _group(kind: AnyKind) -> click.Group:
-    word = kind.word
+    word = kind.singular
     group = click.Group(word, help=f"{word.title()}s and their quotas.", no_args_is_help=True)
     name = click.argument("name", metavar="NAME", shell_complete=complete_names(word))
 
@@ -187,7 +186,7 @@ async def wait_until_ready(
 
 
 def _see(target: Target) -> str:
-    return f"see `aliquot describe {target.kind.word} {target.name}`"
+    return f"see `aliquot describe {target.kind.singular} {target.name}`"
 
 
 def list_queues(here: Session, kind: AnyKind, form: str, *, headers: bool) -> int:
@@ -198,13 +197,13 @@ def list_queues(here: Session, kind: AnyKind, form: str, *, headers: bool) -> in
         click.echo(output.shown_as(as_list(documents), form))
     elif form == "name":
         for document in documents:
-            click.echo(f"{kind.word}/{document.name}")
+            click.echo(f"{kind.singular}/{document.name}")
     elif documents:
         columns = _columns(kind, here.settings.project, time.time(), wide=form == "wide")
         rows = [[show(document.data) for show in columns.values()] for document in documents]
         click.echo(output.table(list(columns), rows, headers=headers))
     else:
-        here.note(f"No {kind.plural} yet. Make one with: aliquot {kind.word} create NAME --gpu N")
+        here.note(f"No {kind.plural} yet. Make one with: aliquot {kind.singular} create NAME --gpu N")
     return 0
 
 
@@ -216,7 +215,7 @@ def _columns(kind: AnyKind, default: str, now: float, *, wide: bool) -> dict[str
         own = str(data["metadata"]["name"])
         return f"{own} (default)" if kind.name == "Project" and own == default else own
 
-    columns: dict[str, Callable[[Json], str]] = {kind.word.upper(): name}
+    columns: dict[str, Callable[[Json], str]] = {kind.singular.upper(): name}
     if kind.name == "Project":
         columns["DEPARTMENT"] = at(".spec.department", "default")
     else:

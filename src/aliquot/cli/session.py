@@ -114,7 +114,7 @@ class Place:
             found = namespace_of(default_project)
         if not found:
             raise Invalid(
-                f"a {kind.word} lives in a project: which one?",
+                f"a {kind.singular} lives in a project: which one?",
                 hint="give -p PROJECT, or set a default with `aliquot project set PROJECT`",
             )
         return found

@@ -109,4 +109,4 @@ _TITLES = {"version": "Version", "pid": "Process", "flavour": "Store"}
 
 
 def _counted(plural: str, count: int) -> str:
-    return KINDS.named(plural).word if count == 1 else plural
+    return KINDS.named(plural).singular if count == 1 else plural

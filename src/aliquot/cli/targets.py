@@ -28,7 +28,7 @@ class Target(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        return f"{self.kind.word}/{self.name}"
+        return f"{self.kind.singular}/{self.name}"
 
 
 def no_such_project(name: str) -> NotFound:

@@ -7,8 +7,7 @@ import time
 import click
 
 from aliquot import units
-from aliquot.api import KINDS
-from aliquot.api.base import Json
+from aliquot.api import KINDS, Json
 from aliquot.cli.delete_and_label import delete_all
 from aliquot.cli.get import Query, output_options, show
 from aliquot.cli.program import Verb

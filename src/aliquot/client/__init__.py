@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.client.connection import Connection
 from aliquot.store.driver import AnyKind, Document, StoreDriver
 from aliquot.streams import ExecStream, Log, LogOptions, PortStream, TerminalSize

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
-from aliquot.api import KINDS, Project, Workload
-from aliquot.api.base import Json
+from aliquot.api import KINDS, Json, Project, Workload
 from aliquot.client import streams
 from aliquot.client.connection import Connection
 from aliquot.labels import API_VERSION

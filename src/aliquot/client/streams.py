@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from urllib.parse import quote
 
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.errors import Conflict, PlatformError, Unavailable
 from aliquot.labels import API_VERSION
 from aliquot.store.http.connections import Socket

@@ -21,7 +21,8 @@ from aliquot.api import (
     Token,
     User,
 )
-from aliquot.api.access import AccessRuleSpec, TokenSpec
+from aliquot.api.access_rule import AccessRuleSpec
+from aliquot.api.token import TokenSpec
 from aliquot.auth import tokens
 from aliquot.auth.tokens import Secret
 from aliquot.errors import Exists, NotFound, Unauthenticated
@@ -85,11 +86,11 @@ async def _ensure(store: Store, obj: Any) -> None:
 
 async def _is_known(store: Store, text: Secret) -> bool:
     try:
-        name, secret = tokens.split(text)
+        name, secret = tokens.parse_token(text)
         token = await store.get(Token, name)
     except (NotFound, Unauthenticated):
         return False
-    return tokens.matches(secret, token.spec.hash)
+    return tokens.secret_matches(secret, token.spec.hash)
 
 
 async def _issue(store: Store, shared: SharedAdminToken | None) -> str | None:
@@ -99,7 +100,7 @@ async def _issue(store: Store, shared: SharedAdminToken | None) -> str | None:
     name = f"{ADMINISTRATOR}-{tokens.hash_of(secret)[:8]}"
     spec = TokenSpec(user=ADMINISTRATOR, hash=tokens.hash_of(secret), description="made by `aliquot up`")
     token = await store.create(Token(metadata=Metadata(name=name), spec=spec))
-    text = tokens.text_of(name, secret).reveal()
+    text = tokens.format_token(name, secret).reveal()
     if shared is None or await shared.write(text):
         return text
     await store.delete(token)

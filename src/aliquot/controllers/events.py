@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from aliquot.api import DeviceShare, Event, Metadata, ObjectReference, Pod, Workload, shares_of
-from aliquot.api.kubernetes_objects import EventSource
+from aliquot.api.event import EventSource
 from aliquot.api.pod import ContainerStatus, PodCondition
 from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.controllers.workloads import REFUSED, attempts

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from aliquot.api import Amounts, Namespace, Pod, Workload, shares_of
-from aliquot.api.workload import Phase, PodCounts, WorkloadStatus
+from aliquot.api.workload import PodCounts, WorkloadPhase, WorkloadStatus
 from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.errors import Exists, NotFound
 from aliquot.labels import WORKLOAD, project_of
@@ -152,7 +152,7 @@ def _stopped(status: WorkloadStatus, pod: Pod | None, now: float) -> Decision:
 
 def _moved(
     status: WorkloadStatus,
-    phase: Phase,
+    phase: WorkloadPhase,
     now: float,
     *,
     pods: PodCounts | None = None,
@@ -182,7 +182,7 @@ def _moved(
 
 
 def _ended(
-    status: WorkloadStatus, phase: Phase, now: float, pods: PodCounts, reason: str, message: str
+    status: WorkloadStatus, phase: WorkloadPhase, now: float, pods: PodCounts, reason: str, message: str
 ) -> WorkloadStatus:
     return replace(_moved(status, phase, now, pods=pods, reason=reason, message=message), finished_at=now)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.api.network import Probe, Probes
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.api.security import Security
 
 

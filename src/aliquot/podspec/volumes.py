@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aliquot.api import Workload
-from aliquot.api.base import Json
+from aliquot.api import Json, Workload
 from aliquot.api.pod import VolumeMount
 from aliquot.api.storage import ClaimMount, FilesOf
 

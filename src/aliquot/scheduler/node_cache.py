@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from aliquot import labels
+from aliquot.api import DEFAULT_POOL
 from aliquot.api import Node as NodeObject
-from aliquot.api.organisation import DEFAULT_POOL
 from aliquot.planner import Node
 from aliquot.scheduler.snapshot import node_of
 

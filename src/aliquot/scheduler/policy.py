@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aliquot.api import SchedulingPolicy
-from aliquot.api.pools import SchedulingPolicySpec
+from aliquot.api.scheduling_policy import SchedulingPolicySpec
 from aliquot.planner import Policy
 
 

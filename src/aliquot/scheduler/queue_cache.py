@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aliquot.api import Department, NodePool, Project, SchedulingPolicy
-from aliquot.api.pools import PastUse
+from aliquot.api.scheduling_policy import PastUse
 from aliquot.planner import Policy, Queue
 from aliquot.scheduler.policy import StopPolicy, policies_of, stop_policy_of
 from aliquot.scheduler.snapshot import queues_of

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 
-from aliquot.api import KINDS, Amounts, Pod, Workload, encode
+from aliquot.api import KINDS, Amounts, Json, Pod, Workload, encode
 from aliquot.api import Refusal as ApiRefusal
-from aliquot.api.base import Json
 from aliquot.api.pod import PodCondition
 from aliquot.errors import Conflict
 from aliquot.planner import Plan, Refusal, Verdict

@@ -6,12 +6,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from aliquot import labels, units
-from aliquot.api import Department, Namespace, Pod, Project, Workload, devices_of, shares_of
+from aliquot.api import (
+    DEFAULT_POOL,
+    Department,
+    Namespace,
+    Pod,
+    Project,
+    Weights,
+    Workload,
+    devices_of,
+    shares_of,
+    terms_in_pool,
+)
 from aliquot.api import Node as NodeObject
-from aliquot.api.common import Weights
-from aliquot.api.organisation import DEFAULT_POOL, ProjectSpec, terms
-from aliquot.api.organisation import Terms as SpecTerms
-from aliquot.api.pod import saved_at
+from aliquot.api import Terms as SpecTerms
+from aliquot.api.pod import last_checkpoint_time
+from aliquot.api.project import ProjectSpec
 from aliquot.errors import Invalid
 from aliquot.planner import (
     Device,
@@ -40,7 +50,7 @@ Assumed = Mapping[str, tuple[str, tuple[DeviceShare, ...]]]
 
 def only_checkpoint_changed(old: Pod | None, new: Pod | None) -> bool:
     """Whether nothing has happened but that a job has saved its work: that lets nobody start."""
-    if old is None or new is None or saved_at(old) == saved_at(new):
+    if old is None or new is None or last_checkpoint_time(old) == last_checkpoint_time(new):
         return False
     kept = ("uid", "deleted", "labels", "annotations", "owners")
     return (
@@ -58,7 +68,7 @@ def same_for_scheduling(old: Pod | None, new: Pod | None) -> bool:
     return (
         old.status.phase == new.status.phase
         and old.status.start_time == new.status.start_time
-        and saved_at(old) == saved_at(new)
+        and last_checkpoint_time(old) == last_checkpoint_time(new)
         and all(getattr(old.metadata, name) == getattr(new.metadata, name) for name in kept)
         and old.spec == new.spec
     )
@@ -119,7 +129,7 @@ def job_of(
 
 def _saved(pods: list[Pod]) -> float | None:
     """What all of them have saved."""
-    saved = [saved_at(pod) for pod in pods if pod.spec.node_name]
+    saved = [last_checkpoint_time(pod) for pod in pods if pod.spec.node_name]
     return min((one for one in saved if one is not None), default=None) if None not in saved else None
 
 
@@ -236,7 +246,7 @@ def _queue(name: str, made: Project | Department, parent: str = "") -> Queue:
     return Queue(
         name=name,
         parent=parent,
-        pools={pool: _terms(terms(spec, pool)) for pool in pools},
+        pools={pool: _terms(terms_in_pool(spec, pool)) for pool in pools},
         created=made.metadata.created or 0,
         reclaim_min_runtime=spec.reclaim_min_runtime,
         preempt_min_runtime=spec.preempt_min_runtime,

@@ -18,7 +18,7 @@ from math import log
 from typing import NamedTuple
 
 from aliquot.api import Amounts, NodePool, Project, SchedulingPolicy
-from aliquot.api.pools import PastUse
+from aliquot.api.scheduling_policy import PastUse
 from aliquot.planner import Queue
 
 Triple = tuple[float, float, float]

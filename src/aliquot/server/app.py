@@ -16,17 +16,17 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aliquot import __version__
-from aliquot.admission.policies import Presets
+from aliquot.admission.hooks import Hooks
 from aliquot.api import KINDS, Json
-from aliquot.auth.kubeconfigs import Issuer
+from aliquot.auth.kubeconfigs import KubeconfigIssuer
 from aliquot.errors import NotFound, PlatformError, Unavailable
 from aliquot.scheduler.last_decision import LastDecision
-from aliquot.server.access import Access
+from aliquot.server.access_control import AccessControl
 from aliquot.server.explain import Explanations
-from aliquot.server.kubeconfigs import KubeconfigRoutes
-from aliquot.server.objects import PREFIX, Objects
-from aliquot.server.responses import error_response, json_response
-from aliquot.server.streams import BrokenOff, StreamRoutes
+from aliquot.server.http_json import error_response, json_response
+from aliquot.server.kubeconfig_routes import KubeconfigRoutes
+from aliquot.server.object_routes import PREFIX, ObjectRoutes
+from aliquot.server.stream_routes import ResponseAborted, StreamRoutes
 from aliquot.store.driver import StoreDriver
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
@@ -36,7 +36,7 @@ from aliquot.telemetry.metrics import Metrics
 log = structlog.get_logger()
 
 
-class Service:
+class ServerContext:
     """Everything a running server has: its store, its access tables, its figures, and the wish to stop."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Service:
         streams: Streams | None = None,
         facts: Json | None = None,
         last: LastDecision | None = None,
-        kubeconfigs: Issuer | None = None,
+        kubeconfigs: KubeconfigIssuer | None = None,
     ) -> None:
         self.driver = driver
         self.flavour = flavour
@@ -57,8 +57,8 @@ class Service:
         self.last = last  # of the scheduler in this process, where there is one
         self.kubeconfigs = kubeconfigs  # where there is a Kubernetes to give access to
         self.informers = informers or Informers(driver)
-        self.access = Access(driver, self.informers)
-        self.presets = Presets(driver, self.informers)
+        self.access = AccessControl(driver, self.informers)
+        self.hooks = Hooks(driver, self.informers)
         self.metrics = Metrics()
         self.stopping = asyncio.Event()
 
@@ -67,7 +67,7 @@ class Service:
         return not self.stopping.is_set() and self.informers.synced
 
 
-def application(service: Service) -> ASGIApp:
+def application(service: ServerContext) -> ASGIApp:
     """The ASGI application. The caller runs `service.informers`."""
     routes: list[BaseRoute] = [
         *_probes(service),
@@ -76,17 +76,17 @@ def application(service: Service) -> ASGIApp:
         *StreamRoutes(Store(service.driver), service.access, service.streams, service.stopping).routes(),
         *Explanations(Store(service.driver), service.access, service.last).routes(),
         *KubeconfigRoutes(service.access, service.kubeconfigs).routes(),
-        *Objects(service.driver, service.access, service.presets, service.stopping).routes(),
+        *ObjectRoutes(service.driver, service.access, service.hooks, service.stopping).routes(),
     ]
     return _wrapped(service, routes)
 
 
-def probes(service: Service) -> ASGIApp:
+def probe_application(service: ServerContext) -> ASGIApp:
     """Only what tells whether the process is well: for one that decides and answers nobody."""
     return _wrapped(service, _probes(service))
 
 
-def _probes(service: Service) -> list[BaseRoute]:
+def _probes(service: ServerContext) -> list[BaseRoute]:
     return [
         Route("/healthz", _healthz),
         Route("/livez", _healthz),
@@ -95,7 +95,7 @@ def _probes(service: Service) -> list[BaseRoute]:
     ]
 
 
-def _wrapped(service: Service, routes: list[BaseRoute]) -> ASGIApp:
+def _wrapped(service: ServerContext, routes: list[BaseRoute]) -> ASGIApp:
     handlers = {HTTPException: _http_error, PlatformError: _refusal, Exception: _failure}
     app = Starlette(routes=routes, exception_handlers=handlers)
     return _Envelope(app, service.metrics)
@@ -124,7 +124,7 @@ class _Envelope:
         self._metrics.add_watchers(int(watching))
         try:
             await self._app(scope, receive, count)
-        except BrokenOff as exc:
+        except ResponseAborted as exc:
             log.warning("answer broken off", path=scope["path"], error=str(exc))
         except Exception:  # the outermost loop: the answer was sent by _failure, the reason is for us
             log.exception("request failed", method=scope["method"], path=scope["path"])
@@ -187,7 +187,7 @@ def _openapi_bytes() -> bytes:
 
 
 class _Readiness:
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ServerContext) -> None:
         self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -204,7 +204,7 @@ class _Readiness:
 class _Figures:
     """Metrics need a token like everything that tells of the inside."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ServerContext) -> None:
         self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -216,14 +216,14 @@ class _Figures:
 
 
 class _Whoami:
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ServerContext) -> None:
         self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller = await self._service.access.authenticate(Request(scope).headers.get("authorization"))
         roles = [
-            {"role": grant.role, "scope": grant.scope, **({"name": grant.name} if grant.name else {})}
-            for grant in caller.grants
+            {"role": role.role, "scope": role.scope, **({"name": role.name} if role.name else {})}
+            for role in caller.roles
         ]
         answer = {
             "subject": caller.subject,

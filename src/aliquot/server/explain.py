@@ -16,9 +16,9 @@ from aliquot.api import KINDS, Workload
 from aliquot.errors import Denied, Fault, Invalid, NotFound
 from aliquot.scheduler.explain.service import Explainer
 from aliquot.scheduler.last_decision import LastDecision
-from aliquot.server.access import Access
-from aliquot.server.objects import PREFIX
-from aliquot.server.responses import json_response
+from aliquot.server.access_control import AccessControl
+from aliquot.server.http_json import json_response
+from aliquot.server.object_routes import PREFIX
 from aliquot.sim.export import scenario_of
 from aliquot.store.typed_store import Store
 
@@ -29,7 +29,7 @@ _SCENARIO_KINDS = ("Node", "Pod", "Workload", "Project", "Department", "NodePool
 
 
 class Explanations:
-    def __init__(self, store: Store, access: Access, last: LastDecision | None) -> None:
+    def __init__(self, store: Store, access: AccessControl, last: LastDecision | None) -> None:
         self._store = store
         self._access = access
         self._explainer = Explainer(last) if last is not None else None

@@ -27,8 +27,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from aliquot.api.base import Json
-from aliquot.api.kinds import Kind
+from aliquot.api import Json, Kind
 
 AnyKind = Kind[Any]
 

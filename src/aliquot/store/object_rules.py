@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aliquot import units
-from aliquot.api.base import Json
-from aliquot.api.kinds import Kind
+from aliquot.api import Json, Kind
 from aliquot.errors import Conflict, Fault, Invalid, TooLarge
 from aliquot.store.driver import MAX_DOCUMENT, Document
 
@@ -48,7 +47,7 @@ def created(kind: Kind[Any], data: Json, *, uid: str, now: float) -> Json:
     metadata["generation"] = 1
     metadata["uid"] = uid
     body = {key: value for key, value in data.items() if key not in ("apiVersion", "kind", "metadata")}
-    if kind.has_status and not kind.status_at_birth:
+    if kind.has_status and not kind.status_on_create:
         body.pop("status", None)
     if kind.name == "Namespace":
         # As on Kubernetes: contents go first, then whoever emptied it clears this.
@@ -62,7 +61,7 @@ def changed(kind: Kind[Any], old: Json, new: Json, *, status: bool) -> Outcome:
     given = new.get("metadata") or {}
     _check_current(kind, before, given)
     if given.get("deletionTimestamp") and "deletionTimestamp" not in before:
-        raise Invalid.because(kind.word, [Fault("metadata.deletionTimestamp", "is set by a delete only")])
+        raise Invalid.because(kind.singular, [Fault("metadata.deletionTimestamp", "is set by a delete only")])
     if status:
         if not kind.has_status:
             raise Invalid(f"{kind.plural} have no status")
@@ -93,7 +92,7 @@ def deleted(kind: Kind[Any], old: Json, *, grace_seconds: int | None, now: float
     metadata = old["metadata"]
     grace = _grace(kind, old, grace_seconds)
     if "deletionTimestamp" in metadata:
-        if grace_seconds is None and kind.graceful:
+        if grace_seconds is None and kind.graceful_deletion:
             return None  # it has been asked already, and nobody asks for more haste
         if grace >= metadata.get("deletionGracePeriodSeconds", 0):
             return Gone(old) if grace == 0 and _may_go(kind, old) else None
@@ -159,7 +158,7 @@ def check_place(kind: Kind[Any], metadata: Json) -> None:
     if not kind.namespaced and namespace:
         faults.append(Fault("metadata.namespace", f"must be absent: {kind.plural} span the cluster"))
     if faults:
-        raise Invalid.because(kind.word, faults)
+        raise Invalid.because(kind.singular, faults)
 
 
 def check_binding(patch: Json) -> None:
@@ -188,13 +187,13 @@ def _check_current(kind: Kind[Any], before: Json, given: Json) -> None:
     version = given.get("resourceVersion")
     if not version:
         raise Invalid.because(
-            kind.word,
+            kind.singular,
             [Fault("metadata.resourceVersion", "is required")],
             hint="read the object, change it, write it back",
         )
     if version != before["resourceVersion"] or (given.get("uid") or before["uid"]) != before["uid"]:
         raise Conflict(
-            f"{kind.word} {before['name']!r} has changed since version {version}",
+            f"{kind.singular} {before['name']!r} has changed since version {version}",
             hint="read it again and repeat the change",
         )
 
@@ -249,7 +248,7 @@ def _check_no_new_finalizers(kind: Kind[Any], before: Json, metadata: Json) -> N
     new = set(metadata.get("finalizers", ())) - set(before.get("finalizers", ()))
     if new:
         raise Invalid.because(
-            f"{kind.word} {before['name']!r}",
+            f"{kind.singular} {before['name']!r}",
             [Fault("metadata.finalizers", f"cannot add {', '.join(sorted(new))}: the object is being deleted")],
         )
 
@@ -264,7 +263,7 @@ def _check_pod(name: str, old: Json, new: Json) -> None:
 
 def _grace(kind: Kind[Any], old: Json, wanted: int | None) -> int:
     """Seconds an object may take to stop: none for what is not running."""
-    if not kind.graceful:
+    if not kind.graceful_deletion:
         return 0
     spec, phase = old.get("spec") or {}, (old.get("status") or {}).get("phase")
     if not spec.get("nodeName") or phase in ("Succeeded", "Failed"):
@@ -292,9 +291,9 @@ def _fitting(kind: Kind[Any], data: Json) -> Json:
     try:
         size = len(Document(data).raw)
     except UnicodeEncodeError:
-        raise Invalid(f"{kind.word} {data['metadata']['name']!r} has text that is not valid Unicode") from None
+        raise Invalid(f"{kind.singular} {data['metadata']['name']!r} has text that is not valid Unicode") from None
     if size > MAX_DOCUMENT:
-        raise TooLarge(f"{kind.word} {data['metadata']['name']!r} has {size} bytes; at most {MAX_DOCUMENT} fit")
+        raise TooLarge(f"{kind.singular} {data['metadata']['name']!r} has {size} bytes; at most {MAX_DOCUMENT} fit")
     return data
 
 

@@ -10,7 +10,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Protocol
 
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.errors import Conflict, Denied, Exists, Fault, Invalid, NotFound
 from aliquot.store import object_rules
 from aliquot.store.driver import AnyKind, ChangeType, Document
@@ -46,7 +46,7 @@ def require(shelf: ObjectTable, kind: AnyKind, name: str, namespace: str) -> Doc
 
 def not_found(kind: AnyKind, name: str, namespace: str) -> NotFound:
     place = f" in namespace {namespace!r}" if kind.namespaced else ""
-    return NotFound(f"{kind.word} {name!r} not found{place}")
+    return NotFound(f"{kind.singular} {name!r} not found{place}")
 
 
 def create(shelf: ObjectTable, kind: AnyKind, document: Document, now: float) -> Document:
@@ -55,7 +55,7 @@ def create(shelf: ObjectTable, kind: AnyKind, document: Document, now: float) ->
     if kind.namespaced:
         _check_namespace(shelf, kind, name, namespace)
     if shelf.find(kind.name, namespace, name) is not None:
-        raise Exists(f"{kind.word} {name!r} already exists", hint="choose another name, or change the one there is")
+        raise Exists(f"{kind.singular} {name!r} already exists", hint="choose another name, or change the one there is")
     return _put(shelf, kind, "ADDED", data, None)
 
 
@@ -73,9 +73,9 @@ def patch(
     given = new.get("metadata") or {}
     # First, as on Kubernetes: no later version would make this patch right.
     if (given.get("name"), given.get("namespace") or "") != (old.name, old.namespace):
-        raise Invalid.because(kind.word, [Fault("metadata", "name and namespace cannot be changed")])
+        raise Invalid.because(kind.singular, [Fault("metadata", "name and namespace cannot be changed")])
     if version and version != old.version:
-        raise Conflict(f"{kind.word} {name!r} has changed since version {version}", hint="read it again")
+        raise Conflict(f"{kind.singular} {name!r} has changed since version {version}", hint="read it again")
     if kind.name == "Pod" and (change.get("spec") or {}).get("nodeName"):
         object_rules.check_binding(change)
         if node := (old.data.get("spec") or {}).get("nodeName"):
@@ -99,7 +99,7 @@ def delete(
 ) -> bool:
     old = require(shelf, kind, name, namespace)
     if (version and version != old.version) or (uid and uid != old.uid):
-        raise Conflict(f"{kind.word} {name!r} is not the one that was to be deleted", hint="read it again")
+        raise Conflict(f"{kind.singular} {name!r} is not the one that was to be deleted", hint="read it again")
     outcome = object_rules.deleted(kind, old.data, grace_seconds=grace_seconds, now=now)
     _apply(shelf, kind, old, outcome)
     return isinstance(outcome, object_rules.Gone)
@@ -126,7 +126,7 @@ def _check_namespace(shelf: ObjectTable, kind: AnyKind, name: str, namespace: st
     if found is None:
         raise NotFound(f"namespace {namespace!r} not found", hint="create its project first")
     if found.metadata.get("deletionTimestamp"):
-        raise Denied(f"{kind.word} {name!r} cannot be created: namespace {namespace!r} is being deleted")
+        raise Denied(f"{kind.singular} {name!r} cannot be created: namespace {namespace!r} is being deleted")
 
 
 def key_of(entry: Entry) -> tuple[str, str, str]:

@@ -13,8 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from aliquot.api.base import Json
-from aliquot.api.kinds import Kind
+from aliquot.api import Json, Kind
 from aliquot.errors import Fault, Invalid
 from aliquot.store.driver import Document
 
@@ -84,7 +83,7 @@ def _may_be_bare(term: Term) -> bool:
 
 
 def marks_of(kind: Kind[Any], data: Json) -> Marks:
-    fields = {path: _at(data, path) for path in (*ALWAYS_SELECTABLE, *kind.selectable)}
+    fields = {path: _at(data, path) for path in (*ALWAYS_SELECTABLE, *kind.selectable_fields)}
     return Marks(dict(data["metadata"].get("labels") or {}), fields)
 
 
@@ -124,7 +123,7 @@ def _field_term(kind: Kind[Any], part: str) -> Term:
         raise Invalid.because(
             "field selector", [Fault("fieldSelector", f"cannot read {part!r}")], hint="write metadata.name=x"
         )
-    allowed = (*ALWAYS_SELECTABLE, *kind.selectable)
+    allowed = (*ALWAYS_SELECTABLE, *kind.selectable_fields)
     if found["key"] not in allowed:
         raise Invalid.because(
             "field selector",

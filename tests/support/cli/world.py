@@ -10,10 +10,9 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from aliquot.admission import references
-from aliquot.admission.policies import Presets
-from aliquot.api import KINDS
-from aliquot.api.base import Json
+from aliquot.admission.validation import validate_document
+from aliquot.admission.workload_admission import WorkloadAdmission
+from aliquot.api import KINDS, Json
 from aliquot.cli.main import aliquot, runai, runai_adm
 from aliquot.cli.session import Session
 from aliquot.client.connection import Asked, Connection
@@ -61,12 +60,12 @@ class MemoryServer(MemoryDriver):
 
     async def _admitted(self, kind: Any, document: Document) -> Document:
         informers = Informers(self)
-        presets = Presets(self, informers)
+        admission = WorkloadAdmission(self, informers)
         async with running(*(informer.run() for informer in informers)):
             await informers.wait()
-            data = await presets.filled(document.data, document.namespace)
-            done = references.admitted(kind, data, namespace=document.namespace, fresh=True)
-            presets.check(done)
+            data = await admission.apply_defaults(document.data, document.namespace)
+            done = validate_document(kind, data, namespace=document.namespace, creating=True)
+            admission.validate(done)
             return done
 
 

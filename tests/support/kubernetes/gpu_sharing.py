@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from aliquot import labels
-from aliquot.api import KINDS, DeviceShare, Namespace, Node, Pod
-from aliquot.api.base import Json
+from aliquot.api import KINDS, DeviceShare, Json, Namespace, Node, Pod
 from aliquot.backends.kubernetes.binder import KubernetesBinder
 from aliquot.backends.kubernetes.reservations.gc import ReservationCollector, prepare
 from aliquot.backends.kubernetes.reservations.pod import reservation_name

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from aliquot.api.kinds import Kind
+from aliquot.api import Kind
 from aliquot.store.driver import Document
 
 GROUP = "test.aliquot.dev"
 GADGET: Kind[dict[str, Any]] = Kind(
-    name="Gadget", type=dict, plural="gadgets", group=GROUP, namespaced=True, selectable=("spec.color",)
+    name="Gadget", type=dict, plural="gadgets", group=GROUP, namespaced=True, selectable_fields=("spec.color",)
 )
-POD: Kind[dict[str, Any]] = Kind(name="Pod", type=dict, plural="pods", group="", namespaced=True, graceful=True)
+POD: Kind[dict[str, Any]] = Kind(
+    name="Pod", type=dict, plural="pods", group="", namespaced=True, graceful_deletion=True
+)
 NAMESPACE: Kind[dict[str, Any]] = Kind(name="Namespace", type=dict, plural="namespaces", group="")
 CONFIG: Kind[dict[str, Any]] = Kind(
     name="ConfigMap", type=dict, plural="configmaps", group="", namespaced=True, has_status=False

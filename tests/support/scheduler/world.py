@@ -15,8 +15,8 @@ from typing import Any
 
 from aliquot import labels
 from aliquot.api import Compute, Device, Metadata, Namespace, Pod, Project, Quota, Workload, shares_of
-from aliquot.api.organisation import ProjectSpec
 from aliquot.api.pod import PodStatus
+from aliquot.api.project import ProjectSpec
 from aliquot.api.workload import WorkloadSpec
 from aliquot.backends.local.devices.node_devices import NodeFacts, node_object
 from aliquot.controllers.runtime.workqueue import Controller

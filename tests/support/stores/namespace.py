@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from aliquot.api import KINDS
-from aliquot.api.base import Json
+from aliquot.api import KINDS, Json
 from aliquot.errors import Unavailable
 from aliquot.store.driver import AnyKind, Change, Document, StoreDriver
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.errors import NotFound, Unavailable
 from aliquot.store.driver import AnyKind, Change, Document, Listing, StoreDriver
 

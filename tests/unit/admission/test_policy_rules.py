@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from aliquot.admission.policies import bounds, violations
-from aliquot.api import Metadata, Policy
-from aliquot.api.base import Json
+from aliquot.admission.workload_policies import effective_policy, violations
+from aliquot.api import Json, Metadata, Policy
 from aliquot.api.policy import FieldRule, Option, PolicySpec
 
 
@@ -20,7 +19,7 @@ def said(spec: Json, path: str, rule: FieldRule, default: Any = None, old: Json 
     values: Any = default
     for key in reversed(path.split(".")):
         values = {key: values}
-    found = bounds([policy(rules={path: rule}, defaults=values if default is not None else {})])
+    found = effective_policy([policy(rules={path: rule}, defaults=values if default is not None else {})])
     return [fault.text for fault in violations(spec, found, old)]
 
 
@@ -89,7 +88,7 @@ def test_a_project_cannot_give_itself_more() -> None:
     """For what is asked of the machines and for security the widest policy counts, else the closest."""
     wide = policy(rules={"compute.gpu": FieldRule(max=4), "backoffLimit": FieldRule(max=4)})
     close = policy(rules={"compute.gpu": FieldRule(max=8, min=1), "backoffLimit": FieldRule(max=8)})
-    rules = bounds([wide, close]).rules
+    rules = effective_policy([wide, close]).rules
     assert (rules["compute.gpu"].max, rules["compute.gpu"].min, rules["backoffLimit"].max) == (4, 1, 8)
 
 
@@ -103,7 +102,7 @@ def test_what_was_there_before_may_go_on() -> None:
 
 def test_imposed_values_cannot_be_changed_later() -> None:
     """What a policy imposed stays."""
-    found = bounds([policy(imposed={"priorityClass": "train"})])
+    found = effective_policy([policy(imposed={"priorityClass": "train"})])
     old = {"priorityClass": "train"}
     faults = list(violations({"priorityClass": "build"}, found, old))
     assert [(fault.path, fault.text) for fault in faults] == [("priorityClass", "must be train, as the policy says")]

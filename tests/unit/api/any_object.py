@@ -12,12 +12,13 @@ from annotated_types import Ge, Gt, Le, MaxLen, MinLen
 from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
-from aliquot.api.base import Bytes, Duration, Metadata, Milli, Time, field_types
-from aliquot.api.common import Grace, Weights, WeightsOrNumber
+from aliquot.api import Metadata, Terms, Weights
+from aliquot.api.amounts import WeightsOrNumber
 from aliquot.api.compute import Gpu, Portion
-from aliquot.api.kubernetes_json import MicroTime
-from aliquot.api.organisation import Pools, Terms
+from aliquot.api.field_types import Bytes, Duration, DurationOrNever, MicroTime, Milli, Time
 from aliquot.api.policy import Bound
+from aliquot.api.queue import Pools
+from aliquot.api.serialization import type_hints_of
 
 WORDS = st.text("abcdefghij-/. 0123456789éß✓", max_size=12)
 KEYS = st.from_regex(r"[a-z][a-z0-9]{0,6}(/[a-z]{1,4})?", fullmatch=True)
@@ -34,7 +35,7 @@ _SPECIAL: list[tuple[Any, Any]] = [
     (Portion, lambda: st.integers(0, 1000)),
     (Bytes, lambda: st.integers(0, 1 << 60)),
     (Duration, lambda: st.integers(0, 10_000_000)),
-    (Grace, lambda: st.integers(-1, 10_000_000)),
+    (DurationOrNever, lambda: st.integers(-1, 10_000_000)),
     (Time, lambda: SECONDS),
     (MicroTime, lambda: SECONDS),
     (Bound, lambda: st.integers(-5, 100) | st.sampled_from(["0.5", "512Mi", "-1.25"])),
@@ -74,7 +75,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 
 def records(cls: type) -> st.SearchStrategy[Any]:
     """Objects of a record; a field is left at its default as often as not."""
-    hints = field_types(cls)
+    hints = type_hints_of(cls)
     required = {f.name: values(hints[f.name]) for f in dataclasses.fields(cls) if _is_required(f)}
     optional = {f.name: values(hints[f.name]) for f in dataclasses.fields(cls) if not _is_required(f)}
     return st.fixed_dictionaries(required, optional=optional).map(lambda fields: cls(**fields))
@@ -84,7 +85,7 @@ def kind_objects(cls: type) -> st.SearchStrategy[Any]:
     """Objects of a kind, as a user may write them: with a name and marks, without what the store gives."""
     marks = st.dictionaries(KEYS, st.from_regex(r"[a-z0-9]{0,5}", fullmatch=True), max_size=2)
     metadata = st.builds(Metadata, name=st.from_regex(r"[a-z][a-z0-9]{0,20}", fullmatch=True), labels=marks)
-    hints = field_types(cls)
+    hints = type_hints_of(cls)
     rest = {f.name: values(hints[f.name]) for f in dataclasses.fields(cls) if f.name != "metadata"}
     return st.fixed_dictionaries({"metadata": metadata, **rest}).map(lambda fields: cls(**fields))
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from aliquot import labels
 from aliquot.api import Device, DeviceShare, Metadata, Mig, Node, Pod, devices_of, devices_text, shares_of, shares_text
-from aliquot.api.kubernetes_objects import NodeStatus
+from aliquot.api.node import NodeStatus
 from aliquot.errors import Invalid
 from unit.api.any_object import records
 

@@ -7,14 +7,14 @@ import re
 import pytest
 
 from aliquot.api import KINDS, Claim, Workload, check_name
-from aliquot.api.base import field_types
-from aliquot.api.names import name_pattern
+from aliquot.api.object_names import name_pattern
+from aliquot.api.serialization import type_hints_of
 from aliquot.errors import Invalid
 
 
 def test_no_word_means_two_kinds() -> None:
     """Whatever a user types means one kind."""
-    words = [word.lower() for kind in KINDS for word in {word.lower() for word in kind.words}]
+    words = [word.lower() for kind in KINDS for word in {word.lower() for word in kind.accepted_names}]
 
     assert sorted(words) == sorted(set(words))
 
@@ -47,12 +47,16 @@ def test_kind_is_found_by_type_and_by_declaration() -> None:
 
 def test_scopes_are_as_designed() -> None:
     """Workloads, templates and policies live in namespaces; what spans the organisation does not."""
-    assert {kind.name for kind in KINDS if kind.ours and kind.namespaced} == {"Workload", "Template", "Policy"}
+    assert {kind.name for kind in KINDS if kind.is_custom_resource and kind.namespaced} == {
+        "Workload",
+        "Template",
+        "Policy",
+    }
 
 
 def test_kind_without_status_has_none() -> None:
     """The table says truly whether a kind has a status of its own."""
-    assert {kind.name for kind in KINDS if kind.has_status != ("status" in field_types(kind.type))} == set()
+    assert {kind.name for kind in KINDS if kind.has_status != ("status" in type_hints_of(kind.type))} == set()
 
 
 GOOD = {

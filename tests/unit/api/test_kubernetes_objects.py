@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from aliquot.api import KINDS, Kind, from_json, to_json
-from aliquot.api.base import Json, Ruled
+from aliquot.api import KINDS, Json, Kind, from_json, to_json
+from aliquot.api.serialization import HasCrossFieldRules
 from support.kubernetes.cluster import Cluster
 from unit.api.any_object import kind_objects
 from unit.api.examples import EXAMPLES, WORKLOAD
@@ -60,13 +60,13 @@ def test_full_example_is_taken_and_comes_back(cluster_with_kinds: Cluster, examp
     assert holds(wanted, to_json(from_json(back)))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.ours], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.is_custom_resource], ids=lambda kind: kind.name)
 @FEW
 @given(data=st.data())
 def test_whatever_we_write_is_taken(cluster_with_kinds: Cluster, kind: Kind[Any], data: st.DataObject) -> None:
     """Any object that passes our own checks is stored by Kubernetes unchanged."""
     drawn = data.draw(st.lists(kind_objects(kind.type), min_size=5, max_size=10, unique_by=lambda o: o.metadata.name))
-    passing = [made for made in drawn if not (isinstance(made, Ruled) and list(made.faults()))]
+    passing = [made for made in drawn if not (isinstance(made, HasCrossFieldRules) and list(made.faults()))]
     listed = {"apiVersion": "v1", "kind": "List", "items": [to_json(made) for made in passing]}
 
     answer = sent(cluster_with_kinds, listed, "replace", "--force") if passing else ""
@@ -151,7 +151,7 @@ def test_every_selector_is_known_to_kubernetes(cluster_with_kinds: Cluster) -> N
     """What we say can be selected by, Kubernetes selects by."""
     for kind in KINDS:
         resource = f"{kind.plural}.v1.{kind.group}" if kind.group else kind.plural
-        for field in (*kind.selectable, "metadata.name"):
+        for field in (*kind.selectable_fields, "metadata.name"):
             answer = cluster_with_kinds.kubectl(
                 "get", resource, "-A", f"--field-selector={field}=false", "-o", "name", check=False
             )

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from aliquot.api import KINDS, Kind
-from aliquot.api.base import Json
-from aliquot.api.schema import component_schemas, crds, json_schema, structural
+from aliquot.api import KINDS, Json, Kind
+from aliquot.api.crds import crds, structural_schema
+from aliquot.api.schema import component_schemas, json_schema
 
-OURS = tuple(kind for kind in KINDS if kind.ours)
+OURS = tuple(kind for kind in KINDS if kind.is_custom_resource)
 
 
 def parts(schema: Json, path: str = "") -> Iterator[tuple[str, Json]]:
@@ -29,7 +29,7 @@ def parts(schema: Json, path: str = "") -> Iterator[tuple[str, Json]]:
 @pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.name)
 def test_every_value_has_one_type(kind: Kind[Any]) -> None:
     """Kubernetes takes a schema only if each value in it has exactly one type and nothing refers elsewhere."""
-    for path, part in parts(structural(kind)):
+    for path, part in parts(structural_schema(kind)):
         typed = {"type", "x-kubernetes-int-or-string"} & set(part)
         assert len(typed) == 1, path
         assert not {"$ref", "title", "const", "x-crd", "propertyNames", "oneOf", "allOf"} & set(part), path
@@ -41,7 +41,7 @@ def test_every_field_is_explained(kind: Kind[Any]) -> None:
     """`kubectl explain` has words for every field that a user can write."""
     silent = [
         path
-        for path, part in parts(structural(kind))
+        for path, part in parts(structural_schema(kind))
         if "description" not in part
         and not path.endswith("[]")
         and path not in (".apiVersion", ".kind", ".metadata", ".metadata.name")
@@ -53,7 +53,7 @@ def test_every_field_is_explained(kind: Kind[Any]) -> None:
 def test_words_are_sentences_of_one_line() -> None:
     """Explanations are single lines that end like a sentence."""
     for kind in OURS:
-        for path, part in parts(structural(kind)):
+        for path, part in parts(structural_schema(kind)):
             words = part.get("description", "x.")
             assert "\n" not in words, f"{kind.name}{path}"
             assert words.endswith("."), f"{kind.name}{path}: {words}"
@@ -64,7 +64,7 @@ def test_free_maps_are_the_only_open_places() -> None:
     found = {
         f"{kind.name}{path}"
         for kind in OURS
-        for path, part in parts(structural(kind))
+        for path, part in parts(structural_schema(kind))
         if "x-kubernetes-preserve-unknown-fields" in part
     }
 
@@ -91,15 +91,15 @@ def test_definition_has_what_kubectl_shows() -> None:
 @pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.name)
 def test_columns_and_selectors_name_real_fields(kind: Kind[Any]) -> None:
     """A column or a selector that names no field would stay empty for ever."""
-    known = {path for path, _ in parts(structural(kind))} | {".metadata.creationTimestamp"}
+    known = {path for path, _ in parts(structural_schema(kind))} | {".metadata.creationTimestamp"}
 
     assert {column.path.removesuffix("[0]") for column in kind.columns} <= known
-    assert {f".{path}" for path in kind.selectable} <= known
+    assert {f".{path}" for path in kind.selectable_fields} <= known
 
 
 def test_rules_are_on_the_schema() -> None:
     """Rules that Kubernetes can check stand where they hold, and not in the status, which only we write."""
-    schema = structural(KINDS.named("workload"))
+    schema = structural_schema(KINDS.named("workload"))
     gpu = schema["properties"]["spec"]["properties"]["compute"]["properties"]["gpu"]
 
     assert [rule["message"] for rule in gpu["x-kubernetes-validations"]] == [
@@ -111,7 +111,7 @@ def test_rules_are_on_the_schema() -> None:
 
 def test_fields_that_are_always_written_are_defaulted() -> None:
     """Kubernetes fills in what people select by, as our server does."""
-    spec = structural(KINDS.named("workload"))["properties"]["spec"]
+    spec = structural_schema(KINDS.named("workload"))["properties"]["spec"]
 
     assert spec["default"] == {}
     assert spec["properties"]["type"]["default"] == "training"
@@ -119,7 +119,7 @@ def test_fields_that_are_always_written_are_defaulted() -> None:
 
 def test_status_is_not_required() -> None:
     """A user writes the spec; metadata is checked by name only."""
-    schema = structural(KINDS.named("accessrule"))
+    schema = structural_schema(KINDS.named("accessrule"))
 
     assert schema["required"] == ["spec"]
     assert schema["properties"]["metadata"] == {
@@ -129,7 +129,7 @@ def test_status_is_not_required() -> None:
 
 
 def schema_pattern(word: str) -> str:
-    found: str = structural(KINDS.named(word))["properties"]["metadata"]["properties"]["name"]["pattern"]
+    found: str = structural_schema(KINDS.named(word))["properties"]["metadata"]["properties"]["name"]["pattern"]
     return found
 
 

@@ -7,9 +7,21 @@ from typing import Any
 
 import pytest
 
-from aliquot.api import DEFAULT_POOL, Metadata, Project, Quota, Terms, Weights, Workload, from_json, terms, to_json
-from aliquot.api.base import NOTHING
-from aliquot.api.kubernetes_objects import Lease, LeaseSpec
+from aliquot.api import (
+    DEFAULT_POOL,
+    Lease,
+    Metadata,
+    Project,
+    Quota,
+    Terms,
+    Weights,
+    Workload,
+    from_json,
+    terms_in_pool,
+    to_json,
+)
+from aliquot.api.field_types import EMPTY_MAP
+from aliquot.api.lease import LeaseSpec
 
 
 def project(**spec: Any) -> Any:
@@ -49,10 +61,10 @@ def test_bare_quota_is_the_one_of_the_default_pool() -> None:
     """The quota beside pools holds in pool default, the others in theirs, and in an unnamed pool there is none."""
     made = project(quota={"gpu": 4}, overQuota=False, pools={"h100": {"quota": {"gpu": 2}}})
 
-    assert terms(made.spec) == Terms(quota=Quota(gpu=4000), over_quota=False)
-    assert terms(made.spec, DEFAULT_POOL).quota.gpu == 4000
-    assert terms(made.spec, "h100") == Terms(quota=Quota(gpu=2000))
-    assert terms(made.spec, "a100") == Terms()
+    assert terms_in_pool(made.spec) == Terms(quota=Quota(gpu=4000), over_quota=False)
+    assert terms_in_pool(made.spec, DEFAULT_POOL).quota.gpu == 4000
+    assert terms_in_pool(made.spec, "h100") == Terms(quota=Quota(gpu=2000))
+    assert terms_in_pool(made.spec, "a100") == Terms()
 
 
 @pytest.mark.parametrize(("written", "seconds"), [("90s", 90), ("5m", 300), (0, 0), (-1, -1), ("never", -1)])
@@ -113,5 +125,5 @@ def test_absent_parts_are_shared() -> None:
 def test_shared_emptiness_cannot_be_filled() -> None:
     """The empty mapping that all objects share refuses to be changed, and stays one when copied to another process."""
     with pytest.raises(TypeError, match="make a new mapping"):
-        NOTHING["a"] = 1
-    assert pickle.loads(pickle.dumps(NOTHING)) is NOTHING
+        EMPTY_MAP["a"] = 1
+    assert pickle.loads(pickle.dumps(EMPTY_MAP)) is EMPTY_MAP

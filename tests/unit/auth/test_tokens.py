@@ -12,21 +12,21 @@ from aliquot.errors import Unauthenticated
 def test_round_trip() -> None:
     """What is handed out leads back to the object and the secret."""
     secret = tokens.new_secret()
-    name, found = tokens.split(tokens.text_of("my-laptop.v2", secret))
+    name, found = tokens.parse_token(tokens.format_token("my-laptop.v2", secret))
     assert name == "my-laptop.v2"
-    assert tokens.matches(found, tokens.hash_of(secret))
+    assert tokens.secret_matches(found, tokens.hash_of(secret))
 
 
 def test_other_secret() -> None:
     """Another secret does not match."""
-    assert not tokens.matches(tokens.new_secret(), tokens.hash_of(tokens.new_secret()))
+    assert not tokens.secret_matches(tokens.new_secret(), tokens.hash_of(tokens.new_secret()))
 
 
 @pytest.mark.parametrize("text", ["", "x", "alq", "alq_", "alq__", "alq_name_", "alq__secret", "bearer_name_secret"])
 def test_nonsense(text: str) -> None:
     """What does not look like a token is refused."""
     with pytest.raises(Unauthenticated):
-        tokens.split(Secret(text))
+        tokens.parse_token(Secret(text))
 
 
 def test_secrets_print_as_stars() -> None:

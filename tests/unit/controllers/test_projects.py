@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aliquot.api import Metadata, Namespace, Project
-from aliquot.api.organisation import ProjectSpec
+from aliquot.api.project import ProjectSpec
 from aliquot.controllers.projects import Decision, ProjectReconciler, decide
 from aliquot.labels import PROJECT
 from aliquot.store.informer import typed

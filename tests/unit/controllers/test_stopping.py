@@ -11,7 +11,7 @@ import pytest
 from aliquot import labels
 from aliquot.api import Metadata, Pod, SchedulingPolicy, Workload
 from aliquot.api.pod import PodCondition, PodSpec, PodStatus
-from aliquot.api.pools import SchedulingPolicySpec
+from aliquot.api.scheduling_policy import SchedulingPolicySpec
 from aliquot.api.workload import Interruption, WorkloadSpec, WorkloadStatus
 from aliquot.scheduler.eviction_records import EvictionRecord, eviction_times, grace_of, interruption_by
 from aliquot.scheduler.policy import StopPolicy

@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from aliquot import labels
 from aliquot.api import Device, DeviceShare, Metadata, Namespace, Node, Pod, Project, devices_text, shares_text
-from aliquot.api.organisation import ProjectSpec
 from aliquot.api.pod import Container, PodSpec, PodStatus, Resources
+from aliquot.api.project import ProjectSpec
 from aliquot.controllers.usage import ResourceUsage, SumKey, UsageTotals
 
 SPACES, PROJECTS, DEPARTMENTS, NODES = ["s1", "s2", "s3"], ["a", "b"], ["default", "d"], ["n1", "n2"]

@@ -29,9 +29,10 @@ from aliquot.api import (
     Workload,
     shares_text,
 )
-from aliquot.api.organisation import DepartmentSpec, ProjectSpec
+from aliquot.api.department import DepartmentSpec
 from aliquot.api.pod import PodCondition, PodStatus
-from aliquot.api.pools import SchedulingPolicySpec
+from aliquot.api.project import ProjectSpec
+from aliquot.api.scheduling_policy import SchedulingPolicySpec
 from aliquot.api.workload import Interruption, WorkloadSpec, WorkloadStatus
 from aliquot.backends.local.devices.node_devices import NodeFacts, node_object
 from aliquot.errors import PlatformError

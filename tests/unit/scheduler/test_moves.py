@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aliquot.api import Metadata, Placement, SchedulingPolicy
-from aliquot.api.pools import SchedulingPolicySpec
+from aliquot.api.scheduling_policy import SchedulingPolicySpec
 from support.scheduler.world import World
 from support.stores.namespace import StoreNamespace
 from support.stores.running import until

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from aliquot.api import Amounts, Metadata, NodePool, Project, SchedulingPolicy, Workload
-from aliquot.api.common import Weights
-from aliquot.api.pools import NodePoolStatus, PastUse, SchedulingPolicySpec
+from aliquot.api import Amounts, Metadata, NodePool, Project, SchedulingPolicy, Weights, Workload
+from aliquot.api.node_pool import NodePoolStatus
+from aliquot.api.scheduling_policy import PastUse, SchedulingPolicySpec
 from aliquot.controllers.usage import UsageReconciler
 from aliquot.scheduler.usage_history import extend_history, past_usage
 from aliquot.store.informer import Informers

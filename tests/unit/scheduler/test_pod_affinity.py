@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from aliquot.api import Metadata, Namespace, Pod
-from aliquot.api.base import decode
+from aliquot.api import Metadata, Namespace, Pod, decode
 from aliquot.planner import NodeSelectorRequirement, PodAffinityTerm
 from aliquot.scheduler.affinity import NAMESPACE, affinity_label_keys, affinity_labels, constraints_of, job_constraints
 from aliquot.scheduler.scheduling_context import SchedulingContext

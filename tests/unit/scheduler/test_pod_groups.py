@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from aliquot import labels
-from aliquot.api import Metadata, Namespace, Owner, Pod
-from aliquot.api.base import decode
+from aliquot.api import Metadata, Namespace, Owner, Pod, decode
 from aliquot.api.pod import PodSpec
 from aliquot.podspec.requests import default_priority, is_foreign, is_preemptible, priority_of, request_of
 from aliquot.scheduler.pod_groups import group_of, min_available_of, pools_of, project_of

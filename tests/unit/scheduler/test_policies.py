@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from aliquot.api import KINDS, Metadata, SchedulingPolicy
-from aliquot.api.common import Weights
-from aliquot.api.pools import SchedulingPolicySpec
+from aliquot.api import KINDS, Metadata, SchedulingPolicy, Weights
+from aliquot.api.scheduling_policy import SchedulingPolicySpec
 from aliquot.planner import Policy
 from aliquot.scheduler.policy import policies_of, policy_of
 from support.scheduler.world import World

@@ -7,8 +7,9 @@ import random
 import pytest
 
 from aliquot.api import Amounts, Metadata, NodePool, Project, SchedulingPolicy
-from aliquot.api.organisation import ProjectStatus
-from aliquot.api.pools import NodePoolStatus, PastUse, SchedulingPolicySpec
+from aliquot.api.node_pool import NodePoolStatus
+from aliquot.api.project import ProjectStatus
+from aliquot.api.scheduling_policy import PastUse, SchedulingPolicySpec
 from aliquot.planner import Queue
 from aliquot.scheduler.usage_history import (
     DEFAULT_WINDOW,

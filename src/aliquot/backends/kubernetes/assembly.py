@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from aliquot.admission.policies import Presets
+from aliquot.admission.workload_admission import WorkloadAdmission
 from aliquot.api import DeviceShare, Pod, Workload
 from aliquot.backends.backend import Backend, Run
 from aliquot.backends.kubernetes import protected_fields
@@ -83,8 +83,8 @@ async def _prepare(driver: KubernetesDriver, settings: ClusterSettings) -> None:
 def _loops(
     driver: KubernetesDriver, informers: Informers, hands: KubernetesBinder, settings: ClusterSettings
 ) -> list[Run]:
-    store, presets = Store(driver), Presets(driver, informers)
-    runai = [RunaiWorkloadController(store, kind, presets, informers.of(Workload)) for kind in RUNAI_KINDS]
+    store, admission = Store(driver), WorkloadAdmission(driver, informers)
+    runai = [RunaiWorkloadController(store, kind, admission, informers.of(Workload)) for kind in RUNAI_KINDS]
     return [
         RbacController(driver, informers).run,
         gc.ReservationCollector(driver, informers, hands.reserver, settings.sharing).controller.run,

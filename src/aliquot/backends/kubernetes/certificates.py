@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.backends.kubernetes.unstructured_kinds import SECRET
 from aliquot.errors import Conflict, Exists, NotFound
 from aliquot.labels import SYSTEM_NAMESPACE

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
-from aliquot.api import Pod
-from aliquot.api.base import Json
+from aliquot.api import Json, Pod
 from aliquot.backends.kubernetes.unstructured_kinds import DISRUPTION_BUDGET
 from aliquot.errors import NotFound, Unavailable
 from aliquot.store.driver import Document

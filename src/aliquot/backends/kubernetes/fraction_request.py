@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from aliquot import labels, units
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.errors import Fault, Invalid
 from aliquot.gpu.fractions import ComputeMode, SharingOptions
 from aliquot.gpu.limits_file import MAX_DEVICES

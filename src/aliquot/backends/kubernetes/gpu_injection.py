@@ -24,7 +24,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.backends.kubernetes.fraction_request import FractionRequest
 from aliquot.backends.kubernetes.settings import GpuSharingSettings
 from aliquot.errors import Fault, Invalid

@@ -13,9 +13,8 @@ from typing import Final
 
 import structlog
 
-from aliquot.api import Project, User
-from aliquot.api.base import Json
-from aliquot.auth.kubeconfigs import Issued
+from aliquot.api import Json, Project, User
+from aliquot.auth.kubeconfigs import IssuedKubeconfig
 from aliquot.backends.kubernetes.rbac import apply, read_namespace
 from aliquot.backends.kubernetes.rbac_plan import NAME_PREFIX, NamespaceState, conflicting_names, decide, roles_of
 from aliquot.backends.kubernetes.service_accounts import account_name, account_of, is_ours, new_account
@@ -40,7 +39,7 @@ class Kubeconfigs:
         self._store = Store(driver)
         self._endpoint = replace(driver.endpoint, url=address) if address else driver.endpoint
 
-    async def issue(self, project: str, user: str, seconds: int) -> Issued:
+    async def issue(self, project: str, user: str, seconds: int) -> IssuedKubeconfig:
         namespace = await self._namespace(project)
         known = await self._user(user)
         _check(await read_namespace(self._driver, namespace), project, user)
@@ -52,7 +51,7 @@ class Kubeconfigs:
             raise Unavailable("Kubernetes gave no token for the account")
         expires = str(given.get("expirationTimestamp") or "")
         log.info("kubeconfig issued", user=user, project=project, account=account, expires=expires)
-        return Issued(namespace, expires, _kubeconfig(self._endpoint, namespace, user, str(given["token"])))
+        return IssuedKubeconfig(namespace, expires, _kubeconfig(self._endpoint, namespace, user, str(given["token"])))
 
     async def _namespace(self, name: str) -> str:
         project = await self._store.get(Project, name)

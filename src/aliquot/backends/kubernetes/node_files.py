@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aliquot import labels, native
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.backends.kubernetes.settings import GpuSharingSettings
 from aliquot.errors import PlatformError, Unavailable
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.backends.kubernetes.unstructured_kinds import PRIORITY_CLASS
 from aliquot.errors import Exists, NotFound
 from aliquot.podspec.requests import PRIORITY_VALUES

@@ -1,6 +1,7 @@
 """Fields that only the platform writes, kept so by the API server too.
 
-Our server refuses a user who names a pod's node or devices, or signs a workload as somebody else (`admission.TRUSTED`).
+Our server refuses a user who names a pod's node or devices, or signs a workload as somebody else
+(`Kind.protected_fields`).
 RBAC knows no fields, so whoever may edit pods with kubectl could write them. A ValidatingAdmissionPolicy for each kind
 closes that gap inside the API server, from the same table: in projects' namespaces these fields may be set or changed
 only by those who may write the object's status, as in our API, and by Kubernetes' own controllers, which copy what
@@ -14,9 +15,7 @@ from typing import Final
 
 import structlog
 
-from aliquot.admission.references import TRUSTED
-from aliquot.api import KINDS
-from aliquot.api.base import Json
+from aliquot.api import KINDS, Json
 from aliquot.backends.kubernetes.service_accounts import LABELS
 from aliquot.backends.kubernetes.unstructured_kinds import ADMISSION_BINDING, ADMISSION_POLICY
 from aliquot.errors import NotFound
@@ -30,18 +29,22 @@ log = structlog.get_logger()
 
 async def install(driver: KubernetesDriver) -> None:
     """Makes the policies, or brings them up to date."""
-    for name in TRUSTED:
-        policy, binding = policy_for(KINDS.named(name))
+    for kind in KINDS:
+        if not kind.protected_fields:
+            continue
+        policy, binding = policy_for(kind)
         try:
             await driver.apply(ADMISSION_POLICY, policy)
             await driver.apply(ADMISSION_BINDING, binding)
         except NotFound:
-            log.warning("this Kubernetes has no admission policies: who may edit pods may edit all of them", kind=name)
+            log.warning(
+                "this Kubernetes has no admission policies: who may edit pods may edit all of them", kind=kind.name
+            )
 
 
 def policy_for(kind: AnyKind) -> tuple[Json, Json]:
     """The policy and what puts it in force."""
-    paths = TRUSTED[kind.name]
+    paths = kind.protected_fields
     name = f"aliquot-trusted-{kind.plural}"
     match: Json = {
         "apiGroups": [kind.group],

@@ -20,8 +20,7 @@ from typing import Any
 
 import structlog
 
-from aliquot.api import AccessRule, Namespace, Project, User
-from aliquot.api.base import Json
+from aliquot.api import AccessRule, Json, Namespace, Project, User
 from aliquot.backends.kubernetes.rbac_plan import (
     NAME_PREFIX,
     Change,

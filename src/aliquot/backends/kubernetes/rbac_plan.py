@@ -20,9 +20,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from aliquot.api import AccessRule, Namespace, Project, User
-from aliquot.api.base import Json
-from aliquot.auth.roles import ALIASES, Grant, Place
+from aliquot.api import AccessRule, Json, Namespace, Project, User
+from aliquot.auth.roles import ROLE_ALIASES, ObjectScope, ScopedRole
 from aliquot.backends.kubernetes.rbac_verbs import RULES
 from aliquot.backends.kubernetes.service_accounts import LABELS, Account, is_ours
 from aliquot.backends.kubernetes.unstructured_kinds import ROLE, ROLE_BINDING, SERVICE_ACCOUNT, UnstructuredKind
@@ -115,8 +114,8 @@ def owner_of(namespace: Namespace | None, find: Callable[[str], Project | None])
 
 def covers(rule: AccessRule, project: Project) -> bool:
     scope = rule.spec.scope
-    place = Place(project.metadata.name, project.spec.department or DEFAULT_DEPARTMENT)
-    return rule.metadata.deleted is None and Grant(rule.spec.role, scope.kind, scope.name).covers(place)
+    place = ObjectScope(project.metadata.name, project.spec.department or DEFAULT_DEPARTMENT)
+    return rule.metadata.deleted is None and ScopedRole(rule.spec.role, scope.kind, scope.name).covers(place)
 
 
 def _is_kept(namespace: str) -> bool:
@@ -132,7 +131,7 @@ def _in_force(seen: NamespaceState) -> list[AccessRule]:
 
 
 def _role(rule: AccessRule) -> str:
-    return ALIASES.get(rule.spec.role, rule.spec.role)
+    return ROLE_ALIASES.get(rule.spec.role, rule.spec.role)
 
 
 def _subjects(seen: NamespaceState) -> dict[str, list[Json]]:

@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Final
 
-from aliquot.api import KINDS, Workload
-from aliquot.api.base import Json
-from aliquot.auth.roles import REPORT, ROLES, VIEW, Grant, Place, allowed
+from aliquot.api import KINDS, Json, Workload
+from aliquot.auth.roles import REPORT, ROLES, VIEW, ObjectScope, ScopedRole, allowed
 from aliquot.backends.kubernetes.v2alpha1.definitions import RUNAI_KINDS
 from aliquot.store.driver import AnyKind
 
@@ -55,7 +54,7 @@ def _resources(role: str, kind: AnyKind, name: str) -> dict[str, set[str]]:
     """Verbs of a kind and its parts, by the rights on the kind of that name."""
     found: dict[str, set[str]] = defaultdict(set)
     for action in sorted({*_VERBS, REPORT}):
-        if not allowed([Grant(role, "project", "p")], action, name, Place("p")):
+        if not allowed([ScopedRole(role, "project", "p")], action, name, ObjectScope("p")):
             continue
         found[kind.plural].update(_VERBS.get(action, ()))
         if kind.has_status and action in _STATUS:

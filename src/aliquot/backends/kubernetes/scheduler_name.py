@@ -10,8 +10,7 @@ only, so a label has to follow the annotation.
 from __future__ import annotations
 
 from aliquot import labels
-from aliquot.api import KINDS, Namespace, encode
-from aliquot.api.base import Json
+from aliquot.api import KINDS, Json, Namespace, encode
 from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.store.informer import Informers, Key
 from aliquot.store.typed_store import Store

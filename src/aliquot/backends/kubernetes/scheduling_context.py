@@ -13,10 +13,8 @@ from typing import Any
 
 import structlog
 
-from aliquot.api import Claim, Pod
+from aliquot.api import Claim, Json, Kind, Pod
 from aliquot.api import Node as NodeObject
-from aliquot.api.base import Json
-from aliquot.api.kinds import Kind
 from aliquot.backends.kubernetes.reservations.state import is_reservation, reserved_device
 from aliquot.backends.kubernetes.unstructured_kinds import PERSISTENT_VOLUME, STORAGE_CLASS, UnstructuredKind
 from aliquot.backends.kubernetes.volume_binding import (

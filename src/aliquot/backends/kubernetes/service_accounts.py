@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from aliquot.api import User
-from aliquot.api.base import Json
+from aliquot.api import Json, User
 from aliquot.errors import Invalid
 from aliquot.labels import SYSTEM_NAMESPACE
 from aliquot.store.driver import Document

@@ -16,8 +16,9 @@ from dataclasses import replace
 
 from aliquot import labels, units
 from aliquot.api import Claim, Metadata, Owner, Service, Workload
-from aliquot.api.kubernetes_objects import ClaimResources, ClaimSpec, ServicePort, ServiceSpec
 from aliquot.api.network import Port
+from aliquot.api.persistent_volume_claim import ClaimResources, ClaimSpec
+from aliquot.api.service import ServicePort, ServiceSpec
 from aliquot.api.storage import ClaimMount
 from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.errors import Exists, NotFound, Unavailable

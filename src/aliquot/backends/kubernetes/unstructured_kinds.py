@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aliquot.api.kinds import Kind
+from aliquot.api import Kind
 
 UnstructuredKind = Kind[dict[str, Any]]
 

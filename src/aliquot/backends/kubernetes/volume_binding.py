@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from aliquot import units
-from aliquot.api import KINDS, Claim, Pod, decode
-from aliquot.api.base import Json
+from aliquot.api import KINDS, Claim, Json, Pod, decode
 from aliquot.backends.kubernetes.unstructured_kinds import PERSISTENT_VOLUME
 from aliquot.errors import NotFound, Unavailable
 from aliquot.planner import Node, NodeSelectorRequirement, NodeSelectorTerms

@@ -32,8 +32,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aliquot import labels
-from aliquot.api import Namespace, encode
-from aliquot.api.base import Json
+from aliquot.api import Json, Namespace, encode
 from aliquot.backends.kubernetes import certificates
 from aliquot.backends.kubernetes.fraction_request import (
     FRACTION_ANNOTATIONS,

@@ -21,7 +21,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from aliquot.api.base import NOTHING, Labels, Strings, record
+from aliquot.api.field_types import EMPTY_MAP, Labels, Strings
+from aliquot.api.serialization import record
 from aliquot.backends.local import yaml_files
 from aliquot.errors import Fault, Invalid
 
@@ -45,7 +46,7 @@ class Program:
 
     argv: Annotated[Strings, Field(min_length=1)]
     """The program and its first arguments."""
-    rewrite: Labels = NOTHING
+    rewrite: Labels = EMPTY_MAP
     """Old beginnings of arguments, and the new ones."""
     module: str = ""
     """Python module that must be there."""
@@ -63,11 +64,11 @@ class Image:
     """The image's program."""
     arguments: Strings = ()
     """Its arguments when none are given; a whole command where there is no entrypoint."""
-    env: Labels = NOTHING
+    env: Labels = EMPTY_MAP
     """Variables that the image sets."""
     working_dir: str = ""
     """Where it starts; the pod's own folder unless given."""
-    programs: Mapping[str, Program] = NOTHING
+    programs: Mapping[str, Program] = EMPTY_MAP
     """Stand-ins for programs that this machine does not have."""
 
 

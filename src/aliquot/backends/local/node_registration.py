@@ -13,7 +13,7 @@ from dataclasses import replace
 import structlog
 
 from aliquot.api import Node
-from aliquot.api.kubernetes_objects import NodeCondition
+from aliquot.api.node import NodeCondition
 from aliquot.backends.local.devices.node_devices import Devices, NodeFacts, node_object
 from aliquot.errors import Exists, PlatformError
 from aliquot.store.typed_store import Store

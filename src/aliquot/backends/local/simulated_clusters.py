@@ -22,8 +22,9 @@ from typing import Annotated
 from pydantic import Field
 
 from aliquot.api import KINDS, Device, Metadata, Project, check_name
-from aliquot.api.base import NOTHING, Bytes, Labels, Milli, Positive, record
-from aliquot.api.organisation import ProjectSpec
+from aliquot.api.field_types import EMPTY_MAP, Bytes, Labels, Milli, Positive
+from aliquot.api.project import ProjectSpec
+from aliquot.api.serialization import record
 from aliquot.backends.local import yaml_files
 from aliquot.backends.local.devices.node_devices import DEFAULT_PODS, NodeFacts
 from aliquot.errors import Fault, Invalid
@@ -59,7 +60,7 @@ class SimulatedNode:
 
     name: str
     """Unique in the file."""
-    labels: Labels = NOTHING
+    labels: Labels = EMPTY_MAP
     """Marks on the node."""
     cpu: Milli = 8000
     """Cores."""
@@ -77,7 +78,7 @@ class Cluster:
 
     nodes: Annotated[tuple[SimulatedNode, ...], Field(max_length=_MOST_NODES)] = ()
     """Nodes to simulate."""
-    projects: Mapping[str, ProjectSpec] = NOTHING
+    projects: Mapping[str, ProjectSpec] = EMPTY_MAP
     """Projects to create at the first start, by name."""
 
     def faults(self) -> Iterator[Fault]:

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 import click
 
 from aliquot import units
-from aliquot.api import Node, Pod, Template, Workload, to_json
-from aliquot.api.base import Json, encode
-from aliquot.api.pod import saved_at
+from aliquot.api import Json, Node, Pod, Template, Workload, encode, to_json
+from aliquot.api.pod import last_checkpoint_time
 from aliquot.api.workload import Interruption
 from aliquot.cli import output
 from aliquot.cli.describe import describe as describe_object
@@ -163,7 +162,7 @@ def properties(workload: Workload, pods: Sequence[Pod], word: str, now: float) -
     yield "TRAINING DURATION", output.age(job_columns.run_seconds(workload, now))
     if status.restarts:
         yield "RESTARTS", str(status.restarts)
-    saved = [moment for pod in pods if (moment := saved_at(pod)) is not None]
+    saved = [moment for pod in pods if (moment := last_checkpoint_time(pod)) is not None]
     if saved:
         yield "LAST CHECKPOINT", f"{output.age(max(0.0, now - min(saved)))} ago"
     if status.queued_at is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.errors import Invalid
 
 

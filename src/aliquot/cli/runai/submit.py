@@ -11,8 +11,7 @@ from typing import Any
 import click
 
 from aliquot import labels
-from aliquot.api import KINDS
-from aliquot.api.base import Json
+from aliquot.api import KINDS, Json
 from aliquot.cli import output
 from aliquot.cli.program import Entry, Lazy
 from aliquot.cli.runai import workload_spec as specs

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from aliquot.api import KINDS, Workload, check_name, decode, to_json
-from aliquot.api.base import Json
+from aliquot.api import KINDS, Json, Workload, check_name, decode, to_json
 from aliquot.cli.runai import flag_values
 from aliquot.cli.runai.flags import COMMON, DISTRIBUTED, SERVING, Flag
 from aliquot.errors import Fault, Invalid

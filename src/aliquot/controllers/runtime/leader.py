@@ -21,7 +21,7 @@ from typing import Any
 import structlog
 
 from aliquot.api import Lease, Metadata
-from aliquot.api.kubernetes_objects import LeaseSpec
+from aliquot.api.lease import LeaseSpec
 from aliquot.errors import Conflict, Exists, NotFound, PlatformError
 from aliquot.labels import SYSTEM_NAMESPACE
 from aliquot.store.lease_fence import MAY_WRITE

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from aliquot import units
-from aliquot.api import Workload
-from aliquot.api.base import Json
+from aliquot.api import Json, Workload
 from aliquot.planner import DeviceShare, Eviction, Job, Refusal, TaskState, Verdict
 from aliquot.planner.model import DEFAULT_POOL
 from aliquot.planner.queues.queue_position import QueuePosition

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from aliquot.api import Workload
-from aliquot.api.base import Json
+from aliquot.api import Json, Workload
 from aliquot.planner.queues.queue_position import QueuePosition, queue_positions
 from aliquot.planner.reasons.what_if import Change, trials
 from aliquot.scheduler.explain.report import CanView, WhatIfResult, explain_workload

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aliquot import units
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.api.workload import Interruption
 from aliquot.planner import DeviceShare
 from aliquot.planner.model import GPU

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aliquot.api import SchedulingPolicy, decode
-from aliquot.api.pools import SchedulingPolicySpec
+from aliquot.api.scheduling_policy import SchedulingPolicySpec
 from aliquot.errors import Fault, Invalid
 from aliquot.scheduler.policy import policy_of
 from aliquot.sim.replay.engine import Contender

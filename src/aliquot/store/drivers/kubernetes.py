@@ -14,8 +14,7 @@ from contextlib import aclosing
 from typing import Any
 
 import aliquot
-from aliquot.api.base import Json
-from aliquot.api.kinds import Kind
+from aliquot.api import Json, Kind
 from aliquot.errors import Conflict, Denied, Exists, Expired, Invalid, NotFound, Unavailable
 from aliquot.labels import INSTALLED_VERSION
 from aliquot.store import object_rules
@@ -181,7 +180,9 @@ class KubernetesDriver(RestDriver):
             return [line.decode(errors="replace") async for line in lines]
 
 
-_POD: Kind[dict[str, Any]] = Kind(name="Pod", type=dict, plural="pods", group="", namespaced=True, graceful=True)
+_POD: Kind[dict[str, Any]] = Kind(
+    name="Pod", type=dict, plural="pods", group="", namespaced=True, graceful_deletion=True
+)
 
 _ACCOUNT: Kind[dict[str, Any]] = Kind(
     name="ServiceAccount", type=dict, plural="serviceaccounts", group="", namespaced=True
@@ -191,7 +192,7 @@ _ACCOUNT: Kind[dict[str, Any]] = Kind(
 async def install(driver: KubernetesDriver, definitions: Iterable[Json] | None = None) -> None:
     """Makes our kinds known to the cluster, and returns when it serves them. What a newer Aliquot installed stays."""
     if definitions is None:
-        from aliquot.api.schema import crds  # built from every type: only who installs pays for it
+        from aliquot.api.crds import crds
 
         definitions = crds()
     wanted = list(definitions)

@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.store import object_table, selectors
 from aliquot.store.driver import AnyKind, Change, Document, Listing
 from aliquot.store.object_table import Entry

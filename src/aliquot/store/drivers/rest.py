@@ -15,7 +15,7 @@ from contextlib import aclosing
 from typing import Any, Self
 from urllib.parse import quote
 
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.errors import Expired, Fault, Invalid, NotFound, Unavailable
 from aliquot.labels import API_VERSION
 from aliquot.store import object_rules
@@ -121,7 +121,7 @@ class RestDriver:
         if not metadata.get("resourceVersion"):
             # Some of Kubernetes' own kinds would take it, and overwrite whatever is there.
             fault = Fault("metadata.resourceVersion", "is required")
-            raise Invalid.because(kind.word, [fault], hint="read the object, change it, write it back")
+            raise Invalid.because(kind.singular, [fault], hint="read the object, change it, write it back")
         path = self._one(kind, str(metadata.get("name") or ""), str(metadata.get("namespace") or ""))
         return _document(await self._transport.write("PUT", path + part, _envelope(kind, document, metadata)))
 
@@ -191,13 +191,13 @@ class RestDriver:
         if not kind.namespaced or namespace is None:
             return f"{self._prefix(kind)}/{kind.plural}"
         if not _is_segment(namespace):
-            raise Invalid.because(kind.word, [Fault("metadata.namespace", "is required")])
+            raise Invalid.because(kind.singular, [Fault("metadata.namespace", "is required")])
         return f"{self._prefix(kind)}/namespaces/{quote(namespace, safe='')}/{kind.plural}"
 
     def _one(self, kind: AnyKind, name: str, namespace: str) -> str:
         # A name that would change the path is the name of nothing.
         if not _is_segment(name) or (kind.namespaced and not _is_segment(namespace)):
-            raise NotFound(f"{kind.word} {name!r} not found")
+            raise NotFound(f"{kind.singular} {name!r} not found")
         return f"{self._all(kind, namespace)}/{quote(name, safe='')}"
 
 

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.errors import Unavailable
 from aliquot.store import object_table, selectors
 from aliquot.store.driver import AnyKind, Change, Document, Listing

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aliquot import units
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.errors import Invalid, Unauthenticated, Unavailable
 
 EXEC_GROUP = "client.authentication.k8s.io"

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.errors import (
     Conflict,
     Denied,

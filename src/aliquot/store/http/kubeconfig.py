@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.errors import Invalid
 from aliquot.store.http.credentials import (
     EXEC_VERSIONS,

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.errors import Invalid, TooLarge, Unauthenticated, Unavailable
 from aliquot.store import lease_fence
 from aliquot.store.driver import MAX_DOCUMENT

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from aliquot.api import Compute, Metadata, Namespace, Node, Pod, Workload
-from aliquot.api.kubernetes_objects import NodeCondition, NodeStatus
+from aliquot.api.node import NodeCondition, NodeStatus
 from aliquot.api.pod import Container, PodSpec, PodStatus
 from aliquot.api.workload import Interruption, WorkloadSpec, WorkloadStatus
 from aliquot.backends.kubernetes.lost_nodes import LostNodeController, silent_since

@@ -9,8 +9,8 @@ import pytest
 
 from access.team import CLUSTER, Team, in_project, rule
 from aliquot.api import AccessRule, Metadata, Namespace, Project, Scope, User
-from aliquot.api.access import UserSpec
-from aliquot.api.organisation import ProjectSpec
+from aliquot.api.project import ProjectSpec
+from aliquot.api.user import UserSpec
 from aliquot.backends.kubernetes.rbac import apply, read_namespace
 from aliquot.backends.kubernetes.rbac_plan import Change, NamespaceState, Remove, Write, decide, owner_of
 from aliquot.backends.kubernetes.service_accounts import account_of, new_account

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aliquot.api import KINDS
-from aliquot.auth.roles import REPORT, ROLES, Grant, Place, allowed
+from aliquot.auth.roles import REPORT, ROLES, ObjectScope, ScopedRole, allowed
 from aliquot.backends.kubernetes.rbac_verbs import rules_of
 from aliquot.backends.kubernetes.v2alpha1.definitions import RUNAI_KINDS
 
@@ -23,14 +23,16 @@ def test_verbs_are_what_the_rest_api_allows(role: str) -> None:
     for kind in (kind for kind in KINDS if kind.namespaced):
         wanted: set[str] = set()
         for action, words in VERBS.items():
-            wanted |= words if allowed([Grant(role, "project", "p")], action, kind.name, Place("p")) else set()
+            wanted |= (
+                words if allowed([ScopedRole(role, "project", "p")], action, kind.name, ObjectScope("p")) else set()
+            )
         assert verbs(role, kind.group, kind.plural) == wanted
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_a_terminal_is_for_those_who_may_edit_pods(role: str) -> None:
     """Commands in a pod, its ports and its terminal are for those who may change it; its log for those who see it."""
-    may = {a: allowed([Grant(role, "project", "p")], a, "Pod", Place("p")) for a in ("view", "edit", REPORT)}
+    may = {a: allowed([ScopedRole(role, "project", "p")], a, "Pod", ObjectScope("p")) for a in ("view", "edit", REPORT)}
     for part in ("exec", "attach", "portforward"):
         assert verbs(role, "", f"pods/{part}") == ({"create", "get"} if may["edit"] else set())
     assert verbs(role, "", "pods/log") == ({"get"} if may["view"] else set())

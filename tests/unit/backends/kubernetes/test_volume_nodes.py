@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from aliquot.api import Claim, Pod
-from aliquot.api.base import decode
+from aliquot.api import Claim, Pod, decode
 from aliquot.backends.kubernetes.scheduling_context import gang_minimum
 from aliquot.backends.kubernetes.volume_binding import SELECTED_NODE, Storage, StorageClass, Volume, node_requirements
 from aliquot.planner import NodeSelectorRequirement

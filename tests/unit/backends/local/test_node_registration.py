@@ -8,7 +8,7 @@ import pytest
 
 from aliquot import labels
 from aliquot.api import Node, devices_of
-from aliquot.api.kubernetes_objects import NodeCondition
+from aliquot.api.node import NodeCondition
 from aliquot.backends.local.devices.gpu_driver import ProcessUtilization, gpu_utilization
 from aliquot.backends.local.devices.real import RealDevices
 from aliquot.backends.local.node_registration import NodeRegistrar

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aliquot.api.schema import crds
+from aliquot.api.crds import crds
 from aliquot.cli.main import runai
 from aliquot.cli.runai.flags import COMMON, DISTRIBUTED, SERVING
 from aliquot.cli.runai.workload_spec import flag_of

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from aliquot import labels
-from aliquot.api import DeviceShare, Node, Pod, shares_of, shares_text
-from aliquot.api.base import Json
+from aliquot.api import DeviceShare, Json, Node, Pod, shares_of, shares_text
 from aliquot.backends.kubernetes.settings import GpuSharingSettings
 from aliquot.errors import Invalid
 from aliquot.units import GPU

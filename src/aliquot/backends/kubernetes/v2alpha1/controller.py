@@ -18,10 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from aliquot import labels, units
-from aliquot.admission.policies import Presets
-from aliquot.api import KINDS, Metadata, ObjectReference, Owner, Workload, decode, encode, to_json
-from aliquot.api.base import Json
-from aliquot.api.kinds import Kind
+from aliquot.admission.workload_admission import WorkloadAdmission
+from aliquot.api import KINDS, Json, Kind, Metadata, ObjectReference, Owner, Workload, decode, encode, to_json
 from aliquot.backends.kubernetes.v2alpha1.translation import Translation, translate
 from aliquot.controllers.events import EventFacts, event_of
 from aliquot.controllers.runtime.workqueue import Controller
@@ -52,11 +50,11 @@ class RunaiWorkloadController:
         self,
         store: Store,
         kind: RawKind,
-        presets: Presets,
+        admission: WorkloadAdmission,
         workloads: Informer[Workload],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._store, self._kind, self._presets, self._clock = store, kind, presets, clock
+        self._store, self._kind, self._admission, self._clock = store, kind, admission, clock
         self.objects: Informer[Document] = Informer(store.driver, kind, lambda document: document)
         self.controller = Controller(kind.plural, self._reconcile)
         self.controller.watch(self.objects)
@@ -126,9 +124,9 @@ class RunaiWorkloadController:
             annotations={labels.TRANSLATED_SPEC: _text(made.spec)},
             owners=(owner,),
         )
-        data = await self._presets.filled({"metadata": encode(place), "spec": made.spec}, seen.namespace)
+        data = await self._admission.apply_defaults({"metadata": encode(place), "spec": made.spec}, seen.namespace)
         typed = decode(Workload, data, strict=True, what="workload")
-        self._presets.check(Document(to_json(typed)))
+        self._admission.validate(Document(to_json(typed)))
         try:
             return await self._store.create(typed)
         except Exists:
@@ -143,7 +141,7 @@ class RunaiWorkloadController:
         kind, place, now = KINDS.of(Workload), workload.metadata, Document(to_json(workload))
         spec = object_rules.merged(now.data.get("spec") or {}, change)
         wanted = decode(Workload, {**now.data, "spec": spec}, strict=True, what="workload")
-        self._presets.check(Document(to_json(wanted)), now)
+        self._admission.validate(Document(to_json(wanted)), now)
         patch = {"spec": change, "metadata": {"annotations": {labels.TRANSLATED_SPEC: _text(made.spec)}}}
         written = await self._store.driver.patch(kind, place.name, place.namespace, patch, version=place.version)
         return decode(Workload, written.data)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aliquot.api.base import Json
-from aliquot.api.kinds import Kind
+from aliquot.api import Json, Kind
 from aliquot.backends.kubernetes.v2alpha1.fields import FIELDS, ITEMS, SPECIAL, Field
 
 GROUP, VERSION = "run.ai", "v2alpha1"
@@ -64,7 +63,7 @@ def _definition(kind: Kind[dict[str, Any]]) -> Json:
                 "kind": kind.name,
                 "listKind": f"{kind.name}List",
                 "plural": kind.plural,
-                "singular": kind.word,
+                "singular": kind.singular,
                 "shortNames": list(kind.aliases),
                 "categories": ["aliquot"],
             },

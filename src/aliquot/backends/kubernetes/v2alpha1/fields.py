@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from aliquot.api.base import Json
+from aliquot.api import Json
 
 Read = Callable[[Any], Any]
 ReadItem = Callable[[str, Any], Any]

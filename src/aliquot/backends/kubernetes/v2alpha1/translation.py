@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from aliquot.api import KINDS, Workload, check_name, decode, encode
-from aliquot.api.base import Json
+from aliquot.api import KINDS, Json, Workload, check_name, decode, encode
 from aliquot.backends.kubernetes.v2alpha1.fields import FIELDS, ITEMS, REFUSED, SPECIAL, UNKNOWN, Field, Items
 from aliquot.errors import Fault, Invalid
 

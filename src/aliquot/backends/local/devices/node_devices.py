@@ -20,7 +20,7 @@ from typing import Protocol
 import aliquot
 from aliquot import labels, units
 from aliquot.api import Device, DeviceShare, Metadata, Node, devices_text
-from aliquot.api.kubernetes_objects import Address, NodeCondition, NodeInfo, NodeStatus
+from aliquot.api.node import Address, NodeCondition, NodeInfo, NodeStatus
 from aliquot.gpu.fractions import SharingOptions
 from aliquot.gpu.injection import Injection
 

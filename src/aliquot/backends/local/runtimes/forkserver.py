@@ -16,7 +16,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from aliquot.api.base import Json
+from aliquot.api import Json
 
 _ANSWER_BYTES = 1 << 18  # a sentence, at most with the longest word that a command may have
 

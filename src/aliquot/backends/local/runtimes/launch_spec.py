@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import aliquot
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.backends.local.runtime import CannotStart, Launch, Volume
 from aliquot.backends.local.runtimes import preemption_files, sandbox
 from aliquot.backends.local.runtimes.pod_folder import PodFolder

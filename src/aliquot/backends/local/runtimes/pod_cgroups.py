@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import structlog
 
-from aliquot.api.base import Json
+from aliquot.api import Json
 from aliquot.backends.local.devices import driver_limits
 from aliquot.backends.local.devices.gpu_driver import CgroupLimiter, LimitNotSet
 from aliquot.backends.local.runtime import CannotStart, Launch

@@ -20,8 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from aliquot.api import DeviceShare
-from aliquot.api.base import Json
+from aliquot.api import DeviceShare, Json
 from aliquot.backends.local.runtime import PodAssignment
 from aliquot.backends.local.runtimes import syscalls
 from aliquot.gpu.injection import CgroupLimit, File

@@ -25,8 +25,7 @@ from pathlib import Path
 
 import structlog
 
-from aliquot.api import Pod
-from aliquot.api.base import Json
+from aliquot.api import Json, Pod
 from aliquot.backends.local.devices.gpu_driver import CgroupLimiter
 from aliquot.backends.local.runtime import CannotStart, Ended, Launch, RecoveredPod, SignalName, Started
 from aliquot.backends.local.runtimes import cgroups, launch_spec, log_file, ports, preemption_files, syscalls

@@ -2,74 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from aliquot.api.base import Count, Duration, Int64, Metadata, Strings, Text, record
-from aliquot.api.common import Amounts, Condition, Grace, Placement
-from aliquot.api.organisation import DEFAULT_POOL, QueuePhase
-from aliquot.errors import Fault
-
-
-@record
-class NodePoolSpec:
-    """Which nodes are in the pool, and how they are used."""
-
-    label_key: str = ""
-    """Nodes with this label belong to the pool."""
-    label_value: str = ""
-    """The value the label must have."""
-    placement: Placement = Placement()
-    """Whether pods are packed or spread here; wins over the scheduling policy."""
-    topology: Strings = ()
-    """Node labels that say how near nodes are to each other, outermost first."""
-    workloads_per_gpu: Annotated[int, Field(ge=2, le=5)] | None = None
-    """How many bursting workloads may share a GPU when the node spreads them; off unless given."""
-    description: Text = ""
-    """For people."""
-
-
-@record
-class NodePoolStatus:
-    """How a pool stands."""
-
-    phase: QueuePhase | None = None
-    """Whether it is ready for use."""
-    message: str = ""
-    """Why it is not, when it is not."""
-    nodes: Strings = ()
-    """Names of its nodes."""
-    total: Amounts = Amounts()
-    """What its nodes have."""
-    allocated: Amounts = Amounts()
-    """What is held by workloads."""
-    history: str = ""
-    """What its nodes had over time, as a project's history says what was held."""
-    observed_generation: Int64 | None = None
-    """The generation of the spec this status is about."""
-    conditions: tuple[Condition, ...] = ()
-    """What is true about it."""
-
-
-@record
-class NodePool:
-    """A set of nodes with a fair share of its own. Nodes that no other pool selects are in pool `default`."""
-
-    metadata: Metadata
-    """Name and marks."""
-    spec: NodePoolSpec = NodePoolSpec()
-    """Which nodes are in the pool."""
-    status: NodePoolStatus = NodePoolStatus()
-    """How the pool stands; written by the platform."""
-
-    def faults(self) -> Iterator[Fault]:
-        if self.metadata.name != DEFAULT_POOL and not self.spec.label_key:
-            yield Fault("spec.labelKey", f"is required for every pool but {DEFAULT_POOL}")
-
+from aliquot.api.conditions import Condition
+from aliquot.api.field_types import Count, Duration, DurationOrNever, Int64, Strings, Text
+from aliquot.api.metadata import Metadata
+from aliquot.api.placement_strategy import Placement
+from aliquot.api.serialization import record
 
 Step = Literal["allocate", "consolidate", "reclaim", "preempt", "stale-gang"]
+
+
 NotNegative = Annotated[float, Field(ge=0)]
 
 
@@ -99,11 +44,11 @@ class SchedulingPolicySpec:
     """Whether idle resources are split by quota or by over-quota weight; quota unless given."""
     placement: Placement = Placement()
     """Whether pods are packed or spread."""
-    stale_gang_grace: Grace | None = None
+    stale_gang_grace: DurationOrNever | None = None
     """How long a group may run with too few members; 60s unless given, 0 = not at all, -1 = for ever."""
     terminating_grace: Duration | None = None
     """A pod that takes longer than this to stop is stuck: nothing is planned on its place; no bound unless given."""
-    hold_after: Grace | None = None
+    hold_after: DurationOrNever | None = None
     """How long a workload waits before GPUs are kept for it as they come free; 10m unless given, 0 or -1 = never."""
     usage: PastUse = PastUse()
     """Fairness over time."""

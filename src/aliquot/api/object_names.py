@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from aliquot.api.kinds import Kind
+from aliquot.api.kind import Kind
 from aliquot.errors import Fault, Invalid
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+
+
 _LETTER_FIRST = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
@@ -17,7 +21,7 @@ def check_name(kind: Kind[Any], name: object) -> str:
     """The name, if an object of this kind may have it; `Invalid` with path `metadata.name` otherwise."""
     fault = _fault(kind, name)
     if fault:
-        raise Invalid.because(kind.word, [Fault("metadata.name", fault)])
+        raise Invalid.because(kind.singular, [Fault("metadata.name", fault)])
     return str(name)
 
 
@@ -26,16 +30,16 @@ def _fault(kind: Kind[Any], name: object) -> str:
         return "is required"
     if not isinstance(name, str):
         return f"must be text, not {name!r}"
-    if len(name) > kind.name_length:
-        return f"must have at most {kind.name_length} characters, not {len(name)}"
+    if len(name) > kind.max_name_length:
+        return f"must have at most {kind.max_name_length} characters, not {len(name)}"
     pattern, wording = _rule(kind)
     return "" if pattern.fullmatch(name) else f"must be {wording}, not {name!r}"
 
 
 def _rule(kind: Kind[Any]) -> tuple[re.Pattern[str], str]:
-    if kind.letter_first:
+    if kind.name_starts_with_letter:
         return _LETTER_FIRST, "lower-case letters, digits and hyphens, a letter first and no hyphen last"
-    if kind.label_names:
+    if kind.name_is_label:
         return _LABEL, "lower-case letters, digits and hyphens, with no hyphen first or last"
     return _SUBDOMAIN, "lower-case letters, digits, hyphens and dots, with a letter or digit first and last"
 

@@ -23,9 +23,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from aliquot import units
 from aliquot.api import KINDS, Pod
 from aliquot.errors import Fault, Invalid, NotFound, PlatformError, Unavailable
-from aliquot.server.access import Access
-from aliquot.server.objects import PREFIX
-from aliquot.server.responses import error_response, status_of
+from aliquot.server.access_control import AccessControl
+from aliquot.server.http_json import error_response, status_of
+from aliquot.server.object_routes import PREFIX
 from aliquot.store.typed_store import Store
 from aliquot.streams import (
     CHANNELS,
@@ -47,12 +47,12 @@ _POD = f"{PREFIX}/namespaces/{{namespace}}/pods/{{name}}"
 _HIGHEST_PORT = 65535
 
 
-class BrokenOff(Exception):
+class ResponseAborted(Exception):
     """An answer cannot be finished. Its reader must see that, so the connection is cut."""
 
 
 class StreamRoutes:
-    def __init__(self, store: Store, access: Access, streams: Streams | None, stopping: asyncio.Event) -> None:
+    def __init__(self, store: Store, access: AccessControl, streams: Streams | None, stopping: asyncio.Event) -> None:
         self._store = store
         self._access = access
         self._streams = streams
@@ -95,7 +95,7 @@ class StreamRoutes:
         except StopAsyncIteration:
             return
         except PlatformError as exc:
-            raise BrokenOff(exc.message) from exc
+            raise ResponseAborted(exc.message) from exc
         finally:
             stop.cancel()
             step.cancel()

@@ -8,7 +8,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aliquot.api.base import DEEPEST, Json
+from aliquot.api import Json
+from aliquot.api.serialization import MAX_DEPTH
 from aliquot.errors import Fault, Invalid, PlatformError, TooLarge
 
 # Twice the largest object, so that a too large object is told its own limit.
@@ -101,14 +102,14 @@ def parse_json(raw: bytes) -> Any:
     except ValueError as exc:
         raise Invalid(f"broken JSON: {exc}") from None
     # Few bodies have that many brackets, so few are walked through.
-    if raw.count(b"{") + raw.count(b"[") > DEEPEST and _is_deep(data):
-        raise Invalid(f"the body is nested deeper than {DEEPEST} levels")
+    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and _is_deep(data):
+        raise Invalid(f"the body is nested deeper than {MAX_DEPTH} levels")
     return data
 
 
 def _is_deep(data: Any) -> bool:
     level = [data]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_DEPTH):
         level = [
             part
             for value in level

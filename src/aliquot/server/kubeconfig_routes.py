@@ -14,14 +14,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from aliquot import units
-from aliquot.api import KINDS, Project, check_name
-from aliquot.api.base import Json
-from aliquot.auth.kubeconfigs import Issuer
+from aliquot.api import KINDS, Json, Project, check_name
+from aliquot.auth.kubeconfigs import KubeconfigIssuer
 from aliquot.errors import Fault, Invalid
 from aliquot.labels import API_VERSION
-from aliquot.server.access import Access
-from aliquot.server.objects import PREFIX
-from aliquot.server.responses import json_response, read_json
+from aliquot.server.access_control import AccessControl
+from aliquot.server.http_json import json_response, read_json
+from aliquot.server.object_routes import PREFIX
 
 KUBECONFIG: Final = f"{PREFIX}/projects/{{name}}/kubeconfig"
 DEFAULT_SECONDS: Final = 24 * 3600
@@ -32,7 +31,7 @@ log = structlog.get_logger()
 
 
 class KubeconfigRoutes:
-    def __init__(self, access: Access, issuer: Issuer | None) -> None:
+    def __init__(self, access: AccessControl, issuer: KubeconfigIssuer | None) -> None:
         self._access = access
         self._issuer = issuer
 

@@ -18,37 +18,26 @@ since stores are changed by merge patch (see store.base).
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any, Protocol, TypeVar, dataclass_transform, get_type_hints, runtime_checkable
+from typing import Any, Protocol, TypeVar, dataclass_transform, get_type_hints, runtime_checkable
 
 from pydantic import (
-    AfterValidator,
-    BeforeValidator,
     ConfigDict,
-    Field,
-    PlainSerializer,
     TypeAdapter,
     ValidationError,
-    WithJsonSchema,
 )
 from pydantic.alias_generators import to_camel
 
-from aliquot import units
 from aliquot.errors import Fault, Invalid
 
 T = TypeVar("T")
+
+
 Json = dict[str, Any]
+
 
 # Wire names that are not the camelCase of the Python name: everywhere, and in metadata.
 _UNITS_IN_NAMES = {"memory_mib": "memoryMiB"}
-_METADATA_NAMES = {
-    "version": "resourceVersion",
-    "created": "creationTimestamp",
-    "deleted": "deletionTimestamp",
-    "grace_seconds": "deletionGracePeriodSeconds",
-    "owners": "ownerReferences",
-}
 
 
 def wire_form(names: Callable[[str], str]) -> ConfigDict:
@@ -67,150 +56,31 @@ def wire_name(name: str) -> str:
     return _UNITS_IN_NAMES.get(name) or to_camel(name)
 
 
-def _metadata_name(name: str) -> str:
-    return _METADATA_NAMES.get(name) or to_camel(name)
+_CAPITALS = {
+    "pod_ip": "podIP",
+    "host_ip": "hostIP",
+    "cluster_ip": "clusterIP",
+    "host_ipc": "hostIPC",
+    "host_pid": "hostPID",
+    "container_id": "containerID",
+    "image_id": "imageID",
+    "machine_id": "machineID",
+    "system_uuid": "systemUUID",
+    "boot_id": "bootID",
+    "provider_id": "providerID",
+}
 
 
-def _as_milli(value: object) -> int:
-    return units.milli(value)
+def _kube_name(name: str) -> str:
+    return _CAPITALS.get(name) or to_camel(name)
 
 
-def _as_bytes(value: object) -> int:
-    return units.quantity(value)
-
-
-def _as_duration(value: object) -> int:
-    return units.duration(value)
-
-
-def _as_time(value: object) -> float:
-    return units.timestamp(value)
-
-
-# `x-crd` is what only the custom resources' schemas say (see schema.py). Kubernetes' own `multipleOf` refuses 4.004
-# and 0, so the rule is spelled out, with room for binary fractions.
-_OFF = "self * 1000.0 - double(int(self * 1000.0 + 0.5))"
-THREE_DECIMALS = {"rule": f"{_OFF} < 0.00001 && {_OFF} > -0.00001", "message": "must have at most three decimals"}
-
-# A number of GPUs or cores; thousandths inside.
-Milli = Annotated[
-    int,
-    BeforeValidator(_as_milli),
-    PlainSerializer(units.whole_units, return_type=int | float),
-    WithJsonSchema({"type": "number", "minimum": 0, "x-crd": {"x-kubernetes-validations": [THREE_DECIMALS]}}),
-]
-# An amount of memory; bytes inside.
-Bytes = Annotated[
-    int,
-    BeforeValidator(_as_bytes),
-    PlainSerializer(units.quantity_text, return_type=str),
-    WithJsonSchema(
-        {
-            "x-kubernetes-int-or-string": True,
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "minimum": 0,
-            "pattern": r"^([0-9]+(\.[0-9]+)?|\.[0-9]+)(k|[KMGTPE]i?)?B?$",
-        }
-    ),
-]
-# A length of time; seconds inside. Reads "5m", writes seconds.
-Duration = Annotated[
-    int,
-    BeforeValidator(_as_duration),
-    WithJsonSchema(
-        {
-            "x-kubernetes-int-or-string": True,
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "minimum": 0,
-            "pattern": r"^[0-9]+[smhd]?$",
-        }
-    ),
-]
-# A moment; seconds since 1970 inside.
-Time = Annotated[
-    float,
-    BeforeValidator(_as_time),
-    PlainSerializer(units.timestamp_text, return_type=str),
-    WithJsonSchema({"type": "string", "format": "date-time"}),
-]
-_INT64 = 2**63 - 1  # what Go, SQLite and most readers of JSON stop at
-Count = Annotated[int, Field(ge=0, le=_INT64)]
-Positive = Annotated[int, Field(ge=1, le=2**31 - 1)]
-Int32 = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
-Int64 = Annotated[int, Field(ge=-_INT64, le=_INT64)]
-# RFC 1123 label, as names of pods, projects and services must be.
-Label = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
-Text = Annotated[str, Field(max_length=4096)]
-# Text that many objects have in common (a namespace, an image, a reason): kept in memory once.
-Word = Annotated[str, AfterValidator(sys.intern)]
-Strings = tuple[Word, ...]
-Labels = Mapping[Word, str]
-
-
-class _Nothing(dict[str, Any]):
-    """An empty mapping that stays empty. It has a hash, because pydantic copies defaults that have none."""
-
-    def __hash__(self) -> int:  # type: ignore[override]  # dict has none
-        return 0
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        raise TypeError("shared by all records: make a new mapping")
-
-    def __reduce__(self) -> Any:
-        return _nothing, ()
-
-
-# One shared empty mapping for every field that has none: an object costs what it says, not what it could say.
-NOTHING: Any = _Nothing()
-
-
-def _nothing() -> Any:
-    return NOTHING
-
-
-@record
-class Owner:
-    """The object this one belongs to, and goes with."""
-
-    api_version: Word
-    kind: Word
-    name: str
-    uid: str
-    controller: bool | None = None
-    block_owner_deletion: bool | None = None
-
-
-@record
-class Metadata:
-    """Name, place, version and marks of an object."""
-
-    name: str
-    """Unique within the namespace for its kind."""
-    namespace: Word = ""
-    """Where the object lives; empty for kinds that span the cluster. A project's is `runai-<project>`."""
-    uid: str = ""
-    """Given by the store; differs after delete and create."""
-    version: str = ""
-    """Given by the store on every change. Opaque: compare for equality only."""
-    generation: Int64 = 0
-    """Counts changes of the spec."""
-    created: Time | None = None
-    """When the object was created."""
-    deleted: Time | None = None
-    """When the object is due to be gone; set by a delete that has to wait for finalizers or grace."""
-    grace_seconds: Int64 | None = None
-    """How long the object may take to stop."""
-    labels: Labels = NOTHING
-    """Short marks to select by."""
-    annotations: Labels = NOTHING
-    """Free notes of people and programs."""
-    finalizers: Strings = ()
-    """Who must finish before the object may go."""
-    owners: tuple[Owner, ...] = ()
-    """Objects this one goes with."""
-
-
-Metadata.__pydantic_config__ = wire_form(_metadata_name)  # type: ignore[attr-defined]  # read by pydantic
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,))
+def kubernetes_record(cls: type[T]) -> type[T]:
+    """A `record` with Kubernetes' field names."""
+    made = record(cls)
+    made.__pydantic_config__ = wire_form(_kube_name)  # type: ignore[attr-defined]  # read by pydantic
+    return made
 
 
 _ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
@@ -238,13 +108,17 @@ def decode(cls: type[T], data: Mapping[str, Any], *, strict: bool = False, what:
     except ValidationError as exc:
         raise Invalid.because(what or cls.__name__.lower(), faults_of(exc)) from None
     # What cannot even be written is not looked at further: rules need not be ready for it.
-    faults = (list(_unwritable(body)) or list(made.faults() if isinstance(made, Ruled) else ())) if strict else ()
+    faults = (
+        (list(_unwritable(body)) or list(made.faults() if isinstance(made, HasCrossFieldRules) else ()))
+        if strict
+        else ()
+    )
     if faults:
         raise Invalid.because(what or cls.__name__.lower(), faults)
     return made
 
 
-DEEPEST = 100  # nothing sensible comes near; pydantic stops writing at 255
+MAX_DEPTH = 100  # nothing sensible comes near; pydantic stops writing at 255
 
 
 def _unwritable(body: Json) -> Iterator[Fault]:
@@ -252,8 +126,8 @@ def _unwritable(body: Json) -> Iterator[Fault]:
     waiting: list[tuple[tuple[int | str, ...], Any]] = [((), body)]  # no recursion: free parts may be deep
     while waiting:
         place, value = waiting.pop()
-        if len(place) > DEEPEST:
-            yield Fault(_path(place[:5]), f"must not be nested deeper than {DEEPEST} levels")
+        if len(place) > MAX_DEPTH:
+            yield Fault(_path(place[:5]), f"must not be nested deeper than {MAX_DEPTH} levels")
         elif isinstance(value, str):
             if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
                 yield Fault(_path(place), "must be text without half characters (lone surrogates)")
@@ -265,7 +139,7 @@ def _unwritable(body: Json) -> Iterator[Fault]:
 
 
 @runtime_checkable
-class Ruled(Protocol):
+class HasCrossFieldRules(Protocol):
     """A type with rules that span fields."""
 
     def faults(self) -> Iterable[Fault]: ...
@@ -353,6 +227,6 @@ def _wording(error: Any) -> str:
             return str(error["msg"]).lower()
 
 
-def field_types(cls: type) -> dict[str, Any]:
+def type_hints_of(cls: type) -> dict[str, Any]:
     """Field name -> its annotated type."""
     return get_type_hints(cls, include_extras=True)

@@ -1,4 +1,4 @@
-"""Where the pods of a workload may run, and which of them must run together."""
+"""Shapes that several kinds share: amounts of resources, conditions, and where pods may run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,24 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from aliquot.api.base import NOTHING, Count, Labels, Positive, record
-from aliquot.api.common import Toleration
+from aliquot.api.field_types import EMPTY_MAP, Count, Labels, Positive
+from aliquot.api.serialization import record
+
+
+@record
+class Toleration:
+    """Allows pods on nodes that carry a matching taint."""
+
+    key: str = ""
+    """Key of the taint; empty with operator Exists matches every taint."""
+    operator: Literal["Equal", "Exists"] | None = None
+    """Equal compares the value too, Exists only the key; Equal unless given."""
+    value: str = ""
+    """Value of the taint, for Equal."""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
+    """Effect of the taint; empty matches all effects."""
+    toleration_seconds: int | None = None
+    """How long a NoExecute taint is borne; for ever unless given."""
 
 
 @record
@@ -36,7 +52,7 @@ class Topology:
 class PodRule:
     """Runs pods only where there are, or are no, pods with some labels."""
 
-    labels: Labels = NOTHING
+    labels: Labels = EMPTY_MAP
     """Labels of the other pods."""
     topology_key: str = ""
     """Node label whose value tells which nodes count as the same place."""
