@@ -1,7 +1,8 @@
-"""Who comes after whom: the line of those who wait, by the order in which the scheduler itself goes."""
+"""The positions of waiting jobs, in the order in which the scheduler considers them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from aliquot.planner.queues.queue_order import Batch, QueueOrder
 
 @dataclass(frozen=True, slots=True)
 class QueuePosition:
-    """A job's place, counted from 1: among those of its queue, and among all that wait in its node pool."""
+    """A job's position, counted from 1, among the waiting jobs of its node pool and of its queue."""
 
     position: int
     waiting: int
@@ -27,56 +28,56 @@ class QueuePosition:
 def queue_positions(
     snapshot: Snapshot, policy: Policy, now: float, decided: Plan, policies: Mapping[str, Policy] | None = None
 ) -> dict[str, QueuePosition]:
-    """The turns of all that go on waiting after a plan, each counted as if those before it had started: who starts
-    brings its queue nearer to its due, and then it may be another's turn. Who can never start is in no line."""
+    """The position of each job that still waits after a plan. Each is counted as if the jobs before it had started,
+    because a job that starts changes the order of the queues. Jobs that can never start have no position."""
     pools = sorted({node.pool for node in snapshot.nodes} | {DEFAULT_POOL})
     jobs = sorted(snapshot.jobs, key=lambda job: job.name)
-    first = {name: route[0] for name, route in pool_routes(jobs, snapshot, pools).items()}
-    found: dict[str, QueuePosition] = {}
+    first_pool = {name: route[0] for name, route in pool_routes(jobs, snapshot, pools).items()}
+    positions: dict[str, QueuePosition] = {}
     with no_collection():
         for pool in pools:
             state = CycleState(snapshot, (policies or {}).get(pool, policy), now, pool)
-            state.admit(job for job in jobs if first[job.name] == pool)
-            found |= _turns(state, decided)
+            state.admit(job for job in jobs if first_pool[job.name] == pool)
+            positions |= _positions(state, decided)
             state.close()
-    return found
+    return positions
 
 
-def _turns(state: CycleState, decided: Plan) -> dict[str, QueuePosition]:
-    _carry_out(state, decided)
+def _positions(state: CycleState, decided: Plan) -> dict[str, QueuePosition]:
+    _apply(state, decided)
     waiting = [Batch([job]) for job in state.jobs if _waits(job, decided)]
-    turns = QueueOrder(waiting, state.placer.next_request)
+    queue_order = QueueOrder(waiting, state.placer.next_request)
     order: list[JobState] = []
-    while batch := turns.pop():
+    while batch := queue_order.pop():
         job = batch.head
         order.append(job)
         job.queue.add_usage(state.placer.next_request(job), job.nonpreemptible)
-        turns.touch(job.queue)
-    ahead: dict[str, int] = {}
-    places = []
+        queue_order.touch(job.queue)
+    by_queue: Counter[str] = Counter()
+    in_queue = []
     for job in order:
-        ahead[job.queue.name] = ahead.get(job.queue.name, 0) + 1
-        places.append(ahead[job.queue.name])
+        by_queue[job.queue.name] += 1
+        in_queue.append(by_queue[job.queue.name])
     return {
-        job.name: QueuePosition(place, len(order), own, ahead[job.queue.name], state.pool_name)
-        for place, (job, own) in enumerate(zip(order, places, strict=True), start=1)
+        job.name: QueuePosition(position, len(order), own, by_queue[job.queue.name], state.pool_name)
+        for position, (job, own) in enumerate(zip(order, in_queue, strict=True), start=1)
     }
 
 
 def _waits(job: JobState, decided: Plan) -> bool:
-    reasons = decided.refusals.get(job.name)
-    if not reasons or all(one.verdict is Verdict.NEVER for one in reasons):
+    refusals = decided.refusals.get(job.name)
+    if not refusals or all(refusal.verdict is Verdict.NEVER for refusal in refusals):
         return False
     return bool(job.next_tasks())
 
 
-def _carry_out(state: CycleState, decided: Plan) -> None:
-    """Count what the plan gives and takes: the line is that of those who are left."""
-    given = {one.job for one in decided.binds} | {one.job for one in decided.nominations}
-    taken = {(one.job, one.task) for one in decided.evictions if one.to is None}
+def _apply(state: CycleState, decided: Plan) -> None:
+    """Counts what the plan gives and takes, so that the positions are those of the jobs that are left."""
+    placed = {bind.job for bind in decided.binds} | {nomination.job for nomination in decided.nominations}
+    evicted = {(eviction.job, eviction.task) for eviction in decided.evictions if eviction.to is None}
     for job in state.jobs:
-        if job.name in given:
+        if job.name in placed:
             job.queue.add_usage(state.placer.next_request(job), job.nonpreemptible)
         for member in job.members:
-            if (job.name, member.task.name) in taken:
+            if (job.name, member.task.name) in evicted:
                 job.queue.add_usage(member.amount, job.nonpreemptible, -1)

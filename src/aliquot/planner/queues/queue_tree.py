@@ -1,8 +1,8 @@
-"""The tree of queues in one node pool: what each may have, what each holds, and whose turn it is.
+"""The tree of queues in one node pool: what each queue may hold, what it holds, and its order key.
 
-Amounts are held at a leaf and counted at every queue above it, so that a question about a department is as cheap as one
-about a project. Orders are sort keys, smaller first, ties by age and name: one definition of who deserves it more, used
-forwards to start jobs and backwards to find who gives back.
+Usage is added at a leaf and counted at every queue above it, so that a department's usage is as cheap to read as a
+project's. An order key sorts queues, smallest first, ties by age and name. The same key is used forwards to start jobs
+and backwards to find victims.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ OrderKey = tuple[bool, bool, int, bool, float, float, tuple[float, ...], float, 
 
 
 class QueueState:
-    """One queue in one pool. `used` is all it holds, `fixed` the part that cannot be stopped."""
+    """One queue in one pool.
+
+    `used` is all it holds, `nonpreemptible` the part of it held by nonpreemptible jobs, `pending` what its waiting jobs
+    ask for. `QueueTree.compute_shares` sets `demand`, `share`, `allowance` and `denominators`."""
 
     __slots__ = (
         "allowance",
@@ -41,17 +44,17 @@ class QueueState:
         "weight",
     )
 
-    def __init__(self, source: Queue, terms: PoolQuota, parent: QueueState | None) -> None:
+    def __init__(self, source: Queue, bounds: PoolQuota, parent: QueueState | None) -> None:
         self.source = source
         self.name = source.name
         self.parent = parent
         self.children: list[QueueState] = []
-        self.path: tuple[QueueState, ...] = (self, *parent.path) if parent else (self,)  # itself first, the top last
-        self.quota: Bound = terms.quota
-        self.limit: Bound = terms.limit
-        self.weight = terms.weight if terms.over_quota else (0, 0, 0)
-        self.over_quota = terms.over_quota
-        self.priority = terms.priority
+        self.path: tuple[QueueState, ...] = (self, *parent.path) if parent else (self,)  # itself first, its root last
+        self.quota: Bound = bounds.quota
+        self.limit: Bound = bounds.limit
+        self.weight = bounds.weight if bounds.over_quota else (0, 0, 0)
+        self.over_quota = bounds.over_quota
+        self.priority = bounds.priority
         self.created = source.created
         inherited = (parent.reclaim_min, parent.preempt_min) if parent else (0.0, 0.0)
         self.reclaim_min: float = inherited[0] if source.reclaim_min_runtime is None else source.reclaim_min_runtime
@@ -66,12 +69,11 @@ class QueueState:
 
     @property
     def display_name(self) -> str:
-        """Its name for people; a department may have the name of a project, and is told apart by what stands before
-        the slash."""
+        """Its name for users, without the prefix that tells a department from a project of the same name."""
         return self.name.rpartition("/")[2]
 
     def add_usage(self, amount: Amount, nonpreemptible: bool, sign: int = 1) -> None:
-        """Count an amount here and above; with sign -1 take it back."""
+        """Adds an amount here and to every queue above; with sign -1 subtracts it."""
         gpu, cpu, memory = amount
         if sign < 0:
             gpu, cpu, memory = -gpu, -cpu, -memory
@@ -94,22 +96,22 @@ class QueueState:
         return quota if limit is None else min(limit, quota)
 
     def order_key(self, asked: Amount) -> OrderKey:
-        """Whose turn it is, if its next job asks for this much: smaller goes first."""
+        """Its sort key if its next job asks for this much; the smallest key comes first."""
         used, share, quota = self.used, self.share, self.quota
         gpu, cpu, memory = used[0] + asked[0], used[1] + asked[1], used[2] + asked[2]
-        over = used[0] > share[0] and used[1] > share[1] and used[2] > share[2]
-        beyond = (
+        over_share = used[0] > share[0] and used[1] > share[1] and used[2] > share[2]
+        over_quota = (
             (quota[0] is not None and gpu > quota[0])
             or (quota[1] is not None and cpu > quota[1])
             or (quota[2] is not None and memory > quota[2])
         )
         scale = self.denominators
-        undue = (gpu > 0 and not scale[0]) or (cpu > 0 and not scale[1]) or (memory > 0 and not scale[2])
+        without_allowance = (gpu > 0 and not scale[0]) or (cpu > 0 and not scale[1]) or (memory > 0 and not scale[2])
         return (
-            over,
-            beyond,
+            over_share,
+            over_quota,
             -self.priority,
-            undue,
+            without_allowance,
             _dominant_share(gpu, cpu, memory, scale),
             _dominant_share(used[0], used[1], used[2], scale),
             scale,
@@ -118,17 +120,17 @@ class QueueState:
         )
 
     def dominant_share(self, gpu: int, cpu: int, memory: int) -> float:
-        """Its largest part of its due, if it held this much."""
+        """Its dominant share if it held this much: the largest ratio, over all resources, to its allowance."""
         return _dominant_share(gpu, cpu, memory, self.denominators)
 
     def saturation(self, without: Sequence[int] | None = None) -> float:
-        """How full it is against what it may keep; what is above 1 can be taken back."""
+        """Its dominant share now, less an amount. What is above 1 can be reclaimed."""
         gpu, cpu, memory = without or (0, 0, 0)
         return _dominant_share(self.used[0] - gpu, self.used[1] - cpu, self.used[2] - memory, self.denominators)
 
 
 def _dominant_share(gpu: int, cpu: int, memory: int, scale: Amount) -> float:
-    """The largest part of its due that it holds; without any due, every unit counts heavily."""
+    """The largest ratio to a denominator. Where that is zero, every unit counts heavily."""
     a = gpu / scale[0] if scale[0] else gpu * 1000.0
     b = cpu / scale[1] if scale[1] else cpu * 1000.0
     c = memory / scale[2] if scale[2] else memory * 1000.0
@@ -152,7 +154,7 @@ class QueueTree:
         self.leaves = [queue for queue in self.queues.values() if not queue.children]
 
     def _add(self, source: Queue, sources: Mapping[str, Queue], pool: str, below: tuple[str, ...]) -> QueueState | None:
-        """None for a queue whose parent does not exist, or that is its own ancestor: it is left out, and so are those
+        """None for a queue whose parent does not exist, or that is its own ancestor: it is left out, with all queues
         below it."""
         if source.name in self.queues:
             return self.queues[source.name]
@@ -171,27 +173,29 @@ class QueueTree:
         return state
 
     def compute_shares(self, total: Amount, policy: Policy) -> None:
-        """Compute shares from what leaves hold (`used`) and wait for (`waits`)."""
+        """Computes shares from what leaves hold (`used`) and wait for (`pending`)."""
         self.total = total
         for leaf in self.leaves:
-            leaf.demand = [used + waits for used, waits in zip(leaf.used, leaf.pending, strict=True)]
-        self._ask(self.roots)
+            leaf.demand = [used + pending for used, pending in zip(leaf.used, leaf.pending, strict=True)]
+        self._sum_demand(self.roots)
         top = self.roots if policy.department_first else self.leaves
         shares: dict[str, list[int]] = {}
         for resource in range(3):
             self._divide(total[resource], top, resource, policy, shares)
         for queue in self.queues.values():
-            given = shares.get(queue.name) or [sum(shares[leaf.name][r] for leaf in _under(queue)) for r in range(3)]
-            queue.share = (given[0], given[1], given[2])
+            share = shares.get(queue.name) or [
+                sum(shares[leaf.name][r] for leaf in _leaves_below(queue)) for r in range(3)
+            ]
+            queue.share = (share[0], share[1], share[2])
             queue.allowance = _allowance(queue)
-            scale = [total[r] if bound is None else bound for r, bound in enumerate(queue.allowance)]
-            queue.denominators = (scale[0], scale[1], scale[2])
+            denominators = [total[r] if bound is None else bound for r, bound in enumerate(queue.allowance)]
+            queue.denominators = (denominators[0], denominators[1], denominators[2])
 
-    def _ask(self, queues: list[QueueState]) -> None:
-        """What a queue asks for is what its children ask for, each no more than it may ever hold."""
+    def _sum_demand(self, queues: list[QueueState]) -> None:
+        """Sums demand upwards. No queue demands more than it may ever hold."""
         for queue in queues:
             if queue.children:
-                self._ask(queue.children)
+                self._sum_demand(queue.children)
                 queue.demand = [sum(child.demand[r] for child in queue.children) for r in range(3)]
             for r in range(3):
                 ceiling = queue.ceiling(r)
@@ -201,23 +205,23 @@ class QueueTree:
     def _divide(
         self, total: int, queues: list[QueueState], resource: int, policy: Policy, shares: dict[str, list[int]]
     ) -> None:
-        claims = _claims(queues, resource, policy.spare == "quota")
+        demands = _demands(queues, resource, policy.spare == "quota")
         unit = GPU if policy.share_unit == "whole" and resource == 0 else 1
-        for queue, share in zip(queues, divide(total, claims, unit, policy.usage_weight), strict=True):
+        for queue, share in zip(queues, divide(total, demands, unit, policy.usage_weight), strict=True):
             shares.setdefault(queue.name, [0, 0, 0])[resource] = share
             if queue.children:
                 self._divide(share, queue.children, resource, policy, shares)
 
 
-def _claims(queues: list[QueueState], resource: int, by_quota: bool) -> list[Demand]:
-    claims = []
+def _demands(queues: list[QueueState], resource: int, by_quota: bool) -> list[Demand]:
+    demands = []
     for queue in queues:
         quota, weight = queue.quota[resource], queue.weight[resource]
-        # By quota, who has none is last, and alike: no share at all would leave it to who came first.
+        # By quota, queues without quota come last, with equal weights. With no share at all the first to ask gets all.
         last = by_quota and not quota
         if by_quota and weight:
             weight = quota or 1
-        claims.append(
+        demands.append(
             Demand(
                 queue.name,
                 quota,
@@ -229,11 +233,11 @@ def _claims(queues: list[QueueState], resource: int, by_quota: bool) -> list[Dem
                 last,
             )
         )
-    return claims
+    return demands
 
 
 def _allowance(queue: QueueState) -> Bound:
-    """What nobody may take back: its limit where its quota has no bound, else the larger of quota and share."""
+    """What cannot be reclaimed: its limit if its quota is unlimited, else the larger of quota and share."""
     bounds: list[int | None] = []
     for quota, limit, share in zip(queue.quota, queue.limit, queue.share, strict=True):
         if quota is None:
@@ -244,7 +248,7 @@ def _allowance(queue: QueueState) -> Bound:
     return (bounds[0], bounds[1], bounds[2])
 
 
-def _under(queue: QueueState) -> list[QueueState]:
+def _leaves_below(queue: QueueState) -> list[QueueState]:
     if not queue.children:
         return [queue]
-    return [leaf for child in queue.children for leaf in _under(child)]
+    return [leaf for child in queue.children for leaf in _leaves_below(child)]

@@ -1,4 +1,4 @@
-"""Of jobs that could make way alike, the one goes that loses least work; a minute of it is as good as none."""
+"""Of equal candidates, the one that loses the least work is evicted. Less than a minute of work counts as none."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ GPU, NOW = Request(1, 1000), 10_000.0
 
 
 def borrowed(*saved: float | None) -> Snapshot:
-    """Two GPUs, lent to two jobs that started long ago and last saved their work then; an owner wants one back."""
+    """Two jobs started long ago on borrowed GPUs and saved checkpoints at these times; the owner wants one GPU back."""
     node = Node("n1", tuple(Device(index, 1000) for index in range(2)), 64000, 1 << 36, 110)
-    lent = [
+    borrowers = [
         Job(name, "a", (Task(name, GPU, TaskState.RUNNING, "n1", (DeviceShare(index, 1000, 1000),)),), index, saved=at)
         for index, (name, at) in enumerate(zip(("older", "newer"), saved, strict=True))
     ]
-    lent = [replace(job, started=job.created) for job in lent]
+    borrowers = [replace(job, started=job.created) for job in borrowers]
     queues = (Queue("a"), Queue("b", pools={"default": PoolQuota((1000, None, None))}))
-    return Snapshot((node,), queues, (*lent, Job("owner", "b", (Task("o", GPU),), created=9)))
+    return Snapshot((node,), queues, (*borrowers, Job("owner", "b", (Task("o", GPU),), created=9)))
 
 
 @pytest.mark.parametrize(
-    ("older", "newer", "goes"),
+    ("older", "newer", "victim"),
     [
         (None, None, "newer"),
         (NOW - 5, None, "older"),
@@ -47,13 +47,14 @@ def borrowed(*saved: float | None) -> Snapshot:
         (NOW - 5, NOW - 50, "newer"),
     ],
 )
-def test_who_goes(older: float | None, newer: float | None, goes: str) -> None:
-    """Who saved its work later, unless both did within the last minute: then the newest."""
-    assert [one.job for one in plan(borrowed(older, newer), Policy(), NOW).evictions] == [goes]
+def test_victim(older: float | None, newer: float | None, victim: str) -> None:
+    """The job with the later checkpoint, or the newest job if both saved within the last minute."""
+    evictions = plan(borrowed(older, newer), Policy(), NOW).evictions
+    assert [eviction.job for eviction in evictions] == [victim]
 
 
-def test_as_time_goes_by() -> None:
-    """A plan that goes on from the last one sees what has been lost since."""
-    session, snapshot = IncrementalPlanner(), borrowed(NOW - 50, NOW - 1000)
-    gone = [session.plan(snapshot, Policy(), now, changed={}).evictions[0].job for now in (NOW - 1000, NOW)]
-    assert gone == ["newer", "older"]
+def test_incremental_planner_updates_costs() -> None:
+    """An incremental plan counts the work that would be lost at its own time."""
+    planner, snapshot = IncrementalPlanner(), borrowed(NOW - 50, NOW - 1000)
+    victims = [planner.plan(snapshot, Policy(), now, changed={}).evictions[0].job for now in (NOW - 1000, NOW)]
+    assert victims == ["newer", "older"]

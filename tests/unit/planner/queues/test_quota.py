@@ -1,4 +1,4 @@
-"""What a queue may still take."""
+"""Whether a queue may hold more."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.planner import quota
 
 
 def project(own: Queue, above: Queue | None = None) -> QueueState:
-    """A project that holds one GPU that can be stopped and one that cannot."""
+    """A project that holds one GPU for a preemptible job and one for a nonpreemptible job."""
     queues = [replace(own, name="p", parent="d" if above else "")]
     queues += [replace(above, name="d")] if above else []
     found = QueueTree(queues, "default").queues["p"]
@@ -26,20 +26,20 @@ def project(own: Queue, above: Queue | None = None) -> QueueState:
 @pytest.mark.parametrize(
     ("own", "above", "nonpreemptible", "code"),
     [
-        pytest.param(quota(2), None, False, None, id="what can be stopped may borrow"),
-        pytest.param(quota(2), None, True, None, id="what was borrowed does not count against what is fixed"),
-        pytest.param(quota(1), None, True, "over-quota", id="what cannot be stopped stays within quota"),
+        pytest.param(quota(2), None, False, None, id="preemptible jobs may borrow"),
+        pytest.param(quota(2), None, True, None, id="borrowed GPUs do not count against nonpreemptible jobs"),
+        pytest.param(quota(1), None, True, "over-quota", id="nonpreemptible jobs stay within quota"),
         pytest.param(quota(2, over_quota=False), None, False, "over-quota", id="a project that may not borrow"),
-        pytest.param(quota(None, over_quota=False), None, False, None, id="an unlimited quota is none to be over"),
-        pytest.param(quota(9, limit=2), None, False, "over-limit", id="a limit holds for everybody"),
-        pytest.param(quota(9, limit=3), None, True, None, id="up to the limit, and not beyond"),
-        pytest.param(quota(9), quota(1), True, "over-quota", id="the quota of the department too"),
-        pytest.param(quota(9), quota(9, limit=2), False, "over-limit", id="the limit of the department too"),
+        pytest.param(quota(None, over_quota=False), None, False, None, id="an unlimited quota is never exceeded"),
+        pytest.param(quota(9, limit=2), None, False, "over-limit", id="a limit holds for every job"),
+        pytest.param(quota(9, limit=3), None, True, None, id="up to the limit"),
+        pytest.param(quota(9), quota(1), True, "over-quota", id="the quota of the department"),
+        pytest.param(quota(9), quota(9, limit=2), False, "over-limit", id="the limit of the department"),
         pytest.param(quota(9), quota(2, over_quota=False), False, "over-quota", id="a department that may not borrow"),
     ],
 )
 def test_one_more_gpu(own: Queue, above: Queue | None, nonpreemptible: bool, code: str | None) -> None:
-    """One GPU more, for a project that holds two of which one cannot be stopped."""
+    """One GPU more, for a project that holds one preemptibly and one nonpreemptibly."""
     queue = project(own, above)
     found = quota_module.refusal(queue, (1000, 0, 0), nonpreemptible)
     assert quota_module.allows(queue, (1000, 0, 0), nonpreemptible) == (code is None)
@@ -47,12 +47,12 @@ def test_one_more_gpu(own: Queue, above: Queue | None, nonpreemptible: bool, cod
 
 
 @pytest.mark.parametrize("asked", [(0, 0, 0), (0, 5000, 1 << 30)])
-def test_what_is_not_asked_for_is_not_looked_at(asked: Amount) -> None:
+def test_only_requested_resources_count(asked: Amount) -> None:
     """A queue above its GPU quota may still start work without GPUs."""
     assert quota_module.allows(project(quota(0, over_quota=False)), asked, nonpreemptible=True)
 
 
-def test_the_facts() -> None:
+def test_facts_of_a_refusal() -> None:
     """A refusal names the queue, the resource and what is missing."""
     found = quota_module.refusal(project(quota(9), quota(2)), (1500, 0, 0), nonpreemptible=True)
     assert found is not None
@@ -61,15 +61,15 @@ def test_the_facts() -> None:
 
 
 @pytest.mark.parametrize(("gpu", "verdict"), [(1000, Verdict.NOT_NOW), (3000, Verdict.NEVER)])
-def test_never_is_more_than_the_whole_quota(gpu: int, verdict: Verdict) -> None:
-    """Waiting helps as long as the request is within the bound."""
+def test_never_if_above_the_whole_bound(gpu: int, verdict: Verdict) -> None:
+    """Waiting helps only if the request by itself is within the bound."""
     found = quota_module.refusal(project(quota(0, limit=2)), (gpu, 0, 0), nonpreemptible=False)
     assert found is not None
     assert found.verdict is verdict
 
 
-def test_broken_after_the_fact() -> None:
-    """Once something was placed, the first queue that holds too much is found."""
+def test_exceeded_queue() -> None:
+    """After a placement, the first queue that holds too much is found."""
     queue = project(quota(9), quota(9, limit=2))
     assert quota_module.exceeded_queue(queue, nonpreemptible=False) is None
     queue.add_usage((1, 0, 0), nonpreemptible=False)

@@ -1,4 +1,4 @@
-"""Who was stopped often of late is left alone for a while."""
+"""A job that was evicted too often in the last hour is protected."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GPU = Request(1, 1000)
 
 
 def borrowed(stops: tuple[float, ...], *, extra: bool = False) -> Snapshot:
-    """All GPUs of queue b are lent to a's job; with `extra` one of its two tasks is above its minimum."""
+    """Queue a's job borrows all GPUs of queue b; with `extra` one of its two tasks is above its minimum."""
     count = 2 if extra else 1
     node = Node("n1", tuple(Device(index, 1000) for index in range(count)), 64000, 1 << 36, 110)
     held = [
@@ -43,36 +43,36 @@ def borrowed(stops: tuple[float, ...], *, extra: bool = False) -> Snapshot:
 
 def victims(snapshot: Snapshot, most: int | None, now: float, order: str = "least-disruption") -> list[str]:
     decided = plan(snapshot, Policy(restarts_per_hour=most, victims=order), now)
-    return [one.task for one in decided.evictions]
+    return [eviction.task for eviction in decided.evictions]
 
 
 @pytest.mark.parametrize("order", ["least-disruption", "newest"])
-def test_until_an_hour_is_over(order: str) -> None:
-    """With one stop an hour allowed, the next comes an hour after the last, and not a moment sooner."""
+def test_protected_for_an_hour(order: str) -> None:
+    """With one eviction an hour allowed, the next comes exactly an hour after the last."""
     world = borrowed((100.0,))
     assert victims(world, 1, 3699.9, order) == []
     assert victims(world, 1, 3700.0, order) == ["t0"]
     assert victims(world, None, 101.0, order) == ["t0"]
 
 
-def test_fewer_stops_than_allowed() -> None:
-    """Who was stopped less often than allowed may be stopped."""
+def test_fewer_evictions_than_allowed() -> None:
+    """A job that was evicted less often than allowed may be evicted."""
     assert victims(borrowed((100.0,)), 2, 200.0) == ["t0"]
     assert victims(borrowed((100.0, 150.0)), 2, 200.0) == []
 
 
-def test_none_at_all() -> None:
-    """With none allowed nobody is stopped for others, whatever was before."""
+def test_none_allowed() -> None:
+    """With no evictions allowed, no job is evicted for another."""
     assert victims(borrowed(()), 0, 1e9) == []
 
 
 @pytest.mark.parametrize("order", ["least-disruption", "newest"])
-def test_above_its_minimum(order: str) -> None:
-    """What is above a job's minimum may go: the job itself runs on."""
+def test_tasks_above_the_minimum_are_not_protected(order: str) -> None:
+    """A protected job may lose tasks above its minimum."""
     assert len(victims(borrowed((100.0,), extra=True), 1, 200.0, order)) == 1
 
 
-def test_oldest_that_counts() -> None:
-    """Of many stops the last few count."""
+def test_protected_until() -> None:
+    """The protection ends an hour after the oldest eviction that counts."""
     stops = (10.0, 20.0, 30.0)
     assert [protected_until(stops, most) for most in (None, 1, 2, 3, 4)] == [None, 3630.0, 3620.0, 3610.0, None]
