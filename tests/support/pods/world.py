@@ -112,8 +112,8 @@ class World:
     async def clean(self) -> None:
         """End what a test has left running."""
         runtime = ProcessRuntime(self.data, isolated=self.isolated)
-        for trace in runtime.traces():
-            await runtime.remove(trace.assignment.uid)
+        for recovered in runtime.recover_pods():
+            await runtime.remove(recovered.assignment.uid)
 
     async def see(self, seen: Pod) -> Pod:
         return await self.store.get(Pod, seen.metadata.name, seen.metadata.namespace)

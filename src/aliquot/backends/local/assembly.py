@@ -1,4 +1,4 @@
-"""The agent of this machine, put together: its GPUs or simulated ones, its images, its runtime."""
+"""Puts the agent of this machine together: real or simulated GPUs, the image catalogue, the runtime, the agent."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from aliquot.store.typed_store import Store
 
 log = structlog.get_logger()
 DEMO = "demo"
-_STOP_SECONDS = 60.0  # longer than the grace that pods get unless they ask for more
+_STOP_SECONDS = 60.0  # longer than the default grace period of pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ class LocalAgent:
     runtime: ProcessRuntime
     store: Store
     devices: Devices
-    guard: MemoryEnforcer | None = None
+    memory_enforcer: MemoryEnforcer | None = None
 
     async def stop_jobs(self, timeout: float = _STOP_SECONDS) -> None:
-        """End every pod the orderly way: asked, given its grace, killed. The next start queues them anew."""
+        """Delete every pod with its grace period, and wait until all have stopped. The next start queues them again."""
         nodes = {facts.name for facts in self.devices.nodes()}
         running = [pod for pod in (await self.store.list(Pod)).items if pod.spec.node_name in nodes]
         for pod in running:
@@ -55,22 +55,21 @@ class LocalAgent:
                     await self.store.delete(pod)
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                while await self._stopping(nodes):  # noqa: ASYNC110  # the store rings no bell for a condition
+                while await self._any_stopping(nodes):  # noqa: ASYNC110  # the store has no event for a condition
                     await asyncio.sleep(0.05)
         if isinstance(self.devices, RealDevices):
             self.devices.share_dirs.remove_if_unused()
 
-    async def _stopping(self, nodes: set[str]) -> bool:
+    async def _any_stopping(self, nodes: set[str]) -> bool:
         pods = (await self.store.list(Pod)).items
         return any(pod.metadata.deleted is not None and pod.spec.node_name in nodes for pod in pods)
 
     def backend(self) -> Backend:
-        """This machine as what runs the pods."""
-        held = () if self.guard is None else (self.guard.run(),)
+        enforcer = () if self.memory_enforcer is None else (self.memory_enforcer.run(),)
         return Backend(
             streams=self.runtime,
             facts={"isolation": self.runtime.isolation},
-            background=(self.agent.run(), self.runtime.run(), *held),
+            background=(self.agent.run(), self.runtime.run(), *enforcer),
             stop_jobs=self.stop_jobs,
         )
 
@@ -83,22 +82,22 @@ async def local_agent(
     host_paths: Sequence[str] = (),
     settings: GpuSettings = GpuSettings(),  # noqa: B008  # frozen
 ) -> LocalAgent:
-    """The agent for this machine. Without a GPU, and unless told otherwise, the demo's simulated nodes."""
+    """The agent of this machine. Without a GPU, or when `simulate` names a preset or file, its nodes are simulated."""
     driver = open_driver() if simulate is None else None
     runtime = ProcessRuntime(data, host_paths=host_paths, keeper=driver)
     devices: Devices
     if driver is not None:
-        devices = await _real(data, driver, runtime, settings)
+        devices = await _real_devices(data, driver, runtime, settings)
     else:
-        devices = await _simulated(store, simulate or DEMO, settings)
+        devices = await _simulated_devices(store, simulate or DEMO, settings)
     images = Catalogue(data / "images.yaml")
     agent = Agent(store, devices, runtime, images, pods=informers.of(Pod))
-    guard = _guard(store, devices, runtime, agent, settings) if isinstance(devices, RealDevices) else None
-    return LocalAgent(agent, runtime, store, devices, guard)
+    enforcer = _memory_enforcer(store, devices, runtime, agent, settings) if isinstance(devices, RealDevices) else None
+    return LocalAgent(agent, runtime, store, devices, enforcer)
 
 
-async def _real(data: Path, driver: GpuDriver, runtime: ProcessRuntime, settings: GpuSettings) -> RealDevices:
-    """This machine's GPUs, measured before anybody gets a part of one."""
+async def _real_devices(data: Path, driver: GpuDriver, runtime: ProcessRuntime, settings: GpuSettings) -> RealDevices:
+    """This machine's GPUs; the size of a CUDA context is measured before the first pod gets a fraction."""
     contexts = ContextSizes(data / "gpu-contexts.json")
     await asyncio.to_thread(contexts.measure_missing, driver, measure)
     devices = RealDevices(
@@ -114,9 +113,9 @@ async def _real(data: Path, driver: GpuDriver, runtime: ProcessRuntime, settings
     return devices
 
 
-async def _simulated(store: Store, preset_name: str, settings: GpuSettings) -> SimulatedDevices:
+async def _simulated_devices(store: Store, preset_name: str, settings: GpuSettings) -> SimulatedDevices:
     preset = load(preset_name)
-    await _projects(store, preset)
+    await _create_projects(store, preset)
     nodes = ", ".join(facts.name for facts in preset.nodes) or "none"
     log.info("GPUs are simulated", preset=preset_name, nodes=nodes)
     if settings.reserve_mib:
@@ -124,7 +123,7 @@ async def _simulated(store: Store, preset_name: str, settings: GpuSettings) -> S
     return SimulatedDevices(preset.nodes, settings)
 
 
-def _guard(
+def _memory_enforcer(
     store: Store, devices: RealDevices, runtime: ProcessRuntime, agent: Agent, settings: GpuSettings
 ) -> MemoryEnforcer:
     async def evict(assignment: PodAssignment) -> None:
@@ -134,12 +133,12 @@ def _guard(
                 await store.delete(pod)
 
     return MemoryEnforcer(
-        devices, runtime, agent.assignments, PodEventRecorder(store).tell, evict, policy=settings.overrun
+        devices, runtime, agent.assignments, PodEventRecorder(store).record, evict, policy=settings.overrun
     )
 
 
-async def _projects(store: Store, preset: Preset) -> None:
-    """What the preset brings along, at the first start only: what an administrator deleted stays away."""
+async def _create_projects(store: Store, preset: Preset) -> None:
+    """Create the preset's projects at the first start only: a project that was deleted later stays deleted."""
     if (await store.list(Project)).items:
         return
     for project in preset.projects:

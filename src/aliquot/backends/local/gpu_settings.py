@@ -1,4 +1,4 @@
-"""What an administrator decides about the GPUs of this machine, as `aliquot up` takes it."""
+"""The administrator's settings for the GPUs of this machine, from the flags of `aliquot up`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from aliquot.gpu.fractions import ComputeMode
 
 @dataclass(frozen=True, slots=True)
 class GpuSettings:
-    # What is done about a job that holds more GPU memory than it may.
+    # What happens to a job that holds more GPU memory than its limit.
     overrun: OverrunPolicy = OverrunPolicy.KILL_PROCESS
-    # MiB of every GPU that are given to nobody, so that jobs that fill their parts do not meet a full card.
+    # MiB of every GPU that are not allocated, so that jobs that fill their fractions do not run into a full GPU.
     reserve_mib: int = 0
-    # How the time of a GPU is shared by jobs that do not say.
+    # How compute time is shared by jobs that do not ask for a mode.
     compute: ComputeMode = ComputeMode.TIMESHARING
     # Whether jobs may ask for NVIDIA's Multi-Process Service.
     mps: bool = False

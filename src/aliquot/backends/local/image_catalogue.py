@@ -1,11 +1,11 @@
-"""How images run without a container engine: the catalogue turns an image and a command into what is started.
+"""How images run without a container engine: the catalogue turns an image and a command into a program to start.
 
-    Catalogue   what is known: catalogue.yaml beside this module, and a file of the user's, which wins
-    Resolved    program and arguments, folder, environment
+    Catalogue         the known images: catalogue.yaml next to this module, and a file of the user, which wins
+    ResolvedCommand   program and arguments, folder, environment
 
-The rule is the one of containers: a command replaces the image's entrypoint, arguments replace its arguments. An
-image nobody described runs whatever command it is given; without one there is nothing to run, and the error says
-what to do. Nothing here pretends: what runs is a real program of this machine.
+The rule is that of containers: a command replaces the image's entrypoint, arguments replace its arguments. An image
+that is not in the catalogue runs the command it is given; without a command there is nothing to run, and the error says
+what to do. What runs is always a real program of this machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Installed = Callable[[str], bool]
 
 @dataclass(frozen=True, slots=True)
 class ResolvedCommand:
-    """What is started for a container."""
+    """The program to start for a container."""
 
     argv: tuple[str, ...]
     # Empty: the pod's own folder.
@@ -42,48 +42,48 @@ class ResolvedCommand:
 
 @record
 class Program:
-    """What runs instead of a program of the image."""
+    """A program of this machine that replaces a program of the image."""
 
     argv: Annotated[Strings, Field(min_length=1)]
     """The program and its first arguments."""
     rewrite: Labels = EMPTY_MAP
-    """Old beginnings of arguments, and the new ones."""
+    """Prefixes of arguments to replace, and their replacements."""
     module: str = ""
-    """Python module that must be there."""
+    """Python module that must be installed."""
     extra: str = ""
-    """The extra of aliquot that brings the module."""
+    """The extra of aliquot that installs the module."""
 
 
 @record
 class Image:
-    """How some images run."""
+    """How an image runs."""
 
     names: Annotated[Strings, Field(min_length=1)]
     """Repositories, with or without registry and tag."""
     entrypoint: Strings = ()
     """The image's program."""
     arguments: Strings = ()
-    """Its arguments when none are given; a whole command where there is no entrypoint."""
+    """Arguments used when none are given; the whole command where there is no entrypoint."""
     env: Labels = EMPTY_MAP
-    """Variables that the image sets."""
+    """Environment variables of the image."""
     working_dir: str = ""
-    """Where it starts; the pod's own folder unless given."""
+    """Working directory; default: the pod's own folder."""
     programs: Mapping[str, Program] = EMPTY_MAP
-    """Stand-ins for programs that this machine does not have."""
+    """Replacements for programs that this machine may not have, by name."""
 
 
 @record
 class Images:
-    """What a file describes."""
+    """A catalogue file."""
 
     images: tuple[Image, ...] = ()
-    """Each with its names."""
+    """The images."""
 
     def faults(self) -> Iterator[Fault]:
         seen: set[str] = set()
-        for place, image in enumerate(self.images):
-            for nth, name in enumerate(image.names):
-                path = f"images[{place}].names[{nth}]"
+        for image_index, image in enumerate(self.images):
+            for name_index, name in enumerate(image.names):
+                path = f"images[{image_index}].names[{name_index}]"
                 if not _NAME.fullmatch(name):
                     yield Fault(path, f"must be an image such as registry.example.com/team/train, not {name!r}")
                 elif name in seen:
@@ -91,7 +91,7 @@ class Images:
                 seen.add(name)
 
 
-# Loose on purpose: enough to tell a slip of the finger from a name.
+# Loose on purpose: enough to catch typing errors.
 _NAME = re.compile(r"[A-Za-z0-9][\w.:@/-]*")
 
 
@@ -100,8 +100,10 @@ def _is_installed(module: str) -> bool:
 
 
 class Catalogue:
-    """Every image we can run, given the programs and Python modules of this machine. The user's file is read
-    again when it changes, so that nothing need be restarted."""
+    """The images that can run with the programs and Python modules of this machine.
+
+    The user's file is read again when it changes, without a restart.
+    """
 
     def __init__(
         self, file: Path | None = None, which: Which = shutil.which, installed: Installed = _is_installed
@@ -110,33 +112,33 @@ class Catalogue:
         self._which = which
         self._installed = installed
         text = (resources.files("aliquot.backends.local") / "catalogue.yaml").read_text(encoding="utf-8")
-        self._ours = _by_name(yaml_files.parse(Images, text, "catalogue.yaml"))
-        self._theirs: dict[str, Image] = {}
+        self._built_in = _by_name(yaml_files.parse(Images, text, "catalogue.yaml"))
+        self._users: dict[str, Image] = {}
         self._stamp: tuple[int, int] | None = None
         self._refresh()
 
     def resolve(self, image: str, command: Sequence[str] = (), args: Sequence[str] = ()) -> ResolvedCommand:
-        """What to start; `Invalid` when that is not known, or needs what is not installed."""
-        found = self.find(image)
-        if found is None:
+        """The command to start; `Invalid` when it is not known, or needs a module that is not installed."""
+        entry = self.find(image)
+        if entry is None:
             if not command:
                 raise self._unknown(image)
             return ResolvedCommand(argv=(*command, *args))
-        theirs = (*map(self._expanded, found.entrypoint), *(args or map(self._expanded, found.arguments)))
-        argv = (*command, *args) if command else theirs
+        default = (*map(self._expanded, entry.entrypoint), *(args or map(self._expanded, entry.arguments)))
+        argv = (*command, *args) if command else default
         if not argv:
             raise Invalid(f"image {image!r} has no program of its own", hint="say what to run with --command")
-        return ResolvedCommand(argv=self._runnable(found, argv), cwd=found.working_dir, env=dict(found.env))
+        return ResolvedCommand(argv=self._runnable(entry, argv), cwd=entry.working_dir, env=dict(entry.env))
 
     def find(self, image: str) -> Image | None:
-        """The most exact entry for an image; the user's file before ours."""
+        """The most specific entry for an image; the user's file wins over the built-in catalogue."""
         self._refresh()
-        known = (source.get(name) for source in (self._theirs, self._ours) for name in spellings(image))
-        return next((entry for entry in known if entry is not None), None)
+        entries = (source.get(name) for source in (self._users, self._built_in) for name in spellings(image))
+        return next((entry for entry in entries if entry is not None), None)
 
     def _runnable(self, image: Image, argv: tuple[str, ...]) -> tuple[str, ...]:
         name, *rest = argv
-        program = image.programs.get(Path(name).name)  # also for those who know where it is in the image
+        program = image.programs.get(Path(name).name)  # a path inside the image counts as its last part
         if program is None or self._which(name):
             return argv
         self._check_module(name, program)
@@ -161,23 +163,23 @@ class Catalogue:
 
     def _refresh(self) -> None:
         try:
-            found = self._file.stat() if self._file else None
+            status = self._file.stat() if self._file else None
         except OSError:
-            found = None  # no such file is the usual case
-        stamp = (found.st_mtime_ns, found.st_size) if found else None
+            status = None  # usually there is no such file
+        stamp = (status.st_mtime_ns, status.st_size) if status else None
         if stamp != self._stamp:
-            self._theirs = _by_name(yaml_files.read(Images, self._file)) if self._file and stamp else {}
+            self._users = _by_name(yaml_files.read(Images, self._file)) if self._file and stamp else {}
             self._stamp = stamp
 
 
 def spellings(image: str) -> tuple[str, ...]:
-    """Names an image may be listed under, the most exact first.
+    """Names that an image may be listed under, the most specific first.
 
     docker.io/library/python:3.11 -> itself, docker.io/library/python, library/python:3.11, ..., python
     """
     whole = image.strip().split("@", 1)[0]
     registry, _, rest = whole.partition("/")
-    # As container engines tell a registry from a user: it has a dot or a port.
+    # Container engines tell a registry from a user in the same way: it has a dot or a port.
     bare = rest if rest and ("." in registry or ":" in registry or registry == "localhost") else whole
     short = bare.removeprefix("library/")
     names = (spelling for name in (whole, bare, short) for spelling in (name, _untagged(name)))
@@ -190,7 +192,7 @@ def _untagged(name: str) -> str:
 
 
 def _by_name(images: Images) -> dict[str, Image]:
-    """Entries by every name they can be asked for: in full, and without their registry."""
+    """Entries by every name under which they are found: in full, and without the registry."""
     listed = [(name, image) for image in images.images for name in image.names]
     short = {name: image for full, image in reversed(listed) for name in _without_registry(full)}
     return short | dict(listed)

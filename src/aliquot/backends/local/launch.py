@@ -1,6 +1,6 @@
-"""From a pod to what is started: program, folder, environment, mounts and limits.
+"""Turns a pod into a `Launch`: program, folder, environment, volumes and limits.
 
-What cannot be had here is refused before anything runs, in a sentence that names it.
+What is not available on this machine is refused before anything runs, with a message that names it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aliquot.gpu.fractions import SharingOptions, sharing_options
 
 _REFERENCE = re.compile(r"\$\$(?=\()|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 _UID = re.compile(r"[0-9a-f-]{36}")  # becomes the name of a folder
-_FIELD = re.compile(r"^metadata\.(labels|annotations)\['(.+)'\]$")
+_METADATA_FIELD = re.compile(r"^metadata\.(labels|annotations)\['(.+)'\]$")
 
 
 class ImageResolver(Protocol):
@@ -28,7 +28,7 @@ class ImageResolver(Protocol):
 
 
 def assignment_of(pod: Pod) -> PodAssignment:
-    """`Invalid` when its devices cannot be read."""
+    """`Invalid` when the annotation with its devices cannot be parsed."""
     return PodAssignment(
         uid=pod.metadata.uid,
         namespace=pod.metadata.namespace,
@@ -36,24 +36,24 @@ def assignment_of(pod: Pod) -> PodAssignment:
         node=pod.spec.node_name,
         shares=shares_of(pod),
         policy=pod.spec.restart_policy or "Always",
-        workload=_workload(pod),
+        workload=_workload_uid(pod),
     )
 
 
-def _workload(pod: Pod) -> str:
+def _workload_uid(pod: Pod) -> str:
     owners = (owner.uid for owner in pod.metadata.owners if owner.kind == "Workload" and _UID.fullmatch(owner.uid))
     return next(owners, "")
 
 
 def rejection_of(pod: Pod, assignment: PodAssignment) -> str:
-    """Why a pod cannot be accepted, whatever is free: it asks for GPUs that nobody gave it."""
-    asked = sum(_whole_gpus(container) for container in pod.spec.containers)
-    marks = pod.metadata.annotations
-    if asked and sum(share.milli for share in assignment.shares) < asked * units.GPU:
-        return f"it asks for {asked} GPUs and was given {len(assignment.shares)}"
-    partial = any(name in marks for name in (labels.GPU_FRACTION, labels.GPU_MEMORY_MIB))
-    if partial and not assignment.shares:
-        return "it asks for a part of a GPU and was given none"
+    """Why a pod cannot be accepted whatever is free: it asks for GPUs and the scheduler gave it none. Empty: it can."""
+    requested = sum(_whole_gpus(container) for container in pod.spec.containers)
+    annotations = pod.metadata.annotations
+    if requested and sum(share.milli for share in assignment.shares) < requested * units.GPU:
+        return f"it asks for {requested} GPUs and was given {len(assignment.shares)}"
+    is_fraction = any(name in annotations for name in (labels.GPU_FRACTION, labels.GPU_MEMORY_MIB))
+    if is_fraction and not assignment.shares:
+        return "it asks for a GPU fraction and was given none"
     return ""
 
 
@@ -65,8 +65,8 @@ def launch_of(pod: Pod, assignment: PodAssignment, attempt: int, devices: Device
         raise CannotStart("CreateContainerConfigError", "without a container engine a pod has one container")
     container = pod.spec.containers[0]
     env = _environment(pod, container)
-    resolved = _resolved(container, env, images)
-    injection = devices.injection(assignment.node, assignment.shares, _wish(pod), assignment.uid)
+    resolved = _resolve(container, env, images)
+    injection = devices.injection(assignment.node, assignment.shares, _options(pod), assignment.uid)
     env = {**resolved.env, **env, **injection.environment}
     limits, requests = container.resources.limits, container.resources.requests
     return Launch(
@@ -84,7 +84,7 @@ def launch_of(pod: Pod, assignment: PodAssignment, attempt: int, devices: Device
     )
 
 
-def _wish(pod: Pod) -> SharingOptions:
+def _options(pod: Pod) -> SharingOptions:
     try:
         return sharing_options(pod.metadata.annotations)
     except Invalid as exc:
@@ -98,14 +98,14 @@ def _whole_gpus(container: Container) -> int:
         return 0
 
 
-def _amount(what: str, text: str | None, read: Any) -> int | None:
+def _amount(name: str, text: str | None, parse: Any) -> int | None:
     try:
-        return None if text is None else int(read(text))
+        return None if text is None else int(parse(text))
     except ValueError as exc:
-        raise CannotStart("CreateContainerConfigError", f"{what}: {exc}") from exc
+        raise CannotStart("CreateContainerConfigError", f"{name}: {exc}") from exc
 
 
-def _resolved(container: Container, env: Mapping[str, str], images: ImageResolver) -> ResolvedCommand:
+def _resolve(container: Container, env: Mapping[str, str], images: ImageResolver) -> ResolvedCommand:
     command = [expand(word, env) for word in container.command]
     args = [expand(word, env) for word in container.args]
     try:
@@ -115,11 +115,11 @@ def _resolved(container: Container, env: Mapping[str, str], images: ImageResolve
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:
-    """$(NAME) as Kubernetes reads it: a variable's value, unchanged when there is none; $$(NAME) is not read.
+    """Expand $(NAME) as Kubernetes does: to the variable's value, or unchanged when there is none. $$(NAME) is literal.
 
-    Only before a bracket: Kubernetes makes one dollar of every two, which breaks each script that says $$.
+    $$ is special only before a bracket: Kubernetes turns every $$ into $, which breaks scripts that use $$.
     """
-    return _REFERENCE.sub(lambda found: "$" if found[0] == "$$" else env.get(found[1], found[0]), text)
+    return _REFERENCE.sub(lambda match: "$" if match[0] == "$$" else env.get(match[1], match[0]), text)
 
 
 def _environment(pod: Pod, container: Container) -> dict[str, str]:
@@ -129,25 +129,25 @@ def _environment(pod: Pod, container: Container) -> dict[str, str]:
     for variable in container.env:
         if not variable.name or "=" in variable.name or "\0" in variable.name + variable.value:
             raise CannotStart("CreateContainerConfigError", f"not an environment variable: {variable.name!r}")
-        env[variable.name] = expand(variable.value, env) if variable.value_from is None else _read(pod, variable)
+        env[variable.name] = expand(variable.value, env) if variable.value_from is None else _read_source(pod, variable)
     return env
 
 
-def _read(pod: Pod, variable: EnvVar) -> str:
+def _read_source(pod: Pod, variable: EnvVar) -> str:
     path = str(((variable.value_from or {}).get("fieldRef") or {}).get("fieldPath") or "")
-    metadata = pod.metadata
-    known = {
-        "metadata.name": metadata.name,
-        "metadata.namespace": metadata.namespace,
-        "metadata.uid": metadata.uid,
+    meta = pod.metadata
+    fields = {
+        "metadata.name": meta.name,
+        "metadata.namespace": meta.namespace,
+        "metadata.uid": meta.uid,
         "spec.nodeName": pod.spec.node_name,
         "status.podIP": "127.0.0.1",
         "status.hostIP": "127.0.0.1",
     }
-    if path in known:
-        return known[path]
-    if mark := _FIELD.match(path):
-        return (metadata.labels if mark[1] == "labels" else metadata.annotations).get(mark[2], "")
+    if path in fields:
+        return fields[path]
+    if match := _METADATA_FIELD.match(path):
+        return (meta.labels if match[1] == "labels" else meta.annotations).get(match[2], "")
     source = path or ", ".join(variable.value_from or {}) or "nothing"
     raise CannotStart(
         "CreateContainerConfigError", f"variable {variable.name}: its source ({source}) is not available here"
@@ -156,20 +156,20 @@ def _read(pod: Pod, variable: EnvVar) -> str:
 
 def _volumes(pod: Pod, container: Container) -> tuple[Volume, ...]:
     sources = {str(volume.get("name")): volume for volume in pod.spec.volumes}
-    mounts = []
+    volumes = []
     for mount in container.volume_mounts:
         source = sources.get(mount.name)
         if source is None:
             raise CannotStart("CreateContainerConfigError", f"volume {mount.name!r} is not described")
         if mount.sub_path or mount.sub_path_expr:
             raise CannotStart("FailedMount", f"volume {mount.name!r}: subPath needs a container engine or Kubernetes")
-        mounts.append(_source(mount.name, source, mount.mount_path, mount.read_only))
-    # Parents first, so that what is mounted inside another mount is seen.
-    return tuple(sorted(mounts, key=lambda volume: volume.mount_path.count("/")))
+        volumes.append(_volume(mount.name, source, mount.mount_path, mount.read_only))
+    # Parents first, so that a mount inside another mount stays visible.
+    return tuple(sorted(volumes, key=lambda volume: volume.mount_path.count("/")))
 
 
-# What only a cluster has: the word for it, and the field that names it.
-_OF_CLUSTERS = {
+# Volumes that need Kubernetes: how users call them, and the field that names the object.
+_CLUSTER_VOLUMES = {
     "persistentVolumeClaim": ("volume claim", "claimName"),
     "nfs": ("NFS folder", "path"),
     "configMap": ("ConfigMap", "name"),
@@ -177,19 +177,19 @@ _OF_CLUSTERS = {
 }
 
 
-def _source(name: str, source: Mapping[str, Any], place: str, read_only: bool) -> Volume:
-    # The store takes free JSON here, so nothing is taken for granted.
+def _volume(name: str, source: Mapping[str, Any], mount_path: str, read_only: bool) -> Volume:
+    # The store accepts any JSON here, so every type is checked.
     if isinstance(path := (source.get("hostPath") or {}).get("path"), str):
-        return Volume("host", place, source=path, read_only=read_only)
+        return Volume("host", mount_path, source=path, read_only=read_only)
     empty = source.get("emptyDir")
     if isinstance(empty, Mapping):
         if empty.get("medium") == "Memory":
-            return Volume("memory", place, size=_amount(f"volume {name}", empty.get("sizeLimit"), units.quantity))
+            return Volume("memory", mount_path, size=_amount(f"volume {name}", empty.get("sizeLimit"), units.quantity))
         if re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", name):
-            return Volume("folder", place, name=name, read_only=read_only)
+            return Volume("folder", mount_path, name=name, read_only=read_only)
     kind = next((key for key in source if key != "name"), "nothing")
-    if kind in _OF_CLUSTERS and isinstance(source[kind], Mapping):
-        word, key = _OF_CLUSTERS[kind]
-        said = f"{word} {source[kind].get(key)} cannot be mounted at {place}: there is no Kubernetes here"
-        raise CannotStart("FailedMount", f"{said}; mount a folder of this machine instead (-v)")
+    if kind in _CLUSTER_VOLUMES and isinstance(source[kind], Mapping):
+        label, key = _CLUSTER_VOLUMES[kind]
+        message = f"{label} {source[kind].get(key)} cannot be mounted at {mount_path}: there is no Kubernetes here"
+        raise CannotStart("FailedMount", f"{message}; mount a folder of this machine instead (-v)")
     raise CannotStart("FailedMount", f"volume {name!r}: {kind} is not available without a container engine")

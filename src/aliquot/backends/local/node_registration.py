@@ -1,7 +1,7 @@
-"""Writes our nodes to the store: at the start, and whenever what they have changes.
+"""Registers our nodes in the store at the start, and updates them when they change.
 
-A GPU may stop answering, and a program may meet an entry point that the sharing library does not know: both are seen
-while the platform runs.
+While the platform runs, a GPU may stop answering, and a program may call an entry point of the driver that the sharing
+library does not know.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aliquot.errors import Exists, PlatformError
 from aliquot.store.typed_store import Store
 
 log = structlog.get_logger()
-_SECONDS = 5.0  # a lost GPU may wait so long; asking the driver takes a few milliseconds
+_INTERVAL_SECONDS = 5.0  # how late a lost GPU is noticed; asking the driver takes a few milliseconds
 
 
 class NodeRegistrar:
@@ -36,11 +36,11 @@ class NodeRegistrar:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(_SECONDS)
+            await asyncio.sleep(_INTERVAL_SECONDS)
             await self.refresh()
 
     async def refresh(self) -> None:
-        """What differs from what was written; what cannot be written now is tried again the next time."""
+        """Write the nodes that changed; one that cannot be written is tried again at the next refresh."""
         for facts in await asyncio.to_thread(self._devices.nodes):
             if facts != self._written.get(facts.name):
                 try:
@@ -50,7 +50,7 @@ class NodeRegistrar:
                     log.warning("node not written", node=facts.name, error=str(exc))
 
     async def _write(self, facts: NodeFacts) -> None:
-        """Ours to say: devices, amounts and conditions. What others wrote on it stays."""
+        """We own devices, amounts and conditions of a node; labels and annotations of others stay."""
         wanted = node_object(facts, now=self._clock())
         try:
             seen = await self._store.create(wanted)
@@ -62,15 +62,15 @@ class NodeRegistrar:
             annotations={**seen.metadata.annotations, **wanted.metadata.annotations},
         )
         before = {condition.type: condition for condition in seen.status.conditions}
-        conditions = tuple(_since(before.get(each.type), each) for each in wanted.status.conditions)
+        conditions = tuple(_with_transition(before.get(new.type), new) for new in wanted.status.conditions)
         seen = await self._store.update(replace(seen, metadata=metadata), seen=seen)
         status = replace(wanted.status, conditions=conditions)
         await self._store.update_status(replace(seen, status=status), seen=seen)
         self._written[facts.name] = facts
 
 
-def _since(before: NodeCondition | None, now: NodeCondition) -> NodeCondition:
-    """As long as it says the same it holds since when it first did."""
-    if before is None or before.status != now.status:
-        return now
-    return replace(now, last_transition_time=before.last_transition_time)
+def _with_transition(before: NodeCondition | None, new: NodeCondition) -> NodeCondition:
+    """An unchanged status keeps its transition time."""
+    if before is None or before.status != new.status:
+        return new
+    return replace(new, last_transition_time=before.last_transition_time)

@@ -1,4 +1,4 @@
-"""Events that the agent writes about pods: what only this machine sees, such as memory on its GPUs."""
+"""Records events about pods that only the agent sees, such as overruns of GPU memory."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class PodEventRecorder:
         self._store = store
         self._clock = clock
 
-    async def tell(self, told: PodEvent) -> None:
-        """Never fails: an event that cannot be written is lost, and that is all."""
-        assignment = told.assignment
-        about = ObjectReference(
-            api_version="v1", kind="Pod", name=assignment.name, namespace=assignment.namespace, uid=assignment.uid
-        )
-        note = EventFacts(told.reason, told.message, warning=True, repeats=True)
-        event = event_of(about, note, assignment.workload, self._clock())
+    async def record(self, pod_event: PodEvent) -> None:
+        """Create the event, or count up an existing one. Never fails: an event that cannot be written is dropped."""
+        pod = pod_event.assignment
+        about = ObjectReference(api_version="v1", kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid)
+        facts = EventFacts(pod_event.reason, pod_event.message, warning=True, repeats=True)
+        event = event_of(about, facts, pod.workload, self._clock())
         try:
             try:
                 await self._store.create(event)
             except Exists:
                 seen = await self._store.get(Event, event.metadata.name, event.metadata.namespace)
-                again = {"message": told.message, "count": seen.count + 1, "last_timestamp": event.last_timestamp}
-                await self._store.update(replace(seen, **again), seen=seen)  # type: ignore[arg-type]  # of its fields
+                again = replace(
+                    seen, message=pod_event.message, count=seen.count + 1, last_timestamp=event.last_timestamp
+                )
+                await self._store.update(again, seen=seen)
         except PlatformError:
             return

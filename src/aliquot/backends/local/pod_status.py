@@ -1,4 +1,4 @@
-"""From the agent's view of a pod to the status that the store keeps, in the kubelet's words."""
+"""The status of a pod as the store keeps it, in the kubelet's terms, from the agent's state of it."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from dataclasses import replace
 
 from aliquot.api import Pod
 from aliquot.api.pod import ContainerState, ContainerStatus, PodCondition, PodStatus, Running, Terminated, Waiting
-from aliquot.backends.local.state_machine import Backoff, Ending, Stage, Task
+from aliquot.backends.local.state_machine import Backoff, Stage, Task, Termination
 from aliquot.labels import CHECKPOINT_SAVED
 
 ADDRESS = "127.0.0.1"
 
 
 def status_of(task: Task, pod: Pod, backoff: Backoff) -> PodStatus:
-    """The whole status; conditions of others stay."""
+    """The whole status; conditions that others set stay."""
     old = pod.status
     phase = phase_of(task)
     ready = task.stage is Stage.RUNNING
-    reason, message = _told(task)
-    now = _moment(task)
+    reason, message = _reason_and_message(task)
+    now = _last_change(task)
     wanted = [
         ("PodScheduled", True, ""),
         ("Initialized", True, ""),
-        ("ContainersReady", ready, "" if ready else _unready(phase)),
-        ("Ready", ready, "" if ready else _unready(phase)),
+        ("ContainersReady", ready, "" if ready else _not_ready_reason(phase)),
+        ("Ready", ready, "" if ready else _not_ready_reason(phase)),
     ]
     conditions = {condition.type: condition for condition in old.conditions}
     for name, holds, why in wanted:
         conditions[name] = _condition(conditions.get(name), name, holds, why, now)
-    if task.saved is not None:
+    if task.saved_at is not None:
         conditions[CHECKPOINT_SAVED] = PodCondition(
-            type=CHECKPOINT_SAVED, status="True", last_transition_time=task.saved
+            type=CHECKPOINT_SAVED, status="True", last_transition_time=task.saved_at
         )
     return replace(
         old,
@@ -46,7 +46,7 @@ def status_of(task: Task, pod: Pod, backoff: Backoff) -> PodStatus:
                 started=ready,
                 restart_count=task.attempt,
                 state=_state(task, backoff),
-                last_state=_last(task),
+                last_state=_last_state(task),
             )
             for container in pod.spec.containers
         ),
@@ -58,17 +58,19 @@ def status_of(task: Task, pod: Pod, backoff: Backoff) -> PodStatus:
 
 def phase_of(task: Task) -> str:
     if task.stage is Stage.ENDED:
-        return "Succeeded" if task.ending is not None and task.ending.code == 0 else "Failed"
+        return "Succeeded" if task.termination is not None and task.termination.code == 0 else "Failed"
     if task.stage is Stage.STARTING and task.attempt == 0:
         return "Pending"
     return "Running"
 
 
-def _told(task: Task) -> tuple[str, str]:
-    ending = task.ending
-    if task.stage is not Stage.ENDED or ending is None or (ending.started is not None and not ending.message):
+def _reason_and_message(task: Task) -> tuple[str, str]:
+    termination = task.termination
+    if task.stage is not Stage.ENDED or termination is None:
         return "", ""
-    return ending.reason, ending.message
+    if termination.started is not None and not termination.message:
+        return "", ""
+    return termination.reason, termination.message
 
 
 def _state(task: Task, backoff: Backoff) -> ContainerState:
@@ -78,39 +80,39 @@ def _state(task: Task, backoff: Backoff) -> ContainerState:
         case Stage.RUNNING:
             return ContainerState(running=Running(started_at=task.started))
         case Stage.ENDED:
-            return ContainerState(terminated=_terminated(task.ending))
+            return ContainerState(terminated=_terminated(task.termination))
     pause = backoff.pause(max(task.failures, 1))
-    code = task.ending.code if task.ending else 0
+    code = task.termination.code if task.termination else 0
     message = f"ended with exit status {code}; started again after {pause:g}s"
     return ContainerState(waiting=Waiting(reason="CrashLoopBackOff", message=message))
 
 
-def _last(task: Task) -> ContainerState:
-    if task.stage is Stage.ENDED or task.ending is None:
+def _last_state(task: Task) -> ContainerState:
+    if task.stage is Stage.ENDED or task.termination is None:
         return ContainerState()
-    return ContainerState(terminated=_terminated(task.ending))
+    return ContainerState(terminated=_terminated(task.termination))
 
 
-def _terminated(ending: Ending | None) -> Terminated | None:
-    if ending is None:
+def _terminated(termination: Termination | None) -> Terminated | None:
+    if termination is None:
         return None
     return Terminated(
-        exit_code=ending.code,
-        signal=ending.code - 128 if 128 < ending.code < 160 else None,
-        reason=ending.reason,
-        message=ending.message,
-        started_at=ending.started,
-        finished_at=ending.finished,
+        exit_code=termination.code,
+        signal=termination.code - 128 if 128 < termination.code < 160 else None,
+        reason=termination.reason,
+        message=termination.message,
+        started_at=termination.started,
+        finished_at=termination.finished,
     )
 
 
-def _unready(phase: str) -> str:
+def _not_ready_reason(phase: str) -> str:
     return {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase, "ContainersNotReady")
 
 
-def _moment(task: Task) -> float:
-    """When the newest thing we know about it happened; no clock, so that saying it twice says the same."""
-    times = [task.accepted, task.started, task.ending.finished if task.ending else None]
+def _last_change(task: Task) -> float:
+    """The time of the newest event of the pod. No clock is read, so that writing the status twice gives the same."""
+    times = [task.accepted, task.started, task.termination.finished if task.termination else None]
     return max(time for time in times if time is not None)
 
 

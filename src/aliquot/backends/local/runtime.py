@@ -1,12 +1,14 @@
-"""What the agent and its runtimes agree on.
+"""The seam between the agent and a runtime, which runs pods on this machine.
 
-    Launch        everything needed to start a pod's command once
-    Started       it runs now (or was found running); `Ended` it has ended (or was found ended)
-    CannotStart   it never ran; the reason is one word, the message a sentence
-    Runtime       who runs pods on this machine
+    PodAssignment   which pod it is, and which devices it holds
+    Launch          everything needed to start a pod's command once
+    Started         the command runs (or was found running)
+    Ended           the command has ended (or was found ended)
+    CannotStart     the command never ran; the reason is one word, the message a sentence
+    Runtime         runs pods
 
-Starting is idempotent: asked to start an attempt that was started before, a runtime answers with what became of it.
-So the agent needs no memory of its own to survive a kill.
+Starting is idempotent: asked to start an attempt that was started before, a runtime answers with the state of that
+attempt. So the agent keeps no state of its own that a kill could lose.
 """
 
 from __future__ import annotations
@@ -23,27 +25,27 @@ SignalName = Literal["TERM", "KILL"]
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """Something mounted into a pod."""
+    """A volume mounted into a pod."""
 
-    kind: Literal["folder", "memory", "host"]  # of the pod's own, in memory, or of the machine
+    kind: Literal["folder", "memory", "host"]  # the pod's own folder, a tmpfs, or a path of the machine
     mount_path: str
     name: str = ""
-    source: str = ""  # of the machine
-    size: int | None = None  # of memory, in bytes
+    source: str = ""  # path on the machine
+    size: int | None = None  # bytes of a tmpfs
     read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PodAssignment:
-    """Whose it is and what it holds: what is kept on disk beside a pod, to know it without the store."""
+    """A pod on one of our nodes and the devices it holds. Stored with the pod's files, to know it without the store."""
 
     uid: str
     namespace: str
     name: str
     node: str
     shares: tuple[DeviceShare, ...] = ()
-    policy: str = "Always"
-    workload: str = ""  # the uid of the workload it is an attempt at; empty for a pod that somebody made by hand
+    policy: str = "Always"  # the restart policy
+    workload: str = ""  # uid of the workload that owns the pod; empty for a pod that a user created directly
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +57,11 @@ class Launch:
     env: Mapping[str, str] = field(default_factory=dict)
     volumes: tuple[Volume, ...] = ()
     path_dirs: tuple[str, ...] = ()  # folders of the machine that come first on the pod's PATH
-    # None: no limit.
+    # Limits; None: no limit.
     memory: int | None = None
     cpu: int | None = None
-    cpu_weight: int | None = None  # what it asked for, in thousandths of a core
-    injection: Injection = field(default_factory=Injection)  # what shows it its GPUs
+    cpu_weight: int | None = None  # the CPU request, in thousandths of a core
+    injection: Injection = field(default_factory=Injection)  # gives the pod its GPUs
     host_ipc: bool = False
 
 
@@ -78,7 +80,7 @@ class Ended:
     finished: float
     reason: str = ""  # empty: Completed or Error, by the code
     message: str = ""
-    saved: float | None = None  # when it last saved its work, if it said so
+    saved_at: float | None = None  # when the job last reported that it saved its work
 
 
 class CannotStart(Exception):
@@ -89,42 +91,42 @@ class CannotStart(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RecoveredPod:
-    """What is left on disk of a pod that was started here."""
+    """A pod that was started here before, from what is on disk."""
 
     assignment: PodAssignment
     attempt: int
 
 
 class Runtime(Protocol):
-    # A sentence about what keeps pods apart.
+    # A sentence about what isolates pods from each other.
     isolation: str
     # Called once for each attempt that was `Started`, when nothing of it is left.
     on_end: Callable[[str, Ended], None]
-    # Called when a running pod says that it has saved its work, and when; not for each time where it does so often.
+    # Called with the time at which a running pod reports that it saved its work; frequent reports are thinned out.
     on_saved: Callable[[str, float], None]
-    # Asked by who follows a log: whether a pod (uid) has ended for good, and is not just between two starts.
-    finished: Callable[[str], bool]
+    # Asked by log followers: whether a pod (uid) has ended for good, and is not just between two attempts.
+    has_ended: Callable[[str], bool]
 
-    def traces(self) -> list[RecoveredPod]:
-        """Every pod that has left something here."""
+    def recover_pods(self) -> list[RecoveredPod]:
+        """Every pod that has files here."""
 
     async def resume(self, uid: str, attempt: int) -> Started | Ended | None:
-        """What became of an attempt that was started before; None when it was not."""
+        """The state of an attempt that was started before; None when it was not."""
 
     async def start(self, launch: Launch) -> Started | Ended:
-        """Run it. Where it was started before, by whoever, as `resume`. `CannotStart` says why it did not run."""
+        """Run the command. Where the attempt was started before, the same as `resume`. `CannotStart`."""
 
     def signal(self, uid: str, name: SignalName) -> None:
         """TERM goes to the pod's command, KILL to everything in the pod."""
 
-    def tell(self, uid: str, text: str) -> None:
-        """Leave a notice where the pod looks for it, before it gets its TERM. Best effort: it is stopped anyway."""
+    def write_preemption_notice(self, uid: str, text: str) -> None:
+        """Write the notice that a job can read before it gets its TERM. Best effort: the pod is stopped anyway."""
 
     async def remove(self, uid: str) -> None:
         """End whatever is left of a pod, and remove its files."""
 
-    def kept(self) -> list[tuple[str, str]]:
-        """(namespace, uid) of every workload that has left checkpoints here."""
+    def checkpointed_workloads(self) -> list[tuple[str, str]]:
+        """(namespace, uid) of every workload that has checkpoints here."""
 
-    async def forget(self, namespace: str, workload: str) -> None:
+    async def remove_checkpoints(self, namespace: str, workload: str) -> None:
         """Remove a workload's checkpoints."""

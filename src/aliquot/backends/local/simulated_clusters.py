@@ -1,4 +1,4 @@
-"""Simulated clusters: `aliquot up --simulate demo`, or `--simulate FILE` for one of your own.
+"""Simulated clusters for `aliquot up --simulate NAME-OR-FILE`.
 
     nodes:
       - name: dgx1-1
@@ -8,7 +8,7 @@
     projects:
       team-a: {quota: {gpu: 4}}          # a project's spec; created at the first start, then left alone
 
-The presets that come with the platform are such files, in the folder beside this module.
+The presets that come with the platform are such files, in the folder `clusters` next to this module.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from aliquot.backends.local.devices.node_devices import DEFAULT_PODS, NodeFacts
 from aliquot.errors import Fault, Invalid
 
 _FOLDER = resources.files("aliquot.backends.local") / "clusters"
-# More than any machine has, so that a slip of the finger is an error and not a full memory.
-_MOST_GPUS, _MOST_NODES = 64, 10_000
+# More than any machine has, so that a typing error is refused instead of filling the memory.
+_MAX_GPUS, _MAX_NODES = 64, 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class GpuGroup:
     """Such as Tesla V100-SXM2-32GB."""
     memory_mib: Positive
     """Memory of each, in MiB."""
-    count: Annotated[int, Field(ge=1, le=_MOST_GPUS)] = 1
+    count: Annotated[int, Field(ge=1, le=_MAX_GPUS)] = 1
     """How many."""
 
 
@@ -61,7 +61,7 @@ class SimulatedNode:
     name: str
     """Unique in the file."""
     labels: Labels = EMPTY_MAP
-    """Marks on the node."""
+    """Labels of the node."""
     cpu: Milli = 8000
     """Cores."""
     memory: Bytes = 32 << 30
@@ -74,33 +74,33 @@ class SimulatedNode:
 
 @record
 class Cluster:
-    """What a file describes."""
+    """A cluster file."""
 
-    nodes: Annotated[tuple[SimulatedNode, ...], Field(max_length=_MOST_NODES)] = ()
+    nodes: Annotated[tuple[SimulatedNode, ...], Field(max_length=_MAX_NODES)] = ()
     """Nodes to simulate."""
     projects: Mapping[str, ProjectSpec] = EMPTY_MAP
     """Projects to create at the first start, by name."""
 
     def faults(self) -> Iterator[Fault]:
         names: set[str] = set()
-        for place, node in enumerate(self.nodes):
-            yield from _named("Node", node.name, f"nodes[{place}].name")
+        for index, node in enumerate(self.nodes):
+            yield from _name_faults("Node", node.name, f"nodes[{index}].name")
             if node.name in names:
-                yield Fault(f"nodes[{place}].name", f"stands twice: {node.name!r}")
+                yield Fault(f"nodes[{index}].name", f"stands twice: {node.name!r}")
             names.add(node.name)
-            if sum(group.count for group in node.gpus) > _MOST_GPUS:
-                yield Fault(f"nodes[{place}].gpus", f"must have at most {_MOST_GPUS} GPUs together")
+            if sum(group.count for group in node.gpus) > _MAX_GPUS:
+                yield Fault(f"nodes[{index}].gpus", f"must have at most {_MAX_GPUS} GPUs together")
         for name in self.projects:
-            yield from _named("Project", name, f"projects[{name!r}]")
+            yield from _name_faults("Project", name, f"projects[{name!r}]")
 
 
 def names() -> tuple[str, ...]:
     """The presets that come with the platform."""
-    return tuple(sorted(each.name.removesuffix(".yaml") for each in _FOLDER.iterdir() if each.name.endswith(".yaml")))
+    return tuple(sorted(file.name.removesuffix(".yaml") for file in _FOLDER.iterdir() if file.name.endswith(".yaml")))
 
 
 def load(name_or_path: str) -> Preset:
-    """A preset by its name, or a file by its path; `Invalid` with every fault of the file."""
+    """A preset by name, or a file by path; `Invalid` with every fault of the file."""
     if name_or_path in names():
         name = f"{name_or_path}.yaml"
         return _preset(yaml_files.parse(Cluster, (_FOLDER / name).read_text(encoding="utf-8"), name))
@@ -131,15 +131,15 @@ def _facts(node: SimulatedNode) -> NodeFacts:
 
 
 def _devices(node: SimulatedNode) -> Iterator[Device]:
-    each = (group for group in node.gpus for _ in range(group.count))
-    for index, group in enumerate(each):
-        # Stable over restarts, unique in the cluster, and nobody takes it for a real one.
+    gpus = (group for group in node.gpus for _ in range(group.count))
+    for index, group in enumerate(gpus):
+        # Stable across restarts, unique in the cluster, and visibly not a real one.
         uuid = f"GPU-sim-{node.name}-{index}"
         yield Device(index=index, uuid=uuid, model=group.model, memory_mib=group.memory_mib)
 
 
-def _named(kind: str, name: str, path: str) -> Iterator[Fault]:
+def _name_faults(kind: str, name: str, path: str) -> Iterator[Fault]:
     try:
-        check_name(next(each for each in KINDS if each.name == kind), name)
+        check_name(next(known for known in KINDS if known.name == kind), name)
     except Invalid as exc:
         yield Fault(path, exc.faults[0].text)

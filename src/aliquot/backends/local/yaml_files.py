@@ -1,6 +1,6 @@
-"""Small YAML files that people write for us: cluster descriptions and image catalogues.
+"""Reads small YAML files that users write: cluster descriptions and image catalogues.
 
-Read strictly: an unknown field, a key that stands twice or a wrong value is an error that names file and place.
+Parsing is strict: an unknown field, a duplicate key or a wrong value is an error that names the file and the position.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from aliquot.api import decode
 from aliquot.errors import Fault, Invalid
 
 T = TypeVar("T")
-_LARGEST = 1 << 20  # a description of a thousand nodes has a tenth of it
+_MAX_BYTES = 1 << 20  # a description of a thousand nodes takes a tenth of it
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which a key that stands twice is an error; plain YAML keeps the last in silence."""
+    """Refuses duplicate keys; PyYAML silently keeps the last."""
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -43,29 +43,29 @@ def parse(cls: type[T], text: str, name: str) -> T:
         data = yaml.load(text, _Loader)  # noqa: S506  # a SafeLoader
     except yaml.MarkedYAMLError as exc:
         mark = exc.problem_mark
-        place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise Invalid(f"{name}{place}: {exc.problem or 'not YAML'}") from None
+        position = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise Invalid(f"{name}{position}: {exc.problem or 'not YAML'}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as exc:
         raise Invalid(f"{name}: not YAML: {str(exc).splitlines()[0]}") from None
     return decode(cls, _with_text_keys({} if data is None else data, name), strict=True, what=name)
 
 
 def _with_text_keys(data: Any, name: str) -> Any:
-    """JSON knows only text as keys; YAML reads `1:` and `on:` as other things."""
+    """Refuse keys that are not text: YAML reads `1:` as a number and `on:` as a boolean."""
     if isinstance(data, dict):
         for key in data:
             if not isinstance(key, str):
                 raise Invalid.because(name, [Fault("", f"key {key!r} must be text: put it in quotes")])
         return {key: _with_text_keys(value, name) for key, value in data.items()}
-    return [_with_text_keys(each, name) for each in data] if isinstance(data, list) else data
+    return [_with_text_keys(item, name) for item in data] if isinstance(data, list) else data
 
 
 def _text(path: Path) -> str:
     try:
         with path.open("rb") as opened:
-            data = opened.read(_LARGEST + 1)
-        if len(data) > _LARGEST:
-            raise Invalid(f"{path}: larger than {_LARGEST >> 20} MiB")
+            data = opened.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise Invalid(f"{path}: larger than {_MAX_BYTES >> 20} MiB")
         return data.decode()
     except UnicodeDecodeError as exc:
         raise Invalid(f"{path}: not UTF-8 text (byte {exc.start})") from None

@@ -82,19 +82,19 @@ class World(RuleBasedStateMachine):
         held = tuple(DeviceShare(index=i, milli=milli, memory_mib=mib) for i, (milli, mib) in shares.items())
         self.assignments.setdefault(uid, PodAssignment(uid, "ns", uid, node, held, policy))
         if uid not in self.marked:
-            self.feed(state_machine.Wanted(self.assignments[uid], self.now))
+            self.feed(state_machine.PodAssigned(self.assignments[uid], self.now))
 
     @rule(uid=uids, grace=st.integers(0, 30))
     def unwant(self, uid: str, grace: int) -> None:
         if uid in self.assignments and uid not in self.gone:
             self.marked.add(uid)
-            self.feed(state_machine.Unwanted(uid, grace, self.now))
+            self.feed(state_machine.StopRequested(uid, grace, self.now))
 
     @rule(uid=uids)
     def vanish(self, uid: str) -> None:
         if uid in self.assignments and uid not in self.gone:
             self.gone.add(uid)
-            self.feed(state_machine.Gone(uid, self.now))
+            self.feed(state_machine.PodDeleted(uid, self.now))
 
     @precondition(lambda self: self.starting)
     @rule(data=st.data(), fails=st.booleans())
@@ -122,15 +122,15 @@ class World(RuleBasedStateMachine):
     @rule(data=st.data())
     def saves(self, data: st.DataObject) -> None:
         uid = data.draw(st.sampled_from(sorted(self.processes)))
-        self.feed(state_machine.Saved(uid, self.now))
-        assert self.state.tasks[uid].saved == self.now - 1
+        self.feed(state_machine.CheckpointSaved(uid, self.now))
+        assert self.state.tasks[uid].saved_at == self.now - 1
 
     @precondition(lambda self: self.timers)
     @rule(data=st.data())
     def fire(self, data: st.DataObject) -> None:
         uid, timer = data.draw(st.sampled_from(sorted(self.timers)))
         self.now = max(self.now, self.timers.pop((uid, timer)))
-        self.feed(state_machine.Fired(uid, timer, self.now))  # type: ignore[arg-type]
+        self.feed(state_machine.TimerFired(uid, timer, self.now))  # type: ignore[arg-type]
 
     @invariant()
     def devices_are_not_given_twice(self) -> None:
@@ -163,7 +163,7 @@ class World(RuleBasedStateMachine):
                 break
             for key in list(self.timers):
                 self.now = max(self.now, self.timers.pop(key))
-                self.feed(state_machine.Fired(key[0], key[1], self.now))  # type: ignore[arg-type]
+                self.feed(state_machine.TimerFired(key[0], key[1], self.now))  # type: ignore[arg-type]
         assert not self.processes
         assert self.marked - self.gone <= self.confirmed
 

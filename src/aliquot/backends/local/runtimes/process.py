@@ -92,7 +92,7 @@ class ProcessRuntime:
         self._tasks: set[asyncio.Task[None]] = set()
         self.on_end: Callable[[str, Ended], None] = lambda uid, ended: None
         self.on_saved: Callable[[str, float], None] = lambda uid, at: None
-        self.finished: Callable[[str], bool] = lambda uid: False  # not known, so whoever follows a log waits
+        self.has_ended: Callable[[str], bool] = lambda uid: False  # not known, so whoever follows a log waits
         self.isolation = self._sentence()
 
     def _sentence(self) -> str:
@@ -114,7 +114,7 @@ class ProcessRuntime:
 
     # --- life of a pod
 
-    def traces(self) -> list[RecoveredPod]:
+    def recover_pods(self) -> list[RecoveredPod]:
         found = []
         for folder in folders(self._root):
             assignment = folder.assignment()
@@ -163,7 +163,7 @@ class ProcessRuntime:
         else:
             self._spawn(self._terminate(process))
 
-    def tell(self, uid: str, text: str) -> None:
+    def write_preemption_notice(self, uid: str, text: str) -> None:
         try:
             preemption_files.write_notice(self._folder(uid).talk, text)
         except (
@@ -184,10 +184,10 @@ class ProcessRuntime:
         await asyncio.to_thread(self._groups.remove, folder)
         await asyncio.to_thread(folder.remove)
 
-    def kept(self) -> list[tuple[str, str]]:
+    def checkpointed_workloads(self) -> list[tuple[str, str]]:
         return self._checkpoints.all()
 
-    async def forget(self, namespace: str, workload: str) -> None:
+    async def remove_checkpoints(self, namespace: str, workload: str) -> None:
         await asyncio.to_thread(self._checkpoints.remove, namespace, workload)
 
     async def run(self) -> None:
@@ -402,7 +402,7 @@ class ProcessRuntime:
         part = self._part(pod, options)
 
         def over() -> bool:
-            return options.previous or self.finished(folder.uid)
+            return options.previous or self.has_ended(folder.uid)
 
         try:
             async for piece in log_file.read(folder.log, options, over, *part):

@@ -123,11 +123,11 @@ async def test_killed_between_orders_and_group(place: Place) -> None:
     place.driver.fault = ""
 
     runtime = place.runtime()
-    (trace,) = runtime.traces()
-    await runtime.remove(trace.assignment.uid)
+    (recovered,) = runtime.recover_pods()
+    await runtime.remove(recovered.assignment.uid)
 
     assert not place.group.exists()
-    assert runtime.traces() == []
+    assert runtime.recover_pods() == []
 
 
 def test_what_is_read_back_must_be_what_was_set(tmp_path: Path) -> None:
