@@ -1,14 +1,15 @@
-"""What a pod says about its node and its neighbours, in the scheduler's terms.
+"""A pod's constraints on its node and on nearby pods, translated for the planner.
 
-    node affinity       its required terms: alternatives of expressions over node labels and the node's name
-    pod affinity        one rule: where pods with these labels are, by the value of a node label
-    pod anti-affinity   one rule: where none of them are
+    node affinity       the required terms: alternatives of requirements on node labels and the node's name
+    pod affinity        one term: in the same topology domain as pods with these labels
+    pod anti-affinity   one term: in a domain without such pods
 
-Wishes (`preferred...`, `ScheduleAnyway`) are not read: the scheduler has its own order of nodes. What must hold and
-cannot be said is a *hindrance*: a sentence, and the pod waits with it, instead of running where it must not.
+Preferences (`preferred...`, `ScheduleAnyway`) are ignored: the planner scores nodes in its own way. A requirement that
+the planner cannot express becomes a *hindrance*: the pod waits with that sentence as its reason, instead of running
+where it must not.
 
-Rules about neighbours compare labels of jobs, and those that no rule asks for are left out: jobs that differ in
-nothing else are then decided about together (`watched_keys`).
+Affinity terms compare labels of jobs. Labels that no term selects by are left out, so that the planner can handle jobs
+that differ in nothing else together (`affinity_label_keys`).
 """
 
 from __future__ import annotations
@@ -22,33 +23,36 @@ from aliquot.api import Pod
 from aliquot.planner import NodeSelectorRequirement, NodeSelectorTerms, PodAffinityTerm
 
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
-# Stands among a job's labels for the namespace it is in; the name is one that Kubernetes keeps for namespaces.
+# Among a job's labels this one stands for its namespace. Kubernetes reserves the key for namespaces.
 NAMESPACE = "kubernetes.io/metadata.name"
-# Besides GPUs these are counted, or never run out in practice; of anything else a node may have too little.
-_COUNTED = ("cpu", "memory", "ephemeral-storage", labels.GPU_RESOURCE)
+# The planner counts these, or nodes never run out of them in practice. A node may lack any other resource.
+_KNOWN_RESOURCES = ("cpu", "memory", "ephemeral-storage", labels.GPU_RESOURCE)
 
 
 class UnsupportedConstraint(Exception):
-    """Something that must hold and that the scheduler has no words for."""
+    """A requirement that the planner cannot express."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodConstraints:
-    """What one pod wants of its node and of those around it."""
+    """What a pod requires of its node and of nearby pods."""
 
-    node: tuple[NodeSelectorTerms, ...] = ()
-    near: PodAffinityTerm | None = None
-    apart: PodAffinityTerm | None = None
-    hindrance: str = ""
+    node: tuple[NodeSelectorTerms, ...] = ()  # each of them holds
+    pod_affinity: PodAffinityTerm | None = None
+    pod_anti_affinity: PodAffinityTerm | None = None
+    hindrance: str = ""  # why no node can satisfy the pod
 
 
 NO_CONSTRAINTS = PodConstraints()
 
 
+# --- one pod
+
+
 def constraints_of(pod: Pod) -> PodConstraints:
     spec = pod.spec
-    if not spec.affinity and not spec.topology_spread_constraints and not _is_special(pod):
-        return NO_CONSTRAINTS  # nearly always
+    if not spec.affinity and not spec.topology_spread_constraints and not _asks_for_unknown_resources(pod):
+        return NO_CONSTRAINTS  # nearly every pod
     affinity = spec.affinity or {}
     try:
         _check_resources(pod)
@@ -57,73 +61,75 @@ def constraints_of(pod: Pod) -> PodConstraints:
                 raise UnsupportedConstraint(
                     "topologySpreadConstraints with DoNotSchedule; write ScheduleAnyway, or anti-affinity"
                 )
-        node = _required(affinity.get("nodeAffinity"))
+        node_selector = _required(affinity.get("nodeAffinity"))
         return PodConstraints(
-            node=(node_alternatives(node),) if node else (),
-            near=_neighbours(pod, "podAffinity"),
-            apart=_neighbours(pod, "podAntiAffinity"),
+            node=(node_alternatives(node_selector),) if node_selector else (),
+            pod_affinity=_pod_affinity_term(pod, "podAffinity"),
+            pod_anti_affinity=_pod_affinity_term(pod, "podAntiAffinity"),
         )
     except UnsupportedConstraint as exc:
         return PodConstraints(hindrance=f"pod {pod.metadata.name} asks for what this scheduler cannot give: {exc}")
 
 
 def node_alternatives(selector: Mapping[str, Any]) -> NodeSelectorTerms:
-    """Of a node selector (of a pod, or of a volume). One without terms matches nothing, and so does an empty term."""
-    return tuple(_term(term) for term in selector.get("nodeSelectorTerms") or ())
+    """The terms of the node selector of a pod or a volume. A selector without terms matches no node, and neither does
+    an empty term."""
+    return tuple(map(_node_selector_term, selector.get("nodeSelectorTerms") or ()))
 
 
-def _term(term: Mapping[str, Any]) -> tuple[NodeSelectorRequirement, ...]:
-    said = [_expression(one, str(one.get("key", ""))) for one in term.get("matchExpressions") or ()]
-    said += [_expression(one, "") for one in term.get("matchFields") or ()]  # metadata.name is the only one there is
-    return tuple(said) or (NodeSelectorRequirement("", "In"),)
+def _node_selector_term(term: Mapping[str, Any]) -> tuple[NodeSelectorRequirement, ...]:
+    expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    requirements = [_requirement(expression, str(expression.get("key", ""))) for expression in expressions]
+    requirements += [_requirement(field, "") for field in fields]  # Kubernetes allows no field but metadata.name
+    return tuple(requirements) or (NodeSelectorRequirement("", "In"),)
 
 
-def _expression(one: Mapping[str, Any], key: str) -> NodeSelectorRequirement:
-    operator = str(one.get("operator", ""))
+def _requirement(expression: Mapping[str, Any], key: str) -> NodeSelectorRequirement:
+    operator = str(expression.get("operator", ""))
     if operator not in _OPERATORS:
         raise UnsupportedConstraint(f"operator {operator!r} in node affinity")
-    return NodeSelectorRequirement(key, operator, tuple(map(str, one.get("values") or ())))
+    return NodeSelectorRequirement(key, operator, tuple(map(str, expression.get("values") or ())))
 
 
-def _required(part: Any) -> Any:
-    return (part or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+def _required(affinity: Any) -> Any:
+    return (affinity or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
 
 
-def _neighbours(pod: Pod, word: str) -> PodAffinityTerm | None:
-    terms: list[Mapping[str, Any]] = _required((pod.spec.affinity or {}).get(word)) or []
+def _pod_affinity_term(pod: Pod, field: str) -> PodAffinityTerm | None:
+    """`field`: podAffinity or podAntiAffinity."""
+    terms: list[Mapping[str, Any]] = _required((pod.spec.affinity or {}).get(field)) or []
     if not terms:
         return None
     if len(terms) > 1:
-        raise UnsupportedConstraint(f"more than one required term in {word}")
+        raise UnsupportedConstraint(f"more than one required term in {field}")
     term = terms[0]
     if term.get("labelSelector") is None:
-        raise UnsupportedConstraint(f"{word} without a labelSelector")
-    found = dict(_place(pod, term, word))
+        raise UnsupportedConstraint(f"{field} without a labelSelector")
+    selected = dict(_namespace_label(pod, term, field))
     selector = term["labelSelector"]
-    found |= selector.get("matchLabels") or {}
-    for one in selector.get("matchExpressions") or ():
-        values = list(one.get("values") or [])
-        if one.get("operator") != "In" or len(values) != 1:
-            raise UnsupportedConstraint(f"{word} that selects pods by anything else than labels with one value")
-        found[one["key"]] = values[0]
-    return PodAffinityTerm(tuple(sorted(found.items())), str(term.get("topologyKey", "")))
+    selected |= selector.get("matchLabels") or {}
+    for expression in selector.get("matchExpressions") or ():
+        values = list(expression.get("values") or [])
+        if expression.get("operator") != "In" or len(values) != 1:
+            raise UnsupportedConstraint(f"{field} that selects pods by anything else than labels with one value")
+        selected[expression["key"]] = values[0]
+    return PodAffinityTerm(tuple(sorted(selected.items())), str(term.get("topologyKey", "")))
 
 
-def _place(pod: Pod, term: Mapping[str, Any], word: str) -> Mapping[str, str]:
-    """Where the neighbours are: in the pod's own namespace, in one other, or in all of them."""
+def _namespace_label(pod: Pod, term: Mapping[str, Any], field: str) -> Mapping[str, str]:
+    """Selects pods of the pod's own namespace, of one other namespace, or (with no label) of all namespaces."""
     names, selector = term.get("namespaces") or (), term.get("namespaceSelector")
     if selector is not None and (selector or names):
-        raise UnsupportedConstraint(f"{word} that selects namespaces by labels")
+        raise UnsupportedConstraint(f"{field} that selects namespaces by labels")
     if len(names) > 1:
-        raise UnsupportedConstraint(f"{word} over several namespaces")
+        raise UnsupportedConstraint(f"{field} over several namespaces")
     if selector is not None:
         return {}
     return {NAMESPACE: names[0] if names else pod.metadata.namespace}
 
 
-def _is_special(pod: Pod) -> bool:
-    spec = pod.spec
-    return bool(spec.resource_claims) or any(name not in _COUNTED for name in _resources(pod))
+def _asks_for_unknown_resources(pod: Pod) -> bool:
+    return bool(pod.spec.resource_claims) or any(name not in _KNOWN_RESOURCES for name in _resources(pod))
 
 
 def _resources(pod: Pod) -> Iterator[str]:
@@ -136,39 +142,40 @@ def _check_resources(pod: Pod) -> None:
     if pod.spec.resource_claims:
         raise UnsupportedConstraint(f"devices by resourceClaims; write {labels.GPU_RESOURCE} in limits instead")
     for name in _resources(pod):
-        if name not in _COUNTED:
+        if name not in _KNOWN_RESOURCES:
             raise UnsupportedConstraint(f"resource {name}, of which it does not know how much each node has")
 
 
-# --- of the pods of one job
+# --- the pods of one job
 
 
-def affinity_label_keys(wanted: PodConstraints) -> frozenset[str]:
-    """Labels of jobs that its rules ask for."""
-    return frozenset(key for rule in (wanted.near, wanted.apart) if rule for key, _ in rule.labels)
+def affinity_label_keys(constraints: PodConstraints) -> frozenset[str]:
+    """The labels that its affinity terms select by."""
+    terms = (constraints.pod_affinity, constraints.pod_anti_affinity)
+    return frozenset(key for term in terms if term for key, _ in term.labels)
 
 
-def affinity_labels(pods: Sequence[Pod], watched: frozenset[str]) -> Mapping[str, str]:
-    """The labels of a job that somebody's rule asks for: those that all its pods have."""
-    if not watched:
+def affinity_labels(pods: Sequence[Pod], keys: frozenset[str]) -> Mapping[str, str]:
+    """The labels of a job that affinity terms can select by: of `keys`, those with the same value on all its pods."""
+    if not keys:
         return {}
     first, *others = pods
-    mine = {**first.metadata.labels, NAMESPACE: first.metadata.namespace}
+    values = {**first.metadata.labels, NAMESPACE: first.metadata.namespace}
     return {
-        key: mine[key]
-        for key in sorted(watched)
-        if key in mine and all(key == NAMESPACE or one.metadata.labels.get(key) == mine[key] for one in others)
+        key: values[key]
+        for key in sorted(keys)
+        if key in values and all(key == NAMESPACE or pod.metadata.labels.get(key) == values[key] for pod in others)
     }
 
 
-def job_constraints(wanted: Iterable[PodConstraints]) -> PodConstraints:
-    """Of all pods of a job: the scheduler has one rule of each sort for a job."""
-    found = list(dict.fromkeys(wanted))
-    hindrance = next((one.hindrance for one in found if one.hindrance), "")
-    rules = {(one.near, one.apart) for one in found}
-    if not hindrance and len(rules) > 1:
+def job_constraints(constraints: Iterable[PodConstraints]) -> PodConstraints:
+    """The affinity terms of a job, from those of its pods. The planner allows one term of each sort for a job."""
+    distinct = list(dict.fromkeys(constraints))
+    hindrance = next((each.hindrance for each in distinct if each.hindrance), "")
+    terms = {(each.pod_affinity, each.pod_anti_affinity) for each in distinct}
+    if not hindrance and len(terms) > 1:
         hindrance = "its pods have different rules about pods near them, and this scheduler can give only one to a job"
     if hindrance:
         return PodConstraints(hindrance=hindrance)
-    near, apart = next(iter(rules), (None, None))
-    return PodConstraints(near=near, apart=apart)
+    pod_affinity, pod_anti_affinity = next(iter(terms), (None, None))
+    return PodConstraints(pod_affinity=pod_affinity, pod_anti_affinity=pod_anti_affinity)

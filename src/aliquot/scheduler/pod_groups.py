@@ -1,20 +1,20 @@
-"""Which pods are one job, whoever made them: what a pod says about itself, in the scheduler's terms.
+"""Which pods form one job, whichever controller created them.
 
 A job is a group of pods in one namespace. The first of these that a pod has names its group:
 
-    label aliquot.dev/workload              our own workload's
+    label aliquot.dev/workload              our own workload                           NAME
     annotation pod-group-name               KAI's pod group                            podgroup:NAME
     spec.schedulingGroup.podGroupName       Kubernetes' own pod group                  podgroup:NAME
     owner Deployment (ReplicaSet), DaemonSet                                           each pod alone
     any other owner (Job, StatefulSet, PyTorchJob, ...)                                kind:NAME
-    nobody                                                                             each pod alone
+    no owner                                                                           each pod alone
 
-A group of a pod group, or of a framework whose pods need each other, is a gang: all of its pods or none, unless
+The pods of a pod group, or of a framework whose pods need each other, are a gang: all of them start or none, unless
 something says how many are enough (the annotation aliquot.dev/min-available, the pod group, the framework's own
-object). Pods of other owners come and go one by one. A StatefulSet is among those: it makes its second pod only when
-the first runs.
+object). Pods of other owners start one by one. A StatefulSet is among those: it creates its second pod only when the
+first one runs.
 
-A group whose name is not a workload's has a colon in it, which no name of an object can have.
+A group that is not a workload has a colon in its name, which no object name can have.
 """
 
 from __future__ import annotations
@@ -25,62 +25,63 @@ from aliquot import labels
 from aliquot.api import Pod
 from aliquot.podspec.requests import controller_of, is_foreign
 
-# Owners whose pods are of no use without each other.
-_GANGS = ("PyTorchJob", "MPIJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MXJob", "JobSet")
-_ALONE = ("ReplicaSet", "ReplicationController", "DaemonSet", "Node")
+# Owners whose pods are useless without each other.
+_GANG_OWNERS = ("PyTorchJob", "MPIJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MXJob", "JobSet")
+_OWNERS_OF_SINGLE_PODS = ("ReplicaSet", "ReplicationController", "DaemonSet", "Node")
 _POD_GROUP = "podgroup"
 
 
 def group_of(pod: Pod) -> str:
-    """The group a pod belongs to, within its namespace."""
+    """The group of a pod within its namespace."""
     if workload := pod.metadata.labels.get(labels.WORKLOAD):
         return workload
-    if group := _pod_group(pod):
-        return f"{_POD_GROUP}:{group}"
+    if pod_group := _pod_group(pod):
+        return f"{_POD_GROUP}:{pod_group}"
     owner = controller_of(pod)
-    if owner is None or owner.kind in _ALONE:
+    if owner is None or owner.kind in _OWNERS_OF_SINGLE_PODS:
         return pod.metadata.name
     return f"{owner.kind.lower()}:{owner.name}"
 
 
-def min_available_of(pods: Sequence[Pod], told: int | None = None) -> int | None:
-    """How many of a group start together or not at all; None: all of them. `told` is what its pod group or its
-    framework's object says."""
-    said = [pod.metadata.annotations.get(labels.MIN_AVAILABLE, "") for pod in pods]
-    # What is no number is as if nothing was said.
-    if numbers := [int(text) for text in said if text.isdecimal()]:
+def min_available_of(pods: Sequence[Pod], from_object: int | None = None) -> int | None:
+    """How many pods of a group start together or not at all; None means all of them. `from_object`: the number in its
+    pod group or in the framework's object."""
+    texts = [pod.metadata.annotations.get(labels.MIN_AVAILABLE, "") for pod in pods]
+    # An annotation that is not a number counts as absent.
+    if numbers := [int(text) for text in texts if text.isdecimal()]:
         return max(numbers)
-    if told is not None:
-        return told
+    if from_object is not None:
+        return from_object
     pod = pods[0]
     if pod.metadata.labels.get(labels.WORKLOAD) or _pod_group(pod):
         return None
     owner = controller_of(pod)
-    return None if owner is None or owner.kind in _GANGS else 1
+    return None if owner is None or owner.kind in _GANG_OWNERS else 1
 
 
-def project_of(pods: Sequence[Pod], namespace: Mapping[str, str]) -> str:
-    """Whom a group is charged to, with the labels of its namespace; empty: nobody."""
-    return charged_project(
-        is_foreign(pods[0]), labels.project_of(pods[0].metadata.labels), labels.project_of(namespace)
-    )
+def project_of(pods: Sequence[Pod], namespace_labels: Mapping[str, str]) -> str:
+    """The project that a group is charged to; empty when it is charged to none."""
+    pod = pods[0]
+    return charged_project(is_foreign(pod), labels.project_of(pod.metadata.labels), labels.project_of(namespace_labels))
 
 
-def charged_project(foreign: bool, said: str, owner: str) -> str:
-    """Whom pods are charged to: what they say themselves, and whose their namespace is.
+def charged_project(foreign: bool, pod_project: str, namespace_project: str) -> str:
+    """The project that pods are charged to, from their own label and from the project of their namespace.
 
-    The namespace's project, because rights hang from namespaces: a label on a pod must not spend another's quota. In
-    a namespace of no project the pod's label names one. Pods of other schedulers are charged only where they say so.
+    The namespace decides, because permissions are granted by namespace: a label on a pod must not spend another
+    project's quota. In a namespace without a project the pod's label decides. Pods of other schedulers (`foreign`) are
+    charged only where their label says so.
     """
     if foreign:
-        return said if said and owner in ("", said) else ""
-    return owner or said
+        return pod_project if pod_project and namespace_project in ("", pod_project) else ""
+    return namespace_project or pod_project
 
 
 def pools_of(pods: Sequence[Pod]) -> tuple[str, ...]:
-    """The node pool that a pod names."""
-    marks = pods[0].metadata.labels
-    return next(((marks[key],) for key in (labels.NODE_POOL, *labels.NODE_POOL_ALIASES) if marks.get(key)), ())
+    """The node pool that the label of a pod names."""
+    pod_labels = pods[0].metadata.labels
+    keys = (labels.NODE_POOL, *labels.NODE_POOL_ALIASES)
+    return next(((pod_labels[key],) for key in keys if pod_labels.get(key)), ())
 
 
 def _pod_group(pod: Pod) -> str:

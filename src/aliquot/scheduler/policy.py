@@ -1,4 +1,4 @@
-"""From scheduling policies as administrators write them to the scheduler's own."""
+"""Translates `SchedulingPolicy` objects into the planner's policies."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from aliquot.planner import Policy
 
 
 def policies_of(objects: Iterable[SchedulingPolicy]) -> tuple[Policy, Mapping[str, Policy]]:
-    """The one for pools that none names, and those by pool."""
+    """The default policy, and the policies of the pools that a policy object names."""
     objects = list(objects)
-    named = {pool for one in objects for pool in one.spec.pools}
-    return policy_of(_spec_for("", objects)), {pool: policy_of(_spec_for(pool, objects)) for pool in sorted(named)}
+    pools = {pool for policy in objects for pool in policy.spec.pools}
+    return policy_of(_spec_for("", objects)), {pool: policy_of(_spec_for(pool, objects)) for pool in sorted(pools)}
 
 
 def _spec_for(pool: str, objects: Iterable[SchedulingPolicy]) -> SchedulingPolicySpec:
-    """What holds for a pool: the first by name that names it, else the first that names none."""
-    specs = [one.spec for one in sorted(objects, key=lambda one: one.metadata.name)]
-    fitting = [spec for spec in specs if pool in spec.pools] + [spec for spec in specs if not spec.pools]
-    return fitting[0] if fitting else SchedulingPolicySpec()
+    """The policy of a pool: the first by name that names the pool, otherwise the first that names no pool."""
+    specs = [policy.spec for policy in sorted(objects, key=lambda policy: policy.metadata.name)]
+    matching = [spec for spec in specs if pool in spec.pools] + [spec for spec in specs if not spec.pools]
+    return matching[0] if matching else SchedulingPolicySpec()
 
 
 def policy_of(spec: SchedulingPolicySpec) -> Policy:
-    """What is absent has the scheduler's default."""
+    """Fields that are absent have the planner's defaults."""
     given: dict[str, Any] = {
         "steps": spec.steps or None,
         "spare": spec.spare,
@@ -43,7 +43,7 @@ def policy_of(spec: SchedulingPolicySpec) -> Policy:
         "restarts_per_hour": spec.restarts_per_hour,
     }
     policy = replace(Policy(), **{name: value for name, value in given.items() if value is not None})
-    # -1 is how an absent bound is written.
+    # An administrator writes -1 for no bound.
     if spec.disruption_bound is not None:
         policy = replace(policy, disruption_bound=None if spec.disruption_bound < 0 else spec.disruption_bound)
     if spec.hold_after is not None:
@@ -53,10 +53,10 @@ def policy_of(spec: SchedulingPolicySpec) -> Policy:
 
 @dataclass(frozen=True, slots=True)
 class StopPolicy:
-    """How workloads of a pool are stopped for others, where they do not say themselves."""
+    """How workloads of a pool are stopped when they are preempted, where their spec does not say it."""
 
-    grace: int | None = None  # None: as long as the pod has
-    ends: bool = False  # training ends instead of going back to the queue
+    grace: int | None = None  # None: the pod's own grace period
+    ends: bool = False  # a training workload ends instead of returning to the queue
 
 
 def stop_policy_of(pool: str, objects: Iterable[SchedulingPolicy]) -> StopPolicy:

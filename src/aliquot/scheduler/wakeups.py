@@ -1,7 +1,7 @@
-"""When to look again although nothing has happened: some reasons to wait end by themselves.
+"""When the scheduler must run another cycle although no event arrives: some reasons to wait end with time.
 
-A moment too early costs one more look, a missed one leaves somebody waiting. So this is generous: each moment at which
-a rule about time stops to hold for anybody counts, whether or not it will change the plan.
+A wake-up that is too early costs one more cycle; a missing one leaves a job waiting. So every time at which a
+time-based rule ends for any job counts, whether or not it will change the plan.
 """
 
 from __future__ import annotations
@@ -13,49 +13,54 @@ from aliquot.planner.preemption.rules import protected_until
 
 
 def next_wakeup(
-    snapshot: Snapshot, decided: Plan, policies: Iterable[Policy], now: float, until: float | None = None
+    snapshot: Snapshot, plan: Plan, policies: Iterable[Policy], now: float, valid_until: float | None = None
 ) -> float | None:
-    """The next moment at which time alone may change the plan; None when it cannot. `until`: how long past use is as
-    the snapshot says."""
-    if not decided.refusals:
+    """The next time at which the plan may change without an event; None when it cannot. `valid_until`: when the
+    snapshot itself changes without an event."""
+    if not plan.refusals:
         return None
     policies = tuple(policies)
-    moments = [*_told(decided), *_minimum_ends(snapshot), *_left_alone(snapshot, policies), *_stuck(snapshot, policies)]
-    if until is not None:
-        moments.append(until)
-    return min((moment for moment in moments if moment > now), default=None)
+    times = [
+        *_refusals_end(plan),
+        *_min_runtimes_end(snapshot),
+        *_restart_limits_end(snapshot, policies),
+        *_terminating_graces_end(snapshot, policies),
+    ]
+    if valid_until is not None:
+        times.append(valid_until)
+    return min((time for time in times if time > now), default=None)
 
 
-def _told(decided: Plan) -> Iterator[float]:
-    for reasons in decided.refusals.values():
-        yield from (one.until for one in reasons if one.until is not None)
+def _refusals_end(plan: Plan) -> Iterator[float]:
+    for refusals in plan.refusals.values():
+        yield from (refusal.until for refusal in refusals if refusal.until is not None)
 
 
-def _minimum_ends(snapshot: Snapshot) -> Iterator[float]:
-    """When what runs has had the run time that somebody's queue guarantees."""
-    minimums = {
+def _min_runtimes_end(snapshot: Snapshot) -> Iterator[float]:
+    """When running jobs have had the minimum run time that a queue guarantees."""
+    min_runtimes = {
         seconds
         for queue in snapshot.queues
         for seconds in (queue.reclaim_min_runtime, queue.preempt_min_runtime)
         if seconds
     }
-    if minimums:
+    if min_runtimes:
         for job in snapshot.jobs:
             if job.started is not None and job.preemptible:
-                yield from (job.started + seconds for seconds in minimums)
+                yield from (job.started + seconds for seconds in min_runtimes)
 
 
-def _left_alone(snapshot: Snapshot, policies: Iterable[Policy]) -> Iterator[float]:
-    """When those who were stopped often of late may be stopped again."""
-    bounds = {policy.restarts_per_hour for policy in policies if policy.restarts_per_hour}
-    if bounds:
+def _restart_limits_end(snapshot: Snapshot, policies: Iterable[Policy]) -> Iterator[float]:
+    """When jobs that reached the limit of restarts per hour may be evicted again."""
+    limits = {policy.restarts_per_hour for policy in policies if policy.restarts_per_hour}
+    if limits:
         for job in snapshot.jobs:
-            moments = (protected_until(job.stops, most) for most in bounds if job.stops)
-            yield from (moment for moment in moments if moment is not None)
+            times = (protected_until(job.stops, limit) for limit in limits if job.stops)
+            yield from (time for time in times if time is not None)
 
 
-def _stuck(snapshot: Snapshot, policies: Iterable[Policy]) -> Iterator[float]:
-    """When what takes too long to stop is no longer counted on."""
+def _terminating_graces_end(snapshot: Snapshot, policies: Iterable[Policy]) -> Iterator[float]:
+    """When the planner stops to count on tasks that take too long to stop."""
     graces = {policy.terminating_grace for policy in policies if policy.terminating_grace is not None}
     if graces:
         for job in snapshot.jobs:

@@ -70,8 +70,8 @@ def test_node_affinity_is_alternatives_of_expressions() -> None:
 def test_rules_about_neighbours(term: dict[str, Any], rule: tuple[tuple[str, str], ...]) -> None:
     """One required term is one rule: labels, where, and what counts as near."""
     wanted = PodAffinityTerm(tuple(sorted(rule)), "rack")
-    assert constraints_of(affinity(podAffinity=[term])).near == wanted
-    assert constraints_of(affinity(podAntiAffinity=[term])).apart == wanted
+    assert constraints_of(affinity(podAffinity=[term])).pod_affinity == wanted
+    assert constraints_of(affinity(podAntiAffinity=[term])).pod_anti_affinity == wanted
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_pods_of_a_job_share_their_rules() -> None:
     """One rule for all is the job's; two different ones cannot be said."""
     one, other = affinity(podAffinity=[WEB]), affinity(podAffinity=[{**WEB, "topologyKey": "zone"}])
 
-    assert job_constraints([constraints_of(one), constraints_of(one)]).near == constraints_of(one).near
+    assert job_constraints([constraints_of(one), constraints_of(one)]).pod_affinity == constraints_of(one).pod_affinity
     assert "different rules" in job_constraints([constraints_of(one), constraints_of(other)]).hindrance
 
 

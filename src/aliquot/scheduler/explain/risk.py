@@ -1,4 +1,4 @@
-"""What could become of a job that runs: whether its project borrows, and until when nobody may stop it."""
+"""The risk that a running job is evicted: whether its project is over quota, and until when it is protected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aliquot.planner.preemption import rules
 from aliquot.scheduler.last_decision import Decision
 
 
-class Excess(NamedTuple):
+class OverQuota(NamedTuple):
     """A queue that holds more than its quota, in thousandths of a GPU."""
 
     queue: str
@@ -19,30 +19,32 @@ class Excess(NamedTuple):
     quota: int
 
 
-def queue_over_quota(decision: Decision, job: Job) -> Excess | None:
-    """The first queue that borrows, from the job's own upwards: then the job can be stopped for another project."""
+def queue_over_quota(decision: Decision, job: Job) -> OverQuota | None:
+    """The first queue over its quota, from the job's own upwards. If there is one, other projects can reclaim from the
+    job."""
     pool = _pool(decision, job)
     held = _held(decision, pool)
     for queue in _path(decision, job.queue):
         quota = queue.pool_quota(pool).quota[0]
         if quota is not None and held.get(queue.name, 0) > quota:
-            return Excess(queue.name, held[queue.name], quota)
+            return OverQuota(queue.name, held[queue.name], quota)
     return None
 
 
 def protected_until(decision: Decision, job: Job) -> float | None:
-    """No other project may stop it before: the least run time that its project and the departments above guarantee."""
-    least: list[float] = []
+    """Until when no other project may evict the job: its minimum run time is the least that its project and the
+    departments above guarantee."""
+    guaranteed: list[float] = []
     inherited = 0.0
     for queue in reversed(list(_path(decision, job.queue))):
         inherited = inherited if queue.reclaim_min_runtime is None else queue.reclaim_min_runtime
-        least.append(inherited)
-    sure = min(least, default=0.0)
-    return job.started + sure if job.started is not None and sure else None
+        guaranteed.append(inherited)
+    min_runtime = min(guaranteed, default=0.0)
+    return job.started + min_runtime if job.started is not None and min_runtime else None
 
 
 def restart_limit_until(decision: Decision, job: Job) -> float | None:
-    """Nobody may stop it before: it was stopped as often of late as the policy of its pool allows."""
+    """Until when the job may not be evicted, because it reached the limit of restarts per hour of its pool's policy."""
     policy = decision.policies.get(_pool(decision, job), decision.policy)
     return rules.protected_until(job.stops, policy.restarts_per_hour)
 
@@ -52,7 +54,7 @@ def _pool(decision: Decision, job: Job) -> str:
 
 
 def _path(decision: Decision, name: str) -> Iterator[Queue]:
-    """A queue and those above it."""
+    """A queue and its ancestors."""
     seen: set[str] = set()
     while name in decision.queues and name not in seen:
         seen.add(name)
@@ -61,7 +63,7 @@ def _path(decision: Decision, name: str) -> Iterator[Queue]:
 
 
 def _held(decision: Decision, pool: str) -> dict[str, int]:
-    """By queue, what is below it included."""
+    """What each queue holds in a pool, including the queues below it."""
     sizes = {
         (node.name, device.index): device.memory_mib
         for node in decision.snapshot.nodes
@@ -70,7 +72,7 @@ def _held(decision: Decision, pool: str) -> dict[str, int]:
     }
     own: dict[str, int] = {}
     for job in decision.snapshot.jobs:
-        amount = sum(_counted(task, sizes) for task in job.tasks if decision.pools.get(task.node) == pool)
+        amount = sum(_held_by_task(task, sizes) for task in job.tasks if decision.pools.get(task.node) == pool)
         own[job.queue] = own.get(job.queue, 0) + amount
     held: dict[str, int] = {}
     for name, amount in own.items():
@@ -79,7 +81,7 @@ def _held(decision: Decision, pool: str) -> dict[str, int]:
     return held
 
 
-def _counted(task: Task, sizes: dict[tuple[str, int], int]) -> int:
+def _held_by_task(task: Task, sizes: dict[tuple[str, int], int]) -> int:
     if task.state is not TaskState.RUNNING:
         return 0
     first = task.shares[0].index if task.shares else -1

@@ -145,7 +145,7 @@ def test_stopped_often() -> None:
     assert answer["leftAloneUntil"] == "1970-01-01T01:07:10Z"
     world.policy = replace(world.policy, restarts_per_hour=0)
     rest = lines(told(world, job(phase="Running")), "risk")[1:]
-    assert rest == ["Its scheduling policy lets nobody be stopped for others."]
+    assert rest == ["Its scheduling policy does not allow to stop jobs for others."]
 
 
 def test_a_department_that_borrows() -> None:
