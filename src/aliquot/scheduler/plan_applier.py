@@ -29,9 +29,8 @@ from aliquot.scheduler.eviction_records import (
     eviction_record_text,
     grace_of,
     interruption_by,
-    nomination_of,
-    nomination_text,
 )
+from aliquot.scheduler.nominations import nomination_of, nomination_text
 from aliquot.scheduler.refusal_writer import RefusalWriter
 from aliquot.store.typed_store import Store
 from aliquot.workload_status import WorkloadStatusWriter

@@ -39,7 +39,8 @@ from aliquot.planner import (
 )
 from aliquot.podspec.requests import is_preemptible, priority_of, request_of
 from aliquot.scheduler.affinity import affinity_labels, constraints_of, job_constraints
-from aliquot.scheduler.eviction_records import eviction_record_of, eviction_times, nomination_of
+from aliquot.scheduler.eviction_records import eviction_record_of, eviction_times
+from aliquot.scheduler.nominations import nomination_of
 from aliquot.scheduler.pod_groups import min_available_of, pools_of, project_of
 from aliquot.scheduler.scheduling_context import EMPTY_CONTEXT, SchedulingContext
 

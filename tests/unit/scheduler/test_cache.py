@@ -40,7 +40,8 @@ from aliquot.planner import DeviceShare as PlannedShare
 from aliquot.planner import Job, Snapshot, plan
 from aliquot.podspec.builder import build_pod
 from aliquot.scheduler.cache import SchedulerCache
-from aliquot.scheduler.eviction_records import EvictionRecord, eviction_record_text, nomination_text
+from aliquot.scheduler.eviction_records import EvictionRecord, eviction_record_text
+from aliquot.scheduler.nominations import nomination_text
 from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store

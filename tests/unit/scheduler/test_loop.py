@@ -9,7 +9,7 @@ from aliquot.api.workload import Refusal as ShownRefusal
 from aliquot.api.workload import WorkloadSpec
 from aliquot.planner import Refusal, Verdict
 from aliquot.podspec.builder import build_pod
-from aliquot.scheduler.eviction_records import nomination_of
+from aliquot.scheduler.nominations import nomination_of
 from aliquot.scheduler.refusal_writer import api_refusal
 from aliquot.scheduler.snapshot import job_of
 from support.scheduler.world import V100, World

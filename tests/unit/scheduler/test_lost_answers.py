@@ -10,8 +10,8 @@ from typing import Any
 from aliquot import labels
 from aliquot.api import DeviceShare, shares_text
 from aliquot.errors import Unavailable
-from aliquot.scheduler.eviction_records import nomination_of
 from aliquot.scheduler.loop import Scheduler
+from aliquot.scheduler.nominations import nomination_of
 from aliquot.store.driver import AnyKind, Change, Document, Listing, StoreDriver
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store

@@ -7,7 +7,7 @@ import pytest
 from aliquot import labels
 from aliquot.api import Node, Pod
 from aliquot.planner import DeviceShare
-from aliquot.scheduler.eviction_records import nomination_of, nomination_text
+from aliquot.scheduler.nominations import nomination_of, nomination_text
 from support.scheduler.world import V100, World
 from support.stores.namespace import POD, StoreNamespace
 from support.stores.running import until
