@@ -303,7 +303,7 @@ async def test_an_account_of_our_name_that_is_not_ours(served: Served) -> None:
     await served.team.driver.create(
         SERVICE_ACCOUNT, Document({"metadata": {"name": name, "namespace": SYSTEM_NAMESPACE}})
     )
-    with pytest.raises(Conflict, match="is not one of ours"):
+    with pytest.raises(Conflict, match="is not managed by Aliquot"):
         await served.issue(await served.administrator(), project, user)
 
 
@@ -314,7 +314,7 @@ async def test_a_role_of_our_name_that_is_not_ours(served: Served) -> None:
     foreign = {"metadata": {"name": "aliquot-viewer", "namespace": space}, "rules": []}
     await served.team.driver.create(ROLE, Document(foreign))
     user = await served.team.member(project, "viewer")
-    with pytest.raises(Conflict, match="aliquot-viewer that is not ours"):
+    with pytest.raises(Conflict, match="aliquot-viewer that is not managed by Aliquot"):
         await served.issue(await served.administrator(), project, user)
 
 

@@ -27,7 +27,7 @@ from support.stores.running import until
 
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("access")]
 POD, WORKLOAD = KINDS.named("pod"), KINDS.named("workload")
-REFUSED = "written by the platform"
+REFUSED = "only the platform writes this"
 
 
 @dataclass

@@ -38,9 +38,9 @@ async def test_stop(cluster: Cluster, namespace: str) -> None:
     """A pod that no budget is about is stopped, with the grace that was asked for."""
     async with sharing(cluster) as world:
         pod = await runs(world, namespace)
-        assert await world.hands.eviction_blocker(pod) == ""
+        assert await world.binder.eviction_blocker(pod) == ""
 
-        await world.hands.evict(pod, 7)
+        await world.binder.evict(pod, 7)
 
         stopped = await world.store.get(Pod, "p", namespace)
         assert stopped.metadata.deleted is not None
@@ -53,14 +53,14 @@ async def test_budget_forbids(cluster: Cluster, namespace: str) -> None:
     async with sharing(cluster) as world:
         pod = await runs(world, namespace)
         await budget(world, namespace, allowed=0)
-        await world.heard(lambda: world.hands._budgets.covers(pod))
+        await world.heard(lambda: world.binder._budgets.covers(pod))
 
         assert (
             "The disruption budget keep needs 1 healthy pods and has 1 currently"
-            in await world.hands.eviction_blocker(pod)
+            in await world.binder.eviction_blocker(pod)
         )
         with pytest.raises(Unavailable, match=r"must not be stopped now: The disruption budget keep needs 1"):
-            await world.hands.evict(pod, None)
+            await world.binder.evict(pod, None)
         assert not await world.is_gone(pod)
 
 
@@ -69,12 +69,12 @@ async def test_budget_allows(cluster: Cluster, namespace: str) -> None:
     async with sharing(cluster) as world:
         pod = await runs(world, namespace)
         await budget(world, namespace, allowed=1)
-        await world.heard(lambda: world.hands._budgets.covers(pod))
+        await world.heard(lambda: world.binder._budgets.covers(pod))
 
         for _ in range(2):
-            assert await world.hands.eviction_blocker(pod) == ""
+            assert await world.binder.eviction_blocker(pod) == ""
         assert not await world.is_gone(pod)
-        await world.hands.evict(pod, None)
+        await world.binder.evict(pod, None)
         assert await world.is_gone(pod)
 
 
@@ -84,9 +84,9 @@ async def test_gone_already(cluster: Cluster, namespace: str) -> None:
         pod = await runs(world, namespace)
         await world.gone(pod)
 
-        assert await world.hands.eviction_blocker(pod) == ""
+        assert await world.binder.eviction_blocker(pod) == ""
         with pytest.raises(NotFound):
-            await world.hands.evict(pod, None)
+            await world.binder.evict(pod, None)
 
 
 async def test_successor_is_not_stopped(cluster: Cluster, namespace: str) -> None:
@@ -97,5 +97,5 @@ async def test_successor_is_not_stopped(cluster: Cluster, namespace: str) -> Non
         second = await runs(world, namespace)
 
         with pytest.raises(Conflict):
-            await world.hands.evict(first, None)
+            await world.binder.evict(first, None)
         assert not await world.is_gone(second)

@@ -129,7 +129,7 @@ async def submit(world: SharingHarness, namespace: str, name: str, **marks: str)
 
 async def bound(world: SharingHarness, pod: Pod, milli: int) -> Pod:
     """Running on the node, with a part of its first GPU."""
-    await world.hands.bind(pod, "node-1", [DeviceShare(index=0, milli=milli)])
+    await world.binder.bind(pod, "node-1", [DeviceShare(index=0, milli=milli)])
     return await ready(world, pod)
 
 
@@ -242,7 +242,7 @@ async def test_refused_by_the_kubelet(world: SharingHarness, gpu_node: Any, spac
     await whole(world, space)
     pod = await submit(world, space, "half", **{"gpu-fraction": "0.5"})
     with pytest.raises((Unavailable, Conflict), match="GPU 0 of node node-1 is not free"):
-        await world.hands.bind(pod, "node-1", [DeviceShare(index=0, milli=500)])
+        await world.binder.bind(pod, "node-1", [DeviceShare(index=0, milli=500)])
 
     assert not (await world.store.get(Pod, "half", space)).spec.node_name
     assert (await world.store.get(Pod, "whole", space)).status.phase == "Running"

@@ -41,7 +41,7 @@ async def test_whole_gpus_are_bound_at_once(cluster: Cluster, namespace: str, na
     """A pod with whole GPUs, or none, needs nothing but its binding."""
     async with sharing(cluster) as world:
         pod = await world.pod(namespace, "p")
-        await world.hands.bind(pod, await world.node(name), [half(1, milli=1000)])
+        await world.binder.bind(pod, await world.node(name), [half(1, milli=1000)])
 
         bound = await world.store.get(Pod, "p", namespace)
         assert bound.spec.node_name == name
@@ -127,7 +127,7 @@ async def test_node_refuses(cluster: Cluster, namespace: str, name: str) -> None
     """A GPU that is not free after all is refused by its node: the pod is not bound, and the reservation goes."""
     async with sharing(cluster) as world:
         pod = await waiting(world, namespace)
-        binding = asyncio.create_task(world.hands.bind(pod, await world.node(name), [half()]))
+        binding = asyncio.create_task(world.binder.bind(pod, await world.node(name), [half()]))
         held = await world.reservation(name)
         await world.runs(held, "Failed", reason="UnexpectedAdmissionError", message="no devices left")
 
@@ -141,13 +141,13 @@ async def test_slow_reservation(cluster: Cluster, namespace: str, name: str) -> 
     """A bind does not wait for ever for its GPU, says why, and the next try goes on with what is there."""
     async with sharing(cluster, hold_seconds=0.3, idle_seconds=3600.0) as world:
         pod = await waiting(world, namespace)
-        with pytest.raises(Unavailable, match=f"GPU 0 of node {name} is not held yet"):
-            await world.hands.bind(pod, await world.node(name), [half()])
+        with pytest.raises(Unavailable, match=f"GPU 0 of node {name} is not reserved yet"):
+            await world.binder.bind(pod, await world.node(name), [half()])
         held = await world.reservation(name)
         await world.runs(held)
         await world.heard(lambda: world.informers.of(Pod).get(*place(held)).status.phase == "Running")
 
-        await world.hands.bind(await world.store.get(Pod, "p", namespace), name, [half()])
+        await world.binder.bind(await world.store.get(Pod, "p", namespace), name, [half()])
 
         assert (await world.store.get(Pod, "p", namespace)).spec.node_name == name
         assert (await world.reservation(name)).metadata.uid == held.metadata.uid
@@ -161,7 +161,7 @@ async def test_others_do_not_wait(cluster: Cluster, namespace: str, name: str) -
     """While one bind waits for its GPU, binds elsewhere go on."""
     async with sharing(cluster) as world:
         await world.node(name)
-        slow = asyncio.create_task(world.hands.bind(await waiting(world, namespace), name, [half(0)]))
+        slow = asyncio.create_task(world.binder.bind(await waiting(world, namespace), name, [half(0)]))
         await world.reservation(name, 0)
 
         await world.bound(await waiting(world, namespace, "q"), name, half(1))
@@ -187,15 +187,15 @@ async def test_claim_of_a_waiting_pod_holds(cluster: Cluster, namespace: str, na
     async with sharing(cluster) as world:
         pod = await waiting(world, namespace)
         await world.node(name)
-        binding = asyncio.create_task(world.hands.reserver.hold(pod, name, 0))
+        binding = asyncio.create_task(world.binder.reservations.acquire(pod, name, 0))
         held = await world.reservation(name)
         await world.runs(held)
         await binding
 
     async with sharing(cluster) as world:  # another process
-        await world.reservations.reconcile((labels.RESERVATION_NAMESPACE, held.metadata.name))
+        await world.collector.reconcile((labels.RESERVATION_NAMESPACE, held.metadata.name))
         assert not await world.is_gone(held)
-        await world.hands.bind(pod, name, [half()])
+        await world.binder.bind(pod, name, [half()])
         assert (await world.store.get(Pod, "p", namespace)).spec.node_name == name
 
 
@@ -204,14 +204,14 @@ async def test_new_leader_ends_claims_of_waiting_pods(cluster: Cluster, namespac
     async with sharing(cluster, claim_seconds=3600.0) as world:
         bound = await world.bound(await waiting(world, namespace, "bound"), await world.node(name), half(0))
         pod = await waiting(world, namespace)
-        claimed = asyncio.create_task(world.hands.reserver.hold(pod, name, 1))
+        claimed = asyncio.create_task(world.binder.reservations.acquire(pod, name, 1))
         abandoned = await world.reservation(name, 1)
         await world.runs(abandoned)
         await claimed
 
     async with sharing(cluster, claim_seconds=3600.0) as world:  # another process
         await world.heard(lambda: world.informers.of(Pod).get("p", namespace))
-        await world.hands.abandon_unfinished()
+        await world.binder.abandon_unfinished()
         await until(lambda: world.is_gone(abandoned))
         assert list(read_claims(await world.reservation(name))) == [bound.metadata.uid]
         with pytest.raises(Conflict):  # what the other may still have on its way
@@ -228,7 +228,7 @@ async def test_killed_between_writes(cluster: Cluster, namespace: str, name: str
         pod = await waiting(world, namespace)
         await world.node(name)
         world.driver.left = writes
-        binding = asyncio.create_task(world.hands.bind(pod, name, [half()]))
+        binding = asyncio.create_task(world.binder.bind(pod, name, [half()]))
         if writes > 1:
             await world.runs(await world.reservation(name))
         with pytest.raises(Crashed):
@@ -251,7 +251,7 @@ async def test_old_claim_is_broken(cluster: Cluster, namespace: str, name: str) 
     async with sharing(cluster, claim_seconds=0.2) as world:
         pod = await waiting(world, namespace)
         await world.node(name)
-        claimed = asyncio.create_task(world.hands.reserver.hold(pod, name, 0))
+        claimed = asyncio.create_task(world.binder.reservations.acquire(pod, name, 0))
         held = await world.reservation(name)
         await world.runs(held)
         await claimed
@@ -265,7 +265,7 @@ async def test_abandoned_before_it_ran(cluster: Cluster, namespace: str, name: s
     """A reservation whose binder went away before it ran is let go once it runs: nobody waits for its image."""
     async with sharing(cluster, preparing_seconds=3600.0) as world:
         pod = await waiting(world, namespace)
-        claimed = asyncio.create_task(world.hands.reserver.hold(pod, await world.node(name), 0))
+        claimed = asyncio.create_task(world.binder.reservations.acquire(pod, await world.node(name), 0))
         held = await world.reservation(name)
         claimed.cancel()
         await world.driver.patch(POD, "p", namespace, {"metadata": {"labels": {"changed": "true"}}})
@@ -278,7 +278,7 @@ async def test_failed_bind_gives_up_its_claim(cluster: Cluster, namespace: str, 
     async with sharing(cluster, hold_seconds=0.2, claim_seconds=3600.0) as world:
         pod = await waiting(world, namespace)
         with pytest.raises(Unavailable):
-            await world.hands.bind(pod, await world.node(name), [half()])
+            await world.binder.bind(pod, await world.node(name), [half()])
         held = await world.reservation(name)
         await world.runs(held)
         await until(lambda: world.is_gone(held))
@@ -288,13 +288,13 @@ async def test_claim_beats_removal(cluster: Cluster, namespace: str, name: str) 
     """A reservation that was seen without claims is not removed when one has come meanwhile."""
     async with sharing(cluster, idle_seconds=3600.0, preparing_seconds=3600.0) as world:
         pod = await waiting(world, namespace)
-        binding = asyncio.create_task(world.hands.bind(pod, await world.node(name), [half()]))
+        binding = asyncio.create_task(world.binder.bind(pod, await world.node(name), [half()]))
         seen = await world.reservation(name)
         await world.runs(seen)
         await binding
 
         with pytest.raises(Conflict):
-            await world.hands.reserver.remove(seen)  # as it was before its claim was acted upon
+            await world.binder.reservations.delete(seen)  # as it was before its claim was acted upon
         assert not await world.is_gone(seen)
 
 
@@ -306,14 +306,14 @@ async def test_leaving_reservation_cannot_be_claimed(cluster: Cluster, namespace
     """A GPU on its way back is not given out; the next plan finds it free or held."""
     async with sharing(cluster) as world:
         pod = await waiting(world, namespace)
-        first = asyncio.create_task(world.hands.reserver.hold(pod, await world.node(name), 0))
+        first = asyncio.create_task(world.binder.reservations.acquire(pod, await world.node(name), 0))
         held = await world.reservation(name)
         await world.runs(held)
         await first
         await world.driver.delete(POD, *place(held), grace_seconds=30)
         await world.heard(lambda: _leaves(world.informers.of(Pod).get(*place(held))))
         with pytest.raises(Unavailable, match=r"being given back"):
-            await world.hands.bind(pod, name, [half()])
+            await world.binder.bind(pod, name, [half()])
         await world.gone(held)
         await world.heard(lambda: world.informers.of(Pod).get(*place(held)) is None)
 
@@ -338,7 +338,7 @@ async def test_nodes_not_known_yet(cluster: Cluster, namespace: str, name: str) 
         await world.bound(await waiting(world, namespace), await world.node(name), half())
         held = await world.reservation(name)
         informers = Informers(world.driver)
-        early = ReservationCollector(world.driver, informers, world.hands.reserver, world.settings)
+        early = ReservationCollector(world.driver, informers, world.binder.reservations, world.settings)
         async with running(informers.of(Pod).run()):
             await informers.of(Pod).synced.wait()
             looking = asyncio.create_task(early.reconcile((held.metadata.namespace, held.metadata.name)))
@@ -354,7 +354,7 @@ async def test_dead_claims_are_dropped(cluster: Cluster, namespace: str, name: s
         bound = await world.bound(await waiting(world, namespace), await world.node(name), half())
         held = await world.reservation(name)
         claims = {**read_claims(held), "nobody": GpuClaim("gone", namespace, "1")}
-        await world.hands.reserver.mark(held, labels.GPU_CLAIMS, claims_annotation(claims))
+        await world.binder.reservations.annotate(held, labels.GPU_CLAIMS, claims_annotation(claims))
 
         await until(lambda: _has_claims(world, name, {bound.metadata.uid}))
 
@@ -424,7 +424,7 @@ async def test_config_of_an_earlier_try(cluster: Cluster, namespace: str, name: 
         pod = await waiting(world, namespace)
         mine = {"metadata": {"name": "aliquot-gpu-p", "namespace": namespace}, "data": {"limits": "old"}}
         await world.driver.create(CONFIG_MAP, Document(mine))
-        with pytest.raises(Invalid, match="is not ours"):
+        with pytest.raises(Invalid, match="is not managed by Aliquot"):
             await world.bound(pod, name, half())
 
         change = {"metadata": {"labels": {"app.kubernetes.io/managed-by": "aliquot"}}}
@@ -437,8 +437,8 @@ async def test_no_webhook(cluster: Cluster, namespace: str, name: str) -> None:
     """Where nothing fences pods, those that need it are not bound."""
     async with sharing(cluster) as world:
         pod = await world.pod(namespace, "p", **HALF)
-        with pytest.raises(Invalid, match="has no fence around its part of a GPU; the webhook is not installed"):
-            await world.hands.bind(pod, await world.node(name, simulated=False), [half()])
+        with pytest.raises(Invalid, match="has no limit on its GPU fraction; the webhook is not installed"):
+            await world.binder.bind(pod, await world.node(name, simulated=False), [half()])
 
 
 async def test_pod_from_before_the_webhook(cluster: Cluster, namespace: str, name: str) -> None:
@@ -453,9 +453,9 @@ async def test_pod_from_before_the_webhook(cluster: Cluster, namespace: str, nam
         await world.node(name, simulated=False)
         async with webhook(world):
             with pytest.raises(Invalid, match="older than the webhook"):
-                await world.hands.bind(alone, name, [half()])
-            with pytest.raises(Unavailable, match="is made anew"):
-                await world.hands.bind(owned, name, [half()])
+                await world.binder.bind(alone, name, [half()])
+            with pytest.raises(Unavailable, match="its controller creates it again"):
+                await world.binder.bind(owned, name, [half()])
 
         assert not await world.is_gone(alone)
         assert await world.is_gone(owned)

@@ -58,7 +58,7 @@ async def around(driver: KubernetesDriver) -> AsyncIterator[KubernetesScheduling
     informers = Informers(driver)
     made = KubernetesSchedulingContext(driver, informers)
     made.watch_pods(informers.of(Pod))
-    async with running(*(informer.run() for informer in informers), *made.runs()):
+    async with running(*(informer.run() for informer in informers), *made.background_tasks()):
         await made.wait_synced()
         yield made
 
@@ -155,7 +155,7 @@ async def test_volume_says_where_its_pod_may_go(
 
     node = await Store(around._driver).create(NodeObject(metadata=Metadata(name="n2", labels={"host": "n2"})))
     await until(so(lambda: around._nodes.get("n2") is not None))
-    await around.settle(pod(place), "n2")
+    await around.bind_claims(pod(place), "n2")
     await Store(around._driver).delete(node)
 
     await until(so(lambda: around.volume_constraints(pod(place)).node == at("n2")))
@@ -170,7 +170,7 @@ async def test_no_volume_on_that_node(storing: Cluster, place: str, around: Kube
     await until(so(lambda: around.volume_constraints(pod(place)).node == at("n1")))
 
     with pytest.raises(Unavailable, match="no free volume of storage class there is left on n2 for claim data"):
-        await around.settle(pod(place), "n2")
+        await around.bind_claims(pod(place), "n2")
 
     assert around.volume_constraints(pod(place)).node == at("n1")
 
@@ -234,7 +234,7 @@ async def test_pod_groups_of_kai_say_how_many(storing: Cluster, driver: Kubernet
     informers = Informers(driver)
     around = KubernetesSchedulingContext(driver, informers)
 
-    async with running(*(informer.run() for informer in informers), *around.runs()):
+    async with running(*(informer.run() for informer in informers), *around.background_tasks()):
         await around.wait_synced()
         assert around.min_available(place, "podgroup:g") == 4
         assert around.min_available(place, "podgroup:other") is None

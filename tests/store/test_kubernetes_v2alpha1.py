@@ -208,7 +208,7 @@ async def test_unknown_fields_are_kept_and_told(world: World) -> None:
 
     status = await world.until_status("job-1", phase="Creating")
     assert condition(status, "Complete") == (
-        "False", "spec.colour: is not a field that is known here, and does nothing; remove it",
+        "False", "spec.colour: is an unknown field and has no effect; remove it",
     )  # fmt: skip
     kept = (await world.store.driver.get(TRAINING, "job-1", world.namespace)).data["spec"]
     assert kept["colour"] == {"value": "red"}

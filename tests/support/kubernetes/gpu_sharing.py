@@ -36,8 +36,8 @@ class SharingHarness:
     driver: KubernetesDriver
     informers: Informers
     settings: GpuSharingSettings
-    hands: KubernetesBinder
-    reservations: ReservationCollector
+    binder: KubernetesBinder
+    collector: ReservationCollector
 
     @property
     def store(self) -> Store:
@@ -76,7 +76,7 @@ class SharingHarness:
 
     async def bound(self, pod: Pod, node: str, *shares: DeviceShare) -> Pod:
         """Bound with a part of GPUs whose reservations run as soon as they are made."""
-        binding = asyncio.create_task(self.hands.bind(pod, node, shares))
+        binding = asyncio.create_task(self.binder.bind(pod, node, shares))
         for share in shares:
             held = await self.reservation(node, share.index)
             if held.status.phase != "Running":
@@ -172,13 +172,13 @@ async def sharing(
             await driver.create(KINDS.of(Namespace), Document({"metadata": {"name": labels.SYSTEM_NAMESPACE}}))
         await prepare(driver)
         informers = Informers(driver)
-        hands = KubernetesBinder(driver, informers, settings)
+        binder = KubernetesBinder(driver, informers, settings)
         informers.of(Namespace)
-        reservations = ReservationCollector(driver, informers, hands.reserver, settings)
-        work = [*(one.run() for one in informers), *hands.runs(), reservations.controller.run()]
+        collector = ReservationCollector(driver, informers, binder.reservations, settings)
+        work = [*(one.run() for one in informers), *binder.background_tasks(), collector.controller.run()]
         async with running(*work):
             await informers.wait()
-            world = SharingHarness(driver, informers, settings, hands, reservations)
+            world = SharingHarness(driver, informers, settings, binder, collector)
             await _without_webhook(world)
             yield world
 

@@ -1,4 +1,6 @@
-"""What only Kubernetes needs: the API server's side of what the agent does on one machine.
+"""The Kubernetes back end: binds, evicts and watches pods through a cluster's API server.
 
-Nothing below knows of it; `serve` puts it together. Everything else of the platform runs on both bodies unchanged.
+Everything that only a cluster needs is here: the binder, the admission webhook, reservation pods for shared GPUs, RBAC,
+kubeconfigs, lost nodes and Run:ai's custom resources. What one machine needs is in `backends.local`; the scheduler and
+the controllers run on both back ends unchanged. `assembly.kubernetes_backend` is the entry point; `serve` calls it.
 """

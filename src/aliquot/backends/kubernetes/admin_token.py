@@ -1,5 +1,7 @@
-"""The administrator's token of a cluster, in a Secret of our namespace: every replica has the same one, and a start on
-an empty disk does not issue another."""
+"""The administrator's token of a cluster, kept in a Secret of the platform's namespace.
+
+All replicas share it, and a replica that starts with an empty disk does not issue another one.
+"""
 
 from __future__ import annotations
 
@@ -18,28 +20,29 @@ _KEY = "token"
 class AdminToken:
     def __init__(self, driver: StoreDriver) -> None:
         self._driver = driver
-        self._seen: Document | None = None
+        self._secret: Document | None = None  # as last read
 
     async def read(self) -> str | None:
+        """The token; None if there is no Secret, or nothing readable in it."""
         try:
-            self._seen = await self._driver.get(SECRET, NAME, SYSTEM_NAMESPACE)
+            self._secret = await self._driver.get(SECRET, NAME, SYSTEM_NAMESPACE)
         except NotFound:
-            self._seen = None
+            self._secret = None
             return None
         try:
-            return base64.b64decode(self._seen.data["data"][_KEY], validate=True).decode()
+            return base64.b64decode(self._secret.data["data"][_KEY], validate=True).decode()
         except (KeyError, TypeError, ValueError, binascii.Error):
             return None
 
     async def write(self, text: str) -> bool:
-        """In place of what was read; False: somebody else wrote meanwhile."""
+        """Replaces the version that was read; False if another replica has written since."""
         metadata = {"name": NAME, "namespace": SYSTEM_NAMESPACE}
         data = {"type": "Opaque", "data": {_KEY: base64.b64encode(text.encode()).decode()}}
         try:
-            if self._seen is None:
+            if self._secret is None:
                 await self._driver.create(SECRET, Document({**data, "metadata": metadata}))
             else:
-                await self._driver.update(SECRET, Document({**self._seen.data, **data}))
+                await self._driver.update(SECRET, Document({**self._secret.data, **data}))
         except (Conflict, Exists, NotFound):
             return False
         return True

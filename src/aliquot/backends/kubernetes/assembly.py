@@ -1,5 +1,4 @@
-"""A cluster as what runs the pods: its kubelets, reached through its API server. Everything of this package, put
-together."""
+"""Assembles the Kubernetes back end from the other modules of this package."""
 
 from __future__ import annotations
 
@@ -39,39 +38,39 @@ from aliquot.store.drivers.kubernetes import KubernetesDriver, install
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
 
-_PORT = 9443  # in the cluster, behind the service
-_READY_SECONDS = 10.0  # that a start waits for the webhook
+_WEBHOOK_PORT = 9443  # inside the cluster, behind the service
+_READY_SECONDS = 10.0  # how long a start waits for the webhook
 log = structlog.get_logger()
 
 
 async def kubernetes_backend(
     driver: StoreDriver, informers: Informers, parts: Collection[str], settings: ClusterSettings
 ) -> Backend:
-    """What this process needs of it: the webhook with the server, the loops with the loops."""
+    """The back end for a process with these `parts`: the server runs the webhook, the loops run the controllers."""
     assert isinstance(driver, KubernetesDriver)
     if "loops" in parts:
         await _prepare(driver, settings)
-    # Where nothing runs, no pod waits for an answer; and nobody would be there to answer when we have gone.
-    answers = "server" in parts and "projects" not in parts
-    webhook = _webhook(driver, informers, settings) if answers else None
-    around = KubernetesSchedulingContext(driver, informers)
-    hands = KubernetesBinder(driver, informers, settings.sharing)
-    always: list[Coroutine[Any, Any, None]] = [] if webhook is None else [webhook.run()]
+    # A process that only manages projects runs no pods: its webhook would block pods once the process has stopped.
+    serves_webhook = "server" in parts and "projects" not in parts
+    webhook = _webhook(driver, informers, settings) if serves_webhook else None
+    context = KubernetesSchedulingContext(driver, informers)
+    binder = KubernetesBinder(driver, informers, settings.sharing)
+    background: list[Coroutine[Any, Any, None]] = [] if webhook is None else [webhook.run()]
     if "scheduler" in parts:
-        always += [*around.runs(), *hands.runs()]
+        background += [*context.background_tasks(), *binder.background_tasks()]
     return Backend(
-        binder=_VolumeBindingBinder(hands, around),
+        binder=_VolumeBindingBinder(binder, context),
         streams=KubernetesStreams(driver),
-        scheduling_context=around,
+        scheduling_context=context,
         kubeconfigs=Kubeconfigs(driver, address=settings.api_address),
-        background=tuple(always),
+        background=tuple(background),
         ready=partial(_until_ready, webhook),
-        controllers=tuple(_loops(driver, informers, hands, settings)) if "loops" in parts else (),
+        controllers=tuple(_controllers(driver, informers, binder, settings)) if "loops" in parts else (),
     )
 
 
 async def _prepare(driver: KubernetesDriver, settings: ClusterSettings) -> None:
-    """What must be there before the first pod is."""
+    """Installs what must exist before the first pod does."""
     await install_priority_classes(driver)
     await install(driver, definitions())
     await protected_fields.install(driver)
@@ -80,46 +79,46 @@ async def _prepare(driver: KubernetesDriver, settings: ClusterSettings) -> None:
         await driver.apply(DAEMON_SET, daemon_set(settings.sharing))
 
 
-def _loops(
-    driver: KubernetesDriver, informers: Informers, hands: KubernetesBinder, settings: ClusterSettings
+def _controllers(
+    driver: KubernetesDriver, informers: Informers, binder: KubernetesBinder, settings: ClusterSettings
 ) -> list[Run]:
     store, admission = Store(driver), WorkloadAdmission(driver, informers)
     runai = [RunaiWorkloadController(store, kind, admission, informers.of(Workload)) for kind in RUNAI_KINDS]
     return [
         RbacController(driver, informers).run,
-        gc.ReservationCollector(driver, informers, hands.reserver, settings.sharing).controller.run,
+        gc.ReservationCollector(driver, informers, binder.reservations, settings.sharing).controller.run,
         LostNodeController(store, informers, settings.node_loss).controller.run,
         SchedulerNameController(store, informers).controller.run,
         ServiceAndClaimController(store, informers).controller.run,
-        *(one.controller.run for one in runai),
-        *(one.objects.run for one in runai),
+        *(controller.controller.run for controller in runai),
+        *(controller.objects.run for controller in runai),
     ]
 
 
 def _webhook(driver: KubernetesDriver, informers: Informers, settings: ClusterSettings) -> Webhook | None:
-    """None where the API server could not reach it."""
+    """None if the API server could not reach it."""
     outside = settings.kubeconfig is not None
     url = settings.webhook_url
     if outside and not url and not _is_loopback(urlsplit(driver.endpoint.url).hostname or ""):
-        log.warning("no webhook: parts of GPUs are refused until --webhook-url says where the API server reaches us")
+        log.warning("no webhook, so pods with GPU fractions are refused: set --webhook-url for the API server")
         return None
-    host = "127.0.0.1" if outside and not url else "0.0.0.0"  # noqa: S104  # the API server is elsewhere
-    port = settings.webhook_port or urlsplit(url).port or (0 if outside else _PORT)
-    listener = _listening(host, port)
+    host = "127.0.0.1" if outside and not url else "0.0.0.0"  # noqa: S104  # the API server runs on another host
+    port = settings.webhook_port or urlsplit(url).port or (0 if outside else _WEBHOOK_PORT)
+    listener = _listen(host, port)
     if outside and not url:
         url = f"https://127.0.0.1:{listener.getsockname()[1]}"
     return Webhook(driver, informers, WebhookAddress(url), listener, settings.sharing)
 
 
 async def _until_ready(webhook: Webhook | None) -> None:
-    """A pod that comes before the webhook is known has no fence."""
+    """Waits for the webhook: a pod created before the API server knows it gets no GPU injection."""
     if webhook is None:
         return
     try:
         async with asyncio.timeout(_READY_SECONDS):
             await webhook.ready.wait()
     except TimeoutError:
-        log.warning("the webhook is not set up yet; pods with parts of GPUs wait for it")
+        log.warning("the webhook is not ready yet; pods with GPU fractions wait for it")
 
 
 def _is_loopback(host: str) -> bool:
@@ -129,7 +128,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -144,20 +143,20 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 class _VolumeBindingBinder:
-    """Hands that see to a pod's volumes before they bind it."""
+    """Binds a pod's volume claims before the pod itself."""
 
-    def __init__(self, hands: KubernetesBinder, around: KubernetesSchedulingContext) -> None:
-        self._hands, self._around = hands, around
+    def __init__(self, binder: KubernetesBinder, context: KubernetesSchedulingContext) -> None:
+        self._binder, self._context = binder, context
 
     async def abandon_unfinished(self) -> None:
-        await self._hands.abandon_unfinished()
+        await self._binder.abandon_unfinished()
 
     async def bind(self, pod: Pod, node: str, shares: Sequence[DeviceShare]) -> None:
-        await self._around.settle(pod, node)
-        await self._hands.bind(pod, node, shares)
+        await self._context.bind_claims(pod, node)
+        await self._binder.bind(pod, node, shares)
 
     async def eviction_blocker(self, pod: Pod) -> str:
-        return await self._hands.eviction_blocker(pod)
+        return await self._binder.eviction_blocker(pod)
 
     async def evict(self, pod: Pod, grace_seconds: int | None) -> None:
-        await self._hands.evict(pod, grace_seconds)
+        await self._binder.evict(pod, grace_seconds)

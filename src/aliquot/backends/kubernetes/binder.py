@@ -1,13 +1,14 @@
-"""How the scheduler's decisions reach a cluster.
+"""Carries out the scheduler's decisions on a cluster.
 
-    whole GPUs, none    one binding; which GPU it is, is the kubelet's choice
-    a part of a GPU     1. the GPU is claimed and held by its reservation pod, whose GPU becomes known
-                        2. the pod's ConfigMap says which GPU it has and how much of it
-                        3. the binding, tied to the version of the pod that the claim names
-    a stop              an eviction, so that disruption budgets have their say
+    whole GPUs, no GPU   one binding; the kubelet chooses the GPUs
+    a GPU fraction       1. claim the GPU: its reservation pod holds it and reports which GPU it is
+                         2. write the pod's ConfigMap: which GPU it has, and how much of it
+                         3. bind the pod, in the version that the claim names
+    a stop               an eviction, so that disruption budgets apply
 
-Each step finds what the one before it left, whoever carried that out. Where a step fails the claims are given up; what
-was claimed and never bound, because somebody was killed, is let go by reservations.py; a ConfigMap goes with its pod.
+Each step starts from what the step before it left behind, whichever process did that. If a step fails the claims are
+given up. A claim that was never followed by a binding, because the process was killed, expires (reservations/gc.py). A
+ConfigMap is deleted with its pod.
 """
 
 from __future__ import annotations
@@ -36,12 +37,15 @@ from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
 from aliquot.units import timestamp_text
 
-_TRIES, _TRY_SECONDS = 10, 0.2  # to end a claim; one that stays ends by its age
+_ATTEMPTS, _RETRY_SECONDS = 10, 0.2  # to break a claim; one that stays expires by its age
 _MANAGED_BY = "app.kubernetes.io/managed-by"
 
 
 class KubernetesBinder:
-    """Binds and stops pods of a cluster. A bind may take seconds where a GPU must be held first: let others go on."""
+    """Binds and stops pods of a cluster.
+
+    A bind may take seconds if a GPU has to be reserved first; callers should not wait for it one by one.
+    """
 
     def __init__(self, driver: KubernetesDriver, informers: Informers, settings: GpuSharingSettings) -> None:
         self._driver = driver
@@ -50,148 +54,156 @@ class KubernetesBinder:
         self._nodes = informers.of(Node)
         self._pods = informers.of(Pod)
         self._budgets = DisruptionBudgets(driver)
-        self.reserver = GpuReservations(driver, informers, settings)
+        self.reservations = GpuReservations(driver, informers, settings)
 
-    def runs(self) -> list[Coroutine[Any, Any, None]]:
-        """What must run beside it."""
+    def background_tasks(self) -> list[Coroutine[Any, Any, None]]:
+        """What must run as long as the binder is used."""
         return [self._budgets.run()]
 
     async def abandon_unfinished(self) -> None:
-        """Ends the claims of pods that still wait: who made them for a binding is gone."""
+        """Breaks the claims of pending pods: the process that made them to bind those pods is gone."""
         claims = [
             (uid, claim)
             for (namespace, _), pod in self._pods.items()
             if namespace == labels.RESERVATION_NAMESPACE
             for uid, claim in read_claims(pod).items()
         ]
-        heard = {uid: self._pods.get(claim.name, claim.namespace) for uid, claim in claims}
-        waiting = [pod for uid, pod in heard.items() if pod and pod.metadata.uid == uid and not pod.spec.node_name]
-        await asyncio.gather(*map(self._give_up, waiting))
+        claimants = {uid: self._pods.get(claim.name, claim.namespace) for uid, claim in claims}
+        pending = [pod for uid, pod in claimants.items() if pod and pod.metadata.uid == uid and not pod.spec.node_name]
+        await asyncio.gather(*map(self._break_claims, pending))
 
     async def bind(self, pod: Pod, node: str, shares: Sequence[DeviceShare]) -> None:
         if not asks_for_fraction(pod.metadata.annotations):
             await self._bind(pod, node, shares)
             return
         try:
-            await self._bind(pod, node, await self._share(pod, node, shares))
+            await self._bind(pod, node, await self._prepare_fraction(pod, node, shares))
         except PlatformError:
-            await self._give_up(pod)
+            await self._break_claims(pod)
             raise
 
     async def _bind(self, pod: Pod, node: str, shares: Sequence[DeviceShare]) -> None:
-        place, marks = pod.metadata, {labels.DEVICES: shares_text(shares)}
-        await self._driver.bind(place.name, place.namespace, node, marks, uid=place.uid, version=place.version)
+        meta, annotations = pod.metadata, {labels.DEVICES: shares_text(shares)}
+        await self._driver.bind(meta.name, meta.namespace, node, annotations, uid=meta.uid, version=meta.version)
 
     async def eviction_blocker(self, pod: Pod) -> str:
         return await self._budgets.eviction_blocker(pod)
 
     async def evict(self, pod: Pod, grace_seconds: int | None) -> None:
-        place = pod.metadata
+        meta = pod.metadata
         try:
-            await self._driver.evict(place.name, place.namespace, uid=place.uid, grace_seconds=grace_seconds)
+            await self._driver.evict(meta.name, meta.namespace, uid=meta.uid, grace_seconds=grace_seconds)
         except NotFound:
-            # Of the pod, or of the eviction itself where the cluster does not offer it.
+            # The pod is gone, or the cluster does not serve the eviction API.
             await self._store.delete(pod, grace_seconds=grace_seconds)
         except Unavailable as exc:
-            raise Unavailable(f"pod {place.namespace}/{place.name} must not be stopped now: {reason_of(exc)}") from exc
+            raise Unavailable(f"pod {meta.namespace}/{meta.name} must not be stopped now: {reason_of(exc)}") from exc
 
-    # ---------------------------------------------------------------- a part of a GPU
+    # ---------------------------------------------------------------- GPU fractions
 
-    async def _share(self, pod: Pod, node: str, shares: Sequence[DeviceShare]) -> list[DeviceShare]:
-        """Everything that comes before the binding; the shares with the names of their GPUs."""
-        part = parse_fraction_request({"metadata": {"annotations": dict(pod.metadata.annotations)}})
-        known = self._nodes.get(node)
-        if known is None:
-            raise Unavailable(f"node {node} is gone")
-        config = pod.metadata.annotations.get(labels.GPU_CONFIG, "")
-        if not config and not is_simulated(known):
-            await self._make_anew(pod)
-        found = await asyncio.gather(*(self.reserver.hold(pod, node, share.index) for share in shares))
-        if config:
-            slices = share_limits(pod, part, known, shares, found)
-            await self._write_config(pod, config, config_map_data(slices, self._settings))
-        return [replace(share, uuid=one.uuid) for share, one in zip(shares, found, strict=True)]
+    async def _prepare_fraction(self, pod: Pod, node_name: str, shares: Sequence[DeviceShare]) -> list[DeviceShare]:
+        """Reserves the GPUs and writes the pod's ConfigMap; returns the shares with the UUIDs of their GPUs."""
+        request = parse_fraction_request({"metadata": {"annotations": dict(pod.metadata.annotations)}})
+        node = self._nodes.get(node_name)
+        if node is None:
+            raise Unavailable(f"node {node_name} is gone")
+        config_map = pod.metadata.annotations.get(labels.GPU_CONFIG, "")
+        if not config_map and not is_simulated(node):
+            await self._recreate(pod)
+        gpus = await asyncio.gather(*(self.reservations.acquire(pod, node_name, share.index) for share in shares))
+        if config_map:
+            gpu_allocations = allocations(pod, request, node, shares, gpus)
+            await self._write_config_map(pod, config_map, config_map_data(gpu_allocations, self._settings))
+        return [replace(share, uuid=gpu.uuid) for share, gpu in zip(shares, gpus, strict=True)]
 
-    async def _make_anew(self, pod: Pod) -> NoReturn:
-        """A pod from a moment in which the API server did not know of the webhook. Whoever made it makes the next, and
-        that one is fenced; nobody would replace a pod that nobody made."""
-        shown = f"pod {pod.metadata.namespace}/{pod.metadata.name} has no fence around its part of a GPU"
+    async def _recreate(self, pod: Pod) -> NoReturn:
+        """Deletes a pod that was created before the API server knew the webhook, and so has no GPU injection.
+
+        Its controller creates the next one, which gets it. A pod without a controller is refused instead: nothing would
+        replace it.
+        """
+        problem = f"pod {pod.metadata.namespace}/{pod.metadata.name} has no limit on its GPU fraction"
         try:
             await self._driver.get(MUTATING_WEBHOOK, WEBHOOK)
         except NotFound:
-            raise Invalid(shown, hint="the webhook is not installed: see --webhook-url") from None
+            raise Invalid(problem, hint="the webhook is not installed: see --webhook-url") from None
         if not any(owner.controller for owner in pod.metadata.owners):
-            raise Invalid(shown, hint="it is older than the webhook: make it anew")
+            raise Invalid(problem, hint="it is older than the webhook: delete it and create it again")
         await self._store.delete(pod)
-        raise Unavailable(f"{shown}; it is made anew")
+        raise Unavailable(f"{problem}; its controller creates it again")
 
-    async def _give_up(self, pod: Pod) -> None:
-        """Ends the claims of a pod that was not bound: else each GPU that was tried would be kept for it, and so be
-        nobody's. A binding that is still on its way fails by this too; one that was done makes it a conflict."""
-        for _ in range(_TRIES):
+    async def _break_claims(self, pod: Pod) -> None:
+        """Breaks the claims of a pod that was not bound; otherwise every GPU that was tried would stay reserved.
+
+        A binding that is still in flight fails too, because the pod changes. A binding that succeeded makes this a
+        conflict.
+        """
+        for _ in range(_ATTEMPTS):
             try:
-                await self.reserver.mark(pod, labels.GPU_CLAIM_BROKEN, timestamp_text(time.time()))
+                await self.reservations.annotate(pod, labels.GPU_CLAIM_BROKEN, timestamp_text(time.time()))
             except (Conflict, NotFound):
                 return
             except Unavailable:
-                await asyncio.sleep(_TRY_SECONDS)
+                await asyncio.sleep(_RETRY_SECONDS)
                 continue
             return
 
-    async def _write_config(self, pod: Pod, name: str, data: dict[str, str]) -> None:
-        place = pod.metadata
-        owner = {"apiVersion": "v1", "kind": "Pod", "name": place.name, "uid": place.uid}
-        wanted = {
+    async def _write_config_map(self, pod: Pod, name: str, data: dict[str, str]) -> None:
+        meta = pod.metadata
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "uid": meta.uid}
+        config_map = {
             "metadata": {
                 "name": name,
-                "namespace": place.namespace,
+                "namespace": meta.namespace,
                 "labels": {_MANAGED_BY: "aliquot"},
                 "ownerReferences": [owner],
             },
-            "immutable": True,  # nobody raises a limit by editing it
+            "immutable": True,  # users cannot raise a limit by editing it
             "data": data,
         }
         try:
-            await self._driver.create(CONFIG_MAP, Document(wanted))
+            await self._driver.create(CONFIG_MAP, Document(config_map))
         except Exists:
-            there = await self._driver.get(CONFIG_MAP, name, place.namespace)
-            if there.data.get("data") == data and _owners(there) == [place.uid]:
+            existing = await self._driver.get(CONFIG_MAP, name, meta.namespace)
+            if existing.data.get("data") == data and _owner_uids(existing) == [meta.uid]:
                 return
-            if (there.metadata.get("labels") or {}).get(_MANAGED_BY) != "aliquot":
-                raise Invalid(f"ConfigMap {place.namespace}/{name} is not ours", hint="remove it") from None
-            # From an earlier try, or of a pod of the same name that is gone.
-            await self._driver.delete(CONFIG_MAP, name, place.namespace, uid=there.uid)
+            if (existing.metadata.get("labels") or {}).get(_MANAGED_BY) != "aliquot":
+                raise Invalid(
+                    f"ConfigMap {meta.namespace}/{name} exists and is not managed by Aliquot", hint="delete it"
+                ) from None
+            # Left by an earlier attempt, or by an earlier pod of the same name.
+            await self._driver.delete(CONFIG_MAP, name, meta.namespace, uid=existing.uid)
             try:
-                await self._driver.create(CONFIG_MAP, Document(wanted))
+                await self._driver.create(CONFIG_MAP, Document(config_map))
             except Exists:
-                raise Conflict(f"ConfigMap {place.namespace}/{name} was written by somebody else meanwhile") from None
+                raise Conflict(f"ConfigMap {meta.namespace}/{name} was written by another process") from None
 
 
-def share_limits(
-    pod: Pod, part: FractionRequest, node: Node, shares: Sequence[DeviceShare], found: Sequence[ReservedGpu]
+def allocations(
+    pod: Pod, request: FractionRequest, node: Node, shares: Sequence[DeviceShare], gpus: Sequence[ReservedGpu]
 ) -> tuple[GpuAllocation, ...]:
-    """What a pod holds of each GPU, by the memory that was measured on it, or else that its node says it has."""
-    said = {device.index: device for device in devices_of(node)}
+    """The pod's limits on each GPU, from the memory measured on the GPU, or else from what the node reports."""
+    reported = {device.index: device for device in devices_of(node)}
     return tuple(
-        _slice(pod, part, node, said.get(share.index, Device(index=share.index)), share, one)
-        for share, one in zip(shares, found, strict=True)
+        _allocation(pod, request, node, reported.get(share.index, Device(index=share.index)), share, gpu)
+        for share, gpu in zip(shares, gpus, strict=True)
     )
 
 
-def _slice(
-    pod: Pod, part: FractionRequest, node: Node, said: Device, share: DeviceShare, found: ReservedGpu
+def _allocation(
+    pod: Pod, request: FractionRequest, node: Node, reported: Device, share: DeviceShare, gpu: ReservedGpu
 ) -> GpuAllocation:
-    memory = found.memory_mib or said.memory_mib
+    memory = gpu.memory_mib or reported.memory_mib
     if not memory:
         raise Unavailable(
-            f"nobody says how much memory GPU {share.index} of node {node.metadata.name} has",
+            f"the memory size of GPU {share.index} of node {node.metadata.name} is unknown",
             hint=f"label the node {labels.GPU_MEMORY}=MIB, as NVIDIA's GPU feature discovery does",
         )
-    # Of a fraction only the fraction counts: the scheduler knew the node's figure, and this one may be better.
-    wanted = replace(share, memory_mib=part.memory_mib)
-    device = Device(index=share.index, uuid=found.uuid, model=said.model, memory_mib=memory)
-    return gpu_allocation(device, wanted, SharingOptions(mode=part.mode), pod_uid=pod.metadata.uid)
+    # A fraction is computed again from the measured memory: the scheduler only knew what the node reports.
+    share = replace(share, memory_mib=request.memory_mib)
+    device = Device(index=share.index, uuid=gpu.uuid, model=reported.model, memory_mib=memory)
+    return gpu_allocation(device, share, SharingOptions(mode=request.mode), pod_uid=pod.metadata.uid)
 
 
-def _owners(document: Document) -> list[str]:
+def _owner_uids(document: Document) -> list[str]:
     return [str(owner.get("uid")) for owner in document.metadata.get("ownerReferences") or ()]

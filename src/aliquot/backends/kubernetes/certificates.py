@@ -1,10 +1,12 @@
-"""The certificate by which the API server knows our webhook: an authority of our own, kept in a Secret.
+"""The webhook's serving certificate and the private authority that signs it, kept in a Secret.
 
-Every replica serves with the same one. Whoever finds it missing, about to end, or without the name the API server calls
-makes the next and writes it with the version that was read; who loses that race takes the winner's.
+All replicas serve the same certificate. A replica that finds it missing, close to its end, or without the name that the
+API server calls makes the next one and writes it with the version that it read. A replica that loses that race uses the
+winner's.
 
-    Certificates    what the Secret holds, as PEM
-    renewed         what it must hold now; itself when nothing is to be done
+    Certificates   what the Secret holds, as PEM
+    renew          pure: what the Secret must hold now
+    ensure         reads the Secret, and renews it if necessary
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ from aliquot.store.driver import Document, StoreDriver
 
 SECRET_NAME = "aliquot-webhook"  # noqa: S105  # the name of an object
 _AUTHORITY_DAYS, _SERVING_DAYS = 3650, 365
-_EARLY = 1 / 3  # of a lifetime: when so much is left the next is made
-_SKEW = timedelta(minutes=10)  # clocks of the cluster may be behind ours
+_RENEW_BEFORE = 1 / 3  # of a lifetime: renewed when less than this is left
+_SKEW = timedelta(minutes=10)  # the clocks of the cluster may be behind
 _KEYS = {
     "authority": "ca.crt",
     "authority_key": "ca.key",
@@ -45,7 +47,7 @@ _KEYS = {
 class Certificates:
     authority: str = ""
     authority_key: str = ""
-    # The authority before this one: what it signed may still be served by another replica.
+    # The previous authority: another replica may still serve a certificate that it signed.
     before: str = ""
     serving: str = ""
     key: str = ""
@@ -55,57 +57,60 @@ class Certificates:
 
     @property
     def bundle(self) -> bytes:
-        """Whom the API server is to trust."""
+        """The authorities that the API server has to trust, as PEM."""
         return (self.authority + self.before).encode()
 
     def load_into(self, context: ssl.SSLContext) -> None:
-        """Connections from now on are served with it."""
-        # The library reads keys from files only; this one has no name that others could open.
+        """New connections are served with this certificate."""
+        # The ssl module reads keys from files only; this file is readable by this user alone.
         with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
             file.write(self.key + self.serving)
             file.flush()
             context.load_cert_chain(file.name)
 
 
-def renew(there: Certificates, names: Iterable[str], now: datetime) -> Certificates:
-    """`names`: hosts and addresses that it must be good for; those it was good for stay."""
+def renew(current: Certificates, names: Iterable[str], now: datetime) -> Certificates:
+    """`current` itself if it is still good; otherwise its replacement.
+
+    `names` are the hosts and addresses that the certificate must cover. Names that it covered before are kept.
+    """
     names = set(names)
-    if not there.authority or _is_old(there.authority, now):
+    if not current.authority or _is_old(current.authority, now):
         key = ec.generate_private_key(ec.SECP256R1())
-        made = _authority(key, now)
-        there = Certificates(authority=_pem(made), authority_key=_key_pem(key), before=there.authority)
-    if there.serving and names <= _names(there.serving) and not _is_old(there.serving, now):
-        return there
-    names |= _names(there.serving) if there.serving else set()
-    return _with_serving(there, names, now)
+        authority = _authority(key, now)
+        current = Certificates(authority=_pem(authority), authority_key=_key_pem(key), before=current.authority)
+    if current.serving and names <= _names(current.serving) and not _is_old(current.serving, now):
+        return current
+    names |= _names(current.serving) if current.serving else set()
+    return _with_serving(current, names, now)
 
 
 async def ensure(driver: StoreDriver, names: Iterable[str], now: datetime | None = None) -> Certificates:
-    """What all replicas serve with, made or renewed where it must be."""
+    """The certificates that all replicas serve, created or renewed if necessary."""
     names = tuple(names)
     while True:
         try:
-            seen: Document | None = await driver.get(SECRET, SECRET_NAME, SYSTEM_NAMESPACE)
+            secret: Document | None = await driver.get(SECRET, SECRET_NAME, SYSTEM_NAMESPACE)
         except NotFound:
-            seen = None
-        there = _read(seen.data if seen else {})
-        wanted = renew(there, names, now or datetime.now(UTC))
-        if wanted == there:
+            secret = None
+        current = _read(secret.data if secret else {})
+        wanted = renew(current, names, now or datetime.now(UTC))
+        if wanted == current:
             return wanted
         try:
-            await _write(driver, wanted, seen)
+            await _write(driver, wanted, secret)
             return wanted
         except (Exists, Conflict):
-            continue  # another replica was faster: look again
+            continue  # another replica was faster: read again
 
 
-async def _write(driver: StoreDriver, wanted: Certificates, seen: Document | None) -> None:
+async def _write(driver: StoreDriver, wanted: Certificates, secret: Document | None) -> None:
     data = {_KEYS[name]: base64.b64encode(getattr(wanted, name).encode()).decode() for name in _KEYS}
-    if seen is None:
+    if secret is None:
         metadata = {"name": SECRET_NAME, "namespace": SYSTEM_NAMESPACE}
         await driver.create(SECRET, Document({"metadata": metadata, "type": "Opaque", "data": data}))
     else:
-        await driver.update(SECRET, Document({**seen.data, "data": data}))
+        await driver.update(SECRET, Document({**secret.data, "data": data}))
 
 
 def _read(secret: Json) -> Certificates:
@@ -117,18 +122,18 @@ def _read(secret: Json) -> Certificates:
                 x509.load_pem_x509_certificate(parts[name].encode())
         return Certificates(**parts)
     except ValueError:
-        return Certificates()  # spoilt by somebody: made anew
+        return Certificates()  # unreadable: replaced
 
 
 def _is_old(pem: str, now: datetime) -> bool:
-    found = x509.load_pem_x509_certificate(pem.encode())
-    left = found.not_valid_after_utc - now
-    return left < (found.not_valid_after_utc - found.not_valid_before_utc) * _EARLY
+    certificate = x509.load_pem_x509_certificate(pem.encode())
+    left = certificate.not_valid_after_utc - now
+    return left < (certificate.not_valid_after_utc - certificate.not_valid_before_utc) * _RENEW_BEFORE
 
 
 def _names(pem: str) -> set[str]:
-    found = x509.load_pem_x509_certificate(pem.encode())
-    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    certificate = x509.load_pem_x509_certificate(pem.encode())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return {str(name.value) for name in names}
 
 
@@ -147,21 +152,21 @@ def _authority(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certifica
     )
 
 
-def _with_serving(there: Certificates, names: set[str], now: datetime) -> Certificates:
-    authority = x509.load_pem_x509_certificate(there.authority.encode())
-    signer = serialization.load_pem_private_key(there.authority_key.encode(), None)
-    assert isinstance(signer, ec.EllipticCurvePrivateKey), "made by us"
+def _with_serving(current: Certificates, names: set[str], now: datetime) -> Certificates:
+    authority = x509.load_pem_x509_certificate(current.authority.encode())
+    signer = serialization.load_pem_private_key(current.authority_key.encode(), None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey), "the authority has an EC key"
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "aliquot webhook")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "aliquot webhook")])
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
-    made = (
-        _builder(name, authority.subject, key, now, _SERVING_DAYS)
-        .add_extension(x509.SubjectAlternativeName([_name(one) for one in sorted(names)]), critical=False)
+    serving = (
+        _builder(subject, authority.subject, key, now, _SERVING_DAYS)
+        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in sorted(names)]), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(issuer, critical=False)
         .sign(signer, hashes.SHA256())
     )
-    return Certificates(there.authority, there.authority_key, there.before, _pem(made), _key_pem(key))
+    return Certificates(current.authority, current.authority_key, current.before, _pem(serving), _key_pem(key))
 
 
 def _builder(
@@ -178,7 +183,7 @@ def _builder(
     )
 
 
-def _name(text: str) -> x509.GeneralName:
+def _general_name(text: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Disruption budgets: how many pods of an application must stay up. Their rule is Kubernetes', and not ours to bend."""
+"""PodDisruptionBudgets: whether one of them forbids to stop a pod now."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.informer import Informer
 from aliquot.store.selectors import Term
 
-Terms = tuple[Term, ...] | None  # None: selects nothing
+Terms = tuple[Term, ...] | None  # None matches nothing
 
 
 class DisruptionBudgets:
@@ -25,21 +25,21 @@ class DisruptionBudgets:
         return self._budgets.run()
 
     def covers(self, pod: Pod) -> bool:
-        """Whether some budget is about the pod."""
-        marks = dict(pod.metadata.labels)
+        """Whether a budget selects the pod."""
+        labels = dict(pod.metadata.labels)
         return any(
-            key[0] == pod.metadata.namespace and terms is not None and all(term.matches(marks) for term in terms)
-            for key, found in self._budgets.items()
-            for terms in found
+            key[0] == pod.metadata.namespace and terms is not None and all(term.matches(labels) for term in terms)
+            for key, selectors in self._budgets.items()
+            for terms in selectors
         )
 
     async def eviction_blocker(self, pod: Pod) -> str:
-        """Why the pod must not be stopped now; empty when it may. The cluster is asked where a budget covers it."""
+        """Why the pod must not be stopped now; empty if it may. Asks the API server only if a budget covers the pod."""
         if not self.covers(pod):
             return ""
-        place = pod.metadata
+        meta = pod.metadata
         try:
-            await self._driver.evict(place.name, place.namespace, uid=place.uid, dry_run=True)
+            await self._driver.evict(meta.name, meta.namespace, uid=meta.uid, dry_run=True)
         except Unavailable as exc:
             return reason_of(exc)
         except NotFound:
@@ -48,7 +48,7 @@ class DisruptionBudgets:
 
 
 def reason_of(exc: Unavailable) -> str:
-    """The cluster's words, with the budget's name and numbers where it gives them."""
+    """The API server's reason, with the budget's name and numbers if it gives them."""
     return "; ".join(fault.text for fault in exc.faults) or exc.message
 
 
@@ -57,21 +57,21 @@ def _read(document: Document) -> list[Terms]:
 
 
 def terms_of(selector: Json | None) -> Terms:
-    """A label selector as Kubernetes writes it in objects; an empty one selects everything, none nothing."""
+    """The terms of a LabelSelector. An empty selector matches every pod; a missing one matches none."""
     return None if selector is None else tuple(_terms(selector))
 
 
 def _terms(selector: Json) -> Iterator[Term]:
     for key, value in (selector.get("matchLabels") or {}).items():
         yield Term(key, frozenset([value]))
-    for one in selector.get("matchExpressions") or ():
-        values = frozenset(one.get("values") or ())
-        match one.get("operator"):
+    for expression in selector.get("matchExpressions") or ():
+        values = frozenset(expression.get("values") or ())
+        match expression.get("operator"):
             case "In":
-                yield Term(one["key"], values)
+                yield Term(expression["key"], values)
             case "NotIn":
-                yield Term(one["key"], values, negated=True)
+                yield Term(expression["key"], values, negated=True)
             case "Exists":
-                yield Term(one["key"], None)
+                yield Term(expression["key"], None)
             case "DoesNotExist":
-                yield Term(one["key"], None, negated=True)
+                yield Term(expression["key"], None, negated=True)

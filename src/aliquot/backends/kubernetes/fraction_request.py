@@ -1,7 +1,7 @@
-"""What part of a GPU a pod asks for, read from its JSON at the door: every fault with its path and what to write.
+"""The GPU fraction that a pod's annotations ask for, read from its JSON at admission.
 
-is_part     whether it asks for one at all, by any of the names
-part_of     the request; `Invalid` in one line otherwise
+asks_for_fraction         whether the pod asks for a fraction, under any of the annotations' names
+parse_fraction_request    the request; `Invalid` with the path of every fault
 """
 
 from __future__ import annotations
@@ -26,54 +26,55 @@ DEVICE_COUNT_ANNOTATIONS = (labels.GPU_DEVICES, *labels.GPU_DEVICES_ALIASES)
 
 @dataclass(frozen=True, slots=True)
 class FractionRequest:
-    """Of each of so many devices: a fraction, or an amount of memory."""
+    """A fraction, or an amount of memory, of each of `devices` GPUs."""
 
     milli: int = 0
     memory_mib: int = 0
     devices: int = 1
-    wish: SharingOptions = field(default_factory=SharingOptions)
+    options: SharingOptions = field(default_factory=SharingOptions)
 
     @property
     def mode(self) -> ComputeMode:
-        return self.wish.mode or ComputeMode.TIMESHARING
+        return self.options.mode or ComputeMode.TIMESHARING
 
 
-def asks_for_fraction(marks: Mapping[str, str]) -> bool:
-    return any(key in marks for key in (*FRACTION_ANNOTATIONS, *MEMORY_ANNOTATIONS))
+def asks_for_fraction(annotations: Mapping[str, str]) -> bool:
+    return any(key in annotations for key in (*FRACTION_ANNOTATIONS, *MEMORY_ANNOTATIONS))
 
 
 def parse_fraction_request(pod: Json) -> FractionRequest:
-    """Of a pod that asks for one."""
-    marks = (pod.get("metadata") or {}).get("annotations") or {}
-    reader = _Reader(marks)
-    part = FractionRequest(
+    """The request of a pod for which `asks_for_fraction` is true."""
+    reader = _AnnotationReader((pod.get("metadata") or {}).get("annotations") or {})
+    request = FractionRequest(
         milli=reader.read(FRACTION_ANNOTATIONS, _fraction, 0),
         memory_mib=reader.read(MEMORY_ANNOTATIONS, _mib, 0),
         devices=reader.read(DEVICE_COUNT_ANNOTATIONS, _count, 1),
-        wish=SharingOptions(
+        options=SharingOptions(
             limit_milli=reader.read((labels.GPU_FRACTION_LIMIT,), _limit, None),
             limit_mib=reader.read((labels.GPU_MEMORY_LIMIT_MIB,), _mib, None),
             mode=reader.read((labels.GPU_COMPUTE_MODE,), _mode, None),
         ),
     )
-    faults = [*reader.faults, *_contradictions(part, pod)]
+    faults = [*reader.faults, *_contradictions(request, pod)]
     if faults:
         raise Invalid.because("pod", faults)
-    return part
+    return request
 
 
-class _Reader:
-    def __init__(self, marks: Mapping[str, str]) -> None:
-        self._marks = marks
+class _AnnotationReader:
+    """Parses annotations and collects their faults."""
+
+    def __init__(self, annotations: Mapping[str, str]) -> None:
+        self._annotations = annotations
         self.faults: list[Fault] = []
 
     def read(self, keys: tuple[str, ...], parse: Callable[[str], T], default: Any) -> Any:
-        """By the first of its names that is there."""
-        key = next((key for key in keys if key in self._marks), None)
+        """The value of the first of these annotations that is set."""
+        key = next((key for key in keys if key in self._annotations), None)
         if key is None:
             return default
         try:
-            return parse(self._marks[key])
+            return parse(self._annotations[key])
         except ValueError as exc:
             self.faults.append(Fault(_path(key), str(exc)))
             return default
@@ -86,7 +87,7 @@ def _path(key: str) -> str:
 def _fraction(text: str) -> int:
     milli = units.milli(text)
     if not 0 < milli < GPU:
-        hint = f"whole GPUs are asked for with the limit {labels.GPU_RESOURCE}"
+        hint = f"for whole GPUs set the limit {labels.GPU_RESOURCE}"
         raise ValueError(f"must be more than 0 and less than 1, not {text!r}; {hint}")
     return milli
 
@@ -111,35 +112,35 @@ def _count(text: str) -> int:
 
 
 def _mode(text: str) -> ComputeMode:
-    offered = [mode.value for mode in ComputeMode if mode is not ComputeMode.MPS]
+    supported = [mode.value for mode in ComputeMode if mode is not ComputeMode.MPS]
     if text == ComputeMode.MPS.value:
-        raise ValueError(f"mps is not offered on Kubernetes; one of: {', '.join(offered)}")
-    if text not in offered:
-        raise ValueError(f"must be one of {', '.join(offered)}, not {text!r}")
+        raise ValueError(f"mps is not supported on Kubernetes; use one of: {', '.join(supported)}")
+    if text not in supported:
+        raise ValueError(f"must be one of {', '.join(supported)}, not {text!r}")
     return ComputeMode(text)
 
 
-def _contradictions(part: FractionRequest, pod: Json) -> Iterator[Fault]:
+def _contradictions(request: FractionRequest, pod: Json) -> Iterator[Fault]:
     spec = pod.get("spec") or {}
-    if part.milli and part.memory_mib:
+    if request.milli and request.memory_mib:
         yield Fault("metadata.annotations", "must have only one of a fraction and an amount of GPU memory")
-    if part.wish.limit_milli is not None and part.wish.limit_milli < part.milli:
+    if request.options.limit_milli is not None and request.options.limit_milli < request.milli:
         yield Fault(_path(labels.GPU_FRACTION_LIMIT), "must not be less than the fraction itself")
-    if part.wish.limit_mib is not None and part.wish.limit_mib < part.memory_mib:
+    if request.options.limit_mib is not None and request.options.limit_mib < request.memory_mib:
         yield Fault(_path(labels.GPU_MEMORY_LIMIT_MIB), "must not be less than the amount itself")
     if spec.get("nodeName"):
-        yield Fault("spec.nodeName", "must be empty: a part of a GPU is given by the scheduler")
+        yield Fault("spec.nodeName", "must be empty: the scheduler assigns GPU fractions")
     for kind in ("initContainers", "containers"):
-        for place, container in enumerate(spec.get(kind) or ()):
-            whole = sorted(_whole(container))
+        for index, container in enumerate(spec.get(kind) or ()):
+            whole = sorted(_gpu_resources(container))
             if whole:
-                path = f"spec.{kind}[{place}].resources"
-                yield Fault(path, f"must not ask for {' and '.join(whole)} beside a part of a GPU: keep one of them")
+                text = f"must not ask for {' and '.join(whole)} together with a GPU fraction: keep one of them"
+                yield Fault(f"spec.{kind}[{index}].resources", text)
 
 
-def _whole(container: Json) -> set[str]:
-    """Resources that are GPUs of their own."""
+def _gpu_resources(container: Json) -> set[str]:
+    """The resources of a container that are whole GPUs or MIG slices."""
     resources = container.get("resources") or {}
-    asked = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-    names = (name for name, amount in asked.items() if str(amount) != "0")
+    requested = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    names = (name for name, amount in requested.items() if str(amount) != "0")
     return {name for name in names if name == labels.GPU_RESOURCE or name.startswith(labels.MIG_RESOURCE_PREFIX)}

@@ -1,19 +1,19 @@
-"""The fence around a part of a GPU as Kubernetes has it: volumes, mounts, variables, and a step before all others.
+"""GPU injection on Kubernetes: the volumes, mounts, variables and init container that enforce a pod's GPU fraction.
 
-What a pod is given is said once, by `gpu.injection.build_injection`. Here a cluster carries it out, in two halves,
-because the webhook sees a pod before anybody knows its GPU:
+`gpu.injection.build_injection` decides what a pod is given; this module expresses it as a pod spec. It has two halves,
+because the webhook sees a pod before the scheduler chooses its GPU:
 
-    fenced         (pod, name of its ConfigMap) -> the pod with everything that refers to the ConfigMap
-    config_map_data    (slices) -> what the binder writes there before it binds: variables and files, by name
+    inject             (pod, name of its ConfigMap) -> the pod, with references to the ConfigMap
+    config_map_data    (GPU allocations) -> the variables and files that the binder writes there before it binds
 
-    a file with a text      the ConfigMap, mounted as this one file
-    a file of the node      a hostPath of type File: without the library on its node a pod does not start
-    the ledger              a volume in memory that is the pod's own: it outlives a restart of a container and goes with
-                            the pod. Mounted as one file, which no program in the pod can remove
-    gates                   a folder of the node, because pods on one GPU share them
-    files of zeros          made by an init container, without rights of any kind, before all other containers
+    files with a text       keys of the ConfigMap, each mounted as one file
+    files of the node       a hostPath of type File: without the library on its node a pod does not start
+    the ledger              an emptyDir in memory: it survives the restart of a container and is deleted with the pod;
+                            mounted as one file, so that no program in the pod can remove it
+    gates                   a folder of the node, shared by the pods of one GPU
+    files of zero bytes     created by an unprivileged init container that runs before all others
 
-Every container of the pod has all of it, also init containers: they share one part and one ledger.
+All containers of the pod get all of it, init containers included: they share one fraction and one ledger.
 """
 
 from __future__ import annotations
@@ -32,16 +32,18 @@ from aliquot.gpu.fractions import Enforcement, GpuAllocation
 from aliquot.gpu.injection import GATES, HostPaths, Injection, Mount, build_injection
 from aliquot.units import GPU
 
-NAME_PREFIX = "aliquot-gpu-"  # of all names that we add to a pod
+NAME_PREFIX = "aliquot-gpu-"  # of every name that is added to a pod
 INIT_CONTAINER = NAME_PREFIX + "files"
-CONFIG, LIBRARY, LEDGER, GATE = (NAME_PREFIX + name for name in ("config", "library", "ledger", "gates"))
-FILES_KEY = "made"  # key of the list of files to make: bytes and path, one a line
-# Where that step sees the two volumes, and so what a Host's folders are on a cluster.
-_OWN, _SHARED = "/made/pod", "/made/gates"
-_TASK = "/made/list"
-# Variables that a fence needs; the others are a help, and a pod's own value for them stays.
-_OURS = ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")
-# A file is complete before it has its name, also when two pods make the same one.
+CONFIG_VOLUME, LIBRARY_VOLUME, LEDGER_VOLUME, GATES_VOLUME = (
+    NAME_PREFIX + name for name in ("config", "library", "ledger", "gates")
+)
+FILES_KEY = "made"  # the ConfigMap's key for the files to create: size and path, one per line
+# Where the init container mounts the ledger's and the gates' volumes. These are the "host paths" of a cluster's pods.
+_POD_DIR, _GATES_DIR = "/made/pod", "/made/gates"
+_FILES_LIST = "/made/list"
+# Enforcement depends on these variables; for all others a pod's own value wins.
+_ENFORCED_VARIABLES = ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")
+# A file gets its name only once it is complete, because two pods may create the same file at once.
 _SCRIPT = f"""set -eu
 while read -r size path; do
   [ -e "$path" ] && continue
@@ -50,13 +52,13 @@ while read -r size path; do
   chmod 0666 "$fresh"
   ln "$fresh" "$path" 2>/dev/null || [ -e "$path" ]
   rm -f "$fresh"
-done < {_TASK}
+done < {_FILES_LIST}
 """
 _NOBODY = 65534
 
 
 def config_map_name(namespace: str, pod: str) -> str:
-    """Of a pod that has a name already: its successor of the same name has the same one."""
+    """The ConfigMap of a pod with a known name; a later pod of the same name uses the same ConfigMap name."""
     return NAME_PREFIX + hashlib.sha256(f"{namespace}/{pod}".encode()).hexdigest()[:16]
 
 
@@ -65,55 +67,56 @@ def is_config_map_name(name: str) -> bool:
     return name.startswith(NAME_PREFIX) and rest.isalnum() and rest.isascii() and rest == rest.lower()
 
 
-def config_map_data(slices: Sequence[GpuAllocation], settings: GpuSharingSettings) -> dict[str, str]:
-    """What the ConfigMap of a pod with these slices holds."""
-    gift = _gift(slices, settings)
-    made = "".join(f"{mount.create_bytes} {mount.source}\n" for mount in gift.mounts if mount.create_bytes)
-    return {**gift.environment, **{_key(file.path): file.text for file in gift.files}, FILES_KEY: made}
+def config_map_data(allocations: Sequence[GpuAllocation], settings: GpuSharingSettings) -> dict[str, str]:
+    """The ConfigMap's data for a pod with these allocations."""
+    injection = _injection(allocations, settings)
+    files = "".join(f"{mount.create_bytes} {mount.source}\n" for mount in injection.mounts if mount.create_bytes)
+    return {**injection.environment, **{_file_name(file.path): file.text for file in injection.files}, FILES_KEY: files}
 
 
-def inject(pod: Json, part: FractionRequest, config: str, settings: GpuSharingSettings) -> Json:
-    """The pod with its fence. A pod that has it already stays as it is; `Invalid` where something is in the way."""
-    gift = _gift(_unknown(part), settings)
+def inject(pod: Json, request: FractionRequest, config_map: str, settings: GpuSharingSettings) -> Json:
+    """The pod with the injection; idempotent. `Invalid` if a mount of the pod's own is in the way."""
+    injection = _injection(_placeholders(request), settings)
     spec = dict(pod["spec"])
-    mounts = list(_mounts(gift))
-    faults = [*_taken(spec, {mount["mountPath"] for mount in mounts})]
+    mounts = list(_mounts(injection))
+    faults = list(_mount_conflicts(spec, {mount["mountPath"] for mount in mounts}))
     if faults:
         raise Invalid.because("pod", faults)
     for field in ("initContainers", "containers"):
-        others = [one for one in spec.get(field) or () if one.get("name") != INIT_CONTAINER]
-        spec[field] = [_given(one, gift, mounts, config) for one in others]
-    spec["initContainers"] = [_step(gift, settings), *spec["initContainers"]]
-    ours = list(_volumes(gift, config, settings))
-    spec["volumes"] = [*(one for one in spec.get("volumes") or () if not _is_ours(one)), *ours]
+        own = [container for container in spec.get(field) or () if container.get("name") != INIT_CONTAINER]
+        spec[field] = [_with_injection(container, injection, mounts, config_map) for container in own]
+    spec["initContainers"] = [_init_container(injection, settings), *spec["initContainers"]]
+    own_volumes = [volume for volume in spec.get("volumes") or () if not _is_injected(volume)]
+    spec["volumes"] = [*own_volumes, *_volumes(injection, config_map, settings)]
     if settings.runtime_class:
         spec.setdefault("runtimeClassName", settings.runtime_class)
     return {**pod, "spec": spec}
 
 
-def _gift(slices: Sequence[GpuAllocation], settings: GpuSharingSettings) -> Injection:
-    host = HostPaths(settings.library, _OWN, _SHARED)
-    return build_injection([_shared(one) for one in slices], Enforcement.SHIM, host)
+def _injection(allocations: Sequence[GpuAllocation], settings: GpuSharingSettings) -> Injection:
+    host = HostPaths(settings.library, _POD_DIR, _GATES_DIR)
+    return build_injection(list(map(_enforced, allocations)), Enforcement.SHIM, host)
 
 
-def _shared(one: GpuAllocation) -> GpuAllocation:
-    """An amount of memory may be all that a GPU has; it is held by a reservation all the same, and fenced.
+def _enforced(allocation: GpuAllocation) -> GpuAllocation:
+    """The allocation as it is enforced on a cluster.
 
-    Nobody on a cluster takes back what was lent, so nobody is lent anything.
+    A request for memory may cover a whole GPU; the GPU is reserved and the limit enforced all the same. No pod may
+    borrow beyond its guarantee, because nothing on a cluster reclaims borrowed memory.
     """
-    return replace(one, milli=min(one.milli, GPU - 1), limit_mib=one.guaranteed_mib)
+    return replace(allocation, milli=min(allocation.milli, GPU - 1), limit_mib=allocation.guaranteed_mib)
 
 
-def _unknown(part: FractionRequest) -> list[GpuAllocation]:
-    """Slices of GPUs that are not chosen yet: what is mounted does not depend on which they are."""
+def _placeholders(request: FractionRequest) -> list[GpuAllocation]:
+    """Allocations on GPUs that are not chosen yet; what is mounted does not depend on the choice."""
     return [
-        GpuAllocation(index=index, uuid=str(index), model="", milli=1, guaranteed_mib=0, limit_mib=0, mode=part.mode)
-        for index in range(part.devices)
+        GpuAllocation(index=index, uuid=str(index), model="", milli=1, guaranteed_mib=0, limit_mib=0, mode=request.mode)
+        for index in range(request.devices)
     ]
 
 
-def _key(place: str) -> str:
-    return PurePosixPath(place).name
+def _file_name(path: str) -> str:
+    return PurePosixPath(path).name
 
 
 # ---------------------------------------------------------------- volumes and mounts
@@ -123,81 +126,88 @@ def _is_gate(mount: Mount) -> bool:
     return mount.path.startswith(GATES + "/")
 
 
-def _mounts(gift: Injection) -> Iterator[Json]:
-    for file in gift.files:
-        yield {"name": CONFIG, "mountPath": file.path, "subPath": _key(file.path), "readOnly": True}
-    for mount in gift.mounts:
+def _mounts(injection: Injection) -> Iterator[Json]:
+    for file in injection.files:
+        yield {"name": CONFIG_VOLUME, "mountPath": file.path, "subPath": _file_name(file.path), "readOnly": True}
+    for mount in injection.mounts:
         if _is_gate(mount):
             continue
         if mount.create_bytes:
-            yield {"name": LEDGER, "mountPath": mount.path, "subPath": _key(mount.path)}
+            yield {"name": LEDGER_VOLUME, "mountPath": mount.path, "subPath": _file_name(mount.path)}
         else:
-            yield {"name": LIBRARY, "mountPath": mount.path, "readOnly": True}
-    if any(map(_is_gate, gift.mounts)):
-        # Their names are those of GPUs, which are not known yet.
-        yield {"name": GATE, "mountPath": GATES}
+            yield {"name": LIBRARY_VOLUME, "mountPath": mount.path, "readOnly": True}
+    if any(map(_is_gate, injection.mounts)):
+        # The whole folder: gates are named after GPUs, which are not chosen yet.
+        yield {"name": GATES_VOLUME, "mountPath": GATES}
 
 
-def _volumes(gift: Injection, config: str, settings: GpuSharingSettings) -> Iterator[Json]:
-    yield {"name": CONFIG, "configMap": {"name": config, "defaultMode": 0o444}}
-    yield {"name": LIBRARY, "hostPath": {"path": settings.library, "type": "File"}}
-    yield {"name": LEDGER, "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
-    if any(map(_is_gate, gift.mounts)):
-        yield {"name": GATE, "hostPath": {"path": settings.gate_folder, "type": "Directory"}}
+def _volumes(injection: Injection, config_map: str, settings: GpuSharingSettings) -> Iterator[Json]:
+    yield {"name": CONFIG_VOLUME, "configMap": {"name": config_map, "defaultMode": 0o444}}
+    yield {"name": LIBRARY_VOLUME, "hostPath": {"path": settings.library, "type": "File"}}
+    yield {"name": LEDGER_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
+    if any(map(_is_gate, injection.mounts)):
+        yield {"name": GATES_VOLUME, "hostPath": {"path": settings.gate_folder, "type": "Directory"}}
 
 
-def _is_ours(volume: Json) -> bool:
-    return str(volume.get("name")) in (CONFIG, LIBRARY, LEDGER, GATE)
+def _is_injected(volume: Json) -> bool:
+    """Whether a volume, or the volume of a mount, is part of the injection."""
+    return str(volume.get("name")) in (CONFIG_VOLUME, LIBRARY_VOLUME, LEDGER_VOLUME, GATES_VOLUME)
 
 
-def _taken(spec: Json, places: set[str]) -> Iterator[Fault]:
-    """Mounts of the pod's own where ours must be."""
+def _mount_conflicts(spec: Json, injected_paths: set[str]) -> Iterator[Fault]:
+    """The pod's own mounts at paths that the injection needs."""
     for field in ("initContainers", "containers"):
         for number, container in enumerate(spec.get(field) or ()):
-            for at, mount in enumerate(container.get("volumeMounts") or ()):
-                place = str(PurePosixPath(str(mount.get("mountPath"))))
-                if place in places and not _is_ours(mount):
-                    path = f"spec.{field}[{number}].volumeMounts[{at}].mountPath"
-                    yield Fault(path, f"must not be {place}: the fence around a part of a GPU is there")
+            for index, mount in enumerate(container.get("volumeMounts") or ()):
+                path = str(PurePosixPath(str(mount.get("mountPath"))))
+                if path in injected_paths and not _is_injected(mount):
+                    yield Fault(
+                        f"spec.{field}[{number}].volumeMounts[{index}].mountPath",
+                        f"must not be {path}: the limit on the GPU fraction needs this path",
+                    )
 
 
 # ---------------------------------------------------------------- containers
 
 
-def _given(container: Json, gift: Injection, mounts: Sequence[Json], config: str) -> Json:
-    own = [one for one in container.get("volumeMounts") or () if not _is_ours(one)]
+def _with_injection(container: Json, injection: Injection, mounts: Sequence[Json], config_map: str) -> Json:
+    own_mounts = [mount for mount in container.get("volumeMounts") or () if not _is_injected(mount)]
     return {
         **container,
-        "env": list(_variables(container.get("env") or (), gift, config)),
-        "volumeMounts": [*own, *mounts],
+        "env": list(_variables(container.get("env") or (), injection, config_map)),
+        "volumeMounts": [*own_mounts, *mounts],
     }
 
 
-def _variables(own: Iterable[Json], gift: Injection, config: str) -> Iterator[Json]:
-    """Ours first, so that the pod's own may refer to them."""
-    kept = [one for one in own if one.get("name") not in _OURS and not _refers(one)]
-    there = {one.get("name") for one in kept}
-    for name in gift.environment:
-        if name not in there:
-            yield {"name": name, "valueFrom": {"configMapKeyRef": {"name": config, "key": name}}}
+def _variables(own: Iterable[Json], injection: Injection, config_map: str) -> Iterator[Json]:
+    """The injected variables come first, so that the pod's own may refer to them."""
+    kept = [
+        variable
+        for variable in own
+        if variable.get("name") not in _ENFORCED_VARIABLES and not _refers_to_config_map(variable)
+    ]
+    kept_names = {variable.get("name") for variable in kept}
+    for name in injection.environment:
+        if name not in kept_names:
+            yield {"name": name, "valueFrom": {"configMapKeyRef": {"name": config_map, "key": name}}}
     yield from kept
 
 
-def _refers(variable: Json) -> bool:
-    """Whether it is one that we gave before."""
+def _refers_to_config_map(variable: Json) -> bool:
+    """Whether an earlier injection added the variable."""
     source: Any = (variable.get("valueFrom") or {}).get("configMapKeyRef") or {}
     return is_config_map_name(str(source.get("name") or ""))
 
 
-def _step(gift: Injection, settings: GpuSharingSettings) -> Json:
-    """Makes the files of zeros. The first of all containers, and the least of them: no user, no rights, no GPU."""
+def _init_container(injection: Injection, settings: GpuSharingSettings) -> Json:
+    """Creates the files of zero bytes. Runs before all others, as nobody, without capabilities and without a GPU."""
     mounts: list[Json] = [
-        {"name": CONFIG, "mountPath": _TASK, "subPath": FILES_KEY, "readOnly": True},
-        {"name": LEDGER, "mountPath": _OWN},
+        {"name": CONFIG_VOLUME, "mountPath": _FILES_LIST, "subPath": FILES_KEY, "readOnly": True},
+        {"name": LEDGER_VOLUME, "mountPath": _POD_DIR},
     ]
-    if any(map(_is_gate, gift.mounts)):
-        mounts.append({"name": GATE, "mountPath": _SHARED})
-    room = {"cpu": "100m", "memory": "32Mi"}
+    if any(map(_is_gate, injection.mounts)):
+        mounts.append({"name": GATES_VOLUME, "mountPath": _GATES_DIR})
+    resources = {"cpu": "100m", "memory": "32Mi"}
     return {
         "name": INIT_CONTAINER,
         "image": settings.image,
@@ -205,8 +215,8 @@ def _step(gift: Injection, settings: GpuSharingSettings) -> Json:
         "command": ["/bin/sh", "-c", _SCRIPT],
         "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
         "volumeMounts": mounts,
-        # Both, so that a pod whose own containers are guaranteed theirs stays one of those.
-        "resources": {"requests": room, "limits": room},
+        # Requests equal limits, so that a pod of QoS class Guaranteed stays in that class.
+        "resources": {"requests": resources, "limits": resources},
         "securityContext": {
             "runAsUser": _NOBODY,
             "runAsGroup": _NOBODY,

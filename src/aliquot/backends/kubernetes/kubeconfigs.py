@@ -1,7 +1,7 @@
-"""Kubeconfigs for users of the platform: an account bound by the user's access rules, and a token that ends.
+"""Issues kubeconfigs for users of the platform: a ServiceAccount, bound by the user's access rules, and a token.
 
-The account may do in the project's namespace what the user may do there, and nothing anywhere else. Deleting the rule,
-the user or the project takes it back, whatever time the token had left.
+The account may do in the project's namespace what the user may do there, and nothing elsewhere. Deleting the access
+rule, the user or the project revokes it, however long the token is still valid.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http.transport import Endpoint
 from aliquot.store.typed_store import Store
 
-# The loop and other servers bind too; this many times somebody else may be faster.
-_TRIES: Final = 8
+# The RBAC controller and other servers write the same objects; this many conflicts are retried.
+_ATTEMPTS: Final = 8
 log = structlog.get_logger()
 
 
 class Kubeconfigs:
-    """Issues them. `address` is where users reach Kubernetes, if that is not where this server does."""
+    """`address` is where users reach the API server, if it differs from where this server does."""
 
     def __init__(self, driver: KubernetesDriver, *, address: str = "") -> None:
         self._driver = driver
@@ -41,23 +41,23 @@ class Kubeconfigs:
 
     async def issue(self, project: str, user: str, seconds: int) -> IssuedKubeconfig:
         namespace = await self._namespace(project)
-        known = await self._user(user)
+        owner = await self._user(user)
         _check(await read_namespace(self._driver, namespace), project, user)
-        await self._account(namespace, known)
-        await self._bind(namespace, project, user)
+        await self._ensure_account(namespace, owner)
+        await self._bind_roles(namespace, project, user)
         account = account_name(namespace, user)
-        given = await self._driver.request_token(account, SYSTEM_NAMESPACE, seconds)
-        if not given.get("token"):
-            raise Unavailable("Kubernetes gave no token for the account")
-        expires = str(given.get("expirationTimestamp") or "")
+        token = await self._driver.request_token(account, SYSTEM_NAMESPACE, seconds)
+        if not token.get("token"):
+            raise Unavailable("the API server issued no token for the account")
+        expires = str(token.get("expirationTimestamp") or "")
         log.info("kubeconfig issued", user=user, project=project, account=account, expires=expires)
-        return IssuedKubeconfig(namespace, expires, _kubeconfig(self._endpoint, namespace, user, str(given["token"])))
+        return IssuedKubeconfig(namespace, expires, _kubeconfig(self._endpoint, namespace, user, str(token["token"])))
 
     async def _namespace(self, name: str) -> str:
         project = await self._store.get(Project, name)
         if project.status.phase != "Ready":
-            told = project.status.message or "it was made a moment ago"
-            raise Conflict(f"project {name!r} has no namespace yet: {told}")
+            reason = project.status.message or "it was created a moment ago"
+            raise Conflict(f"project {name!r} has no namespace yet: {reason}")
         return wanted_namespace(project)
 
     async def _user(self, name: str) -> User:
@@ -70,54 +70,58 @@ class Kubeconfigs:
             raise Invalid.because("kubeconfig", [Fault("user", f"user {name!r} is disabled")])
         return user
 
-    async def _account(self, namespace: str, user: User) -> None:
-        """The user's account, made or found; one of an earlier user of that name is replaced, and its tokens end."""
+    async def _ensure_account(self, namespace: str, user: User) -> None:
+        """Creates the user's account if it is missing.
+
+        An account of an earlier user with the same name is replaced, which revokes its tokens.
+        """
         wanted = new_account(namespace, user)
-        for _ in range(_TRIES):
+        for _ in range(_ATTEMPTS):
             try:
                 await self._driver.create(SERVICE_ACCOUNT, wanted)
                 return
             except Exists:
                 pass
             try:
-                there = await self._driver.get(SERVICE_ACCOUNT, wanted.name, SYSTEM_NAMESPACE)
+                existing = await self._driver.get(SERVICE_ACCOUNT, wanted.name, SYSTEM_NAMESPACE)
             except NotFound:
-                continue  # went this moment
-            if not is_ours(there.data):
+                continue  # deleted in the meantime
+            if not is_ours(existing.data):
                 raise Conflict(
-                    f"service account {wanted.name} in namespace {SYSTEM_NAMESPACE} is not one of ours",
-                    hint="have whoever made it delete or rename it",
+                    f"service account {wanted.name} in namespace {SYSTEM_NAMESPACE} is not managed by Aliquot",
+                    hint="delete it, or have its owner rename it",
                 )
-            if account_of(there) == replace(account_of(wanted), uid=there.uid):
+            if account_of(existing) == replace(account_of(wanted), uid=existing.uid):
                 return
-            await self._driver.delete(SERVICE_ACCOUNT, there.name, SYSTEM_NAMESPACE, uid=there.uid)
+            await self._driver.delete(SERVICE_ACCOUNT, existing.name, SYSTEM_NAMESPACE, uid=existing.uid)
         raise Conflict(f"service account {wanted.name} keeps changing", hint="try again")
 
-    async def _bind(self, namespace: str, project: str, user: str) -> None:
-        """The account's roles are in force when this returns; the loop would do the same a moment later."""
-        for _ in range(_TRIES):
-            seen = await read_namespace(self._driver, namespace)
-            _check(seen, project, user)
-            steps = decide(seen)
-            if not steps:
+    async def _bind_roles(self, namespace: str, project: str, user: str) -> None:
+        """Returns once the account's roles are bound; the RBAC controller would do it a moment later."""
+        for _ in range(_ATTEMPTS):
+            state = await read_namespace(self._driver, namespace)
+            _check(state, project, user)
+            changes = decide(state)
+            if not changes:
                 return
             try:
-                await apply(self._driver, steps)
+                await apply(self._driver, changes)
             except (Conflict, Exists):
-                continue  # somebody was faster
-        raise Conflict(f"the rights in namespace {namespace} keep changing", hint="try again")
+                continue  # another writer was faster
+        raise Conflict(f"the roles in namespace {namespace} keep changing", hint="try again")
 
 
-def _check(seen: NamespaceState, project: str, user: str) -> None:
-    """Nobody gets a kubeconfig that can do nothing."""
-    roles = roles_of(user, seen)
+def _check(state: NamespaceState, project: str, user: str) -> None:
+    """Refuses to issue a kubeconfig that would permit nothing."""
+    roles = roles_of(user, state)
     if not roles:
-        fault = Fault("user", f"user {user!r} has no role in project {project!r} that Kubernetes knows")
-        raise Invalid.because("kubeconfig", [fault], hint="make an access rule first")
-    if taken := conflicting_names(seen) & {NAME_PREFIX + role for role in roles}:
+        fault = Fault("user", f"user {user!r} has no role in project {project!r} that grants access to Kubernetes")
+        raise Invalid.because("kubeconfig", [fault], hint="create an access rule first")
+    if conflicts := conflicting_names(state) & {NAME_PREFIX + role for role in roles}:
         raise Conflict(
-            f"namespace {seen.namespace} has a Role or RoleBinding {', '.join(sorted(taken))} that is not ours",
-            hint="have whoever made it delete or rename it",
+            f"namespace {state.namespace} has a Role or RoleBinding {', '.join(sorted(conflicts))} "
+            "that is not managed by Aliquot",
+            hint="delete it, or have its owner rename it",
         )
 
 
@@ -134,7 +138,7 @@ def _kubeconfig(endpoint: Endpoint, namespace: str, user: str, token: str) -> Js
 
 
 def _cluster(endpoint: Endpoint) -> Json:
-    """What this server itself trusts, told on."""
+    """Users trust the API server as this server does."""
     cluster: Json = {"server": endpoint.url}
     if endpoint.authority:
         cluster["certificate-authority-data"] = base64.b64encode(endpoint.authority.encode()).decode()

@@ -1,12 +1,12 @@
-"""Pods on nodes that are gone: their workloads go on elsewhere.
+"""Replaces the workloads' pods on nodes that no longer respond.
 
-When a node stops to answer, Kubernetes marks it NotReady, and after some minutes asks its pods to stop. Nobody there
-confirms it, so they stay for ever, and with them their names. For our workloads' pods this loop waits for a shorter
-time, writes down why the workload was interrupted, and then removes the pod without waiting for the node. Should the
-node come back, its kubelet ends what is left: it is no longer wanted there.
+When a node stops responding Kubernetes marks it NotReady, and after some minutes deletes its pods. No kubelet confirms
+the deletion, so the pods and their names stay for ever. For pods of workloads this controller waits a shorter time,
+records the interruption on the workload, and then deletes the pod without waiting for the node. If the node comes back,
+its kubelet ends the pod's containers.
 
-A node that only lost its network may still run the job for that while. Its GPUs are given to nobody else: they are that
-node's.
+A node that only lost its network may still run the job during that time. Its GPUs are not given to another job: they
+are GPUs of that node.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from aliquot.store.informer import Informers, Key
 from aliquot.store.typed_store import Store
 from aliquot.workload_status import Interrupted, WorkloadStatusWriter
 
-# Long enough for a reboot of its kubelet or a break of the network, far shorter than the five minutes of Kubernetes.
+# Long enough for a restart of the kubelet or a short network failure, far shorter than Kubernetes' five minutes.
 LOST_SECONDS = 60.0
 log = structlog.get_logger()
 
 
 def silent_since(node: Node | None, now: float) -> float | None:
-    """Since when a node does not answer; None: it does. One that is no longer there is lost for as long as can be."""
+    """The time at which a node stopped responding; None if it responds. A deleted node counts as silent since 0."""
     if node is None:
         return 0.0
-    ready = next((one for one in node.status.conditions if one.type == "Ready"), None)
-    if ready is None or ready.status != "Unknown":  # who says False is there, and says so
+    ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
+    if ready is None or ready.status != "Unknown":  # a kubelet that reports False responds
         return None
     return ready.last_transition_time or now
 
@@ -44,28 +44,27 @@ class LostNodeController:
         self,
         store: Store,
         informers: Informers,
-        patience: float = LOST_SECONDS,
+        lost_seconds: float = LOST_SECONDS,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._statuses = WorkloadStatusWriter(store)
         self._nodes = informers.of(Node)
         self._pods = informers.of(Pod)
-        self._patience = patience
+        self._lost_seconds = lost_seconds
         self._clock = clock
         self.controller = Controller("lost nodes", self._reconcile)
         self._nodes.listen(self._node_changed)
         self._pods.listen(self._pod_changed)
 
     def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> None:
-        was, now = (_answers(old), _answers(new))
-        if was and not now:
+        if _responds(old) and not _responds(new):
             self.controller.enqueue(("", key[1]))
 
     def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
-        # Also of one that comes to a node that was lost already.
+        # A pod may be bound to a node that is already lost.
         node = new.spec.node_name if new is not None else ""
-        if node and not _answers(self._nodes.get(node)):
+        if node and not _responds(self._nodes.get(node)):
             self.controller.enqueue(("", node))
 
     async def _reconcile(self, key: Key) -> None:
@@ -76,17 +75,17 @@ class LostNodeController:
         since = silent_since(self._nodes.get(name), now)
         if since is None:
             return
-        if (wait := since + self._patience - now) > 0:
+        if (wait := since + self._lost_seconds - now) > 0:
             self.controller.enqueue_after(key, wait)
             return
         for pod in [pod for pod in self._pods if pod.spec.node_name == name]:
-            await self._give_up(pod, name)
+            await self._replace(pod, name)
 
-    async def _give_up(self, pod: Pod, node: str) -> None:
+    async def _replace(self, pod: Pod, node: str) -> None:
         owner = next((owner for owner in pod.metadata.owners if owner.kind == "Workload"), None)
         if owner is None:
-            return  # others look after theirs
-        log.warning("node is lost, its pod is given up", node=node, pod=pod.metadata.name)
+            return  # not a workload's pod
+        log.warning("node lost, deleting its pod", node=node, pod=pod.metadata.name)
         if pod.status.phase not in ("Succeeded", "Failed"):
             message = f"node {node} does not answer"
             await self._statuses.record(Interrupted(pod, self._clock(), "node-lost", by="", message=message))
@@ -94,5 +93,5 @@ class LostNodeController:
             await self._store.delete(pod, grace_seconds=0)
 
 
-def _answers(node: Node | None) -> bool:
+def _responds(node: Node | None) -> bool:
     return node is not None and silent_since(node, 0.0) is None

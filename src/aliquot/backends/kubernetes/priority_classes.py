@@ -1,4 +1,4 @@
-"""The PriorityClasses of the platform. One that is there with another value was somebody's decision, and stays."""
+"""The platform's PriorityClasses. An existing class keeps its value, even if it differs from the platform's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aliquot.errors import Exists, NotFound
 from aliquot.podspec.requests import PRIORITY_VALUES
 from aliquot.store.driver import Document, StoreDriver
 
-_WORDS = {
+_DESCRIPTIONS = {
     "train": "Training: may be stopped for others, and may go beyond quota.",
     "build-preemptible": "Interactive work that may be stopped for others, and may go beyond quota.",
     "interactive-preemptible": "Interactive work that may be stopped for others, and may go beyond quota.",
@@ -31,7 +31,7 @@ def _class(name: str, value: int) -> Json:
         "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "aliquot"}},
         "value": value,
         "globalDefault": False,
-        "description": _WORDS[name],
+        "description": _DESCRIPTIONS[name],
     }
 
 
@@ -39,15 +39,15 @@ async def install_priority_classes(driver: StoreDriver) -> None:
     for wanted in priority_classes():
         name = wanted["metadata"]["name"]
         try:
-            there = (await driver.get(PRIORITY_CLASS, name)).data
+            existing = (await driver.get(PRIORITY_CLASS, name)).data
         except NotFound:
             try:
                 await driver.create(PRIORITY_CLASS, Document(wanted))
             except Exists:  # another replica was faster
                 continue
             continue
-        if there.get("value") != wanted["value"]:
+        if existing.get("value") != wanted["value"]:
             log.warning(
-                "priority class has another value than ours, and keeps it",
-                name=name, value=there.get("value"), ours=wanted["value"],
+                "priority class exists with another value and keeps it",
+                name=name, value=existing.get("value"), default=wanted["value"],
             )  # fmt: skip

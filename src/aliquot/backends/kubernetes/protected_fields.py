@@ -1,11 +1,10 @@
-"""Fields that only the platform writes, kept so by the API server too.
+"""Lets the API server enforce that only the platform writes certain fields.
 
-Our server refuses a user who names a pod's node or devices, or signs a workload as somebody else
-(`Kind.protected_fields`).
-RBAC knows no fields, so whoever may edit pods with kubectl could write them. A ValidatingAdmissionPolicy for each kind
-closes that gap inside the API server, from the same table: in projects' namespaces these fields may be set or changed
-only by those who may write the object's status, as in our API, and by Kubernetes' own controllers, which copy what
-somebody else was allowed to write.
+The REST API refuses a user who sets a pod's node or devices, or submits a workload under another user's name
+(`Kind.protected_fields`). RBAC does not know fields, so with kubectl a user who may edit pods could write them.
+A ValidatingAdmissionPolicy per kind closes that gap, from the same table. In the namespaces of projects these fields
+may be set or changed only by users who may write the object's status, as in the REST API, and by Kubernetes' own
+controllers, which copy what a permitted user wrote.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ log = structlog.get_logger()
 
 
 async def install(driver: KubernetesDriver) -> None:
-    """Makes the policies, or brings them up to date."""
+    """Creates or updates the policies."""
     for kind in KINDS:
         if not kind.protected_fields:
             continue
@@ -38,12 +37,12 @@ async def install(driver: KubernetesDriver) -> None:
             await driver.apply(ADMISSION_BINDING, binding)
         except NotFound:
             log.warning(
-                "this Kubernetes has no admission policies: who may edit pods may edit all of them", kind=kind.name
+                "no ValidatingAdmissionPolicy here: users may edit protected fields with kubectl", kind=kind.name
             )
 
 
 def policy_for(kind: AnyKind) -> tuple[Json, Json]:
-    """The policy and what puts it in force."""
+    """The ValidatingAdmissionPolicy of a kind, and its binding."""
     paths = kind.protected_fields
     name = f"aliquot-trusted-{kind.plural}"
     match: Json = {
@@ -52,17 +51,17 @@ def policy_for(kind: AnyKind) -> tuple[Json, Json]:
         "operations": ["CREATE", "UPDATE"],
         "resources": [kind.plural],
     }
-    same = " && ".join(f"{_value('object', path)} == {_before(path)}" for path in paths)
+    unchanged = " && ".join(f"{_value('object', path)} == {_old_value(path)}" for path in paths)
     rule = {
-        "expression": f"!variables.ours || variables.platform || ({same})",
-        "message": f"{', '.join(map('.'.join, paths))}: written by the platform; leave out what you did not find there",
+        "expression": f"!variables.ours || variables.platform || ({unchanged})",
+        "message": f"{', '.join(map('.'.join, paths))}: only the platform writes this; leave it unset or unchanged",
         "reason": "Forbidden",
     }
     spec: Json = {
         "failurePolicy": "Fail",
         "matchConstraints": {"resourceRules": [match]},
         "variables": [
-            {"name": "ours", "expression": _is_of_a_project()},
+            {"name": "ours", "expression": _in_project_namespace()},
             {"name": "platform", "expression": _is_platform(kind)},
         ],
         "validations": [rule],
@@ -74,23 +73,23 @@ def policy_for(kind: AnyKind) -> tuple[Json, Json]:
     }
 
 
-def _is_of_a_project() -> str:
-    marks = ", ".join(f"'{key}'" for key in (PROJECT, *QUEUE_ALIASES))
-    return f"has(namespaceObject.metadata.labels) && [{marks}].exists(mark, mark in namespaceObject.metadata.labels)"
+def _in_project_namespace() -> str:
+    keys = ", ".join(f"'{key}'" for key in (PROJECT, *QUEUE_ALIASES))
+    return f"has(namespaceObject.metadata.labels) && [{keys}].exists(key, key in namespaceObject.metadata.labels)"
 
 
 def _is_platform(kind: AnyKind) -> str:
-    """Whoever may say how things stand; or who only carries out what another was allowed to ask for."""
+    """CEL: the user may write the object's status, or is one of Kubernetes' own controllers."""
     status = f"authorizer.group('{kind.group}').resource('{kind.plural}').subresource('status')"
-    may = f"{status}.namespace(namespaceObject.metadata.name).check('update').allowed()"
-    return f"'{_CONTROLLERS}' in request.userInfo.groups || {may}"
+    may_update = f"{status}.namespace(namespaceObject.metadata.name).check('update').allowed()"
+    return f"'{_CONTROLLERS}' in request.userInfo.groups || {may_update}"
 
 
 def _value(source: str, path: Sequence[str]) -> str:
-    """A field as text, empty where it or its parent is missing: `object.?spec.?nodeName.orValue('')`."""
+    """CEL: a field as text, empty if it or its parent is missing: `object.?spec.?nodeName.orValue('')`."""
     steps = "".join(f"[?'{step}']" if "/" in step else f".?{step}" for step in path)
     return f"{source}{steps}.orValue('')"
 
 
-def _before(path: Sequence[str]) -> str:
+def _old_value(path: Sequence[str]) -> str:
     return f"(oldObject == null ? '' : {_value('oldObject', path)})"

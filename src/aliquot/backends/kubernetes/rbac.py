@@ -1,14 +1,14 @@
-"""Access rules, as Kubernetes' own RBAC: whoever comes with kubectl may do what our server would let them do.
+"""Turns access rules into Kubernetes RBAC, so that kubectl permits what the REST API permits.
 
-grants.py says what there is to be in a namespace; here is the loop that makes it so.
+rbac_plan.py decides which Roles and RoleBindings a namespace needs; this module has the controller that writes them.
 
-Rules that hold in a department or in the whole cluster are bound namespace by namespace too, never by a
-ClusterRoleBinding: the cluster has namespaces that are no project's, with secrets and pods from which every right can
-be had. For the same reason Roles are made in the namespace, not once as ClusterRoles: all that a project's people may
-do is in its namespace and goes with it, and there is nothing that a stray ClusterRoleBinding could turn into more.
+Rules for a department or for the whole cluster are also bound namespace by namespace, never by a ClusterRoleBinding:
+the cluster has namespaces that belong to no project, with secrets and pods from which every right could be had. For the
+same reason there are Roles in each namespace instead of shared ClusterRoles. Everything that a project's members may do
+is in its namespace and is deleted with it, and a stray ClusterRoleBinding cannot turn it into more.
 
-An account (a ServiceAccount, see accounts.py) lives in the platform's own namespace, and not in the project's: whoever
-may create pods in a namespace can have any account of that namespace speak through a pod.
+A user's ServiceAccount (service_accounts.py) is in the platform's own namespace, not in the project's: a user who may
+create pods in a namespace can run a pod as any account of that namespace.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ log = structlog.get_logger()
 
 
 async def read_namespace(driver: StoreDriver, namespace: str) -> NamespaceState:
-    """The namespace as it is now. Accounts are read first: whoever has one was there before it."""
+    """Reads the namespace now. Accounts are read first: the user of an account existed before the account did."""
     store = Store(driver)
     accounts = (await driver.list(SERVICE_ACCOUNT, SYSTEM_NAMESPACE, labels=SELECTOR)).items
     roles, bindings = [await driver.list(kind, namespace) for kind in (ROLE, ROLE_BINDING)]
     users = {user.metadata.name: user for user in (await store.list(User)).items}
     projects = {project.metadata.name: project for project in (await store.list(Project)).items}
     rules = (await store.list(AccessRule)).items
-    found = None
+    existing = None
     with suppress(NotFound):
-        found = await store.get(Namespace, namespace)
+        existing = await store.get(Namespace, namespace)
     return NamespaceState(
         namespace,
-        owner_of(found, projects.get),
+        owner_of(existing, projects.get),
         rules,
         users,
         [account for account in map(account_of, accounts) if account.namespace == namespace],
@@ -67,10 +67,10 @@ async def read_namespace(driver: StoreDriver, namespace: str) -> NamespaceState:
     )
 
 
-async def apply(driver: StoreDriver, steps: Iterable[Change]) -> None:
-    """`Conflict` or `Exists` when somebody was faster: look again."""
-    for step in steps:
-        match step:
+async def apply(driver: StoreDriver, changes: Iterable[Change]) -> None:
+    """Raises `Conflict` or `Exists` if another writer was faster: read the namespace again."""
+    for change in changes:
+        match change:
             case Remove(kind, name, namespace, uid):
                 with suppress(NotFound):
                     await driver.delete(kind, name, namespace, uid=uid)
@@ -81,10 +81,10 @@ async def apply(driver: StoreDriver, steps: Iterable[Change]) -> None:
 
 
 class RbacController:
-    """The loop over namespaces and the rights in them.
+    """Reconciles the Roles, RoleBindings and accounts of each namespace.
 
-    What it keeps up to date only says *whether* something is to be done; what that is, is decided from a fresh look:
-    the tables do not move together, and an account must not go because its user is not in one of them yet.
+    The informers only decide *whether* there is work. What to write is decided from a fresh read: informers are not in
+    step with each other, and an account must not be deleted because its user has not reached one of them yet.
     """
 
     def __init__(self, driver: StoreDriver, informers: Informers) -> None:
@@ -104,14 +104,14 @@ class RbacController:
             informer.listen(lambda key, old, new: self._touch_objects(key))
 
     async def run(self) -> None:
-        """Until cancelled, beside the shared informers; may be run again."""
+        """Runs until cancelled; the shared informers run elsewhere. May be run again."""
         own: list[Informer[Any]] = [self._roles, self._bindings, self._accounts]
         shared = (self._rules, self._users, self._projects, self._namespaces)
         async with asyncio.TaskGroup() as group:
-            for table in own:
-                group.create_task(table.run())
-            # Half a picture would look like a reason to write.
-            await asyncio.gather(*(table.synced.wait() for table in (*own, *shared)))
+            for informer in own:
+                group.create_task(informer.run())
+            # An incomplete state would look like a reason to write.
+            await asyncio.gather(*(informer.synced.wait() for informer in (*own, *shared)))
             await self.controller.run()
 
     def _touch(self, *projects: Project | None) -> None:
@@ -125,7 +125,7 @@ class RbacController:
                 self._touch(project)
 
     def _touch_all(self, old: User | None, new: User | None) -> None:
-        if old is None or new is None or old.spec != new.spec:  # not at every login
+        if old is None or new is None or old.spec != new.spec:  # not for the status, which changes at every login
             self._touch(*self._projects)
 
     def _touch_accounts(self, *accounts: Account | None) -> None:
@@ -138,22 +138,22 @@ class RbacController:
             self.controller.enqueue(("", key[0]))
 
     async def _reconcile(self, key: Key) -> None:
-        if not decide(self._known(key[1])):
+        if not decide(self._cached_state(key[1])):
             return
-        seen = await read_namespace(self._driver, key[1])
-        if taken := conflicting_names(seen):
-            log.warning("not bound: somebody else's objects have the names", names=sorted(taken), namespace=key[1])
-        await apply(self._driver, decide(seen))
+        state = await read_namespace(self._driver, key[1])
+        if conflicts := conflicting_names(state):
+            log.warning("roles not bound: other objects have their names", names=sorted(conflicts), namespace=key[1])
+        await apply(self._driver, decide(state))
 
-    def _known(self, namespace: str) -> NamespaceState:
+    def _cached_state(self, namespace: str) -> NamespaceState:
         return NamespaceState(
             namespace,
             owner_of(self._namespaces.get(namespace), self._projects.get),
             list(self._rules),
             {user.metadata.name: user for user in self._users},
             [account for account in self._accounts if account.namespace == namespace],
-            [role for (place, _), role in self._roles.items() if place == namespace],
-            [binding for (place, _), binding in self._bindings.items() if place == namespace],
+            [role for key, role in self._roles.items() if key[0] == namespace],
+            [binding for key, binding in self._bindings.items() if key[0] == namespace],
         )
 
 

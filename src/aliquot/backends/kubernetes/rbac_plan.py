@@ -1,16 +1,17 @@
-"""Who gets which rights in a namespace: a pure decision from access rules, users and what is there.
+"""Decides which Roles and RoleBindings a namespace needs: a pure function of access rules, users and what exists.
 
-For every role that somebody holds in a project's namespace there are one Role and one RoleBinding, both called
-`aliquot-<role>`. The subjects of the binding are those whom access rules name:
+For every role that a subject holds in a project's namespace there are one Role and one RoleBinding, both named
+`aliquot-<role>`. The subjects of the binding come from the access rules:
 
-    user, application   the Kubernetes user of that name, and the account that `aliquot kubeconfig` made for it
+    user, application   the Kubernetes user of that name, and the account that `aliquot kubeconfig` created for it
     group               the Kubernetes group of that name, and such accounts of users in the group
 
-Names that begin with `system:` are Kubernetes' own (`system:authenticated` is everybody) and get nothing. A Role or
-RoleBinding of our name without our labels is somebody else's: it is left alone, and nothing is bound by that name.
+Names that begin with `system:` belong to Kubernetes (`system:authenticated` is everyone) and are never bound. A Role or
+RoleBinding with the name of a role but without the platform's labels belongs to another owner: it is left alone, and
+nothing is bound under that name.
 
-Rights are taken before they are given, and a Role comes before its binding: whoever is killed between two writes leaves
-nobody with a right that he neither had nor has.
+Rights are revoked before others are granted, and a Role is written before its binding: a crash between two writes
+leaves no subject with a right that it neither had before nor gets afterwards.
 """
 
 from __future__ import annotations
@@ -30,28 +31,28 @@ from aliquot.labels import DEFAULT_DEPARTMENT, RESERVATION_NAMESPACE, SYSTEM_NAM
 
 NAME_PREFIX: Final = "aliquot-"
 _GROUP: Final = "rbac.authorization.k8s.io"
-_RESERVED: Final = "system:"
+_SYSTEM_PREFIX: Final = "system:"
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceState:
-    """All that the rights in one namespace depend on."""
+    """Everything that the rights in one namespace depend on."""
 
     namespace: str
-    # Whose it is; None: nobody's, or on its way out.
+    # The project of the namespace; None if it has none, or is being deleted.
     project: Project | None
     rules: Sequence[AccessRule] = ()
     users: Mapping[str, User] = field(default_factory=dict)
-    # Of this namespace.
+    # The accounts for this namespace.
     accounts: Sequence[Account] = ()
-    # Every one that is there, ours or not.
+    # All that exist, managed by the platform or not.
     roles: Sequence[Json] = ()
     bindings: Sequence[Json] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Create, or replace the version that the document names."""
+    """Create the object, or replace the version that the document names."""
 
     kind: UnstructuredKind
     document: Json
@@ -68,43 +69,47 @@ class Remove:
 Change = Write | Remove
 
 
-def decide(seen: NamespaceState) -> list[Change]:
-    """What is to be written, in this order; nothing when all is as it should be."""
-    roles, bindings = _by_name(seen.roles), _by_name(seen.bindings)
-    subjects = _subjects(seen)
-    taken = conflicting_names(seen)
-    wanted = {name: found for name, found in subjects.items() if name not in taken}
-    steps: list[Change] = [Remove(ROLE_BINDING, *_place(old)) for old in _superseded(bindings, wanted)]
-    steps += [Remove(SERVICE_ACCOUNT, *one.place) for one in seen.accounts if not _roles_of_account(one, seen)]
+def decide(state: NamespaceState) -> list[Change]:
+    """The changes to write, in this order; empty if the namespace is as it should be."""
+    roles, bindings = _by_name(state.roles), _by_name(state.bindings)
+    conflicts = conflicting_names(state)
+    wanted = {name: subjects for name, subjects in _subjects(state).items() if name not in conflicts}
+    changes: list[Change] = [Remove(ROLE_BINDING, *_identity(old)) for old in _superseded(bindings, wanted)]
+    changes += [
+        Remove(SERVICE_ACCOUNT, account.name, SYSTEM_NAMESPACE, account.uid)
+        for account in state.accounts
+        if not _roles_of_account(account, state)
+    ]
     for name in sorted(wanted):
-        steps += _changed(ROLE, roles.get(name), name, seen.namespace, {"rules": RULES[name.removeprefix(NAME_PREFIX)]})
-    for name, found in sorted(wanted.items()):
-        parts = {"roleRef": {"apiGroup": _GROUP, "kind": "Role", "name": name}, "subjects": found}
-        steps += _changed(ROLE_BINDING, bindings.get(name), name, seen.namespace, parts)
-    return steps + [Remove(ROLE, *_place(old)) for old in _superseded(roles, wanted)]
+        rules = {"rules": RULES[name.removeprefix(NAME_PREFIX)]}
+        changes += _changed(ROLE, roles.get(name), name, state.namespace, rules)
+    for name, subjects in sorted(wanted.items()):
+        content = {"roleRef": {"apiGroup": _GROUP, "kind": "Role", "name": name}, "subjects": subjects}
+        changes += _changed(ROLE_BINDING, bindings.get(name), name, state.namespace, content)
+    return changes + [Remove(ROLE, *_identity(old)) for old in _superseded(roles, wanted)]
 
 
-def conflicting_names(seen: NamespaceState) -> set[str]:
-    """Those of ours that somebody else has given to a Role or RoleBinding there."""
-    others = {one["metadata"]["name"] for one in (*seen.roles, *seen.bindings) if not is_ours(one)}
+def conflicting_names(state: NamespaceState) -> set[str]:
+    """Names the platform needs that a Role or RoleBinding of another owner already has."""
+    others = {item["metadata"]["name"] for item in (*state.roles, *state.bindings) if not is_ours(item)}
     return others & {NAME_PREFIX + role for role in RULES}
 
 
-def roles_of(user: str, seen: NamespaceState) -> list[str]:
-    """The roles that a user of the platform has in the namespace; none for one who is disabled or not there."""
-    known = seen.users.get(user)
-    if known is None or known.spec.disabled:
+def roles_of(name: str, state: NamespaceState) -> list[str]:
+    """The roles that a user of the platform has in the namespace; none if the user is disabled or does not exist."""
+    user = state.users.get(name)
+    if user is None or user.spec.disabled:
         return []
     return [
         _role(rule)
-        for rule in _in_force(seen)
-        if rule.spec.subject.name in ((user,) if rule.spec.subject.kind != "group" else known.spec.groups)
+        for rule in _in_force(state)
+        if rule.spec.subject.name in ((name,) if rule.spec.subject.kind != "group" else user.spec.groups)
     ]
 
 
 def owner_of(namespace: Namespace | None, find: Callable[[str], Project | None]) -> Project | None:
-    """The project that a namespace is for: its label and the project agree on it."""
-    if namespace is None or namespace.metadata.deleted is not None or _is_kept(namespace.metadata.name):
+    """The project of a namespace, if the namespace's label and the project's own namespace agree."""
+    if namespace is None or namespace.metadata.deleted is not None or _is_privileged(namespace.metadata.name):
         return None
     project = find(project_of(namespace.metadata.labels))
     if project is None or project.metadata.deleted is not None:
@@ -114,71 +119,71 @@ def owner_of(namespace: Namespace | None, find: Callable[[str], Project | None])
 
 def covers(rule: AccessRule, project: Project) -> bool:
     scope = rule.spec.scope
-    place = ObjectScope(project.metadata.name, project.spec.department or DEFAULT_DEPARTMENT)
-    return rule.metadata.deleted is None and ScopedRole(rule.spec.role, scope.kind, scope.name).covers(place)
+    location = ObjectScope(project.metadata.name, project.spec.department or DEFAULT_DEPARTMENT)
+    return rule.metadata.deleted is None and ScopedRole(rule.spec.role, scope.kind, scope.name).covers(location)
 
 
-def _is_kept(namespace: str) -> bool:
-    """Where programs run that may do everything, nobody gets a role, whatever a label says."""
+def _is_privileged(namespace: str) -> bool:
+    """Programs with full rights run in these namespaces: no role is bound there, whatever a label says."""
     return namespace in (SYSTEM_NAMESPACE, RESERVATION_NAMESPACE) or namespace.startswith("kube-")
 
 
-def _in_force(seen: NamespaceState) -> list[AccessRule]:
-    """The rules that hold in the namespace, and give something there."""
-    if seen.project is None:
+def _in_force(state: NamespaceState) -> list[AccessRule]:
+    """The rules that apply in the namespace and grant something there."""
+    if state.project is None:
         return []
-    return [rule for rule in seen.rules if covers(rule, seen.project) and RULES.get(_role(rule))]
+    return [rule for rule in state.rules if covers(rule, state.project) and RULES.get(_role(rule))]
 
 
 def _role(rule: AccessRule) -> str:
     return ROLE_ALIASES.get(rule.spec.role, rule.spec.role)
 
 
-def _subjects(seen: NamespaceState) -> dict[str, list[Json]]:
-    """Whom each role is given to, by the name of its Role; sorted, each once."""
-    found: dict[str, set[tuple[str, str, str]]] = defaultdict(set)
-    for rule in _in_force(seen):
+def _subjects(state: NamespaceState) -> dict[str, list[Json]]:
+    """The subjects of each role, by the name of its Role; sorted and unique."""
+    bound: dict[str, set[tuple[str, str, str]]] = defaultdict(set)
+    for rule in _in_force(state):
         subject = rule.spec.subject
-        known = seen.users.get(subject.name)
-        disabled = subject.kind != "group" and known is not None and known.spec.disabled
-        if not disabled and not subject.name.startswith(_RESERVED):
-            found[NAME_PREFIX + _role(rule)].add(("Group" if subject.kind == "group" else "User", subject.name, ""))
-    for account in seen.accounts:
-        for role in _roles_of_account(account, seen):
-            found[NAME_PREFIX + role].add(("ServiceAccount", account.name, SYSTEM_NAMESPACE))
-    return {name: [_subject(*subject) for subject in sorted(subjects)] for name, subjects in found.items()}
+        user = state.users.get(subject.name)
+        disabled = subject.kind != "group" and user is not None and user.spec.disabled
+        if not disabled and not subject.name.startswith(_SYSTEM_PREFIX):
+            bound[NAME_PREFIX + _role(rule)].add(("Group" if subject.kind == "group" else "User", subject.name, ""))
+    for account in state.accounts:
+        for role in _roles_of_account(account, state):
+            bound[NAME_PREFIX + role].add(("ServiceAccount", account.name, SYSTEM_NAMESPACE))
+    return {name: [_subject(*subject) for subject in sorted(subjects)] for name, subjects in bound.items()}
 
 
 def _subject(kind: str, name: str, namespace: str) -> Json:
     return {"kind": kind, "name": name, **({"namespace": namespace} if namespace else {"apiGroup": _GROUP})}
 
 
-def _roles_of_account(account: Account, seen: NamespaceState) -> list[str]:
-    """None either when it was made for somebody else, who had the same name."""
-    known = seen.users.get(account.user)
-    return roles_of(account.user, seen) if known is not None and known.metadata.uid == account.user_uid else []
+def _roles_of_account(account: Account, state: NamespaceState) -> list[str]:
+    """Empty also if the account was created for an earlier user of the same name."""
+    user = state.users.get(account.user)
+    return roles_of(account.user, state) if user is not None and user.metadata.uid == account.user_uid else []
 
 
-def _superseded(there: Mapping[str, Json], wanted: Mapping[str, Any]) -> list[Json]:
-    return [old for name, old in there.items() if is_ours(old) and name not in wanted]
+def _superseded(existing: Mapping[str, Json], wanted: Mapping[str, Any]) -> list[Json]:
+    return [old for name, old in existing.items() if is_ours(old) and name not in wanted]
 
 
-def _changed(kind: UnstructuredKind, old: Json | None, name: str, namespace: str, parts: Json) -> list[Change]:
+def _changed(kind: UnstructuredKind, old: Json | None, name: str, namespace: str, content: Json) -> list[Change]:
     if old is None:
         metadata = {"name": name, "namespace": namespace, "labels": LABELS}
-        return [Write(kind, {"metadata": metadata, **parts})]
-    if all(old.get(key) == value for key, value in parts.items()):
+        return [Write(kind, {"metadata": metadata, **content})]
+    if all(old.get(key) == value for key, value in content.items()):
         return []
-    if old.get("roleRef") != parts.get("roleRef"):  # which cannot be changed
-        fresh = _changed(kind, None, name, namespace, parts)
-        return [Remove(kind, *_place(old)), *fresh]
-    return [Write(kind, {**old, **parts})]
+    if old.get("roleRef") != content.get("roleRef"):  # immutable
+        return [Remove(kind, *_identity(old)), *_changed(kind, None, name, namespace, content)]
+    return [Write(kind, {**old, **content})]
 
 
 def _by_name(objects: Iterable[Json]) -> dict[str, Json]:
-    return {one["metadata"]["name"]: one for one in objects}
+    return {item["metadata"]["name"]: item for item in objects}
 
 
-def _place(data: Json) -> tuple[str, str, str]:
+def _identity(data: Json) -> tuple[str, str, str]:
+    """Name, namespace and uid."""
     metadata = data["metadata"]
     return metadata["name"], metadata["namespace"], metadata["uid"]

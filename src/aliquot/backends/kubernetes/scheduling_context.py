@@ -1,7 +1,7 @@
-"""What the scheduler must know of a cluster besides pods and nodes: volumes, and how many pods a gang needs.
+"""What the scheduler needs to know about a cluster besides pods and nodes: volumes, and the size of gangs.
 
-The second is said by objects of other projects, which a cluster has or has not: KAI's and Kubernetes' own pod groups,
-and the jobs of Kubeflow. A kind that is not there is looked for again now and then.
+The size of a gang comes from objects of other projects, which a cluster may or may not serve: pod groups of KAI and of
+Kubernetes itself, and the jobs of Kubeflow. Kinds that are not served are looked up again from time to time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from aliquot.scheduler.scheduling_context import SchedulingContext
 from aliquot.store.driver import Document, StoreDriver
 from aliquot.store.informer import Informer, Informers, Key
 
-_LOOK_SECONDS = 60.0  # before a kind that is not there is looked for again
+_DISCOVERY_SECONDS = 60.0  # between two lookups of a kind that is not served
 log = structlog.get_logger()
 
 
@@ -52,16 +52,18 @@ GANG_KINDS: tuple[UnstructuredKind, ...] = (
 
 
 def gang_minimum(data: Json) -> int | None:
-    """How many pods start together, by the pod group or the framework's job; None when it does not say."""
+    """How many pods start together, from a pod group or a framework's job; None if the object does not say."""
     spec = data.get("spec") or {}
     policy = (spec.get("runPolicy") or {}).get("schedulingPolicy") or {}
     gang = (spec.get("schedulingPolicy") or {}).get("gang") or {}
-    for said in (spec.get("minMember"), gang.get("minCount"), policy.get("minAvailable")):
-        if isinstance(said, int) and said > 0:
-            return said
-    replicas = [part for name, part in spec.items() if name.endswith("ReplicaSpecs") and isinstance(part, dict)]
-    numbers = [one.get("replicas", 1) for part in replicas for one in part.values() if isinstance(one, dict)]
-    return sum(number for number in numbers if isinstance(number, int)) or None
+    for minimum in (spec.get("minMember"), gang.get("minCount"), policy.get("minAvailable")):
+        if isinstance(minimum, int) and minimum > 0:
+            return minimum
+    replica_specs = [value for name, value in spec.items() if name.endswith("ReplicaSpecs") and isinstance(value, dict)]
+    replicas = [
+        replica.get("replicas", 1) for specs in replica_specs for replica in specs.values() if isinstance(replica, dict)
+    ]
+    return sum(number for number in replicas if isinstance(number, int)) or None
 
 
 class KubernetesSchedulingContext(SchedulingContext):
@@ -72,33 +74,33 @@ class KubernetesSchedulingContext(SchedulingContext):
         self._nodes: Informer[NodeObject] = informers.of(NodeObject)
         self._volumes = Informer(driver, PERSISTENT_VOLUME, Volume.of)
         self._classes = Informer(driver, STORAGE_CLASS, StorageClass.of)
-        self._gangs = {kind: Informer(driver, kind, _minimum) for kind in GANG_KINDS}
-        self._looked = {kind: asyncio.Event() for kind in GANG_KINDS}
+        self._gang_minimums = {kind: Informer(driver, kind, _minimum) for kind in GANG_KINDS}
+        self._discovered = {kind: asyncio.Event() for kind in GANG_KINDS}  # synced, or not served
         self.storage = Storage(
             self._claims.get, self._volumes.get, lambda: iter(self._volumes), lambda: iter(self._classes)
         )
         self._claims.listen(lambda key, old, new: self._notify(key[0]))
-        # A volume may be any namespace's.
-        self._volumes.listen(lambda key, old, new: self._notify("") if _differ(old, new) else None)
+        # A volume may be bound to a claim of any namespace.
+        self._volumes.listen(lambda key, old, new: self._notify("") if _differs(old, new) else None)
         self._classes.listen(lambda key, old, new: self._notify(""))
-        for informer in self._gangs.values():
+        for informer in self._gang_minimums.values():
             informer.listen(self._gang_changed)
 
-    def runs(self) -> list[Coroutine[Any, Any, None]]:
-        """What has to run beside the scheduler, besides the informers it was given."""
-        return [self._volumes.run(), self._classes.run(), *map(self._follow_kind, GANG_KINDS)]
+    def background_tasks(self) -> list[Coroutine[Any, Any, None]]:
+        """What must run with the scheduler; the shared informers run elsewhere."""
+        return [self._volumes.run(), self._classes.run(), *map(self._watch_kind, GANG_KINDS)]
 
     async def wait_synced(self) -> None:
         for informer in (self._claims, self._nodes, self._volumes, self._classes):
             await informer.synced.wait()
-        for looked in self._looked.values():
-            await looked.wait()
+        for discovered in self._discovered.values():
+            await discovered.wait()
 
     def min_available(self, namespace: str, group: str) -> int | None:
-        word, _, name = group.partition(":")
-        for kind, informer in self._gangs.items():
-            if name and kind.name.lower() == word and (found := informer.get(name, namespace)):
-                return found
+        group_kind, _, name = group.partition(":")
+        for kind, informer in self._gang_minimums.items():
+            if name and kind.name.lower() == group_kind and (minimum := informer.get(name, namespace)):
+                return minimum
         return None
 
     def volume_constraints(self, pod: Pod) -> PodConstraints:
@@ -110,25 +112,25 @@ class KubernetesSchedulingContext(SchedulingContext):
     def held_device(self, pod: Pod) -> int | None:
         return reserved_device(pod)
 
-    async def settle(self, pod: Pod, node: str) -> None:
-        """Before a pod is bound: claims that wait for it get their volumes on its node."""
+    async def bind_claims(self, pod: Pod, node_name: str) -> None:
+        """Binds the pod's unbound claims to volumes that the node reaches. To be called before the pod is bound."""
         if claims_of(pod):
-            seen = self._nodes.get(node)
-            place = Node(node, labels=seen.metadata.labels if seen is not None else {})
-            await bind_claims(self._driver, self.storage, pod, place)
+            node = self._nodes.get(node_name)
+            labels = node.metadata.labels if node is not None else {}
+            await bind_claims(self._driver, self.storage, pod, Node(node_name, labels=labels))
 
     def _gang_changed(self, key: Key, old: int | None, new: int | None) -> None:
         if old != new:
             self._notify(key[0])
 
-    async def _follow_kind(self, kind: UnstructuredKind) -> None:
+    async def _watch_kind(self, kind: UnstructuredKind) -> None:
         while True:
             if await self._is_served(kind):
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(self._gangs[kind].run())
-                    group.create_task(_set_after(self._gangs[kind].synced, self._looked[kind]))
-            self._looked[kind].set()
-            await asyncio.sleep(_LOOK_SECONDS)
+                    group.create_task(self._gang_minimums[kind].run())
+                    group.create_task(_set_after(self._gang_minimums[kind].synced, self._discovered[kind]))
+            self._discovered[kind].set()
+            await asyncio.sleep(_DISCOVERY_SECONDS)
 
     async def _is_served(self, kind: UnstructuredKind) -> bool:
         try:
@@ -136,10 +138,10 @@ class KubernetesSchedulingContext(SchedulingContext):
         except NotFound:
             return False
         except Denied as exc:
-            log.warning("gangs of this kind are not seen", kind=kind.name, group=kind.group, error=str(exc))
+            log.warning("not allowed to read gangs of this kind", kind=kind.name, group=kind.group, error=str(exc))
             return False
         except PlatformError:
-            return True  # it is not known; the informer goes on trying
+            return True  # unknown: the informer keeps trying
         return True
 
 
@@ -152,6 +154,6 @@ def _minimum(document: Document) -> int:
     return gang_minimum(document.data) or 0
 
 
-def _differ(old: Volume | None, new: Volume | None) -> bool:
-    """Whether more than its version changed."""
+def _differs(old: Volume | None, new: Volume | None) -> bool:
+    """Whether more than the version changed."""
     return old is None or new is None or replace(old, version="") != replace(new, version="")

@@ -1,4 +1,4 @@
-"""What an administrator may choose about sharing GPUs on a cluster."""
+"""What an administrator can configure about the Kubernetes back end."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from pathlib import Path
 
 import aliquot
 
-# Holds the wheel, a shell and the usual small programs.
+# Contains Aliquot, a shell and the usual small programs.
 IMAGE = f"aliquot/aliquot:{aliquot.__version__}"
 
 
 @dataclass(frozen=True, slots=True)
 class GpuSharingSettings:
-    # Of the pods that hold shared GPUs, that put the library on nodes, and of the step before a pod with a part.
+    # Of reservation pods, of the DaemonSet that installs node files, and of the init container of pods with fractions.
     image: str = IMAGE
     image_pull_policy: str = "IfNotPresent"
-    # Of pods that use GPUs, where NVIDIA's runtime is not the node's default; empty: the default.
+    # Of pods that use GPUs, if NVIDIA's runtime is not the node's default; empty: the default runtime.
     runtime_class: str = ""
-    # Folder of nodes with the library. Not one that is mounted noexec.
+    # Folder on nodes that holds the sharing library. It must not be mounted noexec.
     library_folder: str = "/var/lib/aliquot/gpushare"
-    # Folder of nodes with the gates of `fair` and `strict`, in memory, so that a restart of the node clears it.
+    # Folder on nodes that holds the gate files of `fair` and `strict`. On a tmpfs, so that a reboot clears it.
     gate_folder: str = "/run/aliquot/gpushare/gates"
-    # Seconds that a bind waits for its GPU to be held: an image may have to be fetched the first time.
+    # Seconds that a bind waits for the reservation of its GPU; the first one on a node may have to pull an image.
     hold_seconds: float = 30.0
-    # Seconds that a held GPU may be nobody's before it is let go.
+    # Seconds after which a reserved GPU that no pod uses is released.
     idle_seconds: float = 1.0
-    # The same for one that does not run yet.
+    # The same if the reservation pod does not run yet.
     preparing_seconds: float = 180.0
-    # Seconds after which the claim of a pod that still waits is broken.
+    # Seconds after which the claim of a pending pod is broken.
     claim_seconds: float = 90.0
 
     @property
@@ -38,18 +38,18 @@ class GpuSharingSettings:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """The cluster to serve, and how."""
+    """The cluster to serve, and how to reach it."""
 
-    kubeconfig: Path | None = None  # None: the cluster we run in
+    kubeconfig: Path | None = None  # None: the cluster that this process runs in
     context: str = ""
-    # Where users reach the API server, if not where we do: it is in the kubeconfigs that we issue.
+    # Where users reach the API server, if it differs from where this process does; written to issued kubeconfigs.
     api_address: str = ""
-    # Seconds that a node may be silent before its jobs go on elsewhere.
+    # Seconds that a node may be silent before its jobs are restarted elsewhere.
     node_loss: float = 60.0
-    # Where the API server reaches our webhook from outside of the cluster, such as https://10.0.0.7:9443. Empty: by the
-    # service in the cluster, or on loopback where the API server is there too.
+    # Where the API server reaches the webhook if this process runs outside of the cluster, such as
+    # https://10.0.0.7:9443. Empty: the service inside the cluster, or loopback if the API server is on this machine.
     webhook_url: str = ""
-    webhook_port: int = 0  # that we listen on; 0: as the URL says, else a free one
-    # Whether the library is put on nodes by a DaemonSet of ours.
+    webhook_port: int = 0  # to listen on; 0: the port of webhook_url, else a free one
+    # Whether a DaemonSet installs the sharing library on nodes.
     node_files: bool = True
     sharing: GpuSharingSettings = GpuSharingSettings()

@@ -1,6 +1,6 @@
-"""Looking inside pods on Kubernetes: the kubelet's log, commands and ports, all through the API server.
+"""Logs, exec and port-forward for pods on Kubernetes, through the API server and the kubelet.
 
-Kubernetes' answers become those that the agent on one machine gives, in the same words.
+Errors of Kubernetes become the errors that the local back end raises, with the same messages.
 """
 
 from __future__ import annotations
@@ -18,62 +18,62 @@ from aliquot.store.http.connections import Socket
 from aliquot.streams import CHANNELS, Log, LogOptions, TerminalSize, why_not_running
 from aliquot.units import timestamp_text
 
-# Which container of a pod people mean when they name none; kubectl reads it too.
+# Annotation that names the container to use if a request names none; kubectl reads it too.
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
-# What an API server says when it cannot reach a kubelet.
-_NODE_TROUBLE = ("error dialing backend", "dial tcp", "/containerLogs/")
+# Parts of the API server's message when it cannot reach a kubelet.
+_KUBELET_UNREACHABLE = ("error dialing backend", "dial tcp", "/containerLogs/")
 
 
 class KubernetesStreams:
-    """See aliquot.streams.Streams."""
+    """Implements `aliquot.streams.Streams`."""
 
     def __init__(self, driver: KubernetesDriver) -> None:
         self._driver = driver
 
     async def open_log(self, pod: Pod, options: LogOptions) -> Log:
-        """The kubelet keeps the log of a container's last two starts, the newest files of them, and no offsets.
+        """The kubelet keeps the newest log files of a container's last two runs, and knows no offsets.
 
-        Who follows comes to an end with the container; who wants more asks again, with `resume`.
+        A followed log ends with the container; to go on, the caller opens it again with `resume`.
         """
-        place = pod.metadata
+        meta = pod.metadata
         try:
-            stream = await self._driver.look(place.name, place.namespace, "log", log_query(pod, options))
+            stream = await self._driver.look(meta.name, meta.namespace, "log", log_query(pod, options))
         except Invalid as exc:
-            raise Conflict(_no_log(pod, options, exc)) from exc
+            raise Conflict(_no_log_message(pod, options, exc)) from exc
         except Unavailable as exc:
-            raise _out_of_reach(pod, exc) from exc
+            raise _unreachable(pod, exc) from exc
         return Log(stream.pieces(), stamped=options.line_times)
 
     async def exec(self, pod: Pod, command: Sequence[str], *, tty: bool, size: TerminalSize) -> KubernetesExecSession:
         if not command:
             raise Conflict("no command was given")
         query = [("container", main_container(pod)), *exec_query(command, tty=tty, stdin=True)]
-        session = KubernetesExecSession(await self._enter(pod, "exec", query, CHANNELS), command[0])
+        session = KubernetesExecSession(await self._open_socket(pod, "exec", query, CHANNELS), command[0])
         if tty:
             await session.resize(size)
         return session
 
     async def connect(self, pod: Pod, port: int) -> port_forward.PortPipe:
         pipe = port_forward.PortPipe(
-            await self._enter(pod, "portforward", [], port_forward.PROTOCOL), pod.metadata.name, port
+            await self._open_socket(pod, "portforward", [], port_forward.PROTOCOL), pod.metadata.name, port
         )
         await pipe.open()
         return pipe
 
-    async def _enter(self, pod: Pod, part: str, query: Sequence[tuple[str, str]], protocol: str) -> Socket:
-        place, status = pod.metadata, _main_status(pod)
+    async def _open_socket(self, pod: Pod, subresource: str, query: Sequence[tuple[str, str]], protocol: str) -> Socket:
+        meta, status = pod.metadata, _main_status(pod)
         if pod.status.phase != "Running" or (status is not None and status.state.running is None):
-            raise Conflict(f"pod {place.name} does not run: {why_not_running(pod)}")
+            raise Conflict(f"pod {meta.name} does not run: {why_not_running(pod)}")
         try:
-            return await self._driver.enter(place.name, place.namespace, part, query, protocol)
+            return await self._driver.enter(meta.name, meta.namespace, subresource, query, protocol)
         except Invalid as exc:
-            raise Conflict(f"pod {place.name} cannot be entered: {exc.message}") from exc
+            raise Conflict(f"cannot connect to pod {meta.name}: {exc.message}") from exc
         except Unavailable as exc:
-            raise _out_of_reach(pod, exc) from exc
+            raise _unreachable(pod, exc) from exc
 
 
 class KubernetesExecSession(ExecSession):
-    """A command in a container of Kubernetes."""
+    """A command that runs in a container of a pod."""
 
     def __init__(self, socket: Socket, program: str) -> None:
         super().__init__(socket)
@@ -83,7 +83,7 @@ class KubernetesExecSession(ExecSession):
         try:
             return await super().wait()
         except PlatformError as exc:
-            # A container runtime's story of what it tried, with the reason near its end.
+            # The container runtime's text is long, with the reason near its end.
             if "executable file not found" in exc.message or "no such file or directory" in exc.message:
                 raise Conflict(f"command not found: {self._program}") from exc
             if "permission denied" in exc.message:
@@ -92,7 +92,7 @@ class KubernetesExecSession(ExecSession):
 
 
 def log_query(pod: Pod, options: LogOptions) -> dict[str, str]:
-    """What Kubernetes is asked. It takes whole seconds; a line too many is better than one too few."""
+    """The query for the API server. It takes whole seconds, so the time is rounded down: better a line too many."""
     query = {"container": main_container(pod)}
     query |= {name: "true" for name in ("follow", "previous") if getattr(options, name)}
     if options.timestamps or options.line_times:
@@ -108,8 +108,8 @@ def log_query(pod: Pod, options: LogOptions) -> dict[str, str]:
 
 def main_container(pod: Pod) -> str:
     names = [container.name for container in pod.spec.containers]
-    marked = pod.metadata.annotations.get(DEFAULT_CONTAINER, "")
-    return marked if marked in names else names[0]
+    default = pod.metadata.annotations.get(DEFAULT_CONTAINER, "")
+    return default if default in names else names[0]
 
 
 def _main_status(pod: Pod) -> ContainerStatus | None:
@@ -117,17 +117,17 @@ def _main_status(pod: Pod) -> ContainerStatus | None:
     return next((status for status in pod.status.container_statuses if status.name == name), None)
 
 
-def _no_log(pod: Pod, options: LogOptions, told: Invalid) -> str:
+def _no_log_message(pod: Pod, options: LogOptions, error: Invalid) -> str:
     name = pod.metadata.name
-    if options.previous and "previous terminated container" in told.message:
+    if options.previous and "previous terminated container" in error.message:
         return f"pod {name} was not started before"
     status = _main_status(pod)
     started = status is not None and (status.state.running or status.state.terminated)
-    return f"pod {name} has no log: {told.message if started else why_not_running(pod)}"
+    return f"pod {name} has no log: {error.message if started else why_not_running(pod)}"
 
 
-def _out_of_reach(pod: Pod, told: Unavailable) -> Unavailable:
-    """The API server's own troubles as they are; those of the way from there to the node in our words."""
-    if not any(sign in told.message for sign in _NODE_TROUBLE):
-        return told
-    return Unavailable(f"node {pod.spec.node_name} of pod {pod.metadata.name} does not answer: {told.message}")
+def _unreachable(pod: Pod, error: Unavailable) -> Unavailable:
+    """Names the node if the API server could not reach its kubelet; other errors are passed on."""
+    if not any(part in error.message for part in _KUBELET_UNREACHABLE):
+        return error
+    return Unavailable(f"node {pod.spec.node_name} of pod {pod.metadata.name} does not answer: {error.message}")

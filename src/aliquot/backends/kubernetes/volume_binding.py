@@ -1,11 +1,11 @@
-"""Where a pod's volumes are, and how a claim that waits for its first pod gets a volume.
+"""Which nodes can reach a pod's volumes, and how a claim that waits for its first pod gets a volume.
 
-A claim is bound, and then its volume may say which nodes reach it; or it is not, and its storage class says whether a
-volume comes by itself (Immediate) or only once a pod has a node (WaitForFirstConsumer). In the second case whoever
-places the pod has a part: it names the node on the claim, or, where nobody makes volumes, picks one that is there.
+The volume of a bound claim may restrict the nodes that reach it. For an unbound claim the storage class decides whether
+a volume is bound at once (Immediate) or only when a pod has a node (WaitForFirstConsumer). In the second case the
+scheduler takes part: it writes the node on the claim, or, if the class has no provisioner, picks an existing volume.
 
-    node_requirements   pure: which nodes will do for a pod, or why none can now
-    settle      before a pod is bound: its claims get their volumes on that node
+    node_requirements   pure: which nodes a pod's volumes allow, or why none is possible now
+    bind_claims         binds a pod's claims to volumes that its node reaches
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from aliquot.planner.placement.fit.affinity import matches_requirement
 from aliquot.scheduler.affinity import NO_CONSTRAINTS, PodConstraints, UnsupportedConstraint, node_alternatives
 from aliquot.store.driver import Document, StoreDriver
 
-SELECTED_NODE = "volume.kubernetes.io/selected-node"  # what the maker of volumes reads on a claim
-_NOBODY = "kubernetes.io/no-provisioner"  # of classes whose volumes an administrator makes
+SELECTED_NODE = "volume.kubernetes.io/selected-node"  # annotation of a claim, read by the provisioner
+_NO_PROVISIONER = "kubernetes.io/no-provisioner"  # an administrator creates the volumes of such a class
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
-_SETTLE_SECONDS, _GLANCE_SECONDS = 20.0, 0.2
+_BIND_SECONDS, _POLL_SECONDS = 20.0, 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """What we keep of a PersistentVolume."""
+    """The fields of a PersistentVolume that placement depends on."""
 
     name: str
     version: str
@@ -67,31 +67,34 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class StorageClass:
-    """What we keep of a storage class."""
+    """The fields of a StorageClass that placement depends on."""
 
     name: str
-    waits: bool = False  # for the first pod that uses a claim
-    made: bool = True  # volumes are made on demand
+    waits_for_pod: bool = False  # WaitForFirstConsumer
+    provisioned: bool = True  # a provisioner creates volumes on demand
     default: bool = False
     nodes: tuple[NodeSelectorTerms, ...] = ()
 
     @classmethod
     def of(cls, document: Document) -> StorageClass:
         data = document.data
-        marks = document.metadata.get("annotations") or {}
+        annotations = document.metadata.get("annotations") or {}
         topologies = data.get("allowedTopologies") or ()
         return cls(
             name=document.name,
-            waits=data.get("volumeBindingMode") == "WaitForFirstConsumer",
-            made=data.get("provisioner") != _NOBODY,
-            default=marks.get(_DEFAULT_CLASS) == "true",
-            nodes=(tuple(_topology(one) for one in topologies),) if topologies else (),
+            waits_for_pod=data.get("volumeBindingMode") == "WaitForFirstConsumer",
+            provisioned=data.get("provisioner") != _NO_PROVISIONER,
+            default=annotations.get(_DEFAULT_CLASS) == "true",
+            nodes=(tuple(map(_topology_term, topologies)),) if topologies else (),
         )
 
 
-def _topology(one: Json) -> tuple[NodeSelectorRequirement, ...]:
-    said = one.get("matchLabelExpressions") or ()
-    return tuple(NodeSelectorRequirement(str(part.get("key")), "In", tuple(part.get("values") or ())) for part in said)
+def _topology_term(topology: Json) -> tuple[NodeSelectorRequirement, ...]:
+    expressions = topology.get("matchLabelExpressions") or ()
+    return tuple(
+        NodeSelectorRequirement(str(expression.get("key")), "In", tuple(expression.get("values") or ()))
+        for expression in expressions
+    )
 
 
 def _size(text: object) -> int:
@@ -103,7 +106,7 @@ def _size(text: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """What there is: the tables of informers, or plain ones."""
+    """Lookups of claims, volumes and classes; from informers, or from plain tables in tests."""
 
     claim: Callable[[str, str], Claim | None]  # by name and namespace
     volume: Callable[[str], Volume | None]
@@ -123,16 +126,16 @@ def claims_of(pod: Pod) -> list[str]:
 
 
 def node_requirements(pod: Pod, storage: Storage) -> PodConstraints:
-    found: list[NodeSelectorTerms] = []
+    terms: list[NodeSelectorTerms] = []
     for name in claims_of(pod):
-        one = _places_of_claim(name, storage.claim(name, pod.metadata.namespace), storage)
-        if one.hindrance:
-            return one
-        found += one.node
-    return PodConstraints(node=tuple(found)) if found else NO_CONSTRAINTS
+        constraints = _claim_constraints(name, storage.claim(name, pod.metadata.namespace), storage)
+        if constraints.hindrance:
+            return constraints
+        terms += constraints.node
+    return PodConstraints(node=tuple(terms)) if terms else NO_CONSTRAINTS
 
 
-def _places_of_claim(name: str, claim: Claim | None, storage: Storage) -> PodConstraints:
+def _claim_constraints(name: str, claim: Claim | None, storage: Storage) -> PodConstraints:
     if claim is None or claim.metadata.deleted is not None:
         return PodConstraints(hindrance=f"volume claim {name} does not exist; create it and this starts")
     if claim.status.phase == "Lost":
@@ -142,85 +145,100 @@ def _places_of_claim(name: str, claim: Claim | None, storage: Storage) -> PodCon
         if volume is None:
             return PodConstraints(hindrance=f"volume {claim.spec.volume_name} of claim {name} does not exist")
         return PodConstraints(node=volume.nodes, hindrance=volume.hindrance)
-    kind = class_of(claim, storage)
-    if kind is None or not kind.waits:
+    storage_class = class_of(claim, storage)
+    if storage_class is None or not storage_class.waits_for_pod:
         return PodConstraints(hindrance=f"volume claim {name} has no volume yet")
     if node := claim.metadata.annotations.get(SELECTED_NODE):
         return PodConstraints(node=(((NodeSelectorRequirement("", "In", (node,)),),),))
-    if kind.made:
-        return PodConstraints(node=kind.nodes)
-    fitting = _fitting(claim, kind, storage)
-    if not fitting:
-        return PodConstraints(hindrance=f"no free volume of storage class {kind.name} is large enough for claim {name}")
-    if any(not one.nodes for one in fitting):
+    if storage_class.provisioned:
+        return PodConstraints(node=storage_class.nodes)
+    volumes = _matching_volumes(claim, storage_class, storage)
+    if not volumes:
+        return PodConstraints(
+            hindrance=f"no free volume of storage class {storage_class.name} is large enough for claim {name}"
+        )
+    if any(not volume.nodes for volume in volumes):
         return NO_CONSTRAINTS
-    # One volume of them: wherever any of them is. Each says it as one list of alternatives.
-    return PodConstraints(node=(tuple(term for one in fitting for term in one.nodes[0]),))
+    # Any of the volumes will do, so any node that reaches one of them. Each volume has one list of terms.
+    return PodConstraints(node=(tuple(term for volume in volumes for term in volume.nodes[0]),))
 
 
 def class_of(claim: Claim, storage: Storage) -> StorageClass | None:
-    wanted = claim.spec.storage_class_name
-    return next((one for one in storage.classes() if one.name == wanted or (wanted is None and one.default)), None)
+    """The claim's storage class, or the cluster's default."""
+    name = claim.spec.storage_class_name
+    return next((item for item in storage.classes() if item.name == name or (name is None and item.default)), None)
 
 
-def _fitting(claim: Claim, kind: StorageClass, storage: Storage) -> list[Volume]:
-    """Free volumes that could be a claim's, the smallest first."""
+def _matching_volumes(claim: Claim, storage_class: StorageClass, storage: Storage) -> list[Volume]:
+    """Free volumes that the claim could be bound to, the smallest first."""
     size, modes = _size(claim.spec.resources.requests.get("storage", "0")), claim.spec.access_modes
-    found = [
-        one
-        for one in storage.volumes()
-        if one.free and one.storage_class == kind.name and one.size >= size and set(modes) <= set(one.modes)
+    matching = [
+        volume
+        for volume in storage.volumes()
+        if volume.free
+        and not volume.hindrance
+        and volume.storage_class == storage_class.name
+        and volume.size >= size
+        and set(modes) <= set(volume.modes)
     ]
-    return sorted((one for one in found if not one.hindrance), key=lambda one: (one.size, one.name))
+    return sorted(matching, key=lambda volume: (volume.size, volume.name))
 
 
-def _reaches(volume: Volume, node: Node) -> bool:
-    return all(any(all(matches_requirement(one, node) for one in term) for term in terms) for terms in volume.nodes)
+def _reaches(node: Node, volume: Volume) -> bool:
+    return all(
+        any(all(matches_requirement(requirement, node) for requirement in term) for term in terms)
+        for terms in volume.nodes
+    )
 
 
 async def bind_claims(
-    driver: StoreDriver, storage: Storage, pod: Pod, node: Node, seconds: float = _SETTLE_SECONDS
+    driver: StoreDriver, storage: Storage, pod: Pod, node: Node, seconds: float = _BIND_SECONDS
 ) -> None:
-    """The pod's claims that wait for it get their volumes on this node. `Unavailable` when they do not in time: what
-    was begun is found again by the next try."""
-    waiting = [name for name in claims_of(pod) if await _begun(driver, storage, pod, name, node)]
-    until = time.monotonic() + seconds
+    """Binds the pod's claims that wait for a pod to volumes that this node reaches.
+
+    Raises `Unavailable` if that takes longer than `seconds`; the next attempt continues where this one stopped.
+    """
+    waiting = [name for name in claims_of(pod) if await _start_binding(driver, storage, pod, name, node)]
+    deadline = time.monotonic() + seconds
     while waiting:
         for name in list(waiting):
-            if (await _claim(driver, name, pod.metadata.namespace)).spec.volume_name:
+            if (await _read_claim(driver, name, pod.metadata.namespace)).spec.volume_name:
                 waiting.remove(name)
-        if waiting and time.monotonic() > until:
+        if waiting and time.monotonic() > deadline:
             raise Unavailable(f"volume claim {waiting[0]} has got no volume on {node.name} in {seconds:.0f} s")
         if waiting:
-            await asyncio.sleep(_GLANCE_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _begun(driver: StoreDriver, storage: Storage, pod: Pod, name: str, node: Node) -> bool:
-    """Whether the claim waits for a volume now."""
+async def _start_binding(driver: StoreDriver, storage: Storage, pod: Pod, name: str, node: Node) -> bool:
+    """Asks for the claim's volume; False if the claim does not wait for this pod."""
     namespace = pod.metadata.namespace
-    seen = storage.claim(name, namespace)
-    if seen is not None and seen.spec.volume_name:
+    cached = storage.claim(name, namespace)
+    if cached is not None and cached.spec.volume_name:
         return False
     try:
-        claim = await _claim(driver, name, namespace)
+        claim = await _read_claim(driver, name, namespace)
     except NotFound:
         raise Unavailable(f"volume claim {name} does not exist") from None
-    kind = class_of(claim, storage)
-    if claim.spec.volume_name or kind is None or not kind.waits:
+    storage_class = class_of(claim, storage)
+    if claim.spec.volume_name or storage_class is None or not storage_class.waits_for_pod:
         return False
-    if kind.made:
-        mark = {"metadata": {"annotations": {SELECTED_NODE: node.name}}}
+    if storage_class.provisioned:
+        selected = {"metadata": {"annotations": {SELECTED_NODE: node.name}}}
         if claim.metadata.annotations.get(SELECTED_NODE) != node.name:
-            await driver.patch(KINDS.of(Claim), name, namespace, mark, version=claim.metadata.version)
+            await driver.patch(KINDS.of(Claim), name, namespace, selected, version=claim.metadata.version)
         return True
-    volume = next((one for one in _fitting(claim, kind, storage) if _reaches(one, node)), None)
+    reachable = (volume for volume in _matching_volumes(claim, storage_class, storage) if _reaches(node, volume))
+    volume = next(reachable, None)
     if volume is None:
-        raise Unavailable(f"no free volume of storage class {kind.name} is left on {node.name} for claim {name}")
+        raise Unavailable(
+            f"no free volume of storage class {storage_class.name} is left on {node.name} for claim {name}"
+        )
     reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": name, "namespace": namespace}
-    change = {"spec": {"claimRef": {**reference, "uid": claim.metadata.uid}}}
-    await driver.patch(PERSISTENT_VOLUME, volume.name, "", change, version=volume.version)
+    patch = {"spec": {"claimRef": {**reference, "uid": claim.metadata.uid}}}
+    await driver.patch(PERSISTENT_VOLUME, volume.name, "", patch, version=volume.version)
     return True
 
 
-async def _claim(driver: StoreDriver, name: str, namespace: str) -> Claim:
+async def _read_claim(driver: StoreDriver, name: str, namespace: str) -> Claim:
     return decode(Claim, (await driver.get(KINDS.of(Claim), name, namespace)).data)

@@ -1,13 +1,16 @@
-"""Asked by the API server before it takes a pod: gives those that want a part of a GPU their fence, or says what is
-wrong with their request; and hands pods of enforced namespaces to our scheduler (enforcement.py).
+"""The admission webhook: the API server calls it before it admits a pod.
 
-The API server itself picks the pods, by annotations (`matchConditions`) and by a label of the namespace. While nobody
-answers it takes none of those (`failurePolicy: Fail`), and their controllers try again; all others never wait for us.
+It injects what enforces a GPU fraction into pods that ask for one, or refuses them with what is wrong. In namespaces
+with an enforced scheduler name it sets the name of this scheduler (scheduler_name.py).
 
-    with_fence       (pod, namespace, settings) -> the pod as it must be
-    answer           a review in, a review out
-    configuration    what the API server is told
-    Webhook          serves it over TLS, with a certificate that all replicas share
+The API server itself selects the pods, by annotations (`matchConditions`) and by a label of the namespace. While the
+webhook is down it refuses those pods (`failurePolicy: Fail`), and their controllers retry. It admits all other pods
+without calling the webhook.
+
+    inject_gpu        (pod, namespace, settings) -> the pod with its GPU injection
+    review_response   an AdmissionReview in, an AdmissionReview out
+    configuration     the MutatingWebhookConfiguration
+    Webhook           serves it over TLS, with a certificate that all replicas share
 """
 
 from __future__ import annotations
@@ -48,11 +51,11 @@ from aliquot.errors import Invalid, PlatformError
 from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.informer import Informer, Informers
 
-CONFIGURATION_NAME = "aliquot"  # of the configuration
-_TIMEOUT_SECONDS = 5  # of the API server's patience; an answer takes milliseconds
+CONFIGURATION_NAME = "aliquot"
+_TIMEOUT_SECONDS = 5  # until the API server gives up; a response takes milliseconds
 _RENEW_SECONDS = 3600.0
 _RETRY_SECONDS = 5.0
-_MOST_BYTES = 8 << 20  # of a review: two copies of the largest object there can be, with room
+_MAX_REVIEW_BYTES = 8 << 20  # two copies of the largest possible object, and some more
 log = structlog.get_logger()
 T = TypeVar("T")
 Decide = Callable[[Json, str], list[Json]]  # (pod, namespace) -> JSON patch
@@ -60,9 +63,9 @@ Decide = Callable[[Json, str], list[Json]]  # (pod, namespace) -> JSON patch
 
 @dataclass(frozen=True, slots=True)
 class WebhookAddress:
-    """Where the API server finds us: a URL from outside the cluster, or a service of it."""
+    """Where the API server reaches the webhook: at a URL, or through a Service of the cluster."""
 
-    # Such as https://10.0.0.7:9443; empty: the service.
+    # Such as https://10.0.0.7:9443; empty: the Service.
     url: str = ""
     service: str = "aliquot-webhook"
     namespace: str = labels.SYSTEM_NAMESPACE
@@ -75,62 +78,62 @@ class WebhookAddress:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What its certificate must be good for."""
+        """The names that its certificate must cover."""
         if self.url:
             return (urlsplit(self.url).hostname or "",)
         return (f"{self.service}.{self.namespace}.svc", f"{self.service}.{self.namespace}.svc.cluster.local")
 
-    def client(self, path: str, bundle: bytes) -> Json:
+    def client_config(self, path: str, bundle: bytes) -> Json:
         trust = {"caBundle": base64.b64encode(bundle).decode()}
         if self.url:
             return {"url": self.url.rstrip("/") + path, **trust}
-        place = {"name": self.service, "namespace": self.namespace, "path": path, "port": self.port}
-        return {"service": place, **trust}
+        service = {"name": self.service, "namespace": self.namespace, "path": path, "port": self.port}
+        return {"service": service, **trust}
 
 
 # ---------------------------------------------------------------- decisions
 
 
 def inject_gpu(pod: Json, namespace: str, settings: GpuSharingSettings) -> Json:
-    """The pod as it must be; `Invalid` with every fault of its request. Asked again it says the same."""
+    """The pod with its GPU injection; idempotent. `Invalid` with every fault of its request."""
     metadata = pod.get("metadata") or {}
-    marks = metadata.get("annotations") or {}
-    if not asks_for_fraction(marks):
+    annotations = metadata.get("annotations") or {}
+    if not asks_for_fraction(annotations):
         return pod
-    part = parse_fraction_request(pod)
-    name, kept = str(metadata.get("name") or ""), str(marks.get(labels.GPU_CONFIG) or "")
-    # A pod without a name yet gets a name nobody has; it keeps it when we are asked again.
-    config = (
-        config_map_name(namespace, name)
-        if name
-        else kept
-        if is_config_map_name(kept)
-        else NAME_PREFIX + secrets.token_hex(8)
-    )
-    marked = {**pod, "metadata": {**metadata, "annotations": {**marks, labels.GPU_CONFIG: config}}}
-    return inject(marked, part, config, settings)
+    request = parse_fraction_request(pod)
+    annotated = {**annotations, labels.GPU_CONFIG: _config_map(metadata, namespace)}
+    pod = {**pod, "metadata": {**metadata, "annotations": annotated}}
+    return inject(pod, request, annotated[labels.GPU_CONFIG], settings)
+
+
+def _config_map(metadata: Json, namespace: str) -> str:
+    """The name of the pod's ConfigMap. A pod without a name yet gets a random one, and keeps it when reinvoked."""
+    if name := str(metadata.get("name") or ""):
+        return config_map_name(namespace, name)
+    current = str((metadata.get("annotations") or {}).get(labels.GPU_CONFIG) or "")
+    return current if is_config_map_name(current) else NAME_PREFIX + secrets.token_hex(8)
 
 
 def json_patch(before: Json, after: Json) -> list[Json]:
-    """What leads from one pod to the other, by parts of the spec and annotations as a whole."""
-    steps: list[Json] = []
-    marks = (after.get("metadata") or {}).get("annotations")
-    if marks != (before.get("metadata") or {}).get("annotations"):
-        steps.append({"op": "add", "path": "/metadata/annotations", "value": marks})
+    """The JSON patch from one pod to the other; it replaces all annotations and whole fields of the spec."""
+    operations: list[Json] = []
+    annotations = (after.get("metadata") or {}).get("annotations")
+    if annotations != (before.get("metadata") or {}).get("annotations"):
+        operations.append({"op": "add", "path": "/metadata/annotations", "value": annotations})
     for key, value in after["spec"].items():
         if before["spec"].get(key) != value:
-            steps.append({"op": "add", "path": f"/spec/{key}", "value": value})
-    return steps
+            operations.append({"op": "add", "path": f"/spec/{key}", "value": value})
+    return operations
 
 
 def review_response(review: Json, decide: Decide) -> Json:
-    """`decide` says what is to be changed about the pod, given the name of its namespace."""
+    """`decide` returns the patch for the pod, given the name of its namespace."""
     request = review["request"]
     response: Json = {"uid": request["uid"], "allowed": True}
     try:
-        steps = decide(request["object"], str(request.get("namespace") or ""))
-        if steps:
-            response |= {"patchType": "JSONPatch", "patch": base64.b64encode(json.dumps(steps).encode()).decode()}
+        patch = decide(request["object"], str(request.get("namespace") or ""))
+        if patch:
+            response |= {"patchType": "JSONPatch", "patch": base64.b64encode(json.dumps(patch).encode()).decode()}
     except Invalid as exc:
         status = {"code": exc.status, "reason": exc.reason, "message": str(exc)}
         response = {"uid": request["uid"], "allowed": False, "status": status}
@@ -138,21 +141,24 @@ def review_response(review: Json, decide: Decide) -> Json:
 
 
 def configuration(address: WebhookAddress, bundle: bytes) -> Json:
-    """What the API server asks us about. Enforcing comes first: what it changes decides about the rest."""
+    """The MutatingWebhookConfiguration.
+
+    The scheduler name comes first, because the condition of the second webhook depends on it.
+    """
     names = ", ".join(f"'{name}'" for name in labels.SCHEDULER_NAMES)
-    marks = ", ".join(f"'{key}'" for key in (*FRACTION_ANNOTATIONS, *MEMORY_ANNOTATIONS))
-    marked = f"has(object.metadata.annotations) && [{marks}].exists(key, key in object.metadata.annotations)"
+    keys = ", ".join(f"'{key}'" for key in (*FRACTION_ANNOTATIONS, *MEMORY_ANNOTATIONS))
+    asks_for_fraction = f"has(object.metadata.annotations) && [{keys}].exists(key, key in object.metadata.annotations)"
     ours = {"name": "ours-to-place", "expression": f"object.spec.schedulerName in [{names}]"}
     return {
         "metadata": {"name": CONFIGURATION_NAME, "labels": {"app.kubernetes.io/managed-by": "aliquot"}},
         "webhooks": [
             {
-                **_hook("scheduler.aliquot.dev", address.client("/scheduler", bundle)),
+                **_hook("scheduler.aliquot.dev", address.client_config("/scheduler", bundle)),
                 "namespaceSelector": {"matchLabels": {labels.SCHEDULER_ENFORCED: "true"}},
             },
             {
-                **_hook("gpu.aliquot.dev", address.client("/pods", bundle)),
-                "matchConditions": [ours, {"name": "part-of-a-gpu", "expression": marked}],
+                **_hook("gpu.aliquot.dev", address.client_config("/pods", bundle)),
+                "matchConditions": [ours, {"name": "part-of-a-gpu", "expression": asks_for_fraction}],
             },
         ],
     }
@@ -175,26 +181,26 @@ def _hook(name: str, client: Json) -> Json:
 
 
 def application(namespaces: Informer[Namespace], settings: GpuSharingSettings) -> Starlette:
-    def fence(pod: Json, namespace: str) -> list[Json]:
+    def gpu_patch(pod: Json, namespace: str) -> list[Json]:
         return json_patch(pod, inject_gpu(pod, namespace, settings))
 
-    def enforce(pod: Json, namespace: str) -> list[Json]:
-        found = namespaces.get(namespace)
-        return scheduler_name_patch(pod, encode(found)) if found is not None else []
+    def scheduler_patch(pod: Json, name: str) -> list[Json]:
+        namespace = namespaces.get(name)
+        return scheduler_name_patch(pod, encode(namespace)) if namespace is not None else []
 
-    return Starlette(routes=[_route("/pods", fence), _route("/scheduler", enforce)])
+    return Starlette(routes=[_route("/pods", gpu_patch), _route("/scheduler", scheduler_patch)])
 
 
 def _route(path: str, decide: Decide) -> Route:
     async def review(request: Request) -> Response:
         raw = await request.body()
         try:
-            if len(raw) > _MOST_BYTES:
+            if len(raw) > _MAX_REVIEW_BYTES:
                 raise ValueError
-            said = review_response(json.loads(raw), decide)
+            response = review_response(json.loads(raw), decide)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return JSONResponse({"error": "this is not a review of a pod"}, status_code=400)
-        return JSONResponse(said)
+            return JSONResponse({"error": "not an AdmissionReview of a pod"}, status_code=400)
+        return JSONResponse(response)
 
     return Route(path, review, methods=["POST"])
 
@@ -208,16 +214,16 @@ class Webhook:
         listener: socket.socket,
         settings: GpuSharingSettings,
     ) -> None:
-        """`listener` is bound; where the API server reaches it is said by `address`."""
+        """`listener` is a bound socket; `address` is where the API server reaches it."""
         self._driver = driver
         self._namespaces = informers.of(Namespace)
         self._address = address
         self._listener = listener
         self._settings = settings
-        self.ready = asyncio.Event()  # the API server knows of us, and we answer
+        self.ready = asyncio.Event()  # the webhook serves, and the API server knows it
 
     async def run(self) -> None:
-        """Until cancelled. The API server is told of us once we answer, and never the other way round."""
+        """Runs until cancelled. The webhook serves before it is registered with the API server, never after."""
         trust = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         trust.minimum_version = ssl.TLSVersion.TLSv1_2
         server = _Server(
@@ -230,32 +236,32 @@ class Webhook:
                 timeout_graceful_shutdown=_TIMEOUT_SECONDS,
             )
         )
-        current = await self._renew(trust)
+        certificate = await self._renew(trust)
         serving = asyncio.create_task(server.serve(sockets=[self._listener]))
         try:
             while not server.started and not serving.done():  # noqa: ASYNC110  # uvicorn has no event for it
                 await asyncio.sleep(0.01)
             while not serving.done():
-                await self._tell(current)
+                await self._register(certificate)
                 await asyncio.wait([serving], timeout=_RENEW_SECONDS)
-                current = await self._renew(trust)
+                certificate = await self._renew(trust)
         finally:
             server.should_exit = True
             await serving
 
     async def _renew(self, trust: ssl.SSLContext) -> certificates.Certificates:
-        found = await self._patiently(lambda: certificates.ensure(self._driver, self._address.names))
-        found.load_into(trust)
-        return found
+        certificate = await self._retry(lambda: certificates.ensure(self._driver, self._address.names))
+        certificate.load_into(trust)
+        return certificate
 
-    async def _tell(self, current: certificates.Certificates) -> None:
-        wanted = configuration(self._address, current.bundle)
-        await self._patiently(lambda: self._driver.apply(MUTATING_WEBHOOK, wanted))
+    async def _register(self, certificate: certificates.Certificates) -> None:
+        wanted = configuration(self._address, certificate.bundle)
+        await self._retry(lambda: self._driver.apply(MUTATING_WEBHOOK, wanted))
         if not self.ready.is_set():
             log.info("webhook serves", url=self._address.url or self._address.names[0])
             self.ready.set()
 
-    async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def _retry(self, work: Callable[[], Awaitable[T]]) -> T:
         while True:
             try:
                 return await work()
@@ -265,7 +271,7 @@ class Webhook:
 
 
 class _Server(uvicorn.Server):
-    """Without signal handling of its own: the process has one owner of signals."""
+    """Leaves signals alone: `serve` handles them for the whole process."""
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]  # a method there, too
         return nullcontext()

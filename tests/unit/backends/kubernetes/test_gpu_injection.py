@@ -22,7 +22,7 @@ from aliquot.gpu.injection import GATE_BYTES, LEDGER_BYTES
 CONFIG = "aliquot-gpu-0123456789abcdef"
 SETTINGS = GpuSharingSettings(image="files", library_folder="/lib/a", gate_folder="/run/g")
 HALF = FractionRequest(milli=500)
-STRICT = FractionRequest(milli=500, wish=SharingOptions(mode=ComputeMode.STRICT))
+STRICT = FractionRequest(milli=500, options=SharingOptions(mode=ComputeMode.STRICT))
 
 
 def pod(**spec: Any) -> dict[str, Any]:

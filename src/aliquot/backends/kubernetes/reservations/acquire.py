@@ -1,9 +1,9 @@
-"""Holds a GPU for those who share it, before one of them is bound to it.
+"""Reserves GPUs for pods with fractions, before those pods are bound.
 
-    hold    claims the GPU for a pod, makes the reservation pod where there is none, and waits until it is known which
-            GPU the node gave it; `Unavailable` when the GPU cannot be had, or not yet
+`acquire` adds the pod's claim to the GPU's reservation pod, creates that pod if there is none, and waits until it
+reports which GPU the node assigned to it. It raises `Unavailable` if the GPU cannot be reserved, or not yet.
 
-Whatever is cut off in between is found and used by the next try. Nothing here waits for anything but its own GPU.
+A step that was interrupted is continued by the next attempt. Each call waits for its own GPU only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import structlog
 
 from aliquot import labels
 from aliquot.api import KINDS, Node, Pod, decode
-from aliquot.backends.kubernetes.reservations import pod as pods
+from aliquot.backends.kubernetes.reservations import pod as reservation_pod
 from aliquot.backends.kubernetes.reservations.pod import ReservedGpu
 from aliquot.backends.kubernetes.reservations.state import Reservation, ReservationState, reservation_of
 from aliquot.backends.kubernetes.settings import GpuSharingSettings
@@ -24,8 +24,8 @@ from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.informer import Informers, Key
 from aliquot.store.typed_store import Store
 
-_SPACE = labels.RESERVATION_NAMESPACE
-_LOG_SECONDS = 0.2  # between two looks into a log that says nothing yet
+_NAMESPACE = labels.RESERVATION_NAMESPACE
+_LOG_SECONDS = 0.2  # between two reads of a log that names no GPU yet
 log = structlog.get_logger()
 
 
@@ -36,70 +36,74 @@ class GpuReservations:
         self._settings = settings
         self._pods = informers.of(Pod)
         self._nodes = informers.of(Node)
-        self._locks: dict[str, asyncio.Lock] = {}  # one a GPU: claims on it are written one after the other
-        self._waiting: dict[str, set[asyncio.Event]] = {}  # who wants to hear of a reservation pod
-        self._pods.listen(self._heard)
+        self._locks: dict[str, asyncio.Lock] = {}  # one per GPU: claims on it are written one after the other
+        self._waiters: dict[str, set[asyncio.Event]] = {}  # name of a reservation pod: set when it changes
+        self._pods.listen(self._pod_changed)
 
-    async def hold(self, pod: Pod, node: str, index: int) -> ReservedGpu:
-        name = pods.reservation_name(node, index)
-        seen, bell = None, asyncio.Event()
-        self._waiting.setdefault(name, set()).add(bell)
+    async def acquire(self, pod: Pod, node: str, index: int) -> ReservedGpu:
+        name = reservation_pod.reservation_name(node, index)
+        reservation, wake = None, asyncio.Event()
+        self._waiters.setdefault(name, set()).add(wake)
         try:
             async with asyncio.timeout(self._settings.hold_seconds):
-                seen = await self._claim(name, pod, node, index)
+                reservation = await self._claim(name, pod, node, index)
                 while True:
-                    bell.clear()
-                    seen = self._latest(seen, name)
-                    found = await self._found(seen, node, index)
-                    if found is not None:
-                        return found
-                    await bell.wait()
+                    wake.clear()
+                    reservation = self._latest(reservation)
+                    gpu = await self._reserved_gpu(reservation, node, index)
+                    if gpu is not None:
+                        return gpu
+                    await wake.wait()
         except TimeoutError:
-            why = "its pod could not be made in time" if seen is None else pods.failure_reason(seen)
-            raise Unavailable(f"GPU {index} of node {node} is not held yet: {why}") from None
+            reason = (
+                "its pod could not be created in time"
+                if reservation is None
+                else reservation_pod.failure_reason(reservation)
+            )
+            raise Unavailable(f"GPU {index} of node {node} is not reserved yet: {reason}") from None
         finally:
-            self._waiting[name].discard(bell)
+            self._waiters[name].discard(wake)
 
-    def _heard(self, key: Key, old: Pod | None, new: Pod | None) -> None:
-        if key[0] == _SPACE:
-            for bell in self._waiting.get(key[1], ()):
-                bell.set()
+    def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
+        if key[0] == _NAMESPACE:
+            for wake in self._waiters.get(key[1], ()):
+                wake.set()
 
-    def _latest(self, seen: Pod, name: str) -> Pod:
-        """As far as we have heard; what we wrote a moment ago may not have come back to us yet."""
-        heard = self._pods.get(name, _SPACE)
-        return heard if heard is not None and heard.metadata.uid == seen.metadata.uid else seen
+    def _latest(self, pod: Pod) -> Pod:
+        """The pod as the informer has it; `pod` itself if the informer has not seen it yet."""
+        cached = self._pods.get(pod.metadata.name, _NAMESPACE)
+        return cached if cached is not None and cached.metadata.uid == pod.metadata.uid else pod
 
-    async def _found(self, seen: Pod, node: str, index: int) -> ReservedGpu | None:
-        """The GPU that is held; None as long as there is something to wait for."""
-        reserved = await self._checked(seen, node, index)
-        if reserved.state is ReservationState.HELD:
-            return ReservedGpu(reserved.uuid, reserved.memory_mib)
-        if seen.status.phase != "Running":
+    async def _reserved_gpu(self, pod: Pod, node: str, index: int) -> ReservedGpu | None:
+        """The GPU that the reservation pod holds; None as long as it makes sense to wait."""
+        reservation = await self._usable(pod, node, index)
+        if reservation.state is ReservationState.HELD:
+            return ReservedGpu(reservation.uuid, reservation.memory_mib)
+        if pod.status.phase != "Running":
             return None
-        async with self._lock(seen.metadata.name):
-            return await self._learn(seen, node, index)
+        async with self._lock(pod.metadata.name):
+            return await self._identify(pod, node, index)
 
-    async def _checked(self, seen: Pod, node: str, index: int) -> Reservation:
-        """What a reservation pod holds, if it can be relied on."""
-        reserved = reservation_of(seen)
-        if reserved is None or reserved.state is ReservationState.LEAVING:
-            raise Unavailable(f"GPU {index} of node {node} is being given back")
-        if reserved.state is ReservationState.LOST:
-            await self.remove(seen)
-            raise Unavailable(f"GPU {index} of node {node} is not free: {pods.failure_reason(seen)}")
-        return reserved
+    async def _usable(self, pod: Pod, node: str, index: int) -> Reservation:
+        """The pod's reservation; `Unavailable` if it is lost or being deleted."""
+        reservation = reservation_of(pod)
+        if reservation is None or reservation.state is ReservationState.LEAVING:
+            raise Unavailable(f"GPU {index} of node {node} is being released")
+        if reservation.state is ReservationState.LOST:
+            await self.delete(pod)
+            raise Unavailable(f"GPU {index} of node {node} is not free: {reservation_pod.failure_reason(pod)}")
+        return reservation
 
-    async def remove(self, seen: Pod, *, grace_seconds: int | None = None) -> None:
-        """This very pod, as it was seen: a claim that came meanwhile is a `Conflict`."""
-        place = seen.metadata
+    async def delete(self, pod: Pod, *, grace_seconds: int | None = None) -> None:
+        """Deletes this version of a reservation pod; `Conflict` if a claim was added since it was read."""
+        meta = pod.metadata
         try:
             await self._driver.delete(
                 KINDS.of(Pod),
-                place.name,
-                place.namespace,
-                uid=place.uid,
-                version=place.version,
+                meta.name,
+                meta.namespace,
+                uid=meta.uid,
+                version=meta.version,
                 grace_seconds=grace_seconds,
             )
         except NotFound:
@@ -108,44 +112,44 @@ class GpuReservations:
     # ---------------------------------------------------------------- claims
 
     async def _claim(self, name: str, pod: Pod, node: str, index: int) -> Pod:
-        """The reservation pod, with a claim of this pod on it."""
-        uid, claim = pods.claim_for(pod)
+        """The reservation pod, with this pod's claim on it."""
+        uid, claim = reservation_pod.claim_for(pod)
         async with self._lock(name):
-            seen = self._pods.get(name, _SPACE)
+            reservation = self._pods.get(name, _NAMESPACE)
             while True:
-                if seen is None:
+                if reservation is None:
                     try:
                         return await self._create(node, index, {uid: claim})
                     except Exists:
-                        seen = await self._read(name)
+                        reservation = await self._read(name)
                         continue
-                await self._checked(seen, node, index)
-                claims = pods.read_claims(seen)
+                await self._usable(reservation, node, index)
+                claims = reservation_pod.read_claims(reservation)
                 if claims.get(uid) == claim:
-                    return seen
-                text = pods.claims_annotation({**claims, uid: claim})
+                    return reservation
+                text = reservation_pod.claims_annotation({**claims, uid: claim})
                 try:
-                    return await self.mark(seen, labels.GPU_CLAIMS, text)
+                    return await self.annotate(reservation, labels.GPU_CLAIMS, text)
                 except (Conflict, NotFound):
-                    seen = await self._read(name)
+                    reservation = await self._read(name)
 
-    async def _create(self, node: str, index: int, claims: dict[str, pods.GpuClaim]) -> Pod:
-        known = self._nodes.get(node)
-        if known is None:
-            raise Unavailable(f"node {node} is gone")
-        made = pods.manifest(known, index, claims, self._settings)
-        return decode(Pod, (await self._driver.create(KINDS.of(Pod), Document(made))).data)
+    async def _create(self, node_name: str, index: int, claims: dict[str, reservation_pod.GpuClaim]) -> Pod:
+        node = self._nodes.get(node_name)
+        if node is None:
+            raise Unavailable(f"node {node_name} is gone")
+        manifest = reservation_pod.manifest(node, index, claims, self._settings)
+        return decode(Pod, (await self._driver.create(KINDS.of(Pod), Document(manifest))).data)
 
     async def _read(self, name: str) -> Pod | None:
         try:
-            return await self._store.get(Pod, name, _SPACE)
+            return await self._store.get(Pod, name, _NAMESPACE)
         except NotFound:
             return None
 
-    async def mark(self, seen: Pod, key: str, text: str) -> Pod:
-        """Write an annotation of a pod, if it is still as it was seen."""
-        place, change = seen.metadata, {"metadata": {"annotations": {key: text}}}
-        written = await self._driver.patch(KINDS.of(Pod), place.name, place.namespace, change, version=place.version)
+    async def annotate(self, pod: Pod, key: str, text: str) -> Pod:
+        """Sets an annotation on this version of a pod; `Conflict` if the pod has changed."""
+        meta, patch = pod.metadata, {"metadata": {"annotations": {key: text}}}
+        written = await self._driver.patch(KINDS.of(Pod), meta.name, meta.namespace, patch, version=meta.version)
         return decode(Pod, written.data)
 
     def _lock(self, name: str) -> asyncio.Lock:
@@ -153,30 +157,32 @@ class GpuReservations:
 
     # ---------------------------------------------------------------- which GPU it is
 
-    async def _learn(self, seen: Pod, node: str, index: int) -> ReservedGpu | None:
-        """Asks the pod, and writes on it what it says. None: somebody else wrote meanwhile, look again."""
-        seen = self._latest(seen, seen.metadata.name)
-        reserved = reservation_of(seen)
-        if reserved is not None and reserved.uuid:
-            return ReservedGpu(reserved.uuid, reserved.memory_mib)  # by one who waited before us
-        known = self._nodes.get(node)
-        simulated = known is not None and pods.is_simulated(known)
-        found = pods.simulated_gpu(node, index) if simulated else await self._ask(seen)
+    async def _identify(self, pod: Pod, node_name: str, index: int) -> ReservedGpu | None:
+        """Reads the GPU from the pod's log and writes it on the pod. None if the pod was changed meanwhile: retry."""
+        pod = self._latest(pod)
+        reservation = reservation_of(pod)
+        if reservation is not None and reservation.uuid:
+            return ReservedGpu(reservation.uuid, reservation.memory_mib)  # a caller before this one has done it
+        node = self._nodes.get(node_name)
+        if node is not None and reservation_pod.is_simulated(node):
+            gpu = reservation_pod.simulated_gpu(node_name, index)
+        else:
+            gpu = await self._gpu_from_log(pod)
         try:
-            await self.mark(seen, labels.DEVICES, pods.devices_annotation(index, found))
+            await self.annotate(pod, labels.DEVICES, reservation_pod.devices_annotation(index, gpu))
         except Conflict:
             return None
         except NotFound:
-            raise Unavailable(f"GPU {index} of node {node} was given back meanwhile") from None
-        return found
+            raise Unavailable(f"GPU {index} of node {node_name} was released meanwhile") from None
+        return gpu
 
-    async def _ask(self, seen: Pod) -> ReservedGpu:
-        """From its log: it is there a moment after the pod runs."""
+    async def _gpu_from_log(self, pod: Pod) -> ReservedGpu:
+        """Polls the log, because the pod writes it a moment after it starts."""
         while True:
             try:
-                found = pods.gpu_from_log(await self._driver.log(seen.metadata.name, _SPACE))
-                if found is not None:
-                    return found
+                gpu = reservation_pod.gpu_from_log(await self._driver.log(pod.metadata.name, _NAMESPACE))
+                if gpu is not None:
+                    return gpu
             except PlatformError as exc:
-                log.debug("log of a reservation not readable", pod=seen.metadata.name, error=str(exc))
+                log.debug("cannot read the log of a reservation pod", pod=pod.metadata.name, error=str(exc))
             await asyncio.sleep(_LOG_SECONDS)

@@ -1,16 +1,16 @@
-"""Lets go of GPUs that nobody shares any more.
+"""Releases GPUs that no pod shares any more.
 
-A reservation pod is removed when no claim on it is live, and has not been for a moment. Safe against who wants the GPU
-again in that moment, because both write to the same pod with the version they saw: a claim that was written first makes
-the removal a conflict, and after a removal there is nothing left to claim.
+A reservation pod is deleted once it has had no live claim for a moment. This is safe against a binder that wants the
+GPU again at the same time, because both write to the same pod with the version that they read: a claim that was written
+first makes the deletion a conflict, and after the deletion there is nothing left to claim.
 
-A claim whose pod still waits, unchanged, may be acted upon at any time, so it is live however old. When it is very old
-its binder is gone: then the *pod* is changed, so that a binding by this claim cannot succeed, and the claim with it.
+The claim of a pending, unchanged pod may be used at any time, so it is live however old it is. When it is very old its
+binder is gone. Then the *pending pod* is changed, so that no binding by this claim can succeed, and the claim ends.
 
-    lost        the node refused it: removed at once
-    node gone   removed without waiting for a kubelet that will not answer
-    taken away  somebody removed it under pods that have parts: made anew. Where the node then gives it another GPU, the
-                pods' own may be anybody's by now, and they are stopped
+    lost            the node refused the reservation pod: deleted at once
+    node gone       deleted without waiting for a kubelet that will not respond
+    deleted early   a user deleted it while pods have fractions of its GPU: created again. If the node then assigns a
+                    different GPU, the pods' own GPU may have been given away, and the pods are stopped
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import structlog
 from aliquot import labels
 from aliquot.api import KINDS, Namespace, Node, Pod
 from aliquot.backends.kubernetes.fraction_request import asks_for_fraction
-from aliquot.backends.kubernetes.reservations import pod as pods
+from aliquot.backends.kubernetes.reservations import pod as reservation_pod
 from aliquot.backends.kubernetes.reservations.acquire import GpuReservations
 from aliquot.backends.kubernetes.reservations.pod import GpuClaim
 from aliquot.backends.kubernetes.reservations.state import Reservation, ReservationState, reservation_of
@@ -36,14 +36,14 @@ from aliquot.store.informer import Informers, Key
 from aliquot.store.typed_store import Store
 from aliquot.units import timestamp_text
 
-_SPACE = labels.RESERVATION_NAMESPACE
+_NAMESPACE = labels.RESERVATION_NAMESPACE
 log = structlog.get_logger()
 
 
 async def prepare(driver: KubernetesDriver) -> None:
-    """What must be there before the first GPU is shared."""
-    await driver.apply(KINDS.of(Namespace), {"metadata": {"name": _SPACE}})
-    await driver.apply(PRIORITY_CLASS, pods.priority_class())
+    """Creates what the first reservation pod needs."""
+    await driver.apply(KINDS.of(Namespace), {"metadata": {"name": _NAMESPACE}})
+    await driver.apply(PRIORITY_CLASS, reservation_pod.priority_class())
 
 
 class ReservationCollector:
@@ -51,78 +51,78 @@ class ReservationCollector:
         self,
         driver: KubernetesDriver,
         informers: Informers,
-        reserver: GpuReservations,
+        reservations: GpuReservations,
         settings: GpuSharingSettings,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = Store(driver)
-        self._reserver = reserver
+        self._reservations = reservations
         self._settings = settings
         self._clock = clock
         self._pods = informers.of(Pod)
         self._nodes = informers.of(Node)
-        self._idle: dict[str, float] = {}  # uid of a reservation pod: since when nobody has a part
-        self._waits: dict[tuple[str, str], float] = {}  # uid and version of a pod that claims and waits: since when
-        self._claimed: dict[str, set[str]] = {}  # uid of a pod: the reservation pods it has claims on
-        self._parts: dict[str, set[Key]] = {}  # reservation pods by name: bound pods that rely on it
+        self._unused_since: dict[str, float] = {}  # by uid of the reservation pod
+        self._pending_since: dict[tuple[str, str], float] = {}  # by uid and version of a pending pod with a claim
+        self._reservations_by_claimant: dict[str, set[str]] = {}  # uid of a pod: names of reservation pods it claims
+        self._users: dict[str, set[Key]] = {}  # name of a reservation pod: bound pods with fractions of its GPU
         self.controller = Controller("reservations", self.reconcile)
         self._pods.listen(self._pod_changed)
         self._nodes.listen(self._node_changed)
 
     def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
-        if key[0] == _SPACE:
-            self._note(key[1], old, new)
+        if key[0] == _NAMESPACE:
+            self._index_claims(key[1], old, new)
             self.controller.enqueue(key)
             return
-        for name in _reservations(old):
-            self._parts.get(name, set()).discard(key)
-        for name in _reservations(new):
-            self._parts.setdefault(name, set()).add(key)
-            if self._pods.get(name, _SPACE) is None:
-                self.controller.enqueue((_SPACE, name))
+        for name in _reservations_used(old):
+            self._users.get(name, set()).discard(key)
+        for name in _reservations_used(new):
+            self._users.setdefault(name, set()).add(key)
+            if self._pods.get(name, _NAMESPACE) is None:
+                self.controller.enqueue((_NAMESPACE, name))
         if new is None or not new.spec.node_name or _has_ended(new):
             changed = old if new is None else new
-            for name in self._claimed.get(changed.metadata.uid, ()) if changed is not None else ():
-                self.controller.enqueue((_SPACE, name))
+            for name in self._reservations_by_claimant.get(changed.metadata.uid, ()) if changed is not None else ():
+                self.controller.enqueue((_NAMESPACE, name))
 
-    def _note(self, name: str, old: Pod | None, new: Pod | None) -> None:
-        """Which reservations a pod has claims on: they are looked at when it ends, or changes while it waits."""
-        for uid in pods.read_claims(old) if old is not None else ():
-            self._claimed.get(uid, set()).discard(name)
-            if not self._claimed.get(uid):
-                self._claimed.pop(uid, None)
-        for uid in pods.read_claims(new) if new is not None else ():
-            self._claimed.setdefault(uid, set()).add(name)
+    def _index_claims(self, name: str, old: Pod | None, new: Pod | None) -> None:
+        """Indexes a reservation pod's claims: it is reconciled when a claimant ends, or changes while pending."""
+        for uid in reservation_pod.read_claims(old) if old is not None else ():
+            self._reservations_by_claimant.get(uid, set()).discard(name)
+            if not self._reservations_by_claimant.get(uid):
+                self._reservations_by_claimant.pop(uid, None)
+        for uid in reservation_pod.read_claims(new) if new is not None else ():
+            self._reservations_by_claimant.setdefault(uid, set()).add(name)
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self._idle.pop(old.metadata.uid, None)
+            self._unused_since.pop(old.metadata.uid, None)
 
     def _node_changed(self, key: Key, old: Node | None, new: Node | None) -> None:
         if old is not None and new is None:
-            for place, pod in list(self._pods.items()):
-                if place[0] == _SPACE and pod.spec.node_name == key[1]:
-                    self.controller.enqueue(place)
+            for pod_key, pod in list(self._pods.items()):
+                if pod_key[0] == _NAMESPACE and pod.spec.node_name == key[1]:
+                    self.controller.enqueue(pod_key)
 
     async def reconcile(self, key: Key) -> None:
-        await self._nodes.synced.wait()  # before that none seems to be there
+        await self._nodes.synced.wait()  # before that every node seems to be gone
         await self._pods.synced.wait()
-        seen = self._pods.get(key[1], key[0])
-        if seen is None:
-            await self._repair(key[1])
+        pod = self._pods.get(key[1], key[0])
+        if pod is None:
+            await self._restore(key[1])
             return
-        held = reservation_of(seen)
-        if held is None:
+        reservation = reservation_of(pod)
+        if reservation is None:
             return
-        if await self._is_gone(held.node):
-            await self._remove(seen, "its node is gone", grace_seconds=0)
-        elif held.state is ReservationState.LEAVING:
+        if await self._is_node_gone(reservation.node):
+            await self._delete(pod, "its node is gone", grace_seconds=0)
+        elif reservation.state is ReservationState.LEAVING:
             return
-        elif held.state is ReservationState.LOST:
-            await self._remove(seen, pods.failure_reason(seen))
+        elif reservation.state is ReservationState.LOST:
+            await self._delete(pod, reservation_pod.failure_reason(pod))
         else:
-            await self._sort(key, seen, held)
+            await self._collect_claims(key, pod, reservation)
 
-    async def _is_gone(self, node: str) -> bool:
-        """Asked of the cluster as well: we may not have heard of a new node yet."""
+    async def _is_node_gone(self, node: str) -> bool:
+        """Asks the API server as well: the informer may not have seen a new node yet."""
         if self._nodes.get(node) is not None:
             return False
         try:
@@ -131,88 +131,96 @@ class ReservationCollector:
             return True
         return False
 
-    async def _sort(self, key: Key, seen: Pod, held: Reservation) -> None:
-        """Claims that are over are dropped, and with the last of them the reservation."""
-        claims = pods.read_claims(seen)
-        looked = {uid: await self._look(uid, claim, held) for uid, claim in claims.items()}
-        live = {uid: claims[uid] for uid, pod in looked.items() if pod is not None}
-        if any(pod is not None and not pod.spec.node_name for pod in looked.values()):
-            # A claim may expire without any other change.
-            self.controller.enqueue_after(key, self._settings.claim_seconds / 2)
+    async def _collect_claims(self, key: Key, pod: Pod, reservation: Reservation) -> None:
+        """Drops claims that are over, and deletes the reservation pod some time after the last one."""
+        claims = reservation_pod.read_claims(pod)
+        claimants = {uid: await self._live_claimant(uid, claim, reservation) for uid, claim in claims.items()}
+        live = {uid: claims[uid] for uid, claimant in claimants.items() if claimant is not None}
+        if any(claimant is not None and not claimant.spec.node_name for claimant in claimants.values()):
+            self.controller.enqueue_after(key, self._settings.claim_seconds / 2)  # claims of pending pods expire
         if live:
-            self._idle.pop(seen.metadata.uid, None)
+            self._unused_since.pop(pod.metadata.uid, None)
             if len(live) < len(claims):
-                await self._reserver.mark(seen, labels.GPU_CLAIMS, pods.claims_annotation(live))
+                await self._reservations.annotate(pod, labels.GPU_CLAIMS, reservation_pod.claims_annotation(live))
             return
-        since = self._idle.setdefault(seen.metadata.uid, self._clock())
-        # One that runs makes nobody wait for its image any more, whether or not somebody asked which GPU it has.
-        runs = seen.status.phase == "Running"
-        patience = self._settings.idle_seconds if runs else self._settings.preparing_seconds
-        left = since + patience - self._clock()
+        since = self._unused_since.setdefault(pod.metadata.uid, self._clock())
+        # A running pod has its image, so the next pod would not wait long for a new one: it is released sooner.
+        running = pod.status.phase == "Running"
+        keep_seconds = self._settings.idle_seconds if running else self._settings.preparing_seconds
+        left = since + keep_seconds - self._clock()
         if left > 0:
             self.controller.enqueue_after(key, left)
             return
-        await self._remove(seen, "nobody has a part of its GPU")
+        await self._delete(pod, "no pod uses its GPU")
 
-    async def _repair(self, name: str) -> None:
-        """Hold the GPU again for those who have parts of it and whose reservation is gone."""
-        heard = [self._pods.get(key[1], key[0]) for key in self._parts.get(name, ())]
-        if not any(heard):
-            self._parts.pop(name, None)
+    async def _restore(self, name: str) -> None:
+        """Reserves the GPU again for bound pods whose reservation pod was deleted."""
+        users = [self._pods.get(key[1], key[0]) for key in self._users.get(name, ())]
+        if not any(users):
+            self._users.pop(name, None)
             return
-        for pod in filter(None, heard):
-            if await self._is_gone(pod.spec.node_name):
+        for pod in filter(None, users):
+            if await self._is_node_gone(pod.spec.node_name):
                 continue
-            for share in pods.shares_held(pod):
-                if pods.reservation_name(pod.spec.node_name, share.index) == name:
-                    found = await self._reserver.hold(pod, pod.spec.node_name, share.index)
-                    if share.uuid and found.uuid != share.uuid:
-                        log.warning("a pod has lost its GPU and is stopped", pod=_shown(pod), gpu=share.uuid)
+            for share in reservation_pod.shares_held(pod):
+                if reservation_pod.reservation_name(pod.spec.node_name, share.index) == name:
+                    gpu = await self._reservations.acquire(pod, pod.spec.node_name, share.index)
+                    if share.uuid and gpu.uuid != share.uuid:
+                        log.warning("stopping a pod that lost its GPU", pod=_full_name(pod), gpu=share.uuid)
                         await self._store.delete(pod)
 
-    async def _look(self, uid: str, claim: GpuClaim, held: Reservation) -> Pod | None:
-        """The pod whose claim is live; None when it is over.
+    async def _live_claimant(self, uid: str, claim: GpuClaim, reservation: Reservation) -> Pod | None:
+        """The pod whose claim is live; None if the claim is over.
 
-        What we heard of a pod may be old, so only a part that it surely has counts without asking the cluster.
+        The informer may be behind, so only a share that the pod certainly has counts without asking the API server.
         """
-        heard = self._pods.get(claim.name, claim.namespace)
-        if heard is not None and heard.spec.node_name and pods.is_claim_live(claim, uid, heard, held.node, held.index):
-            self._waits.pop((uid, claim.version), None)
-            return heard
+        cached = self._pods.get(claim.name, claim.namespace)
+        if (
+            cached is not None
+            and cached.spec.node_name
+            and reservation_pod.is_claim_live(claim, uid, cached, reservation.node, reservation.index)
+        ):
+            self._pending_since.pop((uid, claim.version), None)
+            return cached
         try:
-            now = await self._store.get(Pod, claim.name, claim.namespace)
+            current = await self._store.get(Pod, claim.name, claim.namespace)
         except NotFound:
-            now = None
-        if now is None or not pods.is_claim_live(claim, uid, now, held.node, held.index):
-            self._waits.pop((uid, claim.version), None)
+            current = None
+        if current is None or not reservation_pod.is_claim_live(
+            claim, uid, current, reservation.node, reservation.index
+        ):
+            self._pending_since.pop((uid, claim.version), None)
             return None
-        if not now.spec.node_name:
-            await self._break_if_old(now, claim)
-        return now
+        if not current.spec.node_name:
+            await self._break_if_expired(current, claim)
+        return current
 
-    async def _break_if_old(self, pod: Pod, claim: GpuClaim) -> None:
-        mark = (pod.metadata.uid, claim.version)
-        if self._clock() - self._waits.setdefault(mark, self._clock()) < self._settings.claim_seconds:
+    async def _break_if_expired(self, pod: Pod, claim: GpuClaim) -> None:
+        key = (pod.metadata.uid, claim.version)
+        if self._clock() - self._pending_since.setdefault(key, self._clock()) < self._settings.claim_seconds:
             return
-        await self._reserver.mark(pod, labels.GPU_CLAIM_BROKEN, timestamp_text(self._clock()))
-        self._waits.pop(mark, None)
-        log.info("a claim on a GPU was never used and is over", pod=f"{claim.namespace}/{claim.name}")
+        await self._reservations.annotate(pod, labels.GPU_CLAIM_BROKEN, timestamp_text(self._clock()))
+        self._pending_since.pop(key, None)
+        log.info("broke a claim on a GPU that was never used", pod=f"{claim.namespace}/{claim.name}")
 
-    async def _remove(self, seen: Pod, why: str, *, grace_seconds: int | None = None) -> None:
-        await self._reserver.remove(seen, grace_seconds=grace_seconds)
-        log.info("a GPU is given back", reservation=seen.metadata.name, why=why)
+    async def _delete(self, pod: Pod, reason: str, *, grace_seconds: int | None = None) -> None:
+        await self._reservations.delete(pod, grace_seconds=grace_seconds)
+        log.info("released a GPU", reservation=pod.metadata.name, reason=reason)
 
 
 def _has_ended(pod: Pod) -> bool:
     return pod.status.phase in ("Succeeded", "Failed")
 
 
-def _reservations(pod: Pod | None) -> list[str]:
-    """Names of those that a pod relies on: bound, with parts of GPUs, and not ended."""
+def _reservations_used(pod: Pod | None) -> list[str]:
+    """The names of the reservation pods that a pod depends on: none unless it is bound, has fractions and has not
+    ended."""
     if pod is None or not pod.spec.node_name or _has_ended(pod) or not asks_for_fraction(pod.metadata.annotations):
         return []
-    return [pods.reservation_name(pod.spec.node_name, share.index) for share in pods.shares_held(pod)]
+    return [
+        reservation_pod.reservation_name(pod.spec.node_name, share.index) for share in reservation_pod.shares_held(pod)
+    ]
 
 
-def _shown(pod: Pod) -> str:
+def _full_name(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name}"

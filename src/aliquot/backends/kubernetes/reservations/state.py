@@ -1,12 +1,12 @@
-"""GPUs that are held for those who share them, as their reservation pods say.
+"""What a reservation pod holds, and whether fractions of its GPU can be handed out.
 
-On Kubernetes a shared GPU is held by a pod of its own, so that the kubelet and other schedulers know it is taken. Its
-annotation `aliquot.dev/devices` has the number that we know the GPU by, and its own name once it is known.
+The pod's annotation `aliquot.dev/devices` has the index by which the platform knows the GPU, and the GPU's UUID once it
+is known.
 
-    preparing    the pod is not running yet, or nobody knows yet which GPU it got
-    held         parts can be given out
-    leaving      nobody has a part any more, and the GPU is on its way back; nothing can be put there until it is gone
-    lost         the node refused it: the GPU is not free
+    preparing    the pod does not run yet, or it is not known yet which GPU it got
+    held         fractions can be handed out
+    leaving      no pod uses the GPU any more and the pod is being deleted; the GPU is unusable until it is gone
+    lost         the node refused the pod: the GPU is not free
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Reservation:
     state: ReservationState
     # Empty until it is known.
     uuid: str = ""
-    # What programs can have of it, as measured on the node; 0: not measured.
+    # Memory that programs can use, measured on the node; 0 if it was not measured.
     memory_mib: int = 0
 
 
@@ -49,7 +49,7 @@ def reserved_device(pod: Pod) -> int | None:
 
 
 def reservation_of(pod: Pod) -> Reservation | None:
-    """What a reservation pod holds; None for all other pods."""
+    """What a reservation pod holds; None for every other pod."""
     if not is_reservation(pod):
         return None
     try:

@@ -1,7 +1,7 @@
-"""Run:ai's own YAML: TrainingWorkload and InteractiveWorkload of `run.ai/v2alpha1`, as workloads of ours.
+"""Run:ai's own custom resources: TrainingWorkload and InteractiveWorkload of `run.ai/v2alpha1`.
 
-fields        the table: which field of theirs is which of ours
-translation   pure: one object of theirs -> the spec of a workload, what is wrong with it, what is left out
-definitions   the custom resources
-loop          keeps a workload for each object, and writes back how it fares
+fields        the table that maps their fields to fields of a Workload
+translation   pure: an object -> the spec of a Workload, its faults, and what is left out
+definitions   the CustomResourceDefinitions
+controller    keeps a Workload for each object and writes its status back; the entry point
 """

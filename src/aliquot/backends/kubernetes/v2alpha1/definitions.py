@@ -1,7 +1,7 @@
-"""The custom resources of `run.ai/v2alpha1`: their schemas come from the table of fields.
+"""The CustomResourceDefinitions of `run.ai/v2alpha1`; their schemas come from the table of fields.
 
-Fields that we do not know are kept and reported, not dropped: a manifest may be older or newer than we are, and whoever
-wrote it should hear that a line does nothing. Values are checked by the loop, which tells all faults at once.
+Unknown fields are kept and reported instead of dropped: a manifest may be older or newer than this version, and its
+author should learn that a field has no effect. The controller checks values and reports all faults at once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def _definition(kind: Kind[dict[str, Any]]) -> Json:
         "subresources": {"status": {}},
         "schema": {"openAPIV3Schema": _schema(kind)},
         "additionalPrinterColumns": [
-            {"name": title, "type": form, "jsonPath": path, "priority": wide} for title, form, path, wide in _COLUMNS
+            {"name": title, "type": form, "jsonPath": path, "priority": priority}
+            for title, form, path, priority in _COLUMNS
         ],
     }
     return {
@@ -73,10 +74,10 @@ def _definition(kind: Kind[dict[str, Any]]) -> Json:
 
 
 def _schema(kind: Kind[dict[str, Any]]) -> Json:
-    parts = {name: _field(field) for name, field in FIELDS.items()}
-    parts |= {name: _items(items.path) for name, items in ITEMS.items()}
-    parts |= {name: {**_ANYTHING, "description": "Text, or {value: text}."} for name in SPECIAL}
-    spec = {"type": "object", "description": "What to run.", "properties": parts, **_ANYTHING}
+    properties = {name: _field(field) for name, field in FIELDS.items()}
+    properties |= {name: _items(items.path) for name, items in ITEMS.items()}
+    properties |= {name: {**_ANYTHING, "description": "Text, or {value: text}."} for name in SPECIAL}
+    spec = {"type": "object", "description": "What to run.", "properties": properties, **_ANYTHING}
     return {
         "type": "object",
         "description": f"{kind.name} of Run:ai; Aliquot makes a Workload of the same name from it.",
@@ -91,16 +92,16 @@ def _schema(kind: Kind[dict[str, Any]]) -> Json:
 
 
 def _field(field: Field) -> Json:
-    value = {"type": field.form} if field.form else _ANYTHING
-    words = f"{{value: ...}}; the workload's spec.{field.path}."
-    return {"type": "object", "description": words, "properties": {"value": value}, **_ANYTHING}
+    value = {"type": field.schema_type} if field.schema_type else _ANYTHING
+    description = f"{{value: ...}}; the workload's spec.{field.path}."
+    return {"type": "object", "description": description, "properties": {"value": value}, **_ANYTHING}
 
 
 def _items(path: str) -> Json:
     item = {"type": "object", "properties": {"value": _ANYTHING}, **_ANYTHING}
     items = {"type": "object", "additionalProperties": item}
-    words = f"{{items: {{NAME: {{value: ...}}}}}}; the workload's spec.{path}."
-    return {"type": "object", "description": words, "properties": {"items": items}, **_ANYTHING}
+    description = f"{{items: {{NAME: {{value: ...}}}}}}; the workload's spec.{path}."
+    return {"type": "object", "description": description, "properties": {"items": items}, **_ANYTHING}
 
 
 _CONDITION = {
@@ -114,12 +115,12 @@ _CONDITION = {
 }
 _STATUS = {
     "type": "object",
-    "description": "How its workload stands.",
+    "description": "The status of its workload.",
     "properties": {
         "phase": _TEXT,
         "reason": _TEXT,
         "message": _TEXT,
-        "workload": {**_TEXT, "description": "Name of the workload that was made."},
+        "workload": {**_TEXT, "description": "Name of the workload that was created."},
         "workloadUid": _TEXT,
         "observedGeneration": _NUMBER,
         "nodes": {"type": "array", "items": _TEXT},

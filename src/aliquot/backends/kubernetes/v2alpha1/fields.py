@@ -1,7 +1,7 @@
-"""The table: every field of `run.ai/v2alpha1`, where its value goes in a workload's spec, and how it is spelled there.
+"""The table of fields: for every field of `run.ai/v2alpha1`, its path in a Workload's spec and how its value is parsed.
 
-A field is `{value: ...}`, or `{items: {NAME: {value: ...}}}` where there are several. A function that reads a value
-raises `ValueError` with what must hold; all other checks are those of the workload itself.
+A field is `{value: ...}`, or `{items: {NAME: {value: ...}}}` for a list. A parser raises `ValueError` with what the
+value must be. All other checks are those of the Workload.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 from aliquot.api import Json
 
-Read = Callable[[Any], Any]
-ReadItem = Callable[[str, Any], Any]
+Parse = Callable[[Any], Any]
+ParseItem = Callable[[str, Any], Any]
 
 
 def as_is(value: Any) -> Any:
@@ -28,9 +28,9 @@ def text(value: Any) -> str:
 
 
 def words(value: Any) -> list[str]:
-    """A command line, cut as a shell would."""
+    """A command line, split as a shell does."""
     if isinstance(value, list):
-        return [text(one) for one in value]
+        return [text(word) for word in value]
     try:
         return shlex.split(text(value))
     except ValueError as exc:
@@ -39,7 +39,7 @@ def words(value: Any) -> list[str]:
 
 def names(value: Any) -> list[str]:
     """`a b`, `a,b` or a list."""
-    return [text(one) for one in value] if isinstance(value, list) else text(value).replace(",", " ").split()
+    return [text(name) for name in value] if isinstance(value, list) else text(value).replace(",", " ").split()
 
 
 def numbers(value: Any) -> list[int]:
@@ -66,16 +66,16 @@ def propagation(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    path: str  # in a workload's spec
-    read: Read = as_is
-    form: str = ""  # of the value in the custom resource: string, boolean, or anything
+    path: str  # in a Workload's spec
+    parse: Parse = as_is
+    schema_type: str = ""  # of the value in the custom resource: string, boolean; empty: anything
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
     path: str
-    read: ReadItem
-    named: bool = False  # a mapping of names, not a list
+    parse: ParseItem
+    is_mapping: bool = False  # by name; otherwise a list
 
 
 def _texts(*names: str) -> dict[str, Field]:
@@ -134,18 +134,18 @@ def _object(value: Any) -> Json:
     return dict(value)
 
 
-def _renamed(value: Json, **ours: str) -> Json:
-    """With our names for their keys."""
-    return {ours.get(key, key): part for key, part in value.items()}
+def _renamed(value: Json, **names: str) -> Json:
+    """With the Workload's names for keys that differ."""
+    return {names.get(key, key): item for key, item in value.items()}
 
 
 def _variable(name: str, value: Any) -> Json:
-    said = text(value)
-    if not said.startswith("SECRET:"):
-        return {"name": name, "value": said}
-    secret, comma, key = said.removeprefix("SECRET:").partition(",")
+    variable = text(value)
+    if not variable.startswith("SECRET:"):
+        return {"name": name, "value": variable}
+    secret, comma, key = variable.removeprefix("SECRET:").partition(",")
     if not comma:
-        raise ValueError(f"must be SECRET:secret,key, not {said!r}")
+        raise ValueError(f"must be SECRET:secret,key, not {variable!r}")
     return {"name": name, "secret": {"name": secret, "key": key}}
 
 
@@ -164,22 +164,22 @@ def _claim(name: str, value: Any) -> Json:
     return {"name": name, **_renamed(_object(value), existingPvc="existing")}
 
 
-def _folder(name: str, value: Any) -> Json:
+def _host_path(name: str, value: Any) -> Json:
     return {"name": name, **_object(value)}
 
 
-def _file_server(name: str, value: Any) -> Json:
+def _nfs(name: str, value: Any) -> Json:
     return {"name": name, **_renamed(_object(value), nfsServer="server")}
 
 
-def _repository(name: str, value: Any) -> Json:
+def _git(name: str, value: Any) -> Json:
     git = _renamed(_object(value), source="repository", target="path", rev="revision")
     if "password" in git:
         raise ValueError("must have no password: give `secret`, the name of a Secret that holds it")
     return {"name": name, **git}
 
 
-def _bucket(name: str, value: Any) -> Json:
+def _s3(name: str, value: Any) -> Json:
     return {"name": name, **_renamed(_object(value), target="path")}
 
 
@@ -189,27 +189,27 @@ def _toleration(name: str, value: Any) -> Json:
 
 ITEMS: dict[str, Items] = {
     "environment": Items("environment", _variable),
-    "labels": Items("labels", lambda name, value: text(value), named=True),
-    "annotations": Items("annotations", lambda name, value: text(value), named=True),
+    "labels": Items("labels", lambda name, value: text(value), is_mapping=True),
+    "annotations": Items("annotations", lambda name, value: text(value), is_mapping=True),
     "ports": Items("ports", _port),
     "exposedUrls": Items("exposedUrls", lambda name, value: _object(value)),
     "extendedResources": Items("compute.extendedResources", _resource),
     "pvcs": Items("storage.pvc", _claim),
-    "volumes": Items("storage.hostPath", _folder),
-    "nfs": Items("storage.nfs", _file_server),
-    "gitSync": Items("storage.git", _repository),
-    "s3": Items("storage.s3", _bucket),
+    "volumes": Items("storage.hostPath", _host_path),
+    "nfs": Items("storage.nfs", _nfs),
+    "gitSync": Items("storage.git", _git),
+    "s3": Items("storage.s3", _s3),
     "tolerations": Items("tolerations", _toleration),
 }
 
-# What is read in a way of its own (translation.py).
+# Fields that translation.py reads itself.
 SPECIAL = ("name", "baseWorkload", "usage", "podAffinity", "podAffinitySchedulingRule", "podAffinityTopology")
 
-# What a workload of ours cannot say, and what to do instead.
+# Fields without a counterpart in a Workload, and what to write instead.
 _DISTRIBUTED = "is for distributed training: write a Workload of aliquot.dev/v1 with spec.distributed"
 REFUSED = {
-    "userId": "is not taken over: who submits is known from sign-in",
+    "userId": "is ignored: the submitting user is known from sign-in",
     **dict.fromkeys(("mpi", "processes", "slotsPerWorker", "workers", "mpiJob", "pyTorchJob", "jobType"), _DISTRIBUTED),
     **dict.fromkeys(("noMaster", "nonPreemptible", "runPolicy"), _DISTRIBUTED),
 }
-UNKNOWN = "is not a field that is known here, and does nothing; remove it"
+UNKNOWN = "is an unknown field and has no effect; remove it"

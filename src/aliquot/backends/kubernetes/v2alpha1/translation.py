@@ -1,8 +1,8 @@
-"""One object of `run.ai/v2alpha1` as the spec of a workload. Pure, and it tells everything at once.
+"""Translates an object of `run.ai/v2alpha1` into the spec of a Workload. Pure; reports all faults at once.
 
-spec       what the workload's spec should be, in JSON
-faults     what is wrong: no workload is made, or the one there is stays as it is
-left_out   what does nothing here, and what to write instead; the workload is made without it
+spec       the Workload's spec, as JSON
+faults     what is invalid: no workload is created, and an existing one stays as it is
+left_out   fields without effect, and what to write instead; the workload is created without them
 """
 
 from __future__ import annotations
@@ -22,124 +22,128 @@ class Translation:
     spec: Json = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     left_out: list[Fault] = field(default_factory=list)
-    template_only: bool = False  # it is there for others to refer to
-    # Where in theirs a part of ours comes from.
+    template_only: bool = False  # other objects refer to it; it is not run itself
+    # Path in the Workload's spec -> path in the Run:ai object.
     _origins: dict[str, str] = field(default_factory=dict)
 
-    def came_from(self, path: str, origin: str) -> None:
+    def set_origin(self, path: str, origin: str) -> None:
         self._origins[path] = origin
 
-    def put(self, path: str, value: Any, origin: str) -> None:
-        *above, last = path.split(".")
-        part = self.spec
-        for name in above:
-            part = part.setdefault(name, {})
-        part[last] = value
-        self.came_from(path, origin)
+    def set_value(self, path: str, value: Any, origin: str) -> None:
+        *parents, last = path.split(".")
+        target = self.spec
+        for name in parents:
+            target = target.setdefault(name, {})
+        target[last] = value
+        self.set_origin(path, origin)
 
     def origin(self, path: str) -> str:
-        """The path in theirs of a path in a workload."""
+        """The path in the Run:ai object that a path in the Workload came from."""
         inner = path.removeprefix("spec.")
-        for ours in sorted(self._origins, key=len, reverse=True):
-            if inner == ours or inner.startswith((f"{ours}.", f"{ours}[")):
-                return self._origins[ours] + inner[len(ours) :]
+        for known in sorted(self._origins, key=len, reverse=True):
+            if inner == known or inner.startswith((f"{known}.", f"{known}[")):
+                return self._origins[known] + inner[len(known) :]
         return path
 
 
 def translate(kind: str, name: str, spec: Any) -> Translation:
-    made = Translation()
-    made.put("type", TYPES[kind], "kind")
+    result = Translation()
+    result.set_value("type", TYPES[kind], "kind")
     if not isinstance(spec, dict):
-        made.faults.append(Fault("spec", "is required"))
-        return made
-    for word, given in spec.items():
-        if word in SPECIAL or given is None:
+        result.faults.append(Fault("spec", "is required"))
+        return result
+    for field_name, given in spec.items():
+        if field_name in SPECIAL or given is None:
             continue
-        if word in FIELDS:
-            _one(made, word, given, FIELDS[word])
-        elif word in ITEMS:
-            _several(made, word, given, ITEMS[word])
+        if field_name in FIELDS:
+            _translate_field(result, field_name, given, FIELDS[field_name])
+        elif field_name in ITEMS:
+            _translate_items(result, field_name, given, ITEMS[field_name])
         else:
-            made.left_out.append(Fault(f"spec.{word}", REFUSED.get(word, UNKNOWN)))
-    _special(made, name, spec)
-    _devices(made)
-    if not made.faults:
-        _check(made, name)
-    return made
+            result.left_out.append(Fault(f"spec.{field_name}", REFUSED.get(field_name, UNKNOWN)))
+    _translate_special(result, name, spec)
+    _translate_device_count(result)
+    if not result.faults:
+        _check(result, name)
+    return result
 
 
-def _one(made: Translation, word: str, given: Any, known: Field) -> None:
-    path = f"spec.{word}.value"
+def _translate_field(result: Translation, field_name: str, given: Any, known: Field) -> None:
+    path = f"spec.{field_name}.value"
     if not isinstance(given, dict) or set(given) - {"value"}:
-        made.faults.append(Fault(f"spec.{word}", f"must be {{value: ...}}, not {_shown(given)}"))
+        result.faults.append(Fault(f"spec.{field_name}", f"must be {{value: ...}}, not {_abbreviated(given)}"))
     elif given.get("value") is not None:
         try:
-            made.put(known.path, known.read(given["value"]), path)
+            result.set_value(known.path, known.parse(given["value"]), path)
         except ValueError as exc:
-            made.faults.append(Fault(path, str(exc)))
+            result.faults.append(Fault(path, str(exc)))
 
 
-def _several(made: Translation, word: str, given: Any, known: Items) -> None:
+def _translate_items(result: Translation, field_name: str, given: Any, known: Items) -> None:
     items = given.get("items") if isinstance(given, dict) and not set(given) - {"items"} else None
     if not isinstance(items, dict):
-        made.faults.append(Fault(f"spec.{word}", f"must be {{items: {{NAME: {{value: ...}}}}}}, not {_shown(given)}"))
+        result.faults.append(
+            Fault(f"spec.{field_name}", f"must be {{items: {{NAME: {{value: ...}}}}}}, not {_abbreviated(given)}")
+        )
         return
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, item in items.items():
-        path = f"spec.{word}.items.{name}"
+        path = f"spec.{field_name}.items.{name}"
         if not isinstance(item, dict) or "value" not in item or set(item) - {"value"}:
-            made.faults.append(Fault(path, f"must be {{value: ...}}, not {_shown(item)}"))
+            result.faults.append(Fault(path, f"must be {{value: ...}}, not {_abbreviated(item)}"))
             continue
         try:
-            found[name] = known.read(name, item["value"])
+            values[name] = known.parse(name, item["value"])
         except ValueError as exc:
-            made.faults.append(Fault(f"{path}.value", str(exc)))
-    made.put(known.path, found if known.named else list(found.values()), f"spec.{word}.items")
-    for index, name in enumerate(found):
-        made.came_from(f"{known.path}[{index}]", f"spec.{word}.items.{name}.value")
+            result.faults.append(Fault(f"{path}.value", str(exc)))
+    result.set_value(known.path, values if known.is_mapping else list(values.values()), f"spec.{field_name}.items")
+    for index, name in enumerate(values):
+        result.set_origin(f"{known.path}[{index}]", f"spec.{field_name}.items.{name}.value")
 
 
-def _special(made: Translation, name: str, spec: Json) -> None:
-    called = _plain(spec.get("name"))
-    if called not in (None, "", name):
-        text = f"is not used: the workload is called {name}, as this object is; call both the same"
-        made.left_out.append(Fault("spec.name.value", text))
+def _translate_special(result: Translation, name: str, spec: Json) -> None:
+    given_name = _plain(spec.get("name"))
+    if given_name not in (None, "", name):
+        text = f"is ignored: the workload is named {name}, like this object; use the same name"
+        result.left_out.append(Fault("spec.name.value", text))
     if base := _plain(spec.get("baseWorkload")):
-        made.put("template", str(base), "spec.baseWorkload")
+        result.set_value("template", str(base), "spec.baseWorkload")
     usage = _plain(spec.get("usage"))
-    made.template_only = usage == "Template"
+    result.template_only = usage == "Template"
     if usage not in (None, "Submit", "Template"):
-        made.faults.append(Fault("spec.usage", f"must be Submit or Template, not {usage!r}"))
+        result.faults.append(Fault("spec.usage", f"must be Submit or Template, not {usage!r}"))
     key = _plain(spec.get("podAffinityTopology"))
     if key:
         rule = _plain(spec.get("podAffinitySchedulingRule")) or "Required"
-        made.put(f"topology.{str(rule).lower()}", str(key), "spec.podAffinitySchedulingRule.value")
+        result.set_value(f"topology.{str(rule).lower()}", str(key), "spec.podAffinitySchedulingRule.value")
     elif _plain(spec.get("podAffinity")):
-        made.left_out.append(Fault("spec.podAffinity", "does nothing without podAffinityTopology: give a node label"))
+        result.left_out.append(
+            Fault("spec.podAffinity", "has no effect without podAffinityTopology: set it to a node label")
+        )
 
 
-def _devices(made: Translation) -> None:
-    """`gpuDevices` alone is a number of whole GPUs; with a part of one it says on how many."""
-    compute = made.spec.get("compute", {})
+def _translate_device_count(result: Translation) -> None:
+    """`gpuDevices` alone is a number of whole GPUs; with a fraction it says of how many GPUs."""
+    compute = result.spec.get("compute", {})
     if "gpuDevices" in compute and not {"gpu", "gpuMemory", "migProfile"} & set(compute):
-        made.put("compute.gpu", compute.pop("gpuDevices"), "spec.gpuDevices.value")
+        result.set_value("compute.gpu", compute.pop("gpuDevices"), "spec.gpuDevices.value")
 
 
-def _check(made: Translation, name: str) -> None:
-    """The workload's own checks, told in their paths; what passes is spelled as workloads are stored."""
+def _check(result: Translation, name: str) -> None:
+    """Runs the Workload's own checks, with the paths of the Run:ai object; stores the spec in its normal form."""
     try:
         check_name(KINDS.of(Workload), name)
-        typed = decode(Workload, {"metadata": {"name": name}, "spec": made.spec}, strict=True)
-        made.spec = encode(typed)["spec"]
+        typed = decode(Workload, {"metadata": {"name": name}, "spec": result.spec}, strict=True)
+        result.spec = encode(typed)["spec"]
     except Invalid as exc:
-        made.faults += [Fault(made.origin(fault.path), fault.text) for fault in exc.faults]
+        result.faults += [Fault(result.origin(fault.path), fault.text) for fault in exc.faults]
 
 
 def _plain(given: Any) -> Any:
-    """Some fields are written both as text and as `{value: text}`."""
+    """Some fields are written as text or as `{value: text}`."""
     return given.get("value") if isinstance(given, dict) else given
 
 
-def _shown(given: Any) -> str:
+def _abbreviated(given: Any) -> str:
     text = repr(given)
     return text if len(text) <= 60 else f"{text[:57]}..."
