@@ -1,19 +1,19 @@
-"""The one exception tree.
+"""The exception tree of the platform.
 
     PlatformError
-      Invalid          400  what was sent is wrong; every fault with its path
-      Unauthenticated  401  no token, or one that is not known
-      Denied           403  known, but not allowed
+      Invalid          400  the input is wrong; lists every fault with its path
+      Unauthenticated  401  no token, or an unknown one
+      Denied           403  authenticated, but not allowed
       NotFound         404
       Exists           409  the name is taken
-      Conflict         409  somebody was faster: read again, decide again    (retry)
+      Conflict         409  the object has changed since it was read: read and decide again    (retry)
       Expired          410  the version is too old to watch from: list again
-      TooLarge         413  the body or the object is too big
+      TooLarge         413  the request or the object is too large
       OverLimit        422  valid, but more than a limit allows
-      Unavailable      503  not now; nothing is known to have changed         (retry)
-      OutOfSpace       507  the disk is full; nothing changed
+      Unavailable      503  not available now; whether the request took effect is unknown      (retry)
+      OutOfSpace       507  the disk is full; nothing has changed
 
-The class decides the HTTP status, the `reason` word on the wire, and whether trying the same again can help.
+The class decides the HTTP status, the `reason` on the wire, and whether to retry the same request.
 The message says what happened, with the facts; the hint says what to do next.
 """
 
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing wrong with an input: where (`spec.quota.gpu`), and what must hold there."""
+    """One error in an input: its path (`spec.quota.gpu`) and the rule it breaks."""
 
     path: str
     text: str
@@ -35,7 +35,7 @@ class Fault:
 
 
 class PlatformError(Exception):
-    """Anything we can explain to a user."""
+    """An error with an explanation for the user."""
 
     status = 500
     reason = "InternalError"
@@ -94,7 +94,7 @@ class OverLimit(PlatformError):
 
 class Unavailable(PlatformError):
     status, reason, retry = 503, "ServiceUnavailable", True
-    # False: the request surely did nothing, because it never arrived or was turned away unread.
+    # False: the request had no effect, because it never arrived or was rejected unread.
     sent = True
 
 

@@ -1,8 +1,10 @@
-"""The data folder of an embedded platform: who holds it, where its server is, and the administrator's token.
+"""The data folder of an embedded platform.
 
-aliquot.db     the store                         server.json   where the running server is
-admin.token    the administrator's token, 0600   lock          held by the one process that serves the folder
-    stop-jobs      there: the next end of the server stops the jobs too (`aliquot down`)
+aliquot.db     the store
+admin.token    the administrator's token, mode 0600
+server.json    address and process id of the running server
+lock           locked by the one process that serves the folder
+stop-jobs      if it exists, the server stops all jobs when it ends (`aliquot down`)
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class DataFolder:
         self._stop_jobs = path / "stop-jobs"
 
     def prepare(self) -> None:
-        """Make the folder, for its owner only."""
+        """Creates the folder; only its owner may enter it."""
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         except FileExistsError:
@@ -45,7 +47,7 @@ class DataFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder; `Conflict` says who does already. The kernel lets go when we end, however we end."""
+        """Locks the folder; `Conflict` names the process that has it. The kernel unlocks it when this process ends."""
         try:
             lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as exc:
@@ -54,14 +56,14 @@ class DataFolder:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise self._taken() from None
+                raise self._already_served() from None
             yield
         finally:
             os.close(lock)
 
-    def _taken(self) -> Conflict:
-        found = running_server(self.path)
-        where = f" by process {found.pid} at {found.url}" if found else " by another process that is starting"
+    def _already_served(self) -> Conflict:
+        server = running_server(self.path)
+        where = f" by process {server.pid} at {server.url}" if server else " by another process that is starting"
         return Conflict(
             f"{self.path} is already served{where}",
             hint="use that one, `aliquot down` it, or choose another --data-dir",
@@ -72,7 +74,7 @@ class DataFolder:
         facts = {
             "url": url,
             "pid": pid,
-            # A pid alone may be another process by now; with its start time it is not.
+            # A pid may be reused by another process; pid and start time together are unique.
             "startTime": start_time(pid),
             "version": __version__,
             "flavour": flavour,
@@ -81,7 +83,7 @@ class DataFolder:
         self._write(self.server, json.dumps(facts, indent=2) + "\n", 0o644)
 
     def stop_jobs(self, wanted: bool) -> None:
-        """Whether the end of the server ends the jobs as well; else they run on and the next start finds them."""
+        """Sets whether the server stops all jobs when it ends. Otherwise they run on and the next start adopts them."""
         if wanted:
             self._write(self._stop_jobs, "", 0o600)
         else:
@@ -106,7 +108,7 @@ class DataFolder:
         self._write(self.token, text + "\n", 0o600)
 
     def _sync(self) -> None:
-        """A new name is on the disk only when its folder is."""
+        """A renamed file is durable only once its folder is synced."""
         handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(handle)
@@ -114,7 +116,7 @@ class DataFolder:
             os.close(handle)
 
     def _write(self, path: Path, text: str, mode: int) -> None:
-        """Whole or not at all, and on the disk when it returns."""
+        """Replaces the file atomically. It is on the disk when this returns."""
         try:
             handle, name = tempfile.mkstemp(dir=self.path, prefix=f".{path.name}.")  # 0600 from the start
             try:
@@ -134,24 +136,24 @@ class DataFolder:
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """What server.json says about the server that wrote it. It may be a leftover: see `alive`."""
+    """The contents of server.json. The server that wrote it may have been killed: see `alive`."""
 
     url: str
     pid: int
     version: str = ""
     started: str = ""
-    # Tells this process from a later one with the same number.
+    # Tells this process from a later one with the same pid.
     start_time: str = ""
     flavour: str = ""  # embedded or kubernetes
 
     @property
     def alive(self) -> bool:
-        found = start_time(self.pid)
-        return bool(found) and (not self.start_time or found == self.start_time)
+        current = start_time(self.pid)
+        return bool(current) and (not self.start_time or current == self.start_time)
 
 
 def running_server(folder: Path) -> RunningServer | None:
-    """The server that says it serves this folder; None when none does."""
+    """The server named by the folder's server.json; None where there is none or it cannot be read."""
     try:
         data = json.loads((folder / SERVER_FILE).read_text())
         return RunningServer(
@@ -167,12 +169,12 @@ def running_server(folder: Path) -> RunningServer | None:
 
 
 def start_time(pid: int) -> str:
-    """Field 22 of /proc/PID/stat; empty where there is no such process or no /proc."""
+    """Field 22 of /proc/PID/stat; empty if there is no such process or no /proc."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return ""
-    # The second field is the program's name in brackets and may hold spaces and brackets itself.
+    # The second field is the program's name in brackets, and may itself contain spaces and brackets.
     return text.rpartition(")")[2].split()[19]
 
 

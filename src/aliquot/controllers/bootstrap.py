@@ -1,7 +1,7 @@
-"""The first start: what must exist before anybody can do anything.
+"""Creates the objects that must exist before anyone can use the platform, and the administrator's token.
 
-Level-triggered like every loop: each start makes what is missing and leaves the rest alone, so a start that was
-killed half way is completed by the next one.
+Runs at every start, creates what is missing and leaves the rest alone. So the next start completes one that was killed
+half way.
 """
 
 from __future__ import annotations
@@ -33,23 +33,26 @@ ADMINISTRATOR = "admin"
 
 
 class AdminTokenFile(Protocol):
+    """The administrator's token in the data folder of this machine."""
+
     def read_token(self) -> str | None: ...
 
     def write_token(self, text: str) -> None: ...
 
 
 class SharedAdminToken(Protocol):
-    """Where several processes have the administrator's token in common."""
+    """The administrator's token where several replicas share it."""
 
     async def read(self) -> str | None: ...
 
     async def write(self, text: str) -> bool:
-        """False: somebody else wrote since it was read."""
+        """False if another replica has written since the token was read; then nothing is written."""
         ...
 
 
 async def bootstrap(store: Store, file: AdminTokenFile, shared: SharedAdminToken | None = None) -> None:
-    """Namespace, default department and pool, and an administrator whose token is in the file."""
+    """Ensures the system namespace, default department and default pool exist, and that the file has a valid token of
+    the administrator."""
     wanted: list[Any] = [
         Namespace(metadata=Metadata(name=SYSTEM_NAMESPACE)),
         Department(metadata=Metadata(name=DEFAULT_DEPARTMENT)),
@@ -66,12 +69,12 @@ async def bootstrap(store: Store, file: AdminTokenFile, shared: SharedAdminToken
     ]
     for obj in wanted:
         await _ensure(store, obj)
-    written = await asyncio.to_thread(file.read_token)
-    text = written if shared is None else await shared.read()
-    while text is None or not await _is_known(store, Secret(text)):
-        text = await _issue(store, shared)
-    if text != written:
-        await asyncio.to_thread(file.write_token, text)
+    in_file = await asyncio.to_thread(file.read_token)
+    token = in_file if shared is None else await shared.read()
+    while token is None or not await _is_valid(store, Secret(token)):
+        token = await _issue(store, shared)
+    if token != in_file:
+        await asyncio.to_thread(file.write_token, token)
 
 
 async def _ensure(store: Store, obj: Any) -> None:
@@ -81,10 +84,10 @@ async def _ensure(store: Store, obj: Any) -> None:
         try:
             await store.create(obj)
         except Exists:
-            return  # another replica was faster
+            return  # another replica created it
 
 
-async def _is_known(store: Store, text: Secret) -> bool:
+async def _is_valid(store: Store, text: Secret) -> bool:
     try:
         name, secret = tokens.parse_token(text)
         token = await store.get(Token, name)
@@ -94,8 +97,8 @@ async def _is_known(store: Store, text: Secret) -> bool:
 
 
 async def _issue(store: Store, shared: SharedAdminToken | None) -> str | None:
-    """A new token for the administrator, or the one that another replica has just issued. Stored before it is written
-    down: a token that works nowhere is worse."""
+    """A new token for the administrator, or the one that another replica has just issued. It is in the store before it
+    is handed out, so that a token in a file always works."""
     secret = tokens.new_secret()
     name = f"{ADMINISTRATOR}-{tokens.hash_of(secret)[:8]}"
     spec = TokenSpec(user=ADMINISTRATOR, hash=tokens.hash_of(secret), description="made by `aliquot up`")

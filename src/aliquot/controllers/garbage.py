@@ -1,11 +1,11 @@
-"""Collecting what nobody needs any more, where the store does not do it itself (Kubernetes does).
+"""The garbage collector, for store drivers that do not collect garbage themselves (Kubernetes does).
 
- 1. An object all of whose owners are gone goes too.
- 2. A namespace that is being deleted is emptied, and then let go.
- 3. Events are kept for an hour, as on Kubernetes; of very many only the latest.
+ 1. An object is deleted when all its owners are gone.
+ 2. A namespace that is being deleted is emptied, and then its finalizer is removed.
+ 3. Events are deleted after an hour, as on Kubernetes. Of very many only the latest are kept.
 
-Only metadata is remembered, a few hundred bytes an object. Before anything is deleted its owners are looked up once
-more in the store itself: a memory that lags behind must not cost anybody an object.
+It caches a few hundred bytes of metadata for each object. Before it deletes an object it reads the owners from the
+store once more, because the cache may lag behind.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aliquot.errors import NotFound, PlatformError
 from aliquot.store.driver import AnyKind, Document, StoreDriver
 from aliquot.store.informer import Informer, Key
 
-MOST_EVENTS = 10_000  # some 10 MB; an hour of three jobs a second
+MAX_EVENTS = 10_000  # about 10 MB; an hour with three jobs a second
 _SWEEP_SECONDS = 60
 
 
@@ -38,12 +38,12 @@ class OwnerRef:
 
 @dataclass(frozen=True, slots=True)
 class ObjectSummary:
-    """What is remembered of an object."""
+    """The cached metadata of an object."""
 
     uid: str
     owners: tuple[OwnerRef, ...]
     deleting: bool
-    last_seen: float = 0  # of an event
+    last_seen: float = 0  # events only
 
 
 def summarize(document: Document) -> ObjectSummary:
@@ -60,17 +60,17 @@ def _last_seen(document: Document) -> float:
     try:
         return units.timestamp(document.data.get("lastTimestamp") or document.metadata["creationTimestamp"])
     except ValueError:
-        return 0  # written past our checks, and of no use to anybody
+        return 0  # written past our validation; deleted at the next sweep
 
 
 class GarbageCollector:
-    """The collector: an informer per kind, and a loop over what may have lost its owner or its namespace."""
+    """Watches every kind, and reconciles objects that may have lost their owners and namespaces being deleted."""
 
     def __init__(self, driver: StoreDriver, clock: Callable[[], float] = time.time) -> None:
         self._driver = driver
         self._clock = clock
         self.informers = {kind.name: Informer(driver, kind, summarize) for kind in KINDS}
-        self._dependants: dict[str, set[tuple[str, Key]]] = defaultdict(set)  # owner uid -> (kind, key)
+        self._dependents: dict[str, set[tuple[str, Key]]] = defaultdict(set)  # owner uid -> (kind, key)
         self.controller = Controller("garbage", self._reconcile)
         for kind in KINDS:
             self.informers[kind.name].listen(self._listener(kind))
@@ -78,65 +78,65 @@ class GarbageCollector:
     def _listener(self, kind: AnyKind) -> Callable[[Key, ObjectSummary | None, ObjectSummary | None], None]:
         def changed(key: Key, old: ObjectSummary | None, new: ObjectSummary | None) -> None:
             for owner in old.owners if old else ():
-                self._forget(owner.uid, (kind.name, key))
+                self._remove_dependent(owner.uid, (kind.name, key))
             for owner in new.owners if new else ():
-                self._dependants[owner.uid].add((kind.name, key))
+                self._dependents[owner.uid].add((kind.name, key))
             if new and new.owners:
-                self._touch(kind.name, key)
+                self._enqueue(kind.name, key)
             if new and kind.name == "Namespace" and new.deleting:
-                self._touch(kind.name, key)
+                self._enqueue(kind.name, key)
             if old and (new is None or new.uid != old.uid):
-                for name, dependant in self._dependants.pop(old.uid, ()):
-                    self._touch(name, dependant)
+                for name, dependent in self._dependents.pop(old.uid, ()):
+                    self._enqueue(name, dependent)
             if new is None and kind.namespaced and key[0]:
-                self._touch("Namespace", ("", key[0]))
+                self._enqueue("Namespace", ("", key[0]))
 
         return changed
 
-    def _forget(self, owner: str, dependant: tuple[str, Key]) -> None:
-        known = self._dependants.get(owner, set())
-        known.discard(dependant)
-        if not known:
-            self._dependants.pop(owner, None)
+    def _remove_dependent(self, owner: str, dependent: tuple[str, Key]) -> None:
+        dependents = self._dependents.get(owner, set())
+        dependents.discard(dependent)
+        if not dependents:
+            self._dependents.pop(owner, None)
 
-    def _touch(self, kind: str, key: Key) -> None:
+    def _enqueue(self, kind: str, key: Key) -> None:
         self.controller.enqueue((f"{kind}/{key[0]}", key[1]))
 
     async def _reconcile(self, key: Key) -> None:
         name, _, namespace = key[0].partition("/")
         kind = KINDS.named(name)
-        known = self.informers[name].get(key[1], namespace)
-        if known is None:
+        cached = self.informers[name].get(key[1], namespace)
+        if cached is None:
             return
         try:
-            if kind.name == "Namespace" and known.deleting:
-                await self._empty(key[1])
-            elif known.owners and not known.deleting:
-                await self._collect(kind, key[1], namespace)
+            if kind.name == "Namespace" and cached.deleting:
+                await self._empty_namespace(key[1])
+            elif cached.owners and not cached.deleting:
+                await self._delete_if_orphaned(kind, key[1], namespace)
         except NotFound:
-            return  # gone meanwhile, which is what we wanted
+            return  # already gone
 
-    async def _collect(self, kind: AnyKind, name: str, namespace: str) -> None:
+    async def _delete_if_orphaned(self, kind: AnyKind, name: str, namespace: str) -> None:
         document = await self._driver.get(kind, name, namespace)
-        now = summarize(document)
-        for owner in now.owners:
-            if await self._lives(owner, namespace):
+        summary = summarize(document)
+        for owner in summary.owners:
+            if await self._exists(owner, namespace):
                 return
-        if now.owners:
-            await self._driver.delete(kind, name, namespace, uid=now.uid, version=document.version)
+        if summary.owners:
+            await self._driver.delete(kind, name, namespace, uid=summary.uid, version=document.version)
 
-    async def _lives(self, owner: OwnerRef, namespace: str) -> bool:
+    async def _exists(self, owner: OwnerRef, namespace: str) -> bool:
         try:
             kind = KINDS.named(owner.kind)
-            found = await self._driver.get(kind, owner.name, namespace if kind.namespaced else "")
+            document = await self._driver.get(kind, owner.name, namespace if kind.namespaced else "")
         except NotFound:
             return False
         except PlatformError:
-            return True  # a kind we do not know, or a store that does not answer: leave it alone
-        return found.uid == owner.uid
+            return True  # an unknown kind, or the store does not answer: keep the object
+        return document.uid == owner.uid
 
-    async def _empty(self, namespace: str) -> None:
-        left = 0
+    async def _empty_namespace(self, namespace: str) -> None:
+        left = 0  # objects that are still terminating
         for kind in KINDS:
             if not kind.namespaced:
                 continue
@@ -146,18 +146,18 @@ class GarbageCollector:
             await self._driver.patch(KINDS.named("Namespace"), namespace, "", {"spec": {"finalizers": None}})
 
     async def sweep(self) -> None:
-        """Drop old events, for ever."""
+        """Deletes old events every minute, until cancelled."""
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             try:
                 await self.sweep_once()
             except PlatformError:
-                continue  # the store is away; its informers already say so
+                continue  # the store does not answer; its informers log that
 
-    async def sweep_once(self, most: int = MOST_EVENTS) -> None:
+    async def sweep_once(self, most: int = MAX_EVENTS) -> None:
         kind, limit = KINDS.named("Event"), self._clock() - EVENT_SECONDS
         newest_first = sorted(self.informers["Event"].items(), key=lambda item: -item[1].last_seen)
-        for position, ((namespace, name), known) in enumerate(newest_first):
-            if known.last_seen < limit or position >= most:
+        for position, ((namespace, name), event) in enumerate(newest_first):
+            if event.last_seen < limit or position >= most:
                 with suppress(NotFound):
-                    await self._driver.delete(kind, name, namespace, uid=known.uid)
+                    await self._driver.delete(kind, name, namespace, uid=event.uid)

@@ -1,8 +1,8 @@
-"""Projects: each gets its namespace, and its status says whether work may come.
+"""The project controller: creates each project's namespace, and its status says whether workloads may be submitted.
 
-The namespace is `runai-<project>`, made here, or one that the project names. A namespace that somebody else made is
-used only when it carries the project's label already: giving it to the project is an administrator's act, not ours.
-When a project goes its namespace stays, with what is in it.
+The namespace is `runai-<project>`, or the one that the project names. An existing namespace is used only if it has the
+project's label: an administrator assigns namespaces, this controller does not. Deleting a project keeps its namespace
+and everything in it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Decision:
 
 
 def decide(project: Project, namespace: Namespace | None) -> Decision:
-    """What a project's namespace needs, and what its status should say."""
+    """Whether to create the project's namespace, and what the project's status shows."""
     name = wanted_namespace(project)
-    if namespace is None and _is_kept(project, name):
-        return Decision(message=f"namespace {name} is kept for the platform or for the project of that name")
+    if namespace is None and _is_reserved(project, name):
+        return Decision(message=f"namespace {name} is reserved for the platform or for the project of that name")
     if namespace is None:
         return Decision(create_namespace=name, ready=True)
     if namespace.metadata.deleted is not None:
@@ -53,23 +53,22 @@ def wanted_namespace(project: Project) -> str:
     return project.spec.namespace or namespace_of(project.metadata.name)
 
 
-def _is_kept(project: Project, namespace: str) -> bool:
-    """Whose namespace comes later must not find it taken, with somebody else's rights in it."""
+def _is_reserved(project: Project, namespace: str) -> bool:
+    """Whether the name belongs to the platform or to another project. That project, when it is created, must not find
+    the namespace taken and accessible to others."""
     own = namespace == namespace_of(project.metadata.name)
     return namespace in PLATFORM_NAMESPACES or (namespace.startswith(PROJECT_NAMESPACE_PREFIX) and not own)
 
 
 class ProjectReconciler:
-    """The loop over projects and the namespaces they need."""
-
     def __init__(self, store: Store, projects: Informer[Project], namespaces: Informer[Namespace]) -> None:
         self._store = store
         self._projects = projects
         self.controller = Controller("projects", self._reconcile)
         self.controller.watch(projects)
-        namespaces.listen(lambda key, old, new: self._touch_owners(key[1]))
+        namespaces.listen(lambda key, old, new: self._enqueue_projects(key[1]))
 
-    def _touch_owners(self, namespace: str) -> None:
+    def _enqueue_projects(self, namespace: str) -> None:
         for project in self._projects:
             if wanted_namespace(project) == namespace:
                 self.controller.enqueue(("", project.metadata.name))
@@ -104,5 +103,5 @@ class ProjectReconciler:
         try:
             await self._store.create(Namespace(metadata=Metadata(name=name, labels={PROJECT: project})))
         except Exists:
-            # Made this very moment by another replica; the next look decides whose it is.
+            # Another replica has just created it; the next reconcile checks whose it is.
             self.controller.enqueue(("", project))

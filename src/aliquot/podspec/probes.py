@@ -1,4 +1,4 @@
-"""How a pod is asked whether it is well, in Kubernetes' own shape."""
+"""Readiness, liveness and startup probes of a workload's pod, as Kubernetes spells them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aliquot.api.network import Probe, Probes
 
 
 def probes_of(probes: Probes | None) -> dict[str, Any]:
-    """Fields of a container."""
+    """The probe fields of a container; those that are not set are left out."""
     if probes is None:
         return {}
     named = {
@@ -17,11 +17,11 @@ def probes_of(probes: Probes | None) -> dict[str, Any]:
         "liveness_probe": probes.liveness,
         "startup_probe": probes.startup,
     }
-    return {name: _probe(one) for name, one in named.items() if one is not None}
+    return {name: _probe(probe) for name, probe in named.items() if probe is not None}
 
 
 def _probe(probe: Probe) -> Json:
-    said: Json = {
+    fields: Json = {
         "initialDelaySeconds": probe.initial_delay_seconds,
         "periodSeconds": probe.period_seconds,
         "timeoutSeconds": probe.timeout_seconds,
@@ -31,9 +31,9 @@ def _probe(probe: Probe) -> Json:
     if probe.http_get is not None:
         check = probe.http_get
         headers = {"httpHeaders": [{"name": "Host", "value": check.host}]} if check.host else {}
-        said["httpGet"] = {"port": check.port, "path": check.path, "scheme": check.scheme, **headers}
+        fields["httpGet"] = {"port": check.port, "path": check.path, "scheme": check.scheme, **headers}
     elif probe.tcp_port is not None:
-        said["tcpSocket"] = {"port": probe.tcp_port}
+        fields["tcpSocket"] = {"port": probe.tcp_port}
     elif probe.command:
-        said["exec"] = {"command": list(probe.command)}
-    return {key: value for key, value in said.items() if value is not None}
+        fields["exec"] = {"command": list(probe.command)}
+    return {key: value for key, value in fields.items() if value is not None}

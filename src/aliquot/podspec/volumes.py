@@ -1,5 +1,8 @@
-"""What a workload mounts, in Kubernetes' own shape. Who runs the pod has the last word: without a container engine only
-folders of the machine and memory can be mounted, and a job that asks for more is told so."""
+"""The volumes and mounts of a workload's pod, as Kubernetes spells them.
+
+Not every backend can mount all of them. Without a container engine only host folders and memory can be mounted, and the
+backend refuses a pod that asks for more.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,19 @@ from aliquot.api import Json, Workload
 from aliquot.api.pod import VolumeMount
 from aliquot.api.storage import ClaimMount, FilesOf
 
-Mounted = tuple[Json, VolumeMount]
+Mounted = tuple[Json, VolumeMount]  # the volume, and where the container sees it
 
 
 def mounts_of(workload: Workload) -> list[Mounted]:
-    """Each volume, and where the job sees it."""
-    return [*_folders(workload), *_servers(workload), *_claims(workload), *_files(workload), *_memory(workload)]
+    return [*_host_paths(workload), *_nfs(workload), *_claims(workload), *_files(workload), *_shared_memory(workload)]
 
 
 def claim_name(workload: Workload, index: int, claim: ClaimMount) -> str:
-    """Of a claim that exists as it is called; of a new one that has no name, after its workload."""
+    """The name that the workload gives, or one made from the workload's name for a new claim."""
     return claim.claim_name or f"{workload.metadata.name}-pvc-{index}"
 
 
-def _folders(workload: Workload) -> Iterator[Mounted]:
+def _host_paths(workload: Workload) -> Iterator[Mounted]:
     storage = workload.spec.storage
     for index, host in enumerate(storage.host_path):
         name = f"host-{index}"
@@ -35,7 +37,7 @@ def _folders(workload: Workload) -> Iterator[Mounted]:
         yield {"name": name, "hostPath": {"path": host.path}}, mount
 
 
-def _servers(workload: Workload) -> Iterator[Mounted]:
+def _nfs(workload: Workload) -> Iterator[Mounted]:
     for index, nfs in enumerate(workload.spec.storage.nfs):
         name, read_only = f"nfs-{index}", bool(nfs.read_only)
         source = {"server": nfs.server, "path": nfs.path, "readOnly": read_only}
@@ -52,23 +54,23 @@ def _claims(workload: Workload) -> Iterator[Mounted]:
 
 def _files(workload: Workload) -> Iterator[Mounted]:
     storage = workload.spec.storage
-    for index, one in enumerate(storage.config_map):
+    for index, files in enumerate(storage.config_map):
         name = f"config-{index}"
-        yield {"name": name, "configMap": {"name": one.source, **_mode(one)}}, _file_mount(name, one)
-    for index, one in enumerate(storage.secret):
+        yield {"name": name, "configMap": {"name": files.source, **_mode(files)}}, _file_mount(name, files)
+    for index, files in enumerate(storage.secret):
         name = f"secret-{index}"
-        yield {"name": name, "secret": {"secretName": one.source, **_mode(one)}}, _file_mount(name, one)
+        yield {"name": name, "secret": {"secretName": files.source, **_mode(files)}}, _file_mount(name, files)
 
 
-def _mode(one: FilesOf) -> Json:
-    return {} if one.default_mode is None else {"defaultMode": one.default_mode}
+def _mode(files: FilesOf) -> Json:
+    return {} if files.default_mode is None else {"defaultMode": files.default_mode}
 
 
-def _file_mount(name: str, one: FilesOf) -> VolumeMount:
-    return VolumeMount(name=name, mount_path=one.path, sub_path=one.sub_path, read_only=True)
+def _file_mount(name: str, files: FilesOf) -> VolumeMount:
+    return VolumeMount(name=name, mount_path=files.path, sub_path=files.sub_path, read_only=True)
 
 
-def _memory(workload: Workload) -> Iterator[Mounted]:
+def _shared_memory(workload: Workload) -> Iterator[Mounted]:
     if workload.spec.compute.large_shm:
         mount = VolumeMount(name="shm", mount_path="/dev/shm")  # noqa: S108  # inside the pod
         yield {"name": "shm", "emptyDir": {"medium": "Memory"}}, mount

@@ -1,4 +1,4 @@
-"""Logs: events with fields, as text for people or JSON for machines, always on stderr."""
+"""Structured logs on stderr: events with fields, as text for people or JSON for machines."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import structlog
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
 
 
-def configure(form: str = "text", level: str = "info") -> None:
+def configure(log_format: str = "text", level: str = "info") -> None:
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer()
-        if form == "json"
+        if log_format == "json"
         else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
     )
-    # Uvicorn's own words: what matters of them (a failed request) is logged by the server, with its path.
+    # Silences uvicorn: the server itself logs failed requests, with their paths.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=form == "json"),
+            structlog.processors.TimeStamper(fmt="iso", utc=log_format == "json"),
             structlog.processors.format_exc_info,
             renderer,
         ],

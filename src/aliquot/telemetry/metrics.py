@@ -1,6 +1,6 @@
-"""Metrics in Prometheus' text form: `aliquot_…`, base units, labels with few values.
+"""Metrics in Prometheus' text format, with the prefix `aliquot_`, base units, and labels with few values.
 
-What exists is counted when somebody asks (`/metrics`); only what happens (requests) is counted as it happens.
+Objects are counted at scrape time (`/metrics`). Only requests are counted as they happen.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from prometheus_client.process_collector import ProcessCollector
 
 from aliquot import __version__
 
-# From a cached read to a write on a slow disk; a watch is not timed.
+# From a cached read to a write on a slow disk. Watches are not timed.
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
 class Metrics:
-    """One server's figures, in a registry of its own so that several can live in one process."""
+    """The metrics of one server, in their own registry, so that one process can have several servers."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()

@@ -44,7 +44,7 @@ class World(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.heard: set[SumKey] = set()
-        self.books = UsageTotals(self.heard.add)
+        self.totals = UsageTotals(self.heard.add)
         self.pods: dict[tuple[str, str], tuple[Pod, dict[str, Any], int]] = {}
         self.spaces: dict[str, str] = {}
         self.projects: dict[str, str] = {}
@@ -64,45 +64,45 @@ class World(RuleBasedStateMachine):
         new = made_pod(space, name, ask, cpu, node, phase, deleted)
         old = self.pods.get((space, name), (None, None, None))[0]
         self.pods[space, name] = (new, ask, cpu)
-        self.books.pod_changed((space, name), old, new)
+        self.totals.pod_changed((space, name), old, new)
 
     @rule(space=st.sampled_from(SPACES), name=st.sampled_from(["p", "q", "r"]))
     def pod_gone(self, space: str, name: str) -> None:
         if (space, name) in self.pods:
-            self.books.pod_changed((space, name), self.pods.pop((space, name))[0], None)
+            self.totals.pod_changed((space, name), self.pods.pop((space, name))[0], None)
 
     @rule(space=st.sampled_from(SPACES), project=st.sampled_from(["", *PROJECTS]))
     def namespace(self, space: str, project: str) -> None:
         self.spaces[space] = project
         marks = {labels.PROJECT: project} if project else {}
-        self.books.namespace_changed(("", space), None, Namespace(metadata=Metadata(name=space, labels=marks)))
+        self.totals.namespace_changed(("", space), None, Namespace(metadata=Metadata(name=space, labels=marks)))
 
     @rule(space=st.sampled_from(SPACES))
     def namespace_gone(self, space: str) -> None:
         self.spaces.pop(space, None)
-        self.books.namespace_changed(("", space), None, None)
+        self.totals.namespace_changed(("", space), None, None)
 
     @rule(name=st.sampled_from(PROJECTS), department=st.sampled_from([None, *DEPARTMENTS]))
     def project(self, name: str, department: str | None) -> None:
         self.projects[name] = department or "default"
         found = Project(metadata=Metadata(name=name), spec=ProjectSpec(department=department))
-        self.books.project_changed(("", name), None, found)
+        self.totals.project_changed(("", name), None, found)
 
     @rule(name=st.sampled_from(PROJECTS))
     def project_gone(self, name: str) -> None:
         self.projects.pop(name, None)
-        self.books.project_changed(("", name), None, None)
+        self.totals.project_changed(("", name), None, None)
 
     @rule(name=st.sampled_from(NODES), mib=st.sampled_from([4000, 7000]))
     def node(self, name: str, mib: int) -> None:
         self.sizes[name] = mib
         marks = {labels.DEVICES: devices_text([Device(index=0, memory_mib=mib), Device(index=1, memory_mib=mib)])}
-        self.books.node_changed(("", name), None, Node(metadata=Metadata(name=name, annotations=marks)))
+        self.totals.node_changed(("", name), None, Node(metadata=Metadata(name=name, annotations=marks)))
 
     @rule(name=st.sampled_from(NODES))
     def node_gone(self, name: str) -> None:
         self.sizes.pop(name, None)
-        self.books.node_changed(("", name), None, None)
+        self.totals.node_changed(("", name), None, None)
 
     # --- counted anew
 
@@ -126,16 +126,16 @@ class World(RuleBasedStateMachine):
     @invariant()
     def equals_a_recount(self) -> None:
         for name in PROJECTS:
-            assert self.books.of_project(name) == self.recount({name})
+            assert self.totals.of_project(name) == self.recount({name})
         for name in DEPARTMENTS:
             own = {project for project, department in self.projects.items() if department == name}
-            assert self.books.of_department(name) == self.recount(own)
+            assert self.totals.of_department(name) == self.recount(own)
 
     @invariant()
     def every_change_is_announced(self) -> None:
         """Whoever writes the sums down hears of exactly those that may have changed."""
-        now = {f"project/{name}": self.books.of_project(name) for name in PROJECTS}
-        now |= {f"department/{name}": self.books.of_department(name) for name in DEPARTMENTS}
+        now = {f"project/{name}": self.totals.of_project(name) for name in PROJECTS}
+        now |= {f"department/{name}": self.totals.of_department(name) for name in DEPARTMENTS}
         heard = {f"{kind}/{name}" for kind, _, name in self.heard}
         assert {place for place in now if now[place] != self.before.get(place, ResourceUsage())} <= heard
         self.before = now

@@ -92,7 +92,7 @@ def test_failure_is_tried_again() -> None:
     first = after(workload(), pod("Failed", node="n1"))
     assert (first.delete, first.status.pods.failed, first.status.phase) == (True, 1, "Pending")
     waiting = after(workload(first.status), None, NOW + 0.5)
-    assert (waiting.create, waiting.again) == (None, 0.5)
+    assert (waiting.create, waiting.requeue_after) == (None, 0.5)
     assert after(workload(first.status), None, NOW + 1.5).create is not None
 
 
@@ -121,7 +121,7 @@ def test_pauses_grow() -> None:
     """Each failure waits twice as long, up to a minute."""
     for failed, pause in ((1, 1.0), (2, 2.0), (5, 16.0), (20, 60.0)):
         status = WorkloadStatus(phase="Pending", pods=PodCounts(failed=failed), finished_at=NOW)
-        assert after(workload(status, backoff_limit=100), None, NOW).again == pause
+        assert after(workload(status, backoff_limit=100), None, NOW).requeue_after == pause
 
 
 def test_suspended() -> None:
@@ -140,7 +140,7 @@ def test_pod_of_an_earlier_life() -> None:
     """A pod of a deleted workload of the same name is waited for, never taken over."""
     decision = after(workload(), pod("Running", node="n1", owner="other"))
     assert (decision.create, decision.delete) == (None, False)
-    assert "still stops" in decision.status.message
+    assert "still terminating" in decision.status.message
 
 
 def test_stopping_pod() -> None:

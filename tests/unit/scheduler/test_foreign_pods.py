@@ -99,10 +99,10 @@ async def test_what_others_placed_is_never_stopped(embedded: StoreNamespace) -> 
 
 def test_books_charge_as_the_scheduler_does() -> None:
     """Other schedulers' pods are nobody's unless they say whose; a label counts where the namespace is nobody's."""
-    books = UsageTotals(lambda place: None)
+    totals = UsageTotals(lambda place: None)
     for namespace, owner in (("runai-a", "a"), ("lab", "")):
         found = Namespace(metadata=Metadata(name=namespace, labels={labels.PROJECT: owner} if owner else {}))
-        books.namespace_changed(("", namespace), None, found)
+        totals.namespace_changed(("", namespace), None, found)
     on_n1 = {"spec": {"nodeName": "n1"}}
     queue_b = {"runai/queue": "b"}
     for pod in (
@@ -111,10 +111,10 @@ def test_books_charge_as_the_scheduler_does() -> None:
         gpu_pod("elsewhere", "lab", labels=queue_b, **on_n1),
         gpu_pod("not-b", labels=queue_b, **on_n1),
     ):
-        books.pod_changed((pod.metadata.namespace, pod.metadata.name), None, pod)
+        totals.pod_changed((pod.metadata.namespace, pod.metadata.name), None, pod)
 
-    assert (books.of_project("a").gpu, books.of_project("b").gpu) == (2000, 1000)
+    assert (totals.of_project("a").gpu, totals.of_project("b").gpu) == (2000, 1000)
 
     given = Namespace(metadata=Metadata(name="lab", labels={labels.PROJECT: "a"}))
-    books.namespace_changed(("", "lab"), None, given)
-    assert (books.of_project("a").gpu, books.of_project("b").gpu) == (3000, 0)
+    totals.namespace_changed(("", "lab"), None, given)
+    assert (totals.of_project("a").gpu, totals.of_project("b").gpu) == (3000, 0)

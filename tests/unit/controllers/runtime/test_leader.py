@@ -19,7 +19,7 @@ from aliquot.store.typed_store import Store
 from support.stores.namespace import StoreNamespace
 from support.stores.running import running, until
 
-QUICK = LeaseTiming(duration=1, deadline=0.6, every=0.05)
+QUICK = LeaseTiming(duration=1, deadline=0.6, interval=0.05)
 
 
 class Lost:
