@@ -9,18 +9,16 @@ The websocket speaks Kubernetes' `v5.channel.k8s.io`: binary messages whose firs
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from urllib.parse import quote
 
-from aliquot.api import Json
-from aliquot.errors import Conflict, PlatformError, Unavailable
+from aliquot.errors import Conflict, Unavailable
 from aliquot.labels import API_VERSION
 from aliquot.store.http.connections import Socket
-from aliquot.store.http.errors import error_from
+from aliquot.store.http.exec_session import ExecSession, exec_query
 from aliquot.store.http.transport import Transport
 from aliquot.streams import (
     CHANNELS,
@@ -29,11 +27,6 @@ from aliquot.streams import (
     ERROR,
     LOG_OFFSET,
     LOG_STAMPED,
-    RESIZE,
-    STATUS,
-    STDERR,
-    STDIN,
-    STDOUT,
     Log,
     LogOptions,
     TerminalSize,
@@ -113,52 +106,6 @@ async def open_port(transport: Transport, namespace: str, pod: str, port: int) -
         await pipe.close()
 
 
-def exec_query(command: Sequence[str], *, tty: bool, stdin: bool) -> list[tuple[str, str]]:
-    """What Kubernetes' route for commands, and so ours, is asked."""
-    query = [("command", word) for word in command]
-    query += [("tty", str(tty).lower()), ("stdin", str(stdin).lower()), ("stdout", "true")]
-    return [*query, ("stderr", str(not tty).lower())]
-
-
-class ExecSession:
-    """See aliquot.streams.Session: the near end of a command over a websocket, be it our server's or Kubernetes'."""
-
-    def __init__(self, socket: Socket) -> None:
-        self._socket = socket
-        self._ended: bytes | None = None
-
-    async def output(self) -> AsyncGenerator[tuple[int, bytes], None]:
-        """What the command writes, as (1 or 2, bytes); ends when it has ended, or the connection has."""
-        while self._ended is None and (message := await self._socket.receive()) is not None:
-            channel, data = message[:1], message[1:]
-            if channel == bytes([STATUS]) and data:
-                self._ended = data
-            elif data and channel in (bytes([STDOUT]), bytes([STDERR])):
-                yield channel[0], data
-
-    async def write(self, data: bytes) -> None:
-        await self._send(bytes([STDIN]) + data)
-
-    async def close_input(self) -> None:
-        await self._send(bytes([CLOSE, STDIN]))
-
-    async def resize(self, size: TerminalSize) -> None:
-        await self._send(bytes([RESIZE]) + json.dumps({"Width": size.columns, "Height": size.rows}).encode())
-
-    async def _send(self, message: bytes) -> None:
-        if not self._socket.closed:  # it may have ended while we typed; `wait` says how
-            await self._socket.send(message)
-
-    async def wait(self) -> int:
-        """The exit status, once the output has ended."""
-        if self._ended is None:
-            raise Unavailable(f"the connection to {self._socket.url} ended before the command did")
-        return exit_status(self._ended)
-
-    async def close(self) -> None:
-        await self._socket.close()
-
-
 class PortPipe:
     """See aliquot.streams.Pipe."""
 
@@ -186,17 +133,3 @@ class PortPipe:
 
     async def close(self) -> None:
         await self._socket.close()
-
-
-def exit_status(payload: bytes) -> int:
-    """How a command ended; an error when it could not be run."""
-    try:
-        status: Json = json.loads(payload)
-    except ValueError:
-        raise PlatformError(f"the server ended the command with {payload[:200]!r}") from None
-    if status.get("status") == "Success":
-        return 0
-    for cause in (status.get("details") or {}).get("causes") or ():
-        if cause.get("reason") == "ExitCode" and str(cause.get("message")).isdigit():
-            return int(cause["message"])
-    raise error_from(int(status.get("code") or 500), status)

@@ -8,9 +8,10 @@ import pytest
 
 from aliquot.client.connection import Connection
 from aliquot.client.remote import RemoteServer, open_server
-from aliquot.client.streams import exit_status, log_query
+from aliquot.client.streams import log_query
 from aliquot.errors import Conflict, Denied, PlatformError, Unauthenticated, Unavailable
 from aliquot.store.drivers.memory import MemoryDriver
+from aliquot.store.http.exec_session import exit_status
 from aliquot.streams import LogOptions, TerminalSize
 from support.cli.pod_server import TOKEN, PodServer
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from aliquot.api import Pod
 from aliquot.api.pod import ContainerStatus
 from aliquot.backends.kubernetes import port_forward
-from aliquot.client.streams import ExecSession, exec_query
 from aliquot.errors import Conflict, Invalid, PlatformError, Unavailable
 from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http.connections import Socket
+from aliquot.store.http.exec_session import ExecSession, exec_query
 from aliquot.streams import CHANNELS, Log, LogOptions, TerminalSize, why_not_running
 from aliquot.units import timestamp_text
 
