@@ -1,4 +1,9 @@
-"""What users read and write: every kind of object, validated, versioned, and small in memory."""
+"""API types: every kind of object that users read and write, with its fields, validation, defaults and schemas.
+
+Each kind has a module of its own; `kind_table.py` lists them all as `KINDS`. `serialization.py` and `field_types.py`
+are what types are made of. `schema.py` generates JSON Schema, `crds.py` the custom resource definitions. Checks that
+need other objects are in `aliquot.admission`. Import from here unless a type is not listed in `__all__`.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +107,7 @@ def to_json(obj: Any) -> Json:
 
 
 def from_json(data: Mapping[str, Any], *, strict: bool = False) -> Any:
-    """The object that a manifest describes, of the kind it says; `Invalid` with every fault otherwise."""
+    """The object that a manifest describes, of the kind that it names; `Invalid` with every fault otherwise."""
     if not isinstance(data, Mapping):
         raise Invalid.because("manifest", [Fault("", "must be an object")])
     faults = [Fault(name, "is required") for name in ("apiVersion", "kind") if not data.get(name)]

@@ -1,7 +1,4 @@
-"""Who may do what: users, the rules that give them roles, and the tokens they show.
-
-Secrets never rest here as text: a password and a token are kept as hashes only.
-"""
+"""Access rules: which subject has which role in which scope."""
 
 from __future__ import annotations
 
@@ -39,56 +36,56 @@ Role = Literal[
 
 @record
 class Subject:
-    """Who gets the role."""
+    """The subject that gets the role."""
 
     kind: Literal["user", "group", "application"]
-    """What the name is a name of."""
+    """Kind of the subject."""
     name: Annotated[str, Field(min_length=1, max_length=253)]
     """Name of the user, group or application."""
 
 
 @record
 class Scope:
-    """Where the role holds, with everything below it."""
+    """The scope in which the role applies, with everything below it."""
 
     kind: Literal["cluster", "department", "project"]
-    """What the name is a name of."""
+    """Kind of the scope."""
     name: Annotated[str, Field(max_length=253)] = ""
     """Name of the department or project; empty for the cluster."""
 
 
 @record
 class AccessRuleSpec:
-    """One subject, one role, one scope."""
+    """The subject, the role and the scope of an access rule."""
 
     subject: Subject
-    """Who gets the role."""
+    """Subject that gets the role."""
     role: Role
-    """What may be done."""
+    """Role, which says what the subject may do."""
     scope: Scope
-    """Where it may be done."""
+    """Scope in which the role applies."""
     created_by: str = ""
-    """Who made the rule."""
+    """User who created the rule."""
 
 
 @record
 class AccessRuleStatus:
-    """Whether the rule is in force."""
+    """Observed state of an access rule."""
 
     conditions: tuple[Condition, ...] = ()
-    """What is true about the rule."""
+    """Conditions of the rule."""
 
 
 @record
 class AccessRule:
-    """Says that a subject has a role in a scope."""
+    """Gives a subject a role in a scope."""
 
     metadata: Metadata
-    """Name and marks."""
+    """Standard object metadata."""
     spec: AccessRuleSpec
-    """Who may do what, and where."""
+    """The subject, the role and the scope."""
     status: AccessRuleStatus = AccessRuleStatus()
-    """Whether the rule is in force; written by the platform."""
+    """Observed state of the rule; written by the platform."""
 
     def faults(self) -> Iterator[Fault]:
         scope = self.spec.scope

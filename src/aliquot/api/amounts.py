@@ -1,4 +1,4 @@
-"""Shapes that several kinds share: amounts of resources, conditions, and where pods may run."""
+"""Amounts of GPUs, CPU and memory: usage, quotas and over-quota weights."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ class Amounts:
     """Amounts of the three resources that quotas count."""
 
     gpu: Milli | None = None
-    """GPUs, to a thousandth."""
+    """Number of GPUs, with up to three decimals."""
     cpu: Milli | None = None
-    """CPU cores, to a thousandth."""
+    """Number of CPU cores, with up to three decimals."""
     memory: Bytes | None = None
-    """CPU memory, such as 512Gi."""
+    """Amount of CPU memory, such as 512Gi."""
 
 
 @record
 class Quota:
-    """What is guaranteed."""
+    """Guaranteed amounts of resources."""
 
     gpu: Milli = 0
-    """Guaranteed GPUs; none unless given."""
+    """Guaranteed number of GPUs; defaults to 0."""
     cpu: Milli | None = None
-    """Guaranteed CPU cores; unlimited unless given."""
+    """Guaranteed number of CPU cores; unlimited unless set."""
     memory: Bytes | None = None
-    """Guaranteed CPU memory; unlimited unless given."""
+    """Guaranteed amount of CPU memory; unlimited unless set."""
 
 
 @record
 class Weights:
-    """How strongly a queue takes part in the split of what others leave idle, per resource."""
+    """Weight of a queue, per resource, when idle resources are divided among queues."""
 
     gpu: Milli | None = None
-    """Weight for spare GPUs."""
+    """Weight for idle GPUs."""
     cpu: Milli | None = None
-    """Weight for spare CPU cores."""
+    """Weight for idle CPU cores."""
     memory: Milli | None = None
-    """Weight for spare CPU memory."""
+    """Weight for idle CPU memory."""
 
 
 def _weights(value: Any) -> Any:

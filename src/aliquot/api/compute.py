@@ -1,11 +1,11 @@
-"""What one pod of a workload asks for.
+"""Compute resources that each pod of a workload requests.
 
-The words of the REST API and of the command line, and ours:
+Names of Run:ai's API and the fields here:
 
-    gpuDevicesRequest                gpuDevices, or gpu when it is a whole number and nothing else is said
+    gpuDevicesRequest                gpuDevices, or gpu when it is a whole number and nothing else is set
     gpuPortionRequest / Limit        gpu / gpuLimit
     gpuMemoryRequest / Limit         gpuMemory / gpuMemoryLimit
-    gpuRequestType                   which of gpu, gpuMemory and migProfile is there
+    gpuRequestType                   which of gpu, gpuMemory and migProfile is set
     cpuCoreRequest / Limit           cpu / cpuLimit
     cpuMemoryRequest / Limit         memory / memoryLimit
     largeShmRequest                  largeShm
@@ -38,7 +38,7 @@ def _as_portion(value: object) -> int:
     return count
 
 
-# Whole GPUs, or a part of one; thousandths inside.
+# A number of whole GPUs, or a fraction of one. In Python: thousandths.
 Gpu = Annotated[
     int,
     BeforeValidator(_as_gpu),
@@ -71,62 +71,62 @@ Portion = Annotated[
 
 @record
 class ExtendedResource:
-    """An amount of a resource that a device plugin offers."""
+    """A quantity of an extended resource, as device plugins advertise them."""
 
     resource: str
     """Name of the resource, such as rdma/hca."""
     quantity: str = ""
-    """How much of it."""
+    """Quantity of the resource."""
     exclude: bool = False
-    """Leaves out the resource of this name that a template or policy adds."""
+    """Whether to remove the resource of this name that a template or policy adds."""
 
 
 @record
 class Compute:
-    """What one pod asks for."""
+    """Resources that one pod of a workload requests."""
 
     gpu: Gpu | None = None
-    """GPUs: a whole number such as 2, or a part of one such as 0.5; with gpuDevices, the part of each."""
+    """Number of GPUs, such as 2, or a fraction of one, such as 0.5. With gpuDevices, the fraction of each."""
     gpu_limit: Portion | None = None
-    """The part of a GPU it may grow to while the rest is idle; at least gpu."""
+    """Fraction of a GPU up to which the pod may grow while the GPU is otherwise idle; at least gpu."""
     gpu_memory: Bytes | None = None
-    """GPU memory on each device, such as 4G; instead of gpu."""
+    """GPU memory on each device, such as 4G; an alternative to gpu."""
     gpu_memory_limit: Bytes | None = None
-    """GPU memory it may grow to while the rest is idle; at least gpuMemory."""
+    """GPU memory up to which the pod may grow while it is free; at least gpuMemory."""
     gpu_devices: Positive | None = None
-    """On how many GPUs of one node the part or the memory is wanted; 1 unless given."""
+    """Number of GPUs of one node on which the fraction or the memory is requested; defaults to 1."""
     mig_profile: Annotated[str, Field(pattern=r"^[1-7]g\.[0-9]+gb$")] | None = None
-    """A MIG slice such as 1g.5gb; instead of gpu."""
+    """MIG profile, such as 1g.5gb; an alternative to gpu."""
     mps: bool | None = None
-    """Whether the parts of a GPU run under NVIDIA's Multi-Process Service."""
+    """Whether fractions of a GPU run under the NVIDIA Multi-Process Service."""
     cpu: Milli | None = None
-    """CPU cores guaranteed; one per GPU unless given."""
+    """Guaranteed number of CPU cores; defaults to one per GPU."""
     cpu_limit: Milli | None = None
-    """Most CPU cores; no limit unless given."""
+    """Maximum number of CPU cores; no limit unless set."""
     memory: Bytes | None = None
-    """CPU memory guaranteed; 100Mi per GPU unless given."""
+    """Guaranteed CPU memory; defaults to 100Mi per GPU."""
     memory_limit: Bytes | None = None
-    """Most CPU memory; a process that takes more is killed; no limit unless given."""
+    """Maximum CPU memory; a process that exceeds it is killed; no limit unless set."""
     large_shm: bool | None = None
-    """Whether /dev/shm may grow to the node's memory instead of 64Mi."""
+    """Whether /dev/shm may grow to the memory of the node instead of 64Mi."""
     extended_resources: tuple[ExtendedResource, ...] = ()
-    """Further resources that nodes offer."""
+    """Extended resources that the pod requests."""
 
     def faults(self, path: str) -> Iterator[Fault]:
-        asked = [name for name in ("gpu", "gpu_memory", "mig_profile") if getattr(self, name) is not None]
-        if len(asked) > 1:
+        requests = [name for name in ("gpu", "gpu_memory", "mig_profile") if getattr(self, name) is not None]
+        if len(requests) > 1:
             yield Fault(path, "must have only one of gpu, gpuMemory and migProfile")
         partial = self.gpu_memory is not None or (self.gpu is not None and 0 < self.gpu < units.GPU)
         if self.gpu_devices is not None and not partial:
             yield Fault(f"{path}.gpuDevices", "needs a part of a GPU (gpu below 1) or gpuMemory")
         if self.mps and not partial:
             yield Fault(f"{path}.mps", "needs a part of a GPU (gpu below 1) or gpuMemory")
-        yield from _above(f"{path}.gpuLimit", self.gpu_limit, self.gpu, "gpu")
-        yield from _above(f"{path}.gpuMemoryLimit", self.gpu_memory_limit, self.gpu_memory, "gpuMemory")
-        yield from _above(f"{path}.cpuLimit", self.cpu_limit, self.cpu, "cpu")
-        yield from _above(f"{path}.memoryLimit", self.memory_limit, self.memory, "memory")
+        yield from _limit_faults(f"{path}.gpuLimit", self.gpu_limit, self.gpu, "gpu")
+        yield from _limit_faults(f"{path}.gpuMemoryLimit", self.gpu_memory_limit, self.gpu_memory, "gpuMemory")
+        yield from _limit_faults(f"{path}.cpuLimit", self.cpu_limit, self.cpu, "cpu")
+        yield from _limit_faults(f"{path}.memoryLimit", self.memory_limit, self.memory, "memory")
 
 
-def _above(path: str, limit: int | None, request: int | None, name: str) -> Iterator[Fault]:
+def _limit_faults(path: str, limit: int | None, request: int | None, name: str) -> Iterator[Fault]:
     if limit is not None and request is not None and limit < request:
         yield Fault(path, f"must not be less than {name}")

@@ -1,4 +1,4 @@
-"""Shapes that several kinds share: amounts of resources, conditions, and where pods may run."""
+"""Conditions and the lifecycle phase, for the status of objects."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from aliquot.api.serialization import record
 
 @record
 class Condition:
-    """One thing that is true or not about an object, since when, and why."""
+    """An aspect of an object's state, with the time and the reason of its last change."""
 
     type: Interned
-    """What the condition is about, such as Ready."""
+    """Type of the condition, such as Ready."""
     status: Interned
-    """True, False or Unknown."""
+    """Status of the condition: True, False or Unknown."""
     reason: Interned = ""
-    """One word for programs."""
+    """Reason for the last transition, as one CamelCase word."""
     message: str = ""
-    """A sentence for people."""
+    """Human-readable details about the last transition."""
     last_transition_time: Time | None = None
-    """When the status last changed."""
+    """Time at which the status last changed."""
     observed_generation: Int64 | None = None
-    """The generation of the spec that this was said about."""
+    """Generation of the spec that the condition was computed from."""
 
 
 LifecyclePhase = Literal["Creating", "Updating", "Ready", "Failed", "Deleting"]

@@ -1,11 +1,7 @@
-"""Schemas made from the types: JSON Schema for OpenAPI, and the custom resources' structural schemas.
+"""Custom resource definitions of our own kinds, generated from the API types.
 
-The types are the only source. Pydantic gives the shape; the words come from the classes and the strings under their
-fields, which are read from the source code here, when schemas are made, so that no running program carries them.
-
-Two readers, two dialects. OpenAPI 3.1 takes JSON Schema (draft 2020-12) with references. Kubernetes wants a schema
-without references in which every value has exactly one type; what only it can say (CEL rules) stands
-under `x-crd` in a type's schema, and is left out for everyone else.
+Kubernetes requires structural schemas: without references, and with exactly one type for every value. Extensions that
+only custom resources have, such as CEL rules, come from `x-crd` in the schema of a type.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ from aliquot.api.schema import SchemaWithoutDefaults
 from aliquot.api.serialization import Json, adapter
 from aliquot.labels import API_GROUP
 
-# Lists that cannot hold the same key twice.
+# Lists whose items are unique by this field.
 _LIST_KEYS = {"conditions": "type", "environment": "name", "subgroups": "name"}
 
 
@@ -64,19 +60,19 @@ def _crd(kind: Kind[Any]) -> Json:
 
 
 def _printer_column(column: Column) -> Json:
-    out: Json = {"name": column.title, "type": column.value_type, "jsonPath": column.path}
+    printer_column: Json = {"name": column.title, "type": column.value_type, "jsonPath": column.path}
     if column.wide:
-        out["priority"] = 1
-    return out
+        printer_column["priority"] = 1
+    return printer_column
 
 
 def structural_schema(kind: Kind[Any]) -> Json:
-    """The schema as Kubernetes wants it: no references, one type for every value."""
+    """The structural schema of a kind."""
     schema = adapter(kind.type).json_schema(ref_template="{model}", schema_generator=SchemaWithoutDefaults)
-    found: Json = schema.pop("$defs", {})
-    add_descriptions(found, [kind.type])
+    definitions: Json = schema.pop("$defs", {})
+    add_descriptions(definitions, [kind.type])
     add_descriptions({kind.type.__name__: schema}, [kind.type])
-    out = _inlined(schema, found)
+    out = _inlined(schema, definitions)
     name = {"type": "string", "pattern": name_pattern(kind), "maxLength": kind.max_name_length}
     text = {"type": "string"}
     out["properties"] = {
@@ -88,7 +84,7 @@ def structural_schema(kind: Kind[Any]) -> Json:
     out["required"] = [part for part in out.get("required", ()) if part != "metadata"]
     if not out["required"]:
         del out["required"]
-    # Only we write the status; rules there would cost every write of ours and help nobody.
+    # Only the platform writes the status. Rules there would only make its writes slower.
     _drop_rules(out["properties"].get("status", {}))
     _add_defaults(kind, out)
     for path, rule, message in kind.cel_rules:
@@ -104,19 +100,19 @@ def _drop_rules(schema: Any) -> None:
 
 
 def _add_defaults(kind: Kind[Any], schema: Json) -> None:
-    """Fields that `encode` always writes are there on Kubernetes too, so that columns and selectors see them."""
+    """Defaults for the fields that `encode` always writes, so that columns and selectors on Kubernetes find them."""
     for path in getattr(kind.type, "ALWAYS", ()):
         part, cls, default = schema, kind.type, None
         for name in path.split("."):
             default = _default(cls, name)
             part, cls = part["properties"][name], type(default)
-            # A default inside an absent object counts only if the object is there by default too.
+            # Kubernetes applies a default inside an object only if the object itself is present or has a default.
             part["default"] = {} if dataclasses.is_dataclass(cls) else default
 
 
-def _default(cls: type, wire: str) -> Any:
-    named = {wire_name_in(cls, field.name): field for field in dataclasses.fields(cls)}
-    return named[wire].default
+def _default(cls: type, wire_name: str) -> Any:
+    fields = {wire_name_in(cls, field.name): field for field in dataclasses.fields(cls)}
+    return fields[wire_name].default
 
 
 def _at(schema: Json, path: str) -> Json:
@@ -125,32 +121,34 @@ def _at(schema: Json, path: str) -> Json:
     return schema
 
 
-def _inlined(schema: Json, found: Json) -> Json:
+def _inlined(schema: Json, definitions: Json) -> Json:
+    """The schema with every reference replaced by what it refers to."""
     if "$ref" in schema:
-        words = {key: value for key, value in schema.items() if key == "description"}
-        return {**_inlined(found[schema["$ref"]], found), **words}
+        description = {key: value for key, value in schema.items() if key == "description"}
+        return {**_inlined(definitions[schema["$ref"]], definitions), **description}
     if "anyOf" in schema and "x-kubernetes-int-or-string" not in schema:
-        # Absent is how Kubernetes says null, so `X or null` is X.
-        real = [part for part in schema["anyOf"] if part.get("type") != "null"]
-        if len(real) != 1:
+        # In a custom resource an absent field stands for null, so `X or null` is X.
+        types = [part for part in schema["anyOf"] if part.get("type") != "null"]
+        if len(types) != 1:
             raise TypeError(f"a custom resource cannot have a field of several types: {schema}")
         rest = {key: value for key, value in schema.items() if key not in ("anyOf", "title")}
-        return {**_inlined(real[0], found), **rest}
-    return _translated(schema, found)
+        return {**_inlined(types[0], definitions), **rest}
+    return _translated(schema, definitions)
 
 
-def _translated(schema: Json, found: Json) -> Json:
+def _translated(schema: Json, definitions: Json) -> Json:
+    """The keywords of JSON Schema as those of structural schemas."""
     out: Json = {}
     for key, value in schema.items():
         match key:
             case "title" | "x-crd" | "propertyNames":
                 continue
             case "properties":
-                out[key] = {name: _keyed(name, _inlined(part, found)) for name, part in value.items()}
+                out[key] = {name: _with_list_key(name, _inlined(part, definitions)) for name, part in value.items()}
             case "items":
-                out[key] = _inlined(value, found)
+                out[key] = _inlined(value, definitions)
             case "additionalProperties" if isinstance(value, dict):
-                out[key] = _inlined(value, found)
+                out[key] = _inlined(value, definitions)
             case "additionalProperties" if value is True:
                 out["x-kubernetes-preserve-unknown-fields"] = True
             case "const":
@@ -160,17 +158,17 @@ def _translated(schema: Json, found: Json) -> Json:
             case _:
                 out[key] = value
     if out.get("type") == "integer":
-        out = {"format": "int64", **{key: value for key, value in out.items() if abs(_number(value)) < 2**63 - 1}}
+        out = {"format": "int64", **{key: value for key, value in out.items() if abs(_as_number(value)) < 2**63 - 1}}
     return {**out, **schema.get("x-crd", {})}
 
 
-def _keyed(name: str, schema: Json) -> Json:
-    """Lists whose items have names of their own are merged item by item by `kubectl apply`."""
+def _with_list_key(name: str, schema: Json) -> Json:
+    """Marks lists whose items have a key, so that `kubectl apply` merges them item by item."""
     key = _LIST_KEYS.get(name)
     if key is None or key not in schema.get("items", {}).get("required", ()):
         return schema
     return {**schema, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
-def _number(value: object) -> int:
+def _as_number(value: object) -> int:
     return value if isinstance(value, int) else 0

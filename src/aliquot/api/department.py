@@ -1,8 +1,4 @@
-"""Who shares the machines: departments and projects with their quotas.
-
-A quota is per node pool. The bare fields of a department or project (`quota`, `limit`, ...) are those of pool
-`default`; other pools stand under `pools`. `terms` gives the ones that hold in a pool, wherever they were written.
-"""
+"""Departments: groups of projects with a common quota."""
 
 from __future__ import annotations
 
@@ -18,63 +14,63 @@ from aliquot.api.serialization import record
 
 @record
 class DepartmentSpec:
-    """What a department is due."""
+    """Quotas, limits and rules of a department."""
 
     quota: Quota = Quota()
-    """What is guaranteed in pool default, over all projects of the department."""
+    """Guaranteed resources in node pool default, over all projects of the department."""
     limit: Amounts = Amounts()
-    """The most that its projects may use together in pool default."""
+    """Maximum resources that its projects may use together in node pool default."""
     over_quota: bool = True
-    """Whether its projects together may go beyond the department's quota."""
+    """Whether its projects together may use more than the department's quota."""
     over_quota_weight: WeightsOrNumber | None = None
-    """Share of idle resources against other departments, where the scheduling policy splits by weight."""
+    """Weight for idle resources against other departments, if the policy divides by weight."""
     priority: Int32 | None = None
-    """Departments with a higher number are served first when idle resources are given out; 100 unless given."""
+    """Priority for idle resources; departments with a higher number come first; defaults to 100."""
     pools: Pools = EMPTY_MAP
-    """The same per node pool, for pools other than default."""
+    """Quota, limit, weight and priority in node pools other than default, by pool."""
     default_pools: Strings = ()
-    """Node pools that workloads try, in this order, where neither they nor their project say."""
+    """Node pools to try, in this order, for workloads whose project does not specify any."""
     node_types: NodeTypes = NodeTypes()
-    """Node groups its workloads are held to."""
+    """Node types on which its workloads may run."""
     rules: Rules = Rules()
-    """Time limits for every project of the department; a project may only tighten them."""
+    """Time limits for every project of the department. A project may only set lower ones."""
     reclaim_min_runtime: Duration | None = None
-    """How long its workloads run before another queue may take their resources back."""
+    """How long its workloads run before another queue may reclaim their resources."""
     preempt_min_runtime: Duration | None = None
-    """How long its workloads run before a more important one of the same project may stop them."""
+    """How long its workloads run before a higher priority of the same project preempts them."""
     description: Text = ""
-    """For people."""
+    """Description of the department, for display."""
 
 
 @record
 class DepartmentStatus:
-    """How a department stands."""
+    """Observed state of a department."""
 
     phase: LifecyclePhase | None = None
-    """Whether it is ready for use."""
+    """Lifecycle phase of the department."""
     message: str = ""
-    """Why it is not, when it is not."""
+    """Why the department is not ready."""
     projects: Count = 0
-    """How many projects it has."""
+    """Number of projects in the department."""
     allocated: Amounts = Amounts()
-    """Held by its workloads in all pools."""
+    """Resources that its workloads hold in all node pools."""
     requested: Amounts = Amounts()
-    """Asked for by its workloads in all pools."""
+    """Resources that its workloads request in all node pools."""
     pools: Mapping[str, PoolUse] = EMPTY_MAP
-    """The same per node pool."""
+    """Usage and fair share by node pool."""
     observed_generation: Int64 | None = None
-    """The generation of the spec this status is about."""
+    """Generation of the spec that the status was computed from."""
     conditions: tuple[Condition, ...] = ()
-    """What is true about it."""
+    """Conditions of the department."""
 
 
 @record
 class Department:
-    """A part of the organisation that holds projects, with a quota over all of them."""
+    """A part of the organization that contains projects and has a quota over all of them."""
 
     metadata: Metadata
-    """Name and marks."""
+    """Standard object metadata."""
     spec: DepartmentSpec = DepartmentSpec()
-    """What the department is due."""
+    """Quotas, limits and rules of the department."""
     status: DepartmentStatus = DepartmentStatus()
-    """How the department stands; written by the platform."""
+    """Observed state of the department; written by the platform."""

@@ -1,11 +1,6 @@
-"""Schemas made from the types: JSON Schema for OpenAPI, and the custom resources' structural schemas.
+"""Descriptions in schemas: docstrings of the types, and the strings under their fields.
 
-The types are the only source. Pydantic gives the shape; the words come from the classes and the strings under their
-fields, which are read from the source code here, when schemas are made, so that no running program carries them.
-
-Two readers, two dialects. OpenAPI 3.1 takes JSON Schema (draft 2020-12) with references. Kubernetes wants a schema
-without references in which every value has exactly one type; what only it can say (CEL rules) stands
-under `x-crd` in a type's schema, and is left out for everyone else.
+The strings are read from the source code when schemas are generated, so that running programs do not hold them.
 """
 
 from __future__ import annotations
@@ -24,61 +19,64 @@ from typing import Any
 from aliquot.api.serialization import Json, type_hints_of
 
 
-def add_descriptions(found: Json, roots: list[type]) -> None:
-    """Puts the words of classes and fields into their schemas."""
+def add_descriptions(schemas: Json, roots: list[type]) -> None:
+    """Adds the descriptions of types and fields to the schemas, which are by the name of their type."""
     classes: dict[str, type] = {}
     for root in roots:
         for cls in record_classes(root):
             if classes.setdefault(cls.__name__, cls) is not cls:
                 raise TypeError(f"two types are called {cls.__name__}: schemas need one name for each")
-    for name, schema in found.items():
+    for name, schema in schemas.items():
         cls = classes[name]
         schema["description"] = inspect.cleandoc(cls.__doc__ or "")
-        for field, words in _field_words(cls).items():
-            schema["properties"][wire_name_in(cls, field)]["description"] = words
+        for field, description in _field_descriptions(cls).items():
+            schema["properties"][wire_name_in(cls, field)]["description"] = description
 
 
 def wire_name_in(cls: type, field: str) -> str:
-    names: Callable[[str], str] = cls.__pydantic_config__["alias_generator"]  # type: ignore[attr-defined]  # see base.record
-    return names(field)
+    """The wire name of a field of a record."""
+    config = cls.__pydantic_config__  # type: ignore[attr-defined]  # set by serialization.record
+    wire_name: Callable[[str], str] = config["alias_generator"]
+    return wire_name(field)
 
 
-def record_classes(cls: type) -> Iterator[type]:
+def record_classes(root: type) -> Iterator[type]:
     """A record and every record inside it, each once."""
     seen: dict[type, None] = {}
-    waiting: list[Any] = [cls]
-    while waiting:
-        here = waiting.pop()
-        if dataclasses.is_dataclass(here) and isinstance(here, type):
-            if here not in seen:
-                seen[here] = None
-                waiting += [type_hints_of(here)[field.name] for field in dataclasses.fields(here)]
+    pending: list[Any] = [root]
+    while pending:
+        cls = pending.pop()
+        if dataclasses.is_dataclass(cls) and isinstance(cls, type):
+            if cls not in seen:
+                seen[cls] = None
+                pending += [type_hints_of(cls)[field.name] for field in dataclasses.fields(cls)]
         else:
-            waiting += [part for part in typing.get_args(here) if not isinstance(part, str)]
+            pending += [part for part in typing.get_args(cls) if not isinstance(part, str)]
     return iter(seen)
 
 
-def _field_words(cls: type) -> Mapping[str, str]:
-    words: dict[str, str] = {}
+def _field_descriptions(cls: type) -> Mapping[str, str]:
+    descriptions: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         module = sys.modules.get(base.__module__)
         if module is not None and dataclasses.is_dataclass(base):
-            words |= _words_of_module(module).get(base.__name__, {})
-    return words
+            descriptions |= _module_descriptions(module).get(base.__name__, {})
+    return descriptions
 
 
 @cache
-def _words_of_module(module: ModuleType) -> dict[str, dict[str, str]]:
+def _module_descriptions(module: ModuleType) -> dict[str, dict[str, str]]:
+    """Class name -> field name -> description."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(module)))
     classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
-    return {node.name: _words_of_class(node) for node in classes}
+    return {node.name: _class_descriptions(node) for node in classes}
 
 
-def _words_of_class(node: ast.ClassDef) -> dict[str, str]:
-    words = {}
+def _class_descriptions(node: ast.ClassDef) -> dict[str, str]:
+    descriptions = {}
     for field, text in zip(node.body, node.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
             value = text.value
             if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                words[field.target.id] = inspect.cleandoc(value.value)
-    return words
+                descriptions[field.target.id] = inspect.cleandoc(value.value)
+    return descriptions

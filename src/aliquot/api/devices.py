@@ -1,8 +1,8 @@
-"""GPUs of nodes and the parts of them that pods hold, as the annotation `aliquot.dev/devices` carries them.
+"""GPUs of nodes, and the shares of them that pods hold, in the annotation `aliquot.dev/devices`.
 
-Kubernetes knows only a number of GPUs per node. Which ones, how large and how well is in the annotation: on a node
-a list of `Device`, on a pod a list of `DeviceShare`. A node without it (where only NVIDIA's device plugin runs) gets
-its devices from its capacity and from the labels that GPU feature discovery writes.
+Kubernetes knows only the number of GPUs of a node. The annotation has their index, model, memory and health: on a node
+as a list of `Device`, on a pod as a list of `DeviceShare`. For a node without the annotation (where only NVIDIA's
+device plugin runs), devices are derived from the capacity and from the labels of GPU feature discovery.
 """
 
 from __future__ import annotations
@@ -25,47 +25,47 @@ T = TypeVar("T")
 
 @record
 class Mig:
-    """How a GPU is partitioned."""
+    """The MIG partitioning of a GPU."""
 
     profiles: Mapping[str, Count] = EMPTY_MAP
-    """Slices that exist, such as {"1g.5gb": 2}."""
+    """Number of MIG slices by profile, such as {"1g.5gb": 2}."""
     dynamic: bool = False
-    """Whether the platform may partition it anew."""
+    """Whether the platform may change the partitioning."""
 
 
 @record
 class Device:
-    """One GPU of a node."""
+    """A GPU of a node."""
 
     index: Count
-    """Its number on the node."""
+    """Index of the GPU on the node."""
     uuid: str = ""
-    """Its own name; stays with the card."""
+    """UUID of the GPU. It does not change when the index does."""
     model: str = ""
-    """Such as NVIDIA A100-SXM4-40GB."""
+    """Model of the GPU, such as NVIDIA A100-SXM4-40GB."""
     memory_mib: Count = 0
-    """Its memory; 0 = not known."""
+    """Memory of the GPU in MiB; 0 if unknown."""
     mig: Mig | None = None
-    """How it is partitioned; absent when it is not."""
+    """MIG partitioning; absent if the GPU is not partitioned."""
     healthy: bool = True
-    """Whether it may be used."""
+    """Whether the GPU may be used."""
 
 
 @record
 class DeviceShare:
-    """What a pod holds of one GPU."""
+    """The part of a GPU that a pod holds."""
 
     index: Count
-    """Number of the GPU on the node."""
+    """Index of the GPU on the node."""
     milli: Count
-    """Thousandths of it."""
+    """Thousandths of the GPU."""
     memory_mib: Count = 0
-    """Memory on it."""
+    """Memory on the GPU in MiB."""
     uuid: str = ""
-    """Its own name, where it is known."""
+    """UUID of the GPU, if known."""
 
 
-def _each_once(items: tuple[T, ...]) -> tuple[T, ...]:
+def _unique_indices(items: tuple[T, ...]) -> tuple[T, ...]:
     indices = [getattr(item, "index", None) for item in items]
     for position, index in enumerate(indices):
         if index in indices[:position]:
@@ -73,70 +73,70 @@ def _each_once(items: tuple[T, ...]) -> tuple[T, ...]:
     return items
 
 
-_Devices = Annotated[tuple[Device, ...], AfterValidator(_each_once)]
-_Shares = Annotated[tuple[DeviceShare, ...], AfterValidator(_each_once)]
+_Devices = Annotated[tuple[Device, ...], AfterValidator(_unique_indices)]
+_Shares = Annotated[tuple[DeviceShare, ...], AfterValidator(_unique_indices)]
 
 
 def devices_of(node: Node) -> tuple[Device, ...]:
-    """The GPUs of a node, as listed; `Invalid` when its annotation cannot be read."""
+    """The GPUs of a node, in the order of the annotation; `Invalid` when the annotation is malformed."""
     text = node.metadata.annotations.get(labels.DEVICES)
     if text is None:
-        return _counted(node)
-    found: tuple[Device, ...] = _read(f"node {node.metadata.name}", text, _Devices)
-    return found
+        return _devices_from_capacity(node)
+    devices: tuple[Device, ...] = _parse(f"node {node.metadata.name}", text, _Devices)
+    return devices
 
 
 def shares_of(pod: Pod) -> tuple[DeviceShare, ...]:
-    """The GPUs a pod was given; none before it is placed. `Invalid` when its annotation cannot be read."""
+    """The GPU shares of a pod; none before it is bound. `Invalid` when the annotation is malformed."""
     text = pod.metadata.annotations.get(labels.DEVICES)
     if text is None:
         return ()
-    found: tuple[DeviceShare, ...] = _read(f"pod {pod.metadata.namespace}/{pod.metadata.name}", text, _Shares)
-    return found
+    shares: tuple[DeviceShare, ...] = _parse(f"pod {pod.metadata.namespace}/{pod.metadata.name}", text, _Shares)
+    return shares
 
 
 def devices_text(devices: Iterable[Device]) -> str:
-    """The annotation for a node."""
-    return _written(tuple(devices), _Devices)
+    """The value of a node's annotation."""
+    return _text(tuple(devices), _Devices)
 
 
 def shares_text(shares: Iterable[DeviceShare]) -> str:
-    """The annotation for a pod."""
-    return _written(tuple(shares), _Shares)
+    """The value of a pod's annotation."""
+    return _text(tuple(shares), _Shares)
 
 
-_MOST = 1024  # no machine has as many; a wrong number must not fill our memory
+_MAX_DEVICES = 1024  # more than any machine has; a wrong number must not fill our memory
 
 
-def _counted(node: Node) -> tuple[Device, ...]:
-    marks = node.metadata.labels
-    count = min(_whole(node.status.capacity.get(labels.GPU_RESOURCE)), _MOST)
-    model, memory = marks.get(labels.GPU_PRODUCT, ""), _whole(marks.get(labels.GPU_MEMORY))
-    usable = _whole(node.status.allocatable.get(labels.GPU_RESOURCE, str(count)))
-    # The device plugin says how many are well, not which; any choice of indices is as good.
+def _devices_from_capacity(node: Node) -> tuple[Device, ...]:
+    node_labels = node.metadata.labels
+    count = min(_number(node.status.capacity.get(labels.GPU_RESOURCE)), _MAX_DEVICES)
+    model, memory = node_labels.get(labels.GPU_PRODUCT, ""), _number(node_labels.get(labels.GPU_MEMORY))
+    usable = _number(node.status.allocatable.get(labels.GPU_RESOURCE, str(count)))
+    # The device plugin reports how many are healthy, not which ones, so the indices are arbitrary.
     return tuple(Device(index=i, model=model, memory_mib=memory, healthy=i < usable) for i in range(count))
 
 
-def _whole(text: str | None) -> int:
-    # Other programs write these; what is no number is as good as absent.
+def _number(text: str | None) -> int:
+    # Other programs write these values. One that is not a number counts as absent.
     try:
         return int(units.quantity(text or "0"))
     except ValueError:
         return 0
 
 
-def _read(owner: str, text: str, shape: Any) -> Any:
+def _parse(owner: str, text: str, type_: Any) -> Any:
     path = f"metadata.annotations[{labels.DEVICES!r}]"
     try:
-        return adapter(shape).validate_python(json.loads(text))
+        return adapter(type_).validate_python(json.loads(text))
     except ValidationError as exc:
-        # Paths in it begin with an index: the whole is a list.
+        # The value is a list, so the paths of its faults begin with an index.
         faults = [Fault(path + fault.path, fault.text) for fault in faults_of(exc)]
     except (ValueError, RecursionError) as exc:
         faults = [Fault(path, f"must be JSON: {exc}")]
     raise Invalid.because(owner, faults)
 
 
-def _written(items: Any, shape: Any) -> str:
-    data = adapter(shape).dump_python(items, mode="json", by_alias=True, exclude_defaults=True)
+def _text(items: Any, type_: Any) -> str:
+    data = adapter(type_).dump_python(items, mode="json", by_alias=True, exclude_defaults=True)
     return json.dumps(data, separators=(",", ":"), ensure_ascii=False)

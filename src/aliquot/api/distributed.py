@@ -1,4 +1,4 @@
-"""What distributed training adds to a workload: its workers, and a master that may differ from them."""
+"""Distributed training: the workers of a workload, and a master that may differ from them."""
 
 from __future__ import annotations
 
@@ -16,54 +16,54 @@ from aliquot.errors import Fault
 
 @record
 class Master:
-    """What differs in the master (the launcher, for MPI). What is absent is as in the workers."""
+    """Settings of the master (the launcher, for MPI). A field that is absent is the same as in the workers."""
 
     image: str | None = None
     """Container image."""
     command: Strings = ()
-    """Program to run instead of the image's."""
+    """Entrypoint that replaces the image's."""
     args: Strings = ()
-    """Its arguments."""
+    """Arguments of the entrypoint."""
     environment: tuple[Variable, ...] = ()
-    """Environment variables on top of the workers'; `exclude` takes one away."""
+    """Environment variables in addition to the workers'; `exclude` removes one."""
     compute: Compute = Compute()
-    """What it asks for."""
+    """Resources that the master requests."""
     no_pvcs: bool | None = None
-    """Whether it goes without the workers' volume claims."""
+    """Whether the master runs without the workers' volume claims."""
     labels: Labels = EMPTY_MAP
-    """Labels of its pod."""
+    """Labels of the master's pod."""
     annotations: Labels = EMPTY_MAP
-    """Annotations of its pod."""
+    """Annotations of the master's pod."""
     node_type: str | None = None
-    """Node group it runs on."""
+    """Node type (value of the node label run.ai/type) on which the master runs."""
     node_selector: Labels = EMPTY_MAP
-    """Node labels it needs."""
+    """Node labels that the master requires."""
     tolerations: tuple[NamedToleration, ...] = ()
-    """Taints it bears."""
+    """Tolerations of the master's pod."""
     security: Security = Security()
-    """As whom it runs."""
+    """Security settings of the master."""
 
 
 @record
 class Distributed:
-    """What distributed training adds. The workload's own fields are those of each worker."""
+    """Distributed training. The workload's own fields apply to each worker."""
 
     framework: Literal["mpi", "pytorch", "tensorflow", "xgboost"]
-    """Which framework connects the pods."""
+    """Framework that connects the pods."""
     workers: Positive | None = None
-    """How many workers there are."""
+    """Number of workers."""
     min_replicas: Positive | None = None
-    """Fewest workers it goes on with (PyTorch)."""
+    """Minimum number of workers with which training continues (PyTorch)."""
     max_replicas: Positive | None = None
-    """Most workers it grows to (PyTorch)."""
+    """Maximum number of workers (PyTorch)."""
     slots_per_worker: Positive | None = None
-    """Processes per worker (MPI); one per GPU unless given."""
+    """Number of processes per worker (MPI); defaults to one per GPU."""
     no_master: bool | None = None
     """Whether there is no pod besides the workers (PyTorch, TensorFlow)."""
     master: Master = Master()
-    """What differs in the master."""
+    """Settings of the master."""
     clean_pod_policy: Literal["Running", "All", "None"] | None = None
-    """Which pods go when it has finished; Running unless given."""
+    """Which pods are deleted when training has finished; defaults to Running."""
 
     def faults(self, path: str) -> Iterator[Fault]:
         least, most = self.min_replicas, self.max_replicas

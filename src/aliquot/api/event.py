@@ -1,8 +1,4 @@
-"""What Kubernetes has too, in its own wire shape, as far as we use it: nodes, services, claims, events, leases.
-
-On Kubernetes these are the cluster's own objects; embedded, our agent and loops write them. Fields we do not know are
-left alone, because stores change objects by merge patch. Pods are in pod.py.
-"""
+"""Kubernetes events: reports about objects, kept for a limited time."""
 
 from __future__ import annotations
 
@@ -13,63 +9,63 @@ from aliquot.api.serialization import record
 
 @record
 class ObjectReference:
-    """The object that an event is about."""
+    """A reference to another object."""
 
     api_version: Interned = ""
-    """Group and version of its kind."""
+    """Group and version of the object's kind."""
     kind: Interned = ""
-    """Its kind."""
+    """Kind of the object."""
     name: str = ""
-    """Its name."""
+    """Name of the object."""
     namespace: Interned = ""
-    """Its namespace."""
+    """Namespace of the object."""
     uid: str = ""
-    """Its uid."""
+    """UID of the object."""
     resource_version: str = ""
-    """Its version at the time."""
+    """Version of the object at the time."""
     field_path: str = ""
-    """Which part of it."""
+    """Part of the object."""
 
 
 @record
 class EventSource:
-    """Who said so."""
+    """The component that reported an event."""
 
     component: Interned = ""
-    """Program."""
+    """Name of the component."""
     host: str = ""
-    """Machine."""
+    """Host on which the component runs."""
 
 
 @record
 class Event:
-    """Something that happened to an object. Kept for a while only."""
+    """A report of something that happened to an object. Events are kept for a limited time."""
 
     metadata: Metadata
-    """Name and marks."""
+    """Standard object metadata."""
     involved_object: ObjectReference = ObjectReference()
-    """What it happened to."""
+    """Object that the event is about."""
     reason: Interned = ""
-    """One word for programs."""
+    """Reason of the event, as one CamelCase word."""
     message: str = ""
-    """A sentence for people."""
+    """Human-readable description of the event."""
     type: Interned = ""
     """Normal or Warning."""
     count: int = 0
-    """How often it happened."""
+    """Number of times that the event occurred."""
     first_timestamp: Time | None = None
-    """When it happened first."""
+    """Time of the first occurrence."""
     last_timestamp: Time | None = None
-    """When it happened last."""
+    """Time of the last occurrence."""
     event_time: MicroTime | None = None
-    """When it happened, for events that are not counted."""
+    """Time of the event, for events that are not counted."""
     source: EventSource = EventSource()
-    """Who said so."""
+    """Component that reported the event."""
     action: str = ""
-    """What was done."""
+    """Action that was taken."""
     reporting_component: Interned = ""
-    """Program that said so."""
+    """Name of the controller that reported the event."""
     reporting_instance: str = ""
-    """Which copy of the program."""
+    """Instance of the controller."""
     related: ObjectReference | None = None
-    """Another object that had to do with it."""
+    """Another object that the event is about."""

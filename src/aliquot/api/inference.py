@@ -1,4 +1,4 @@
-"""What inference adds to a workload: where it answers, and how many replicas there are."""
+"""Inference: the endpoint of a workload, its replicas and their autoscaling."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from aliquot.errors import Fault
 
 @record
 class ServingPort:
-    """Where requests go to."""
+    """The port that receives requests."""
 
     container: PortNumber
-    """Port that the model server listens on."""
+    """Port on which the model server listens."""
     protocol: Literal["http", "grpc"] | None = None
-    """http unless given."""
+    """Protocol of the requests; defaults to http."""
     authorization_type: Literal["public", "authenticatedUsers", "authorizedUsersOrGroups"] | None = None
-    """Who may send requests; public unless given."""
+    """Who may send requests; defaults to public."""
     authorized_users: Strings = ()
     """Users who may send requests."""
     authorized_groups: Strings = ()
     """Groups whose members may send requests."""
     private: bool | None = None
-    """Whether it is reachable from inside the cluster only."""
+    """Whether the port is reachable only from inside the cluster."""
 
 
 @record
@@ -36,29 +36,29 @@ class Autoscaling:
     """How the number of replicas follows the load."""
 
     min_replicas: Count | None = None
-    """Fewest replicas; 0 lets it go to sleep, with throughput and concurrency only."""
+    """Minimum number of replicas; 0 allows scaling to zero, with throughput and concurrency only."""
     max_replicas: Positive | None = None
-    """Most replicas."""
+    """Maximum number of replicas."""
     metric: Literal["concurrency", "throughput", "latency"] | None = None
-    """What is watched."""
+    """Metric that scaling follows."""
     metric_name: str = ""
-    """Name of a metric of one's own, instead of metric."""
+    """Name of a custom metric, instead of metric."""
     metric_threshold: Annotated[float, Field(ge=0)] | None = None
-    """More replicas above this: requests at once, requests per second, or milliseconds."""
+    """Threshold above which replicas are added: concurrent requests, requests per second or milliseconds."""
     metric_threshold_percentage: Annotated[float, Field(gt=0, le=100)] | None = None
-    """Percentage of the threshold that is aimed at."""
+    """Percentage of the threshold that scaling aims at."""
     activation_replicas: Positive | None = None
-    """How many replicas the first request after sleep starts."""
+    """Number of replicas to which the first request scales up from zero."""
     concurrency_hard_limit: Count | None = None
-    """Most requests that one replica gets at once; 0 = no limit."""
+    """Maximum number of concurrent requests per replica; 0 = no limit."""
     scale_to_zero_retention_seconds: Duration | None = None
-    """How long without requests before it goes to sleep."""
+    """How long there are no requests before scaling to zero."""
     scale_down_delay_seconds: Duration | None = None
-    """How long the load must be low before replicas go."""
+    """How long the load must be low before replicas are removed."""
     initial_replicas: Count | None = None
-    """How many replicas there are at the start."""
+    """Number of replicas at the start."""
     autoscaler_class: str = ""
-    """Which autoscaler decides, where the cluster has several."""
+    """Autoscaler to use, for clusters that have more than one."""
 
     def faults(self, path: str) -> Iterator[Fault]:
         least, most = self.min_replicas, self.max_replicas
@@ -70,22 +70,22 @@ class Autoscaling:
 
 @record
 class Serving:
-    """What inference adds."""
+    """Settings of an inference workload."""
 
     replicas: Count | None = None
-    """How many replicas there are, without autoscaling; 1 unless given."""
+    """Number of replicas without autoscaling; defaults to 1."""
     port: ServingPort | None = None
-    """Where requests go to."""
+    """Port that receives requests."""
     autoscaling: Autoscaling | None = None
     """How the number of replicas follows the load."""
     model: str = ""
-    """Model to serve, such as a Hugging Face name."""
+    """Model to serve, such as a name on Hugging Face."""
     model_source: Literal["custom", "hugging-face", "nim"] | None = None
-    """Where the model comes from."""
+    """Source of the model."""
     model_profile: str = ""
-    """Profile of a NIM; chosen by itself unless given."""
+    """Profile of a NIM; chosen automatically unless set."""
     update_deadline: Duration | None = None
-    """How long an update may take before it is rolled back; 10m unless given."""
+    """How long an update may take before it is rolled back; defaults to 10m."""
 
     def faults(self, path: str) -> Iterator[Fault]:
         if self.replicas is not None and self.autoscaling:

@@ -24,7 +24,6 @@ from aliquot.labels import DEVICES, EVICTION_RECORD, NOMINATION
 
 _AGE = Column("Age", ".metadata.creationTimestamp", "date")
 
-
 # Rules that span fields, as (path, CEL expression, message). The Kubernetes API server enforces them for clients that
 # write to it directly. The types' own `faults` hold the same rules for our server, and some that CEL cannot express.
 _AT_MOST_ONE_GPU_REQUEST = (
@@ -32,42 +31,31 @@ _AT_MOST_ONE_GPU_REQUEST = (
     "[has(self.gpu), has(self.gpuMemory), has(self.migProfile)].filter(given, given).size() <= 1",
     "must have only one of gpu, gpuMemory and migProfile",
 )
-
-
 _SERVING = (
     "spec",
     "!has(self.serving) || (has(self.type) && self.type == 'inference')",
     "serving is for type inference only",
 )
-
-
 _DISTRIBUTED = (
     "spec",
     "!has(self.distributed) || !has(self.type) || self.type != 'inference'",
     "distributed is not for type inference",
 )
-
-
 _PARALLELISM = (
     "spec",
     "!has(self.parallelism) || !has(self.completions) || self.parallelism <= self.completions",
     "parallelism must not be more than completions",
 )
-
-
 _SCOPE = (
     "spec.scope",
     "(self.kind == 'cluster') == (!has(self.name) || self.name == '')",
     "must name a department or project, or have kind cluster and no name",
 )
-
-
 _POOL_LABEL = (
     "",
     "self.metadata.name == 'default' || (has(self.spec) && has(self.spec.labelKey))",
     "spec.labelKey is required for every pool but default",
 )
-
 
 KINDS = Kinds(
     Kind(

@@ -1,8 +1,4 @@
-"""What Kubernetes has too, in its own wire shape, as far as we use it: nodes, services, claims, events, leases.
-
-On Kubernetes these are the cluster's own objects; embedded, our agent and loops write them. Fields we do not know are
-left alone, because stores change objects by merge patch. Pods are in pod.py.
-"""
+"""Kubernetes leases, by which controllers elect a leader and nodes show that they are alive."""
 
 from __future__ import annotations
 
@@ -13,25 +9,25 @@ from aliquot.api.serialization import record
 
 @record
 class LeaseSpec:
-    """Who holds it, since when and for how long."""
+    """Holder and duration of a lease."""
 
     holder_identity: str | None = None
-    """Who holds it."""
+    """Identity of the holder."""
     lease_duration_seconds: int | None = None
-    """How long it holds without being renewed."""
+    """Number of seconds after the last renewal at which the lease expires."""
     acquire_time: MicroTime | None = None
-    """When the holder got it."""
+    """Time at which the holder acquired the lease."""
     renew_time: MicroTime | None = None
-    """When the holder last renewed it."""
+    """Time at which the holder last renewed the lease."""
     lease_transitions: int | None = None
-    """How often it changed hands."""
+    """Number of times that the holder changed."""
 
 
 @record
 class Lease:
-    """Held by one program at a time: who leads, or which node is alive."""
+    """A lease that one program holds at a time, for leader election or as the heartbeat of a node."""
 
     metadata: Metadata
-    """Name and marks."""
+    """Standard object metadata."""
     spec: LeaseSpec = LeaseSpec()
-    """Who holds it."""
+    """Holder and duration of the lease."""

@@ -1,8 +1,4 @@
-"""What Kubernetes has too, in its own wire shape, as far as we use it: nodes, services, claims, events, leases.
-
-On Kubernetes these are the cluster's own objects; embedded, our agent and loops write them. Fields we do not know are
-left alone, because stores change objects by merge patch. Pods are in pod.py.
-"""
+"""Kubernetes namespaces, with the fields that we use."""
 
 from __future__ import annotations
 
@@ -13,15 +9,15 @@ from aliquot.api.serialization import record
 
 @record
 class NamespaceSpec:
-    """Nothing that we use."""
+    """Desired state of a namespace."""
 
     finalizers: Strings = ()
-    """Who must finish before the namespace may go."""
+    """Finalizers that must be removed before the namespace is removed."""
 
 
 @record
 class NamespaceStatus:
-    """Where the namespace is in its life."""
+    """Observed state of a namespace."""
 
     phase: str = ""
     """Active or Terminating."""
@@ -29,11 +25,11 @@ class NamespaceStatus:
 
 @record
 class Namespace:
-    """A place for objects; each project has one."""
+    """A namespace for objects. Every project has one."""
 
     metadata: Metadata
-    """Name and marks."""
+    """Standard object metadata."""
     spec: NamespaceSpec = NamespaceSpec()
-    """How it goes."""
+    """Desired state of the namespace."""
     status: NamespaceStatus = NamespaceStatus()
-    """Where it is in its life."""
+    """Observed state of the namespace."""

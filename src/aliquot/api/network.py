@@ -1,4 +1,4 @@
-"""How users and other programs reach a workload."""
+"""Network settings of a workload: ports, URLs, and the probes that check its containers."""
 
 from __future__ import annotations
 
@@ -16,89 +16,89 @@ ServiceType = Literal["ingress", "portforward", "loadbalancer", "nodeport", "ext
 
 @record
 class Port:
-    """A port of the container, opened to the outside."""
+    """A container port that is exposed outside of the pod."""
 
     container: PortNumber
-    """Port that the program listens on."""
+    """Port on which the program listens."""
     external: PortNumber | None = None
-    """Port on the outside; chosen by the platform unless given."""
+    """Port on which it is exposed; chosen by the platform unless set."""
     service_type: ServiceType | None = None
-    """How it is opened; the workload's serviceType unless given."""
+    """How the port is exposed; defaults to the workload's serviceType."""
     protocol: Literal["TCP", "UDP"] | None = None
-    """TCP unless given."""
+    """Protocol of the port; defaults to TCP."""
     name: str = ""
-    """What the port is called."""
+    """Name of the port."""
     tool_type: str = ""
-    """What answers there, such as jupyter-notebook."""
+    """Type of the tool that listens on the port, such as jupyter-notebook."""
     exclude: bool = False
-    """Leaves out the port of this number that a template or policy adds."""
+    """Whether to remove the port of this number that a template or policy adds."""
 
 
 @record
 class ExposedUrl:
-    """A web tool of the container, opened at a URL."""
+    """A web tool of the container that is exposed at a URL."""
 
     container: PortNumber
-    """Port that the tool listens on."""
+    """Port on which the tool listens."""
     url: str = ""
-    """URL; made by the platform unless given."""
+    """URL of the tool; chosen by the platform unless set."""
     tool_type: str = ""
-    """What kind of tool it is, such as jupyter-notebook or tensorboard."""
+    """Type of the tool, such as jupyter-notebook or tensorboard."""
     tool_name: str = ""
-    """What the tool is called."""
+    """Name of the tool."""
     authorization_type: Literal["public", "authenticatedUsers", "authorizedUsersOrGroups"] | None = None
-    """Who may open it; every authenticated user unless given."""
+    """Who may open the URL; every authenticated user unless set."""
     authorized_users: Strings = ()
-    """Users who may open it."""
+    """Users who may open the URL."""
     authorized_groups: Strings = ()
-    """Groups whose members may open it."""
+    """Groups whose members may open the URL."""
     exclude: bool = False
-    """Leaves out the URL of this port that a template or policy adds."""
+    """Whether to remove the URL of this port that a template or policy adds."""
 
 
 @record
 class HttpCheck:
-    """An HTTP request to the container."""
+    """An HTTP request that checks a container."""
 
     port: PortNumber
-    """Port that is asked."""
+    """Port to which the request goes."""
     path: str = "/"
-    """Path that is asked for."""
+    """Path of the request."""
     host: str = ""
-    """Host that is asked; the pod unless given."""
+    """Host to which the request goes; defaults to the pod."""
     scheme: Literal["HTTP", "HTTPS"] = "HTTP"
-    """How it is asked."""
+    """Scheme of the request."""
 
 
 @record
 class Probe:
-    """How the platform finds out that a container is well."""
+    """A periodic check of a container."""
 
     http_get: HttpCheck | None = None
-    """Ask by HTTP; any answer from 200 to 399 is good."""
+    """HTTP request to send; a status from 200 to 399 is a success."""
     tcp_port: PortNumber | None = None
-    """Ask by opening this port."""
+    """TCP port to connect to; a connection is a success."""
     command: Strings = ()
-    """Ask by running this in the container; exit status 0 is good."""
+    """Command to run in the container; exit status 0 is a success."""
     initial_delay_seconds: Duration | None = None
-    """How long to wait before the first question."""
+    """Time from the start of the container to the first check."""
     period_seconds: Duration | None = None
-    """How long between questions."""
+    """Time between checks."""
     timeout_seconds: Duration | None = None
-    """How long to wait for an answer."""
+    """Time after which a check fails."""
     success_threshold: Positive | None = None
-    """Good answers in a row before it counts as well."""
+    """Number of successes in a row after which the container counts as healthy."""
     failure_threshold: Positive | None = None
-    """Bad answers in a row before it counts as not well."""
+    """Number of failures in a row after which the container counts as unhealthy."""
 
 
 @record
 class Probes:
-    """Questions that are put to the container."""
+    """Probes of the container."""
 
     readiness: Probe | None = None
-    """Whether it may get requests."""
+    """Probe that decides whether the container receives requests."""
     liveness: Probe | None = None
-    """Whether it must be restarted."""
+    """Probe that decides whether the container is restarted."""
     startup: Probe | None = None
-    """Whether it has started; the others wait for it."""
+    """Probe that decides whether the container has started; the other probes wait for it."""

@@ -1,8 +1,4 @@
-"""What Kubernetes has too, in its own wire shape, as far as we use it: nodes, services, claims, events, leases.
-
-On Kubernetes these are the cluster's own objects; embedded, our agent and loops write them. Fields we do not know are
-left alone, because stores change objects by merge patch. Pods are in pod.py.
-"""
+"""Kubernetes nodes, with the fields that we use. The local agent registers its machine as one."""
 
 from __future__ import annotations
 
@@ -18,48 +14,48 @@ class Taint:
     """Keeps pods off a node unless they tolerate it."""
 
     key: str
-    """What the taint is called."""
+    """Key of the taint."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
-    """What it does to pods that do not tolerate it."""
+    """Effect on pods that do not tolerate the taint."""
     value: str = ""
-    """Its value."""
+    """Value of the taint."""
     time_added: Time | None = None
-    """When it was added."""
+    """Time at which the taint was added."""
 
 
 @kubernetes_record
 class NodeSpec:
-    """What an administrator says about a node."""
+    """Desired state of a node."""
 
     unschedulable: bool = False
-    """Whether no new pods may come."""
+    """Whether no new pods are scheduled onto the node."""
     taints: tuple[Taint, ...] = ()
-    """What keeps pods off."""
+    """Taints of the node."""
     provider_id: str = ""
-    """What the cloud calls it."""
+    """Identifier of the node at the cloud provider."""
 
 
 @record
 class NodeCondition:
-    """One thing that is true or not about a node."""
+    """An aspect of a node's state."""
 
     type: str
-    """What it is about, such as Ready."""
+    """Type of the condition, such as Ready."""
     status: str
-    """True, False or Unknown."""
+    """Status of the condition: True, False or Unknown."""
     reason: Interned = ""
-    """One word for programs."""
+    """Reason for the last transition, as one CamelCase word."""
     message: str = ""
-    """A sentence for people."""
+    """Human-readable details about the last transition."""
     last_heartbeat_time: Time | None = None
-    """When the node last said so."""
+    """Time at which the node last reported the condition."""
     last_transition_time: Time | None = None
-    """When it last changed."""
+    """Time at which the status last changed."""
 
 
 @record
 class Address:
-    """How a node is reached."""
+    """An address of a node."""
 
     type: str
     """InternalIP, ExternalIP or Hostname."""
@@ -69,44 +65,44 @@ class Address:
 
 @kubernetes_record
 class NodeInfo:
-    """What a node runs."""
+    """Software and identifiers of a node."""
 
     architecture: str = ""
-    """Such as amd64."""
+    """Architecture of the node, such as amd64."""
     boot_id: str = ""
-    """Differs after each boot."""
+    """Identifier of the current boot."""
     container_runtime_version: str = ""
-    """Program that runs containers."""
+    """Name and version of the container runtime."""
     kernel_version: str = ""
-    """Linux kernel."""
+    """Version of the Linux kernel."""
     kube_proxy_version: str = ""
-    """Kubernetes wants the field; empty in new versions."""
+    """Required by Kubernetes; empty in new versions."""
     kubelet_version: str = ""
-    """Program that runs pods."""
+    """Version of the program that runs pods."""
     machine_id: str = ""
-    """Stays over boots."""
+    """Identifier of the machine; the same after each boot."""
     operating_system: str = ""
-    """Such as linux."""
+    """Operating system, such as linux."""
     os_image: str = ""
-    """Such as Debian GNU/Linux 12."""
+    """Distribution, such as Debian GNU/Linux 12."""
     system_uuid: str = ""
-    """Given by the hardware."""
+    """UUID of the hardware."""
 
 
 @record
 class NodeStatus:
-    """What a node has and how it is."""
+    """Observed state of a node."""
 
     capacity: Labels = EMPTY_MAP
-    """All it has, as quantities."""
+    """Total resources of the node."""
     allocatable: Labels = EMPTY_MAP
-    """What pods may use of it."""
+    """Resources that are available to pods."""
     conditions: tuple[NodeCondition, ...] = ()
-    """What is true about it."""
+    """Conditions of the node."""
     addresses: tuple[Address, ...] = ()
-    """How it is reached."""
+    """Addresses of the node."""
     node_info: NodeInfo = NodeInfo()
-    """What it runs."""
+    """Software and identifiers of the node."""
 
 
 @record
@@ -114,8 +110,8 @@ class Node:
     """A machine that runs pods."""
 
     metadata: Metadata
-    """Name and marks."""
+    """Standard object metadata."""
     spec: NodeSpec = NodeSpec()
-    """What an administrator says about it."""
+    """Desired state of the node."""
     status: NodeStatus = NodeStatus()
-    """What it has and how it is."""
+    """Observed state of the node."""

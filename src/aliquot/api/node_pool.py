@@ -1,8 +1,4 @@
-"""Who shares the machines: departments and projects with their quotas.
-
-A quota is per node pool. The bare fields of a department or project (`quota`, `limit`, ...) are those of pool
-`default`; other pools stand under `pools`. `terms` gives the ones that hold in a pool, wherever they were written.
-"""
+"""Node pools: sets of nodes that are shared fairly on their own."""
 
 from __future__ import annotations
 
@@ -24,54 +20,54 @@ DEFAULT_POOL = "default"
 
 @record
 class NodePoolSpec:
-    """Which nodes are in the pool, and how they are used."""
+    """The nodes of a pool, and how pods are placed on them."""
 
     label_key: str = ""
-    """Nodes with this label belong to the pool."""
+    """Key of the node label that selects the nodes of the pool."""
     label_value: str = ""
-    """The value the label must have."""
+    """Value of the node label that selects the nodes of the pool."""
     placement: Placement = Placement()
-    """Whether pods are packed or spread here; wins over the scheduling policy."""
+    """Placement strategies in the pool; they override those of the scheduling policy."""
     topology: Strings = ()
-    """Node labels that say how near nodes are to each other, outermost first."""
+    """Node labels of the topology levels, from the outermost to the innermost."""
     workloads_per_gpu: Annotated[int, Field(ge=2, le=5)] | None = None
-    """How many bursting workloads may share a GPU when the node spreads them; off unless given."""
+    """Number of bursting workloads that may share a GPU if the node spreads them; off unless set."""
     description: Text = ""
-    """For people."""
+    """Description of the pool, for display."""
 
 
 @record
 class NodePoolStatus:
-    """How a pool stands."""
+    """Observed state of a node pool."""
 
     phase: LifecyclePhase | None = None
-    """Whether it is ready for use."""
+    """Lifecycle phase of the pool."""
     message: str = ""
-    """Why it is not, when it is not."""
+    """Why the pool is not ready."""
     nodes: Strings = ()
-    """Names of its nodes."""
+    """Names of the nodes in the pool."""
     total: Amounts = Amounts()
-    """What its nodes have."""
+    """Capacity of the nodes in the pool."""
     allocated: Amounts = Amounts()
-    """What is held by workloads."""
+    """Resources that workloads hold in the pool."""
     history: str = ""
-    """What its nodes had over time, as a project's history says what was held."""
+    """Past capacity of the pool, in the format of a project's history."""
     observed_generation: Int64 | None = None
-    """The generation of the spec this status is about."""
+    """Generation of the spec that the status was computed from."""
     conditions: tuple[Condition, ...] = ()
-    """What is true about it."""
+    """Conditions of the pool."""
 
 
 @record
 class NodePool:
-    """A set of nodes with a fair share of its own. Nodes that no other pool selects are in pool `default`."""
+    """A set of nodes with its own quotas. Nodes that no other pool selects belong to pool `default`."""
 
     metadata: Metadata
-    """Name and marks."""
+    """Standard object metadata."""
     spec: NodePoolSpec = NodePoolSpec()
-    """Which nodes are in the pool."""
+    """The nodes of the pool."""
     status: NodePoolStatus = NodePoolStatus()
-    """How the pool stands; written by the platform."""
+    """Observed state of the pool; written by the platform."""
 
     def faults(self) -> Iterator[Fault]:
         if self.metadata.name != DEFAULT_POOL and not self.spec.label_key:

@@ -1,4 +1,4 @@
-"""What objects may be called."""
+"""Rules for the names of objects."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ _LETTER_FIRST = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
 def check_name(kind: Kind[Any], name: object) -> str:
-    """The name, if an object of this kind may have it; `Invalid` with path `metadata.name` otherwise."""
-    fault = _fault(kind, name)
-    if fault:
-        raise Invalid.because(kind.singular, [Fault("metadata.name", fault)])
+    """The name, if it is valid for the kind; `Invalid` with path `metadata.name` otherwise."""
+    message = _fault_message(kind, name)
+    if message:
+        raise Invalid.because(kind.singular, [Fault("metadata.name", message)])
     return str(name)
 
 
-def _fault(kind: Kind[Any], name: object) -> str:
+def _fault_message(kind: Kind[Any], name: object) -> str:
     if name is None or name == "":
         return "is required"
     if not isinstance(name, str):
         return f"must be text, not {name!r}"
     if len(name) > kind.max_name_length:
         return f"must have at most {kind.max_name_length} characters, not {len(name)}"
-    pattern, wording = _rule(kind)
-    return "" if pattern.fullmatch(name) else f"must be {wording}, not {name!r}"
+    pattern, rule = _rule(kind)
+    return "" if pattern.fullmatch(name) else f"must be {rule}, not {name!r}"
 
 
 def _rule(kind: Kind[Any]) -> tuple[re.Pattern[str], str]:
+    """The pattern of valid names, and the same in words."""
     if kind.name_starts_with_letter:
         return _LETTER_FIRST, "lower-case letters, digits and hyphens, a letter first and no hyphen last"
     if kind.name_is_label:
@@ -45,5 +46,5 @@ def _rule(kind: Kind[Any]) -> tuple[re.Pattern[str], str]:
 
 
 def name_pattern(kind: Kind[Any]) -> str:
-    """The same rule as an anchored regular expression, for schemas."""
+    """The rule of a kind as an anchored regular expression, for schemas."""
     return f"^{_rule(kind)[0].pattern}$"

@@ -1,8 +1,4 @@
-"""What Kubernetes has too, in its own wire shape, as far as we use it: nodes, services, claims, events, leases.
-
-On Kubernetes these are the cluster's own objects; embedded, our agent and loops write them. Fields we do not know are
-left alone, because stores change objects by merge patch. Pods are in pod.py.
-"""
+"""Kubernetes persistent volume claims, with the fields that we use."""
 
 from __future__ import annotations
 
@@ -13,49 +9,49 @@ from aliquot.api.serialization import record
 
 @record
 class ClaimResources:
-    """How much is wanted."""
+    """Storage that a claim requests."""
 
     requests: Labels = EMPTY_MAP
-    """`storage`: at least this much."""
+    """Minimum amount, under the key `storage`."""
     limits: Labels = EMPTY_MAP
-    """`storage`: at most this much."""
+    """Maximum amount, under the key `storage`."""
 
 
 @record
 class ClaimSpec:
-    """What storage is wanted."""
+    """Desired state of a claim."""
 
     access_modes: Strings = ()
-    """Who may mount it at once."""
+    """Access modes of the volume."""
     resources: ClaimResources = ClaimResources()
-    """How much is wanted."""
+    """Storage that the claim requests."""
     storage_class_name: str | None = None
-    """Which kind of storage; the cluster's default unless given."""
+    """Storage class; defaults to the cluster's default class."""
     volume_mode: str | None = None
     """Filesystem or Block."""
     volume_name: str = ""
-    """The volume that was found."""
+    """Name of the bound volume."""
 
 
 @record
 class ClaimStatus:
-    """What storage was found."""
+    """Observed state of a claim."""
 
     phase: str = ""
     """Pending, Bound or Lost."""
     capacity: Labels = EMPTY_MAP
-    """How much there is."""
+    """Capacity of the bound volume."""
     access_modes: Strings = ()
-    """Who may mount it at once."""
+    """Access modes of the bound volume."""
 
 
 @record
 class Claim:
-    """Asks for storage that outlives pods."""
+    """A request for storage that outlives pods."""
 
     metadata: Metadata
-    """Name and marks."""
+    """Standard object metadata."""
     spec: ClaimSpec = ClaimSpec()
-    """What storage is wanted."""
+    """Desired state of the claim."""
     status: ClaimStatus = ClaimStatus()
-    """What storage was found."""
+    """Observed state of the claim."""

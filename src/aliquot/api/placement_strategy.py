@@ -1,4 +1,4 @@
-"""Shapes that several kinds share: amounts of resources, conditions, and where pods may run."""
+"""Placement strategies: how the scheduler chooses among the nodes and GPUs that fit."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ NodeStrategy = Literal["binpack", "spread", "least-fragments"]
 
 @record
 class Placement:
-    """Whether pods are packed together, spread out, or put where they leave the least room that nobody can use."""
+    """Placement strategies: pack pods together, spread them, or leave the least unusable capacity."""
 
     gpu: NodeStrategy | None = None
-    """Which nodes pods with GPUs get; binpack unless given."""
+    """Strategy that chooses the node of a pod with GPUs; defaults to binpack."""
     cpu: NodeStrategy | None = None
-    """Which nodes pods without GPUs get; binpack unless given."""
+    """Strategy that chooses the node of a pod without GPUs; defaults to binpack."""
     device: DeviceStrategy | None = None
-    """Which GPU of a node a fraction gets; binpack unless given."""
+    """Strategy that chooses the GPU of a fraction within a node; defaults to binpack."""

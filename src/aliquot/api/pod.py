@@ -1,6 +1,6 @@
-"""Pods, in Kubernetes' wire shape, as far as we run, place and show them.
+"""Kubernetes pods, with the fields that we run, schedule and show.
 
-Parts that we only pass on (probes, volumes' sources, affinity) stay free JSON.
+Parts that we only pass on (probes, volume sources, affinity) are untyped JSON.
 """
 
 from __future__ import annotations
@@ -18,334 +18,335 @@ Quantities = Mapping[Interned, Interned]
 
 @record
 class EnvVar:
-    """One environment variable."""
+    """An environment variable."""
 
     name: Interned
-    """Its name."""
+    """Name of the variable."""
     value: str = ""
-    """Its value."""
+    """Value of the variable."""
     value_from: JsonMap | None = None
-    """Where the value is read from."""
+    """Source of the value."""
 
 
 @record
 class Resources:
-    """What a container asks for, as quantities."""
+    """Resource requests and limits of a container."""
 
     requests: Quantities = EMPTY_MAP
-    """Guaranteed."""
+    """Guaranteed resources."""
     limits: Quantities = EMPTY_MAP
-    """At most."""
+    """Maximum resources."""
 
 
 @kubernetes_record
 class ContainerPort:
-    """A port that a container listens on."""
+    """A port on which a container listens."""
 
     container_port: int
     """Number of the port."""
     name: str = ""
-    """What it is called."""
+    """Name of the port."""
     protocol: Interned = "TCP"
     """TCP or UDP."""
     host_port: int | None = None
-    """Port of the node."""
+    """Port on the node."""
     host_ip: Interned = ""
-    """Address of the node."""
+    """IP address of the node to bind to."""
 
 
 @record
 class VolumeMount:
-    """Where a container sees a volume."""
+    """A mount of a volume in a container."""
 
     name: Interned
-    """Which volume."""
+    """Name of the volume."""
     mount_path: Interned
-    """Where."""
+    """Path at which the volume is mounted."""
     read_only: bool = False
-    """Whether it may only be read."""
+    """Whether the mount is read-only."""
     sub_path: str = ""
-    """Only this part of it."""
+    """Path within the volume to mount."""
     sub_path_expr: str = ""
-    """The same, with variables."""
+    """Path within the volume to mount, with environment variables expanded."""
     mount_propagation: str | None = None
-    """Whether later mounts show up."""
+    """How mounts propagate between node and container."""
     recursive_read_only: str | None = None
-    """Whether mounts below it may only be read too."""
+    """Whether mounts below a read-only mount are read-only too."""
 
 
 @record
 class Container:
-    """One container of a pod."""
+    """A container of a pod."""
 
     name: Interned
-    """Unique within the pod."""
+    """Name of the container. Unique within the pod."""
     image: Interned = ""
-    """What it is made from."""
+    """Container image."""
     image_pull_policy: Interned | None = None
-    """When the image is fetched."""
+    """When the image is pulled."""
     command: Strings = ()
-    """Program instead of the image's."""
+    """Entrypoint that replaces the image's."""
     args: Strings = ()
-    """Arguments."""
+    """Arguments of the entrypoint."""
     working_dir: Interned = ""
-    """Folder it starts in."""
+    """Working directory."""
     env: tuple[EnvVar, ...] = ()
     """Environment variables."""
     env_from: tuple[JsonMap, ...] = ()
-    """Sources of many variables."""
+    """Sources of environment variables."""
     resources: Resources = Resources()
-    """What it asks for."""
+    """Resource requests and limits."""
     ports: tuple[ContainerPort, ...] = ()
-    """Ports it listens on."""
+    """Ports on which the container listens."""
     volume_mounts: tuple[VolumeMount, ...] = ()
-    """Where it sees volumes."""
+    """Volumes to mount."""
     stdin: bool = False
     """Whether standard input stays open."""
     stdin_once: bool = False
     """Whether standard input closes after the first client."""
     tty: bool = False
-    """Whether it gets a terminal."""
+    """Whether the container gets a terminal."""
     restart_policy: Interned | None = None
-    """Always makes an init container run beside the others."""
+    """Always makes an init container a sidecar."""
     security_context: JsonMap | None = None
-    """As whom it runs."""
+    """Security settings of the container."""
     readiness_probe: JsonMap | None = None
-    """Whether it may get requests."""
+    """Probe that decides whether the container receives requests."""
     liveness_probe: JsonMap | None = None
-    """Whether it must be restarted."""
+    """Probe that decides whether the container is restarted."""
     startup_probe: JsonMap | None = None
-    """Whether it has started."""
+    """Probe that decides whether the container has started."""
     lifecycle: JsonMap | None = None
-    """What to do after the start and before the stop."""
+    """Hooks after the start and before the stop."""
     termination_message_path: Interned | None = None
-    """File with its last words."""
+    """File from which the termination message is read."""
     termination_message_policy: Interned | None = None
-    """Where its last words are read from."""
+    """Where the termination message comes from."""
 
 
 @record
 class SchedulingGate:
-    """Holds a pod back from the scheduler while it is there."""
+    """A gate that keeps a pod from being scheduled until it is removed."""
 
     name: str
-    """Who holds it back."""
+    """Name of the gate."""
 
 
 @record
 class LocalReference:
-    """An object of the same namespace."""
+    """A reference to an object in the same namespace."""
 
     name: str = ""
-    """Its name."""
+    """Name of the object."""
 
 
 @kubernetes_record
 class PodSpec:
-    """What to run."""
+    """Desired state of a pod."""
 
     containers: tuple[Container, ...] = ()
-    """Containers that run side by side."""
+    """Containers of the pod."""
     init_containers: tuple[Container, ...] = ()
-    """Containers that run one after the other before them."""
+    """Containers that run one after another before the others."""
     volumes: tuple[JsonMap, ...] = ()
-    """What containers may mount."""
+    """Volumes that containers can mount."""
     node_name: Interned = ""
-    """Node it runs on; empty until it is placed."""
+    """Node on which the pod runs; empty until it is scheduled."""
     node_selector: Labels = EMPTY_MAP
-    """Node labels it needs."""
+    """Node labels that the pod requires."""
     affinity: JsonMap | None = None
-    """Nodes and pods it must, or would like to, be near to."""
+    """Affinity and anti-affinity to nodes and pods."""
     tolerations: tuple[Toleration, ...] = ()
-    """Taints it bears."""
+    """Tolerations of the pod."""
     topology_spread_constraints: tuple[JsonMap, ...] = ()
-    """How its like are spread."""
+    """How the pods of a group spread over the topology."""
     priority_class_name: Interned = ""
-    """How important it is, by name."""
+    """Name of the priority class."""
     priority: Int32 | None = None
-    """The same as a number."""
+    """Priority as a number."""
     preemption_policy: Interned | None = None
-    """Whether others may be stopped for it."""
+    """Whether the pod may preempt others."""
     scheduler_name: Interned = ""
-    """Who places it."""
+    """Scheduler that places the pod."""
     scheduling_gates: tuple[SchedulingGate, ...] = ()
-    """What holds it back."""
+    """Gates that keep the pod from being scheduled."""
     scheduling_group: JsonMap | None = None
-    """The pod group it belongs to."""
+    """Pod group that the pod belongs to."""
     restart_policy: Interned | None = None
     """Always, OnFailure or Never."""
     termination_grace_period_seconds: int | None = None
-    """How long it may take to stop."""
+    """Number of seconds that the pod has to stop."""
     active_deadline_seconds: int | None = None
-    """How long it may run."""
+    """Number of seconds that the pod may run."""
     host_network: bool = False
-    """Whether it shares the node's network."""
+    """Whether the pod shares the node's network namespace."""
     host_ipc: bool = False
-    """Whether it shares the node's inter-process communication."""
+    """Whether the pod shares the node's IPC namespace."""
     host_pid: bool = False
-    """Whether it sees the node's processes."""
+    """Whether the pod shares the node's PID namespace."""
     hostname: str = ""
-    """Its name for itself."""
+    """Host name of the pod."""
     subdomain: str = ""
-    """Its domain within the namespace."""
+    """Subdomain of the pod within its namespace."""
     service_account_name: Interned = ""
-    """As whom it talks to the API."""
+    """Service account of the pod."""
     automount_service_account_token: bool | None = None
-    """Whether it gets a token for the API."""
+    """Whether the service account's token is mounted."""
     image_pull_secrets: tuple[LocalReference, ...] = ()
-    """Secrets for registries."""
+    """Secrets with credentials for registries."""
     security_context: JsonMap | None = None
-    """As whom its containers run."""
+    """Security settings of the pod."""
     runtime_class_name: str | None = None
-    """How its containers are run."""
+    """Runtime class of the pod."""
     enable_service_links: bool | None = None
-    """Whether services show up as variables."""
+    """Whether services are injected as environment variables."""
     dns_policy: Interned | None = None
-    """Whom it asks for names."""
+    """DNS policy of the pod."""
     resource_claims: tuple[JsonMap, ...] = ()
-    """Devices it asks for by claim."""
+    """Resource claims of the pod."""
     overhead: Quantities = EMPTY_MAP
-    """What it takes besides its containers."""
+    """Resources that the pod uses besides its containers."""
 
 
 @record
 class PodCondition:
-    """One thing that is true or not about a pod."""
+    """An aspect of a pod's state."""
 
     type: Interned
-    """What it is about, such as PodScheduled."""
+    """Type of the condition, such as PodScheduled."""
     status: Interned
-    """True, False or Unknown."""
+    """Status of the condition: True, False or Unknown."""
     reason: Interned = ""
-    """One word for programs."""
+    """Reason for the last transition, as one CamelCase word."""
     message: str = ""
-    """A sentence for people."""
+    """Human-readable details about the last transition."""
     last_probe_time: Time | None = None
-    """When it was last looked at."""
+    """Time at which the condition was last checked."""
     last_transition_time: Time | None = None
-    """When it last changed."""
+    """Time at which the status last changed."""
     observed_generation: Int64 | None = None
-    """The generation of the spec that this was said about."""
+    """Generation of the spec that the condition was computed from."""
 
 
 @record
 class Waiting:
-    """Why a container does not run yet."""
+    """Why a container is not running yet."""
 
     reason: Interned = ""
-    """One word for programs."""
+    """Reason, as one CamelCase word."""
     message: str = ""
-    """A sentence for people."""
+    """Human-readable reason."""
 
 
 @record
 class Running:
-    """Since when a container runs."""
+    """When a container started."""
 
     started_at: Time | None = None
-    """When it started."""
+    """Time at which the container started."""
 
 
 @kubernetes_record
 class Terminated:
-    """How a container ended."""
+    """How a container terminated."""
 
     exit_code: int = 0
-    """Exit status of its program."""
+    """Exit status of the container."""
     signal: int | None = None
-    """Signal that ended it."""
+    """Signal that terminated the container."""
     reason: Interned = ""
-    """One word for programs."""
+    """Reason, as one CamelCase word."""
     message: str = ""
-    """Its last words."""
+    """Termination message of the container."""
     started_at: Time | None = None
-    """When it started."""
+    """Time at which the container started."""
     finished_at: Time | None = None
-    """When it ended."""
+    """Time at which the container terminated."""
     container_id: str = ""
-    """What the runtime calls it."""
+    """Identifier of the container in the runtime."""
 
 
 @record
 class ContainerState:
-    """What a container does: one of three."""
+    """State of a container: exactly one of three."""
 
     waiting: Waiting | None = None
-    """It does not run yet."""
+    """The container is not running yet."""
     running: Running | None = None
-    """It runs."""
+    """The container is running."""
     terminated: Terminated | None = None
-    """It has ended."""
+    """The container has terminated."""
 
 
 @kubernetes_record
 class ContainerStatus:
-    """How a container is."""
+    """Observed state of a container."""
 
     name: Interned
-    """Which container."""
+    """Name of the container."""
     ready: bool = False
-    """Whether it may get requests."""
+    """Whether the container passes its readiness probe."""
     started: bool | None = None
-    """Whether it has started."""
+    """Whether the container passed its startup probe."""
     restart_count: int = 0
-    """How often it was started again."""
+    """Number of restarts."""
     image: Interned = ""
-    """What it was made from."""
+    """Image of the container."""
     image_id: Interned = ""
-    """The same, exactly."""
+    """Digest of the image."""
     container_id: str = ""
-    """What the runtime calls it."""
+    """Identifier of the container in the runtime."""
     state: ContainerState = ContainerState()
-    """What it does now."""
+    """Current state of the container."""
     last_state: ContainerState = ContainerState()
-    """How it ended last time."""
+    """State in which the container last terminated."""
 
 
 @kubernetes_record
 class PodStatus:
-    """How a pod is."""
+    """Observed state of a pod."""
 
     phase: Interned = ""
     """Pending, Running, Succeeded, Failed or Unknown."""
     reason: Interned = ""
-    """One word for programs."""
+    """Reason for the phase, as one CamelCase word."""
     message: str = ""
-    """A sentence for people."""
+    """Human-readable reason for the phase."""
     conditions: tuple[PodCondition, ...] = ()
-    """What is true about it."""
+    """Conditions of the pod."""
     container_statuses: tuple[ContainerStatus, ...] = ()
-    """How its containers are."""
+    """States of the containers."""
     init_container_statuses: tuple[ContainerStatus, ...] = ()
-    """How its init containers are."""
+    """States of the init containers."""
     nominated_node_name: str = ""
-    """Node that is being freed for it."""
+    """Node on which capacity is being freed for the pod."""
     host_ip: Interned = ""
-    """Address of its node."""
+    """IP address of the node."""
     pod_ip: str = ""
-    """Its address."""
+    """IP address of the pod."""
     start_time: Time | None = None
-    """When its node took it on."""
+    """Time at which the node accepted the pod."""
     qos_class: Interned = ""
-    """How its node ranks it when memory runs out."""
+    """Quality of service class, which ranks pods when memory runs out."""
     observed_generation: Int64 | None = None
-    """The generation of the spec this status is about."""
+    """Generation of the spec that the status was computed from."""
 
 
 @record
 class Pod:
-    """One attempt to run a part of a workload: containers that share a node, an address and devices."""
+    """A group of containers that share a node and an IP address. A workload runs as one or more pods."""
 
     metadata: Metadata
-    """Name and marks."""
+    """Standard object metadata."""
     spec: PodSpec = PodSpec()
-    """What to run."""
+    """Desired state of the pod."""
     status: PodStatus = PodStatus()
-    """How it is."""
+    """Observed state of the pod."""
 
 
 def last_checkpoint_time(pod: Pod) -> float | None:
-    """When its job last said that it had saved its work; None when it never did."""
-    return next(
-        (one.last_transition_time for one in pod.status.conditions if one.type == labels.CHECKPOINT_SAVED), None
-    )
+    """Time at which the workload last reported a checkpoint; None if it never did."""
+    for condition in pod.status.conditions:
+        if condition.type == labels.CHECKPOINT_SAVED:
+            return condition.last_transition_time
+    return None

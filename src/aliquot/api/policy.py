@@ -1,8 +1,7 @@
-"""What fills in and bounds workloads: templates and policies.
+"""Workload policies: defaults, rules and imposed values for workloads.
 
-A template gives values for fields that a submission leaves out. A policy also says which values are allowed. Both
-are written against the JSON of a workload's spec, so that every field of a workload, present and future, can be
-named. Those in namespace `runai` hold for everyone; those in a project's namespace for that project.
+They are written against the JSON of a workload's spec, so that they can name every present and future field. A policy
+in namespace `runai` applies to every project, one in a project's namespace only to that project.
 """
 
 from __future__ import annotations
@@ -49,63 +48,63 @@ class DefaultFrom:
     field: str
     """Path of the other field, such as compute.cpu."""
     factor: float = 1
-    """What it is multiplied by."""
+    """Factor by which the other field is multiplied."""
 
 
 @record
 class Option:
-    """One value that a field may have."""
+    """An allowed value of a field."""
 
     value: str
     """The value."""
     displayed: str = ""
-    """How forms show it."""
+    """Text that forms show for the value."""
 
 
 @record
 class FieldRule:
-    """What must hold for one field of a workload."""
+    """Rules for one field of a workload."""
 
     required: bool | None = None
-    """Whether it must be given."""
+    """Whether the field must be set."""
     can_edit: bool | None = None
-    """Whether a submission may give another value than the default."""
+    """Whether a submission may set a value other than the default."""
     can_add: bool | None = None
     """Whether a submission may add items to a list."""
     locked: Strings = ()
-    """Names of items that may neither be changed nor left out."""
+    """Names of items that a submission may neither change nor remove."""
     min: Bound | None = None
-    """Least value."""
+    """Minimum value."""
     max: Bound | None = None
-    """Greatest value."""
+    """Maximum value."""
     step: Bound | None = None
-    """Values are the least plus a multiple of this."""
+    """Step between allowed values, counted from the minimum."""
     options: tuple[Option, ...] = ()
-    """The only values allowed."""
+    """The only allowed values."""
     default_from: DefaultFrom | None = None
-    """Default computed from another field."""
+    """Default that is computed from another field."""
 
 
 @record
 class PolicySpec:
-    """Defaults and rules for workloads."""
+    """Defaults, rules and imposed values for workloads."""
 
     types: tuple[WorkloadType, ...] = ()
-    """Types of workload it is for; all when empty."""
+    """Workload types to which the policy applies; all if empty."""
     department: str | None = None
-    """Only for projects of this department, for a policy in namespace runai."""
+    """Department to whose projects a policy in namespace runai applies; all projects unless set."""
     distributed: bool | None = None
-    """Only for distributed training (true), or for all but that (false)."""
+    """Whether the policy applies only to distributed training (true) or only to other workloads (false)."""
     defaults: Mapping[str, Any] = EMPTY_MAP
     """Values for fields that a submission leaves out, in the shape of a workload's spec."""
     rules: Mapping[str, FieldRule] = EMPTY_MAP
-    """Path of a field, such as compute.gpu, and what must hold for it."""
+    """Rules by the path of their field, such as compute.gpu."""
     imposed: Mapping[str, Any] = EMPTY_MAP
-    """Values that every workload gets, whatever the submission says, in the shape of a workload's spec."""
+    """Values that override the submission, in the shape of a workload's spec."""
     description: Text = ""
-    """For people."""
+    """Description of the policy, for display."""
     created_by: str = ""
-    """Who made it."""
+    """User who created the policy."""
 
 
 PolicyPhase = Literal["Creating", "Updating", "Deleting", "Ready", "Failed"]
@@ -113,39 +112,39 @@ PolicyPhase = Literal["Creating", "Updating", "Deleting", "Ready", "Failed"]
 
 @record
 class PolicyStatus:
-    """Whether the policy is in force."""
+    """Observed state of a policy."""
 
     phase: PolicyPhase | None = None
-    """Whether it is in force."""
+    """Lifecycle phase of the policy."""
     message: str = ""
-    """Why it is not, when it is not."""
+    """Why the policy is not in force."""
     observed_generation: Int64 | None = None
-    """The generation of the spec that is in force."""
+    """Generation of the spec that is in force."""
     conditions: tuple[Condition, ...] = ()
-    """What is true about it."""
+    """Conditions of the policy."""
 
 
 @record
 class Policy:
-    """What workloads get and may ask for."""
+    """Defaults and rules for the workloads of the cluster, a department or a project."""
 
     metadata: Metadata
-    """Name and marks."""
+    """Standard object metadata."""
     spec: PolicySpec = PolicySpec()
-    """Defaults and rules."""
+    """Defaults, rules and imposed values."""
     status: PolicyStatus = PolicyStatus()
-    """Whether it is in force; written by the platform."""
+    """Observed state of the policy; written by the platform."""
 
     def faults(self) -> Iterator[Fault]:
-        """A slip here would surface in everybody's submissions, so what it says must fit a workload."""
+        """Checks the values and paths against the workload's type: a mistake here would break every submission."""
         for part, values in (("defaults", self.spec.defaults), ("imposed", self.spec.imposed)):
-            yield from (Fault(f"spec.{part}.{fault.path}", fault.text) for fault in _misfits(values))
+            yield from (Fault(f"spec.{part}.{fault.path}", fault.text) for fault in _workload_faults(values))
         for path in self.spec.rules:
-            if any(fault.text == UNKNOWN_FIELD for fault in _misfits(_nested(path))):
+            if any(fault.text == UNKNOWN_FIELD for fault in _workload_faults(_nested(path))):
                 yield Fault(f"spec.rules[{path!r}]", "workloads have no such field")
 
 
-def _misfits(values: Mapping[str, Any]) -> Sequence[Fault]:
+def _workload_faults(values: Mapping[str, Any]) -> Sequence[Fault]:
     try:
         decode(WorkloadSpec, values, strict=True)
     except Invalid as exc:
@@ -157,4 +156,4 @@ def _nested(path: str) -> Mapping[str, Any]:
     value: Any = None
     for key in reversed(path.split(".")):
         value = {key: value}
-    return value  # type: ignore[no-any-return]  # a path has at least one step
+    return value  # type: ignore[no-any-return]  # a path has at least one key

@@ -1,8 +1,4 @@
-"""Who shares the machines: departments and projects with their quotas.
-
-A quota is per node pool. The bare fields of a department or project (`quota`, `limit`, ...) are those of pool
-`default`; other pools stand under `pools`. `terms` gives the ones that hold in a pool, wherever they were written.
-"""
+"""Projects: teams or activities with a quota of their own and a namespace for their workloads."""
 
 from __future__ import annotations
 
@@ -18,69 +14,69 @@ from aliquot.api.serialization import record
 
 @record
 class ProjectSpec:
-    """What a project is due, and the rules for its workloads."""
+    """Quotas and limits of a project, and rules for its workloads."""
 
     department: Label | None = None
-    """The department it belongs to; `default` unless given."""
+    """Department that the project belongs to; defaults to `default`."""
     quota: Quota = Quota()
-    """What is guaranteed in pool default."""
+    """Guaranteed resources in node pool default."""
     limit: Amounts = Amounts()
-    """The most that may be used at once in pool default; no limit for what is absent."""
+    """Maximum resources in use at once in node pool default; an absent resource has no limit."""
     over_quota: bool = True
-    """Whether idle resources of others may be used beyond the quota."""
+    """Whether the project may use idle resources of others beyond its quota."""
     over_quota_weight: WeightsOrNumber | None = None
-    """Share of idle resources against other projects, where the scheduling policy splits by weight."""
+    """Weight for idle resources against other projects, if the policy divides by weight."""
     priority: Int32 | None = None
-    """Projects with a higher number are served first when idle resources are given out; 100 unless given."""
+    """Priority for idle resources; projects with a higher number come first; defaults to 100."""
     pools: Pools = EMPTY_MAP
-    """The same per node pool, for pools other than default."""
+    """Quota, limit, weight and priority in node pools other than default, by pool."""
     default_pools: Strings = ()
-    """Node pools that its workloads try, in this order, where they name none."""
+    """Node pools to try, in this order, for workloads that do not specify any."""
     node_types: NodeTypes = NodeTypes()
-    """Node groups its workloads are held to."""
+    """Node types on which its workloads may run."""
     rules: Rules = Rules()
-    """Time limits for workloads submitted from now on."""
+    """Time limits for workloads that are submitted from now on."""
     reclaim_min_runtime: Duration | None = None
-    """How long its workloads run before another project may take their resources back."""
+    """How long its workloads run before another project may reclaim their resources."""
     preempt_min_runtime: Duration | None = None
-    """How long its workloads run before a more important one of the project may stop them."""
+    """How long its workloads run before a higher priority of the project preempts them."""
     namespace: Label | None = None
-    """An existing namespace to use; `runai-<project>` unless given."""
+    """Existing namespace to use; defaults to `runai-<project>`."""
     description: Text = ""
-    """For people."""
+    """Description of the project, for display."""
 
 
 @record
 class ProjectStatus:
-    """How a project stands."""
+    """Observed state of a project."""
 
     phase: LifecyclePhase | None = None
-    """Whether it is ready for use."""
+    """Lifecycle phase of the project."""
     message: str = ""
-    """Why it is not, when it is not."""
+    """Why the project is not ready."""
     namespace: str = ""
-    """The namespace that holds its workloads."""
+    """Namespace of the project's workloads."""
     allocated: Amounts = Amounts()
-    """Held by its workloads in all pools."""
+    """Resources that its workloads hold in all node pools."""
     requested: Amounts = Amounts()
-    """Asked for by its workloads in all pools."""
+    """Resources that its workloads request in all node pools."""
     pools: Mapping[str, PoolUse] = EMPTY_MAP
-    """The same per node pool."""
+    """Usage and fair share by node pool."""
     history: str = ""
-    """What was held over time, as end:gpu:cpu:memory in thousandths and MiB times seconds; since then, `allocated`."""
+    """Past usage as end:gpu:cpu:memory, in thousandths and MiB times seconds; later usage is `allocated`."""
     observed_generation: Int64 | None = None
-    """The generation of the spec this status is about."""
+    """Generation of the spec that the status was computed from."""
     conditions: tuple[Condition, ...] = ()
-    """What is true about it."""
+    """Conditions of the project."""
 
 
 @record
 class Project:
-    """A team or an activity, with its guaranteed GPUs. Every workload belongs to one."""
+    """A team or an activity with guaranteed GPUs. Every workload belongs to a project."""
 
     metadata: Metadata
-    """Name and marks."""
+    """Standard object metadata."""
     spec: ProjectSpec = ProjectSpec()
-    """What the project is due."""
+    """Quotas, limits and rules of the project."""
     status: ProjectStatus = ProjectStatus()
-    """How the project stands; written by the platform."""
+    """Observed state of the project; written by the platform."""

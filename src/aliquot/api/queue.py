@@ -1,7 +1,7 @@
-"""Who shares the machines: departments and projects with their quotas.
+"""What departments and projects have in common: quotas per node pool, time limits and usage.
 
-A quota is per node pool. The bare fields of a department or project (`quota`, `limit`, ...) are those of pool
-`default`; other pools stand under `pools`. `terms` gives the ones that hold in a pool, wherever they were written.
+Both are queues of the scheduler. The top-level fields of their specs (`quota`, `limit`, ...) apply to node pool
+`default`; `pools` has those of other pools. `terms_in_pool` returns the ones of any pool.
 """
 
 from __future__ import annotations
@@ -23,62 +23,60 @@ if TYPE_CHECKING:
 
 @record
 class Terms:
-    """What a queue may use in one node pool."""
+    """Quota, limit, weight and priority of a queue in one node pool."""
 
     quota: Quota = Quota()
-    """What is guaranteed."""
+    """Guaranteed resources."""
     limit: Amounts = Amounts()
-    """The most that may be used at once; no limit for what is absent."""
+    """Maximum resources that may be used at once; a resource that is absent has no limit."""
     over_quota: bool = True
-    """Whether idle resources of others may be used beyond the quota."""
+    """Whether the queue may use idle resources of others beyond its quota."""
     over_quota_weight: WeightsOrNumber | None = None
-    """Share of idle resources against other queues, where the scheduling policy splits by weight."""
+    """Weight for idle resources against other queues, if the scheduling policy divides by weight."""
     priority: Int32 | None = None
-    """Queues with a higher number are served first when idle resources are given out; 100 unless given."""
+    """Priority for idle resources; queues with a higher number come first; defaults to 100."""
 
 
-_DEFAULT_TWICE = "must not name pool default: the quota beside pools is the one of pool default"
+_DEFAULT_IN_POOLS = "must not name pool default: the quota beside pools is the one of pool default"
 
 
 def _no_default_pool(pools: Mapping[str, Terms]) -> Mapping[str, Terms]:
     if DEFAULT_POOL in pools:
-        raise ValueError(_DEFAULT_TWICE)
+        raise ValueError(_DEFAULT_IN_POOLS)
     return pools
 
 
-def _say_so_on_kubernetes(schema: Json) -> None:
-    schema["x-crd"] = {"x-kubernetes-validations": [{"rule": "!('default' in self)", "message": _DEFAULT_TWICE}]}
+def _add_cel_rule(schema: Json) -> None:
+    schema["x-crd"] = {"x-kubernetes-validations": [{"rule": "!('default' in self)", "message": _DEFAULT_IN_POOLS}]}
 
 
-# More pools than this is a mistake; and Kubernetes wants a bound where it runs rules for each.
-_MOST_POOLS = 64
-
-
+# More pools than this are a mistake. Kubernetes requires a bound for maps whose values have CEL rules.
+_MAX_POOLS = 64
 Pools = Annotated[
     Mapping[str, Terms],
-    Field(max_length=_MOST_POOLS, json_schema_extra=_say_so_on_kubernetes),
+    Field(max_length=_MAX_POOLS, json_schema_extra=_add_cel_rule),
     AfterValidator(_no_default_pool),
 ]
 
 
 @record
 class NodeTypes:
-    """Node groups (values of the label `run.ai/type`) that workloads are held to."""
+    """Node types (values of the node label `run.ai/type`) on which workloads may run."""
 
     training: Strings = ()
-    """Groups for training; any node when empty."""
+    """Node types for training workloads; any node if empty."""
     interactive: Strings = ()
-    """Groups for interactive workloads; any node when empty."""
+    """Node types for interactive workloads; any node if empty."""
 
 
 @record
 class Rule:
-    """How long workloads of one type may go on."""
+    """Time limits for one type of workload."""
 
     duration_limit: Duration | None = None
-    """Stopped after this much time in Running; no limit unless given."""
+    """How long a workload may be Running before it is stopped; no limit unless set."""
     idle_limit: Duration | None = None
-    """Stopped after its GPUs were idle for this long; no limit unless given."""
+    """How long the GPUs of a workload may be idle before it is stopped; no limit unless set."""
 
 
 @record
@@ -86,32 +84,33 @@ class Rules:
     """Time limits per type of workload."""
 
     training: Rule | None = None
-    """For training."""
+    """Limits for training workloads."""
     interactive: Rule | None = None
-    """For interactive workloads that are never preempted."""
+    """Limits for interactive workloads that are not preemptible."""
     interactive_preemptible: Rule | None = None
-    """For interactive workloads that may be preempted."""
+    """Limits for interactive workloads that are preemptible."""
 
 
 @record
 class PoolUse:
-    """What a queue has and is due in one node pool."""
+    """Usage and fair share of a queue in one node pool."""
 
     allocated: Amounts = Amounts()
-    """Held by its workloads."""
+    """Resources that its workloads hold."""
     requested: Amounts = Amounts()
-    """Asked for by its workloads, running or waiting."""
+    """Resources that its running and waiting workloads request."""
     fair_share: Amounts = Amounts()
-    """Quota plus its part of what is idle, as the scheduler last computed it."""
+    """Quota plus the queue's share of idle resources, as the scheduler last computed it."""
 
 
-_UNNAMED = Terms()
+_DEFAULT_TERMS = Terms()
 
 
 def terms_in_pool(spec: DepartmentSpec | ProjectSpec, pool: str = DEFAULT_POOL) -> Terms:
-    """What a department or project may use in a pool. One it does not name: no quota, but over quota."""
+    """The terms of a department or project in a pool. In a pool that its spec does not name it has no quota, but may
+    use idle resources."""
     if pool != DEFAULT_POOL:
-        return spec.pools.get(pool, _UNNAMED)
+        return spec.pools.get(pool, _DEFAULT_TERMS)
     return Terms(
         quota=spec.quota,
         limit=spec.limit,

@@ -1,4 +1,4 @@
-"""Shapes that several kinds share: amounts of resources, conditions, and where pods may run."""
+"""Scheduling constraints of a workload: tolerations, topology, pod affinity and subgroups of a gang."""
 
 from __future__ import annotations
 
@@ -12,67 +12,67 @@ from aliquot.api.serialization import record
 
 @record
 class Toleration:
-    """Allows pods on nodes that carry a matching taint."""
+    """Allows pods on nodes with a matching taint."""
 
     key: str = ""
-    """Key of the taint; empty with operator Exists matches every taint."""
+    """Key of the taint. An empty key with operator Exists matches every taint."""
     operator: Literal["Equal", "Exists"] | None = None
-    """Equal compares the value too, Exists only the key; Equal unless given."""
+    """Equal compares key and value, Exists only the key; defaults to Equal."""
     value: str = ""
-    """Value of the taint, for Equal."""
+    """Value of the taint, for operator Equal."""
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
-    """Effect of the taint; empty matches all effects."""
+    """Effect of the taint; empty matches every effect."""
     toleration_seconds: int | None = None
-    """How long a NoExecute taint is borne; for ever unless given."""
+    """How long the pod tolerates a NoExecute taint; forever unless set."""
 
 
 @record
 class NamedToleration(Toleration):
-    """Allows pods on nodes that carry a matching taint; with a name that templates and policies know it by."""
+    """A toleration with a name, by which templates and policies refer to it."""
 
     name: str = ""
-    """What templates and policies call it."""
+    """Name by which templates and policies refer to the toleration."""
     exclude: bool = False
-    """Leaves out the toleration of this name that a template or policy adds."""
+    """Whether to remove the toleration of this name that a template or policy adds."""
 
 
 @record
 class Topology:
-    """Keeps pods near each other."""
+    """Keeps the pods of a workload close to each other."""
 
     name: str = ""
-    """Which topology is meant, where there are several."""
+    """Name of the topology, for clusters that have more than one."""
     required: str | None = None
-    """Node label: all pods run where it has one value, or not at all."""
+    """Node label for which all pods must run on nodes with the same value."""
     preferred: str | None = None
-    """Node label: all pods run where it has one value, if that is possible."""
+    """Node label for which all pods run on nodes with the same value, if possible."""
 
 
 @record
 class PodRule:
-    """Runs pods only where there are, or are no, pods with some labels."""
+    """Affinity or anti-affinity to pods with given labels."""
 
     labels: Labels = EMPTY_MAP
     """Labels of the other pods."""
     topology_key: str = ""
-    """Node label whose value tells which nodes count as the same place."""
+    """Node label whose value says which nodes count as the same location."""
     scheduling_rule: Literal["Required", "Preferred"] | None = None
-    """Whether it must hold or is only wished for; Required unless given."""
+    """Whether the rule is Required or Preferred; defaults to Required."""
 
 
 @record
 class Subgroup:
-    """Pods that must start together within the whole."""
+    """A group of pods within the gang that must start together."""
 
     name: Annotated[str, Field(min_length=1)]
-    """Name of the group."""
+    """Name of the subgroup."""
     parent: str | None = None
-    """Group it is a part of."""
+    """Name of the subgroup that contains this one."""
     min_available: Positive | None = None
-    """Fewest pods it runs with; all unless given."""
+    """Minimum number of pods that must run; defaults to all."""
     min_subgroups: Positive | None = None
-    """Fewest of the groups inside it that must have their minimum; all unless given."""
+    """Minimum number of child subgroups that must reach their own minimum; defaults to all."""
     topology: Topology | None = None
-    """Keeps its pods near each other."""
+    """Keeps the pods of the subgroup close to each other."""
     replicas: Count | None = None
-    """How many pods it has."""
+    """Number of pods in the subgroup."""

@@ -1,4 +1,4 @@
-"""What is shared, and by which rules: node pools and the scheduler's policy for them."""
+"""Scheduling policies: how the scheduler decides in the node pools they name."""
 
 from __future__ import annotations
 
@@ -20,77 +20,77 @@ NotNegative = Annotated[float, Field(ge=0)]
 
 @record
 class PastUse:
-    """Past use lowers a queue's part of what is idle, never its quota."""
+    """How past usage lowers a queue's share of idle resources. It never lowers the quota."""
 
     weight: NotNegative = 0
-    """How strongly past use counts; 0 = not at all."""
+    """Weight of past usage; 0 ignores it."""
     window: Duration | None = None
-    """How far back use is counted; a week unless given."""
+    """Period over which usage counts; defaults to one week."""
     window_type: Literal["sliding", "tumbling"] | None = None
-    """Whether the window moves on all the time or starts anew; sliding unless given."""
+    """sliding moves the window continuously, tumbling starts a new one; defaults to sliding."""
     half_life: Duration | None = None
-    """After this long, use counts half; it does not fade unless given."""
+    """Time after which usage counts half; it does not decay unless set."""
 
 
 @record
 class SchedulingPolicySpec:
-    """How the scheduler decides. Whatever is absent has the scheduler's own default."""
+    """Settings of the scheduler. A field that is absent has the scheduler's default."""
 
     pools: Strings = ()
-    """Node pools it holds for; when empty, every pool that no other policy names."""
+    """Node pools to which the policy applies; if empty, every pool that no other policy names."""
     steps: tuple[Step, ...] = ()
-    """What one cycle does, in this order; all steps when empty."""
+    """Steps of a scheduling cycle, in this order; all steps if empty."""
     spare: Literal["quota", "weight"] | None = None
-    """Whether idle resources are split by quota or by over-quota weight; quota unless given."""
+    """Whether idle resources are divided by quota or by over-quota weight; defaults to quota."""
     placement: Placement = Placement()
-    """Whether pods are packed or spread."""
+    """Placement strategies."""
     stale_gang_grace: DurationOrNever | None = None
-    """How long a group may run with too few members; 60s unless given, 0 = not at all, -1 = for ever."""
+    """How long a gang may run below its minimum; defaults to 60s; 0 = not at all, -1 = forever."""
     terminating_grace: Duration | None = None
-    """A pod that takes longer than this to stop is stuck: nothing is planned on its place; no bound unless given."""
+    """Time after which a terminating pod counts as stuck: its resources are not planned for; none unless set."""
     hold_after: DurationOrNever | None = None
-    """How long a workload waits before GPUs are kept for it as they come free; 10m unless given, 0 or -1 = never."""
+    """Waiting time after which capacity is reserved for a workload; defaults to 10m; 0 or -1 = never."""
     usage: PastUse = PastUse()
-    """Fairness over time."""
+    """How past usage counts in the fair share."""
     victims: Literal["least-disruption", "newest"] | None = None
-    """Which of the workloads that may be stopped go first; least-disruption unless given."""
+    """Order in which workloads are chosen as victims; defaults to least-disruption."""
     disruption_bound: Annotated[float, Field(ge=-1)] | None = None
-    """Most GPUs stopped or moved per GPU gained; 4 unless given, -1 = no bound."""
+    """Maximum number of GPUs evicted or moved per GPU gained; defaults to 4; -1 = no bound."""
     share_unit: Literal["milli", "whole"] | None = None
-    """Whether shares are exact to a thousandth of a GPU or whole; milli unless given."""
+    """Whether fair shares are exact to a thousandth of a GPU or whole GPUs; defaults to milli."""
     saturation_multiplier: Annotated[float, Field(ge=1)] | None = None
-    """Above 1 makes taking back more reluctant, against workloads that stop each other in turn; 1 unless given."""
+    """Above 1, reclaim is more reluctant, so that workloads do not evict each other in turn; defaults to 1."""
     department_first: bool | None = None
-    """Whether idle resources go to departments first and then to their projects; true unless given."""
+    """Whether idle resources go to departments first and then to their projects; defaults to true."""
     preemption_grace: Duration | None = None
-    """How long a preempted workload may take to stop, where it does not say; 30s unless given."""
+    """Time to stop for preempted workloads that do not set their own; defaults to 30s."""
     terminate_after_preemption: bool | None = None
-    """Whether preempted training ends instead of going back to the queue; false unless given."""
+    """Whether preempted training ends instead of being requeued; defaults to false."""
     restarts_per_hour: Count | None = None
-    """Most times an hour that one workload may be stopped for others; no bound unless given."""
+    """Maximum number of evictions of one workload per hour; no bound unless set."""
     description: Text = ""
-    """For people."""
+    """Description of the policy, for display."""
 
 
 @record
 class SchedulingPolicyStatus:
-    """Whether the policy is in force."""
+    """Observed state of a scheduling policy."""
 
     pools: Strings = ()
-    """Node pools it holds for now."""
+    """Node pools to which the policy applies now."""
     observed_generation: Int64 | None = None
-    """The generation of the spec that is in force."""
+    """Generation of the spec that is in force."""
     conditions: tuple[Condition, ...] = ()
-    """What is true about it."""
+    """Conditions of the policy."""
 
 
 @record
 class SchedulingPolicy:
-    """How the scheduler decides in some node pools. It may be changed while workloads run."""
+    """Settings of the scheduler for some node pools. They may change while workloads run."""
 
     metadata: Metadata
-    """Name and marks."""
+    """Standard object metadata."""
     spec: SchedulingPolicySpec = SchedulingPolicySpec()
-    """How the scheduler decides."""
+    """Settings of the scheduler."""
     status: SchedulingPolicyStatus = SchedulingPolicyStatus()
-    """Whether the policy is in force; written by the platform."""
+    """Observed state of the policy; written by the platform."""

@@ -1,4 +1,4 @@
-"""As whom a container runs, and what it may do to its node."""
+"""Security settings of a workload: user and group ids, capabilities and access to the host."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from aliquot.api.serialization import record
 
 @record
 class Security:
-    """As whom a container runs, and what it may do."""
+    """User and group ids of the containers, and what they are allowed to do."""
 
     run_as_user: bool | None = None
-    """Whether it runs as the user who submitted it, instead of the image's user."""
+    """Whether containers run as the user who submitted the workload instead of the image's user."""
     uid_gid_source: Literal["fromTheImage", "fromIdpToken", "custom"] | None = None
-    """Where user and group id come from."""
+    """Source of the user and group ids."""
     run_as_uid: Count | None = None
-    """User id."""
+    """User id of the containers."""
     run_as_gid: Count | None = None
-    """Group id."""
+    """Group id of the containers."""
     supplemental_groups: tuple[Count, ...] = ()
-    """Further group ids."""
+    """Supplemental group ids of the containers."""
     run_as_non_root: bool | None = None
-    """Whether user id 0 is refused."""
+    """Whether containers with user id 0 are refused."""
     read_only_root_filesystem: bool | None = None
-    """Whether the image's files may only be read."""
+    """Whether the root filesystem of the containers is read-only."""
     allow_privilege_escalation: bool | None = None
-    """Whether a process may get more rights than its parent."""
+    """Whether a process may gain more privileges than its parent."""
     capabilities: Strings = ()
     """Linux capabilities to add, such as SYS_PTRACE."""
     seccomp_profile_type: Literal["RuntimeDefault", "Unconfined", "Localhost"] | None = None
-    """Which system calls are allowed."""
+    """Seccomp profile, which restricts system calls."""
     host_ipc: bool | None = None
-    """Whether it shares the node's inter-process communication."""
+    """Whether containers share the node's IPC namespace."""
     host_network: bool | None = None
-    """Whether it shares the node's network."""
+    """Whether containers share the node's network namespace."""

@@ -1,18 +1,18 @@
-"""What every kind of object shares: how it is written down, its metadata, and its way between JSON and Python.
+"""Serialization of API types: between JSON and Python, with validation.
 
 A type is declared once, as a frozen slotted dataclass (`@record`), and used three ways:
 
-    decode   JSON -> object, checked: every fault at once, each with its path (`spec.quota.gpu`)
-    encode   object -> JSON, sparse: what equals its default is left out
-    schema   JSON Schema, OpenAPI and the custom resources' schemas (see schema.py)
+    decode   JSON -> object, validated: every fault at once, each with its path (`spec.quota.gpu`)
+    encode   object -> JSON, sparse: fields that equal their default are left out
+    schema   JSON Schema, OpenAPI and the schemas of custom resources (see schema.py and crds.py)
 
-On the wire an object looks as on Kubernetes: camelCase, `metadata.resourceVersion`, RFC 3339 times. Inside it has
-integers in base units and seconds. The string under a field is its documentation: `kubectl explain` and the API
-reference show it, so it is written for users.
+On the wire, objects have the shape of Kubernetes' objects: camelCase, `metadata.resourceVersion`, RFC 3339 times. In
+Python they have integers in base units and seconds. The string under a field is its documentation, which
+`kubectl explain` and the API reference show, so it is written for users.
 
-Decoding has two strengths. At the edge (`strict=True`) an unknown field is an error, because it is a typing mistake.
-From a store it is ignored, because a newer version or another program wrote it; nothing we write back removes it,
-since stores are changed by merge patch (see store.base).
+Decoding is strict or lenient. From a client (`strict=True`) an unknown field is an error, because it is a typing
+mistake. From a store it is ignored, because a newer version or another program wrote it. What we write back does not
+remove it, because stores apply merge patches (see store/driver.py).
 """
 
 from __future__ import annotations
@@ -21,42 +21,17 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar, dataclass_transform, get_type_hints, runtime_checkable
 
-from pydantic import (
-    ConfigDict,
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
 from aliquot.errors import Fault, Invalid
 
 T = TypeVar("T")
-
-
 Json = dict[str, Any]
 
-
-# Wire names that are not the camelCase of the Python name: everywhere, and in metadata.
-_UNITS_IN_NAMES = {"memory_mib": "memoryMiB"}
-
-
-def wire_form(names: Callable[[str], str]) -> ConfigDict:
-    # JSON has neither NaN nor infinity, so neither may get in.
-    return ConfigDict(alias_generator=names, extra="ignore", allow_inf_nan=False)
-
-
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,))
-def record(cls: type[T]) -> type[T]:
-    """A frozen, slotted dataclass with a camelCase wire form."""
-    cls.__pydantic_config__ = wire_form(wire_name)  # type: ignore[attr-defined]  # read by pydantic
-    return dataclasses.dataclass(frozen=True, slots=True, kw_only=True)(cls)
-
-
-def wire_name(name: str) -> str:
-    return _UNITS_IN_NAMES.get(name) or to_camel(name)
-
-
-_CAPITALS = {
+# Wire names that are not the camelCase of the Python name: in our own types, and in Kubernetes' types.
+_NAMES_WITH_UNITS = {"memory_mib": "memoryMiB"}
+_KUBERNETES_NAMES = {
     "pod_ip": "podIP",
     "host_ip": "hostIP",
     "cluster_ip": "clusterIP",
@@ -71,71 +46,88 @@ _CAPITALS = {
 }
 
 
-def _kube_name(name: str) -> str:
-    return _CAPITALS.get(name) or to_camel(name)
+def wire_config(wire_name: Callable[[str], str]) -> ConfigDict:
+    """Pydantic's settings for a type whose wire names a function gives."""
+    # JSON has neither NaN nor infinity, so both are refused.
+    return ConfigDict(alias_generator=wire_name, extra="ignore", allow_inf_nan=False)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,))
+def record(cls: type[T]) -> type[T]:
+    """Makes a class a frozen, slotted dataclass with camelCase wire names."""
+    cls.__pydantic_config__ = wire_config(wire_name)  # type: ignore[attr-defined]  # read by pydantic
+    return dataclasses.dataclass(frozen=True, slots=True, kw_only=True)(cls)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,))
 def kubernetes_record(cls: type[T]) -> type[T]:
-    """A `record` with Kubernetes' field names."""
+    """A `record` with Kubernetes' wire names, such as podIP."""
     made = record(cls)
-    made.__pydantic_config__ = wire_form(_kube_name)  # type: ignore[attr-defined]  # read by pydantic
+    made.__pydantic_config__ = wire_config(_kubernetes_wire_name)  # type: ignore[attr-defined]  # read by pydantic
     return made
+
+
+def wire_name(name: str) -> str:
+    """The wire name of a field of a `record`."""
+    return _NAMES_WITH_UNITS.get(name) or to_camel(name)
+
+
+def _kubernetes_wire_name(name: str) -> str:
+    return _KUBERNETES_NAMES.get(name) or to_camel(name)
 
 
 _ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
 
 
 def adapter(cls: type[T]) -> TypeAdapter[T]:
-    """The validator of one type. Built on first use: it costs milliseconds, and `--help` needs none."""
-    found = _ADAPTERS.get(cls)
-    if found is None:
-        found = _ADAPTERS[cls] = TypeAdapter(cls)
-    return found
+    """The validator of a type. It is built on first use, because that takes milliseconds and `--help` needs none."""
+    cached = _ADAPTERS.get(cls)
+    if cached is None:
+        cached = _ADAPTERS[cls] = TypeAdapter(cls)
+    return cached
 
 
 def decode(cls: type[T], data: Mapping[str, Any], *, strict: bool = False, what: str = "") -> T:
     """The object that JSON describes; `Invalid` with every fault otherwise.
 
-    `strict` also refuses unknown fields, and asks the type's method `faults`, where it has one, for rules that span
-    fields. From a store neither is asked: a rule that is added later must not make stored objects unreadable.
+    `strict` also refuses unknown fields, and checks rules that span fields (the type's method `faults`). Objects from
+    a store are not decoded strictly: a rule that is added later must not make stored objects unreadable.
     """
     if not isinstance(data, Mapping):
         raise Invalid.because(what or cls.__name__.lower(), [Fault("", "must be an object")])
-    body = {key: value for key, value in data.items() if key not in ("apiVersion", "kind")}
+    fields = {key: value for key, value in data.items() if key not in ("apiVersion", "kind")}
     try:
-        made = adapter(cls).validate_python(body, extra="forbid" if strict else "ignore")
+        decoded = adapter(cls).validate_python(fields, extra="forbid" if strict else "ignore")
     except ValidationError as exc:
         raise Invalid.because(what or cls.__name__.lower(), faults_of(exc)) from None
-    # What cannot even be written is not looked at further: rules need not be ready for it.
-    faults = (
-        (list(_unwritable(body)) or list(made.faults() if isinstance(made, HasCrossFieldRules) else ()))
-        if strict
-        else ()
-    )
+    faults: list[Fault] = []
+    if strict:
+        # Rules that span fields need not handle what cannot be stored.
+        faults = list(_unstorable(fields)) or list(decoded.faults() if isinstance(decoded, HasCrossFieldRules) else ())
     if faults:
         raise Invalid.because(what or cls.__name__.lower(), faults)
-    return made
+    return decoded
 
 
-MAX_DEPTH = 100  # nothing sensible comes near; pydantic stops writing at 255
+MAX_DEPTH = 100  # far more than any object needs; pydantic stops encoding at 255
 
 
-def _unwritable(body: Json) -> Iterator[Fault]:
-    """What JSON can spell and free parts let in, but no file, database or other program takes."""
-    waiting: list[tuple[tuple[int | str, ...], Any]] = [((), body)]  # no recursion: free parts may be deep
-    while waiting:
-        place, value = waiting.pop()
-        if len(place) > MAX_DEPTH:
-            yield Fault(_path(place[:5]), f"must not be nested deeper than {MAX_DEPTH} levels")
+def _unstorable(fields: Json) -> Iterator[Fault]:
+    """Values that JSON and untyped fields allow, but that no file, database or other program accepts."""
+    # A list instead of recursion: untyped fields may be nested deeply.
+    pending: list[tuple[tuple[int | str, ...], Any]] = [((), fields)]
+    while pending:
+        location, value = pending.pop()
+        if len(location) > MAX_DEPTH:
+            yield Fault(_path(location[:5]), f"must not be nested deeper than {MAX_DEPTH} levels")
         elif isinstance(value, str):
             if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-                yield Fault(_path(place), "must be text without half characters (lone surrogates)")
+                yield Fault(_path(location), "must be text without half characters (lone surrogates)")
         elif isinstance(value, Mapping):
-            waiting += [((*place, str(key)), part) for key, part in value.items()]
-            waiting += [((*place, str(key)), key) for key in value]
+            pending += [((*location, str(key)), part) for key, part in value.items()]
+            pending += [((*location, str(key)), key) for key in value]
         elif isinstance(value, (list, tuple)):
-            waiting += [((*place, index), part) for index, part in enumerate(value)]
+            pending += [((*location, index), part) for index, part in enumerate(value)]
 
 
 @runtime_checkable
@@ -148,24 +140,24 @@ class HasCrossFieldRules(Protocol):
 def encode(obj: Any) -> Json:
     """Sparse JSON of an object, without `apiVersion` and `kind`.
 
-    Paths in the type's `ALWAYS` are written even when they have their default, because people select by them.
+    Paths in the type's `ALWAYS` are written even when they have their default, because users select by them.
     """
     out: Json = adapter(type(obj)).dump_python(obj, mode="json", by_alias=True, exclude_defaults=True)
     for path in getattr(type(obj), "ALWAYS", ()):
         part, value = out, obj
-        *above, last = path.split(".")
-        for name in above:
+        *parents, last = path.split(".")
+        for name in parents:
             part, value = part.setdefault(name, {}), getattr(value, name)
         part.setdefault(last, getattr(value, last))
     return out
 
 
 def faults_of(exc: ValidationError) -> list[Fault]:
-    """Pydantic's errors in our words."""
+    """Pydantic's errors as faults, one for each path."""
     faults: dict[str, Fault] = {}
     for error in exc.errors(include_url=False, include_input=True):
-        fault = Fault(_path(error["loc"]), _wording(error))
-        faults.setdefault(fault.path, fault)  # a union reports each branch; the first says enough
+        fault = Fault(_path(error["loc"]), _message(error))
+        faults.setdefault(fault.path, fault)  # a union reports each of its members; the first is enough
     return list(faults.values())
 
 
@@ -184,7 +176,7 @@ def _path(location: tuple[int | str, ...]) -> str:
 UNKNOWN_FIELD = "unknown field"
 
 
-def _wording(error: Any) -> str:
+def _message(error: Any) -> str:
     context = error.get("ctx", {})
     given = error.get("input")
     shown = "" if isinstance(given, (dict, list)) or len(repr(given)) > 60 else f", not {given!r}"
@@ -228,5 +220,5 @@ def _wording(error: Any) -> str:
 
 
 def type_hints_of(cls: type) -> dict[str, Any]:
-    """Field name -> its annotated type."""
+    """The annotated type of each field."""
     return get_type_hints(cls, include_extras=True)

@@ -1,8 +1,4 @@
-"""What Kubernetes has too, in its own wire shape, as far as we use it: nodes, services, claims, events, leases.
-
-On Kubernetes these are the cluster's own objects; embedded, our agent and loops write them. Fields we do not know are
-left alone, because stores change objects by merge patch. Pods are in pod.py.
-"""
+"""Kubernetes services, with the fields that we use."""
 
 from __future__ import annotations
 
@@ -27,51 +23,51 @@ IntOrText = Annotated[int | str, BeforeValidator(_int_or_text)]
 
 @record
 class ServicePort:
-    """One port of a service."""
+    """A port of a service."""
 
     port: int
     """Port of the service."""
     name: str = ""
-    """What it is called."""
+    """Name of the port."""
     protocol: str = "TCP"
     """TCP or UDP."""
     target_port: IntOrText | None = None
-    """Port of the pods, or its name."""
+    """Port of the pods, by number or name."""
     node_port: int | None = None
     """Port on every node."""
 
 
 @kubernetes_record
 class ServiceSpec:
-    """Which pods, at which address."""
+    """Selector, ports and address of a service."""
 
     type: str = "ClusterIP"
     """ClusterIP, NodePort, LoadBalancer or ExternalName."""
     selector: Labels = EMPTY_MAP
-    """Labels of the pods behind it."""
+    """Labels of the pods behind the service."""
     ports: tuple[ServicePort, ...] = ()
-    """Its ports."""
+    """Ports of the service."""
     cluster_ip: str = ""
-    """Its address; None for a service without one."""
+    """IP address of the service; None for a headless service."""
     external_name: str = ""
-    """A name elsewhere, for ExternalName."""
+    """DNS name that a service of type ExternalName refers to."""
 
 
 @record
 class ServiceStatus:
-    """How it is reached from outside."""
+    """Observed state of a service."""
 
     load_balancer: JsonMap = EMPTY_MAP
-    """What the load balancer says."""
+    """State of the load balancer."""
 
 
 @record
 class Service:
-    """A stable address for pods."""
+    """A stable address for a set of pods."""
 
     metadata: Metadata
-    """Name and marks."""
+    """Standard object metadata."""
     spec: ServiceSpec = ServiceSpec()
-    """Which pods, at which address."""
+    """Selector, ports and address of the service."""
     status: ServiceStatus = ServiceStatus()
-    """How it is reached from outside."""
+    """Observed state of the service."""

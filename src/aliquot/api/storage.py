@@ -1,4 +1,4 @@
-"""Where a workload's data comes from and goes to. Each entry is one mount."""
+"""Storage and environment variables of a workload. Each storage entry is one mount."""
 
 from __future__ import annotations
 
@@ -23,60 +23,60 @@ AccessMode = Literal["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWrit
 
 @record
 class HostPath:
-    """A folder of the node."""
+    """A directory of the node."""
 
     path: MountPath
-    """Folder on the node."""
+    """Directory on the node."""
     mount_path: MountPath
-    """Where the container sees it."""
+    """Path at which it is mounted in the container."""
     name: str = ""
-    """What templates and policies call it."""
+    """Name by which templates and policies refer to the entry."""
     read_only: bool | None = None
-    """Whether the container may only read."""
+    """Whether the mount is read-only."""
     mount_propagation: Propagation | None = None
-    """Whether mounts made on the node later show up in the container."""
+    """Whether later mounts on the node appear in the container."""
 
 
 @record
 class Nfs:
-    """A folder of a file server."""
+    """A directory of an NFS server."""
 
     server: str
-    """Name or address of the server."""
+    """Host name or address of the server."""
     path: MountPath
-    """Folder on the server."""
+    """Directory on the server."""
     mount_path: MountPath
-    """Where the container sees it."""
+    """Path at which it is mounted in the container."""
     name: str = ""
-    """What templates and policies call it."""
+    """Name by which templates and policies refer to the entry."""
     read_only: bool | None = None
-    """Whether the container may only read."""
+    """Whether the mount is read-only."""
 
 
 @record
 class ClaimMount:
-    """A volume claim, one that exists or one that is made for the workload."""
+    """A persistent volume claim: an existing one, or one that is created for the workload."""
 
     path: MountPath
-    """Where the container sees it."""
+    """Path at which it is mounted in the container."""
     claim_name: Interned = ""
-    """Name of the claim; made up for a new one unless given."""
+    """Name of the claim; generated for a new claim unless set."""
     name: str = ""
-    """What templates and policies call it."""
+    """Name by which templates and policies refer to the entry."""
     existing: bool | None = None
-    """Whether the claim must already be there; one that was made for the workload goes with it."""
+    """Whether the claim must already exist. A claim created for the workload is deleted with it."""
     ephemeral: bool | None = None
-    """Whether a claim made for the workload also goes when it is stopped."""
+    """Whether a claim created for the workload is also deleted when the workload is stopped."""
     storage_class: str = ""
-    """Storage class of a new claim; the cluster's default unless given."""
+    """Storage class of a new claim; defaults to the cluster's default class."""
     size: Bytes | None = None
     """Size of a new claim, such as 10Gi."""
     access_modes: tuple[AccessMode, ...] = ()
-    """Who may mount a new claim at once; ReadWriteOnce unless given."""
+    """Access modes of a new claim; defaults to ReadWriteOnce."""
     volume_mode: Literal["Filesystem", "Block"] | None = None
-    """Whether a new claim is a file system or a raw device; Filesystem unless given."""
+    """Volume mode of a new claim; defaults to Filesystem."""
     read_only: bool | None = None
-    """Whether the container may only read."""
+    """Whether the mount is read-only."""
 
     def faults(self, path: str) -> Iterator[Fault]:
         if self.existing and not self.claim_name:
@@ -87,119 +87,119 @@ class ClaimMount:
 
 @record
 class Git:
-    """A repository, fetched before the container starts and kept up to date."""
+    """A Git repository that is cloned before the container starts and kept up to date."""
 
     repository: str
     """URL of the repository."""
     path: MountPath | None = None
-    """Where the container sees it; /code unless given."""
+    """Path at which it is mounted in the container; defaults to /code."""
     branch: str = ""
     """Branch to follow."""
     revision: str = ""
-    """Revision to stay at; HEAD unless given."""
+    """Revision to check out; defaults to HEAD."""
     username: str = ""
     """User name at the server."""
     secret: str = ""
-    """Secret with the keys user and password."""
+    """Name of a Secret with the keys user and password."""
     name: str = ""
-    """What templates and policies call it."""
+    """Name by which templates and policies refer to the entry."""
 
 
 @record
 class S3:
-    """A bucket."""
+    """An S3 bucket."""
 
     bucket: str
     """Name of the bucket."""
     path: MountPath
-    """Where the container sees it."""
+    """Path at which it is mounted in the container."""
     url: str = ""
-    """Address of the service; Amazon's unless given."""
+    """URL of the S3 service; defaults to Amazon's."""
     secret: str = ""
-    """Secret with the keys AccessKeyId and SecretKey."""
+    """Name of a Secret with the keys AccessKeyId and SecretKey."""
     name: str = ""
-    """What templates and policies call it."""
+    """Name by which templates and policies refer to the entry."""
 
 
 @record
 class FilesOf:
-    """The keys of a ConfigMap or Secret, as files."""
+    """The keys of a ConfigMap or Secret as files."""
 
     source: str
     """Name of the ConfigMap or Secret."""
     path: MountPath
-    """Where the container sees them."""
+    """Path at which the files are mounted in the container."""
     sub_path: str = ""
-    """Only this key, as one file."""
+    """Single key to mount as one file."""
     default_mode: int | None = None
     """Permission bits of the files."""
     name: str = ""
-    """What templates and policies call it."""
+    """Name by which templates and policies refer to the entry."""
 
 
 @record
 class DataVolume:
-    """A volume that another project shares."""
+    """A data volume that another project shares."""
 
     volume: str
     """Name of the data volume."""
     path: MountPath
-    """Where the container sees it."""
+    """Path at which it is mounted in the container."""
     name: str = ""
-    """What templates and policies call it."""
+    """Name by which templates and policies refer to the entry."""
 
 
 @record
 class Storage:
-    """Everything that is mounted."""
+    """Everything that is mounted into the containers."""
 
     host_path: tuple[HostPath, ...] = ()
-    """Folders of the node."""
+    """Directories of the node."""
     nfs: tuple[Nfs, ...] = ()
-    """Folders of file servers."""
+    """Directories of NFS servers."""
     pvc: tuple[ClaimMount, ...] = ()
-    """Volume claims."""
+    """Persistent volume claims."""
     git: tuple[Git, ...] = ()
-    """Repositories."""
+    """Git repositories."""
     s3: tuple[S3, ...] = ()
-    """Buckets."""
+    """S3 buckets."""
     config_map: tuple[FilesOf, ...] = ()
     """ConfigMaps as files."""
     secret: tuple[FilesOf, ...] = ()
     """Secrets as files."""
     data_volume: tuple[DataVolume, ...] = ()
-    """Volumes that other projects share."""
+    """Data volumes that other projects share."""
     mount_propagation: Propagation | None = None
-    """For every folder of the node that does not say."""
+    """Mount propagation of host paths that do not set their own."""
     exclude: Strings = ()
-    """Names of entries that a template or policy adds and that are left out."""
+    """Names of entries from a template or policy to remove."""
 
 
 @record
 class Variable:
-    """One environment variable: a value, or where it is read from."""
+    """An environment variable: a value, or the source of the value."""
 
     name: Annotated[str, Field(min_length=1, pattern=r"^[^=\x00]+$")]
     """Name of the variable."""
     value: str | None = None
-    """Its value."""
+    """Value of the variable."""
     secret: KeyRef | None = None
-    """A key of a Secret that holds the value."""
+    """Key of a Secret that holds the value."""
     config_map: KeyRef | None = None
-    """A key of a ConfigMap that holds the value."""
+    """Key of a ConfigMap that holds the value."""
     pod_field: str = ""
-    """A field of the pod, such as metadata.name."""
+    """Field of the pod that holds the value, such as metadata.name."""
     description: str = ""
-    """What to fill in, for forms."""
+    """Text that forms show for the variable."""
     exclude: bool = False
-    """Leaves out the variable of this name that a template or policy adds."""
+    """Whether to remove the variable of this name that a template or policy adds."""
 
 
 @record
 class KeyRef:
-    """The name of something in the same namespace, and a key in it."""
+    """A key of a ConfigMap or Secret in the same namespace."""
 
     name: str
     """Name of the object."""
     key: str = ""
-    """Key inside the object."""
+    """Key in the object."""

@@ -1,8 +1,6 @@
-"""What fills in and bounds workloads: templates and policies.
+"""Templates: values for the fields that a workload submission leaves out.
 
-A template gives values for fields that a submission leaves out. A policy also says which values are allowed. Both
-are written against the JSON of a workload's spec, so that every field of a workload, present and future, can be
-named. Those in namespace `runai` hold for everyone; those in a project's namespace for that project.
+A template in namespace `runai` applies to every project, one in a project's namespace only to that project.
 """
 
 from __future__ import annotations
@@ -19,38 +17,38 @@ from aliquot.errors import Fault
 
 @record
 class TemplateSpec:
-    """Values for workloads that name the template."""
+    """Values for workloads that use the template."""
 
     values: WorkloadSpec = WorkloadSpec()
-    """Fields of a workload's spec; those that a submission gives itself win."""
+    """Fields of a workload's spec. Values that the submission gives override them."""
     default: bool = False
-    """Whether it is applied to every submission that names no other."""
+    """Whether the template applies to every submission that does not name another."""
     types: tuple[WorkloadType, ...] = ()
-    """Types of workload it is for; all when empty."""
+    """Workload types to which the template applies; all if empty."""
     description: Text = ""
-    """For people."""
+    """Description of the template, for display."""
     created_by: str = ""
-    """Who made it."""
+    """User who created the template."""
 
 
 @record
 class TemplateStatus:
-    """Whether the template can be used."""
+    """Observed state of a template."""
 
     conditions: tuple[Condition, ...] = ()
-    """What is true about it."""
+    """Conditions of the template."""
 
 
 @record
 class Template:
-    """Named values that shorten a submission."""
+    """A named set of values for workload submissions."""
 
     metadata: Metadata
-    """Name and marks."""
+    """Standard object metadata."""
     spec: TemplateSpec = TemplateSpec()
-    """Values for workloads that name it."""
+    """Values for workloads that use the template."""
     status: TemplateStatus = TemplateStatus()
-    """Whether it can be used; written by the platform."""
+    """Observed state of the template; written by the platform."""
 
     def faults(self) -> Iterator[Fault]:
         return self.spec.values.compute.faults("spec.values.compute")

@@ -1,7 +1,4 @@
-"""Who may do what: users, the rules that give them roles, and the tokens they show.
-
-Secrets never rest here as text: a password and a token are kept as hashes only.
-"""
+"""API tokens: bearer credentials of users. The secret is stored only as a hash."""
 
 from __future__ import annotations
 
@@ -16,35 +13,35 @@ from aliquot.api.serialization import record
 
 @record
 class TokenSpec:
-    """Whose token it is, and how it is recognised."""
+    """The user of a token, and the hash that identifies it."""
 
     user: Annotated[str, Field(min_length=1, max_length=253)]
-    """Name of the user it speaks for."""
+    """Name of the user that the token authenticates."""
     hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    """SHA-256 of its secret part, in hexadecimal."""
+    """SHA-256 hash of the secret part, in hexadecimal."""
     description: Text = ""
-    """What it is for."""
+    """Purpose of the token, for display."""
     expires: Time | None = None
-    """When it stops working; never unless given."""
+    """Time at which the token expires; it does not expire unless set."""
     created_by: str = ""
-    """Who made it."""
+    """User who created the token."""
 
 
 @record
 class TokenStatus:
-    """What is known about its use."""
+    """Observed use of a token."""
 
     last_used: Time | None = None
-    """When it was last shown, to about a minute."""
+    """Time at which the token was last used, to about a minute."""
 
 
 @record
 class Token:
-    """A secret that programs show instead of a password. The secret itself is shown once and not kept."""
+    """An API token that authenticates a user. The secret is returned once, on creation, and not stored."""
 
     metadata: Metadata
-    """Name and marks."""
+    """Standard object metadata."""
     spec: TokenSpec
-    """Whose token it is."""
+    """The user and the hash of the token."""
     status: TokenStatus = TokenStatus()
-    """What is known about its use; written by the platform."""
+    """Observed use of the token; written by the platform."""

@@ -1,7 +1,4 @@
-"""Who may do what: users, the rules that give them roles, and the tokens they show.
-
-Secrets never rest here as text: a password and a token are kept as hashes only.
-"""
+"""Users: people and applications that can log in. The password is stored only as a hash."""
 
 from __future__ import annotations
 
@@ -15,55 +12,55 @@ from aliquot.api.serialization import record
 
 @record
 class UserSpec:
-    """Who it is, and as whom containers run."""
+    """Identity of a user, and the user and group ids of its containers."""
 
     kind: Literal["local", "sso", "application"] = "local"
-    """Whether the platform checks the password, another system does, or it is a program."""
+    """local if the platform checks the password, sso if another system does, application for a program."""
     email: str | None = None
-    """The name people log in with."""
+    """Email address with which the user logs in."""
     password_hash: str | None = None
-    """Salted hash of the password; of the secret for applications."""
+    """Salted hash of the password, or of an application's secret."""
     change_password: bool = False
-    """Whether the password must be changed at the next login."""
+    """Whether the user must change the password at the next login."""
     first_name: str = ""
-    """For people."""
+    """First name, for display."""
     last_name: str = ""
-    """For people."""
+    """Last name, for display."""
     groups: Strings = ()
-    """Groups of the organisation; access rules may name them."""
+    """Groups of the organization to which the user belongs. Access rules may name them."""
     uid: Count | None = None
-    """User id that containers run with, where they run as their user."""
+    """User id of containers that run as the user."""
     gid: Count | None = None
-    """Group id that containers run with."""
+    """Group id of containers that run as the user."""
     supplemental_groups: tuple[Count, ...] = ()
-    """Further group ids that containers run with."""
+    """Supplemental group ids of containers that run as the user."""
     owner: str | None = None
-    """For an application of one user: whose permissions it has."""
+    """User whose permissions an application has, if it belongs to one user."""
     disabled: bool = False
-    """Whether logins and tokens of this user are refused."""
+    """Whether the platform refuses logins and tokens of the user."""
     description: Text = ""
-    """For people."""
+    """Description of the user, for display."""
 
 
 @record
 class UserStatus:
-    """What is known about the user's logins."""
+    """Observed state of a user."""
 
     last_login: Time | None = None
-    """When the user last logged in."""
+    """Time of the user's last login."""
     conditions: tuple[Condition, ...] = ()
-    """What is true about the user."""
+    """Conditions of the user."""
 
 
 @record
 class User:
-    """A person or a program that may log in."""
+    """A person or an application that can log in."""
 
     ALWAYS: ClassVar = ("spec.kind",)
 
     metadata: Metadata
-    """Name and marks."""
+    """Standard object metadata."""
     spec: UserSpec = UserSpec()
-    """Who it is."""
+    """Identity of the user."""
     status: UserStatus = UserStatus()
-    """What is known about the user's logins; written by the platform."""
+    """Observed state of the user; written by the platform."""

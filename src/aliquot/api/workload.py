@@ -1,9 +1,9 @@
-"""The workload: what a user asked for. Pods are attempts to run it, and come and go.
+"""Workloads: what a user submits. Each attempt to run one creates new pods.
 
-Everything a user may leave out is None or empty, so that templates and policies can tell what was given.
+Fields that a user may leave out are None or empty, so that templates and policies can tell what the submission set.
 `active: false` stops a workload and keeps its definition.
 
-Words of the command line and of the Run:ai-shaped APIs that have another name here (compute.py has those of compute):
+Names of flags and of Run:ai's API that differ from the fields here (compute.py has those of compute):
 
     --interactive, --inference         type
     --job-name-prefix, --name-prefix   namePrefix
@@ -64,155 +64,155 @@ PriorityClass = Literal["train", "build", "build-preemptible", "interactive-pree
 
 @record
 class WorkloadSpec:
-    """What to run, with what, where and for whom."""
+    """What to run, with which resources, and where."""
 
     type: WorkloadType = "training"
-    """training runs to its end, interactive is worked in, inference answers requests."""
+    """training runs to completion, interactive is a session, inference serves requests."""
     active: bool = True
-    """false stops it and keeps its definition; true starts it again."""
+    """false stops the workload and keeps its definition; true starts it again."""
     user: Interned = ""
-    """Name that the submitting client gave; shown in listings."""
+    """User name that the submitting client gave; shown in listings."""
     subject: Interned = ""
-    """User who was authenticated at submission; decides what is allowed."""
+    """User who was authenticated at submission, whose permissions apply."""
     template: str | None = None
-    """Template that filled in what was not given."""
+    """Template that supplied the values that the submission left out."""
     name_prefix: str | None = None
-    """What the name was made from, when it was made."""
+    """Prefix from which the name was generated, if it was."""
     description: Text = ""
-    """For people."""
+    """Description of the workload, for display."""
 
     image: Interned | None = None
     """Container image."""
     image_pull_policy: PullPolicy | None = None
-    """When the image is fetched; Always unless given."""
+    """When the image is pulled; defaults to Always."""
     image_pull_secrets: Strings = ()
-    """Secrets for the registry."""
+    """Names of Secrets with credentials for the registry."""
     command: Strings = ()
-    """Program to run instead of the image's."""
+    """Entrypoint that replaces the image's."""
     args: Strings = ()
-    """Arguments of the program."""
+    """Arguments of the entrypoint."""
     working_dir: Interned | None = None
-    """Folder the program starts in; the image's unless given."""
+    """Working directory; defaults to the image's."""
     environment: tuple[Variable, ...] = ()
     """Environment variables."""
     stdin: bool | None = None
     """Whether standard input stays open."""
     tty: bool | None = None
-    """Whether it gets a terminal."""
+    """Whether the container gets a terminal."""
     create_home_dir: bool | None = None
-    """Whether it gets a home folder for as long as it runs."""
+    """Whether the container gets a temporary home directory."""
     labels: Labels = EMPTY_MAP
-    """Labels of its pods."""
+    """Labels of the pods."""
     annotations: Labels = EMPTY_MAP
-    """Annotations of its pods."""
+    """Annotations of the pods."""
     probes: Probes | None = None
-    """How the platform finds out that it is well."""
+    """Probes that check the container."""
 
     compute: Compute = Compute()
-    """What each pod asks for."""
+    """Resources that each pod requests."""
     storage: Storage = Storage()
-    """What is mounted."""
+    """Storage to mount."""
     security: Security = Security()
-    """As whom it runs, and what it may do."""
+    """Security settings of the containers."""
 
     ports: tuple[Port, ...] = ()
-    """Ports opened to the outside."""
+    """Container ports to expose."""
     exposed_urls: tuple[ExposedUrl, ...] = ()
-    """Web tools opened at a URL."""
+    """Web tools to expose at a URL."""
     service_type: ServiceType | None = None
-    """How ports are opened that do not say."""
+    """How ports are exposed that do not set their own service type."""
     ingress_url: str | None = None
-    """URL for service type ingress or external-url; made by the platform unless given."""
+    """URL for service type ingress or external-url; chosen by the platform unless set."""
     addresses: Strings = ()
-    """Where service type portforward listens; localhost unless given."""
+    """Addresses on which service type portforward listens; defaults to localhost."""
 
     jupyter: bool | None = None
     """Whether it is a Jupyter notebook with the platform's settings."""
     notebook_token: str | None = None
-    """Secret that holds the token of the notebook."""
+    """Name of a Secret with the token of the notebook."""
     tensorboard: bool | None = None
-    """Whether a TensorBoard runs beside it."""
+    """Whether TensorBoard runs beside the workload."""
     tensorboard_logdir: str | None = None
-    """Folder that the TensorBoard reads."""
+    """Directory that TensorBoard reads."""
 
     node_type: str | None = None
-    """Node group (value of the node label run.ai/type) it runs on."""
+    """Node type (value of the node label run.ai/type) on which the workload runs."""
     node_pools: Strings = ()
-    """Node pools to try, in this order; the project's unless given."""
+    """Node pools to try, in this order; defaults to the project's."""
     node_selector: Labels = EMPTY_MAP
-    """Node labels it needs."""
+    """Node labels that the pods require."""
     tolerations: tuple[NamedToleration, ...] = ()
-    """Taints it bears."""
+    """Tolerations of the pods."""
     topology: Topology | None = None
-    """Keeps its pods near each other."""
+    """Keeps the pods close to each other."""
     pod_affinity: PodRule | None = None
-    """Only where pods with these labels are."""
+    """Runs the pods only near pods with these labels."""
     pod_anti_affinity: PodRule | None = None
-    """Only where no pods with these labels are."""
+    """Runs the pods only away from pods with these labels."""
     scheduler_name: str | None = None
-    """Which scheduler places it; ours unless given."""
+    """Scheduler that places the pods; defaults to Aliquot's."""
 
     priority_class: PriorityClass | None = None
-    """How important it is inside its project; follows from its type unless given."""
+    """Priority within the project; follows from the type unless set."""
     priority: Int32 | None = None
-    """The same as a number, for what the classes cannot say."""
+    """Priority within the project as a number, instead of priorityClass."""
     preemptible: bool | None = None
-    """Whether it may be stopped for others, and so may go beyond quota; follows from its type unless given."""
+    """Whether it may be preempted, and so may run over quota; follows from the type unless set."""
     preemption_limit: Count | None = None
-    """How often it may lose its place to others and come back; the next time it fails. No limit unless given."""
+    """Number of preemptions after which the next one fails the workload; no limit unless set."""
     preemption_delay: Duration | None = None
-    """How long after submission it may not make others stop."""
+    """How long after submission the workload may not preempt others."""
     preemption_grace: Duration | None = None
-    """How long it may take to stop when preempted, at most 5m."""
+    """Time to stop when preempted, at most 5m."""
     terminate_after_preemption: bool | None = None
-    """Whether it ends when preempted, instead of going back to the queue."""
+    """Whether the workload ends when preempted instead of being requeued."""
     min_available: Positive | None = None
-    """Fewest pods that start together; all unless given."""
+    """Minimum number of pods that start together; defaults to all."""
     min_subgroups: Positive | None = None
-    """Fewest of its subgroups that must have their minimum; all unless given."""
+    """Minimum number of subgroups that must reach their own minimum; defaults to all."""
     subgroups: tuple[Subgroup, ...] = ()
     """Groups of pods that must start together."""
     stale_gang_grace: DurationOrNever | None = None
-    """How long it may run with too few pods, -1 = for ever; the scheduling policy's unless given."""
+    """How long it may run below its minimum, -1 = forever; defaults to the scheduling policy's."""
     elastic: bool | None = None
     """Whether it may start with fewer GPUs and get more later."""
 
     completions: Positive | None = None
-    """How many pods must succeed; 1 unless given."""
+    """Number of pods that must succeed; defaults to 1."""
     parallelism: Positive | None = None
-    """How many pods run at once; 1 unless given."""
+    """Number of pods that run at once; defaults to 1."""
     backoff_limit: Annotated[int, Field(ge=0, le=100)] | None = None
-    """How often a failed pod is tried again; 6 unless given."""
+    """Number of retries of a failed pod; defaults to 6."""
     auto_deletion_time_after_completion_seconds: Duration | None = None
-    """How long it is kept after it has finished; 0 = not at all; for ever unless given."""
+    """How long it is kept after it has finished; 0 = not at all; forever unless set."""
     pod_running_timeout: Duration | None = None
-    """Fails when its pods have not started after this long."""
+    """Time after which the workload fails if its pods have not started."""
 
     distributed: Distributed | None = None
-    """What distributed training adds."""
+    """Settings of distributed training."""
     serving: Serving | None = None
-    """What inference adds."""
+    """Settings of inference."""
 
 
-_LONGEST_GRACE = 300  # preempted workloads stand in somebody's way
+_MAX_PREEMPTION_GRACE = 300  # seconds; the preempting workload waits that long
 
 
 def spec_faults(spec: WorkloadSpec, path: str) -> Iterator[Fault]:
-    """What is wrong between fields of a workload's spec."""
+    """Violations of rules that span fields of a workload's spec."""
     yield from spec.compute.faults(f"{path}.compute")
-    yield from _faults_of_type(spec, path)
+    yield from _type_faults(spec, path)
     names = [variable.name for variable in spec.environment]
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield Fault(f"{path}.environment", f"has {name} twice")
     if spec.parallelism and spec.completions and spec.parallelism > spec.completions:
         yield Fault(f"{path}.parallelism", "must not be more than completions")
-    if spec.preemption_grace is not None and spec.preemption_grace > _LONGEST_GRACE:
-        yield Fault(f"{path}.preemptionGrace", f"must be at most {_LONGEST_GRACE} seconds")
+    if spec.preemption_grace is not None and spec.preemption_grace > _MAX_PREEMPTION_GRACE:
+        yield Fault(f"{path}.preemptionGrace", f"must be at most {_MAX_PREEMPTION_GRACE} seconds")
     for index, claim in enumerate(spec.storage.pvc):
         yield from claim.faults(f"{path}.storage.pvc[{index}]")
 
 
-def _faults_of_type(spec: WorkloadSpec, path: str) -> Iterator[Fault]:
+def _type_faults(spec: WorkloadSpec, path: str) -> Iterator[Fault]:
     inference = spec.type == "inference"
     if spec.serving and not inference:
         yield Fault(f"{path}.serving", "is for type inference only")
@@ -233,136 +233,136 @@ WorkloadPhase = Literal[
 
 @record
 class PodCounts:
-    """How many pods there are."""
+    """Number of pods by state."""
 
     desired: Count = 0
-    """Wanted now."""
+    """Desired number of pods."""
     pending: Count = 0
-    """Waiting for a node."""
+    """Number of pods that wait for a node."""
     running: Count = 0
-    """Running."""
+    """Number of running pods."""
     ready: Count = 0
-    """Running and well."""
+    """Number of running pods that are ready."""
     succeeded: Count = 0
-    """Ended well."""
+    """Number of pods that succeeded."""
     failed: Count = 0
-    """Ended with an error."""
+    """Number of pods that failed."""
 
 
 @record
 class Refusal:
-    """Why the scheduler did not start it in one step of its last cycle."""
+    """Why one step of the last scheduling cycle did not start the workload."""
 
     step: Interned
     """Step of the cycle, such as allocate or reclaim."""
     code: Interned
-    """One word for programs, such as over-fair-share."""
+    """Machine-readable reason, such as over-fair-share."""
     text: str = ""
-    """A sentence for people."""
+    """Human-readable reason."""
     missing: Amounts = Amounts()
-    """How much more it would have needed."""
+    """Resources that were missing."""
     pool: Interned = ""
     """Node pool that was tried."""
     nodes: Count = 0
-    """How many nodes said so."""
+    """Number of nodes that refused for this reason."""
     final: bool = False
-    """Whether stopping others could not change it."""
+    """Whether evicting other workloads could not change the result."""
 
 
 @record
 class Interruption:
-    """One time that it was stopped by the platform."""
+    """One time that the platform stopped the workload."""
 
     at: Time
-    """When."""
+    """Time of the interruption."""
     reason: Interned = ""
-    """One word for programs, such as reclaimed, preempted, moved, node-lost or disrupted."""
+    """Machine-readable reason, such as reclaimed, preempted, moved, node-lost or disrupted."""
     by: str = ""
-    """For whom, as project/workload."""
+    """Workload that it was stopped for, as project/workload."""
     lost_seconds: float = 0
-    """Run time since the last checkpoint that it reported, or else since its start: this has to be repeated."""
+    """Run time since the last reported checkpoint, or else since the start, that has to be repeated."""
     final: bool = False
-    """Whether it ended with this, instead of going back to the queue."""
+    """Whether the workload ended instead of being requeued."""
     message: str = ""
-    """A sentence for people."""
+    """Human-readable reason."""
     pod: str = ""
-    """uid of the pod that was stopped, so that none counts twice."""
+    """UID of the stopped pod, so that no pod counts twice."""
 
 
 @record
 class Url:
-    """Where it can be reached."""
+    """A URL of the workload."""
 
     url: str
     """The URL."""
     name: str = ""
-    """What answers there."""
+    """Name of the tool at the URL."""
     container: int | None = None
-    """Port of the container behind it."""
+    """Container port behind the URL."""
 
 
 @record
 class WorkloadStatus:
-    """How a workload stands; written by the platform."""
+    """Observed state of a workload; written by the platform."""
 
     phase: WorkloadPhase | None = None
-    """Where it is in its life."""
+    """Phase in the lifecycle of the workload."""
     reason: Interned = ""
-    """One word that says more about the phase, such as TimedOut, Preempted or ImagePullBackOff."""
+    """Machine-readable reason for the phase, such as TimedOut, Preempted or ImagePullBackOff."""
     message: str = ""
-    """A sentence that says more about the phase."""
+    """Human-readable reason for the phase."""
     observed_generation: Int64 | None = None
-    """The generation of the spec this status is about."""
+    """Generation of the spec that the status was computed from."""
     conditions: tuple[Condition, ...] = ()
-    """What is true about it."""
+    """Conditions of the workload."""
     pods: PodCounts = PodCounts()
-    """How many pods there are."""
+    """Number of pods by state."""
     requested: Amounts = Amounts()
-    """What it asks for in all its pods together."""
+    """Resources that all pods together request."""
     allocated: Amounts = Amounts()
-    """What it holds now."""
+    """Resources that the workload holds."""
     pool: Interned = ""
-    """Node pool it runs in or waits for."""
+    """Node pool in which it runs or waits."""
     nodes: Strings = ()
-    """Nodes it runs on."""
+    """Nodes on which it runs."""
     urls: tuple[Url, ...] = ()
-    """Where it can be reached."""
+    """URLs of the workload."""
     refusals: tuple[Refusal, ...] = ()
-    """Why it waits."""
+    """Why the workload is not scheduled."""
     queued_at: Time | None = None
-    """Since when it waits, counted anew each time that it was stopped; absent while it does not wait."""
+    """Time since which it waits. Set again at each requeue, and absent while it does not wait."""
     started_at: Time | None = None
-    """When it last began to run."""
+    """Time at which it last started to run."""
     finished_at: Time | None = None
-    """When it ended."""
+    """Time at which it finished."""
     run_seconds: float = 0
-    """How long it ran, over all starts, up to the last stop."""
+    """Total run time over all starts, up to the last stop."""
     wait_seconds: float = 0
-    """How long it waited, over all waits, up to the last start."""
+    """Total waiting time, up to the last start."""
     idle_seconds: float = 0
-    """How long its GPUs have been idle without a break."""
+    """How long its GPUs have been idle without interruption."""
     stale_since: Time | None = None
-    """Since when it runs with too few pods."""
+    """Time since which it runs below its minimum number of pods."""
     last_failed_pod: str = ""
-    """uid of the pod whose failure was counted last, so that none counts twice."""
+    """UID of the last counted failed pod, so that no pod counts twice."""
     restarts: Count = 0
-    """How often it was started again: after a failure, after it was stopped for others, or in the same pod."""
+    """Number of restarts: after a failure, after a preemption, or within the same pod."""
     interruptions: tuple[Interruption, ...] = ()
-    """When and why the platform stopped it, newest last; the oldest are dropped."""
+    """Interruptions by the platform, newest last; the oldest are dropped."""
     interruption_count: Count = 0
-    """How often the platform stopped it, in all."""
+    """Total number of interruptions by the platform."""
     preemption_count: Count = 0
-    """How often it lost its place to others, in all; being moved is not counted."""
+    """Total number of preemptions for other workloads, not counting moves."""
     progress: Annotated[float, Field(ge=0, le=1)] | None = None
-    """How far it says it has come, from 0 to 1."""
+    """Progress that the workload reported, from 0 to 1."""
     metrics: Mapping[str, float] = EMPTY_MAP
-    """Numbers it reported, such as loss."""
+    """Numbers that the workload reported, such as loss."""
     parameters: Labels = EMPTY_MAP
-    """Texts it reported, such as optimizer_name."""
+    """Texts that the workload reported, such as optimizer_name."""
     replicas: Count | None = None
-    """Replicas of an inference workload."""
+    """Number of replicas of an inference workload."""
     revision: str = ""
-    """Which version of an inference workload gets the requests."""
+    """Revision of an inference workload that receives the requests."""
 
 
 @record
@@ -372,11 +372,11 @@ class Workload:
     ALWAYS: ClassVar = ("spec.type",)
 
     metadata: Metadata
-    """Name and marks."""
+    """Standard object metadata."""
     spec: WorkloadSpec = WorkloadSpec()
     """What to run."""
     status: WorkloadStatus = WorkloadStatus()
-    """How it stands; written by the platform."""
+    """Observed state of the workload; written by the platform."""
 
     def faults(self) -> Iterator[Fault]:
         return spec_faults(self.spec, "spec")
