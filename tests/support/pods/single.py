@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 
 from aliquot.backends.local.runtime import Launch, PodAssignment, Started, Volume
 from aliquot.backends.local.runtimes.process import ProcessRuntime
@@ -10,7 +11,9 @@ from aliquot.gpu.injection import Injection
 from support.pods.world import NODE, World
 from support.stores.running import running
 
-UID = "6f0c1c1e-6a0d-4f5c-9a55-5a2b6a1f6b10"
+# A pod without a PID namespace is known by this uid alone. Tests that run side by side must not share it: the cleanup
+# of one test would kill the processes of the other.
+UID = str(uuid.uuid4())
 
 
 async def said(world: World, script: str, injection: Injection, volumes: tuple[Volume, ...] = ()) -> str:

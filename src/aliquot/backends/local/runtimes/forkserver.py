@@ -2,7 +2,8 @@
 
 It is told over a socket pair which orders to carry out (a path, and a socket for the answer), keeps nothing between
 two of them, and ends when the platform does. Each launcher is a process of its own as before: it goes on when its
-starter, or the platform, is killed. A starter that is gone is replaced by the next start.
+starter, or the platform, is killed. A starter that is gone is replaced by the next start; orders that it accepted and
+did not carry out are lost, so whoever sent them must send them again (`LauncherGone`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,13 @@ _ANSWER_BYTES = 1 << 18  # a sentence, at most with the longest word that a comm
 
 class LauncherFailed(Exception):
     """It ended without an answer, or gave none in time."""
+
+
+class LauncherGone(LauncherFailed):
+    """The launcher ended without an answer, or the forkserver ended before it forked the launcher.
+
+    The caller may start the same launch again: the lock and the state file in the pod's folder prevent a second copy.
+    """
 
 
 class Forkserver:
@@ -55,14 +63,15 @@ class Forkserver:
         self.close()
 
     async def start(self, orders: Path, seconds: float) -> Json:
-        """What the launcher answers; `LauncherFailed` when it does not."""
+        """What the launcher answers; `LauncherGone` when it ended without an answer, `LauncherFailed` when it takes
+        too long."""
         ours, theirs = _pair()
         with ours:
-            with theirs:
-                self._send(str(orders).encode(), theirs.fileno())
-            ours.setblocking(False)
             launcher = 0
             try:
+                with theirs:
+                    self._send(str(orders).encode(), theirs.fileno())
+                ours.setblocking(False)
                 async with asyncio.timeout(seconds):
                     launcher = int((await _message(ours))["launcher"])
                     return await _message(ours)
@@ -72,10 +81,14 @@ class Forkserver:
                         os.kill(launcher, signal.SIGKILL)
                 raise LauncherFailed from None
             except (OSError, ValueError) as exc:
-                raise LauncherFailed from exc
+                raise LauncherGone from exc
 
     def _send(self, orders: bytes, answer: int) -> None:
-        """At most a few are under way, far from what would fill the line and make us wait."""
+        """At most a few are under way, far from what would fill the line and make us wait.
+
+        A successful send does not mean that the starter reads the message: between SIGKILL and its end the kernel still
+        queues messages for it, and drops them with it. `start` then reads the end of the answer's socket.
+        """
         self.open()
         try:
             _pass(self._line, orders, answer)

@@ -85,17 +85,22 @@ def _serve_one(line: socket.socket, path: str, answers: int) -> NoReturn:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), line.detach())
         os.setsid()
-        _answer(answers, {"launcher": os.getpid()})
-        _answer(answers, start(_orders(path)))
+        # If nobody waits, the platform is gone or has reported the start as failed: the pod must not start now.
+        if _answer(answers, {"launcher": os.getpid()}):
+            _answer(answers, start(_orders(path)))
     except Exception:  # noqa: BLE001  # the end of this process; whoever waits hears that nothing came
         sys.excepthook(*sys.exc_info())  # to the platform's log
     finally:
         os._exit(0)  # never back into the loop
 
 
-def _answer(answers: int, words: dict[str, Any]) -> None:
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # nobody is left to hear it; it is on the disk
+def _answer(answers: int, words: dict[str, Any]) -> bool:
+    """False when nobody waits for it any more."""
+    try:
         os.write(answers, json.dumps(words).encode())
+    except (BrokenPipeError, ConnectionResetError):
+        return False
+    return True
 
 
 # --- a pod

@@ -32,7 +32,7 @@ from aliquot.backends.local.runtimes import cgroups, launch_spec, log_file, port
 from aliquot.backends.local.runtimes.cgroups import Cgroups
 from aliquot.backends.local.runtimes.checkpoints import Checkpoints
 from aliquot.backends.local.runtimes.exec_process import ExecProcess, start_exec
-from aliquot.backends.local.runtimes.forkserver import Forkserver, LauncherFailed
+from aliquot.backends.local.runtimes.forkserver import Forkserver, LauncherFailed, LauncherGone
 from aliquot.backends.local.runtimes.log_file import LogTrimmer
 from aliquot.backends.local.runtimes.pod_cgroups import PodCgroups
 from aliquot.backends.local.runtimes.pod_folder import PodFolder, Process, folders
@@ -45,6 +45,8 @@ from aliquot.streams import Log, LogOptions, TerminalSize, why_not_running
 log = structlog.get_logger()
 _AT_ONCE = 4  # launchers side by side: each is mostly CPU
 _LAUNCH_SECONDS = 30.0
+# The pause before each further try, when a launcher or its starter was killed: 10 tries in about 4 seconds.
+_RETRY_SECONDS = tuple(min(0.02 * 2**n, 1.0) for n in range(9))
 _LOOK_AGAIN_SECONDS = 0.02
 _MARK_SECONDS = 1.0
 _HASTY_SECONDS = 0.1  # while a log grows fast
@@ -240,11 +242,18 @@ class ProcessRuntime:
         folder.write_spec(common | special, assignment)
 
     async def _launch(self, folder: PodFolder) -> Json:
-        async with self._slots:
+        """What the launcher answers. If a launcher was killed, another one continues from the state in the folder."""
+        pauses = iter(_RETRY_SECONDS)
+        while True:
             try:
-                return await self._starter.start(folder.spec_file, _LAUNCH_SECONDS)
+                async with self._slots:
+                    return await self._starter.start(folder.spec_file, _LAUNCH_SECONDS)
             except LauncherFailed as exc:
-                raise CannotStart("CreateContainerError", "the launcher did not finish") from exc
+                pause = next(pauses, None) if isinstance(exc, LauncherGone) else None
+                if pause is None:
+                    raise CannotStart("CreateContainerError", "the launcher did not finish") from exc
+                log.warning("launcher ended without an answer; starting another", pod=folder.uid)
+            await asyncio.sleep(pause)
 
     # --- ending
 

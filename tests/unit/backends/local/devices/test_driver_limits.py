@@ -15,9 +15,9 @@ from aliquot.backends.local.runtimes.cgroups import Cgroups
 from aliquot.backends.local.runtimes.process import ProcessRuntime
 from aliquot.gpu.injection import CgroupLimit, Injection
 from support.gpus import FakeDriver, r615
+from support.pods.single import UID
 from support.stores.running import running
 
-UID = "6f0c1c1e-6a0d-4f5c-9a55-5a2b6a1f6b10"
 LIMIT = CgroupLimit("GPU-a", 1 << 30, 2 << 30)
 UNLIMITED = (1 << 64) - 1
 
