@@ -118,7 +118,7 @@ async def _run(options: Options, folder: DataFolder, listener: socket.socket) ->
             flavour=flavour,
             streams=backend.streams,
             facts=dict(backend.facts),
-            last=LastDecision() if "scheduler" in options.parts else None,
+            last_decision=LastDecision() if "scheduler" in options.parts else None,
             kubeconfigs=backend.kubeconfigs,
         )
         server = _Server(
@@ -171,7 +171,11 @@ def _controllers(options: Options, driver: StoreDriver, service: ServerContext, 
     schedulers: list[Run] = []
     if "scheduler" in options.parts:
         scheduler = Scheduler(
-            store, service.informers, last=service.last, binder=backend.binder, context=backend.scheduling_context
+            store,
+            service.informers,
+            last=service.last_decision,
+            binder=backend.binder,
+            context=backend.scheduling_context,
         )
         schedulers.append(scheduler.run)
     if options.cluster is None:

@@ -1,4 +1,4 @@
-"""Kubeconfigs that the platform issues: what the server asks for, and what a back end with a cluster answers."""
+"""Kubeconfigs that the platform issues to users. The server requests them; the Kubernetes back end issues them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from aliquot.api import Json
 @dataclass(frozen=True, slots=True)
 class IssuedKubeconfig:
     namespace: str
-    expires: str  # RFC 3339, as Kubernetes said
-    # With the token in it.
+    expires: str  # RFC 3339, as Kubernetes returned it
+    # Contains the token.
     kubeconfig: Json = field(repr=False)
 
 
 class KubeconfigIssuer(Protocol):
     async def issue(self, project: str, user: str, seconds: int) -> IssuedKubeconfig:
-        """A kubeconfig that speaks as the user, in the project's namespace and nowhere else."""
+        """A kubeconfig that authenticates as the user and works only in the project's namespace."""

@@ -1,11 +1,11 @@
-"""Who may do what, where: a table of roles and a pure decision over it.
+"""Roles and the permission check.
 
-An access rule says *subject* is *role* in *scope*. A role gives actions on entities; a scope is the whole cluster, a
-department or a project. Nothing is allowed that no rule allows.
+An access rule gives a *subject* a *role* in a *scope*. A role allows actions on entities. A scope is the cluster, a
+department or a project. What no rule allows is denied.
 
-    entity   what a role speaks of: workloads, projects, nodes, ... (each kind belongs to one)
-    grant    one rule that applies to the caller
-    place    where the object is: its project and that project's department, or neither
+    entity        group of kinds that roles name: workloads, projects, nodes, ... Every kind belongs to one.
+    ScopedRole    role and scope of one access rule that applies to the caller
+    ObjectScope   project and department of an object; both empty for an object of the cluster
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Final
 
 VIEW: Final = "view"
-# To say how things stand (status) and where a pod runs: the platform's own work, and its administrator's.
+# Writing an object's status and its protected fields, such as the node of a pod. For the platform and administrators.
 REPORT: Final = "report"
 FULL_ACCESS: Final = frozenset({"view", "create", "edit", "delete"})
-_SEE: Final = frozenset({VIEW})
+_VIEW_ONLY: Final = frozenset({VIEW})
 
 ENTITY_OF_KIND: Final = {
     "Department": "departments",
@@ -37,21 +37,21 @@ ENTITY_OF_KIND: Final = {
     "User": "users",
     "AccessRule": "access-rules",
     "Token": "applications",
-    # Loops elect their leader by leases; a person has no business there.
+    # Controllers elect their leader with leases; users do not need them.
     "Lease": "settings",
 }
-# Entities that no project owns and everybody who may view them sees whole, whatever the rule's scope.
+# Entities that no project owns. A role that may view them sees all of them, whatever its scope.
 CLUSTER_WIDE: Final = frozenset({"node-pools", "nodes"})
 
 
 def _role(full: str = "", view: str = "") -> dict[str, frozenset[str]]:
-    return {**dict.fromkeys(view.split(), _SEE), **dict.fromkeys(full.split(), FULL_ACCESS)}
+    return {**dict.fromkeys(view.split(), _VIEW_ONLY), **dict.fromkeys(full.split(), FULL_ACCESS)}
 
 
 _ASSETS_VIEW: Final = "departments policies projects workloads data-sources templates"
 ROLES: Final = {
     "system-administrator": dict.fromkeys(ENTITY_OF_KIND.values(), FULL_ACCESS | {REPORT}),
-    # Users and access rules are the system administrator's alone: who may change them could give himself any role.
+    # Only the system administrator may change users and access rules: anyone else could get any role that way.
     "department-administrator": _role(
         "policies projects workloads data-sources templates", "departments node-pools nodes users access-rules"
     ),
@@ -73,13 +73,13 @@ ROLES: Final = {
     "credentials-administrator": _role("", _ASSETS_VIEW),
     "data-volume-administrator": _role("", _ASSETS_VIEW),
 }
-# Words of the earlier role set, read for ever.
+# Names of the earlier role set. They stay valid.
 ROLE_ALIASES: Final = {"administrator": "system-administrator", "researcher": "l1-researcher"}
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectScope:
-    """Where an object is. Both empty: it belongs to the cluster."""
+    """Project and department of an object. Both are empty for an object of the cluster."""
 
     project: str = ""
     department: str = ""
@@ -87,33 +87,35 @@ class ObjectScope:
 
 @dataclass(frozen=True, slots=True)
 class ScopedRole:
+    """A role within a scope: what one access rule gives a caller."""
+
     role: str
     scope: str  # cluster, department or project
     name: str = ""  # of the department or project
 
-    def covers(self, place: ObjectScope) -> bool:
+    def covers(self, object_scope: ObjectScope) -> bool:
         match self.scope:
             case "cluster":
                 return True
             case "department":
-                return bool(self.name) and place.department == self.name
+                return bool(self.name) and object_scope.department == self.name
             case "project":
-                return bool(self.name) and place.project == self.name
+                return bool(self.name) and object_scope.project == self.name
             case _:
                 return False
 
 
-def allowed(grants: Iterable[ScopedRole], action: str, kind: str, place: ObjectScope) -> bool:
-    """Whether any grant gives this action on this kind at this place."""
+def allowed(roles: Iterable[ScopedRole], action: str, kind: str, object_scope: ObjectScope) -> bool:
+    """Whether one of the roles allows the action on an object of the kind in the given scope."""
     entity = ENTITY_OF_KIND.get(kind)
-    for grant in grants:
-        actions = ROLES.get(ROLE_ALIASES.get(grant.role, grant.role), {}).get(entity or "", frozenset())
-        if action in actions and (grant.covers(place) or (entity in CLUSTER_WIDE and action == VIEW)):
+    for role in roles:
+        actions = ROLES.get(ROLE_ALIASES.get(role.role, role.role), {}).get(entity or "", frozenset())
+        if action in actions and (role.covers(object_scope) or (entity in CLUSTER_WIDE and action == VIEW)):
             return True
     return False
 
 
-def allowed_everywhere(grants: Iterable[ScopedRole], action: str, kind: str) -> bool:
-    """Whether the action is allowed on every object of the kind, so that no filter is needed."""
-    whole = [grant for grant in grants if grant.scope == "cluster" or ENTITY_OF_KIND.get(kind) in CLUSTER_WIDE]
-    return allowed(whole, action, kind, ObjectScope())
+def allowed_everywhere(roles: Iterable[ScopedRole], action: str, kind: str) -> bool:
+    """Whether the action is allowed on every object of the kind, so that lists need no filter."""
+    cluster_roles = [role for role in roles if role.scope == "cluster" or ENTITY_OF_KIND.get(kind) in CLUSTER_WIDE]
+    return allowed(cluster_roles, action, kind, ObjectScope())

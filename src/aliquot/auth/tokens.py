@@ -1,7 +1,7 @@
-"""API tokens: random, shown once, stored as a hash.
+"""API tokens: random, returned once, stored as a hash.
 
-A token reads `alq_<name>_<secret>`. The name says which Token object to look at; only the secret's SHA-256 is stored.
-Plain SHA-256 is right here, unlike for passwords: the secret has 256 random bits, so there is nothing to guess.
+A token has the form `alq_<name>_<secret>`. The name is that of the Token object, which stores only the SHA-256 hash of
+the secret. Unlike for passwords, plain SHA-256 is enough: the secret has 256 random bits and cannot be guessed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PREFIX = "alq"
 
 
 class Secret:
-    """Text that must not be shown: prints as ***."""
+    """Text that must not appear in logs and messages: it prints as ***."""
 
     __slots__ = ("_text",)
 
@@ -41,12 +41,12 @@ def hash_of(secret: Secret) -> str:
 
 
 def format_token(name: str, secret: Secret) -> Secret:
-    """What the user keeps."""
+    """The token that the user sends."""
     return Secret(f"{_PREFIX}_{name}_{secret.reveal()}")
 
 
 def parse_token(token: Secret) -> tuple[str, Secret]:
-    """The Token object's name and the secret part."""
+    """Name of the Token object, and the secret part; `Unauthenticated` if the text is not a token."""
     prefix, _, rest = token.reveal().partition("_")
     name, _, secret = rest.rpartition("_")
     if prefix != _PREFIX or not name or not secret:

@@ -1,4 +1,4 @@
-"""The application: routes, and what every request passes on its way (errors in our form, metrics, the log)."""
+"""The ASGI application: routes, error responses, request metrics and probes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ log = structlog.get_logger()
 
 
 class ServerContext:
-    """Everything a running server has: its store, its access tables, its figures, and the wish to stop."""
+    """What the routes of one server share: the store, access control, admission hooks, metrics and the stop event."""
 
     def __init__(
         self,
@@ -47,15 +47,15 @@ class ServerContext:
         flavour: str = "embedded",
         streams: Streams | None = None,
         facts: Json | None = None,
-        last: LastDecision | None = None,
+        last_decision: LastDecision | None = None,
         kubeconfigs: KubeconfigIssuer | None = None,
     ) -> None:
         self.driver = driver
         self.flavour = flavour
         self.streams = streams
-        self.facts = facts or {}  # what `aliquot status` shows beside the objects
-        self.last = last  # of the scheduler in this process, where there is one
-        self.kubeconfigs = kubeconfigs  # where there is a Kubernetes to give access to
+        self.facts = facts or {}  # what `aliquot status` shows besides the objects
+        self.last_decision = last_decision  # None if no scheduler runs in this process
+        self.kubeconfigs = kubeconfigs  # None without Kubernetes
         self.informers = informers or Informers(driver)
         self.access = AccessControl(driver, self.informers)
         self.hooks = Hooks(driver, self.informers)
@@ -67,42 +67,42 @@ class ServerContext:
         return not self.stopping.is_set() and self.informers.synced
 
 
-def application(service: ServerContext) -> ASGIApp:
-    """The ASGI application. The caller runs `service.informers`."""
+def application(context: ServerContext) -> ASGIApp:
+    """The ASGI application. The caller runs `context.informers`."""
     routes: list[BaseRoute] = [
-        *_probes(service),
+        *_probes(context),
         Route("/openapi.json", _openapi),
-        Route(f"{PREFIX}/whoami", _Whoami(service), methods=["GET"]),
-        *StreamRoutes(Store(service.driver), service.access, service.streams, service.stopping).routes(),
-        *Explanations(Store(service.driver), service.access, service.last).routes(),
-        *KubeconfigRoutes(service.access, service.kubeconfigs).routes(),
-        *ObjectRoutes(service.driver, service.access, service.hooks, service.stopping).routes(),
+        Route(f"{PREFIX}/whoami", _Whoami(context), methods=["GET"]),
+        *StreamRoutes(Store(context.driver), context.access, context.streams, context.stopping).routes(),
+        *Explanations(Store(context.driver), context.access, context.last_decision).routes(),
+        *KubeconfigRoutes(context.access, context.kubeconfigs).routes(),
+        *ObjectRoutes(context.driver, context.access, context.hooks, context.stopping).routes(),
     ]
-    return _wrapped(service, routes)
+    return _build(context, routes)
 
 
-def probe_application(service: ServerContext) -> ASGIApp:
-    """Only what tells whether the process is well: for one that decides and answers nobody."""
-    return _wrapped(service, _probes(service))
+def probe_application(context: ServerContext) -> ASGIApp:
+    """Only probes and metrics, for a process that serves no API."""
+    return _build(context, _probes(context))
 
 
-def _probes(service: ServerContext) -> list[BaseRoute]:
+def _probes(context: ServerContext) -> list[BaseRoute]:
     return [
         Route("/healthz", _healthz),
         Route("/livez", _healthz),
-        Route("/readyz", _Readiness(service), methods=["GET"]),
-        Route("/metrics", _Figures(service), methods=["GET"]),
+        Route("/readyz", _Readiness(context), methods=["GET"]),
+        Route("/metrics", _MetricsEndpoint(context), methods=["GET"]),
     ]
 
 
-def _wrapped(service: ServerContext, routes: list[BaseRoute]) -> ASGIApp:
-    handlers = {HTTPException: _http_error, PlatformError: _refusal, Exception: _failure}
+def _build(context: ServerContext, routes: list[BaseRoute]) -> ASGIApp:
+    handlers = {HTTPException: _http_error, PlatformError: _platform_error, Exception: _internal_error}
     app = Starlette(routes=routes, exception_handlers=handlers)
-    return _Envelope(app, service.metrics)
+    return _RequestMiddleware(app, context.metrics)
 
 
-class _Envelope:
-    """Around every request: errors become answers, answers are counted."""
+class _RequestMiddleware:
+    """Counts requests, and logs those that fail."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
@@ -112,9 +112,9 @@ class _Envelope:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, code = time.monotonic(), 0
+        started, code = time.monotonic(), 0
 
-        async def count(message: Message) -> None:
+        async def send_and_note_status(message: Message) -> None:
             nonlocal code
             if message["type"] == "http.response.start":
                 code = message["status"]
@@ -123,19 +123,19 @@ class _Envelope:
         watching = b"watch=true" in scope["query_string"] or b"watch=1" in scope["query_string"]
         self._metrics.add_watchers(int(watching))
         try:
-            await self._app(scope, receive, count)
+            await self._app(scope, receive, send_and_note_status)
         except ResponseAborted as exc:
-            log.warning("answer broken off", path=scope["path"], error=str(exc))
-        except Exception:  # the outermost loop: the answer was sent by _failure, the reason is for us
+            log.warning("response aborted", path=scope["path"], error=str(exc))
+        except Exception:  # the outermost handler: _internal_error has answered, the traceback goes to the log
             log.exception("request failed", method=scope["method"], path=scope["path"])
         finally:
             self._metrics.add_watchers(-int(watching))
             verb = "WATCH" if watching else scope["method"]
-            self._metrics.observe_request(verb, _resource(scope), code, time.monotonic() - began)
+            self._metrics.observe_request(verb, _resource(scope), code, time.monotonic() - started)
 
 
 def _resource(scope: Scope) -> str:
-    """A label with few values: the kind, or the page."""
+    """The resource label of metrics: the plural of a kind, or `other`, so that it has few values."""
     path = scope["path"]
     parts = path.removeprefix(f"{PREFIX}/").split("/")
     plural = parts[2] if len(parts) > 2 and parts[0] == "namespaces" else parts[0]
@@ -147,13 +147,13 @@ def _plurals() -> frozenset[str]:
     return frozenset(kind.plural for kind in KINDS)
 
 
-async def _refusal(request: Request, exc: Exception) -> Response:
+async def _platform_error(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, PlatformError)
     return error_response(exc)
 
 
-async def _failure(request: Request, exc: Exception) -> Response:
-    """A fault of ours: the client learns that, and nothing of our insides."""
+async def _internal_error(request: Request, exc: Exception) -> Response:
+    """A bug of ours. The client does not learn its details."""
     return error_response(PlatformError("the server failed on this request", hint="its log has the details"))
 
 
@@ -167,7 +167,7 @@ async def _http_error(request: Request, exc: Exception) -> Response:
     error.status = exc.status_code
     error.reason = {404: "NotFound", 405: "MethodNotAllowed"}.get(exc.status_code, "BadRequest")
     response = error_response(error)
-    response.headers.update(exc.headers or {})  # which methods there are instead
+    response.headers.update(exc.headers or {})  # such as Allow, with the methods that exist
     return response
 
 
@@ -181,46 +181,46 @@ async def _openapi(request: Request) -> Response:
 
 @cache
 def _openapi_bytes() -> bytes:
-    from aliquot.server import openapi  # reads every type's source; most servers are never asked
+    from aliquot.server import openapi  # it reads the source of every type, and few clients ask
 
     return json.dumps(openapi.document()).encode()
 
 
 class _Readiness:
-    def __init__(self, service: ServerContext) -> None:
-        self._service = service
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            if not self._service.ready:
+            if not self._context.ready:
                 raise Unavailable("starting or stopping")
-            await self._service.driver.check()
+            await self._context.driver.check()
             response: Response = PlainTextResponse("ok")
         except PlatformError as exc:
             response = PlainTextResponse(f"not ready: {exc.message}", 503)
         await response(scope, receive, send)
 
 
-class _Figures:
-    """Metrics need a token like everything that tells of the inside."""
+class _MetricsEndpoint:
+    """Metrics require a token, because they reveal what the cluster holds."""
 
-    def __init__(self, service: ServerContext) -> None:
-        self._service = service
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        service, request = self._service, Request(scope)
-        await service.access.authenticate(request.headers.get("authorization"))
-        counts = {kind.name: await service.driver.count(kind) for kind in KINDS}
-        response = Response(service.metrics.text(counts), media_type="text/plain; version=0.0.4")
+        context, request = self._context, Request(scope)
+        await context.access.authenticate(request.headers.get("authorization"))
+        counts = {kind.name: await context.driver.count(kind) for kind in KINDS}
+        response = Response(context.metrics.text(counts), media_type="text/plain; version=0.0.4")
         await response(scope, receive, send)
 
 
 class _Whoami:
-    def __init__(self, service: ServerContext) -> None:
-        self._service = service
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        caller = await self._service.access.authenticate(Request(scope).headers.get("authorization"))
+        caller = await self._context.access.authenticate(Request(scope).headers.get("authorization"))
         roles = [
             {"role": role.role, "scope": role.scope, **({"name": role.name} if role.name else {})}
             for role in caller.roles
@@ -229,6 +229,6 @@ class _Whoami:
             "subject": caller.subject,
             "user": caller.subject,
             "roles": roles,
-            "server": {"version": __version__, "flavour": self._service.flavour, **self._service.facts},
+            "server": {"version": __version__, "flavour": self._context.flavour, **self._context.facts},
         }
         await json_response(answer)(scope, receive, send)

@@ -1,4 +1,4 @@
-"""Bytes in, bytes out: request bodies, responses, and errors as every Kubernetes client knows them."""
+"""JSON over HTTP: request bodies, responses, and errors as Kubernetes `Status` objects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aliquot.api import Json
 from aliquot.api.serialization import MAX_DEPTH
 from aliquot.errors import Fault, Invalid, PlatformError, TooLarge
 
-# Twice the largest object, so that a too large object is told its own limit.
+# Twice the largest object, so that a slightly too large object gets the error message about its own limit.
 MAX_BODY = 2 << 20
 _JSON_TYPES = ("application/json", "application/merge-patch+json")
 
@@ -23,7 +23,7 @@ def json_response(content: bytes | Json, status: int = 200) -> Response:
 
 
 def status_of(error: PlatformError) -> Json:
-    """A `Status` object: what clients of Kubernetes-shaped APIs expect of a refusal."""
+    """The error as a `Status` object, which clients of Kubernetes-shaped APIs expect."""
     details: Json = {
         "causes": [
             {"field": fault.path, "message": fault.text, "reason": "FieldValueInvalid"} for fault in error.faults
@@ -53,9 +53,9 @@ def error_response(error: PlatformError) -> Response:
 
 
 async def read_json(request: Request, *, empty: Json | None = None) -> Json:
-    """The body as a JSON object; `TooLarge` before it fills memory, `Invalid` with line and column.
+    """The request body as a JSON object; `TooLarge` before it fills memory, `Invalid` with line and column.
 
-    `empty` is what no body at all means; without it a body is required."""
+    `empty` is returned for a request without a body; unless it is given, a body is required."""
     if len(request.headers.getlist("content-type")) > 1:
         raise Invalid("content-type is given more than once", hint="send application/json")
     content_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
@@ -90,7 +90,7 @@ def _too_large() -> TooLarge:
 
 def parse_json(raw: bytes) -> Any:
     try:
-        data = json.loads(raw.decode(), parse_constant=_no_constant, parse_float=_finite)
+        data = json.loads(raw.decode(), parse_constant=_refuse_constant, parse_float=_finite_number)
     except json.JSONDecodeError as exc:
         raise Invalid.because(
             "broken JSON", [Fault("", f"line {exc.lineno}, column {exc.colno}: {exc.msg.lower()}")]
@@ -101,13 +101,13 @@ def parse_json(raw: bytes) -> Any:
         raise Invalid("the body is nested too deeply") from None
     except ValueError as exc:
         raise Invalid(f"broken JSON: {exc}") from None
-    # Few bodies have that many brackets, so few are walked through.
-    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and _is_deep(data):
+    # Only few bodies have enough brackets to be that deep, so only those are checked.
+    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and _is_too_deep(data):
         raise Invalid(f"the body is nested deeper than {MAX_DEPTH} levels")
     return data
 
 
-def _is_deep(data: Any) -> bool:
+def _is_too_deep(data: Any) -> bool:
     level = [data]
     for _ in range(MAX_DEPTH):
         level = [
@@ -119,12 +119,12 @@ def _is_deep(data: Any) -> bool:
     return any(isinstance(value, (dict, list)) for value in level)
 
 
-def _finite(text: str) -> float:
+def _finite_number(text: str) -> float:
     number = float(text)
     if number in (float("inf"), float("-inf")):
         raise ValueError(f"{text[:20]} is too large a number")
     return number
 
 
-def _no_constant(word: str) -> None:
+def _refuse_constant(word: str) -> None:
     raise ValueError(f"{word} is not JSON")

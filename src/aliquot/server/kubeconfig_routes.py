@@ -1,7 +1,7 @@
-"""Handing out access to the Kubernetes cluster below: `POST projects/NAME/kubeconfig`.
+"""Kubeconfigs for users: `POST projects/NAME/kubeconfig`.
 
-Who may: those who may make access rules for that project, because the answer speaks with another's rights. What is
-issued is the business of whoever knows Kubernetes (`Issuer`); here there may be none.
+The caller must be allowed to create access rules for the project, because the kubeconfig has another user's
+permissions. The Kubernetes back end issues it (`KubeconfigIssuer`); without Kubernetes the request is refused.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from aliquot.server.object_routes import PREFIX
 
 KUBECONFIG: Final = f"{PREFIX}/projects/{{name}}/kubeconfig"
 DEFAULT_SECONDS: Final = 24 * 3600
-# Kubernetes makes none for less; a token that outlives a year is one that nobody remembers.
-SHORTEST_SECONDS: Final = 600
-LONGEST_SECONDS: Final = 365 * 24 * 3600
+# Kubernetes issues no shorter tokens. A token that lives longer than a year is forgotten.
+MIN_SECONDS: Final = 600
+MAX_SECONDS: Final = 365 * 24 * 3600
 log = structlog.get_logger()
 
 
@@ -42,14 +42,14 @@ class KubeconfigRoutes:
         caller = await self._access.authenticate(request.headers.get("authorization"))
         project = request.path_params["name"]
         self._access.require_in_project(caller, "create", KINDS.named("AccessRule"), project)
-        user, seconds = _asked(await read_json(request))
+        user, seconds = _parse_request(await read_json(request))
         if self._issuer is None:
             raise Invalid(
                 "there is no Kubernetes here, so no kubeconfig",
                 hint="`aliquot token create` makes access to this server; `aliquot up --kubeconfig` serves a cluster",
             )
         issued = await self._issuer.issue(check_name(KINDS.of(Project), project), user, seconds)
-        log.info("kubeconfig handed out", to=caller.subject, user=user, project=project)
+        log.info("kubeconfig issued", to=caller.subject, user=user, project=project)
         answer = {
             "apiVersion": API_VERSION,
             "kind": "Kubeconfig",
@@ -64,7 +64,7 @@ class KubeconfigRoutes:
         return response
 
 
-def _asked(data: Json) -> tuple[str, int]:
+def _parse_request(data: Json) -> tuple[str, int]:
     user, faults = data.get("user"), []
     if not isinstance(user, str) or not user:
         faults.append(Fault("user", "is required, as text"))
@@ -73,7 +73,7 @@ def _asked(data: Json) -> tuple[str, int]:
     except (ValueError, OverflowError) as exc:
         seconds = DEFAULT_SECONDS
         faults.append(Fault("duration", str(exc)))
-    if not SHORTEST_SECONDS <= seconds <= LONGEST_SECONDS:
+    if not MIN_SECONDS <= seconds <= MAX_SECONDS:
         faults.append(Fault("duration", "must be from 10m to 365d"))
     faults += [Fault(key, "is not known here") for key in data if key not in ("user", "duration")]
     if faults:

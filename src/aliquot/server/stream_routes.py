@@ -1,8 +1,8 @@
-"""Looking inside a pod over HTTP: its log as a stream of text, commands in it and its ports over a websocket.
+"""Logs, exec and port-forward for a pod: logs as a stream of text, the other two over a websocket.
 
-Addresses and framing are Kubernetes' own (`pods/NAME/log`, `pods/NAME/exec`, protocol `v5.channel.k8s.io`: the first
-byte of each message says which channel the rest belongs to), so that one client can talk to us and to a kubelet. For
-`pods/NAME/portforward` Kubernetes has that framing without a way to end one direction; we end it as for commands.
+Paths and framing are those of Kubernetes (`pods/NAME/log`, `pods/NAME/exec`, protocol `v5.channel.k8s.io`: the first
+byte of each message is the channel), so that one client works with us and with a kubelet. For `pods/NAME/portforward`
+Kubernetes' framing has no way to close one direction; we close it as for exec.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from aliquot.streams import (
 )
 
 _POD = f"{PREFIX}/namespaces/{{namespace}}/pods/{{name}}"
-_HIGHEST_PORT = 65535
+_MAX_PORT = 65535
 
 
 class ResponseAborted(Exception):
-    """An answer cannot be finished. Its reader must see that, so the connection is cut."""
+    """A response cannot be completed. The connection is closed, so that the client notices."""
 
 
 class StreamRoutes:
@@ -71,18 +71,18 @@ class StreamRoutes:
         caller = await self._access.authenticate(request.headers.get("authorization"))
         name, namespace = request.path_params["name"], request.path_params["namespace"]
         self._access.require(caller, "view", KINDS.of(Pod), namespace, name, inside=True)
-        options = _options(request.query_params)
+        options = _log_options(request.query_params)
         pod = await self._store.get(Pod, name, namespace)
         if options.pod_uid not in ("", pod.metadata.uid):
             raise NotFound(f"pod {name} is gone with its log; another pod has its name")
-        opened = await self._runner().open_log(pod, options)
-        headers = {} if opened.offset is None else {LOG_OFFSET: str(opened.offset)}
-        if opened.stamped:
+        log = await self._pod_streams().open_log(pod, options)
+        headers = {} if log.offset is None else {LOG_OFFSET: str(log.offset)}
+        if log.stamped:
             headers[LOG_STAMPED] = "true"
-        return StreamingResponse(self._pieces(opened.pieces), headers=headers, media_type="text/plain; charset=utf-8")
+        return StreamingResponse(self._log_chunks(log.pieces), headers=headers, media_type="text/plain; charset=utf-8")
 
-    async def _pieces(self, source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """The log's pieces, until it ends, the reader goes or the server stops."""
+    async def _log_chunks(self, source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The log, until it ends, the client disconnects or the server stops."""
         stop = asyncio.ensure_future(self._stopping.wait())
         step = asyncio.ensure_future(anext(source))
         try:
@@ -102,16 +102,16 @@ class StreamRoutes:
             await asyncio.gather(step, return_exceptions=True)
             await source.aclose()  # type: ignore[attr-defined]  # every log is a generator
 
-    # --- commands
+    # --- exec
 
     async def exec(self, socket: WebSocket) -> None:
         query = socket.query_params
         try:
-            pod = await self._pod_to_enter(socket)
+            pod = await self._editable_pod(socket)
             if not (command := query.getlist("command")):
                 raise Invalid.because("exec", [Fault("command", "is required")])
-            size = TerminalSize(_whole(query, "rows", 24), _whole(query, "columns", 80))
-            session = await self._runner().exec(pod, command, tty=_flag(query, "tty"), size=size)
+            size = TerminalSize(_whole_number(query, "rows", 24), _whole_number(query, "columns", 80))
+            session = await self._pod_streams().exec(pod, command, tty=_flag(query, "tty"), size=size)
         except PlatformError as exc:
             await socket.send_denial_response(error_response(exc))
             return
@@ -119,49 +119,49 @@ class StreamRoutes:
             await socket.accept(subprotocol=CHANNELS)
             if not _flag(query, "stdin") and not _flag(query, "tty"):
                 await session.close_input()
-            if await self._converse(_typed(socket, session), _printed(socket, session)):
-                await _last_words(socket, STATUS, _status(await session.wait()))
+            if await self._relay(_relay_input(socket, session), _relay_output(socket, session)):
+                await _send_and_close(socket, STATUS, _exit_status(await session.wait()))
         except PlatformError as exc:
-            await _last_words(socket, STATUS, json.dumps(status_of(exc)).encode())
+            await _send_and_close(socket, STATUS, json.dumps(status_of(exc)).encode())
         except WebSocketDisconnect:
-            pass  # the reader hung up
+            pass  # the client disconnected
         finally:
             await session.close()
 
-    # --- ports
+    # --- port-forward
 
     async def port_forward(self, socket: WebSocket) -> None:
         try:
-            pod = await self._pod_to_enter(socket)
-            port = _whole(socket.query_params, "ports", 0)
-            if not 0 < port <= _HIGHEST_PORT:
+            pod = await self._editable_pod(socket)
+            port = _whole_number(socket.query_params, "ports", 0)
+            if not 0 < port <= _MAX_PORT:
                 raise Invalid.because("portforward", [Fault("ports", "must be one port, from 1 to 65535")])
-            pipe = await self._runner().connect(pod, port)
+            pipe = await self._pod_streams().connect(pod, port)
         except PlatformError as exc:
             await socket.send_denial_response(error_response(exc))
             return
         try:
             await socket.accept(subprotocol=CHANNELS)
-            if await self._converse(_sent(socket, pipe), _received(socket, pipe)):
-                await _last_words(socket, CLOSE, bytes([DATA]))
+            if await self._relay(_relay_to_port(socket, pipe), _relay_from_port(socket, pipe)):
+                await _send_and_close(socket, CLOSE, bytes([DATA]))
         except PlatformError as exc:
-            await _last_words(socket, ERROR, exc.message.encode())
+            await _send_and_close(socket, ERROR, exc.message.encode())
         except WebSocketDisconnect:
             pass
         finally:
             await pipe.close()
 
-    # --- what both need
+    # --- shared
 
-    async def _pod_to_enter(self, socket: WebSocket) -> Pod:
-        """The pod, for who may change it."""
+    async def _editable_pod(self, socket: WebSocket) -> Pod:
+        """The pod; `Denied` unless the caller may edit pods in its namespace."""
         caller = await self._access.authenticate(socket.headers.get("authorization"))
         name, namespace = socket.path_params["name"], socket.path_params["namespace"]
         self._access.require(caller, "edit", KINDS.of(Pod), namespace, name)
         return await self._store.get(Pod, name, namespace)
 
-    async def _converse(self, to_pod: Coroutine[Any, Any, None], from_pod: Coroutine[Any, Any, None]) -> bool:
-        """Both directions at once. True when the pod's side has ended; the client may leave before, or we stop."""
+    async def _relay(self, to_pod: Coroutine[Any, Any, None], from_pod: Coroutine[Any, Any, None]) -> bool:
+        """Relays both directions. True when the pod's side ended, False when the client left or the server stops."""
         reading, writing = asyncio.ensure_future(to_pod), asyncio.ensure_future(from_pod)
         stop = asyncio.ensure_future(self._stopping.wait())
         try:
@@ -176,22 +176,22 @@ class StreamRoutes:
                 task.cancel()
             await asyncio.gather(reading, writing, stop, return_exceptions=True)
 
-    def _runner(self) -> Streams:
+    def _pod_streams(self) -> Streams:
         if self._streams is None:
-            raise Unavailable("nobody runs pods here", hint="start the platform with an agent, or ask the cluster")
+            raise Unavailable("this server runs no pods", hint="start the platform with an agent, or ask the cluster")
         return self._streams
 
 
 async def _message(socket: WebSocket) -> bytes:
-    """What the client sends next, in whichever form it does."""
-    said = await socket.receive()
-    if said["type"] == "websocket.disconnect":
-        raise WebSocketDisconnect(said["code"])
-    return said.get("bytes") or (said.get("text") or "").encode()
+    """The client's next message, binary or text, as bytes."""
+    message = await socket.receive()
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(message["code"])
+    return message.get("bytes") or (message.get("text") or "").encode()
 
 
-async def _typed(socket: WebSocket, session: ExecStream) -> None:
-    """What the client says to a command, until it leaves."""
+async def _relay_input(socket: WebSocket, session: ExecStream) -> None:
+    """Relays the client's messages to a command, until the client disconnects."""
     while True:
         message = await _message(socket)
         channel, data = message[:1], message[1:]
@@ -208,12 +208,12 @@ async def _typed(socket: WebSocket, session: ExecStream) -> None:
                 continue
 
 
-async def _printed(socket: WebSocket, session: ExecStream) -> None:
+async def _relay_output(socket: WebSocket, session: ExecStream) -> None:
     async for channel, data in session.output():
         await socket.send_bytes(bytes([channel]) + data)
 
 
-async def _sent(socket: WebSocket, pipe: PortStream) -> None:
+async def _relay_to_port(socket: WebSocket, pipe: PortStream) -> None:
     while True:
         message = await _message(socket)
         if message[:1] == bytes([DATA]):
@@ -222,18 +222,18 @@ async def _sent(socket: WebSocket, pipe: PortStream) -> None:
             await pipe.close_input()
 
 
-async def _received(socket: WebSocket, pipe: PortStream) -> None:
+async def _relay_from_port(socket: WebSocket, pipe: PortStream) -> None:
     async for data in pipe.output():
         await socket.send_bytes(bytes([DATA]) + data)
 
 
-async def _last_words(socket: WebSocket, channel: int, words: bytes) -> None:
-    with contextlib.suppress(WebSocketDisconnect):  # the reader left first
-        await socket.send_bytes(bytes([channel]) + words)
+async def _send_and_close(socket: WebSocket, channel: int, data: bytes) -> None:
+    with contextlib.suppress(WebSocketDisconnect):  # the client disconnected first
+        await socket.send_bytes(bytes([channel]) + data)
         await socket.close()
 
 
-def _status(code: int) -> bytes:
+def _exit_status(code: int) -> bytes:
     if code == 0:
         return json.dumps({"metadata": {}, "status": "Success"}).encode()
     causes = [{"reason": "ExitCode", "message": str(code)}]
@@ -247,10 +247,10 @@ def _status(code: int) -> bytes:
     return json.dumps(failure).encode()
 
 
-def _options(query: QueryParams) -> LogOptions:
+def _log_options(query: QueryParams) -> LogOptions:
     since = None
     if query.get("sinceSeconds"):
-        since = time.time() - _whole(query, "sinceSeconds", 0)
+        since = time.time() - _whole_number(query, "sinceSeconds", 0)
     elif query.get("sinceTime"):
         try:
             since = units.timestamp(query["sinceTime"])
@@ -258,12 +258,12 @@ def _options(query: QueryParams) -> LogOptions:
             raise Invalid.because("log", [Fault("sinceTime", str(exc))]) from None
     return LogOptions(
         follow=_flag(query, "follow"),
-        tail_lines=_whole(query, "tailLines", 0) if query.get("tailLines") else None,
+        tail_lines=_whole_number(query, "tailLines", 0) if query.get("tailLines") else None,
         since=since,
         timestamps=_flag(query, "timestamps"),
         previous=_flag(query, "previous"),
-        limit_bytes=_whole(query, "limitBytes", 0) if query.get("limitBytes") else None,
-        offset=_whole(query, "offset", 0) if query.get("offset") else None,
+        limit_bytes=_whole_number(query, "limitBytes", 0) if query.get("limitBytes") else None,
+        offset=_whole_number(query, "offset", 0) if query.get("offset") else None,
         line_times=_flag(query, "marks"),
         pod_uid=query.get("uid", ""),
     )
@@ -273,7 +273,7 @@ def _flag(query: QueryParams, name: str) -> bool:
     return query.get(name, "").lower() in ("true", "1")
 
 
-def _whole(query: QueryParams, name: str, default: int) -> int:
+def _whole_number(query: QueryParams, name: str, default: int) -> int:
     text = query.get(name)
     if text is None:
         return default
