@@ -224,7 +224,7 @@ def test_gangs_are_alike_however_their_groups_are_told() -> None:
     for name, told in (("one", subgroups), ("two", subgroups[::-1])):
         world.job(name, "a", *(Task(f"{name}-{part}", request(1), subgroup=part) for part in "xy"), subgroups=told)
     state = world.cycle_state()
-    assert [len(batch.jobs) for batch in state.batches(state.ready(state.jobs))] == [2]
+    assert [len(batch.jobs) for batch in state.pending_batches(state.jobs).values()] == [2]
 
 
 def test_gangs_with_other_ways_are_not_alike() -> None:

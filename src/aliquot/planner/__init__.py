@@ -1,6 +1,6 @@
 """The scheduler's decisions: a snapshot goes in, a plan comes out. Pure: no I/O, clock, randomness or logging."""
 
-from aliquot.planner.cycle import plan
+from aliquot.planner.incremental import plan
 from aliquot.planner.model import (
     Device,
     DeviceShare,

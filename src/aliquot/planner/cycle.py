@@ -1,125 +1,93 @@
-"""One cycle of the scheduler, as a numbered list.
-
- 1. Promises: whoever was promised a place that is free now starts there.
- 2. Allocate: waiting jobs, whoever's turn it is, get what is free; nobody is disturbed.
- 3. Consolidate: where only fragmentation is in the way, running jobs are moved together.
- 4. Reclaim: who is due more takes it back from those who hold more than they are due.
- 5. Preempt: inside one project, lower priority makes way for higher.
- 6. Stale gangs: a gang that has run with too few members for too long is stopped.
- 7. Whoever still waits is told why.
+"""One cycle of the scheduler. `run_cycle` has its steps as a numbered list.
 
 The same snapshot gives the same plan, whatever the order of its parts. Each node pool is a cluster of its own, with its
-own shares; a job that is refused in one pool has its turn in the next that it names.
+own fair shares. A job that is refused in one pool is tried in the next pool that it names.
 """
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Container, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from aliquot.planner.allocate import allocate, restore_nominations
 from aliquot.planner.cycle_state import CycleState
-from aliquot.planner.model import DEFAULT_POOL, Job, Policy, Snapshot, TaskState
+from aliquot.planner.jobs import JobState
+from aliquot.planner.model import DEFAULT_POOL, Job, Snapshot, TaskState
 from aliquot.planner.plan import Plan
 from aliquot.planner.plan_builder import PlanBuilder
 from aliquot.planner.preemption.driver import make_room
 from aliquot.planner.preemption.stale_gangs import stop_stale_gangs
 from aliquot.planner.queues.queue_order import Batch
 
-_HOLDING = (TaskState.RUNNING, TaskState.NOMINATED, TaskState.RELEASING, TaskState.EVICTED)
-_DEFAULT = Policy()
-_SAME: Mapping[str, Policy] = {}
+_HOLDS_OR_NOMINATED = (TaskState.RUNNING, TaskState.NOMINATED, TaskState.RELEASING, TaskState.EVICTED)
 
 
-def plan(snapshot: Snapshot, policy: Policy = _DEFAULT, now: float = 0, policies: Mapping[str, Policy] = _SAME) -> Plan:
-    """Decide. `policies` holds for the node pools it names instead of `policy`."""
-    with no_collection():
-        return _plan(snapshot, policy, now, policies)
+def run_cycle(
+    states: Mapping[str, CycleState], batches: Mapping[str, Collection[Batch]], routes: Mapping[str, Sequence[str]]
+) -> Plan:
+    """Decide, and write the decisions to the states.
 
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """All that a plan allocates lives until it is done: to look for garbage meanwhile would double its time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-def _plan(snapshot: Snapshot, policy: Policy, now: float, policies: Mapping[str, Policy]) -> Plan:
-    jobs = sorted(snapshot.jobs, key=lambda job: job.name)
-    names = sorted({node.pool for node in snapshot.nodes} | {DEFAULT_POOL})
+    `states` and `batches` are by node pool. The batches are the pending jobs that try the pool first, without those
+    that have nominated tasks. `routes` are the pools that a job tries, in order; without an entry it tries one.
+    """
     builder = PlanBuilder()
-    states = {name: CycleState(snapshot, policies.get(name, policy), now, name) for name in names}
-    routes = pool_routes(jobs, snapshot, names)
-    restless = {name for name, found in routes.items() if len(found) > 1}
-    left: list[Job] = []
-    for name, state in states.items():
-        here = [job for job in jobs if routes[job.name][0] == name] if len(names) > 1 else jobs
-        waiting = _run(state, here, builder)
-        left += still_waiting(waiting, restless) if restless else []
-    try_elsewhere(states, left, routes, builder)
+
+    def run_steps(state: CycleState, nominated: Collection[JobState], pending: Iterable[Batch]) -> list[Batch]:
+        """Run steps 1 to 5 in one pool. Returns the batches that still wait."""
+        # 1. Nominations: a task starts on the devices it was nominated for, once they are free.
+        lost = restore_nominations(state, nominated)
+        unplaced = [job for job in nominated if job in lost or job.pending]
+        waiting = [*pending, *state.batches(filter(state.is_schedulable, unplaced)).values()]
+        builder.record_attempt(state, waiting)
+        # 2. Allocate: in queue order, pending jobs start on free devices. Nothing is evicted.
+        if "allocate" in state.policy.steps:
+            waiting = allocate(state, waiting, builder)
+        # 3. Consolidate: where only fragmentation is in the way, running jobs are moved.
+        # 4. Reclaim: a queue below its fair share takes devices back from queues above theirs.
+        # 5. Preempt: within one project, a job of higher priority evicts jobs of lower priority.
+        for step in ("consolidate", "reclaim", "preempt"):
+            if step in state.policy.steps and waiting:
+                waiting = make_room(state, waiting, step, builder)
+        return waiting
+
+    waiting = {name: run_steps(state, state.nominated, batches[name]) for name, state in states.items()}
+    refused = [job for name in states for job in _tries_another_pool(waiting[name], routes)]
+    attempt = 1
+    while jobs := sorted((job for job in refused if len(routes[job.name]) > attempt), key=lambda job: job.name):
+        refused = []
+        for name, state in states.items():
+            if here := [job for job in jobs if routes[job.name][attempt] == name]:
+                added = state.add_jobs(here)
+                nominated = [job for job in added if job in state.nominated]
+                still = run_steps(state, nominated, state.pending_batches(added).values())
+                refused += _tries_another_pool(still, routes)
+        attempt += 1
+    # 6. Stale gangs: a gang that has run with too few tasks for too long is evicted.
     for state in states.values():
         stop_stale_gangs(state, builder)
-    decided = builder.plan(states.values())
-    for state in states.values():
-        state.close()
-    return decided
+    # 7. Refusals: each job that still waits gets the reasons.
+    return builder.plan(states.values())
 
 
-def pool_routes(jobs: list[Job], snapshot: Snapshot, names: list[str]) -> dict[str, list[str]]:
-    """The pools each job tries, in order."""
-    if len(names) == 1:
-        return dict.fromkeys((job.name for job in jobs), names)
-    pool_of = {node.name: node.pool for node in snapshot.nodes}
-    return {job.name: route(job, pool_of, names) for job in jobs}
+def _tries_another_pool(batches: Iterable[Batch], routes: Mapping[str, Sequence[str]]) -> list[Job]:
+    """The jobs of these batches that may try another pool. A job that has tasks in a pool stays there."""
+    if not routes:
+        return []
+    return [
+        job.source
+        for batch in batches
+        for job in batch.remaining()
+        if len(routes.get(job.name, ())) > 1 and not job.present
+    ]
 
 
-def route(job: Job, pool_of: Mapping[str, str], names: list[str]) -> list[str]:
-    """The pools a job tries, in order. Who holds something in a pool stays there."""
-    held = [pool_of[task.node] for task in job.tasks if task.state in _HOLDING and task.node in pool_of]
-    wished = held[:1] or list(job.pools) or [DEFAULT_POOL]
-    return [name for name in wished if name in names] or [names[0]]
+def pool_names(snapshot: Snapshot) -> list[str]:
+    return sorted({node.pool for node in snapshot.nodes} | {DEFAULT_POOL})
 
 
-def try_elsewhere(
-    states: Mapping[str, CycleState], left: list[Job], routes: Mapping[str, list[str]], builder: PlanBuilder
-) -> None:
-    """Whoever was refused in one pool has its turn in the next that it names."""
-    turn = 1
-    while jobs := sorted((job for job in left if len(routes[job.name]) > turn), key=lambda job: job.name):
-        left = []
-        for name, state in states.items():
-            here = [job for job in jobs if routes[job.name][turn] == name]
-            if here:
-                left += still_waiting(_run(state, here, builder), routes)
-        turn += 1
-
-
-def _run(state: CycleState, jobs: list[Job], builder: PlanBuilder) -> list[Batch]:
-    """All steps for these jobs in one pool. Returns who still waits."""
-    came = state.admit(jobs)
-    void = restore_nominations(state, [job for job in came if job in state.nominated] if state.nominated else [])
-    ready = {**dict.fromkeys(state.ready(came)), **dict.fromkeys(job for job in void if job.next_tasks())}
-    return run_steps(state, state.batches(ready), builder)
-
-
-def still_waiting(batches: list[Batch], names: Container[str]) -> list[Job]:
-    """Who of these may have a turn in another pool: who has something here stays here."""
-    return [job.source for batch in batches for job in batch.remaining() if job.name in names and not job.present]
-
-
-def run_steps(state: CycleState, batches: list[Batch], builder: PlanBuilder) -> list[Batch]:
-    """Steps 2 to 5. Returns who still waits."""
-    builder.tried(state, batches)
-    steps, waiting = state.policy.steps, batches
-    if "allocate" in steps:
-        waiting = allocate(state, waiting, builder)
-    for step in ("consolidate", "reclaim", "preempt"):
-        if step in steps and waiting:
-            waiting = make_room(state, waiting, step, builder)
-    return waiting
+def route(job: Job, pool_of_node: Mapping[str, str], pools: Sequence[str]) -> list[str]:
+    """The pools that a job tries, in order. A job that holds something in a pool stays there."""
+    held = [
+        pool_of_node[task.node] for task in job.tasks if task.state in _HOLDS_OR_NOMINATED and task.node in pool_of_node
+    ]
+    wanted = held[:1] or list(job.pools) or [DEFAULT_POOL]
+    return [name for name in wanted if name in pools] or [pools[0]]

@@ -1,39 +1,64 @@
-"""Plans for one cluster, one after the other, at a cost that grows with what changed.
+"""The entry points: `plan` for one snapshot, `IncrementalPlanner` for one snapshot after another.
 
-A session keeps the scenes of the last plan, one for each node pool: devices, queues, jobs and batches stay, and a job
-that came, went or changed is taken out and put in again. A plan is a trial in these scenes, taken back when it has been
-written down: what becomes of it is told by the changes that follow. So a session gives the very plan that `plan` would
-give for the same snapshot.
+The incremental planner keeps the cycle states of the last plan, one for each node pool. Nodes, queues, jobs and batches
+stay, and a job that was added, removed or changed is taken out and put in again. So the cost of a plan grows with what
+changed. A cycle is a trial in these states, which is rolled back before the next one: what became of the plan is in the
+changes that follow. Planning from scratch is the same with nothing kept, so both give the same plan for a snapshot.
 
-Nodes, queues and policies change seldom: then everything is made anew.
+Nodes, queues and policies seldom change. When they do, all states are built again.
 """
 
 from __future__ import annotations
 
+import gc
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
-from aliquot.planner.allocate import restore_nominations
-from aliquot.planner.cycle import no_collection, route, run_steps, still_waiting, try_elsewhere
+from aliquot.planner.cycle import pool_names, route, run_cycle
 from aliquot.planner.cycle_state import CycleState
-from aliquot.planner.jobs import PENDING, RUNNING, JobState
-from aliquot.planner.model import DEFAULT_POOL, Job, Policy, Snapshot
-from aliquot.planner.placement.pool_state import Savepoint
+from aliquot.planner.jobs import PENDING, PRESENT, JobState
+from aliquot.planner.model import Job, Policy, Snapshot
 from aliquot.planner.plan import Plan
-from aliquot.planner.plan_builder import PlanBuilder
-from aliquot.planner.preemption.stale_gangs import stop_stale_gangs
 from aliquot.planner.queues.queue_order import Batch
 
+_DEFAULT_POLICY = Policy()
 _NO_POLICIES: Mapping[str, Policy] = {}
+
+
+def plan(
+    snapshot: Snapshot,
+    policy: Policy = _DEFAULT_POLICY,
+    now: float = 0,
+    policies: Mapping[str, Policy] = _NO_POLICIES,
+) -> Plan:
+    """Plan from scratch. `policies` replace `policy` in the node pools that they name."""
+    with gc_paused():
+        planner = IncrementalPlanner()
+        decided = planner.plan(snapshot, policy, now, policies)
+        planner.close()
+    return decided
+
+
+@contextmanager
+def gc_paused() -> Iterator[None]:
+    """Pause the garbage collector. All that a plan allocates lives until its end, so that collections in between would
+    find nothing and double its time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class IncrementalPlanner:
     def __init__(self) -> None:
-        self._seen: Snapshot | None = None
-        self._pools: dict[str, _Pool] = {}
-        self._pool_of: dict[str, str] = {}  # by node
-        self._routes: dict[str, list[str]] = {}  # by job, where there are several pools
-        self._restless: set[str] = set()  # jobs that may have a turn in another pool
+        self._snapshot: Snapshot | None = None
+        self._pools: dict[str, _CachedPool] = {}
+        self._pool_of_node: dict[str, str] = {}
+        self._routes: dict[str, list[str]] = {}  # by job; empty where there is one pool
 
     def plan(
         self,
@@ -43,228 +68,208 @@ class IncrementalPlanner:
         policies: Mapping[str, Policy] = _NO_POLICIES,
         changed: Mapping[str, Job | None] | None = None,
     ) -> Plan:
-        """The plan for a snapshot. `changed`: the jobs that are other than in the last one, None for those that are
-        gone; without it everything is looked at."""
-        with no_collection():
-            if changed is None or not self._goes_on(snapshot, policy, policies, changed):
-                self._begin(snapshot, policy, now, policies)
+        """The plan for a snapshot. `changed`: the jobs that differ from the last snapshot, None for those that were
+        removed; without it everything is built again."""
+        with gc_paused():
+            if changed is None or not self._can_continue(snapshot, policy, policies, changed):
+                self._rebuild(snapshot, policy, now, policies)
             else:
-                for name, job in changed.items():
-                    self._change(name, job)
-                for pool in self._pools.values():
-                    pool.state.now = now
-                    pool.state.costs.set_time(now)
-                    pool.state.compute_fair_shares()
-            self._seen = snapshot
-            return self._decide()
+                self._continue(now, changed)
+            self._snapshot = snapshot
+            for pool in self._pools.values():
+                pool.begin_trial()
+            return run_cycle(
+                {name: pool.state for name, pool in self._pools.items()},
+                {name: pool.batches.values() for name, pool in self._pools.items()},
+                self._routes,
+            )
 
-    def _goes_on(
+    def close(self) -> None:
+        """Free the memory of the cycle states at once."""
+        for pool in self._pools.values():
+            pool.state.close()
+        self._pools, self._snapshot = {}, None
+
+    def _can_continue(
         self, snapshot: Snapshot, policy: Policy, policies: Mapping[str, Policy], changed: Mapping[str, Job | None]
     ) -> bool:
-        seen = self._seen
+        last = self._snapshot
         return (
-            seen is not None
-            and seen.nodes is snapshot.nodes
-            and seen.queues is snapshot.queues
-            and seen.topologies is snapshot.topologies
-            and seen.claims is snapshot.claims
+            last is not None
+            and last.nodes is snapshot.nodes
+            and last.queues is snapshot.queues
+            and last.topologies is snapshot.topologies
+            and last.claims is snapshot.claims
             and all(
                 pool.state.policy == policies.get(name, policy)
-                and pool.state.policy.terminating_grace is None  # who is stuck is a matter of time
-                and all(pool.knows(name, job) for name, job in changed.items())
+                and pool.state.policy.terminating_grace is None  # with one, a task becomes stuck as time passes
+                and all(pool.can_change(name, job) for name, job in changed.items())
                 for name, pool in self._pools.items()
             )
         )
 
-    def _begin(self, snapshot: Snapshot, policy: Policy, now: float, policies: Mapping[str, Policy]) -> None:
-        for pool in self._pools.values():
-            pool.state.close()
-        self._pool_of = {node.name: node.pool for node in snapshot.nodes}
-        names = sorted({*self._pool_of.values(), DEFAULT_POOL})
+    def _rebuild(self, snapshot: Snapshot, policy: Policy, now: float, policies: Mapping[str, Policy]) -> None:
+        self.close()
+        self._pool_of_node = {node.name: node.pool for node in snapshot.nodes}
+        names = pool_names(snapshot)
         jobs = sorted(snapshot.jobs, key=lambda job: job.name)
-        self._routes = {job.name: route(job, self._pool_of, names) for job in jobs} if len(names) > 1 else {}
-        self._restless = {name for name, found in self._routes.items() if len(found) > 1}
-        self._pools = {}
+        self._routes = {job.name: route(job, self._pool_of_node, names) for job in jobs} if len(names) > 1 else {}
         for name in names:
             state = CycleState(snapshot, policies.get(name, policy), now, name)
             here = [job for job in jobs if self._routes[job.name][0] == name] if self._routes else jobs
-            self._pools[name] = _Pool(state, here)
+            self._pools[name] = _CachedPool(state, here)
+
+    def _continue(self, now: float, changed: Mapping[str, Job | None]) -> None:
+        for pool in self._pools.values():
+            pool.roll_back_trial()
+        for name, job in changed.items():
+            self._change(name, job)
+        for pool in self._pools.values():
+            pool.state.now = now
+            pool.state.costs.set_time(now)
+            pool.state.compute_fair_shares()
 
     def _change(self, name: str, job: Job | None) -> None:
         if len(self._pools) == 1:
-            pool = next(iter(self._pools.values()))
-            pool.take_out(name)
+            (pool,) = self._pools.values()
+            pool.remove(name)
         else:
-            self._restless.discard(name)
             before = self._routes.pop(name, None)
             if before is not None:
-                self._pools[before[0]].take_out(name)
+                self._pools[before[0]].remove(name)
             if job is not None:
-                self._routes[name] = found = route(job, self._pool_of, list(self._pools))
-                pool = self._pools[found[0]]
-                if len(found) > 1:
-                    self._restless.add(name)
+                self._routes[name] = route(job, self._pool_of_node, list(self._pools))
+                pool = self._pools[self._routes[name][0]]
         if job is not None:
-            pool.put_in(job)
-
-    def _decide(self) -> Plan:
-        builder = PlanBuilder()
-        pools = list(self._pools.values())
-        savepoints = [pool.state.pool.savepoint() for pool in pools]
-        waiting = [batch for pool in pools for batch in pool.run(builder)]
-        if len(pools) > 1:
-            for pool in pools:
-                pool.await_guests()
-            states = {name: pool.state for name, pool in self._pools.items()}
-            left = still_waiting(waiting, self._restless) if self._restless else []
-            try_elsewhere(states, left, self._routes, builder)
-        for pool in pools:
-            stop_stale_gangs(pool.state, builder)
-        decided = builder.plan(pool.state for pool in pools)
-        for pool, savepoint in zip(pools, savepoints, strict=True):
-            pool.rest(savepoint)
-            if len(pools) > 1:
-                pool.send_away()
-        return decided
+            pool.add(job)
 
 
-class _Pool:
-    """One node pool, with the jobs that have their first turn in it."""
+class _CachedPool:
+    """The state of one node pool, with the jobs that try this pool first."""
 
     def __init__(self, state: CycleState, jobs: Iterable[Job]) -> None:
         self.state = state
-        state.admit(jobs)
-        self._states = {job.name: job for job in state.jobs}
-        self._batches: dict[object, Batch] = {}
-        self._batch_of: dict[str, object] = {}
-        self._own = 0
-        self._waits: list[list[int]] = []
-        for job in state.jobs:
-            self._line_up(job)
+        state.add_jobs(jobs)
+        self.batches: dict[object, Batch] = state.pending_batches(state.jobs)
 
-    def knows(self, name: str, job: Job | None) -> bool:
-        """Whether it can be changed here: the rules about neighbours that it brings are looked at already, and it is
-        and was of some project, or holds nothing."""
+    # ---------------------------------------------------------------- trials
+
+    def begin_trial(self) -> None:
+        self._savepoint = self.state.pool.savepoint()
+        self._own_jobs = len(self.state.jobs)
+        self._pending = [list(leaf.pending) for leaf in self.state.tree.leaves]
+
+    def roll_back_trial(self) -> None:
+        """Restore the state before the last cycle."""
+        state = self.state
+        state.pool.rollback(self._savepoint)
+        state.pool.merge_views()
+        state.candidate_heaps = {}
+        state.reservation = None
+        for batch in self.batches.values():
+            batch.served = 0
+        self._remove_jobs_of_other_pools()
+
+    def _remove_jobs_of_other_pools(self) -> None:
+        """Remove the jobs that other pools refused and that tried this one. They are pending, and hold nothing."""
+        state = self.state
+        for job in state.jobs[self._own_jobs :]:
+            self._forget(job)
+            for member in job.members:
+                state.count_shape(member, -1)
+                del member.job
+        del state.jobs[self._own_jobs :]
+        for leaf, pending in zip(state.tree.leaves, self._pending, strict=True):
+            leaf.pending = pending
+
+    # ---------------------------------------------------------------- changes
+
+    def can_change(self, name: str, job: Job | None) -> bool:
+        """Whether a job can be changed in this state: its pod affinity terms are counted already, and both versions
+        belong to a project or hold nothing."""
         if name in self.state.queueless_jobs:
             return False
         if job is None:
             return True
         if job.queue not in self.state.tree.queues and any(task.node for task in job.tasks):
             return False
-        watched = self.state.pool.pod_affinity.watched
-        return (job.pod_affinity is None or job.pod_affinity in watched) and (
-            job.pod_anti_affinity is None or self.state.pool.pod_affinity.refuses(job.pod_anti_affinity)
+        pod_affinity = self.state.pool.pod_affinity
+        return (job.pod_affinity is None or job.pod_affinity in pod_affinity.terms) and (
+            job.pod_anti_affinity is None or pod_affinity.watches_anti_affinity(job.pod_anti_affinity)
         )
 
-    def run(self, builder: PlanBuilder) -> list[Batch]:
-        """All steps for its own jobs. Returns who still waits."""
+    def remove(self, name: str) -> None:
         state = self.state
-        void = restore_nominations(state, state.nominated)
-        begun = [job for job in state.nominated if job in void or job.waits]
-        extra = state.batches(job for job in begun if job.name not in state.unschedulable and job.next_tasks())
-        return run_steps(state, [*self._batches.values(), *extra], builder)
-
-    def rest(self, savepoint: Savepoint) -> None:
-        """Everything as it was before the plan."""
-        self.state.pool.rollback(savepoint)
-        self.state.pool.rest()
-        self.state.candidate_heaps = {}
-        self.state.reservation = None
-        for batch in self._batches.values():
-            batch.served = 0
-
-    def await_guests(self) -> None:
-        """Jobs of other pools may come for the rest of this plan."""
-        self._own = len(self.state.jobs)
-        self._waits = [list(leaf.pending) for leaf in self.state.tree.leaves]
-
-    def send_away(self) -> None:
-        """They waited, and hold nothing."""
-        state = self.state
-        for job_state in state.jobs[self._own :]:
-            self._forget(job_state)
-            for member in job_state.members:
-                state.sample(member, -1)
+        position = bisect_left(state.jobs, name, key=_name)
+        if position < len(state.jobs) and state.jobs[position].name == name:
+            job = state.jobs[position]
+            self._remove_from_batch(job)
+            self._count(job, -1)
+            del state.jobs[position]
+            self._forget(job)
+            for member in job.members:
                 del member.job
-        del state.jobs[self._own :]
-        for leaf, waits in zip(state.tree.leaves, self._waits, strict=True):
-            leaf.pending = waits
+        state.unschedulable.pop(name, None)
 
-    # ---------------------------------------------------------------- changes
-
-    def take_out(self, name: str) -> None:
-        job_state = self._states.pop(name, None)
-        self.state.unschedulable.pop(name, None)
-        if job_state is None:
+    def add(self, source: Job) -> None:
+        state = self.state
+        job = state.make_job(source)
+        if job is None:
             return
-        state = self.state
-        self._count(job_state, -1)
-        del state.jobs[bisect_left(state.jobs, job_state.name, key=lambda one: one.name)]
-        self._forget(job_state)
-        key = self._batch_of.pop(job_state.name, None)
-        if key is not None:
-            batch = self._batches[key]
-            del batch.jobs[bisect_left(batch.jobs, job_state.order(), key=JobState.order)]
-            if not batch.jobs:
-                del self._batches[key]
-        for member in job_state.members:
-            del member.job
+        self._count(job, 1)
+        insort(state.jobs, job, key=_name)
+        if not job.single_task:
+            state.gangs[job.name] = job
+        self._add_to_batch(job)
 
-    def put_in(self, job: Job) -> None:
-        state = self.state
-        job_state = state.make(job)
-        if job_state is None:
-            return
-        self._states[job.name] = job_state
-        self._count(job_state, 1)
-        insort(state.jobs, job_state, key=lambda one: one.name)
-        if not job_state.alone:
-            state.gangs[job.name] = job_state
-        self._line_up(job_state)
+    def _forget(self, job: JobState) -> None:
+        self.state.gangs.pop(job.name, None)
+        self.state.nominated.pop(job, None)
+        for member in job.members:
+            self.state.costs.forget(member)
 
-    def _forget(self, job_state: JobState) -> None:
-        state = self.state
-        state.gangs.pop(job_state.name, None)
-        state.nominated.pop(job_state, None)
-        for member in job_state.members:
-            state.costs.forget(member)
-
-    def _count(self, job_state: JobState, sign: int) -> None:
+    def _count(self, job: JobState, sign: int) -> None:
+        """Count a job in the pool, in its queue and among the victims; with sign -1 take it out."""
         state = self.state
         if sign < 0:
-            state.victims.count(job_state, sign)
-        for member in job_state.members:
-            state.sample(member, sign)
-            if member.state == PENDING:
+            state.victims.count(job, sign)
+        for member in job.members:
+            state.count_shape(member, sign)
+            if member.state is PENDING:
                 amount = state.placer.task_class(member).amount
                 for r in range(3):
-                    job_state.queue.pending[r] += sign * amount[r]
+                    job.queue.pending[r] += sign * amount[r]
             elif member.origin is not None:
-                state.pool.enter(member, sign)
-                if member.state <= RUNNING:
-                    job_state.queue.add_usage(member.amount, job_state.nonpreemptible, sign)
+                if sign > 0:
+                    state.pool.add_sorted(member)
+                else:
+                    state.pool.remove_sorted(member)
+                if member.state in PRESENT:
+                    job.queue.add_usage(member.amount, job.nonpreemptible, sign)
         if sign > 0:
-            state.victims.count(job_state)
+            state.victims.count(job)
 
-    def _line_up(self, job: JobState) -> None:
-        """Into its batch. Who has a promise is judged anew each time, once it is known whether it can be kept."""
-        state = self.state
-        if job in state.nominated or not job.waits or job.name in state.unschedulable:
-            return
-        members = job.next_tasks()
-        if not members:
-            return
-        key = (job.queue.name, state.signature(job, members))
-        batch = self._batches.get(key)
-        if batch is None:
-            self._batches[key] = Batch([job])
-        else:
+    def _add_to_batch(self, job: JobState) -> None:
+        key = self.state.batch_key_of(job)
+        if key is not None:
+            batch = self.batches.setdefault(key, Batch([]))
             insort(batch.jobs, job, key=JobState.order)
-        self._batch_of[job.name] = key
+
+    def _remove_from_batch(self, job: JobState) -> None:
+        key = self.state.batch_key_of(job)
+        if key is not None:
+            batch = self.batches[key]
+            del batch.jobs[bisect_left(batch.jobs, job.order(), key=JobState.order)]
+            if not batch.jobs:
+                del self.batches[key]
+
+
+def _name(job: JobState) -> str:
+    return job.name
 
 
 def changes(before: Snapshot, after: Snapshot) -> dict[str, Job | None]:
     """The jobs that differ between two snapshots."""
     old = {job.name: job for job in before.jobs}
-    found: dict[str, Job | None] = {job.name: job for job in after.jobs if old.pop(job.name, None) != job}
-    return found | dict.fromkeys(old)
+    changed: dict[str, Job | None] = {job.name: job for job in after.jobs if old.pop(job.name, None) != job}
+    return changed | dict.fromkeys(old)

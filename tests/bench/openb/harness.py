@@ -36,7 +36,7 @@ class Contender(Protocol):
 class Ours:
     def __init__(self, nodes: Sequence[Node], pods: Sequence[Pod], policy: Policy = POLICY) -> None:
         self.state = CycleState(Snapshot(tuple(nodes), (QUEUE,), ()), policy, 0)
-        self.state.admit([])
+        self.state.add_jobs([])
         self._count = 0
         self.held: dict[str, tuple[str, tuple[DeviceShare, ...]]] = {}  # who is where
 
@@ -47,14 +47,14 @@ class Ours:
         job = JobState(source, state.tree.queues["all"])
         member = TaskSlot(job, source.tasks[0], PENDING)
         job.members.append(member)
-        state.sample(member)
+        state.count_shape(member)
         if state.pool.fragments is not None:
-            state.pool.fragments.settle()
+            state.pool.fragments.update_weights()
         if state.placer.place(job, [member]):
             assert member.node is not None
             self.held[job.name] = (member.node.name, member.node.shares_of(member.allocs))
             return True
-        state.sample(member, -1)
+        state.count_shape(member, -1)
         return False
 
 

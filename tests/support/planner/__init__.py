@@ -95,7 +95,7 @@ class World:
     def cycle_state(self) -> CycleState:
         """As a cycle finds it, before its first step."""
         state = CycleState(self.snapshot(), self.policy, self.now)
-        state.admit(sorted(self.jobs, key=lambda job: job.name))
+        state.add_jobs(sorted(self.jobs, key=lambda job: job.name))
         return state
 
     def started(self) -> dict[str, tuple[str, list[int]]]:

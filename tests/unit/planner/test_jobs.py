@@ -95,7 +95,7 @@ def test_next_tasks(tasks: str, more: dict[str, Any], expected: str) -> None:
 def test_options(tasks: str, more: dict[str, Any], expected: list[str]) -> None:
     """What could start instead, the next tasks first."""
     state = job(tasks, **more)
-    found = [names(members) for members in state.options()]
+    found = [names(members) for members in state.start_options()]
     assert found == expected
     assert found[0] == names(state.next_tasks())
 
@@ -104,7 +104,7 @@ def test_options_are_bounded() -> None:
     """Choosing among many subgroups stops at a number of ways, not at a time."""
     subgroups = tuple(SubGroup(f"g{index:02}") for index in range(20))
     tasks = " ".join(f"{subgroup.name}:p" for subgroup in subgroups)
-    assert len(list(job(tasks, subgroups, min_subgroups=10).options())) == 32
+    assert len(list(job(tasks, subgroups, min_subgroups=10).start_options())) == 32
 
 
 @pytest.mark.parametrize(

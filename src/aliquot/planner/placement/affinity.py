@@ -1,7 +1,8 @@
-"""Who is near whom: rules that want tasks with some labels in the same part of the cluster, or in none of it.
+"""Pod affinity and anti-affinity: tasks that must, or must not, share a topology domain with tasks of given labels.
 
-A part is all nodes with one value of a node label. Per rule the tasks that match it are counted by part, and so are the
-tasks that made the rule: who refuses neighbours is not given any by others either.
+A topology domain is all nodes with one value of a node label. For each term the index counts the tasks that match it by
+domain, and the tasks that declare it as anti-affinity. Anti-affinity is symmetric, as in Kubernetes: a task whose
+labels match the anti-affinity of a running task is not placed beside it.
 """
 
 from __future__ import annotations
@@ -20,60 +21,65 @@ if TYPE_CHECKING:
 
 class PodAffinityIndex:
     def __init__(self) -> None:
-        self.watched: dict[PodAffinityTerm, dict[str, int]] = {}  # tasks that match, by part
-        self._refusing: dict[PodAffinityTerm, dict[str, int]] = {}  # tasks that want none of those near, by part
+        self.terms: dict[PodAffinityTerm, dict[str, int]] = {}  # matching tasks by domain
+        self._anti_affinity: dict[PodAffinityTerm, dict[str, int]] = {}  # tasks that declare the term, by domain
 
-    def watch(self, rule: PodAffinityTerm | None, refusing: bool = False) -> None:
-        """Before anybody enters."""
-        if rule is not None:
-            self.watched.setdefault(rule, defaultdict(int))
-            if refusing:
-                self._refusing.setdefault(rule, defaultdict(int))
+    def watch(self, term: PodAffinityTerm | None, anti_affinity: bool = False) -> None:
+        """Count for this term. Call it before any task is added."""
+        if term is not None:
+            self.terms.setdefault(term, defaultdict(int))
+            if anti_affinity:
+                self._anti_affinity.setdefault(term, defaultdict(int))
 
-    def refuses(self, rule: PodAffinityTerm) -> bool:
-        """Whether it is known who refuses such neighbours."""
-        return rule in self._refusing
+    def watches_anti_affinity(self, term: PodAffinityTerm) -> bool:
+        return term in self._anti_affinity
 
-    def enter(self, member: TaskSlot, sign: int = 1) -> None:
+    def applies_to(self, task_class: TaskClass) -> bool:
+        """Whether a node can be refused to a task of this class because of the tasks near it."""
+        return bool(task_class.pod_affinity or task_class.pod_anti_affinity or self.terms)
+
+    def add(self, member: TaskSlot) -> None:
         if member.node is not None:
-            self.count(member.job.source, member.node, sign)
+            self.count(member.job.source, member.node)
+
+    def remove(self, member: TaskSlot) -> None:
+        if member.node is not None:
+            self.count(member.job.source, member.node, -1)
 
     def count(self, job: Job, node: NodeState, sign: int = 1) -> None:
-        for rule, counts in self.watched.items():
-            part = node.source.labels.get(rule.key)
-            if part is not None and matches(rule, job.labels):
-                counts[part] += sign
+        """Count one task of a job on a node; with sign -1 take it back."""
+        for term, counts in self.terms.items():
+            domain = node.source.labels.get(term.key)
+            if domain is not None and matches(term, job.labels):
+                counts[domain] += sign
         if job.pod_anti_affinity is not None:
-            part = node.source.labels.get(job.pod_anti_affinity.key)
-            if part is not None:
-                self._refusing[job.pod_anti_affinity][part] += sign
-
-    def leave(self, member: TaskSlot) -> None:
-        self.enter(member, -1)
+            domain = node.source.labels.get(job.pod_anti_affinity.key)
+            if domain is not None:
+                self._anti_affinity[job.pod_anti_affinity][domain] += sign
 
     def allows(self, task_class: TaskClass, node: NodeState) -> bool:
         labels = node.source.labels
-        pod_affinity, pod_anti_affinity = task_class.pod_affinity, task_class.pod_anti_affinity
-        if pod_affinity is not None:
-            part = labels.get(pod_affinity.key)
-            if part is None:
+        affinity, anti_affinity = task_class.pod_affinity, task_class.pod_anti_affinity
+        if affinity is not None:
+            domain = labels.get(affinity.key)
+            if domain is None:
                 return False
-            counts = self.watched[pod_affinity]
-            # The first of a group that wants to be together has nobody to be with yet.
-            first = matches(pod_affinity, task_class.labels) and not any(counts.values())
-            if not counts[part] and not first:
+            counts = self.terms[affinity]
+            # The first task of a group with affinity to itself has no other to be near yet.
+            first = matches(affinity, task_class.labels) and not any(counts.values())
+            if not counts[domain] and not first:
                 return False
-        if pod_anti_affinity is not None:
-            part = labels.get(pod_anti_affinity.key)
-            if part is not None and self.watched[pod_anti_affinity][part]:
+        if anti_affinity is not None:
+            domain = labels.get(anti_affinity.key)
+            if domain is not None and self.terms[anti_affinity][domain]:
                 return False
-        for rule, counts in self._refusing.items():
-            if matches(rule, task_class.labels):
-                part = labels.get(rule.key)
-                if part is not None and counts[part]:
+        for term, counts in self._anti_affinity.items():
+            if matches(term, task_class.labels):
+                domain = labels.get(term.key)
+                if domain is not None and counts[domain]:
                     return False
         return True
 
 
-def matches(rule: PodAffinityTerm, labels: Mapping[str, str]) -> bool:
-    return all(labels.get(key) == value for key, value in rule.labels)
+def matches(term: PodAffinityTerm, labels: Mapping[str, str]) -> bool:
+    return all(labels.get(key) == value for key, value in term.labels)

@@ -1,7 +1,7 @@
-"""Parts of the cluster that are near: nodes with the same values of ordered labels, outer to inner.
+"""Topology domains: nodes with the same values of ordered node labels, from outer to inner levels.
 
-A node without all the labels is in no part. Candidates for a job are whole parts, innermost first; among those of one
-level the fullest that still holds it all, so that empty parts stay whole for others.
+A node without all of the labels is in no domain. The candidates for a job are whole domains, innermost first. Among the
+domains of one level the fullest that still holds the whole job comes first, so that empty domains stay whole.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from aliquot.planner.model import GPU, Amount, TopologyConstraint
 from aliquot.planner.placement.node_state import NodeState
 
 HOSTNAME = "kubernetes.io/hostname"
-Part = tuple[str, ...]
-# Nodes to choose from, in stages: those of an earlier stage are preferred.
+# The values of the labels of a topology, outermost first. The first n of them name the domain of level n.
+Domain = tuple[str, ...]
+# Nodes to choose from, in stages: the nodes of an earlier stage are preferred.
 Stages = list[list[NodeState]]
 
 
@@ -22,122 +23,112 @@ class Topologies:
     def __init__(self, levels: Mapping[str, tuple[str, ...]], nodes: list[NodeState]) -> None:
         self._levels = levels
         self._nodes = nodes
-        self._places: dict[str, dict[int, Part]] = {}
+        self._domains: dict[str, dict[int, Domain]] = {}
 
-    def _places_of(self, name: str) -> dict[int, Part]:
-        places = self._places.get(name)
-        if places is None:
-            places = {}
+    def _domains_of(self, topology: str) -> dict[int, Domain]:
+        """The innermost domain of each node, by node id."""
+        domains = self._domains.get(topology)
+        if domains is None:
+            domains = {}
             for node in self._nodes:
-                values = [_value(node, label) for label in self._levels.get(name, ())]
+                values = [_label(node, label) for label in self._levels.get(topology, ())]
                 if values and all(value is not None for value in values):
-                    places[node.id] = tuple(value for value in values if value is not None)
-            self._places[name] = places
-        return places
+                    domains[node.id] = tuple(value for value in values if value is not None)
+            self._domains[topology] = domains
+        return domains
 
-    def holds(self, topology_constraint: TopologyConstraint, nodes: Iterable[NodeState]) -> bool:
-        """Whether these nodes are in one part of the level that is required, where one is."""
-        levels, places = (
-            self._levels.get(topology_constraint.topology, ()),
-            self._places_of(topology_constraint.topology),
-        )
-        if any(
-            label not in levels
-            for label in (topology_constraint.preferred, topology_constraint.required)
-            if label is not None
-        ):
+    def satisfied(self, constraint: TopologyConstraint, nodes: Iterable[NodeState]) -> bool:
+        """Whether these nodes are in one domain of the required level, where a level is required."""
+        levels, domains = self._levels.get(constraint.topology, ()), self._domains_of(constraint.topology)
+        if any(label not in levels for label in (constraint.preferred, constraint.required) if label is not None):
             return False
-        if topology_constraint.required is None:
+        if constraint.required is None:
             return True
-        depth = levels.index(topology_constraint.required) + 1
-        parts = {places.get(node.id, ())[:depth] for node in nodes}
-        return len(parts) <= 1 and () not in parts
+        depth = levels.index(constraint.required) + 1
+        used = {domains.get(node.id, ())[:depth] for node in nodes}
+        return len(used) <= 1 and () not in used
 
     def candidates(
         self,
-        topology_constraint: TopologyConstraint,
-        asked: Amount,
+        constraint: TopologyConstraint,
+        requested: Amount,
         nodes: Sequence[NodeState],
-        held: Iterable[NodeState],
-        holding: bool = True,
+        used: Iterable[NodeState],
+        free_only: bool = True,
     ) -> Iterator[Stages]:
-        """Sets of nodes to try in turn. `held`: where the job is already. `holding`: only parts with enough free; if
-        not, those that would have enough if they were empty."""
-        levels = self._levels.get(topology_constraint.topology, ())
-        places = self._places_of(topology_constraint.topology)
-        wanted = [label for label in (topology_constraint.preferred, topology_constraint.required) if label is not None]
-        if any(label not in levels for label in wanted) or not wanted:
+        """The sets of nodes to try in turn. `used`: the nodes on which the job has tasks. `free_only`: only domains
+        with enough free resources; if not, also domains that would have enough if they were empty."""
+        levels = self._levels.get(constraint.topology, ())
+        domains = self._domains_of(constraint.topology)
+        labels = [label for label in (constraint.preferred, constraint.required) if label is not None]
+        if any(label not in levels for label in labels) or not labels:
             return
-        depth = [levels.index(label) + 1 for label in wanted]
-        innermost, outermost = (
-            max(depth),
-            (levels.index(topology_constraint.required) + 1 if topology_constraint.required else 0),
-        )
-        known = [node for node in nodes if node.id in places]
-        if topology_constraint.required:
-            there = {places[node.id][:outermost] for node in held if node.id in places}
-            if there:
-                known = [node for node in known if places[node.id][:outermost] in there] if len(there) == 1 else []
+        depths = [levels.index(label) + 1 for label in labels]
+        innermost, outermost = max(depths), (levels.index(constraint.required) + 1 if constraint.required else 0)
+        labelled = [node for node in nodes if node.id in domains]
+        if constraint.required:
+            required = {domains[node.id][:outermost] for node in used if node.id in domains}
+            if len(required) > 1:
+                labelled = []
+            elif required:
+                labelled = [node for node in labelled if domains[node.id][:outermost] in required]
         for level in range(innermost, outermost - 1, -1):
             if level == 0:
-                yield self._stages(list(nodes), places, innermost, asked)
+                yield self._stages(list(nodes), domains, innermost, requested)
                 return
-            for part in _ranked(known, places, level, asked, holding):
-                if not holding and asked[0] > sum(GPU * sum(node.quota_units) for node in part):
+            for members in _ranked(labelled, domains, level, requested, free_only):
+                if not free_only and requested[0] > sum(GPU * sum(node.quota_units) for node in members):
                     continue
-                if level == innermost or not topology_constraint.preferred:
-                    yield [part]
+                if level == innermost or not constraint.preferred:
+                    yield [members]
                 else:
-                    yield self._stages(part, places, innermost, asked)
+                    yield self._stages(members, domains, innermost, requested)
 
-    def _stages(self, nodes: list[NodeState], places: Mapping[int, Part], level: int, asked: Amount) -> Stages:
-        """Where a job must be split over parts, the emptiest first, so that it is split over few."""
-        known = [node for node in nodes if node.id in places]
-        rest = [node for node in nodes if node.id not in places]
-        stages = _ranked(known, places, level, asked, holding=False)
+    def _stages(self, nodes: list[NodeState], domains: Mapping[int, Domain], level: int, requested: Amount) -> Stages:
+        """Where a job must be split over domains, the emptiest comes first, so that it is split over few."""
+        labelled = [node for node in nodes if node.id in domains]
+        rest = [node for node in nodes if node.id not in domains]
+        stages = _ranked(labelled, domains, level, requested, free_only=False)
         stages.reverse()
         return [*stages, rest] if rest else stages
 
 
 def _ranked(
-    nodes: list[NodeState], places: Mapping[int, Part], level: int, asked: Amount, holding: bool = True
+    nodes: list[NodeState], domains: Mapping[int, Domain], level: int, requested: Amount, free_only: bool = True
 ) -> list[list[NodeState]]:
-    """Parts of a level, fullest first; with `holding` only those whose sums could hold it all."""
-    parts: dict[Part, list[NodeState]] = {}
+    """The nodes by domain of a level, fullest domain first; with `free_only` only domains with enough free."""
+    by_domain: dict[Domain, list[NodeState]] = {}
     for node in nodes:
-        parts.setdefault(places[node.id][:level], []).append(node)
-    # Outer parts are compared before the inner ones in them.
-    fullness: dict[Part, float] = {}
+        by_domain.setdefault(domains[node.id][:level], []).append(node)
+    # Outer domains are compared before the inner ones in them.
+    fullness: dict[Domain, float] = {}
     for depth in range(1, level + 1):
-        outer: dict[Part, list[NodeState]] = {}
+        outer: dict[Domain, list[NodeState]] = {}
         for node in nodes:
-            outer.setdefault(places[node.id][:depth], []).append(node)
-        fullness |= {name: _fullness(members, asked) for name, members in outer.items()}
+            outer.setdefault(domains[node.id][:depth], []).append(node)
+        fullness |= {domain: _fullness(members, requested) for domain, members in outer.items()}
     ranked = []
-    for name, members in parts.items():
-        if not holding or fullness[name] <= 1:
-            key = tuple((-fullness[name[:depth]], name[depth - 1]) for depth in range(1, level + 1))
+    for domain, members in by_domain.items():
+        if not free_only or fullness[domain] <= 1:
+            key = tuple((-fullness[domain[:depth]], domain[depth - 1]) for depth in range(1, level + 1))
             ranked.append((key, members))
-    ranked.sort(key=lambda one: one[0])
+    ranked.sort(key=lambda entry: entry[0])
     return [members for _, members in ranked]
 
 
-def _fullness(nodes: Iterable[NodeState], asked: Amount) -> float:
+def _fullness(nodes: Iterable[NodeState], requested: Amount) -> float:
+    """The request as a part of what is free on these nodes, by the scarcest resource; above 1 it does not fit."""
     free = [0, 0, 0]
     for node in nodes:
-        after_release = node.after_release
-        free[0] += (
-            sum(after_release.milli) if node.profiles is None else sum(map(mul, after_release.milli, node.quota_units))
-        )
-        free[1] += max(after_release.cpu, 0)
-        free[2] += max(after_release.memory, 0)
-    return (
-        max((want / have if have else 2.0) for want, have in zip(asked, free, strict=True) if want)
-        if any(asked)
-        else 0.0
-    )
+        view = node.after_release
+        free[0] += sum(view.milli) if node.profiles is None else sum(map(mul, view.milli, node.quota_units))
+        free[1] += max(view.cpu, 0)
+        free[2] += max(view.memory, 0)
+    if not any(requested):
+        return 0.0
+    return max((want / have if have else 2.0) for want, have in zip(requested, free, strict=True) if want)
 
 
-def _value(node: NodeState, label: str) -> str | None:
-    found = node.source.labels.get(label)
-    return node.name if found is None and label == HOSTNAME else found
+def _label(node: NodeState, label: str) -> str | None:
+    value = node.source.labels.get(label)
+    return node.name if value is None and label == HOSTNAME else value

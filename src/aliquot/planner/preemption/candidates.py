@@ -78,7 +78,7 @@ class CandidateFinder:
 
     def affinity_matters(self, task_class: TaskClass) -> bool:
         """Whether pod affinity rules may refuse a node."""
-        return bool(task_class.pod_affinity or task_class.pod_anti_affinity or self._pool.pod_affinity.watched)
+        return self._pool.pod_affinity.applies_to(task_class)
 
     def _movable(self, unit: EvictionUnit) -> bool:
         """Whether each of these tasks, by itself, fits on some node."""

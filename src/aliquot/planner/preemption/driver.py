@@ -11,7 +11,7 @@ from contextlib import nullcontext
 
 from aliquot.planner.cycle_state import CycleState
 from aliquot.planner.jobs import TaskSlot
-from aliquot.planner.placement.starvation import open_to
+from aliquot.planner.placement.starvation import reservation_lifted
 from aliquot.planner.plan_builder import PlanBuilder
 from aliquot.planner.preemption.least_disruption import LeastDisruption
 from aliquot.planner.preemption.newest_first import NewestFirst
@@ -30,7 +30,7 @@ def make_room(state: CycleState, batches: Sequence[Batch], step: str, builder: P
     failed: set[object] = set()
     queue_order = QueueOrder(batches, state.placer.next_request)
     while batch := queue_order.pop():
-        with open_to(state, batch.head) if strategy.uses_reservation else nullcontext():
+        with reservation_lifted(state, batch.head) if strategy.uses_reservation else nullcontext():
             victims = _find_victims(state, strategy, batch, step, failed, builder)
         if victims is None:
             waiting.append(batch)
@@ -67,5 +67,5 @@ def _find_victims(
                 return victims
             failed.add(key)
     if rule is not None and (reason != "quota" or strategy.repeats_quota):
-        builder.note(state, batch, step, reason or "no-arrangement", rule)
+        builder.record_obstacle(state, batch, step, reason or "no-arrangement", rule)
     return None

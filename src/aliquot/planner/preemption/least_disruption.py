@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from aliquot.planner.jobs import RELEASING, RUNNING, JobState, TaskSlot
 from aliquot.planner.placement.node_state import NodeState
 from aliquot.planner.placement.pool_state import Savepoint
-from aliquot.planner.placement.task_class import NONE, TaskClass
+from aliquot.planner.placement.task_class import NO_GPU, TaskClass
 from aliquot.planner.preemption.candidates import CandidateFinder, CandidateHeap
 from aliquot.planner.preemption.rules import Rule
 from aliquot.planner.preemption.search import VictimSearch, VictimStrategy, within_quota
@@ -69,18 +69,18 @@ class LeastDisruptionSearch(VictimSearch):
 
     def _place_and_clear(self, tasks: Sequence[TaskSlot]) -> bool:
         """Places the tasks. A task that fits nowhere gets a node that is cleared for it."""
-        self._placer.rescue = self._clear
+        self._placer.make_room = self._clear
         try:
             placed = self._placer.place(self._job, tasks, nominate_only=True)
         finally:
-            self._placer.rescue = None
+            self._placer.make_room = None
         return placed and self._fit_quota()
 
     def _finish(self, savepoint: Savepoint, tasks: Sequence[TaskSlot]) -> list[TaskSlot] | None:
         """Spares the victims that can stay and checks the result. A victim that stays still counts for its queue, which
         may then hold too much beside the job; in a second pass only those stay with whom the result is fair."""
         pool = self._pool
-        stopped = [task for task in pool.since(savepoint) if task.state == RELEASING]
+        stopped = [task for task in pool.changed_since(savepoint) if task.state is RELEASING]
         before = pool.savepoint()
         for check_fairness in (False, True):
             evicted = self._spare(stopped, check_fairness)
@@ -99,11 +99,11 @@ class LeastDisruptionSearch(VictimSearch):
         kept = pool.savepoint()
         for victim, tasks in _by_priority(evicted):
             self._reschedule(victim, tasks)
-        disrupted = [task for task in evicted if task.state != RUNNING]
+        disrupted = [task for task in evicted if task.state is not RUNNING]
         if self._allowed(disrupted):
             return disrupted
         pool.rollback(kept)  # what was moved counts for its queue, too
-        disrupted = [task for task in evicted if task.state != RUNNING]
+        disrupted = [task for task in evicted if task.state is not RUNNING]
         return disrupted if self._allowed(disrupted) else None
 
     def _allowed(self, disrupted: Sequence[TaskSlot]) -> bool:
@@ -111,7 +111,7 @@ class LeastDisruptionSearch(VictimSearch):
             return False
         if self._max_disrupted is not None and sum(task.amount[0] for task in disrupted) > self._max_disrupted:
             return False
-        lost = [task for task in disrupted if task.state == RELEASING]
+        lost = [task for task in disrupted if task.state is RELEASING]
         return self._protection_holds(disrupted) and self._rule.allows(lost)
 
     def _keep(self, stopped: list[TaskSlot], check_fairness: bool) -> list[TaskSlot]:
@@ -141,7 +141,7 @@ class LeastDisruptionSearch(VictimSearch):
     def _may_stay(self, task: TaskSlot) -> bool:
         if not self._pool.can_cancel_eviction(task):
             return False
-        if not self._pool.pod_affinity.watched or task.origin is None:
+        if not self._pool.pod_affinity.terms or task.origin is None:
             return True
         return self._pool.pod_affinity.allows(self._placer.task_class(task), task.origin[0])
 
@@ -181,9 +181,9 @@ class LeastDisruptionSearch(VictimSearch):
         """Places the job's tasks and the victims' tasks together, in whatever order fits."""
         savepoint = self._pool.savepoint()
         evict(self._pool, units)
-        stopped = [task for task in self._pool.since(savepoint) if task.state == RELEASING]
+        stopped = [task for task in self._pool.changed_since(savepoint) if task.state is RELEASING]
         if self._placer.arrange([*tasks, *stopped]):
-            disrupted = [task for task in stopped if task.state != RUNNING]
+            disrupted = [task for task in stopped if task.state is not RUNNING]
             if self._allowed(disrupted):
                 return disrupted
         self._pool.rollback(savepoint)
@@ -232,9 +232,9 @@ class LeastDisruptionSearch(VictimSearch):
         """Clears the cheapest node, with units of the queues of one choice."""
         if nodes is not None:
             return self._clear_cheapest_of(task_class, choices, nodes)
-        if task_class.form != NONE:
+        if task_class.form != NO_GPU:
             # Devices are scarce: their costs are shared by all task classes that ask for the same devices.
-            devices_only = self._placer.task_classes.bare(task_class)
+            devices_only = self._placer.task_classes.devices_only(task_class)
             node = self._clear_from_heaps(task_class, devices_only, choices, _DEVICES_ONLY_TRIED)
             if node is not None:
                 return node

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aliquot.planner.jobs import NOMINATED, RELEASING, RUNNING, JobState, TaskSlot
+from aliquot.planner.jobs import NOMINATED, PLACED, RELEASING, RUNNING, JobState, TaskSlot
 from aliquot.planner.model import NOTHING, Amount
 from aliquot.planner.placement.node_state import NodeState
 from aliquot.planner.placement.pool_state import Savepoint
@@ -75,7 +75,7 @@ class EvictionOrder:
         job already."""
         candidates: dict[QueueState, Iterator[EvictionUnit]] = {}
         for queue, units in self._units.items():
-            while units and units[-1][0].state != RUNNING:
+            while units and units[-1][0].state is not RUNNING:
                 units.pop()
             if units and rule.considers(queue):
                 candidates[queue] = filter(partial(_is_candidate, rule, disrupted), reversed(units))
@@ -84,9 +84,9 @@ class EvictionOrder:
 
 def _is_candidate(rule: Rule, disrupted: Mapping[TaskSlot, None], unit: EvictionUnit) -> bool:
     job = unit[0].job
-    if not rule.is_candidate(job) or any(task.state != RUNNING for task in unit):
+    if not rule.is_candidate(job) or any(task.state is not RUNNING for task in unit):
         return False
-    if len(job.members) > 1 and any(task.state < RUNNING and task not in disrupted for task in job.members):
+    if len(job.members) > 1 and any(task.state in PLACED and task not in disrupted for task in job.members):
         return False  # some of its tasks were placed or moved in this cycle: the next cycle considers it again
     # A protected job keeps its minimum.
     return not rule.protected(job) or job.present - len(unit) >= sum(
@@ -116,8 +116,8 @@ class NewestFirstSearch(VictimSearch):
             if not self._place_next(tasks[:count] if self._together else [task], task_class):
                 self._pool.rollback(savepoint)
                 return None
-        touched = self._pool.since(savepoint)
-        evicted = [task for task in touched if task.origin is not None and task.state != RUNNING]
+        touched = self._pool.changed_since(savepoint)
+        evicted = [task for task in touched if task.origin is not None and task.state is not RUNNING]
         return self._place_all(savepoint, tasks, evicted)
 
     def _place_all(
@@ -131,7 +131,7 @@ class NewestFirstSearch(VictimSearch):
         evicted += self._evict_unsatisfied(evicted)
         self._disrupted = {}
         if self._place_in_queue_order(tasks, by_job(evicted)) and self._allowed(evicted):
-            return [task for task in evicted if task.state != RUNNING]
+            return [task for task in evicted if task.state is not RUNNING]
         pool.rollback(savepoint)
         return None
 
@@ -140,13 +140,13 @@ class NewestFirstSearch(VictimSearch):
         if self._attempt(tasks, ()):  # what was evicted for earlier tasks may be enough
             return True
         for unit in self._units:
-            if any(task.state != RUNNING for task in unit):
+            if any(task.state is not RUNNING for task in unit):
                 continue
             nodes = list(dict.fromkeys(task.origin[0] for task in unit if task.origin is not None))
             for node in nodes:
                 self._considered.setdefault(node, []).append(unit)
             for node in sorted(nodes, key=lambda node: node.id):
-                units = [unit for unit in self._considered[node] if all(task.state == RUNNING for task in unit)]
+                units = [unit for unit in self._considered[node] if all(task.state is RUNNING for task in unit)]
                 if (self._together or self._may_fit(task_class, node, units)) and self._attempt(tasks, units):
                     return True
         return False
@@ -168,7 +168,7 @@ class NewestFirstSearch(VictimSearch):
         pool = self._pool
         savepoint = pool.savepoint()
         for task in tasks:
-            if task.state == NOMINATED:
+            if task.state is NOMINATED:
                 pool.withdraw(task)
         evicted = [task for unit in units for task in unit]
         fair = True
@@ -187,7 +187,7 @@ class NewestFirstSearch(VictimSearch):
     def _evict_unsatisfied(self, evicted: Sequence[TaskSlot]) -> list[TaskSlot]:
         """Evicts the remaining tasks of jobs that are now below their minimum, wherever they run."""
         remaining = [
-            task for job in by_job(evicted) if not job.satisfied() for task in job.members if task.state == RUNNING
+            task for job in by_job(evicted) if not job.satisfied() for task in job.members if task.state is RUNNING
         ]
         for task in remaining:
             self._pool.evict(task)
@@ -212,12 +212,12 @@ class NewestFirstSearch(VictimSearch):
         return placed
 
     def _allowed(self, evicted: Sequence[TaskSlot], fair: bool = False) -> bool:
-        if not self._protection_holds(task for task in evicted if task.state != RUNNING):
+        if not self._protection_holds(task for task in evicted if task.state is not RUNNING):
             return False
         if fair and not self._rule.moves_victims:
             return True
         every = {**self._disrupted, **dict.fromkeys(evicted)}
-        return self._rule.allows([task for task in every if task.state == RELEASING])
+        return self._rule.allows([task for task in every if task.state is RELEASING])
 
     # ---------------------------------------------------------------- the order of eviction
 

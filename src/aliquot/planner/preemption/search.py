@@ -73,7 +73,7 @@ class VictimStrategy(ABC):
 
     def options(self, job: JobState) -> Iterable[Sequence[TaskSlot]]:
         """The sets of tasks to search for, in order, until one is placed."""
-        return job.options()
+        return job.start_options()
 
     def precheck(self, rule: Rule) -> str | None:
         """Why no search is worthwhile; None if one is."""

@@ -14,7 +14,7 @@ def stop_stale_gangs(state: CycleState, builder: PlanBuilder) -> None:
     for name in sorted(state.gangs):
         job = state.gangs[name]
         if _is_stale(state, job):
-            running = [task for task in job.members if task.state == RUNNING and task.origin is not None]
+            running = [task for task in job.members if task.state is RUNNING and task.origin is not None]
             for task in running:
                 state.pool.evict(task)
             builder.evict(running, None, "stale-gang")

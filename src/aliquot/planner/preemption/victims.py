@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from aliquot.planner.jobs import RUNNING, JobState, TaskSlot
+from aliquot.planner.jobs import PLACED, RUNNING, JobState, TaskSlot
 from aliquot.planner.model import Amount
 from aliquot.planner.placement.node_state import NodeState
 from aliquot.planner.placement.pool_state import PoolState
@@ -41,7 +41,7 @@ class Victims:
         total, runs = 0, False
         queue = job.queue
         for task in job.members:
-            if task.state != RUNNING:
+            if task.state is not RUNNING:
                 continue
             runs = True
             if task.origin is not None:
@@ -75,14 +75,14 @@ class Victims:
         seen: set[JobState] = set()
         for task in self.by_node.get(node.id, {}).get(leaf, ()):
             job = task.job
-            if task.state != RUNNING or job in seen or not rule.is_candidate(job):
+            if task.state is not RUNNING or job in seen or not rule.is_candidate(job):
                 continue
             if len(job.members) == 1:
                 if not rule.protected(job):
                     units.append((task,))
                 continue
             seen.add(job)
-            if any(member.state < RUNNING for member in job.members):
+            if any(member.state in PLACED for member in job.members):
                 continue  # some of its tasks were placed or moved in this cycle: the next cycle considers it again
             units += _units_of(job, node, rule.protected(job))
         return units
@@ -93,13 +93,13 @@ def _units_of(job: JobState, node: NodeState, protected: bool) -> list[EvictionU
     single: set[TaskSlot] = set()
     for task_set in job.task_sets:
         spare = task_set.present - task_set.min_available
-        on_node = [m for m in task_set.members if m.state == RUNNING and m.origin is not None and m.origin[0] is node]
+        on_node = [m for m in task_set.members if m.state is RUNNING and m.origin is not None and m.origin[0] is node]
         for task in on_node[::-1][: max(spare, 0)]:
             units.append((task,))
             single.add(task)
     if protected:
         return units
-    rest = tuple(task for task in job.members if task.state == RUNNING and task.origin is not None)
+    rest = tuple(task for task in job.members if task.state is RUNNING and task.origin is not None)
     if any(task not in single and task.origin is not None and task.origin[0] is node for task in rest):
         units.append(rest)
     return units
@@ -115,7 +115,7 @@ def evict(pool: PoolState, units: Iterable[EvictionUnit]) -> None:
     """Stops the tasks of these units that still run. The pool's log can undo it."""
     for unit in units:
         for task in unit:
-            if task.state == RUNNING:
+            if task.state is RUNNING:
                 pool.evict(task)
 
 

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aliquot.planner.cycle import no_collection, pool_routes
+from aliquot.planner.cycle import pool_names, route
 from aliquot.planner.cycle_state import CycleState
+from aliquot.planner.incremental import gc_paused
 from aliquot.planner.jobs import JobState
 from aliquot.planner.model import DEFAULT_POOL, Policy, Snapshot
 from aliquot.planner.plan import Plan, Verdict
@@ -30,14 +31,15 @@ def queue_positions(
 ) -> dict[str, QueuePosition]:
     """The position of each job that still waits after a plan. Each is counted as if the jobs before it had started,
     because a job that starts changes the order of the queues. Jobs that can never start have no position."""
-    pools = sorted({node.pool for node in snapshot.nodes} | {DEFAULT_POOL})
+    pools = pool_names(snapshot)
+    pool_of_node = {node.name: node.pool for node in snapshot.nodes}
     jobs = sorted(snapshot.jobs, key=lambda job: job.name)
-    first_pool = {name: route[0] for name, route in pool_routes(jobs, snapshot, pools).items()}
+    first_pool = {job.name: route(job, pool_of_node, pools)[0] for job in jobs}
     positions: dict[str, QueuePosition] = {}
-    with no_collection():
+    with gc_paused():
         for pool in pools:
             state = CycleState(snapshot, (policies or {}).get(pool, policy), now, pool)
-            state.admit(job for job in jobs if first_pool[job.name] == pool)
+            state.add_jobs(job for job in jobs if first_pool[job.name] == pool)
             positions |= _positions(state, decided)
             state.close()
     return positions

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 
 from aliquot.planner.cycle_state import CycleState
-from aliquot.planner.jobs import RUNNING, JobState
+from aliquot.planner.jobs import PRESENT, JobState
 from aliquot.planner.model import GPU, NOTHING, Amount
 from aliquot.planner.placement import fit
 from aliquot.planner.placement.node_state import NodeState
-from aliquot.planner.placement.task_class import NONE, SLICES, WHOLE, TaskClass
+from aliquot.planner.placement.task_class import MIG, NO_GPU, WHOLE, TaskClass
 from aliquot.planner.plan import Refusal, Verdict
 from aliquot.planner.preemption.rules import Reclaim, Rule
 from aliquot.planner.queues import quota
@@ -153,7 +153,7 @@ class RefusalBuilder:
         text = f"{what} fit{'' if _plural(task_class, tasks) else 's'} {where}: {'; '.join(parts)}"
         code = nearest[2] if nearest else min(code for _, code, _ in said)
         verdict = Verdict.NEVER if final else Verdict.NOT_NOW
-        lacking = (max(nearest[0][0], 0), 0, 0) if nearest and task_class.form != NONE else NOTHING
+        lacking = (max(nearest[0][0], 0), 0, 0) if nearest and task_class.form != NO_GPU else NOTHING
         best = nearest[1] if nearest else None
         holders = tuple(job.name for job in self._jobs_on(best)[:_HOLDERS_NAMED]) if best else ()
         return Refusal(
@@ -175,14 +175,14 @@ class RefusalBuilder:
     def _lacks(self, task_class: TaskClass, node: NodeState) -> tuple[str, str, int]:
         """What a node that is large enough lacks now: a word, a sentence and how many milli-GPU."""
         after_release = node.after_release
-        if task_class.form not in (NONE, SLICES):
+        if task_class.form not in (NO_GPU, MIG):
             free = after_release.whole if task_class.form == WHOLE else self._open(task_class, node)
             if free < task_class.devices:
                 there = count(free, "GPU") if free > 0 else "no GPU"
                 text = f"with {there} free" if task_class.form == WHOLE else f"with room on {there}"
                 each = GPU if task_class.request.memory_mib else task_class.request.milli
                 return "enough-gpu", text, (task_class.devices - free) * each
-        elif task_class.form == SLICES and task_class.find_devices(node, after_release) is None:
+        elif task_class.form == MIG and task_class.find_devices(node, after_release) is None:
             return "enough-gpu", "without such a slice free", task_class.amount[0]
         if task_class.cpu > after_release.cpu:
             return "enough-cpu", f"with {max(after_release.cpu, 0) / 1000:g} cores free", 0
@@ -202,12 +202,12 @@ class RefusalBuilder:
         )
 
     def _jobs_on(self, node: NodeState) -> list[JobState]:
-        jobs = {member.job: None for member in node.tasks if member.state <= RUNNING and member.allocs}
+        jobs = {member.job: None for member in node.tasks if member.state in PRESENT and member.allocs}
         return sorted(jobs, key=lambda job: job.name)
 
 
 def _plural(task_class: TaskClass, tasks: int) -> bool:
     request = task_class.request
-    if tasks > 1 or task_class.form == NONE:
+    if tasks > 1 or task_class.form == NO_GPU:
         return True
     return request.devices > 1 if request.memory_mib else request.devices * request.milli != GPU

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from aliquot.planner.cycle import plan
+from aliquot.planner.incremental import plan
 from aliquot.planner.model import DEFAULT_POOL, GPU, Job, Policy, PoolQuota, Queue, Request, Snapshot, TaskState
 from aliquot.planner.plan import Plan, Refusal, Verdict
 from aliquot.planner.reasons.format import amount_text, request_text, span_text

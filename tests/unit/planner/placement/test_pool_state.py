@@ -33,12 +33,12 @@ def picture(state: CycleState) -> dict[str, Any]:
     """All that a search can see."""
     pool = state.pool
     members = [member for job in state.jobs for member in job.members]
-    counts = {rule: {key: n for key, n in parts.items() if n} for rule, parts in pool.pod_affinity.watched.items()}
+    counts = {rule: {key: n for key, n in parts.items() if n} for rule, parts in pool.pod_affinity.terms.items()}
     return {
         "nodes": [(_view(node.now), _view(node.after_release)) for node in pool.nodes],
         "free": pool.free,
         "order": pool._order[:],
-        "busy": set(pool._busy),
+        "busy": set(pool._nodes_with_shared_device),
         "cpu order": pool._cpu_order and pool._cpu_order[:],
         "hopeless": list(pool._unplaceable),
         "queues": {name: (queue.used[:], queue.nonpreemptible[:]) for name, queue in state.tree.queues.items()},
@@ -59,7 +59,7 @@ def check(state: CycleState) -> None:
             allocs = zip(view.milli, view.mib, node.sizes, strict=True)
             assert view.whole == sum(milli == GPU and mib == size for milli, mib, size in allocs)
     assert pool._order == sorted(pool._key(node) for node in pool.nodes if node.sizes)
-    assert pool._busy == {node.id for node in pool.nodes if node.sizes and node.is_busy()}
+    assert pool._nodes_with_shared_device == {node.id for node in pool.nodes if node.sizes and node.has_shared_device()}
     assert pool.free == sum(sum(node.after_release.milli) for node in pool.nodes)
 
 
@@ -73,29 +73,29 @@ def act(state: CycleState, what: str, which: int) -> None:
 
     match what:
         case "place" | "promise":
-            if member := one_of([one for one in members if one.state == PENDING]):
+            if member := one_of([one for one in members if one.state is PENDING]):
                 task_class = placer.task_class(member)
                 if node := pool.find(task_class, what == "promise"):
                     pool.place(member, task_class, node, what == "promise")
         case "stop":
-            if member := one_of([one for one in members if one.state == RUNNING and not one.job.nonpreemptible]):
+            if member := one_of([one for one in members if one.state is RUNNING and not one.job.nonpreemptible]):
                 pool.evict(member)
         case "keep":
-            stopped = [one for one in members if one.state == RELEASING and one.task.state is TaskState.RUNNING]
+            stopped = [one for one in members if one.state is RELEASING and one.task.state is TaskState.RUNNING]
             if member := one_of([one for one in stopped if pool.can_cancel_eviction(one)]):
                 pool.cancel_eviction(member)
         case "move":
-            stopped = [one for one in members if one.state == RELEASING and one.task.state is TaskState.RUNNING]
+            stopped = [one for one in members if one.state is RELEASING and one.task.state is TaskState.RUNNING]
             if (member := one_of(stopped)) and (node := pool.find(placer.task_class(member))):
                 pool.place(member, placer.task_class(member), node)
         case "defer":
-            if member := one_of([one for one in members if one.state == BOUND]):
+            if member := one_of([one for one in members if one.state is BOUND]):
                 pool.defer(member)
         case "start":
-            if member := one_of([one for one in members if one.state == NOMINATED and pool.can_start(one)]):
+            if member := one_of([one for one in members if one.state is NOMINATED and pool.can_start(one)]):
                 pool.start(member)
         case "withdraw":
-            if member := one_of([one for one in members if one.state == NOMINATED and one.origin is None]):
+            if member := one_of([one for one in members if one.state is NOMINATED and one.origin is None]):
                 pool.withdraw(member)
 
 
@@ -151,9 +151,9 @@ def test_stopping_frees_soon_not_now() -> None:
     state.pool.evict(old)
     node = state.pool.find(task_class)
     assert node is not None
-    assert (node.now.whole, node.after_release.whole, state.pool.starts(task_class, node)) == (0, 1, False)
+    assert (node.now.whole, node.after_release.whole, state.pool.starts_now(task_class, node)) == (0, 1, False)
     state.pool.place(new, task_class, node)
-    assert new.state == NOMINATED
+    assert new.state is NOMINATED
 
 
 def test_now_and_soon_are_one_until_somebody_leaves() -> None:

@@ -145,7 +145,7 @@ def test_advance_to_the_next_job_of_a_batch() -> None:
     for name in ("a1", "a2", "a3"):
         world.pending(name, "a", gpu=1)
     state = world.cycle_state()
-    (batch,) = state.batches(state.jobs)
+    (batch,) = state.batches(state.jobs).values()
     queue_order = QueueOrder([batch], state.placer.next_request)
     assert queue_order.pop() is batch
     queue_order.advance(batch)

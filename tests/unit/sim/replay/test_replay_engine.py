@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from aliquot.planner import plan
 from aliquot.planner.incremental import IncrementalPlanner
 from aliquot.planner.model import Policy, Snapshot
 from aliquot.sim.replay import Contender, Replay, figures
@@ -197,7 +196,7 @@ def test_plans_are_those_made_from_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 
     def both(self: IncrementalPlanner, snapshot: Snapshot, policy: Policy, now: float, **more: object) -> object:
         decided = go_on(self, snapshot, policy, now, **more)  # type: ignore[arg-type]  # passed through
-        assert plan(snapshot, policy, now) == decided
+        assert go_on(IncrementalPlanner(), snapshot, policy, now) == decided
         seen.append(now)
         return decided
 
