@@ -46,7 +46,7 @@ sleeper = subprocess.Popen(["sleep", "1000"])
 try:
     cgroups.delegate(handed, wanted)
     said = {}
-except cgroups.Unusable as exc:
+except cgroups.CgroupsUnavailable as exc:
     said = {"why": str(exc).replace(str(handed), "GROUP")}
 sleeper.kill()
 sleeper.wait()
@@ -68,7 +68,7 @@ from aliquot.backends.local.runtimes.cgroups import Cgroups
 syscalls.unshare(syscalls.CLONE_NEWNS)
 syscalls.mount("none", "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
 syscalls.read_only("/sys/fs/cgroup")
-print(json.dumps(Cgroups().sentence))
+print(json.dumps(Cgroups().summary))
 """
 
 

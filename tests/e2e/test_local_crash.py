@@ -59,7 +59,7 @@ async def test_supervisor_killed(world: World) -> None:
 
         os.kill(state["pid"], signal.SIGKILL)
         ended = await world.phase(seen, "Failed", "Succeeded")
-        assert not syscalls.marked(f"ALIQUOT_POD={seen.metadata.uid}".encode())
+        assert not syscalls.pids_with_variable(f"ALIQUOT_POD={seen.metadata.uid}".encode())
     assert ended.status.container_statuses[0].state.terminated.exit_code == 137
 
 
@@ -70,7 +70,7 @@ async def test_deleted_while_the_platform_was_away(world: World) -> None:
     await world.delete(seen, grace=0)
     async with world.agent():
         await world.gone(seen)
-    assert not syscalls.marked(f"ALIQUOT_POD={seen.metadata.uid}".encode())
+    assert not syscalls.pids_with_variable(f"ALIQUOT_POD={seen.metadata.uid}".encode())
 
 
 async def test_what_runs_keeps_its_devices(world: World) -> None:

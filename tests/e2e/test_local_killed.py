@@ -94,7 +94,7 @@ async def _begun(uid: str) -> bool:
 
 
 def _programs(uid: str) -> list[str]:
-    return [_program(pid) for pid in syscalls.marked(f"ALIQUOT_POD={uid}".encode())]
+    return [_program(pid) for pid in syscalls.pids_with_variable(f"ALIQUOT_POD={uid}".encode())]
 
 
 def _program(pid: int) -> str:

@@ -72,12 +72,14 @@ def test_delete(ours: Platform) -> None:
     script = "sleep 1234 & exec sleep 4321"
     ours.submitted("short", "team-a", f"-i ubuntu --command -- sh -c '{script}'")
     pod = ours.lives()["short"]
-    assert len(syscalls.marked(f"ALIQUOT_POD={pod.pod}".encode())) == 3  # supervisor, command and what it left
+    assert (
+        len(syscalls.pids_with_variable(f"ALIQUOT_POD={pod.pod}".encode())) == 3
+    )  # supervisor, command and what it left
     assert ours.sh("runai delete short").status == 0
     ours.gone("short", "team-a")
     until(lambda: not (ours.server.folder / "pods" / pod.pod).exists(), "its folder is gone")
     assert syscalls.start_time(pod.pid) == ""
-    assert syscalls.marked(f"ALIQUOT_POD={pod.pod}".encode()) == []
+    assert syscalls.pids_with_variable(f"ALIQUOT_POD={pod.pod}".encode()) == []
 
 
 def test_killed_and_found_again(ours: Platform) -> None:

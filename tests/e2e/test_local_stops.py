@@ -46,7 +46,7 @@ async def test_forced_deletion_kills(world: World) -> None:
         seen = await world.run(shell("p-0-0", "trap '' TERM; echo up; while :; do sleep 0.05; done"))
         await world.delete(seen, grace=0)
         await world.gone(seen)
-    assert not syscalls.marked(f"ALIQUOT_POD={seen.metadata.uid}".encode())
+    assert not syscalls.pids_with_variable(f"ALIQUOT_POD={seen.metadata.uid}".encode())
 
 
 async def test_detached_processes_go_with_the_pod(world: World) -> None:
@@ -55,17 +55,17 @@ async def test_detached_processes_go_with_the_pod(world: World) -> None:
         seen = await world.run(shell("p-0-0", "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo up; sleep infinity"))
         await world.printed(seen, "up")
         mark = f"ALIQUOT_POD={seen.metadata.uid}".encode()
-        assert syscalls.marked(mark)
+        assert syscalls.pids_with_variable(mark)
         await world.delete(seen, grace=1)
         await world.gone(seen)
-        assert not syscalls.marked(mark)
+        assert not syscalls.pids_with_variable(mark)
 
 
 async def test_detached_processes_do_not_outlive_the_command(world: World) -> None:
     """A pod whose command has ended has ended, also when something it detached still holds its output."""
     async with world.agent():
         ended, log = await world.finish(shell("p-0-0", "setsid sleep 1000 & echo done"))
-        assert not syscalls.marked(f"ALIQUOT_POD={ended.metadata.uid}".encode())
+        assert not syscalls.pids_with_variable(f"ALIQUOT_POD={ended.metadata.uid}".encode())
     assert (ended.status.phase, log) == ("Succeeded", "done\n")
 
 

@@ -1,15 +1,14 @@
-"""Memory and CPU limits, where the machine has control groups that we may write.
+"""Memory and CPU limits, on machines with control groups that we may write.
 
     version 1   a tree for each controller below /sys/fs/cgroup; ours is `aliquot` in each
-    version 2   one tree. Ours is `aliquot` at its top, or where that is not ours to write in the group we were started
-                in, if it was handed over to us (systemd's Delegate=yes, a container's own group)
+    version 2   one tree. Ours is `aliquot` at its top. Where we may not write there, ours is in the group we were
+                started in, if that was delegated to us (systemd's Delegate=yes, a container's own group)
 
-A group of version 2 may limit its children only while no process is in it, but for the top of the machine. So in a
-group that was handed over we move aside first, into `aliquot-platform` next to `aliquot`. Others that are in it are
-not ours to move.
+A group of version 2 may limit its children only while it has no processes of its own; the root group is exempt. So in
+a delegated group we first move ourselves into `aliquot-platform`, next to `aliquot`. Processes of others are not moved.
 
-A pod gets a group only when it asks for something. What the machine does not allow is left out, and `sentence` says
-so: a limit that cannot be kept is no reason not to run.
+A pod gets a group only when it has requests or limits. What the machine does not allow is left out, and `summary` says
+so: a limit that cannot be enforced does not keep a pod from running.
 """
 
 from __future__ import annotations
@@ -22,71 +21,73 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
-_OURS, _PLATFORM = "aliquot", "aliquot-platform"
-_WANTED = {"memory": "memory", "cpu": "CPU"}  # as the kernel calls them, and as people do
-_WELCOME = ("dmem",)  # memory of devices, from kernel 6.14 on: a GPU driver that keeps limits itself uses it
-_PERIOD = 100_000  # microseconds; the kernel's own default
+_JOBS, _PLATFORM = "aliquot", "aliquot-platform"
+_CONTROLLERS = {"memory": "memory", "cpu": "CPU"}  # the kernel's name, and the name in messages
+_OPTIONAL = ("dmem",)  # device memory, from kernel 6.14 on: a GPU driver that enforces limits itself uses it
+_PERIOD = 100_000  # microseconds; the kernel's default
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Cgroup:
     path: Path
     limits: dict[str, str] = field(default_factory=dict)
 
 
-class Unusable(Exception):
-    """Why there are no limits; the text follows a "because"."""
+class CgroupsUnavailable(Exception):
+    """Why limits are not enforced; the text follows a "because"."""
 
 
 class Cgroups:
     def __init__(self, root: Path = _ROOT, own: Path | None = None) -> None:
-        """`own` is the group of version 2 that we are in; asked of the kernel unless given."""
+        """`own` is the group of version 2 that this process is in; read from /proc unless given."""
         self.version = 2 if (root / "cgroup.controllers").exists() else 1
-        # Where our groups are, by controller.
-        self._places: dict[str, Path] = {}
-        self._why = ""
+        # The parents of the pods' groups, by controller.
+        self._parents: dict[str, Path] = {}
+        self._reason = ""
         try:
-            self._places = _second(root, own or own_group(root)) if self.version == 2 else _first(root)
-        except Unusable as exc:
-            self._why = str(exc)
+            self._parents = _parents_v2(root, own or own_group(root)) if self.version == 2 else _parents_v1(root)
+        except CgroupsUnavailable as exc:
+            self._reason = str(exc)
 
     @property
-    def sentence(self) -> str:
-        held = [word for name, word in _WANTED.items() if name in self._places]
-        lost = [word for name, word in _WANTED.items() if name not in self._places]
-        if not lost:
+    def summary(self) -> str:
+        """A sentence about which limits are enforced."""
+        enforced = [label for name, label in _CONTROLLERS.items() if name in self._parents]
+        missing = [label for name, label in _CONTROLLERS.items() if name not in self._parents]
+        if not missing:
             return "memory and CPU limits hold"
-        missing = f"{' and '.join(lost)} limits are not enforced, because {self._why or 'their controller is missing'}"
-        return f"{held[0]} limits hold, {missing}" if held else missing
+        reason = self._reason or "their controller is missing"
+        sentence = f"{' and '.join(missing)} limits are not enforced, because {reason}"
+        return f"{enforced[0]} limits hold, {sentence}" if enforced else sentence
 
     def leaf(self, uid: str) -> Path | None:
-        """The one group of a pod, in the tree of version 2; None where there is none for us."""
-        place = next(iter(self._places.values()), None) if self.version == 2 else None
-        return None if place is None else place / uid
+        """The group of a pod in the tree of version 2; None where we cannot create one."""
+        parent = next(iter(self._parents.values()), None) if self.version == 2 else None
+        return None if parent is None else parent / uid
 
-    def groups(self, uid: str, memory: int | None, cpu: int | None, weight: int | None) -> list[Group]:
-        """The groups a pod joins; amounts are bytes and thousandths of a core."""
+    def groups(self, uid: str, memory: int | None, cpu: int | None, weight: int | None) -> list[Cgroup]:
+        """The groups that a pod joins; amounts are bytes and thousandths of a core."""
         shares = None if weight is None else min(max(2, weight * 1024 // 1000), 262_144)
-        limits = _limits_2(memory, cpu, shares) if self.version == 2 else _limits_1(memory, cpu, shares)
+        limits = _limits_v2(memory, cpu, shares) if self.version == 2 else _limits_v1(memory, cpu, shares)
         by_path: dict[Path, dict[str, str]] = {}
         for name, value in limits.items():
-            place = self._places.get(name.partition(".")[0])
-            if place is not None:
-                by_path.setdefault(place / uid, {})[name] = value
-        return [Group(path, found) for path, found in by_path.items()]
+            parent = self._parents.get(name.partition(".")[0])
+            if parent is not None:
+                by_path.setdefault(parent / uid, {})[name] = value
+        return [Cgroup(path, group_limits) for path, group_limits in by_path.items()]
 
 
-def _limits_2(memory: int | None, cpu: int | None, shares: int | None) -> dict[str, str]:
+def _limits_v2(memory: int | None, cpu: int | None, shares: int | None) -> dict[str, str]:
     limits = {} if memory is None else {"memory.max": str(memory)}
     if cpu is not None:
         limits["cpu.max"] = f"{max(1000, cpu * _PERIOD // 1000)} {_PERIOD}"
     if shares is not None:
-        # Kubernetes' own conversion from the range of version 1.
+        # Kubernetes' conversion from the range of version 1.
         limits["cpu.weight"] = str(1 + (shares - 2) * 9999 // 262_142)
     return limits
 
 
-def _limits_1(memory: int | None, cpu: int | None, shares: int | None) -> dict[str, str]:
+def _limits_v1(memory: int | None, cpu: int | None, shares: int | None) -> dict[str, str]:
     limits = {} if memory is None else {"memory.limit_in_bytes": str(memory)}
     if cpu is not None:
         limits["cpu.cfs_quota_us"] = str(max(1000, cpu * _PERIOD // 1000))
@@ -96,7 +97,7 @@ def _limits_1(memory: int | None, cpu: int | None, shares: int | None) -> dict[s
 
 
 def killed_for_memory(groups: Iterable[Path]) -> bool:
-    """Whether the kernel has ended a process of a pod because its memory was used up."""
+    """Whether the kernel has killed a process of a pod that was out of memory."""
     for path in (group / name for group in groups for name in ("memory.events", "memory.oom_control")):
         with contextlib.suppress(OSError):
             counts = dict(line.split(maxsplit=1) for line in path.read_text().splitlines())
@@ -111,35 +112,35 @@ def remove(groups: Iterable[Path]) -> None:
             path.rmdir()
 
 
-# --- finding a place
+# --- finding the parents of the pods' groups
 
 
-def _first(root: Path) -> dict[str, Path]:
-    places, why = {}, Unusable("the machine has no control groups")
-    for controller in _WANTED:
+def _parents_v1(root: Path) -> dict[str, Path]:
+    parents, reason = {}, CgroupsUnavailable("the machine has no control groups")
+    for controller in _CONTROLLERS:
         if (root / controller).is_dir():
             try:
-                places[controller] = _made(root / controller / _OURS)
+                parents[controller] = _create(root / controller / _JOBS)
             except OSError as exc:
-                why = _reason(root / controller, exc)
-    if not places:
-        raise why
-    return places
+                reason = _reason(root / controller, exc)
+    if not parents:
+        raise reason
+    return parents
 
 
-def _second(root: Path, own: Path) -> dict[str, Path]:
-    """The top of the tree before our own group: jobs that outlive us are then in nobody's way."""
-    wanted = (*_WANTED, *_WELCOME)
+def _parents_v2(root: Path, own: Path) -> dict[str, Path]:
+    """At the top of the tree if possible: jobs that outlive us are then not in our own group."""
+    controllers = (*_CONTROLLERS, *_OPTIONAL)
     try:
-        return delegate(root, wanted)
-    except Unusable:
+        return delegate(root, controllers)
+    except CgroupsUnavailable:
         if own == root:
             raise
-        return delegate(own, wanted)
+        return delegate(own, controllers)
 
 
 def own_group(root: Path) -> Path:
-    """The group of version 2 that this process is in, or was in before it moved aside."""
+    """The group of version 2 that this process is in, or was in before it moved into `aliquot-platform`."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             if line.startswith("0::"):
@@ -148,37 +149,37 @@ def own_group(root: Path) -> Path:
     return root
 
 
-def delegate(base: Path, wanted: Sequence[str]) -> dict[str, Path]:
-    """Let children of a group of version 2 be limited; where they go, by controller."""
+def delegate(base: Path, controllers: Sequence[str]) -> dict[str, Path]:
+    """Enable controllers for the children of a group of version 2; the parent of the pods' groups, by controller."""
     try:
-        offered = (base / "cgroup.controllers").read_text().split()
-        found = [controller for controller in wanted if controller in offered]
-        if not found:
-            raise Unusable(f"{base} has no controller for them")
-        place = _made(base / _OURS)
-        enable = " ".join(f"+{controller}" for controller in found)
+        available = (base / "cgroup.controllers").read_text().split()
+        usable = [controller for controller in controllers if controller in available]
+        if not usable:
+            raise CgroupsUnavailable(f"{base} has no controller for them")
+        parent = _create(base / _JOBS)
+        enable = " ".join(f"+{controller}" for controller in usable)
         try:
             _write(base / "cgroup.subtree_control", enable)
         except OSError as exc:
             if exc.errno != errno.EBUSY:
                 raise
-            _write(_made(base / _PLATFORM) / "cgroup.procs", "0")
+            _write(_create(base / _PLATFORM) / "cgroup.procs", "0")
             _write(base / "cgroup.subtree_control", enable)
-        _write(place / "cgroup.subtree_control", enable)
+        _write(parent / "cgroup.subtree_control", enable)
     except OSError as exc:
         raise _reason(base, exc) from exc
-    return dict.fromkeys(found, place)
+    return dict.fromkeys(usable, parent)
 
 
-def _made(path: Path) -> Path:
+def _create(path: Path) -> Path:
     path.mkdir(exist_ok=True)
-    if not os.access(path, os.W_OK):  # made by a platform that was started by somebody else
+    if not os.access(path, os.W_OK):  # created by a platform that another user started
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     return path
 
 
 def _write(path: Path, text: str) -> None:
-    # Opened without O_CREAT: a control file is there or the kernel does not have it.
+    # Opened without O_CREAT: the kernel has the control file or it does not.
     handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(handle, text.encode())
@@ -186,9 +187,9 @@ def _write(path: Path, text: str) -> None:
         os.close(handle)
 
 
-def _reason(path: Path, exc: OSError) -> Unusable:
+def _reason(path: Path, exc: OSError) -> CgroupsUnavailable:
     if exc.errno == errno.EBUSY:
-        return Unusable(f"other processes are in the control group {path}")
+        return CgroupsUnavailable(f"other processes are in the control group {path}")
     if exc.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return Unusable(f"{path} cannot be written")
-    return Unusable(f"{path} cannot be used: {(exc.strerror or str(exc)).lower()}")
+        return CgroupsUnavailable(f"{path} cannot be written")
+    return CgroupsUnavailable(f"{path} cannot be used: {(exc.strerror or str(exc)).lower()}")

@@ -1,7 +1,7 @@
 """A command inside a running pod, with a terminal or with pipes.
 
-The launcher enters the pod, opens the terminal there and hands its other end to us over a socket; from then on bytes
-go straight between the command and this process. When we go, the terminal hangs up.
+The launcher enters the pod, opens the terminal there and sends its other end to us over a socket. From then on bytes
+go directly between the command and this process. When this process ends, the terminal hangs up.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from aliquot.errors import Conflict, Unavailable
 from aliquot.streams import TerminalSize
 
 _CHUNK = 1 << 16
-_START_SECONDS = 15.0  # a machine that needs longer to start a command has other troubles
+_START_SECONDS = 15.0
 _END_OF_INPUT = b"\x04"
 
 
 class ExecProcess:
-    """See aliquot.streams.Session."""
+    """See aliquot.streams.ExecStream."""
 
     def __init__(self, process: asyncio.subprocess.Process, handles: list[int], tty: bool) -> None:
         self._process = process
@@ -54,7 +54,7 @@ class ExecProcess:
             await asyncio.gather(*readers, ended, return_exceptions=True)
 
     async def _ended(self, readers: list[asyncio.Task[None]]) -> None:
-        """All is read, or the command is over and what it left behind keeps the line open: then take what is there."""
+        """Everything is read, or the command has ended and a process it left behind keeps the output open."""
         await self._process.wait()
         await asyncio.wait(readers, timeout=0.2)
 
@@ -65,7 +65,7 @@ class ExecProcess:
             except BlockingIOError:
                 await _ready(handle, reading=True)
                 continue
-            except OSError:  # a terminal whose other side is closed
+            except OSError:  # the other side of the terminal is closed
                 return
             if not data:
                 return
@@ -78,7 +78,7 @@ class ExecProcess:
             except BlockingIOError:
                 await _ready(self._input, reading=False)
             except OSError:
-                return  # it reads no more; its end tells the rest
+                return  # it reads no more input; `wait` reports its end
 
     async def close_input(self) -> None:
         if self._tty:
@@ -121,8 +121,8 @@ async def _ready(handle: int, *, reading: bool) -> None:
         remove(handle)
 
 
-async def start_exec(command: list[str], env: dict[str, str], wish: dict[str, Any]) -> ExecProcess:
-    """Start the launcher with this wish. `Conflict` when the command cannot run there."""
+async def start_exec(command: list[str], env: dict[str, str], request: dict[str, Any]) -> ExecProcess:
+    """Start the launcher with this request. `Conflict` when the command cannot run in the pod."""
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
@@ -131,7 +131,7 @@ async def start_exec(command: list[str], env: dict[str, str], wish: dict[str, An
             )
         ours.settimeout(_START_SECONDS)
         try:
-            handles, answer = await asyncio.to_thread(_handshake, ours, json.dumps(wish).encode() + b"\n")
+            handles, answer = await asyncio.to_thread(_handshake, ours, json.dumps(request).encode() + b"\n")
         except (OSError, ValueError) as exc:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
@@ -141,17 +141,17 @@ async def start_exec(command: list[str], env: dict[str, str], wish: dict[str, An
             os.close(handle)
         await process.wait()
         raise Conflict(answer["error"])
-    return ExecProcess(process, handles, wish["tty"])
+    return ExecProcess(process, handles, request["tty"])
 
 
-def _handshake(line: socket.socket, wish: bytes) -> tuple[list[int], dict[str, Any]]:
+def _handshake(launcher: socket.socket, request: bytes) -> tuple[list[int], dict[str, Any]]:
     """The other ends of the command's terminal or pipes, and whether it runs."""
-    line.sendall(wish)
-    text, handles, *_ = socket.recv_fds(line, 4096, 3)
+    launcher.sendall(request)
+    text, handles, *_ = socket.recv_fds(launcher, 4096, 3)
     if handles:
         text = text[1:]  # the byte that carried them
     while not text.endswith(b"\n"):
-        more = line.recv(4096)
+        more = launcher.recv(4096)
         if not more:
             for handle in handles:
                 os.close(handle)

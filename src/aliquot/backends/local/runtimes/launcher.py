@@ -118,7 +118,7 @@ def start(spec: dict[str, Any]) -> dict[str, Any]:
         return {"done": True}
     try:
         return _start(spec, lock, before)
-    except (CannotRun, sandbox.Refused) as exc:
+    except (CannotRun, sandbox.MountRefused) as exc:
         return {"error": str(exc), "code": getattr(exc, "code", 128), "reason": getattr(exc, "reason", "")}
     except OSError as exc:
         return {"error": f"cannot start: {exc.strerror or exc}", "code": 128}
@@ -226,7 +226,7 @@ def _supervise(spec: dict[str, Any], go: int, tell: int, handed: tuple[int, int,
             spec["env"],
             {0: nothing, 1: output, 2: output, 3: exit_file, 4: lock},
         )
-    except (CannotRun, sandbox.Refused) as exc:
+    except (CannotRun, sandbox.MountRefused) as exc:
         _tell(tell, str(exc), getattr(exc, "code", 128), getattr(exc, "reason", ""))
     except OSError as exc:
         _tell(tell, f"cannot start: {exc.strerror or exc}", 128)

@@ -1,7 +1,8 @@
-"""The control groups of a pod: which it joins, and the GPU memory that the driver grants them, where it can.
+"""The control groups of a pod: which it joins, and their GPU memory limits where the driver enforces them.
 
-A group that the driver limits is made and limited before the launcher puts anything into it. It is in the pod's orders
-before it is made, and goes before they do: killed at any moment, nothing is left that nobody knows of.
+A group that the driver limits is created and limited before the launcher moves a process into it. Its path is in the
+pod's launch spec before it is created, and it is removed before the spec: if the platform is killed at any moment, no
+group is left that the next one does not know of.
 """
 
 from __future__ import annotations
@@ -21,32 +22,35 @@ log = structlog.get_logger()
 
 
 class PodCgroups:
-    def __init__(self, control_groups: Cgroups, keeper: CgroupLimiter | None) -> None:
+    def __init__(self, control_groups: Cgroups, limiter: CgroupLimiter | None) -> None:
         self._cgroups = control_groups
-        self._keeper = keeper
+        self._limiter = limiter
 
-    def orders(self, launch: Launch) -> list[Json]:
-        """For the launcher. Where the driver limits the group, a pod that is not in it must not run: it is needed."""
+    def spec(self, launch: Launch) -> list[Json]:
+        """The groups in the launch spec. A pod whose GPU memory the driver limits must not run outside its group."""
         uid = launch.assignment.uid
-        asked = self._cgroups.groups(uid, launch.memory, launch.cpu, launch.cpu_weight)
-        found = {group.path: group.limits for group in asked}
-        needed = self._cgroups.leaf(uid) if launch.injection.cgroup_limits else None
-        if needed is not None:
-            found.setdefault(needed, {})
-        return [{"path": str(path), "limits": limits, "needed": path == needed} for path, limits in found.items()]
+        groups = self._cgroups.groups(uid, launch.memory, launch.cpu, launch.cpu_weight)
+        limits_by_path = {group.path: group.limits for group in groups}
+        required = self._cgroups.leaf(uid) if launch.injection.cgroup_limits else None
+        if required is not None:
+            limits_by_path.setdefault(required, {})
+        return [
+            {"path": str(path), "limits": limits, "needed": path == required} for path, limits in limits_by_path.items()
+        ]
 
-    def limit(self, folder: PodFolder) -> None:
-        """As its orders say; `CannotStart` when that does not hold."""
+    def set_gpu_limits(self, folder: PodFolder) -> None:
+        """Set the GPU limits of the launch spec; `CannotStart` when one cannot be set."""
         for limit in folder.gpu_limits():
             try:
-                self._hold(folder, limit)
+                self._set_limit(folder, limit)
             except (LimitNotSet, OSError) as exc:
-                said = f"its GPU fraction cannot be enforced: {exc}"
-                raise CannotStart("GPULimitNotKept", said) from exc
+                message = f"its GPU fraction cannot be enforced: {exc}"
+                raise CannotStart("GPULimitNotKept", message) from exc
 
-    def move(self, folder: PodFolder, limit: CgroupLimit) -> bool:
+    def change_gpu_limit(self, folder: PodFolder, limit: CgroupLimit) -> bool:
+        """Change a limit while the pod runs; False when it was not changed."""
         try:
-            self._hold(folder, limit)
+            self._set_limit(folder, limit)
         except (LimitNotSet, OSError) as exc:
             log.warning("GPU memory limit not changed", pod=folder.uid, gpu=limit.uuid, error=str(exc))
             return False
@@ -55,13 +59,13 @@ class PodCgroups:
     def remove(self, folder: PodFolder) -> None:
         """Once nothing of the pod is alive."""
         group = folder.limited_group()
-        if self._keeper is not None and group is not None and group.is_dir():
-            driver_limits.clear_limits(self._keeper, group, [limit.uuid for limit in folder.gpu_limits()])
+        if self._limiter is not None and group is not None and group.is_dir():
+            driver_limits.clear_limits(self._limiter, group, [limit.uuid for limit in folder.gpu_limits()])
         cgroups.remove(folder.cgroups())
 
-    def _hold(self, folder: PodFolder, limit: CgroupLimit) -> None:
+    def _set_limit(self, folder: PodFolder, limit: CgroupLimit) -> None:
         group = folder.limited_group()
-        if self._keeper is None or group is None:
-            raise LimitNotSet("nobody can limit its control group")
+        if self._limiter is None or group is None:
+            raise LimitNotSet("it has no control group that the driver can limit")
         group.mkdir(exist_ok=True)
-        driver_limits.set_limit(self._keeper, group, limit)
+        driver_limits.set_limit(self._limiter, group, limit)

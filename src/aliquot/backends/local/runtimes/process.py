@@ -37,7 +37,7 @@ from aliquot.backends.local.runtimes.log_file import LogTrimmer
 from aliquot.backends.local.runtimes.pod_cgroups import PodCgroups
 from aliquot.backends.local.runtimes.pod_folder import PodFolder, Process, folders
 from aliquot.backends.local.runtimes.ports import PortConnection, connect_port
-from aliquot.backends.local.runtimes.uids import Uids
+from aliquot.backends.local.runtimes.uids import ProjectUids
 from aliquot.errors import Conflict
 from aliquot.gpu.injection import LIBRARY, CgroupLimit
 from aliquot.streams import Log, LogOptions, TerminalSize, why_not_running
@@ -83,7 +83,7 @@ class ProcessRuntime:
         self._isolated = can_isolate() if isolated is None else isolated
         self._cgroups = control_groups or Cgroups()
         self._groups = PodCgroups(self._cgroups, keeper)
-        self._uids = Uids(self._data / "uids.json")
+        self._uids = ProjectUids(self._data / "uids.json")
         self._checkpoints = Checkpoints(self._data / "checkpoints")
         self._soft_files = _raise_open_files()
         self._slots = asyncio.Semaphore(_AT_ONCE)
@@ -101,12 +101,12 @@ class ProcessRuntime:
         if self._isolated:
             return (
                 "each project's jobs run under a uid of their own, in namespaces of their own, without sight of the "
-                f"data folder or of other projects; {self._cgroups.sentence}"
+                f"data folder or of other projects; {self._cgroups.summary}"
             )
         why = "the platform was started by a user" if os.geteuid() else "this machine does not let us make namespaces"
         return (
             f"jobs are not kept apart from each other or from the platform's data, because {why}; "
-            f"{self._cgroups.sentence}"
+            f"{self._cgroups.summary}"
         )
 
     @property
@@ -145,7 +145,7 @@ class ProcessRuntime:
             await asyncio.to_thread(self._write_orders, launch, folder)
         except OSError as exc:
             raise CannotStart("CreateContainerError", f"cannot make its folder: {exc.strerror or exc}") from exc
-        await asyncio.to_thread(self._groups.limit, folder)
+        await asyncio.to_thread(self._groups.set_gpu_limits, folder)
         for _ in range(int(_LAUNCH_SECONDS / _LOOK_AGAIN_SECONDS)):
             answer = await self._launch(folder)
             if "error" in answer:
@@ -167,7 +167,7 @@ class ProcessRuntime:
 
     def write_preemption_notice(self, uid: str, text: str) -> None:
         try:
-            preemption_files.write_notice(self._folder(uid).talk, text)
+            preemption_files.write_notice(self._folder(uid).preemption_dir, text)
         except (
             OSError
         ) as exc:  # a full disk, say, or a pod from before there were notices: it gets its TERM all the same
@@ -197,7 +197,7 @@ class ProcessRuntime:
         self._starter.open()
         try:
             while True:
-                hasty = [keeper.tick() for keeper in list(self._keepers.values())]
+                hasty = [keeper.update() for keeper in list(self._keepers.values())]
                 self._listen(time.monotonic())
                 await asyncio.sleep(_HASTY_SECONDS if any(hasty) else _MARK_SECONDS)
         finally:
@@ -214,7 +214,7 @@ class ProcessRuntime:
 
     def _write_orders(self, launch: Launch, folder: PodFolder) -> None:
         assignment = launch.assignment
-        owner = self._uids.of(assignment.namespace) if self._isolated else None
+        owner = self._uids.uid(assignment.namespace) if self._isolated else None
         folder.prepare(
             owner, launch_spec.bashrc(launch, folder, self._isolated), launch_spec.host_name(assignment.name)
         )
@@ -223,9 +223,9 @@ class ProcessRuntime:
             self._checkpoints.folder(assignment.namespace, assignment.workload, owner) if assignment.workload else None
         )
         if owner is not None:
-            special = launch_spec.isolated_orders(launch, folder, self._data, owner, self._allowed, lasting)
+            special = launch_spec.isolated_spec(launch, folder, self._data, owner, self._allowed, lasting)
         else:
-            special = launch_spec.plain_orders(launch, folder, self._data, self._allowed, lasting)
+            special = launch_spec.plain_spec(launch, folder, self._data, self._allowed, lasting)
         common: Json = {
             "folder": str(folder.path),
             "attempt": launch.attempt,
@@ -236,7 +236,7 @@ class ProcessRuntime:
             "loads": LIBRARY if launch.injection.requires_library else "",
             "hostIPC": launch.host_ipc,
             "files": self._soft_files,
-            "cgroups": self._groups.orders(launch),
+            "cgroups": self._groups.spec(launch),
             "gpuLimits": [asdict(limit) for limit in launch.injection.cgroup_limits],
         }
         folder.write_spec(common | special, assignment)
@@ -270,7 +270,7 @@ class ProcessRuntime:
             return False
         self._watched[folder.uid] = handle
         self._keepers[folder.uid] = LogTrimmer(folder.log, self._limits.piece, self._limits.pieces)
-        self._listeners[folder.uid] = preemption_files.SaveWatcher(folder.talk)
+        self._listeners[folder.uid] = preemption_files.SaveWatcher(folder.preemption_dir)
         asyncio.get_running_loop().add_reader(handle, self._supervisor_ended, folder, process)
         return True
 
@@ -305,7 +305,7 @@ class ProcessRuntime:
 
     def _listen(self, now: float) -> None:
         for uid, listener in list(self._listeners.items()):
-            if (saved := listener.tick(now)) is not None:
+            if (saved := listener.poll(now)) is not None:
                 self.on_saved(uid, saved)
 
     def _forget(self, uid: str) -> None:
@@ -313,7 +313,7 @@ class ProcessRuntime:
         self._listeners.pop(uid, None)
         keeper = self._keepers.pop(uid, None)
         if keeper is not None:
-            keeper.tick()
+            keeper.update()
 
     def _ended(self, folder: PodFolder, process: Process) -> Ended:
         status = folder.exit_status(process.attempt)
@@ -323,11 +323,17 @@ class ProcessRuntime:
             code, finished, message = 137, time.time(), "killed, or the machine was restarted"
         reason = "OOMKilled" if code == 137 and cgroups.killed_for_memory(folder.cgroups()) else ""
         return Ended(
-            process.attempt, code, process.started, finished, reason, message, preemption_files.saved_at(folder.talk)
+            process.attempt,
+            code,
+            process.started,
+            finished,
+            reason,
+            message,
+            preemption_files.saved_at(folder.preemption_dir),
         )
 
     def _marked(self, uid: str) -> list[int]:
-        return syscalls.marked(f"{launch_spec.POD_VARIABLE}={uid}".encode())
+        return syscalls.pids_with_variable(f"{launch_spec.POD_VARIABLE}={uid}".encode())
 
     def _kill(self, uid: str, process: Process) -> None:
         """As root this is process 1 of the pod: the kernel ends all others with it."""
@@ -401,7 +407,7 @@ class ProcessRuntime:
 
     def set_cgroup_limit(self, uid: str, limit: CgroupLimit) -> bool:
         """Change what the driver grants a pod that runs; False when it did not, and the log says why."""
-        return self._groups.move(self._folder(uid), limit)
+        return self._groups.change_gpu_limit(self._folder(uid), limit)
 
     # --- looking inside
 

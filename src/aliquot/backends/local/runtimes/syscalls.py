@@ -1,6 +1,6 @@
-"""The few Linux calls that Python 3.11 does not offer, and how /proc tells processes apart.
+"""Linux system calls that Python 3.11 does not offer, and facts about processes from /proc.
 
-Imported by the launcher, which starts once per pod: standard library only, and little of it.
+The launcher, which starts once per pod, imports this: standard library only, and little of it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _ATTR_RDONLY, _ATTR_NOSUID = 1, 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _check(result: int, what: str) -> None:
+def _check(result: int, call: str) -> None:
     if result != 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{call}: {os.strerror(number)}")
 
 
 def unshare(flags: int) -> None:
@@ -38,26 +38,26 @@ def setns(handle: int, kind: int) -> None:
     _check(_libc.setns(handle, kind), "setns")
 
 
-def mount(source: str, target: str, form: str = "", flags: int = 0, options: str = "") -> None:
+def mount(source: str, target: str, file_system: str = "", flags: int = 0, options: str = "") -> None:
     result = _libc.mount(
-        source.encode(), target.encode(), form.encode() or None, ctypes.c_ulong(flags), options.encode() or None
+        source.encode(), target.encode(), file_system.encode() or None, ctypes.c_ulong(flags), options.encode() or None
     )
     _check(result, f"mount {target}")
 
 
 def read_only(target: str) -> None:
-    """Make a bind mount, and what is mounted below it, read-only and without set-uid programs."""
+    """Make a bind mount, and the mounts below it, read-only and without set-uid programs."""
     attributes = (ctypes.c_uint64 * 4)(_ATTR_RDONLY | _ATTR_NOSUID, 0, 0, 0)
     size = ctypes.sizeof(attributes)
-    done = _libc.syscall(
+    result = _libc.syscall(
         ctypes.c_long(_SYS_MOUNT_SETATTR), -100, target.encode(), _AT_RECURSIVE, ctypes.byref(attributes), size
     )
-    if done != 0:  # before Linux 5.12: this mount alone
+    if result != 0:  # before Linux 5.12: this mount alone
         mount("none", target, flags=MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID)
 
 
 def enter_root(path: str) -> None:
-    """Make a mounted folder the root, and let go of the old one."""
+    """Make a mounted folder the root, and unmount the old one."""
     os.chdir(path)
     _check(_libc.pivot_root(b".", b"."), "pivot_root")
     _check(_libc.umount2(b".", MNT_DETACH), "umount")
@@ -70,21 +70,21 @@ def set_host_name(name: str) -> None:
 
 
 def allow_own_proc() -> None:
-    """After a change of uid /proc/self belongs to root; this gives it back, to write the uid map."""
+    """After a change of uid /proc/self belongs to root; this makes it ours again, to write the uid map."""
     _check(_libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0), "prctl")
 
 
 def punch(handle: int, end: int) -> None:
-    """Give back the disk space of a file's first bytes; offsets and size stay."""
+    """Give the disk space of a file's first `end` bytes back; offsets and size stay."""
     mode = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
     _check(_libc.fallocate(handle, mode, ctypes.c_long(0), ctypes.c_long(end)), "fallocate")
 
 
 def start_time(pid: int) -> str:
-    """Tells a process from a later one of the same number; empty where there is none, or only its remains."""
+    """Tells a process from a later one with the same pid; empty where there is none, or only a zombie."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            # The second field is the program's name in brackets and may hold spaces and brackets itself.
+            # The second field is the program's name in brackets, which may contain spaces and brackets itself.
             fields = file.read().rpartition(")")[2].split()
     except OSError:
         return ""
@@ -92,7 +92,7 @@ def start_time(pid: int) -> str:
 
 
 def parent(pid: int) -> int:
-    """0 where there is none, or no such process."""
+    """The parent's pid; 0 where there is none, or no such process."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return int(file.read().rpartition(")")[2].split()[1])
@@ -101,7 +101,7 @@ def parent(pid: int) -> int:
 
 
 def program(pid: int) -> str:
-    """What a process calls itself, in plain characters; a question mark where there is none."""
+    """The name of a process, in plain characters; a question mark where there is no such process."""
     try:
         with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
             return re.sub(r"[^A-Za-z0-9._:+-]", "", file.read()) or "?"
@@ -110,25 +110,25 @@ def program(pid: int) -> str:
 
 
 def pid_namespace(pid: int) -> str:
-    """Its name, which no other has; empty where we may not know."""
+    """The id of the process's PID namespace; empty where we may not read it."""
     try:
         return os.readlink(f"/proc/{pid}/ns/pid")
     except OSError:
         return ""
 
 
-def variable(pid: int, mark: bytes) -> str:
-    """The value of a variable (`mark` is NAME=) that a process was started with; empty where there is none."""
+def variable(pid: int, prefix: bytes) -> str:
+    """The value of a variable (`prefix` is NAME=) in a process's initial environment; empty where there is none."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            found = next((word for word in file.read().split(b"\0") if word.startswith(mark)), mark)
+            entry = next((entry for entry in file.read().split(b"\0") if entry.startswith(prefix)), prefix)
     except OSError:
         return ""
-    return found.removeprefix(mark).decode("utf-8", "replace")
+    return entry.removeprefix(prefix).decode("utf-8", "replace")
 
 
 def children(pid: int) -> list[int]:
-    """Its children, oldest first."""
+    """The pids of a process's children, oldest first."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
             return [int(number) for number in file.read().split()]
@@ -150,14 +150,14 @@ def pids() -> Iterator[int]:
             yield int(name)
 
 
-def marked(mark: bytes) -> list[int]:
-    """Processes whose environment holds `mark` (NAME=value). Only those we may look into."""
-    found = []
+def pids_with_variable(entry: bytes) -> list[int]:
+    """Processes whose initial environment has this entry (NAME=value), as far as we may read them."""
+    matches = []
     for pid in pids():
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
-                if mark in file.read().split(b"\0") and start_time(pid):
-                    found.append(pid)
+                if entry in file.read().split(b"\0") and start_time(pid):
+                    matches.append(pid)
         except OSError:
             continue
-    return found
+    return matches

@@ -10,7 +10,7 @@ from aliquot.streams import LogOptions
 
 
 def test_first_lines_are_not_skipped(tmp_path: Path) -> None:
-    """Who opens an empty log at the moment it is first written reads it from its beginning."""
+    """A reader that opens an empty log while its first bytes are written reads it from the beginning."""
     for number in range(200):
         log = tmp_path / f"log{number}"
         log.touch()
