@@ -1,4 +1,4 @@
-"""Where no scheduler runs, nobody can say why a job waits; and nobody learns what he may not see."""
+"""The HTTP routes of explanations: without a scheduler, and for callers with limited permissions."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ WORK = {"type": "training", "image": "none"}
 
 
 def test_no_scheduler(office: Office) -> None:
-    """A server that schedules nothing says so."""
+    """A server without a scheduler answers 404 and says so."""
     project = office.project()
     office.admin.post(f"{space(project)}/workloads", named("w", WORK)).ok(201)
     for path in (f"{space(project)}/workloads/w/explanation", "scenario"):
-        said = office.admin.get(path).refused(404, "NotFound")
-        assert said.message == "no scheduler runs in this process"
+        error = office.admin.get(path).refused(404, "NotFound")
+        assert error.message == "no scheduler runs in this process"
 
 
 def test_another_teams_job(office: Office) -> None:
-    """Of a job of another project one learns nothing, not even whether it exists."""
+    """A caller learns nothing about jobs of another project, not even whether they exist."""
     mine, theirs = office.project(), office.project()
     ann = office.member(mine)
     office.admin.post(f"{space(theirs)}/workloads", named("w", WORK)).ok(201)
@@ -34,7 +34,7 @@ def test_unknown_job(office: Office) -> None:
 
 
 def test_whole_cluster(office: Office) -> None:
-    """The scenario is for those who may see everything: not for a member, and not for one who sees all but policies."""
+    """Only callers who may see everything get the scenario: no member, and no viewer who may not see policies."""
     ann = office.member(office.project())
     ann.api.get("scenario").refused(403)
     viewer = office.grant(office.person("bob"), "viewer", CLUSTER)
@@ -42,14 +42,14 @@ def test_whole_cluster(office: Office) -> None:
 
 
 def test_no_token(api: Api) -> None:
-    """Without a token there is no answer."""
+    """A request without a token is refused."""
     stranger = api.bearing(None)
     stranger.get("scenario").refused(401)
     stranger.get("namespaces/default/workloads/x/explanation").refused(401)
 
 
 def test_bad_flag(office: Office) -> None:
-    """A question that cannot be read is refused with its field."""
+    """An invalid parameter is refused, and the error names it."""
     project = office.project()
-    said = office.admin.get(f"{space(project)}/workloads/x/explanation", whatIf="maybe").refused(400)
-    assert said.faults == {"whatIf": "must be true or false, not 'maybe'"}
+    error = office.admin.get(f"{space(project)}/workloads/x/explanation", whatIf="maybe").refused(400)
+    assert error.faults == {"whatIf": "must be true or false, not 'maybe'"}

@@ -1,1 +1,1 @@
-"""The control loops on a store, without an agent."""
+"""A small cluster for tests of the live scheduler and the controllers."""

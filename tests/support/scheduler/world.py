@@ -1,7 +1,6 @@
-"""A small cluster in a store, with the control loops on it as long as a test wants them.
+"""A small cluster in a store, with the controllers that a test wants to run on it.
 
-The node is played: what is bound runs, what is deleted goes; a `Kubelet` that holds lets nobody go. Everything else is
-the real thing.
+Only the kubelets are played; the scheduler and the controllers are the real ones.
 """
 
 from __future__ import annotations
@@ -31,33 +30,33 @@ from aliquot.store.typed_store import Store
 from support.stores.namespace import POD, StoreNamespace
 from support.stores.running import running, until
 
-V100 = 32510
+V100 = 32510  # MiB
 
 
 class Kubelet:
-    """Stands for the agents of all nodes."""
+    """Plays the kubelets of all nodes: bound pods run, deleted pods go. With `hold_deleted` deleted pods stay."""
 
     def __init__(self, store: Store, informers: Informers) -> None:
         self._store = store
-        self._going: set[Key] = set()
-        self.holds = False
-        self.controller = Controller("kubelet", self._once)
+        self._deleted: set[Key] = set()
+        self.hold_deleted = False
+        self.controller = Controller("kubelet", self._reconcile)
         self.controller.watch(informers.of(Pod))
 
     def release(self) -> None:
-        """Let go who is on the way, and all others from now on."""
-        self.holds = False
-        for key in self._going:
+        """Lets the held pods go, and every pod that is deleted from now on."""
+        self.hold_deleted = False
+        for key in self._deleted:
             self.controller.enqueue(key)
 
-    async def _once(self, key: Key) -> None:
+    async def _reconcile(self, key: Key) -> None:
         try:
             pod = await self._store.get(Pod, key[1], key[0])
         except NotFound:
             return
         if pod.metadata.deleted is not None:
-            self._going.add(key)
-            if not self.holds:
+            self._deleted.add(key)
+            if not self.hold_deleted:
                 await self._store.delete(pod, grace_seconds=0)
         elif pod.spec.node_name and pod.status.phase != "Running":
             started = replace(pod, status=PodStatus(phase="Running", start_time=time.time()))
@@ -65,12 +64,12 @@ class Kubelet:
 
 
 class World:
-    def __init__(self, place: StoreNamespace) -> None:
-        self.store = Store(place.driver)
+    def __init__(self, namespace: StoreNamespace) -> None:
+        self.store = Store(namespace.driver)
         self.kubelet: Kubelet | None = None
         self.last = LastDecision()
 
-    # --- what there is
+    # --- objects
 
     async def node(self, name: str, gpus: int) -> None:
         devices = tuple(Device(index=index, memory_mib=V100) for index in range(gpus))
@@ -79,23 +78,27 @@ class World:
 
     async def project(self, name: str, quota: int, **spec: Any) -> None:
         await self.store.create(Namespace(metadata=Metadata(name=f"runai-{name}", labels={labels.PROJECT: name})))
-        made = ProjectSpec(quota=Quota(gpu=quota * 1000), **spec)
-        await self.store.create(Project(metadata=Metadata(name=name), spec=made))
+        project_spec = ProjectSpec(quota=Quota(gpu=quota * 1000), **spec)
+        await self.store.create(Project(metadata=Metadata(name=name), spec=project_spec))
 
     async def submit(self, name: str, gpu: int = 1000, project: str = "a", *, pod: bool = False, **spec: Any) -> None:
-        """A workload; with its pod where no loop makes it."""
-        wanted = WorkloadSpec(image="python", compute=Compute(gpu=gpu), **spec)
-        made = await self.store.create(
-            Workload(metadata=Metadata(name=name, namespace=f"runai-{project}"), spec=wanted)
+        """Creates a workload; with `pod` also its pod, where no controller creates it."""
+        workload_spec = WorkloadSpec(image="python", compute=Compute(gpu=gpu), **spec)
+        workload = await self.store.create(
+            Workload(metadata=Metadata(name=name, namespace=f"runai-{project}"), spec=workload_spec)
         )
         if pod:
-            await self.store.create(build_pod(made, project))
+            await self.store.create(build_pod(workload, project))
 
-    # --- what runs
+    async def delete_pod(self, name: str, project: str = "a") -> None:
+        """The process ends and its pod goes at once."""
+        await self.store.driver.delete(POD, f"{name}-0-0", f"runai-{project}", grace_seconds=0)
+
+    # --- controllers
 
     @asynccontextmanager
-    async def scheduling(self, driver: StoreDriver | None = None) -> AsyncIterator[None]:
-        """The scheduler alone, on the same store or on a way to it that may break."""
+    async def scheduler(self, driver: StoreDriver | None = None) -> AsyncIterator[None]:
+        """Runs the scheduler alone, which writes through `driver` if given."""
         store = self.store if driver is None else Store(driver)
         informers = Informers(self.store.driver)
         scheduler = Scheduler(store, informers)
@@ -103,11 +106,11 @@ class World:
             yield
 
     @asynccontextmanager
-    async def living(self, driver: StoreDriver | None = None, *, holds: bool = False) -> AsyncIterator[None]:
-        """Scheduler, workloads and nodes."""
+    async def platform(self, driver: StoreDriver | None = None, *, hold_deleted: bool = False) -> AsyncIterator[None]:
+        """Runs the scheduler, the workload controller and the kubelets."""
         informers = Informers(self.store.driver)
         self.kubelet = Kubelet(self.store, informers)
-        self.kubelet.holds = holds
+        self.kubelet.hold_deleted = hold_deleted
         scheduler = Scheduler(self.store if driver is None else Store(driver), informers, last=self.last)
         of = informers.of
         workloads = WorkloadReconciler(self.store, of(Workload), of(Pod), of(Namespace))
@@ -115,7 +118,7 @@ class World:
         async with running(*(informer.run() for informer in informers), *loops):
             yield
 
-    # --- what is so
+    # --- state
 
     async def pod(self, name: str, project: str = "a") -> Pod | None:
         try:
@@ -130,64 +133,60 @@ class World:
         pod = await self.pod(name, project)
         return pod.spec.node_name if pod is not None and pod.metadata.deleted is None else ""
 
-    async def bound(self, *names: str, project: str = "a") -> None:
-        """Until all of them have a node."""
-
-        async def all_bound() -> bool:
-            return all([await self.node_of(name, project) for name in names])
-
-        await until(all_bound)
-
-    async def runs(self, *names: str, project: str = "a") -> None:
-        async def all_run() -> bool:
-            return all([(await self.workload(name, project)).status.phase == "Running" for name in names])
-
-        await until(all_run)
-
-    async def waits(self, name: str, project: str = "a", code: str = "") -> None:
-        """Until it has no place and has been told why."""
-
-        async def told() -> bool:
-            codes = [one.code for one in (await self.workload(name, project)).status.refusals]
-            return bool(codes) and (not code or code in codes) and not await self.node_of(name, project)
-
-        await until(told)
-
-    async def going(self, name: str, project: str = "a") -> None:
-        """Until its end was asked for."""
-
-        async def asked() -> bool:
-            pod = await self.pod(name, project)
-            return pod is not None and pod.metadata.deleted is not None
-
-        await until(asked)
-
-    async def running(self) -> set[str]:
-        """Names of the workloads whose pods hold a place."""
-        pods = (await self.store.list(Pod)).items
-        return {pod.metadata.labels[labels.WORKLOAD] for pod in pods if pod.spec.node_name}
-
     async def devices(self, name: str, project: str = "a") -> tuple[str, list[int]]:
         pod = await self.pod(name, project)
         assert pod is not None
         return pod.spec.node_name, [share.index for share in shares_of(pod)]
 
-    async def gone(self, name: str, project: str = "a") -> None:
-        """Its process ends and its pod with it, at once."""
-        await self.store.driver.delete(POD, f"{name}-0-0", f"runai-{project}", grace_seconds=0)
+    async def bound_workloads(self) -> set[str]:
+        """Names of the workloads whose pods have a node."""
+        pods = (await self.store.list(Pod)).items
+        return {pod.metadata.labels[labels.WORKLOAD] for pod in pods if pod.spec.node_name}
+
+    # --- waiting for a state
+
+    async def until_bound(self, *names: str, project: str = "a") -> None:
+        async def all_bound() -> bool:
+            return all([await self.node_of(name, project) for name in names])
+
+        await until(all_bound)
+
+    async def until_running(self, *names: str, project: str = "a") -> None:
+        async def all_running() -> bool:
+            return all([(await self.workload(name, project)).status.phase == "Running" for name in names])
+
+        await until(all_running)
+
+    async def until_refused(self, name: str, project: str = "a", code: str = "") -> None:
+        """Until it has no node and its status shows why."""
+
+        async def refused() -> bool:
+            codes = [refusal.code for refusal in (await self.workload(name, project)).status.refusals]
+            return bool(codes) and (not code or code in codes) and not await self.node_of(name, project)
+
+        await until(refused)
+
+    async def until_stopping(self, name: str, project: str = "a") -> None:
+        """Until its pod was asked to stop."""
+
+        async def stopping() -> bool:
+            pod = await self.pod(name, project)
+            return pod is not None and pod.metadata.deleted is not None
+
+        await until(stopping)
 
 
-class Mortal:
-    """A way to the store on which somebody dies: after so many writes no call returns any more."""
+class CrashingDriver:
+    """A store driver for a process that crashes: after so many writes no call returns any more."""
 
     def __init__(self, driver: StoreDriver, writes: int) -> None:
         self._driver, self._left = driver, writes
-        self.dead = asyncio.Event()
-        self.written: list[tuple[str, str, str]] = []  # what was done to which object
+        self._crashed = asyncio.Event()
+        self.written: list[tuple[str, str, str]] = []  # verb, kind and name of each write
 
-    async def died(self) -> None:
+    async def until_crashed(self) -> None:
         async with asyncio.timeout(30):
-            await self.dead.wait()
+            await self._crashed.wait()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._driver, name)
@@ -200,9 +199,9 @@ class Mortal:
         await self._count("delete", kind, name)
         return await self._driver.delete(kind, name, *rest, **options)
 
-    async def _count(self, what: str, kind: AnyKind, name: str) -> None:
+    async def _count(self, verb: str, kind: AnyKind, name: str) -> None:
         if self._left == 0:
-            self.dead.set()
+            self._crashed.set()
             await asyncio.Event().wait()
         self._left -= 1
-        self.written.append((what, kind.name, name))
+        self.written.append((verb, kind.name, name))

@@ -17,7 +17,7 @@ from aliquot.scheduler.eviction_records import EvictionRecord, eviction_times, g
 from aliquot.scheduler.policy import StopPolicy
 from aliquot.scheduler.snapshot import job_of
 from aliquot.workload_status import CheckpointSaved, next_status
-from support.scheduler.world import Mortal, World
+from support.scheduler.world import CrashingDriver, World
 from support.stores.namespace import StoreNamespace
 from support.stores.running import until
 
@@ -143,7 +143,7 @@ async def lent(place: StoreNamespace, *, policy: dict[str, Any] | None = None, *
 async def taken_back(world: World, name: str) -> None:
     """The owner comes, gets its GPU, and goes."""
     await world.submit(name, project="b")
-    await world.runs(name, project="b")
+    await world.until_running(name, project="b")
 
 
 async def ended(world: World) -> WorkloadStatus:
@@ -157,14 +157,14 @@ async def ended(world: World) -> WorkloadStatus:
 async def test_ends_live(embedded: StoreNamespace) -> None:
     """Who ends when preempted is over, says so, and never starts again."""
     world = await lent(embedded, terminate_after_preemption=True)
-    async with world.living():
-        await world.runs("job")
+    async with world.platform():
+        await world.until_running("job")
         await taken_back(world, "owner")
         status = await ended(world)
         await world.store.delete(await world.workload("owner", "b"))
-        await world.gone("owner", "b")
+        await world.delete_pod("owner", "b")
         await world.submit("next")
-        await world.runs("next")
+        await world.until_running("next")
         assert await world.pod("job") is None
     assert (status.phase, status.reason, status.allocated.gpu) == ("Failed", "Preempted", None)
     assert status.message == "reclaimed by b/owner; it ends when preempted (terminateAfterPreemption)"
@@ -174,29 +174,29 @@ async def test_ends_live(embedded: StoreNamespace) -> None:
 async def test_ends_once_however_often_killed(embedded: StoreNamespace, writes: int) -> None:
     """Wherever the scheduler is killed on the way, it has ended once, and its GPU is its owner's."""
     world = await lent(embedded, terminate_after_preemption=True)
-    async with world.living():
-        await world.runs("job")
-    driver = Mortal(embedded.driver, writes)
-    async with world.living(driver):  # type: ignore[arg-type]
+    async with world.platform():
+        await world.until_running("job")
+    driver = CrashingDriver(embedded.driver, writes)
+    async with world.platform(driver):  # type: ignore[arg-type]
         await world.submit("owner", project="b")
-        await driver.died()
-    async with world.living():
-        await world.runs("owner", project="b")
+        await driver.until_crashed()
+    async with world.platform():
+        await world.until_running("owner", project="b")
         status = await ended(world)
     assert (status.reason, status.interruption_count, status.preemption_count) == ("Preempted", 1, 1)
-    assert await world.running() == {"owner"}
+    assert await world.bound_workloads() == {"owner"}
 
 
 async def test_limit_live(embedded: StoreNamespace) -> None:
     """With a limit of one it comes back once."""
     world = await lent(embedded, preemption_limit=1)
-    async with world.living():
-        await world.runs("job")
+    async with world.platform():
+        await world.until_running("job")
         await taken_back(world, "first")
-        await world.waits("job")
+        await world.until_refused("job")
         await world.store.delete(await world.workload("first", "b"))
-        await world.gone("first", "b")
-        await world.runs("job")
+        await world.delete_pod("first", "b")
+        await world.until_running("job")
         assert (await world.workload("job")).status.restarts == 1
         await taken_back(world, "second")
         status = await ended(world)
@@ -209,10 +209,10 @@ async def test_limit_live(embedded: StoreNamespace) -> None:
 async def test_grace_live(embedded: StoreNamespace, spec: dict[str, Any], grace: int) -> None:
     """The policy's grace holds for those who do not have their own."""
     world = await lent(embedded, policy={"preemption_grace": 77}, **spec)
-    async with world.living(holds=True):
-        await world.runs("job")
+    async with world.platform(hold_deleted=True):
+        await world.until_running("job")
         await world.submit("owner", project="b")
-        await world.going("job")
+        await world.until_stopping("job")
         found = await world.pod("job")
     assert found is not None
     assert found.metadata.grace_seconds == grace
@@ -221,31 +221,31 @@ async def test_grace_live(embedded: StoreNamespace, spec: dict[str, Any], grace:
 async def test_stopped_too_often(embedded: StoreNamespace) -> None:
     """Who was stopped as often in the last hour as the policy allows is left alone, also when it has just come back."""
     world = await lent(embedded, policy={"restarts_per_hour": 1})
-    async with world.living():
-        await world.runs("job")
+    async with world.platform():
+        await world.until_running("job")
         await taken_back(world, "first")
         await world.store.delete(await world.workload("first", "b"))
-        await world.gone("first", "b")
-        await world.runs("job")
+        await world.delete_pod("first", "b")
+        await world.until_running("job")
         await world.submit("second", project="b")
-        await world.waits("second", "b", "no-arrangement")
+        await world.until_refused("second", "b", "no-arrangement")
         assert (await world.workload("job")).status.phase == "Running"
 
 
 async def test_saved_in_its_grace_live(embedded: StoreNamespace) -> None:
     """What a job saves after it was told to stop is in its history as not lost, although its pod goes at once."""
     world = await lent(embedded)
-    async with world.living(holds=True):
-        await world.runs("job")
+    async with world.platform(hold_deleted=True):
+        await world.until_running("job")
         await world.submit("owner", project="b")
-        await world.going("job")
+        await world.until_stopping("job")
         (stop,) = (await world.workload("job")).status.interruptions
         assert stop.lost_seconds > 0
         seen = await world.pod("job")
         assert seen is not None
         told = PodCondition(type=labels.CHECKPOINT_SAVED, status="True", last_transition_time=stop.at + 1)
         await world.store.update_status(replace(seen, status=replace(seen.status, conditions=(told,))), seen=seen)
-        await world.gone("job")
+        await world.delete_pod("job")
 
         async def known() -> bool:
             (stop,) = (await world.workload("job")).status.interruptions
@@ -260,15 +260,15 @@ async def test_least_work_lost_goes(embedded: StoreNamespace) -> None:
     await world.node("n1", 2)
     await world.project("a", 0)
     await world.project("b", 1)
-    async with world.living():
+    async with world.platform():
         for name, saved in (("older", time.time()), ("newer", time.time() - 400)):
             await world.submit(name)
-            await world.runs(name)
+            await world.until_running(name)
             seen = await world.pod(name)
             assert seen is not None
             told = PodCondition(type=labels.CHECKPOINT_SAVED, status="True", last_transition_time=saved)
             status = replace(seen.status, start_time=time.time() - 500, conditions=(told,))
             await world.store.update_status(replace(seen, status=status), seen=seen)
         await taken_back(world, "owner")
-        await world.waits("older")
+        await world.until_refused("older")
         assert (await world.workload("newer")).status.phase == "Running"

@@ -1,4 +1,4 @@
-"""The picture that is kept event by event is the one that a fresh look at the store gives."""
+"""The cache that follows events equals a cache that is built from the store afresh."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ Step = tuple[str, int, int]  # what, to which of its objects, how
 WORDS = (
     "node", "namespace", "project", "department", "policy", "workload", "pod",  # made, or changed where it is there
     "no node", "no namespace", "no project", "no department", "no policy", "no workload", "no pod",
-    "bind", "assume", "confirm", "refuse", "starts", "ends", "deleted", "notice", "promise", "no promise", "status",
-    "look", "look", "look", "look", "apart", "together",
+    "bind", "assume", "confirm", "refuse", "starts", "ends", "deleted", "eviction", "nomination", "no nomination",
+    "status", "snapshot", "snapshot", "snapshot", "snapshot", "apart", "together",
 )  # fmt: skip
 STEPS = st.lists(st.tuples(st.sampled_from(WORDS), st.integers(0, 2), st.integers(0, 3)), max_size=40)
 
 
 class Cluster:
-    """A store, somebody who changes it at will, and a picture that follows."""
+    """A store that a test changes at will, and a cache that follows."""
 
     def __init__(self) -> None:
         ticks = itertools.count(1_000_000_000)
-        self.driver = MemoryDriver(clock=lambda: float(next(ticks)))  # no two moments are the same
+        self.driver = MemoryDriver(clock=lambda: float(next(ticks)))  # no two times are equal
         self.store = Store(self.driver)
         self.informers = Informers(self.driver)
         self.cache = SchedulerCache(self.informers, lambda: None)
@@ -77,25 +77,26 @@ class Cluster:
             await self._following.enter_async_context(running(*(informer.run() for informer in self.informers)))
 
     async def apart(self) -> None:
-        """Until `together` it sees nothing, and then lists anew and compares."""
+        """Stops the informers. When `together` starts them they list again and compare."""
         if self._following is not None:
             await self._following.aclose()
             self._following = None
 
     async def caught_up(self) -> None:
-        async def same() -> bool:
+        async def informers_match() -> bool:
             for cls in CLUSTER:
-                there = {(one.metadata.namespace, one.metadata.name): one for one in (await self.store.list(cls)).items}
-                if there != dict(self.informers.of(cls).items()):
+                objects = (await self.store.list(cls)).items
+                stored = {(each.metadata.namespace, each.metadata.name): each for each in objects}
+                if stored != dict(self.informers.of(cls).items()):
                     return False
             return True
 
-        await until(same)
+        await until(informers_match)
 
     async def step(self, word: str, which: int, how: int) -> None:
         match word:
-            case "look":
-                await self._look()
+            case "snapshot":
+                await self._snapshot()
             case "apart":
                 await self.apart()
             case "together":
@@ -103,14 +104,14 @@ class Cluster:
             case "assume":
                 self._assume(which, how)
             case "confirm" | "refuse":
-                await self._settle(word, which)
+                await self._finish_binding(word, which)
             case _:
                 with suppress(PlatformError):
                     await self._write(word, which, how)
 
-    async def _look(self) -> None:
-        """What was seen is kept from then on, until an event says that it is another."""
-        for _ in range(10):  # for what was written to arrive
+    async def _snapshot(self) -> None:
+        """Parts of this snapshot are kept until an event changes them."""
+        for _ in range(10):  # until the informers have seen the last writes
             await asyncio.sleep(0)
         self.cache.snapshot(0)
         self.cache.policies()
@@ -120,8 +121,8 @@ class Cluster:
         if pod is not None and not pod.spec.node_name:
             self.cache.assume(pod, f"n{how % 2}", (PlannedShare(how % 2, 1000, 1000),))
 
-    async def _settle(self, word: str, which: int) -> None:
-        """What was assumed is written, or was not."""
+    async def _finish_binding(self, word: str, which: int) -> None:
+        """Writes an assumed binding, or fails to."""
         pod = self.informers.of(Pod).get(f"w{which}-0-0", f"runai-p{which % 2}")
         placement = None if pod is None else self.cache.assumed_placement(pod)
         if pod is None or placement is None:
@@ -135,27 +136,27 @@ class Cluster:
             self.cache.forget(pod)
 
     async def _bind(self, pod: Pod, node: str, index: int) -> None:
-        given = shares_text([DeviceShare(index=index, milli=1000, memory_mib=1000)])
-        change = {"metadata": {"annotations": {labels.DEVICES: given}}, "spec": {"nodeName": node}}
-        place = pod.metadata
-        await self.driver.patch(POD, place.name, place.namespace, change, version=place.version)
+        devices = shares_text([DeviceShare(index=index, milli=1000, memory_mib=1000)])
+        change = {"metadata": {"annotations": {labels.DEVICES: devices}}, "spec": {"nodeName": node}}
+        meta = pod.metadata
+        await self.driver.patch(POD, meta.name, meta.namespace, change, version=meta.version)
 
     async def _write(self, word: str, which: int, how: int) -> None:
-        space = f"runai-p{which % 2}"
+        namespace = f"runai-p{which % 2}"
         kind = word.removeprefix("no ")
         if kind in _MAKE:
-            made = _MAKE[kind](which, how)
+            target = _MAKE[kind](which, how)
             if word.startswith("no "):
                 await self.driver.delete(
-                    KINDS.of(type(made)), made.metadata.name, made.metadata.namespace, grace_seconds=0
+                    KINDS.of(type(target)), target.metadata.name, target.metadata.namespace, grace_seconds=0
                 )
             else:
-                await self._apply(made)
+                await self._apply(target)
             return
         if word == "pod" or word == "no pod":
             await self._pod(word, which, how)
             return
-        seen = await self.store.get(Pod, f"w{which}-0-0", space)
+        seen = await self.store.get(Pod, f"w{which}-0-0", namespace)
         match word:
             case "bind":
                 await self._bind(seen, f"n{how % 2}", how % 2)
@@ -167,42 +168,42 @@ class Cluster:
             case "deleted":
                 await self.store.delete(seen)
             case "status":
-                work = await self.store.get(Workload, f"w{which}", space)
+                workload = await self.store.get(Workload, f"w{which}", namespace)
                 stops = (Interruption(at=1e9, reason="reclaimed", pod=str(how)),) * (how % 3)
-                status_ = WorkloadStatus(message=str(how), interruptions=stops)
-                await self.store.update_status(replace(work, status=status_), seen=work)
+                workload_status = WorkloadStatus(message=str(how), interruptions=stops)
+                await self.store.update_status(replace(workload, status=workload_status), seen=workload)
             case _:
-                await self._mark(seen, word, how)
+                await self._annotate(seen, word, how)
 
-    async def _mark(self, seen: Pod, word: str, how: int) -> None:
-        text: dict[str, str | None] = {
-            "notice": eviction_record_text(EvictionRecord("reclaim", "p/x", "", float(how))),
-            "promise": nomination_text(f"n{how % 2}", [PlannedShare(how % 2, 1000, 1000)]),
-            "no promise": None,
+    async def _annotate(self, seen: Pod, word: str, how: int) -> None:
+        values: dict[str, str | None] = {
+            "eviction": eviction_record_text(EvictionRecord("reclaim", "p/x", "", float(how))),
+            "nomination": nomination_text(f"n{how % 2}", [PlannedShare(how % 2, 1000, 1000)]),
+            "no nomination": None,
         }
-        mark = labels.EVICTION_RECORD if word == "notice" else labels.NOMINATION
+        annotation = labels.EVICTION_RECORD if word == "eviction" else labels.NOMINATION
         await self.driver.patch(
-            POD, seen.metadata.name, seen.metadata.namespace, {"metadata": {"annotations": {mark: text[word]}}}
+            POD, seen.metadata.name, seen.metadata.namespace, {"metadata": {"annotations": {annotation: values[word]}}}
         )
 
     async def _pod(self, word: str, which: int, how: int) -> None:
-        space = f"runai-p{which % 2}"
+        namespace = f"runai-p{which % 2}"
         if word == "no pod":
-            await self.driver.delete(POD, f"w{which}-0-0", space, grace_seconds=0)
-        elif how == 3:  # somebody else's
+            await self.driver.delete(POD, f"w{which}-0-0", namespace, grace_seconds=0)
+        elif how == 3:  # a pod of another scheduler
             spec = {"containers": [{"name": "main", "image": "x"}], "nodeName": "n1", "schedulerName": "other"}
-            await self.driver.create(POD, document(POD, f"other{which}", space, spec))
+            await self.driver.create(POD, document(POD, f"other{which}", namespace, spec))
         else:
-            await self.store.create(build_pod(await self.store.get(Workload, f"w{which}", space), f"p{which % 2}"))
+            await self.store.create(build_pod(await self.store.get(Workload, f"w{which}", namespace), f"p{which % 2}"))
 
-    async def _apply(self, made: Any) -> None:
-        cls, place = type(made), made.metadata
+    async def _apply(self, created: Any) -> None:
+        cls, meta = type(created), created.metadata
         try:
-            await self.store.create(made)
+            await self.store.create(created)
         except PlatformError:
-            seen = await self.store.get(cls, place.name, place.namespace)
-            marks = {**seen.metadata.labels, **place.labels}
-            changed: Any = replace(made, metadata=replace(seen.metadata, labels=marks))
+            seen = await self.store.get(cls, meta.name, meta.namespace)
+            merged = {**seen.metadata.labels, **meta.labels}
+            changed: Any = replace(created, metadata=replace(seen.metadata, labels=merged))
             await self.store.update(changed, seen=seen)
 
 
@@ -212,7 +213,7 @@ def _node(which: int, how: int) -> Node:
 
 
 def _namespace(which: int, how: int) -> Namespace:
-    owner = f"p{(which + (how == 3)) % 2}"  # it may change hands
+    owner = f"p{(which + (how == 3)) % 2}"  # it may change its project
     return Namespace(metadata=Metadata(name=f"runai-p{which % 2}", labels={labels.PROJECT: owner}))
 
 
@@ -252,12 +253,12 @@ def ordered(snapshot: Snapshot) -> tuple[Any, ...]:
     def tasks(job: Job) -> Job:
         return replace(job, tasks=tuple(sorted(job.tasks, key=lambda task: task.name)))
 
-    by_name: Callable[[Any], str] = lambda one: one.name  # noqa: E731
+    by_name: Callable[[Any], str] = lambda part: part.name  # noqa: E731
     jobs = sorted(map(tasks, snapshot.jobs), key=by_name)
     return sorted(snapshot.nodes, key=by_name), sorted(snapshot.queues, key=by_name), jobs
 
 
-async def _follow(steps: list[Step]) -> None:
+async def _compare_after(steps: list[Step]) -> None:
     warm = Cluster()
     await warm.together()
     for step in [*_BEGINNING, *steps]:
@@ -265,12 +266,12 @@ async def _follow(steps: list[Step]) -> None:
         await asyncio.sleep(0)
     await warm.together()
     await warm.caught_up()
-    again = Informers(warm.driver)
-    cold = SchedulerCache(again, lambda: None)
-    async with running(*(informer.run() for informer in again)):
+    fresh_informers = Informers(warm.driver)
+    cold = SchedulerCache(fresh_informers, lambda: None)
+    async with running(*(informer.run() for informer in fresh_informers)):
         await cold.wait_synced()
-    # What nobody can know from the store: what was decided a moment ago.
-    for pod in again.of(Pod):
+    # The store does not show what the scheduler has only assumed.
+    for pod in fresh_informers.of(Pod):
         placement = warm.cache.assumed_placement(pod)
         if not pod.spec.node_name and placement is not None:
             cold.assume(pod, *placement)
@@ -285,42 +286,42 @@ async def _follow(steps: list[Step]) -> None:
     assert plan(seen, policy, NOW, policies) == plan(fresh, policy, NOW, policies)
 
 
-# Enough that most steps find what they are about.
+# Enough objects that most steps have something to change.
 _BEGINNING: list[Step] = [
     ("namespace", 0, 0), ("namespace", 1, 0), ("project", 0, 1), ("project", 1, 2), ("node", 0, 1), ("node", 1, 1),
-    ("workload", 0, 1), ("workload", 1, 2), ("pod", 0, 0), ("pod", 1, 0), ("look", 0, 0),
+    ("workload", 0, 1), ("workload", 1, 2), ("pod", 0, 0), ("pod", 1, 0), ("snapshot", 0, 0),
 ]  # fmt: skip
 
 
 @given(STEPS)
 @example([("project", 0, 3)])
-@example([("apart", 0, 0), ("no project", 0, 0), ("project", 0, 1)])  # another one of the same name
+@example([("apart", 0, 0), ("no project", 0, 0), ("project", 0, 1)])  # a new object of the same name
 @example([("namespace", 0, 3)])
-@example([("assume", 0, 1), ("look", 0, 0), ("confirm", 0, 0)])
-@example([("assume", 0, 1), ("look", 0, 0), ("refuse", 0, 0)])
+@example([("assume", 0, 1), ("snapshot", 0, 0), ("confirm", 0, 0)])
+@example([("assume", 0, 1), ("snapshot", 0, 0), ("refuse", 0, 0)])
 @settings(deadline=None, max_examples=150)
-def test_same_as_a_cold_one(steps: list[Step]) -> None:
-    """After any events the kept picture and a fresh one are the same, and so is the plan."""
-    asyncio.run(_follow(steps))
+def test_equals_a_fresh_cache(steps: list[Step]) -> None:
+    """After any events the cache equals a fresh one, and so does the plan."""
+    asyncio.run(_compare_after(steps))
 
 
-def test_name_used_again_while_away() -> None:
-    """A workload that was deleted and made again while nobody looked is another one, with another age."""
-    asyncio.run(_follow([("look", 0, 0), ("apart", 0, 0), ("no workload", 0, 0), ("workload", 0, 1)]))
+def test_name_reused_while_disconnected() -> None:
+    """A workload that was deleted and created again while the informers were stopped is another one, of another age."""
+    asyncio.run(_compare_after([("snapshot", 0, 0), ("apart", 0, 0), ("no workload", 0, 0), ("workload", 0, 1)]))
 
 
-def test_nothing_is_kept_of_who_is_gone() -> None:
-    """Pods that come and go leave nothing behind."""
+def test_nothing_is_kept_of_deleted_pods() -> None:
+    """Deleted pods leave nothing behind in the cache."""
 
-    async def come_and_go() -> SchedulerCache:
+    async def create_and_delete() -> SchedulerCache:
         cluster = Cluster()
         await cluster.together()
-        for step in (*_BEGINNING, ("no pod", 0, 0), ("no pod", 1, 0), ("look", 0, 0)):
+        for step in (*_BEGINNING, ("no pod", 0, 0), ("no pod", 1, 0), ("snapshot", 0, 0)):
             await cluster.step(*step)
         await cluster.caught_up()
         cluster.cache.snapshot(0)
         await cluster.apart()
         return cluster.cache
 
-    kept = vars(asyncio.run(come_and_go()))
+    kept = vars(asyncio.run(create_and_delete()))
     assert [kept[name] for name in ("_groups", "_jobs", "_stale", "_evicting", "_assumed")] == [{}] * 5

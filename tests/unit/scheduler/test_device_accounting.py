@@ -1,4 +1,4 @@
-"""Devices of pods that do not say which they hold: counted on free ones, and always on the same."""
+"""Pods that name no devices are counted on free devices, and keep them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from aliquot.scheduler.device_accounting import DeviceAccounting
 
 def pod(name: str, gpus: int = 1, devices: str = "", node: str = "n1", phase: str = "Running") -> Pod:
     annotations = {labels.DEVICES: devices} if devices else {}
-    asks = {"limits": {"nvidia.com/gpu": str(gpus)}}
+    resources = {"limits": {"nvidia.com/gpu": str(gpus)}}
     data: dict[str, Any] = {
         "metadata": {"name": name, "namespace": "x", "uid": name, "annotations": annotations},
         "spec": {
             "nodeName": node,
-            "containers": [{"name": "c", "resources": asks}],
+            "containers": [{"name": "c", "resources": resources}],
         },
         "status": {"phase": phase},
     }
@@ -27,8 +27,8 @@ def indices(devices: DeviceAccounting, name: str) -> list[int]:
     return [share.index for share in devices.inferred[name][1]]
 
 
-def test_lowest_that_are_free() -> None:
-    """Who names devices has those; who does not is counted on others."""
+def test_lowest_free_devices() -> None:
+    """A pod that names its devices holds those; a pod that does not is counted on others."""
     devices = DeviceAccounting()
     devices.update(pod("named", devices='[{"index":0,"milli":1000},{"index":2,"milli":1000}]'))
     devices.update(pod("two", gpus=2))
@@ -36,8 +36,8 @@ def test_lowest_that_are_free() -> None:
     assert "named" not in devices.inferred
 
 
-def test_stays_where_it_was_counted() -> None:
-    """Although a lower device is free later."""
+def test_keeps_its_devices() -> None:
+    """A pod keeps its devices although a lower one becomes free."""
     devices = DeviceAccounting()
     first, second = pod("first"), pod("second")
     devices.update(first)
@@ -49,8 +49,8 @@ def test_stays_where_it_was_counted() -> None:
     assert indices(devices, "third") == [0]
 
 
-def test_who_has_ended_holds_nothing() -> None:
-    """Its devices are free for the next."""
+def test_ended_pod_holds_nothing() -> None:
+    """The devices of a pod that has ended are free."""
     devices = DeviceAccounting()
     devices.update(pod("job"))
     devices.update(pod("job", phase="Succeeded"))
@@ -58,14 +58,14 @@ def test_who_has_ended_holds_nothing() -> None:
     assert devices.inferred == {}
 
 
-def test_parts_of_one_device_are_counted_together() -> None:
-    """As long as one of them is there the device is in use."""
+def test_shared_device() -> None:
+    """A shared device is in use until the last of its pods is gone."""
     devices = DeviceAccounting()
-    one, other = (pod(name, devices='[{"index":3,"milli":500}]') for name in ("one", "other"))
-    devices.update(one)
-    devices.update(other)
+    first, second = (pod(name, devices='[{"index":3,"milli":500}]') for name in ("first", "second"))
+    devices.update(first)
+    devices.update(second)
     assert devices.in_use("n1") == {3: 2}
-    devices.remove(one)
+    devices.remove(first)
     assert devices.in_use("n1") == {3: 1}
-    devices.remove(other)
+    devices.remove(second)
     assert devices.in_use("n1") == {}

@@ -1,4 +1,4 @@
-"""Pods that the cluster stops without us, because their node is drained, say: the workload's history tells it."""
+"""Pods that the cluster stops without the scheduler, by a drain for example: the workload's history shows it."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ DRAINED = PodCondition(
 )
 
 
-def pod(node: str = "n1", phase: str = "Running", deleted: float | None = 60.0, *told: PodCondition) -> Pod:
-    place = Metadata(name="w-0-0", namespace="runai-a", uid="p1", deleted=deleted)
+def pod(node: str = "n1", phase: str = "Running", deleted: float | None = 60.0, *conditions: PodCondition) -> Pod:
+    metadata = Metadata(name="w-0-0", namespace="runai-a", uid="p1", deleted=deleted)
     spec = PodSpec(node_name=node, containers=(Container(name="main", image="python"),))
-    return Pod(metadata=place, spec=spec, status=PodStatus(phase=phase, conditions=told or (DRAINED,)))
+    return Pod(metadata=metadata, spec=spec, status=PodStatus(phase=phase, conditions=conditions or (DRAINED,)))
 
 
 def test_drained() -> None:
-    """When, where and why, in a sentence."""
-    told = EvictionRecord("disrupted", "", "the cluster stopped it on node n1: evicted", 50.0)
-    assert disruption_of(pod()) == told
-    assert told.reason == "disrupted"
+    """The record says when, where and why."""
+    record = EvictionRecord("disrupted", "", "the cluster stopped it on node n1: evicted", 50.0)
+    assert disruption_of(pod()) == record
+    assert record.reason == "disrupted"
 
 
 @pytest.mark.parametrize(
-    "found",
+    "stopped",
     [
         pod(deleted=None),
         pod(node=""),
@@ -41,39 +41,39 @@ def test_drained() -> None:
         pod("n1", "Running", 60.0, replace(DRAINED, status="False")),
         pod("n1", "Running", 60.0, replace(DRAINED, type="Ready")),
     ],
-    ids=["goes on", "waits", "has ended", "taken back", "another condition"],
+    ids=["not deleted", "not bound", "ended", "condition is false", "another condition"],
 )
-def test_not_disrupted(found: Pod) -> None:
-    """Only a pod that held a place and loses it."""
-    assert disruption_of(found) is None
+def test_not_disrupted(stopped: Pod) -> None:
+    """Only a bound pod that is being deleted counts."""
+    assert disruption_of(stopped) is None
 
 
-def test_stopped_by_us() -> None:
-    """Our own evictions go the same way, and their history is written already."""
-    marks = {EVICTION_RECORD: eviction_record_text(EvictionRecord("reclaim", "b/x", "reclaimed by b/x", 40.0))}
-    found = pod()
-    assert disruption_of(replace(found, metadata=replace(found.metadata, annotations=marks))) is None
+def test_evicted_by_the_scheduler() -> None:
+    """The scheduler's own evictions set the same condition, and their history is already written."""
+    annotations = {EVICTION_RECORD: eviction_record_text(EvictionRecord("reclaim", "b/x", "reclaimed by b/x", 40.0))}
+    evicted = pod()
+    assert disruption_of(replace(evicted, metadata=replace(evicted.metadata, annotations=annotations))) is None
 
 
 async def test_history(embedded: StoreNamespace) -> None:
-    """The workload says once that it was interrupted, and runs again in another pod."""
+    """The history shows one interruption, and the workload runs again in another pod."""
     world = World(embedded)
     await world.node("n1", 1)
     await world.project("a", 1)
-    async with world.living():
+    async with world.platform():
         await world.submit("w")
-        await world.runs("w")
+        await world.until_running("w")
         before = await world.pod("w")
         assert before is not None
-        told = replace(before, status=replace(before.status, conditions=(DRAINED,)))
-        await world.store.delete(await world.store.update_status(told, seen=before))
+        drained = replace(before, status=replace(before.status, conditions=(DRAINED,)))
+        await world.store.delete(await world.store.update_status(drained, seen=before))
 
-        async def again() -> bool:
+        async def runs_again() -> bool:
             now = await world.pod("w")
             return now is not None and now.metadata.uid != before.metadata.uid and now.status.phase == "Running"
 
-        await until(again)
-        await world.runs("w")
+        await until(runs_again)
+        await world.until_running("w")
     status = (await world.store.get(Workload, "w", "runai-a")).status
     stops = [(stop.reason, stop.message, stop.pod) for stop in status.interruptions]
     assert stops == [("disrupted", "the cluster stopped it on node n1: evicted", before.metadata.uid)]

@@ -1,4 +1,4 @@
-"""Who is stopped for somebody else: noted, remembered, stopped once; whoever is killed meanwhile."""
+"""An evicted pod gets a record, then an entry in the history, and is stopped once, also when the scheduler crashes."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from aliquot import labels
 from aliquot.errors import Conflict
 from aliquot.scheduler.eviction_records import EvictionRecord, eviction_record_of, eviction_record_text
 from aliquot.store.driver import AnyKind, Document
-from support.scheduler.world import Mortal, World
+from support.scheduler.world import CrashingDriver, World
 from support.stores.namespace import POD, StoreNamespace
 from support.stores.running import until
 
 NEVER = 1 << 30  # writes
 
 
-async def lent(place: StoreNamespace) -> World:
+async def borrowed(namespace: StoreNamespace) -> World:
     """Two GPUs: project b has the quota, and project a has borrowed them for `old`, then `new`."""
-    world = World(place)
+    world = World(namespace)
     await world.node("n1", 2)
     await world.project("a", 0)
     await world.project("b", 2)
-    async with world.living():
+    async with world.platform():
         await world.submit("old")
-        await world.runs("old")
+        await world.until_running("old")
         await world.submit("new")
-        await world.runs("new")
+        await world.until_running("new")
     return world
 
 
-async def owner_comes(world: World) -> None:
+async def submit_owner(world: World) -> None:
     await world.submit("owner", project="b")
 
 
-async def test_borrower_makes_way(embedded: StoreNamespace) -> None:
-    """The owner of a quota gets its GPU back from the newest borrower, who waits; the other one runs on."""
-    world = await lent(embedded)
+async def test_borrower_is_evicted(embedded: StoreNamespace) -> None:
+    """The owner of a quota reclaims its GPU from the newest borrower, which waits; the other borrower runs on."""
+    world = await borrowed(embedded)
     before = await world.pod("old")
-    async with world.living():
-        await owner_comes(world)
-        await world.runs("owner", project="b")
-        await world.waits("new")
+    async with world.platform():
+        await submit_owner(world)
+        await world.until_running("owner", project="b")
+        await world.until_refused("new")
         after = await world.pod("old")
     assert before is not None
     assert after is not None
@@ -51,24 +51,24 @@ async def test_borrower_makes_way(embedded: StoreNamespace) -> None:
 
 
 async def test_order_of_writes(embedded: StoreNamespace) -> None:
-    """The notice is on the pod and the stop in the workload's history before the pod is deleted."""
-    world = await lent(embedded)
-    driver = Mortal(embedded.driver, NEVER)
-    async with world.living(driver):  # type: ignore[arg-type]
-        await owner_comes(world)
-        await world.runs("owner", project="b")
-    about = [(what, kind) for what, kind, name in driver.written if name in ("new", "new-0-0")]
-    assert about[:3] == [("patch", "Pod"), ("patch", "Workload"), ("delete", "Pod")]
+    """The record is on the pod and the interruption in the workload's history before the pod is deleted."""
+    world = await borrowed(embedded)
+    driver = CrashingDriver(embedded.driver, NEVER)
+    async with world.platform(driver):  # type: ignore[arg-type]
+        await submit_owner(world)
+        await world.until_running("owner", project="b")
+    writes = [(verb, kind) for verb, kind, name in driver.written if name in ("new", "new-0-0")]
+    assert writes[:3] == [("patch", "Pod"), ("patch", "Workload"), ("delete", "Pod")]
 
 
 async def test_history(embedded: StoreNamespace) -> None:
-    """The workload's history says why, for whom, when, and what it cost; once."""
-    world = await lent(embedded)
+    """The workload's history shows once why, for which workload and when it was stopped, and how much work was lost."""
+    world = await borrowed(embedded)
     started = (await world.workload("new")).status.started_at
-    async with world.living():
-        await owner_comes(world)
-        await world.runs("owner", project="b")
-        await world.waits("new")
+    async with world.platform():
+        await submit_owner(world)
+        await world.until_running("owner", project="b")
+        await world.until_refused("new")
     status = (await world.workload("new")).status
     (stop,) = status.interruptions
     assert (stop.reason, stop.by, status.interruption_count) == ("reclaimed", "b/owner", 1)
@@ -81,132 +81,132 @@ async def test_history(embedded: StoreNamespace) -> None:
     assert status.run_seconds > 0
 
 
-async def test_each_stop_counts(embedded: StoreNamespace) -> None:
-    """Who is stopped twice has two stops in its history."""
-    world = await lent(embedded)
-    async with world.living():
+async def test_each_eviction_counts(embedded: StoreNamespace) -> None:
+    """A workload that is evicted twice has two interruptions in its history."""
+    world = await borrowed(embedded)
+    async with world.platform():
         for round_ in (1, 2):
-            await owner_comes(world)
-            await world.runs("owner", project="b")
-            await world.waits("new")
+            await submit_owner(world)
+            await world.until_running("owner", project="b")
+            await world.until_refused("new")
             await world.store.delete(await world.workload("owner", "b"))
-            await world.gone("owner", "b")
-            await world.runs("new")
+            await world.delete_pod("owner", "b")
+            await world.until_running("new")
             status = (await world.workload("new")).status
             assert (len(status.interruptions), status.interruption_count) == (round_, round_)
 
 
 @pytest.mark.parametrize("writes", range(8))
-async def test_killed_between_any_two_writes(embedded: StoreNamespace, writes: int) -> None:
-    """Wherever the scheduler is killed, the next one finishes what it began, and nothing happens twice."""
-    world = await lent(embedded)
-    driver = Mortal(embedded.driver, writes)
-    async with world.living(driver):  # type: ignore[arg-type]
-        await owner_comes(world)
-        if writes < 4:  # notice, history, deletion, promise: then the binding may be the last there is
-            await driver.died()
-    async with world.living():
-        await world.runs("owner", project="b")
-        await world.waits("new")
-        assert await world.running() == {"old", "owner"}
+async def test_crash_between_any_two_writes(embedded: StoreNamespace, writes: int) -> None:
+    """Wherever the scheduler crashes, the next one finishes the eviction, and nothing happens twice."""
+    world = await borrowed(embedded)
+    driver = CrashingDriver(embedded.driver, writes)
+    async with world.platform(driver):  # type: ignore[arg-type]
+        await submit_owner(world)
+        if writes < 4:  # record, history, deletion, nomination: after them the binding may be the last write
+            await driver.until_crashed()
+    async with world.platform():
+        await world.until_running("owner", project="b")
+        await world.until_refused("new")
+        assert await world.bound_workloads() == {"old", "owner"}
     assert [len((await world.workload(name)).status.interruptions) for name in ("old", "new")] == [0, 1]
 
 
-async def test_notice_without_deletion(embedded: StoreNamespace) -> None:
-    """A pod that has its notice and was not deleted is stopped, also when nobody needs its place any more."""
-    world = await lent(embedded)
+async def test_record_without_deletion(embedded: StoreNamespace) -> None:
+    """A pod that has a record and was not deleted is stopped, even when no job needs its place any more."""
+    world = await borrowed(embedded)
     text = eviction_record_text(EvictionRecord("reclaim", "b/owner", "reclaimed by b/owner", 1000.0))
     await embedded.driver.patch(
         POD, "new-0-0", "runai-a", {"metadata": {"annotations": {labels.EVICTION_RECORD: text}}}
     )
     before = await world.pod("new")
     assert before is not None
-    async with world.living():
+    async with world.platform():
 
-        async def anew() -> bool:
+        async def replaced() -> bool:
             pod = await world.pod("new")
             return pod is not None and pod.metadata.uid != before.metadata.uid and bool(pod.spec.node_name)
 
-        await until(anew)
+        await until(replaced)
     (stop,) = (await world.workload("new")).status.interruptions
     assert (stop.by, stop.at, stop.pod) == ("b/owner", 1000.0, before.metadata.uid)
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[]", "{}", '{"rule": "reclaim", "at": "soon"}'])
-async def test_unreadable_notice(embedded: StoreNamespace, text: str) -> None:
-    """What we cannot read we did not write: nobody is stopped for it."""
-    world = await lent(embedded)
+async def test_unreadable_record(embedded: StoreNamespace, text: str) -> None:
+    """The scheduler did not write what it cannot read: no pod is stopped for it."""
+    world = await borrowed(embedded)
     await embedded.driver.patch(
         POD, "old-0-0", "runai-a", {"metadata": {"annotations": {labels.EVICTION_RECORD: text}}}
     )
-    async with world.living():
-        await owner_comes(world)
-        await world.runs("owner", project="b")
+    async with world.platform():
+        await submit_owner(world)
+        await world.until_running("owner", project="b")
     pod = await world.pod("old")
     assert pod is not None
     assert eviction_record_of(pod) is None
     assert pod.metadata.deleted is None
 
 
-async def test_workload_changed_meanwhile(embedded: StoreNamespace) -> None:
-    """Who writes the workload's status at the same moment costs a second try, and no stop is lost."""
-    world = await lent(embedded)
+async def test_conflict_on_the_workload(embedded: StoreNamespace) -> None:
+    """A concurrent write of the workload's status costs a second attempt, and no interruption is lost."""
+    world = await borrowed(embedded)
 
-    class Contested(Mortal):
+    class Contested(CrashingDriver):
         refused = 0
 
         async def patch(self, kind: AnyKind, name: str, *rest: object, **options: object) -> Document:
             if (kind.name, name) == ("Workload", "new") and "version" in options and not self.refused:
                 self.refused += 1
-                raise Conflict("somebody was faster")
+                raise Conflict("another writer was faster")
             return await super().patch(kind, name, *rest, **options)
 
     driver = Contested(embedded.driver, NEVER)
-    async with world.living(driver):  # type: ignore[arg-type]
-        await owner_comes(world)
-        await world.runs("owner", project="b")
+    async with world.platform(driver):  # type: ignore[arg-type]
+        await submit_owner(world)
+        await world.until_running("owner", project="b")
     assert driver.refused == 1
     assert len((await world.workload("new")).status.interruptions) == 1
 
 
-async def test_pod_of_nobody(embedded: StoreNamespace) -> None:
-    """A pod that no workload made can be stopped too."""
+async def test_pod_without_a_workload(embedded: StoreNamespace) -> None:
+    """A pod that belongs to no workload can be evicted too."""
     world = World(embedded)
     await world.node("n1", 1)
     await world.project("a", 0)
     await world.project("b", 1)
     await world.submit("alone", pod=True)
     await world.store.delete(await world.workload("alone"))
-    async with world.living():
-        await world.bound("alone")
-        await owner_comes(world)
-        await world.runs("owner", project="b")
+    async with world.platform():
+        await world.until_bound("alone")
+        await submit_owner(world)
+        await world.until_running("owner", project="b")
     assert await world.pod("alone") is None
 
 
-async def test_comes_back_before_younger_ones(embedded: StoreNamespace) -> None:
-    """Who was stopped waits with the age of its workload: it starts again before whoever came after it."""
-    world = await lent(embedded)
+async def test_restarts_before_younger_workloads(embedded: StoreNamespace) -> None:
+    """An evicted workload keeps its age in the queue: it starts again before workloads that were submitted later."""
+    world = await borrowed(embedded)
     created = (await world.workload("new")).metadata.created or 0
 
-    async def later() -> bool:
+    async def a_second_later() -> bool:
         return time.time() >= created + 1
 
-    await until(later)  # ages are whole seconds, and among equals the name would decide: the younger one's comes first
-    async with world.living():
+    await until(a_second_later)  # ages are whole seconds; at equal age the name decides, and junior comes before new
+    async with world.platform():
         await world.submit("junior")
-        await world.waits("junior")
-        await owner_comes(world)
-        await world.runs("owner", project="b")
-        await world.waits("new")
+        await world.until_refused("junior")
+        await submit_owner(world)
+        await world.until_running("owner", project="b")
+        await world.until_refused("new")
         await world.store.delete(await world.workload("owner", "b"))
-        await world.gone("owner", "b")
-        await world.runs("new")
-        await world.waits("junior")
+        await world.delete_pod("owner", "b")
+        await world.until_running("new")
+        await world.until_refused("junior")
 
 
 def test_reasons() -> None:
-    """One word for each way to be stopped."""
+    """Each rule has one word in the history."""
     words = {
         rule: EvictionRecord(rule, "", "", 0).reason for rule in ("reclaim", "preempt", "stale-gang", "consolidate")
     }

@@ -1,4 +1,4 @@
-"""Somebody who waits in front of a screen is not kept waiting by a long plan for others."""
+"""An interactive workload does not wait until a long plan for other jobs is written."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from support.stores.namespace import StoreNamespace
 JOBS = 300  # several times as many as are written at once
 
 
-class Slow:
-    """A way to the store on which every binding takes a moment; at the twentieth somebody submits a notebook."""
+class SlowDriver:
+    """A store driver with slow bindings. At the twentieth of them a notebook is submitted."""
 
     def __init__(self, driver: StoreDriver, world: World) -> None:
         self._driver, self._world = driver, world
@@ -32,15 +32,15 @@ class Slow:
 
 
 async def test_a_notebook_among_many_jobs(embedded: StoreNamespace) -> None:
-    """It has its place long before the many jobs have theirs, and all of them get one."""
+    """It is bound long before the last of many jobs, and all of them are bound once."""
     world = World(embedded)
     for number in range(5):
         await world.node(f"n{number}", 64)
     await world.project("a", 320)
     for number in range(JOBS):
         await world.submit(f"j{number}", 1000, pod=True)
-    slow = Slow(embedded.driver, world)
-    async with world.scheduling(slow):  # type: ignore[arg-type]
-        await world.bound("notebook", *(f"j{number}" for number in range(JOBS)))
+    slow = SlowDriver(embedded.driver, world)
+    async with world.scheduler(slow):  # type: ignore[arg-type]
+        await world.until_bound("notebook", *(f"j{number}" for number in range(JOBS)))
     assert slow.bound.index("notebook-0-0") < JOBS / 2
-    assert len(slow.bound) == JOBS + 1, "somebody was bound twice"
+    assert len(slow.bound) == JOBS + 1, "a pod was bound twice"

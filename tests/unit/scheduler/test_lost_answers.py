@@ -1,5 +1,5 @@
-"""Nobody gets a device of which we do not know for sure that it is free: not when an answer was lost, and not when we
-take over from somebody who decided a moment ago."""
+"""No device is given out that may be taken: not when the answer to a binding was lost, and not when a new leader has
+not yet seen the last bindings of the previous one."""
 
 from __future__ import annotations
 
@@ -22,102 +22,102 @@ from support.stores.running import running, until
 X = "x-0-0"
 
 
-class Late:
-    """A way to the store on which news of one pod does not arrive, and answers to its binding may be lost."""
+class UnreliableDriver:
+    """A store driver whose watch can hide one pod, and which can lose the answer to that pod's binding."""
 
     def __init__(self, driver: StoreDriver) -> None:
         self._driver = driver
-        self.loses = False
-        self.deaf = False
-        self.listed = 0
+        self.loses_answers = False
+        self.hides_changes = False
+        self.pod_lists = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._driver, name)
 
     async def patch(self, kind: AnyKind, name: str, namespace: str, change: Any, **options: Any) -> Document:
         binds = "nodeName" in change.get("spec", {})
-        done = await self._driver.patch(kind, name, namespace, change, **options)
-        if binds and name == X and self.loses:
+        document = await self._driver.patch(kind, name, namespace, change, **options)
+        if binds and name == X and self.loses_answers:
             raise Unavailable("the answer was lost")
-        return done
+        return document
 
     async def watch(self, kind: AnyKind, namespace: str | None = None, **options: Any) -> AsyncIterator[Change]:
         async for change in self._driver.watch(kind, namespace, **options):
-            if not (self.deaf and change.document is not None and change.document.name == X):
+            if not (self.hides_changes and change.document is not None and change.document.name == X):
                 yield change
 
-    async def list(self, kind: AnyKind, *asked: Any, **options: Any) -> Listing:
-        self.listed += kind.name == "Pod"
-        return await self._driver.list(kind, *asked, **options)
+    async def list(self, kind: AnyKind, *arguments: Any, **options: Any) -> Listing:
+        self.pod_lists += kind.name == "Pod"
+        return await self._driver.list(kind, *arguments, **options)
 
 
-async def crowded(place: StoreNamespace) -> tuple[World, Late, Informers, Scheduler]:
+async def one_gpu(namespace: StoreNamespace) -> tuple[World, UnreliableDriver, Informers, Scheduler]:
     """One GPU, and a job that waits for it."""
-    world, late = World(place), Late(place.driver)
+    world, driver = World(namespace), UnreliableDriver(namespace.driver)
     await world.node("n1", 1)
     await world.project("a", 4)
     await world.submit("x", pod=True)
-    informers = Informers(late)  # type: ignore[arg-type]
-    return world, late, informers, Scheduler(Store(late), informers)  # type: ignore[arg-type]
+    informers = Informers(driver)  # type: ignore[arg-type]
+    return world, driver, informers, Scheduler(Store(driver), informers)  # type: ignore[arg-type]
 
 
-async def considered(world: World) -> None:
-    """Until the notebook has a place, or is promised the one that a job must leave for it."""
+async def until_planned(world: World) -> None:
+    """Until the notebook is bound, or has a nomination for the place of a job that is evicted for it."""
 
-    async def done() -> bool:
+    async def bound_or_nominated() -> bool:
         pod = await world.pod("notebook")
         return pod is not None and (bool(pod.spec.node_name) or nomination_of(pod) is not None)
 
-    await until(done)
+    await until(bound_or_nominated)
 
 
-async def test_place_of_a_lost_answer(embedded: StoreNamespace) -> None:
-    """A binding whose answer was lost may have been done: until that is known its device is nobody else's."""
-    world, late, informers, scheduler = await crowded(embedded)
-    late.loses = late.deaf = True
+async def test_lost_answer_to_a_binding(embedded: StoreNamespace) -> None:
+    """A binding whose answer was lost may have happened: until that is known its device is not given out again."""
+    world, driver, informers, scheduler = await one_gpu(embedded)
+    driver.loses_answers = driver.hides_changes = True
     async with running(*(informer.run() for informer in informers), scheduler.run()):
-        await world.bound("x")
+        await world.until_bound("x")
         await world.submit("notebook", pod=True, type="interactive")
-        await considered(world)
+        await until_planned(world)
     assert not await world.node_of("notebook")
 
 
-async def test_binding_that_was_not_done(embedded: StoreNamespace) -> None:
-    """Where only the request was lost the device is free, and the job gets it."""
-    world, late, informers, scheduler = await crowded(embedded)
+async def test_lost_request_to_bind(embedded: StoreNamespace) -> None:
+    """When the request itself was lost the device is free, and the pod gets it."""
+    world, driver, informers, scheduler = await one_gpu(embedded)
     failed = asyncio.Event()
 
-    async def fails_once(*asked: Any, **options: Any) -> Document:
-        if "nodeName" in asked[3].get("spec", {}) and not failed.is_set():
+    async def fails_once(*arguments: Any, **options: Any) -> Document:
+        if "nodeName" in arguments[3].get("spec", {}) and not failed.is_set():
             failed.set()
             raise Unavailable("the request was lost")
-        return await embedded.driver.patch(*asked, **options)
+        return await embedded.driver.patch(*arguments, **options)
 
-    late.patch = fails_once  # type: ignore[method-assign]
+    driver.patch = fails_once  # type: ignore[method-assign]
     async with running(*(informer.run() for informer in informers), scheduler.run()):
-        await world.bound("x")
+        await world.until_bound("x")
     assert failed.is_set()
 
 
-async def test_takes_over_from_what_is(embedded: StoreNamespace) -> None:
-    """What the last leader gave out is taken, also where we have not heard of it yet."""
-    world, late, informers, scheduler = await crowded(embedded)
+async def test_new_leader_waits_for_existing_bindings(embedded: StoreNamespace) -> None:
+    """A device that the previous leader gave out is taken, even before the new leader's informer shows it."""
+    world, driver, informers, scheduler = await one_gpu(embedded)
     async with running(*(informer.run() for informer in informers)):
         await informers.wait()
-        late.deaf = True
-        given = shares_text([DeviceShare(index=0, milli=1000)])
+        driver.hides_changes = True
+        devices = shares_text([DeviceShare(index=0, milli=1000)])
         await embedded.driver.patch(
-            POD, X, "runai-a", {"spec": {"nodeName": "n1"}, "metadata": {"annotations": {labels.DEVICES: given}}}
+            POD, X, "runai-a", {"spec": {"nodeName": "n1"}, "metadata": {"annotations": {labels.DEVICES: devices}}}
         )
         await world.submit("notebook", pod=True, type="interactive")
-        before = late.listed
+        before = driver.pod_lists
         async with running(scheduler.run()):
 
-            async def decided() -> bool:
-                return late.listed > before + 1 or bool(await world.node_of("notebook"))
+            async def polled_or_bound() -> bool:
+                return driver.pod_lists > before + 1 or bool(await world.node_of("notebook"))
 
-            await until(decided)
-            late.deaf = False
+            await until(polled_or_bound)
+            driver.hides_changes = False
             await embedded.driver.patch(POD, X, "runai-a", {"metadata": {"labels": {"news": "again"}}})
-            await considered(world)
+            await until_planned(world)
     assert not await world.node_of("notebook")

@@ -1,4 +1,4 @@
-"""A place that somebody is leaving belongs to whom it was freed for, whatever happens meanwhile."""
+"""A place that a pod is leaving is kept for the pod that it was reclaimed for."""
 
 from __future__ import annotations
 
@@ -13,90 +13,90 @@ from support.stores.namespace import POD, StoreNamespace
 from support.stores.running import until
 
 
-async def lent(place: StoreNamespace) -> World:
-    """Two nodes with one GPU each; project a has borrowed that of project b, and holds it although asked to leave."""
-    world = World(place)
+async def borrowed(namespace: StoreNamespace) -> World:
+    """One GPU, which is the quota of project b and which project a has borrowed."""
+    world = World(namespace)
     await world.node("n1", 1)
     await world.project("a", 0)
     await world.project("b", 1)
     await world.project("c", 0)
-    async with world.living():
+    async with world.platform():
         await world.submit("borrower")
-        await world.runs("borrower")
+        await world.until_running("borrower")
     return world
 
 
-async def promised(world: World) -> Pod:
-    """Until the owner's pod has its promise."""
-    found: list[Pod] = []
+async def until_nominated(world: World) -> Pod:
+    """Returns the owner's pod once it has a nomination."""
+    nominated: list[Pod] = []
 
-    async def is_promised() -> bool:
+    async def has_nomination() -> bool:
         pod = await world.pod("owner", "b")
-        found[:] = [pod] if pod is not None and nomination_of(pod) is not None else []
-        return bool(found)
+        nominated[:] = [pod] if pod is not None and nomination_of(pod) is not None else []
+        return bool(nominated)
 
-    await until(is_promised)
-    return found[0]
+    await until(has_nomination)
+    return nominated[0]
 
 
 async def test_written_and_honoured(embedded: StoreNamespace) -> None:
-    """Who waits for one who is leaving has the place in writing, and starts exactly there."""
-    world = await lent(embedded)
-    async with world.living(holds=True):
+    """The nomination is written on the waiting pod, which then starts exactly there."""
+    world = await borrowed(embedded)
+    async with world.platform(hold_deleted=True):
         await world.submit("owner", project="b")
-        assert nomination_of(await promised(world)) == ("n1", (DeviceShare(0, 1000, V100),))
+        assert nomination_of(await until_nominated(world)) == ("n1", (DeviceShare(0, 1000, V100),))
         assert not await world.node_of("owner", "b")
         assert world.kubelet is not None
         world.kubelet.release()
-        await world.runs("owner", project="b")
+        await world.until_running("owner", project="b")
         assert await world.devices("owner", "b") == ("n1", [0])
 
 
-async def test_nobody_else_takes_it(embedded: StoreNamespace) -> None:
-    """Who comes meanwhile, or was stopped for it, does not get the place."""
-    world = await lent(embedded)
-    async with world.living(holds=True):
+async def test_no_other_job_takes_it(embedded: StoreNamespace) -> None:
+    """Neither a job that arrives meanwhile nor the evicted job gets the place."""
+    world = await borrowed(embedded)
+    async with world.platform(hold_deleted=True):
         await world.submit("owner", project="b")
-        await promised(world)
-        await world.submit("thief", project="c")
-        await world.waits("thief", "c")
+        await until_nominated(world)
+        await world.submit("latecomer", project="c")
+        await world.until_refused("latecomer", "c")
         assert world.kubelet is not None
         world.kubelet.release()
-        await world.runs("owner", project="b")
-        await world.waits("thief", "c")
-        await world.waits("borrower")
+        await world.until_running("owner", project="b")
+        await world.until_refused("latecomer", "c")
+        await world.until_refused("borrower")
 
 
 async def test_survives_a_restart(embedded: StoreNamespace) -> None:
-    """The next scheduler finds the promise and keeps it, without a word."""
-    world = await lent(embedded)
-    async with world.living(holds=True):
+    """A restarted scheduler keeps the nomination without writing it again."""
+    world = await borrowed(embedded)
+    async with world.platform(hold_deleted=True):
         await world.submit("owner", project="b")
-        before = await promised(world)
-    async with world.living(holds=True):
-        await world.submit("thief", project="c")
-        await world.waits("thief", "c")  # so a plan was made and carried out
-        now = await promised(world)
+        before = await until_nominated(world)
+    async with world.platform(hold_deleted=True):
+        await world.submit("latecomer", project="c")
+        await world.until_refused("latecomer", "c")  # so a plan was made and applied
+        now = await until_nominated(world)
         assert now.metadata.version == before.metadata.version
         assert world.kubelet is not None
         world.kubelet.release()
-        await world.runs("owner", project="b")
+        await world.until_running("owner", project="b")
     assert not (await world.workload("borrower")).status.interruptions[1:]
 
 
-async def test_taken_back(embedded: StoreNamespace) -> None:
-    """A promise that no plan repeats is taken back: its node is gone."""
-    world = await lent(embedded)
-    async with world.living(holds=True):
+async def test_removed(embedded: StoreNamespace) -> None:
+    """A nomination that the next plan does not repeat is removed: its node was deleted."""
+    world = await borrowed(embedded)
+    async with world.platform(hold_deleted=True):
         await world.submit("owner", project="b")
-        await promised(world)
+        await until_nominated(world)
         await world.store.delete(await world.store.get(Node, "n1"))
 
-        async def taken_back() -> bool:
+        async def removed() -> bool:
             pod = await world.pod("owner", "b")
             return pod is not None and labels.NOMINATION not in pod.metadata.annotations
 
-        await until(taken_back)
+        await until(removed)
 
 
 @pytest.mark.parametrize(
@@ -110,13 +110,13 @@ async def test_taken_back(embedded: StoreNamespace) -> None:
     ],
     ids=["no such node", "no such GPU", "no GPU", "unreadable", "no number"],
 )
-async def test_never_in_the_way(embedded: StoreNamespace, text: str) -> None:
-    """A promise that cannot be kept does not keep a pod from a place that is free."""
+async def test_useless_nomination_is_ignored(embedded: StoreNamespace, text: str) -> None:
+    """A nomination that cannot be honoured does not keep a pod from a free place."""
     world = World(embedded)
     await world.node("n1", 1)
     await world.project("a", 1)
     await world.submit("x", pod=True)
     await embedded.driver.patch(POD, "x-0-0", "runai-a", {"metadata": {"annotations": {labels.NOMINATION: text}}})
-    async with world.scheduling():
-        await world.bound("x")
+    async with world.scheduler():
+        await world.until_bound("x")
     assert await world.devices("x") == ("n1", [0])

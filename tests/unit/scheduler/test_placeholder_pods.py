@@ -70,11 +70,11 @@ async def test_device_is_released_when_the_last_sharing_pod_ends(devices: str) -
 
 
 def test_usage_counts_only_the_sharing_pods() -> None:
-    """A project is charged for its parts of a GPU, and nobody for the placeholder."""
+    """A project is charged for its parts of a GPU, and no project for the placeholder."""
     totals = UsageTotals(lambda key: None, PlaceholderContext())
     for namespace in ("held", "runai-a"):
-        found = Namespace(metadata=Metadata(name=namespace, labels={labels.PROJECT: "a"}))
-        totals.namespace_changed(("", namespace), None, found)
+        created = Namespace(metadata=Metadata(name=namespace, labels={labels.PROJECT: "a"}))
+        totals.namespace_changed(("", namespace), None, created)
         pod = gpu_pod("p", namespace)
         totals.pod_changed((namespace, "p"), None, pod)
     assert totals.of_project("a").gpu == 1000

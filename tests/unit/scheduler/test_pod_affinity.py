@@ -1,4 +1,4 @@
-"""What pods say about their node and neighbours, as the scheduler is told it, and what it is not told."""
+"""Node affinity and pod affinity of pods, as the planner gets them, and what it does not support."""
 
 from __future__ import annotations
 
@@ -22,138 +22,138 @@ WEB = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "rack"}
 
 
 def pod(name: str = "p", labels: dict[str, str] | None = None, **spec: Any) -> Pod:
-    whole = {"containers": [{"name": "main"}], "schedulerName": "aliquot", **spec}
-    return decode(Pod, {"metadata": {"name": name, "namespace": "ns", "labels": labels or {}}, "spec": whole})
+    full_spec = {"containers": [{"name": "main"}], "schedulerName": "aliquot", **spec}
+    return decode(Pod, {"metadata": {"name": name, "namespace": "ns", "labels": labels or {}}, "spec": full_spec})
 
 
-def said(key: str, operator: str, *values: str) -> dict[str, Any]:
+def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
     return {"key": key, "operator": operator, "values": list(values)}
 
 
 def affinity(**parts: Any) -> Pod:
-    """Required ones."""
-    return pod(affinity={word: {REQUIRED: said} for word, said in parts.items()})
+    """A pod with required affinity terms."""
+    return pod(affinity={field: {REQUIRED: terms} for field, terms in parts.items()})
 
 
 def test_node_affinity_is_alternatives_of_expressions() -> None:
-    """Terms are alternatives, their expressions hold together, and fields mean the node's name."""
-    made = affinity(
+    """Terms are alternatives, all expressions of a term must hold, and fields select by the node's name."""
+    candidate = affinity(
         nodeAffinity={
             "nodeSelectorTerms": [
-                {"matchExpressions": [said("a", "In", "1", "2"), said("b", "Exists")]},
-                {"matchFields": [said("metadata.name", "In", "n1")]},
+                {"matchExpressions": [expression("a", "In", "1", "2"), expression("b", "Exists")]},
+                {"matchFields": [expression("metadata.name", "In", "n1")]},
                 {},
             ]
         }
     )
-    assert constraints_of(made).node == (
+    assert constraints_of(candidate).node == (
         (
             (NodeSelectorRequirement("a", "In", ("1", "2")), NodeSelectorRequirement("b", "Exists")),
             (NodeSelectorRequirement("", "In", ("n1",)),),
-            (NodeSelectorRequirement("", "In"),),  # holds nowhere, as on Kubernetes
+            (NodeSelectorRequirement("", "In"),),  # matches no node, as on Kubernetes
         ),
     )
 
 
 @pytest.mark.parametrize(
-    ("term", "rule"),
+    ("term", "selected"),
     [
         (WEB, ((NAMESPACE, "ns"), ("app", "web"))),
         ({**WEB, "namespaces": ["other"]}, (("app", "web"), (NAMESPACE, "other"))),
         ({**WEB, "namespaceSelector": {}}, (("app", "web"),)),
         (
-            {**WEB, "labelSelector": {"matchExpressions": [said("app", "In", "web")]}},
+            {**WEB, "labelSelector": {"matchExpressions": [expression("app", "In", "web")]}},
             (("app", "web"), (NAMESPACE, "ns")),
         ),
     ],
 )
-def test_rules_about_neighbours(term: dict[str, Any], rule: tuple[tuple[str, str], ...]) -> None:
-    """One required term is one rule: labels, where, and what counts as near."""
-    wanted = PodAffinityTerm(tuple(sorted(rule)), "rack")
-    assert constraints_of(affinity(podAffinity=[term])).pod_affinity == wanted
-    assert constraints_of(affinity(podAntiAffinity=[term])).pod_anti_affinity == wanted
+def test_pod_affinity_terms(term: dict[str, Any], selected: tuple[tuple[str, str], ...]) -> None:
+    """A required term selects pods by labels and namespace, and has a topology key."""
+    expected = PodAffinityTerm(tuple(sorted(selected)), "rack")
+    assert constraints_of(affinity(podAffinity=[term])).pod_affinity == expected
+    assert constraints_of(affinity(podAntiAffinity=[term])).pod_anti_affinity == expected
 
 
 @pytest.mark.parametrize(
-    ("made", "words"),
+    ("candidate", "words"),
     [
         (affinity(podAffinity=[WEB, WEB]), "more than one required term in podAffinity"),
         (affinity(podAntiAffinity=[{**WEB, "namespaces": ["a", "b"]}]), "several namespaces"),
         (affinity(podAffinity=[{**WEB, "namespaceSelector": {"matchLabels": {"x": "y"}}}]), "namespaces by labels"),
         (
-            affinity(podAffinity=[{"labelSelector": {"matchExpressions": [said("a", "Exists")]}}]),
+            affinity(podAffinity=[{"labelSelector": {"matchExpressions": [expression("a", "Exists")]}}]),
             "labels with one value",
         ),
         (affinity(podAffinity=[{"topologyKey": "rack"}]), "without a labelSelector"),
-        (affinity(nodeAffinity={"nodeSelectorTerms": [{"matchExpressions": [said("a", "Like")]}]}), "Like"),
+        (affinity(nodeAffinity={"nodeSelectorTerms": [{"matchExpressions": [expression("a", "Like")]}]}), "Like"),
         (pod(topologySpreadConstraints=[{"whenUnsatisfiable": "DoNotSchedule"}]), "write ScheduleAnyway"),
         (pod(resourceClaims=[{"name": "gpu"}]), "write nvidia.com/gpu in limits"),
         (pod(containers=[{"name": "c", "resources": {"limits": {"rdma/hca": "1"}}}]), "resource rdma/hca"),
     ],
 )
-def test_what_cannot_be_said_is_a_hindrance(made: Pod, words: str) -> None:
-    """The pod waits, and the sentence says what is the matter."""
-    wanted = constraints_of(made)
-    assert words in wanted.hindrance
-    assert wanted.hindrance.startswith("pod p asks for what this scheduler cannot give")
-    assert words in job_of(("ns", "p"), [made], None, None, None, {}).hindrance
+def test_unsupported_constraint_is_a_hindrance(candidate: Pod, words: str) -> None:
+    """The pod waits, and the hindrance says which constraint is not supported."""
+    constraints = constraints_of(candidate)
+    assert words in constraints.hindrance
+    assert constraints.hindrance.startswith("pod p asks for what this scheduler cannot give")
+    assert words in job_of(("ns", "p"), [candidate], None, None, None, {}).hindrance
 
 
 @pytest.mark.parametrize(
-    "made",
+    "candidate",
     [
         pod(affinity={"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}),
         pod(topologySpreadConstraints=[{"whenUnsatisfiable": "ScheduleAnyway"}]),
         pod(containers=[{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1", "ephemeral-storage": "1Gi"}}}]),
     ],
 )
-def test_wishes_hinder_nobody(made: Pod) -> None:
-    """What is only preferred is left to the scheduler's own order."""
-    assert constraints_of(made).hindrance == ""
+def test_preferences_are_ignored(candidate: Pod) -> None:
+    """Preferred terms are no hindrance: the planner scores nodes in its own way."""
+    assert constraints_of(candidate).hindrance == ""
 
 
-def test_pods_of_a_job_share_their_rules() -> None:
-    """One rule for all is the job's; two different ones cannot be said."""
-    one, other = affinity(podAffinity=[WEB]), affinity(podAffinity=[{**WEB, "topologyKey": "zone"}])
+def test_pods_of_a_job_share_their_terms() -> None:
+    """A term that all pods have is the job's; different terms are a hindrance."""
+    rack, zone = affinity(podAffinity=[WEB]), affinity(podAffinity=[{**WEB, "topologyKey": "zone"}])
 
-    assert job_constraints([constraints_of(one), constraints_of(one)]).pod_affinity == constraints_of(one).pod_affinity
-    assert "different rules" in job_constraints([constraints_of(one), constraints_of(other)]).hindrance
+    assert job_constraints([constraints_of(rack)] * 2).pod_affinity == constraints_of(rack).pod_affinity
+    assert "different rules" in job_constraints([constraints_of(rack), constraints_of(zone)]).hindrance
 
 
-def test_only_labels_that_somebody_asks_for_are_shown() -> None:
-    """And of those the ones that all pods of a job have."""
+def test_only_selected_labels_are_kept() -> None:
+    """A job has the labels that affinity terms select by and that are equal on all its pods."""
     pods = [pod("a", {"app": "web", "role": "master"}), pod("b", {"app": "web", "role": "worker"})]
 
     assert affinity_labels(pods, frozenset()) == {}
     assert affinity_labels(pods, frozenset({"app", "role", NAMESPACE})) == {"app": "web", NAMESPACE: "ns"}
 
 
-def test_rule_names_what_it_watches() -> None:
-    """The labels of a rule, and the namespace it is about."""
+def test_label_keys_of_a_term() -> None:
+    """The keys of its label selector, and the namespace key."""
     assert affinity_label_keys(constraints_of(affinity(podAffinity=[WEB]))) == {"app", NAMESPACE}
 
 
-async def test_watched_labels_follow_the_pods() -> None:
-    """A rule's labels are watched from when its pod comes until it has gone, and each change is told."""
-    store, around = Store(MemoryDriver()), SchedulingContext()
+async def test_label_keys_follow_the_pods() -> None:
+    """The context knows the label keys of a term while its pod exists, and notifies its listeners of changes."""
+    store, context = Store(MemoryDriver()), SchedulingContext()
     informers = Informers(store.driver)
-    around.watch_pods(informers.of(Pod))
-    told: list[str] = []
-    around.listen(told.append)
-    made = affinity(podAntiAffinity=[WEB])
+    context.watch_pods(informers.of(Pod))
+    notified: list[str] = []
+    context.listen(notified.append)
+    candidate = affinity(podAntiAffinity=[WEB])
 
-    def watches(*words: str) -> Callable[[], Awaitable[bool]]:
-        async def so() -> bool:
-            return around.affinity_label_keys == set(words)
+    def has_keys(*keys: str) -> Callable[[], Awaitable[bool]]:
+        async def as_expected() -> bool:
+            return context.affinity_label_keys == set(keys)
 
-        return so
+        return as_expected
 
     async with running(*(informer.run() for informer in informers)):
         await store.create(Namespace(metadata=Metadata(name="ns")))
         await store.create(Pod(metadata=Metadata(name="plain", namespace="ns")))
-        seen = await store.create(made)
-        await until(watches("app", NAMESPACE))
+        seen = await store.create(candidate)
+        await until(has_keys("app", NAMESPACE))
         await store.delete(seen, grace_seconds=0)
-        await until(watches())
+        await until(has_keys())
 
-    assert told == ["", ""]
+    assert notified == ["", ""]

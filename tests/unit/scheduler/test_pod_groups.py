@@ -1,4 +1,4 @@
-"""Pods that others made: which of them are one job, how many start together, whose they are, how important."""
+"""Pods of any controller: their group, minimum, project, priority and request."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from aliquot.scheduler.pod_groups import group_of, min_available_of, pools_of, p
 from aliquot.scheduler.snapshot import job_of
 
 
-def pod(name: str = "p", owner: str = "", **marks: Any) -> Pod:
-    """One with an owner such as Job/train."""
-    kind, _, of = owner.partition("/")
-    owners = (Owner(api_version="x/v1", kind=kind, name=of, uid="u", controller=True),) if owner else ()
-    spec = PodSpec(scheduler_name=marks.pop("scheduler", "aliquot"), **marks.pop("spec", {}))
-    return Pod(metadata=Metadata(name=name, namespace="ns", owners=owners, **marks), spec=spec)
+def pod(name: str = "p", owner: str = "", **metadata: Any) -> Pod:
+    """`owner`: such as Job/train."""
+    kind, _, owner_name = owner.partition("/")
+    owners = (Owner(api_version="x/v1", kind=kind, name=owner_name, uid="u", controller=True),) if owner else ()
+    spec = PodSpec(scheduler_name=metadata.pop("scheduler", "aliquot"), **metadata.pop("spec", {}))
+    return Pod(metadata=Metadata(name=name, namespace="ns", owners=owners, **metadata), spec=spec)
 
 
 @pytest.mark.parametrize(
-    ("made", "group"),
+    ("candidate", "group"),
     [
         (pod(labels={labels.WORKLOAD: "train1"}, owner="Workload/train1"), "train1"),
         (pod(annotations={"pod-group-name": "g"}, owner="Job/j"), "podgroup:g"),
@@ -37,13 +37,13 @@ def pod(name: str = "p", owner: str = "", **marks: Any) -> Pod:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_group_of_a_pod(made: Pod, group: str) -> None:
-    """By what it says itself, else by who owns it, else alone."""
-    assert group_of(made) == group
+def test_group_of_a_pod(candidate: Pod, group: str) -> None:
+    """Its own label or annotation decides, then its owner; without one it is alone."""
+    assert group_of(candidate) == group
 
 
 @pytest.mark.parametrize(
-    ("pods", "told", "minimum"),
+    ("pods", "from_object", "minimum"),
     [
         ([pod(owner="Job/j"), pod(owner="Job/j")], None, 1),
         ([pod(owner="Job/j", annotations={labels.MIN_AVAILABLE: "2"})], None, 2),
@@ -58,13 +58,13 @@ def test_group_of_a_pod(made: Pod, group: str) -> None:
         ([pod()], None, None),
     ],
 )
-def test_how_many_start_together(pods: list[Pod], told: int | None, minimum: int | None) -> None:
-    """An annotation first, then what the group's own object says, then what its owner is."""
-    assert min_available_of(pods, told) == minimum
+def test_min_available(pods: list[Pod], from_object: int | None, minimum: int | None) -> None:
+    """An annotation decides first, then the group's own object, then the kind of the owner."""
+    assert min_available_of(pods, from_object) == minimum
 
 
 @pytest.mark.parametrize(
-    ("made", "namespace", "project"),
+    ("candidate", "namespace", "project"),
     [
         (pod(), {labels.PROJECT: "vision"}, "vision"),
         (pod(labels={"runai/queue": "vision"}), {}, "vision"),
@@ -76,13 +76,13 @@ def test_how_many_start_together(pods: list[Pod], told: int | None, minimum: int
         (pod(scheduler="default-scheduler", labels={"runai/queue": "speech"}), {labels.PROJECT: "vision"}, ""),
     ],
 )
-def test_who_pays(made: Pod, namespace: dict[str, str], project: str) -> None:
-    """The namespace's project; elsewhere the one that the pod names. Another's quota is not to be had by a label."""
-    assert project_of([made], namespace) == project
+def test_charged_project(candidate: Pod, namespace: dict[str, str], project: str) -> None:
+    """The namespace's project, otherwise the one that the pod's label names. A label cannot spend another's quota."""
+    assert project_of([candidate], namespace) == project
 
 
 @pytest.mark.parametrize(
-    ("made", "name", "value"),
+    ("candidate", "name", "value"),
     [
         (pod(owner="ReplicaSet/web", labels={"pod-template-hash": "1"}), "inference", 125),
         (pod(owner="ReplicaSet/web"), "train", 50),
@@ -90,17 +90,17 @@ def test_who_pays(made: Pod, namespace: dict[str, str], project: str) -> None:
         (pod(owner="StatefulSet/nb", labels={"notebook-name": "nb"}), "build", 100),
         (pod(owner="Job/j"), "train", 50),
         (pod(), "train", 50),
-        # Kubernetes writes 0 where nobody said anything.
+        # Kubernetes writes 0 where no priority was given.
         (pod(spec={"priority": 0}), "train", 50),
     ],
 )
-def test_priority_follows_from_what_made_a_pod(made: Pod, name: str, value: int) -> None:
-    """Deployments and Knative serve, notebooks are worked in, all else trains."""
-    assert (default_priority(made), priority_of(made)) == (name, value)
+def test_default_priority_follows_from_the_owner(candidate: Pod, name: str, value: int) -> None:
+    """Deployments and Knative are inference, notebooks are interactive, everything else is training."""
+    assert (default_priority(candidate), priority_of(candidate)) == (name, value)
 
 
 @pytest.mark.parametrize(
-    ("said", "value"),
+    ("given", "value"),
     [
         ({"spec": {"priority_class_name": "build", "priority": 100}}, 100),
         ({"labels": {"priorityClassName": "build"}}, 100),
@@ -110,22 +110,22 @@ def test_priority_follows_from_what_made_a_pod(made: Pod, name: str, value: int)
         ({"spec": {"priority_class_name": "zero", "priority": 0}}, 0),
     ],
 )
-def test_what_a_pod_says_about_its_priority_wins(said: dict[str, Any], value: int) -> None:
-    """Its label, then its class; a class of others counts by its number."""
-    assert priority_of(pod(owner="ReplicaSet/web", **said)) == value
+def test_priority_given_by_the_pod(given: dict[str, Any], value: int) -> None:
+    """Its label decides, then its priority class; an unknown class counts by its number."""
+    assert priority_of(pod(owner="ReplicaSet/web", **given)) == value
 
 
-def test_pods_of_other_schedulers_are_never_stopped() -> None:
-    """However unimportant: whoever placed them decides."""
+def test_pods_of_other_schedulers_are_not_preemptible() -> None:
+    """Whatever their priority: only their own scheduler may stop them."""
     theirs, ours = pod(scheduler="default-scheduler"), pod(scheduler="runai-scheduler")
 
     assert (is_foreign(theirs), is_preemptible(theirs)) == (True, False)
     assert (is_foreign(ours), is_preemptible(ours)) == (False, True)
-    assert not is_foreign(pod(scheduler=""))  # on one machine nobody says it
+    assert not is_foreign(pod(scheduler=""))  # on one machine the name is empty
 
 
-def test_job_of_pods_that_others_made() -> None:
-    """Two pods of one Job in a project's namespace: one job of the project, of which each may start alone."""
+def test_job_of_pods_of_another_controller() -> None:
+    """Two pods of one Job in a project's namespace form one job of the project, and each may start alone."""
     pods = [pod(f"j-{index}", owner="Job/j", labels={"kai.scheduler/node-pool": "fast"}) for index in range(2)]
     namespace = Namespace(metadata=Metadata(name="ns", labels={labels.PROJECT: "vision"}))
 
@@ -135,28 +135,28 @@ def test_job_of_pods_that_others_made() -> None:
     assert (len(job.tasks), job.preemptible, job.priority) == (2, True, 50)
 
 
-def test_no_pool_is_no_pool() -> None:
-    """Pods that name none leave it to their project."""
+def test_no_pool_label() -> None:
+    """For pods without the label the project decides."""
     assert pools_of([pod()]) == ()
 
 
 @pytest.mark.parametrize(
-    ("annotations", "asked"),
+    ("annotations", "requested"),
     [
         ({"gpu-fraction": "0.5"}, (1, 500, 0)),
         ({"gpu-memory": "2000"}, (1, 0, 2000)),
         ({"gpu-fraction": "0.25", "gpu-fraction-num-devices": "2"}, (2, 250, 0)),
     ],
 )
-def test_parts_of_a_gpu_as_others_write_them(annotations: dict[str, str], asked: tuple[int, int, int]) -> None:
-    """The annotations of Run:ai and KAI say a part, an amount of memory, and on how many devices."""
+def test_fraction_annotations_of_other_systems(annotations: dict[str, str], requested: tuple[int, int, int]) -> None:
+    """Annotations of Run:ai and KAI give a fraction, an amount of memory, and a number of devices."""
     request = request_of(pod(annotations=annotations))
-    assert (request.devices, request.milli, request.memory_mib) == asked
+    assert (request.devices, request.milli, request.memory_mib) == requested
 
 
-def test_containers_before_and_beside_count_as_kubernetes_counts_them() -> None:
-    """The largest of those that run first, next to those that stay; and the pod's own overhead."""
-    made = decode(
+def test_init_containers_and_sidecars_count_as_on_kubernetes() -> None:
+    """The largest init container, together with the sidecars, and the pod's overhead."""
+    candidate = decode(
         Pod,
         {
             "metadata": {"name": "p"},
@@ -170,4 +170,4 @@ def test_containers_before_and_beside_count_as_kubernetes_counts_them() -> None:
             },
         },
     )
-    assert (request_of(made).cpu, request_of(made).memory) == (5100, 2 << 30)
+    assert (request_of(candidate).cpu, request_of(candidate).memory) == (5100, 2 << 30)

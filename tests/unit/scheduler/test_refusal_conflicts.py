@@ -42,8 +42,8 @@ async def test_a_refusal_that_was_overtaken_is_written_again(embedded: StoreName
     await world.project("a", 4)
     await world.submit("x", gpu=2000, pod=True)
     driver = OvertakenDriver(embedded.driver)
-    async with world.scheduling(driver):  # type: ignore[arg-type]
-        await world.waits("x")
+    async with world.scheduler(driver):  # type: ignore[arg-type]
+        await world.until_refused("x")
 
     assert (await world.workload("x")).status.message == "written meanwhile"
     assert len(driver.versions) == 2

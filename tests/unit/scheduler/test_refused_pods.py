@@ -1,4 +1,4 @@
-"""A pod that its node refuses, because somebody was faster, is made again and is no failure of the job."""
+"""A pod that its node refuses, because its device is no longer free, is replaced and is no failure of the job."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from support.stores.running import running
 REFUSED = "UnexpectedAdmissionError"
 
 
-class Picky:
-    """A node that refuses so many pods."""
+class RefusingNode:
+    """A kubelet that refuses so many pods and runs the others."""
 
     def __init__(self, world: World, informers: Informers, times: int) -> None:
         self._store, self._left = world.store, times
         self.refused: set[str] = set()
-        self.controller = Controller("node", self._once)
+        self.controller = Controller("node", self._reconcile)
         self.controller.watch(informers.of(Pod))
 
-    async def _once(self, key: Key) -> None:
+    async def _reconcile(self, key: Key) -> None:
         try:
             pod = await self._store.get(Pod, key[1], key[0])
         except NotFound:
@@ -45,9 +45,9 @@ class Picky:
 
 
 @asynccontextmanager
-async def living(world: World, times: int) -> AsyncIterator[Picky]:
+async def platform(world: World, times: int) -> AsyncIterator[RefusingNode]:
     informers = Informers(world.store.driver)
-    node = Picky(world, informers, times)
+    node = RefusingNode(world, informers, times)
     scheduler = Scheduler(world.store, informers)
     workloads = WorkloadReconciler(world.store, informers.of(Workload), informers.of(Pod), informers.of(Namespace))
     loops = (scheduler.run(), workloads.controller.run(), node.controller.run())
@@ -56,13 +56,13 @@ async def living(world: World, times: int) -> AsyncIterator[Picky]:
 
 
 async def test_refusals_do_not_count(embedded: StoreNamespace) -> None:
-    """A job that may fail not even once is started all the same, when its first three places were gone."""
+    """A job that may not fail even once still starts after its node refused three of its pods."""
     world = World(embedded)
     await world.node("n1", 1)
     await world.project("a", 1)
     await world.submit("job", backoff_limit=0)
-    async with living(world, times=3) as node:
-        await world.runs("job")
+    async with platform(world, times=3) as node:
+        await world.until_running("job")
     status = (await world.workload("job")).status
     assert len(node.refused) == 3
     assert (status.pods.failed, status.restarts, status.last_failed_pod) == (0, 0, "")

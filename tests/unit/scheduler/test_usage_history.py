@@ -1,4 +1,4 @@
-"""What was held over time: exact where it matters, small however long it is."""
+"""The usage history: exact for recent usage, and small however long it gets."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ GPUS_4 = Amounts(gpu=4000, cpu=0, memory=0)
 NOTHING = Amounts()
 
 
-def told(*held: tuple[float, int]) -> str:
-    """The history of somebody who held so many GPUs for so many hours, one after the other."""
+def history(*held: tuple[float, int]) -> str:
+    """The history of a project that held so many GPUs for so many hours, one after the other."""
     text, now = extend_history("", NOTHING, START), START
     for hours, gpus in held:
         now += hours * HOUR
@@ -41,15 +41,15 @@ def gpu_hours(text: str, held: Amounts, now: float, since: float = START, half_l
     return weighted_usage(text, held, now, since, half_life)[0] / 1000 / HOUR
 
 
-def test_what_is_held_now_counts_since_the_last_entry() -> None:
-    """Nothing is written while nothing changes, and yet time counts."""
-    text = told((1, 2))
+def test_present_usage_counts_since_the_last_entry() -> None:
+    """Nothing is written while nothing changes, and the time still counts."""
+    text = history((1, 2))
     assert gpu_hours(text, GPUS_4, START + 3 * HOUR) == pytest.approx(2 + 8)
 
 
-def test_a_window_cuts() -> None:
-    """Only what lies in it counts, also in the middle of a stretch."""
-    text = told((2, 8), (2, 1))
+def test_window() -> None:
+    """Only usage in the window counts, also when the window begins within an entry."""
+    text = history((2, 8), (2, 1))
     now = START + 4 * HOUR
     assert gpu_hours(text, NOTHING, now, since=START + HOUR) == pytest.approx(8 + 2)
     assert gpu_hours(text, NOTHING, now, since=START + 3 * HOUR) == pytest.approx(1)
@@ -57,18 +57,18 @@ def test_a_window_cuts() -> None:
 
 
 def test_half_life() -> None:
-    """What was held one half-life ago counts half, two of them ago a quarter; exactly, also for one long stretch."""
-    moment = 1 / HOUR
-    text = told((moment, 8), (2, 0))
-    assert gpu_hours(text, NOTHING, START + 2 * HOUR, half_life=HOUR) == pytest.approx(8 * moment / 4, rel=1e-3)
-    # For ever at 1 GPU: the sum of all halves is h / ln 2.
-    long = told((1000, 1))
+    """Usage one half-life ago counts half, two half-lives ago a quarter; exactly, also within one long entry."""
+    second = 1 / HOUR
+    text = history((second, 8), (2, 0))
+    assert gpu_hours(text, NOTHING, START + 2 * HOUR, half_life=HOUR) == pytest.approx(8 * second / 4, rel=1e-3)
+    # 1 GPU for ever: the sum of all halves is h / ln 2.
+    long = history((1000, 1))
     now = START + 1000 * HOUR
     assert gpu_hours(long, NOTHING, now, since=0, half_life=HOUR) == pytest.approx(1 / 0.693147, rel=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_stays_small_and_right(seed: int) -> None:
+def test_small_and_accurate(seed: int) -> None:
     """Five weeks of changes every few minutes: a few hundred entries, nothing lost, and each window within a
     sixteenth of its length."""
     chance = random.Random(seed)
@@ -85,31 +85,31 @@ def test_stays_small_and_right(seed: int) -> None:
         exact = sum(milli * max(0.0, end - max(begin, since)) for begin, end, milli in truth)
         assert weighted_usage(text, NOTHING, now, since, None)[0] == pytest.approx(exact, abs=8000 * window / 16 + 1)
     total = sum(milli * (end - begin) for begin, end, milli in truth)
-    assert sum(one.gpu for one in parse_history(text)) == pytest.approx(total, rel=1e-3)
+    assert sum(entry.gpu for entry in parse_history(text)) == pytest.approx(total, rel=1e-3)
 
 
-def test_old_use_is_forgotten() -> None:
+def test_old_usage_is_dropped() -> None:
     """Beyond five weeks nothing is kept."""
-    text = told((1, 8), (KEPT_SECONDS / HOUR + 1, 0), (1, 1))
+    text = history((1, 8), (KEPT_SECONDS / HOUR + 1, 0), (1, 1))
     assert gpu_hours(text, NOTHING, START + KEPT_SECONDS * 2, since=0) == pytest.approx(1)
 
 
-def test_a_clock_that_was_put_back() -> None:
+def test_clock_set_back() -> None:
     """Time that already counted does not count again."""
-    text = told((2, 1))
+    text = history((2, 1))
     assert extend_history(text, GPUS_4, START + HOUR) == text
 
 
 @pytest.mark.parametrize("text", ["nonsense", "1:2:3", "1:a:2:3"])
-def test_what_cannot_be_read_is_as_if_it_were_not_there(text: str) -> None:
-    """It begins anew, and nobody fails."""
+def test_unreadable_history(text: str) -> None:
+    """It counts as empty, and a new history begins."""
     assert weighted_usage(text, GPUS_4, START, 0, None) == (0, 0, 0)
     assert len(parse_history(extend_history(text, GPUS_4, START))) == 1
 
 
 def _project(name: str, *held: tuple[float, int], now: int = 0) -> Project:
     return Project(
-        metadata=Metadata(name=name), status=ProjectStatus(history=told(*held), allocated=Amounts(gpu=now * 1000))
+        metadata=Metadata(name=name), status=ProjectStatus(history=history(*held), allocated=Amounts(gpu=now * 1000))
     )
 
 
@@ -121,32 +121,32 @@ def _pool(gpus: int) -> NodePool:
     )
 
 
-def test_use_is_a_part_of_all_there_was() -> None:
-    """24 GPU-hours of 100 possible ones are 0.24 (SCH-55); who used nothing is not named."""
+def test_usage_is_relative_to_capacity() -> None:
+    """24 GPU-hours of 100 possible ones are 0.24 (SCH-55); projects without usage are left out."""
     projects = [_project("a", (6, 4), (4, 0)), _project("b", (10, 0))]
-    found = past_usage(projects, [_pool(10)], PastUse(weight=1), START + 10 * HOUR)
-    assert found.keys() == {"a"}
-    assert found["a"][0] == pytest.approx(0.24)
+    usage = past_usage(projects, [_pool(10)], PastUse(weight=1), START + 10 * HOUR)
+    assert usage.keys() == {"a"}
+    assert usage["a"][0] == pytest.approx(0.24)
 
 
-def test_tumbling_windows_start_anew() -> None:
-    """At the turn of a window past use is nothing."""
+def test_tumbling_window() -> None:
+    """Past usage is zero when a new window begins."""
     rule = PastUse(weight=1, window=int(10 * HOUR), window_type="tumbling")
-    turn = (START + 10 * HOUR) // (10 * HOUR) * 10 * HOUR
-    project = _project("a", ((turn - START) / HOUR, 4))
-    assert past_usage([project], [_pool(10)], rule, turn) == {}
-    assert past_usage([project], [_pool(10)], rule, turn - 1)["a"][0] == pytest.approx(0.4, abs=0.01)
+    begin = (START + 10 * HOUR) // (10 * HOUR) * 10 * HOUR
+    project = _project("a", ((begin - START) / HOUR, 4))
+    assert past_usage([project], [_pool(10)], rule, begin) == {}
+    assert past_usage([project], [_pool(10)], rule, begin - 1)["a"][0] == pytest.approx(0.4, abs=0.01)
 
 
-def test_a_department_used_what_its_projects_used() -> None:
-    """Sums go up the tree."""
+def test_usage_of_a_department() -> None:
+    """It is the sum of its projects' usage."""
     queues = [Queue("a", "department/d"), Queue("b", "department/d"), Queue("c"), Queue("department/d")]
-    made = {queue.name: queue.usage[0] for queue in with_past_usage(queues, {"a": (0.25, 0, 0), "b": (0.5, 0, 0)})}
-    assert made == {"a": 0.25, "b": 0.5, "c": 0, "department/d": 0.75}
+    usage = {queue.name: queue.usage[0] for queue in with_past_usage(queues, {"a": (0.25, 0, 0), "b": (0.5, 0, 0)})}
+    assert usage == {"a": 0.25, "b": 0.5, "c": 0, "department/d": 0.75}
 
 
-def test_the_first_policy_that_looks_back_says_how() -> None:
-    """By name; those without a weight do not count."""
+def test_policy_for_past_usage() -> None:
+    """The first policy by name that gives past usage a weight decides."""
 
     def policy(name: str, weight: float) -> SchedulingPolicy:
         return SchedulingPolicy(

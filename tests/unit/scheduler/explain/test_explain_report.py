@@ -1,4 +1,4 @@
-"""How a job stands, in sentences: from the last plan, and from what the workload's history says."""
+"""The report on a job, from the last plan and the workload's history."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aliquot.scheduler.explain.report import WhatIfResult, explain_workload
 from aliquot.scheduler.last_decision import Decision
 from support.planner import TaskState, World, cluster, gpus, quota
 
-LATER = 30.0  # that somebody asks after the plan was made
+LATER = 30.0  # seconds from the plan to the request
 
 
 def job(name: str = "j", project: str = "a", active: bool = True, **status: Any) -> Workload:
@@ -23,20 +23,21 @@ def job(name: str = "j", project: str = "a", active: bool = True, **status: Any)
     return decode(Workload, {"metadata": metadata, "spec": spec, "status": {"phase": "Pending", **status}})
 
 
-def told(world: World, workload: Workload, sees: str = "runai-", tried: bool = False) -> Any:
-    decided = world.plan()
-    decision = Decision(world.snapshot(), world.policy, {}, world.now, decided)
+def explain(world: World, workload: Workload, visible: str = "runai-", what_if: bool = False) -> Any:
+    """`visible`: the prefix of namespaces that the reader may see."""
+    planned = world.plan()
+    decision = Decision(world.snapshot(), world.policy, {}, world.now, planned)
     name = f"{workload.metadata.namespace}/{workload.metadata.name}"
-    turn = queue_positions(decision.snapshot, decision.policy, decision.now, decided).get(name)
-    claims = tuple(what_would_help(decision.snapshot, decision.policy, decision.now, name)) if tried else ()
+    position = queue_positions(decision.snapshot, decision.policy, decision.now, planned).get(name)
+    changes = tuple(what_would_help(decision.snapshot, decision.policy, decision.now, name)) if what_if else ()
     return explain_workload(
-        decision, workload, world.now + LATER, lambda space: space.startswith(sees), turn,
-        WhatIfResult(claims, 3) if tried else None,
+        decision, workload, world.now + LATER, lambda namespace: namespace.startswith(visible), position,
+        WhatIfResult(changes, 3) if what_if else None,
     )  # fmt: skip
 
 
 def lines(answer: Any, about: str = "") -> list[str]:
-    return [queue_positions["text"] for queue_positions in answer["lines"] if about in ("", queue_positions["about"])]
+    return [line["text"] for line in answer["lines"] if about in ("", line["about"])]
 
 
 def full(**more: Any) -> World:
@@ -47,8 +48,8 @@ def full(**more: Any) -> World:
 
 
 def test_a_waiting_job() -> None:
-    """Since when, each step's reason, its place, and what would help."""
-    answer = told(full(), job(queuedAt="1970-01-01T00:16:20Z"), tried=True)
+    """Since when it waits, the reason of each step, its queue position, and what would help."""
+    answer = explain(full(), job(queuedAt="1970-01-01T00:16:20Z"), what_if=True)
     assert (answer["state"], answer["project"], answer["since"]) == ("waiting", "a", "1970-01-01T00:16:20Z")
     assert lines(answer) == [
         "j of project a waits, for 50 seconds so far.",
@@ -64,54 +65,54 @@ def test_a_waiting_job() -> None:
     assert answer["place"] == {"inProject": 1, "ofProject": 1, "inPool": 1, "ofPool": 1, "pool": "default"}
 
 
-def test_jobs_of_others_are_not_named() -> None:
-    """Who may not see another project's jobs does not learn their names."""
-    answer = told(full(), job(), sees="runai-a", tried=True)
+def test_hidden_jobs_are_not_named() -> None:
+    """A reader who may not see another project's jobs does not learn their names."""
+    answer = explain(full(), job(), visible="runai-a", what_if=True)
     assert "If a job of another project ended it would run." in lines(answer, "help")
     assert "/x" not in str(answer)
 
 
-def test_time_goes_on() -> None:
-    """What ends by itself is counted from the moment of the question, not of the plan."""
+def test_time_since_the_plan() -> None:
+    """Remaining times are counted from the request, not from the plan."""
     world = cluster([gpus(1)], {"a": quota(1), "b": quota(0)})
     world.running("runai-b/x", "n1", [0], "b").pending("runai-a/j", gpu=1, created=world.now, preemption_delay=90)
-    said = lines(told(world, job(), tried=True))
+    text = lines(explain(world, job(), what_if=True))
     delay = "for 90 seconds after its submission it makes nobody stop or move (60 seconds left)."
-    assert f"consolidate: {delay}" in said
-    assert "In 60 seconds it can run without any change." in said
+    assert f"consolidate: {delay}" in text
+    assert "In 60 seconds it can run without any change." in text
 
 
-def test_waiting_is_no_use() -> None:
-    """A job that fits nowhere is told so, and has no place."""
+def test_waiting_does_not_help() -> None:
+    """The report on a job that fits no node says so, and has no queue position."""
     world = cluster([gpus(1)], {"a": quota(2)}).pending("runai-a/j", gpu=2)
-    answer = told(world, job())
+    answer = explain(world, job())
     assert lines(answer, "why")[-1] == "Waiting will not help: the job, or the cluster, has to change."
     assert "place" not in answer
 
 
 def test_nothing_helps() -> None:
-    """That nothing was found is said too."""
+    """The report says that no trial would help."""
     world = cluster([gpus(1)], {"a": quota(1)}).pending("runai-a/j", gpu=1, pod_affinity=None, selector={"x": "y"})
     world.nodes = []
-    assert lines(told(world, job(), tried=True), "help") == ["Nothing that was tried would let it run now."]
+    assert lines(explain(world, job(), what_if=True), "help") == ["Nothing that was tried would let it run now."]
 
 
-def test_a_promise() -> None:
-    """Where it will start, whom it waits for, and until when."""
+def test_nominated() -> None:
+    """Where it will start, which job must leave first, and until when."""
     world = cluster([gpus(2)], {"a": quota(1), "b": quota(1)})
     world.running("runai-b/x", "n1", [0], "b", state=TaskState.RELEASING).pending("runai-a/j", gpu=2)
-    (gone,) = world.jobs[0].tasks
-    world.jobs[0] = replace(world.jobs[0], tasks=(replace(gone, releasing_since=world.now + 75),))
-    answer = told(world, job())
+    (leaving,) = world.jobs[0].tasks
+    world.jobs[0] = replace(world.jobs[0], tasks=(replace(leaving, releasing_since=world.now + 75),))
+    answer = explain(world, job())
     assert answer["state"] == "promised"
     assert lines(answer, "promise") == ["It starts on n1, GPUs 0, 1 when b/x has left, in 45 seconds at the latest."]
     assert answer["promise"]["leaving"] == [{"workload": "b/x", "until": "1970-01-01T00:17:55Z"}]
 
 
 def test_running_within_quota() -> None:
-    """Only its own project can stop it."""
+    """Only its own project can preempt it."""
     world = cluster([gpus(2)], {"a": quota(1)}).running("runai-a/j", "n1", [1])
-    answer = told(world, job(phase="Running", startedAt="1970-01-01T00:16:40Z"))
+    answer = explain(world, job(phase="Running", startedAt="1970-01-01T00:16:40Z"))
     assert (answer["state"], answer["overQuota"]) == ("running", False)
     assert lines(answer) == [
         "j runs on n1, GPU 1, for 30 seconds.",
@@ -121,10 +122,10 @@ def test_running_within_quota() -> None:
 
 
 def test_running_over_quota() -> None:
-    """Who borrows is told that it may have to give back, and what protects it."""
+    """The report on a job of a project over quota says that it can be reclaimed, and what protects it."""
     world = cluster([gpus(4)], {"a": quota(1, reclaim_min_runtime=100.0)})
     world.running("runai-a/i", "n1", [0, 1], gpu=2).running("runai-a/j", "n1", [2], gpu=0.5, started=world.now - 10)
-    answer = told(world, job(phase="Running"))
+    answer = explain(world, job(phase="Running"))
     assert answer["overQuota"] is True
     assert lines(answer) == [
         "j runs on n1, 0.5 of GPU 2.",
@@ -134,54 +135,54 @@ def test_running_over_quota() -> None:
     ]
 
 
-def test_stopped_often() -> None:
-    """Who was stopped as often as the policy allows is told that it is left alone, and how long."""
+def test_restart_limit() -> None:
+    """The report on a job that reached the restart limit says how long it is protected."""
     world = cluster([gpus(4)], {"a": quota(1)})
     world.running("runai-a/j", "n1", [0, 1], gpu=2, stops=(100.0, world.now - 570))
     world.policy = replace(world.policy, restarts_per_hour=1)
-    answer = told(world, job(phase="Running"))
+    answer = explain(world, job(phase="Running"))
     often = "It was stopped as often in the last hour as the scheduling policy allows"
     assert lines(answer, "risk")[1:] == [f"{often}: it is left alone for another 50 minutes."]
     assert answer["leftAloneUntil"] == "1970-01-01T01:07:10Z"
     world.policy = replace(world.policy, restarts_per_hour=0)
-    rest = lines(told(world, job(phase="Running")), "risk")[1:]
+    rest = lines(explain(world, job(phase="Running")), "risk")[1:]
     assert rest == ["Its scheduling policy does not allow to stop jobs for others."]
 
 
-def test_a_department_that_borrows() -> None:
-    """A project within its quota gives back where its department has more than its own."""
+def test_department_over_quota() -> None:
+    """A project within its quota can be reclaimed from when its department is over quota."""
     world = cluster([gpus(2)], {"department/d": quota(1), "a": quota(2, parent="department/d")})
     world.running("runai-a/j", "n1", [0, 1], gpu=2)
-    assert lines(told(world, job(phase="Running")), "risk")[0].startswith(
+    assert lines(explain(world, job(phase="Running")), "risk")[0].startswith(
         "Department d holds 2 GPUs, 1 GPU more than its quota"
     )
 
 
-def test_never_stopped() -> None:
-    """Work that cannot be preempted is said to be safe."""
+def test_nonpreemptible() -> None:
+    """The report on a job that cannot be preempted says so."""
     world = cluster([gpus(1)], {"a": quota(1)}).running("runai-a/j", "n1", [0], preemptible=False)
-    assert lines(told(world, job(phase="Running")), "risk") == ["It is not stopped for others."]
+    assert lines(explain(world, job(phase="Running")), "risk") == ["It is not stopped for others."]
 
 
-def test_being_stopped() -> None:
-    """For whom, by the plan that does it."""
+def test_stopping() -> None:
+    """Which job it is stopped for, from the plan that evicts it."""
     world = cluster([gpus(1)], {"a": quota(0), "b": quota(1)})
     world.running("runai-a/j", "n1", [0]).pending("runai-b/x", "b", gpu=1)
-    answer = told(world, job(phase="Running"))
+    answer = explain(world, job(phase="Running"))
     assert (answer["state"], lines(answer)) == ("stopping", ["j is being stopped: reclaimed by b/x."])
 
 
 def test_starting() -> None:
-    """A job that has just got its place."""
+    """A job that the plan binds."""
     world = cluster([gpus(1)], {"a": quota(1)}).pending("runai-a/j", gpu=1)
-    assert lines(told(world, job())) == ["j starts on n1, GPU 0."]
+    assert lines(explain(world, job())) == ["j starts on n1, GPU 0."]
 
 
-def test_its_history() -> None:
-    """How often it was stopped, and the last time in full."""
+def test_history() -> None:
+    """The number of interruptions, and the last one in full."""
     stop = {"at": "1970-01-01T00:16:10Z", "reason": "reclaimed", "by": "b/x", "message": "reclaimed by b/x"}
     stops = [{**stop, "lostSeconds": 300}]
-    answer = told(full(), job(interruptions=stops, interruptionCount=3))
+    answer = explain(full(), job(interruptions=stops, interruptionCount=3))
     assert lines(answer, "history") == [
         "It was stopped 3 times, last 60 seconds ago: reclaimed by b/x; 5 minutes of its work were lost."
     ]
@@ -198,6 +199,6 @@ def test_its_history() -> None:
     ],
 )
 def test_not_in_the_plan(workload: Workload, state: str, text: str) -> None:
-    """Jobs that the scheduler does not look at, or not yet."""
-    answer = told(full(), workload)
+    """Jobs that the scheduler does not handle, or not yet."""
+    answer = explain(full(), workload)
     assert (answer["state"], lines(answer)) == (state, [text])

@@ -1,4 +1,4 @@
-"""The live scheduler's last decision: what is told from it, and what comes of it when it is played again."""
+"""The live scheduler's last decision: explanations from it, and the same decision from its exported scenario."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from support.stores.running import until
 
 
 @asynccontextmanager
-async def crowded(place: StoreNamespace) -> AsyncIterator[World]:
-    """Running, a fraction among them; over quota; stopped and still there; promised its place; waiting, of two projects
-    with the same name."""
-    world = World(place)
+async def crowded(namespace: StoreNamespace) -> AsyncIterator[World]:
+    """Jobs in every state: running (one with a fraction), over quota, stopping, nominated, and waiting in two projects
+    under the same name."""
+    world = World(namespace)
     await world.node("n1", 4)
     await world.project("a", 0)
     await world.project("b", 2)
-    async with world.living(holds=True):
+    async with world.platform(hold_deleted=True):
         for name, gpu in (("one", 1000), ("half", 500), ("two", 2000)):
             await world.submit(name, gpu)
-            await world.runs(name)
+            await world.until_running(name)
         await world.submit("owner", 2000, "b")
 
         async def settled() -> bool:
@@ -43,8 +43,8 @@ async def crowded(place: StoreNamespace) -> AsyncIterator[World]:
         await until(settled)
         await world.submit("late", 4000)
         await world.submit("late", 4000, "b")
-        await world.waits("late")
-        await world.waits("late", "b")
+        await world.until_refused("late")
+        await world.until_refused("late", "b")
         yield world
 
 
@@ -56,70 +56,70 @@ def states(last: LastDecision) -> dict[str, list[str]]:
     return {name: [task.state.value for task in job.tasks] for name, job in jobs.items()}
 
 
-def played(decision: Decision) -> tuple[Any, Plan]:
-    """Through the text of a file: the result of `simulate`, and the plan behind it."""
+def simulate(decision: Decision) -> tuple[Any, Plan]:
+    """Plays the exported scenario: returns the result of `simulate`, and the plan behind it."""
     data = yaml.load(as_yaml(scenario_of(decision)), yaml.CSafeLoader)
-    (read,) = worlds(data)
-    decided = plan(read.snapshot(), read.policy, read.now, read.policies)
-    return Player(read).play()["rounds"][0], decided
+    (world,) = worlds(data)
+    planned = plan(world.snapshot(), world.policy, world.now, world.policies)
+    return Player(world).play()["rounds"][0], planned
 
 
-def timeless(decided: Plan) -> Plan:
-    """Moments are counted from another zero, and tasks that share a name are told apart, in a file."""
+def without_times(planned: Plan) -> Plan:
+    """A file counts times from another zero, and distinguishes tasks that share a name."""
 
     def bare(task: str) -> str:
         return task.rpartition("/")[2]
 
     refusals = {
-        name: tuple(replace(one, until=None) for one in reasons) for name, reasons in decided.refusals.items()
+        name: tuple(replace(refusal, until=None) for refusal in reasons) for name, reasons in planned.refusals.items()
     }  # fmt: skip
     return replace(
-        decided,
+        planned,
         refusals=refusals,
-        binds=tuple(replace(one, task=bare(one.task)) for one in decided.binds),
-        nominations=tuple(replace(one, task=bare(one.task)) for one in decided.nominations),
-        evictions=tuple(replace(one, task=bare(one.task)) for one in decided.evictions),
+        binds=tuple(replace(bind, task=bare(bind.task)) for bind in planned.binds),
+        nominations=tuple(replace(nomination, task=bare(nomination.task)) for nomination in planned.nominations),
+        evictions=tuple(replace(eviction, task=bare(eviction.task)) for eviction in planned.evictions),
     )
 
 
-async def test_played_again(embedded: StoreNamespace) -> None:
-    """The file that is written gives the live decision, to the last word."""
+async def test_exported_scenario(embedded: StoreNamespace) -> None:
+    """The exported scenario leads to the live decision, word for word."""
     async with crowded(embedded) as world:
         decision = world.last.get()
         shown = {state for job in decision.snapshot.jobs for state in (task.state for task in job.tasks)}
         assert shown == {TaskState.RUNNING, TaskState.RELEASING, TaskState.NOMINATED, TaskState.PENDING}
-        told, decided = played(decision)
-        assert timeless(decided) == timeless(decision.plan)
-        assert {name: [one["text"] for one in reasons] for name, reasons in told["refusals"].items()} == {
-            name: [one.text for one in reasons] for name, reasons in decision.plan.refusals.items()
+        result, planned = simulate(decision)
+        assert without_times(planned) == without_times(decision.plan)
+        assert {name: [refusal["text"] for refusal in reasons] for name, reasons in result["refusals"].items()} == {
+            name: [refusal.text for refusal in reasons] for name, reasons in decision.plan.refusals.items()
         }
-        assert told["tasks"]["owner-0-0"]["state"] == "reserved"
+        assert result["tasks"]["owner-0-0"]["state"] == "reserved"
 
 
-async def test_told_while_it_works(embedded: StoreNamespace) -> None:
-    """Everybody is told how he stands: who runs, who is leaving, who is promised a place, who waits."""
+async def test_every_state(embedded: StoreNamespace) -> None:
+    """The explanation of a job in each state: running, stopping, nominated, waiting."""
     async with crowded(embedded) as world:
         explainer = Explainer(world.last)
-        found = {}
+        answers = {}
         for name, project in (("half", "a"), ("two", "a"), ("owner", "b"), ("late", "a"), ("late", "b")):
             workload = await world.workload(name, project)
-            found[project, name] = await explainer.explain(workload, lambda _: True, what_if=True)
-        assert {key: told["state"] for key, told in found.items()} == {
+            answers[project, name] = await explainer.explain(workload, lambda _: True, what_if=True)
+        assert {key: answer["state"] for key, answer in answers.items()} == {
             ("a", "half"): "running",
             ("a", "two"): "stopping",
             ("b", "owner"): "promised",
             ("a", "late"): "waiting",
             ("b", "late"): "waiting",
         }
-        text = {key: " ".join(line["text"] for line in told["lines"]) for key, told in found.items()}
+        text = {key: " ".join(line["text"] for line in answer["lines"]) for key, answer in answers.items()}
         assert "reclaimed by b/owner" in text["a", "two"]
         assert "when a/two has left, in" in text["b", "owner"]
         assert "and number 1 of 2 of all projects" in text["b", "late"]
-        assert found["a", "late"]["tried"] > 0
+        assert answers["a", "late"]["tried"] > 0
 
 
-async def test_asked_by_many(embedded: StoreNamespace) -> None:
-    """However many ask at once, it is worked out once, and all get the same answer."""
+async def test_concurrent_requests(embedded: StoreNamespace) -> None:
+    """Requests at the same time are computed once, and all get the same answer."""
     async with crowded(embedded) as world:
         explainer = Explainer(world.last, clock=lambda: 0.0)
         late = await world.workload("late")
@@ -127,7 +127,7 @@ async def test_asked_by_many(embedded: StoreNamespace) -> None:
         assert all(answer == answers[0] for answer in answers)
 
 
-def test_nothing_decided_yet() -> None:
-    """Before its first plan the scheduler has nothing to say."""
+def test_no_decision_yet() -> None:
+    """Before the first plan there is nothing to explain."""
     with pytest.raises(Unavailable, match="has not decided"):
         LastDecision().get()
