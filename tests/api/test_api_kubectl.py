@@ -71,8 +71,8 @@ def test_category(cluster: Cluster, office: Office, here: str) -> None:
     [
         ("workload.spec", "compute"),
         ("workload.spec.compute.gpu", "GPU"),
-        ("project.spec.quota.gpu", "Guaranteed GPUs"),
-        ("project.spec.department", "department it belongs to"),
+        ("project.spec.quota.gpu", "Guaranteed number of GPUs"),
+        ("project.spec.department", "Department that the project belongs to"),
     ],
 )
 def test_explain(cluster: Cluster, office: Office, path: str, sentence: str) -> None:

@@ -65,7 +65,7 @@ class Autoscaling:
         if least is not None and most is not None and least > most:
             yield Fault(f"{path}.minReplicas", "must not be more than maxReplicas")
         if least == 0 and self.metric == "latency":
-            yield Fault(f"{path}.minReplicas", "must be at least 1 with metric latency, which sleep has none of")
+            yield Fault(f"{path}.minReplicas", "must be at least 1 with metric latency, which needs a running replica")
 
 
 @record

@@ -85,9 +85,10 @@ def test_explain_reads_well(cluster_with_kinds: Cluster) -> None:
     """`kubectl explain` shows each field with our words."""
     spec = cluster_with_kinds.kubectl("explain", "workload.spec")
 
-    assert "training runs to its end, interactive is worked in, inference answers requests." in " ".join(spec.split())
-    assert "half" not in cluster_with_kinds.kubectl("explain", "workload.spec.compute.gpu")
-    assert "a part of one such as 0.5" in cluster_with_kinds.kubectl("explain", "workload.spec.compute.gpu")
+    assert "training runs to completion, interactive is a session, inference serves requests." in " ".join(spec.split())
+    gpu = cluster_with_kinds.kubectl("explain", "workload.spec.compute.gpu")
+    assert "half" not in gpu
+    assert "a fraction of one, such as 0.5" in gpu
 
 
 @pytest.mark.parametrize(

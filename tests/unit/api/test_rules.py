@@ -65,7 +65,7 @@ def test_requests_must_make_sense_together(compute: dict[str, Any], path: str, t
         (
             {"type": "inference", "serving": {"autoscaling": {"minReplicas": 0, "metric": "latency"}}},
             "spec.serving.autoscaling.minReplicas",
-            "must be at least 1 with metric latency, which sleep has none of",
+            "must be at least 1 with metric latency, which needs a running replica",
         ),
         (
             {"type": "inference", "serving": {"replicas": 2, "autoscaling": {}}},
