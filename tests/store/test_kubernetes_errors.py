@@ -11,7 +11,7 @@ import pytest
 
 from aliquot import errors
 from aliquot.errors import PlatformError, Unavailable
-from aliquot.store.http.connections import FOREIGN, NOT_SENT, foreign
+from aliquot.store.http.client import FOREIGN, NOT_SENT, translate
 from aliquot.store.http.errors import Busy, error_of
 
 ANSWERS = [
@@ -130,7 +130,7 @@ def test_only_unsent_requests_are_unsent() -> None:
 @pytest.mark.parametrize("exc", [TimeoutError(), OSError(), aiohttp.ClientPayloadError("cut")])
 def test_foreign_exception_has_a_message(exc: Exception) -> None:
     """Even exceptions that say nothing become a sentence with the address."""
-    error = foreign(exc, "https://host")
+    error = translate(exc, "https://host")
 
     assert error.message.startswith("cannot reach https://host: ")
     assert len(error.message) > len("cannot reach https://host: ")

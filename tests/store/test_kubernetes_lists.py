@@ -10,7 +10,7 @@ from aliquot.api import Json
 from aliquot.errors import Invalid
 from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http import kubeconfig
-from aliquot.store.http.transport import Patience, Query, Transport
+from aliquot.store.http.transport import Query, Timeouts, Transport
 from support.kubernetes.cluster import Cluster
 from support.kubernetes.kinds import GADGET, gadget
 
@@ -63,7 +63,7 @@ async def test_forgotten_snapshot_starts_again(
     names = await _make(kube, namespace, 5)
     endpoint = kubeconfig.load([cluster_with_gadgets.kubeconfig])
     async with KubernetesDriver(endpoint, page=2) as paged:
-        paged._transport = forgetful = _Forgetful(endpoint, Patience())
+        paged._transport = forgetful = _Forgetful(endpoint, Timeouts())
         forgetful.cluster = cluster_with_gadgets
         listing = await paged.list(GADGET, namespace)
 

@@ -11,14 +11,14 @@ from aliquot.errors import Expired, Invalid, Unauthenticated, Unavailable
 from aliquot.store.driver import Change
 from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.drivers.rest import RestDriver
-from aliquot.store.http.transport import Endpoint, Patience
+from aliquot.store.http.transport import Endpoint, Timeouts
 from support.kubernetes.cluster import Cluster
 from support.kubernetes.kinds import GADGET, gadget
 from support.kubernetes.scripted_server import ScriptedServer, event, status_reply, stream
 from support.kubernetes.tcp_proxy import TcpProxy, driver_through
 
 OBJECT = (200, {"metadata": {"name": "g", "namespace": "n", "resourceVersion": "1"}})
-BRIEF = Patience(deadline=0.3)
+BRIEF = Timeouts(deadline=0.3)
 
 
 @pytest.mark.kube
@@ -119,7 +119,7 @@ async def test_write_turned_away_is_tried_again() -> None:
 async def test_deadline_ends_it() -> None:
     """A server that is busy for longer than we may wait is reported at once."""
     busy = ScriptedServer(status_reply(429), headers={"Retry-After": "60"})
-    async with busy as server, RestDriver(Endpoint(server.url), patience=BRIEF) as driver:
+    async with busy as server, RestDriver(Endpoint(server.url), timeouts=BRIEF) as driver:
         with pytest.raises(Unavailable):
             await driver.get(GADGET, "g", "n")
 
@@ -131,8 +131,8 @@ async def test_slow_answer_times_out() -> None:
         await asyncio.sleep(5)
         return web.Response()
 
-    quick = Patience(deadline=0.1, answer=0.2)
-    async with ScriptedServer(never) as server, RestDriver(Endpoint(server.url), patience=quick) as driver:
+    quick = Timeouts(deadline=0.1, answer=0.2)
+    async with ScriptedServer(never) as server, RestDriver(Endpoint(server.url), timeouts=quick) as driver:
         with pytest.raises(Unavailable, match="no answer in time"):
             await driver.create(GADGET, gadget("n"))
 
@@ -144,7 +144,7 @@ async def test_other_servers_are_noticed(payload: bytes) -> None:
     async def page(request: web.Request) -> web.StreamResponse:
         return web.Response(body=payload)
 
-    async with ScriptedServer(page) as server, RestDriver(Endpoint(server.url), patience=BRIEF) as driver:
+    async with ScriptedServer(page) as server, RestDriver(Endpoint(server.url), timeouts=BRIEF) as driver:
         with pytest.raises(Unavailable, match="address of an API server"):
             await driver.get(GADGET, "g", "n")
 
@@ -217,7 +217,7 @@ def test_bad_address_is_invalid(url: str) -> None:
 
 async def test_closed_body_says_so() -> None:
     """After closing, every call says that it is closed."""
-    driver = RestDriver(Endpoint("http://127.0.0.1:1"), patience=BRIEF)
+    driver = RestDriver(Endpoint("http://127.0.0.1:1"), timeouts=BRIEF)
     await driver.close()
 
     with pytest.raises(Unavailable, match="closed"):

@@ -10,7 +10,7 @@ import pytest
 from aliquot.errors import Exists, Expired, Invalid, Unavailable
 from aliquot.store.driver import Change
 from aliquot.store.drivers.kubernetes import KubernetesDriver
-from aliquot.store.http.transport import Patience
+from aliquot.store.http.transport import Timeouts
 from aliquot.store.informer import Informer
 from support.kubernetes.cluster import Cluster
 from support.kubernetes.kinds import GADGET, gadget
@@ -163,7 +163,7 @@ async def test_chopped_stream_is_whole(kube: KubernetesDriver, cluster_with_gadg
 async def test_silence_asks_again(kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str) -> None:
     """A stream in which nothing comes any more is asked for again from the last version, and nothing is missed."""
     version = (await kube.list(GADGET, namespace)).version
-    quick = Patience(silence=0.5)
+    quick = Timeouts(silence=0.5)
     async with (
         TcpProxy(cluster_with_gadgets.port) as proxy,
         driver_through(proxy, cluster_with_gadgets, quick) as driver,
@@ -186,7 +186,7 @@ async def test_dead_network_is_unavailable(
     version = (await kube.list(GADGET, namespace)).version
     await kube.create(GADGET, gadget(namespace, "a"))
     await take(kube.watch(GADGET, namespace, version=version), 1)  # with all patience: a young server is busy at first
-    quick = Patience(deadline=0.5, answer=0.5, silence=0.5)
+    quick = Timeouts(deadline=0.5, answer=0.5, silence=0.5)
     async with (
         TcpProxy(cluster_with_gadgets.port) as proxy,
         driver_through(proxy, cluster_with_gadgets, quick) as driver,

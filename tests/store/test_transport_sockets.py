@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 
 from aliquot.errors import Conflict, Unauthenticated, Unavailable
-from aliquot.store.http.transport import Endpoint, Patience, Transport
+from aliquot.store.http.transport import Endpoint, Timeouts, Transport
 from support.kubernetes.scripted_server import ScriptedServer
 
 PROTOCOL = "v5.channel.k8s.io"
@@ -49,7 +49,7 @@ class Tokens:
 async def test_messages() -> None:
     """Bytes there and back; text counts as its bytes; the end is an end."""
     async with ScriptedServer(echo) as server:
-        transport = Transport(Endpoint(server.url), Patience())
+        transport = Transport(Endpoint(server.url), Timeouts())
         line = await transport.socket("/x", [("a", "1"), ("a", "2")], PROTOCOL)
         await line.send(b"\x00hello")
         assert [await line.receive() for _ in range(3)] == [b"\x00hello", b"text", None]
@@ -61,7 +61,7 @@ async def test_messages() -> None:
 async def test_a_refused_websocket() -> None:
     """The server's own words arrive."""
     async with ScriptedServer((409, REFUSED)) as server:
-        transport = Transport(Endpoint(server.url), Patience())
+        transport = Transport(Endpoint(server.url), Timeouts())
         with pytest.raises(Conflict, match=r"^not now$"):
             await transport.socket("/x", [], PROTOCOL)
         await transport.close()
@@ -71,7 +71,7 @@ async def test_a_token_is_renewed() -> None:
     """A websocket that is refused for its token is asked for once more with a fresh one."""
     tokens = Tokens()
     async with ScriptedServer((401, {"message": "old"}), echo) as server:
-        transport = Transport(Endpoint(server.url, tokens.current, tokens.refused), Patience())
+        transport = Transport(Endpoint(server.url, tokens.current, tokens.refused), Timeouts())
         await (await transport.socket("/x", [], PROTOCOL)).close()
         assert [asked.headers["Authorization"] for asked in server.asked] == ["Bearer token-1", "Bearer token-2"]
         await transport.close()
@@ -79,7 +79,7 @@ async def test_a_token_is_renewed() -> None:
 
 async def test_a_token_that_stays_wrong() -> None:
     async with ScriptedServer((401, {"message": "who are you?"})) as server:
-        transport = Transport(Endpoint(server.url), Patience())
+        transport = Transport(Endpoint(server.url), Timeouts())
         with pytest.raises(Unauthenticated, match="who are you"):
             await transport.socket("/x", [], PROTOCOL)
         await transport.close()
@@ -88,7 +88,7 @@ async def test_a_token_that_stays_wrong() -> None:
 async def test_another_protocol() -> None:
     """A server that opens a websocket without our protocol would not understand us."""
     async with ScriptedServer(echo) as server:
-        transport = Transport(Endpoint(server.url), Patience())
+        transport = Transport(Endpoint(server.url), Timeouts())
         with pytest.raises(Unavailable, match="does not speak v9"):
             await transport.socket("/x", [], "v9")
         await transport.close()
@@ -97,7 +97,7 @@ async def test_another_protocol() -> None:
 async def test_a_stream_that_is_cut() -> None:
     """What came is there, and that more was to come shows."""
     async with ScriptedServer(cut) as server:
-        transport = Transport(Endpoint(server.url), Patience())
+        transport = Transport(Endpoint(server.url), Timeouts())
         pieces = (await transport.stream("/x", {})).pieces()
         assert await anext(pieces) == b"one"
         with pytest.raises(Unavailable):

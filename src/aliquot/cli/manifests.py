@@ -23,7 +23,7 @@ import yaml
 from aliquot.api import KINDS, Json, decode
 from aliquot.errors import Fault, Invalid, PlatformError
 from aliquot.store.driver import MAX_DOCUMENT, AnyKind, Document
-from aliquot.store.object_rules import check_place
+from aliquot.store.object_rules import check_name_and_namespace
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 # Room for sixteen of the largest objects; more is a mistake such as a database dump.
@@ -224,7 +224,7 @@ def _check_fields(kind: AnyKind, data: Json) -> None:
     faults: list[Fault] = []
     for look in (
         lambda: decode(kind.type, data, strict=kind.is_custom_resource),
-        lambda: check_place(kind, data["metadata"]),
+        lambda: check_name_and_namespace(kind, data["metadata"]),
     ):
         try:
             look()

@@ -11,7 +11,7 @@ from aliquot.client.connection import Connection
 from aliquot.labels import API_VERSION
 from aliquot.store.driver import AnyKind, Document
 from aliquot.store.drivers.rest import RestDriver
-from aliquot.store.http.transport import Endpoint, Patience
+from aliquot.store.http.transport import Endpoint, Timeouts
 from aliquot.streams import ExecStream, Log, LogOptions, PortStream, TerminalSize
 
 
@@ -20,18 +20,18 @@ class RemoteServer(RestDriver):
         return await self._transport.read(f"/apis/{API_VERSION}/whoami")
 
     async def explain(self, namespace: str, workload: str, *, what_if: bool = False) -> Json:
-        path = f"{self._one(KINDS.of(Workload), workload, namespace)}/explanation"
+        path = f"{self._object_path(KINDS.of(Workload), workload, namespace)}/explanation"
         return await self._transport.read(path, {"whatIf": "true"} if what_if else None)
 
     async def scenario(self) -> Json:
         return await self._transport.read(f"/apis/{API_VERSION}/scenario")
 
     async def kubeconfig(self, project: str, user: str, seconds: int) -> Json:
-        path = f"{self._one(KINDS.of(Project), project, '')}/kubeconfig"
+        path = f"{self._object_path(KINDS.of(Project), project, '')}/kubeconfig"
         return await self._transport.write("POST", path, {"user": user, "duration": seconds})
 
     async def rehearse(self, kind: AnyKind, document: Document) -> Json:
-        path = self._all(kind, document.namespace)
+        path = self._list_path(kind, document.namespace)
         return await self._transport.write("POST", f"{path}?dryRun=All", document.data)
 
     def logs(self, namespace: str, pod: str, options: LogOptions) -> AbstractAsyncContextManager[Log]:
@@ -50,4 +50,4 @@ def open_server(connection: Connection, patience_s: float) -> RemoteServer:
     async def token() -> str:
         return connection.token
 
-    return RemoteServer(Endpoint(connection.url, token), patience=Patience(deadline=patience_s))
+    return RemoteServer(Endpoint(connection.url, token), timeouts=Timeouts(deadline=patience_s))

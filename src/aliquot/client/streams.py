@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from aliquot.errors import Conflict, Unavailable
 from aliquot.labels import API_VERSION
-from aliquot.store.http.connections import Socket
+from aliquot.store.http.client import Socket
 from aliquot.store.http.exec_session import ExecSession, exec_query
 from aliquot.store.http.transport import Transport
 from aliquot.streams import (
@@ -68,10 +68,10 @@ async def open_log(transport: Transport, namespace: str, pod: str, options: LogO
     stream = await transport.stream(pod_path(namespace, pod, "log"), log_query(options, time.time()))
     offset = stream.header(LOG_OFFSET)
     try:
-        async with aclosing(stream.pieces()) as pieces:
+        async with aclosing(stream.chunks()) as pieces:
             yield Log(pieces, int(offset) if offset.isdigit() else None, stream.header(LOG_STAMPED) == "true")
     finally:
-        stream.close()
+        stream.abort()
 
 
 @asynccontextmanager

@@ -1,23 +1,24 @@
-"""The store: one set of watchable objects that every loop, the server and the agents share.
+"""The storage seam: the interface that every store driver implements.
 
-    Document   one object as it travels and rests: Kubernetes-shaped JSON, parsed only when somebody looks inside
-    Body       what a store is made of: memory, SQLite, Kubernetes, or another server's API; all keep the same promises
-    Change     one step of a watch
+    StoreDriver  memory, SQLite, the Kubernetes API, or another Aliquot server; all give the same guarantees
+    Document     one object as stored and sent: Kubernetes-shaped JSON, parsed on first use
+    Change       one event of a watch
 
-Promises of every body (tests/store holds them against all):
+Guarantees of every driver (tests/store/conformance checks them against all drivers):
 
- 1. `create` gives uid, version, creation time and generation 1; what the caller sent for those is ignored.
+ 1. `create` assigns uid, version, creation time and generation 1, and ignores what the caller sent for them.
  2. `update` replaces an object if its version is still the one sent, else `Conflict`; a write that changes nothing
-    gives no new version and no change. `update` leaves the status alone, `update_status` all but the status.
+    produces no new version and no watch event. `update` never changes the status; `update_status` changes nothing
+    else.
  3. `patch` is a JSON merge patch (RFC 7386), tied to a version only when one is given.
- 4. `delete` removes the object, or marks it when finalizers or a grace period keep it; the last finalizer's removal
-    removes it. A marked object takes no new finalizers. A watch may show the mark of a delete that then took
-    effect at once.
- 5. A patch that names a pod's node binds it: once, and with nothing else but annotations.
- 6. `list` is a snapshot and says its version; `watch` from that version brings every later change once, in order.
-    A watch whose version is too old raises `Expired`: list again and compare.
- 7. What was acknowledged survives the end of the process, except in memory.
- 8. Versions are opaque. There is no transaction over several objects, so nothing may need one.
+ 4. `delete` removes the object, or sets its deletion timestamp while finalizers or a grace period hold it. Removing
+    the last finalizer removes the object. An object that is being deleted accepts no new finalizers. A watch may
+    show the deletion timestamp of a delete that then takes effect at once.
+ 5. A patch that sets a pod's node binds the pod. It succeeds once, and may change nothing else but annotations.
+ 6. `list` returns a snapshot and its version. `watch` from that version delivers every later change once, in order.
+    A watch from a version that is too old raises `Expired`: the reader lists again and compares.
+ 7. Acknowledged writes survive the end of the process, except in memory.
+ 8. Versions are opaque strings, compared for equality only. There are no transactions over several objects.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from aliquot.api import Json, Kind
 
 AnyKind = Kind[Any]
 
-# As large as an object may be: what etcd takes (1.5 MiB a request), with room for the envelope.
+# The largest object, in bytes: etcd accepts requests of 1.5 MiB, and the request adds an envelope.
 MAX_DOCUMENT = 1 << 20
 
 
 class Document:
-    """JSON of one object, as bytes or parsed, each made from the other on first need. Never changed once made."""
+    """The JSON of one object, as bytes and parsed. Each form is derived from the other on first use. Immutable."""
 
     __slots__ = ("_data", "_raw")
 
@@ -58,8 +59,8 @@ class Document:
 
     @property
     def metadata(self) -> Json:
-        found: Json = self.data["metadata"]
-        return found
+        metadata: Json = self.data["metadata"]
+        return metadata
 
     @property
     def name(self) -> str:
@@ -91,10 +92,10 @@ ChangeType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One step of a watch. A BOOKMARK has no document: it only says how far the reader has come.
+    """One event of a watch. A BOOKMARK has no document: it only carries the version the reader has reached.
 
-    DELETED carries the object's last state, or, when it merely left the selection, its present one;
-    either way at the version of the change.
+    DELETED carries the object's last state. When the object only left the selection, DELETED carries its current
+    state. In both cases `version` is the version of the change.
     """
 
     type: ChangeType
@@ -109,18 +110,18 @@ class Listing:
 
 
 class StoreDriver(Protocol):
-    """One body of the store. Every error is one of `aliquot.errors`."""
+    """Raises only errors from `aliquot.errors`."""
 
-    # False: nobody removes objects whose owners are gone, so our own loop has to (control.garbage).
+    # False: the storage does not remove objects whose owners are gone, so controllers.garbage does.
     collects_orphans: bool
 
     async def get(self, kind: AnyKind, name: str, namespace: str = "") -> Document: ...
 
     async def list(self, kind: AnyKind, namespace: str | None = None, *, labels: str = "", fields: str = "") -> Listing:
-        """All objects of a kind, or those of one namespace; `None` means every namespace."""
+        """The objects of a kind in one namespace, or in every namespace when it is None."""
 
     async def count(self, kind: AnyKind) -> int:
-        """How many objects of a kind there are, without reading them."""
+        """The number of objects of a kind, without reading them."""
 
     async def create(self, kind: AnyKind, document: Document) -> Document: ...
 
@@ -142,14 +143,14 @@ class StoreDriver(Protocol):
         uid: str = "",
         grace_seconds: int | None = None,
     ) -> bool:
-        """True when the object is gone, False when it is on its way."""
+        """True when the object is gone, False when finalizers or a grace period still hold it."""
 
     def watch(
         self, kind: AnyKind, namespace: str | None = None, *, version: str, labels: str = "", fields: str = ""
     ) -> AsyncIterator[Change]:
-        """Changes after `version`, for as long as the caller reads. `Unavailable` when the connection broke."""
+        """Yields changes after `version` for as long as the caller reads. `Unavailable` when the connection breaks."""
 
     async def check(self) -> None:
-        """Raises `Unavailable` when the body cannot take reads and writes now."""
+        """Raises `Unavailable` when the driver cannot serve reads and writes now."""
 
     async def close(self) -> None: ...

@@ -1,10 +1,10 @@
-"""A local picture of one kind, kept up to date.
+"""A local cache of the objects of one kind, kept current by list and watch.
 
-List, then watch from the list's version. When the watch says it fell behind, list again and *compare*: what is new,
-what changed, what is gone. Nothing is guessed, so nothing is missed; and whoever listens hears about each difference
-exactly as if it had been watched. A connection that breaks is taken up where it was, with growing, jittered pauses.
+An informer lists, then watches from the list's version. When the watch has expired, it lists again, compares with the
+cache, and notifies its listeners of every difference as if it had been watched. After a broken connection it resumes
+from the last version, with growing, jittered pauses.
 
-What is kept of an object is up to the reader: the typed object, or only the few fields it needs.
+The `read` function decides what is cached: the typed object, or only a few of its fields.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aliquot.store.driver import AnyKind, Change, Document, StoreDriver
 
 T = TypeVar("T")
 Key = tuple[str, str]  # namespace, name
-# Called with what was and what is; None where there is nothing.
+# Called with the old and the new value; None means that the object did not exist, or no longer exists.
 Listener = Callable[[Key, T | None, T | None], None]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 
 class Informer(Generic[T]):
-    """What `read` makes of each object of a kind. Run it in a task; look at any time after `synced`."""
+    """Caches `read(document)` for each object of a kind. Needs `run` in a task; complete once `synced` is set."""
 
     def __init__(
         self, driver: StoreDriver, kind: AnyKind, read: Callable[[Document], T], *, labels: str = "", fields: str = ""
@@ -45,10 +45,10 @@ class Informer(Generic[T]):
         self._listeners: list[Listener[T]] = []
 
     def listen(self, listener: Listener[T]) -> None:
-        """Hear of every change from now on, and of what is already there."""
+        """Calls the listener for every cached object now, and for every change from now on."""
         self._listeners.append(listener)
-        for key, found in self._objects.items():
-            listener(key, None, found)
+        for key, current in self._objects.items():
+            listener(key, None, current)
 
     def get(self, name: str, namespace: str = "") -> T | None:
         return self._objects.get((namespace, name))
@@ -63,7 +63,7 @@ class Informer(Generic[T]):
         return len(self._objects)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         version, pause = "", _FIRST_PAUSE
         while True:
             try:
@@ -79,18 +79,18 @@ class Informer(Generic[T]):
                 continue
             except PlatformError as exc:
                 log.warning("watch interrupted", kind=self._kind.plural, error=str(exc))
-            # Full jitter: many readers of one server must not come back at the same moment.
+            # Full jitter spreads the reconnects of many informers to one server.
             await asyncio.sleep(random.uniform(0, pause))  # noqa: S311  # not a secret
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _relist(self) -> str:
         listing = await self._driver.list(self._kind, labels=self._labels, fields=self._fields)
-        found = {(document.namespace, document.name): document for document in listing.items}
-        for key in [key for key in self._objects if key not in found]:
+        documents = {(document.namespace, document.name): document for document in listing.items}
+        for key in [key for key in self._objects if key not in documents]:
             self._set(key, None, "")
-        for key, document in found.items():
+        for key, document in documents.items():
             if self._versions.get(key) != document.version:
-                self._take(key, document)
+                self._store_document(key, document)
         return listing.version
 
     def _apply(self, change: Change) -> None:
@@ -100,13 +100,14 @@ class Informer(Generic[T]):
         if change.type == "DELETED":
             self._set(key, None, "")
         else:
-            self._take(key, change.document)
+            self._store_document(key, change.document)
 
-    def _take(self, key: Key, document: Document) -> None:
+    def _store_document(self, key: Key, document: Document) -> None:
         try:
             self._set(key, self._read(document), document.version)
         except Invalid as exc:
-            # Somebody wrote it past our checks. Others must not suffer: it is as if it were not there.
+            # Written without our validation, for example with kubectl. Treat it as absent, so that one object does not
+            # stop the informer.
             log.error("object cannot be read", kind=self._kind.plural, name=key[1], namespace=key[0], error=str(exc))
             self._set(key, None, "")
 
@@ -122,14 +123,14 @@ class Informer(Generic[T]):
 
 
 class Informers:
-    """One informer a type, shared by everybody in the process, so that an object is read and kept once."""
+    """The shared informers of a process: one per type, so that each object is decoded and cached once."""
 
     def __init__(self, driver: StoreDriver) -> None:
         self._driver = driver
         self._by_type: dict[type, Informer[Any]] = {}
 
     def of(self, cls: type[T]) -> Informer[T]:
-        """Ask before `run`: what is asked for later is not run."""
+        """The informer of a type. Only informers requested before the process starts them are run."""
         if cls not in self._by_type:
             self._by_type[cls] = typed(self._driver, cls)
         return self._by_type[cls]
@@ -147,5 +148,5 @@ class Informers:
 
 
 def typed(driver: StoreDriver, cls: type[T], *, labels: str = "", fields: str = "") -> Informer[T]:
-    """An informer that keeps the objects themselves."""
+    """An informer that caches the decoded objects."""
     return Informer(driver, KINDS.of(cls), lambda document: decode(cls, document.data), labels=labels, fields=fields)

@@ -1,7 +1,8 @@
-"""Whether the work that is under way may still write.
+"""Lease fencing: stops writes of a process that may no longer be the leader.
 
-Who leads says so for its work, and stops saying so the moment its lease is too old, also when the process stood still
-and has not noticed yet. Bodies that others write to as well ask before every write.
+The leader election sets `MAY_WRITE` for the leader's tasks. It returns False as soon as the lease is too old, even if
+the process was suspended and has not noticed. Drivers whose storage other processes also write to call `check` before
+every write.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ MAY_WRITE: ContextVar[Callable[[], bool]] = ContextVar("may_write", default=lamb
 
 
 def check() -> None:
-    """`Unavailable`, and nothing was done, when somebody else may decide by now."""
+    """Raises `Unavailable` when another process may lead by now. Nothing has been sent then."""
     if MAY_WRITE.get()():
         return
-    fault = Unavailable("not written: this process may no longer decide")
+    fault = Unavailable("not written: this process is no longer the leader")
     fault.sent, fault.retry = False, False
     raise fault

@@ -1,8 +1,8 @@
-"""What happens to an object when it is created, changed and deleted: the rules the embedded bodies share.
+"""What create, update and delete do to an object: the rules that the embedded drivers share.
 
-They are those of the Kubernetes API server, so that code above the store meets the same behaviour everywhere. Pure:
-time and ids are arguments, documents go in and come out. The result is always a new document, or `None` for "nothing
-changes", or `Gone` for "the object is to be removed".
+They follow the Kubernetes API server, so that code above the store meets the same behaviour with every driver. The
+functions are pure: time and ids are arguments. Each returns the new document, `None` when nothing changes, or `Gone`
+when the object must be removed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aliquot.store.driver import MAX_DOCUMENT, Document
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """The object is to be removed. `last` is what the caller is told: the object as the write would have left it."""
+    """The object must be removed. `last` is returned to the caller: the object as the write would have left it."""
 
     last: Json
 
@@ -30,37 +30,37 @@ _SUBDOMAIN = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a
 _LABEL_NAME = re.compile(r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")
 _LABEL_VALUE = re.compile(r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")
 _ANNOTATIONS_LIMIT = 256 * 1024
-# What the caller of a write decides; the rest of the metadata is the store's.
-_CALLERS = ("labels", "annotations", "finalizers", "ownerReferences")
-_STORES = ("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "uid")
-# What may change in a pod's spec, besides the node it is bound to.
+# Metadata that the caller of a write sets, and metadata that only the store sets.
+_SET_BY_CALLER = ("labels", "annotations", "finalizers", "ownerReferences")
+_SET_BY_STORE = ("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "uid")
+# The fields of a pod's spec that may change; nodeName only from empty.
 _POD_MUTABLE = ("activeDeadlineSeconds", "tolerations", "schedulingGates", "terminationGracePeriodSeconds", "nodeName")
 _DEFAULT_GRACE_SECONDS = 30
 
 
 def created(kind: Kind[Any], data: Json, *, uid: str, now: float) -> Json:
-    """A new object: identity and marks in order, status only where the kind brings it along."""
-    given = data.get("metadata") or {}
-    check_place(kind, given)
-    metadata = _metadata(given, {})
+    """A new object with valid metadata. Its status is dropped unless the kind is created with one."""
+    sent = data.get("metadata") or {}
+    check_name_and_namespace(kind, sent)
+    metadata = _metadata(sent, {})
     metadata["creationTimestamp"] = units.timestamp_text(int(now))
     metadata["generation"] = 1
     metadata["uid"] = uid
-    body = {key: value for key, value in data.items() if key not in ("apiVersion", "kind", "metadata")}
+    content = {key: value for key, value in data.items() if key not in ("apiVersion", "kind", "metadata")}
     if kind.has_status and not kind.status_on_create:
-        body.pop("status", None)
+        content.pop("status", None)
     if kind.name == "Namespace":
-        # As on Kubernetes: contents go first, then whoever emptied it clears this.
-        body = {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
-    return _checked(kind, metadata, body)
+        # As on Kubernetes: the finalizer goes when the namespace is empty.
+        content = {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+    return _checked(kind, metadata, content)
 
 
 def changed(kind: Kind[Any], old: Json, new: Json, *, status: bool) -> Outcome:
-    """The object after a write of all but the status, or of the status alone."""
+    """The object after an update of everything but the status, or of the status only."""
     before = old["metadata"]
-    given = new.get("metadata") or {}
-    _check_current(kind, before, given)
-    if given.get("deletionTimestamp") and "deletionTimestamp" not in before:
+    sent = new.get("metadata") or {}
+    _check_current(kind, before, sent)
+    if sent.get("deletionTimestamp") and "deletionTimestamp" not in before:
         raise Invalid.because(kind.singular, [Fault("metadata.deletionTimestamp", "is set by a delete only")])
     if status:
         if not kind.has_status:
@@ -68,34 +68,34 @@ def changed(kind: Kind[Any], old: Json, new: Json, *, status: bool) -> Outcome:
         result = {key: value for key, value in old.items() if key != "status"}
         if new.get("status") is not None:
             result["status"] = new["status"]
-        return _fitting(kind, result) if result != old else None
-    metadata = _metadata(given, before)
-    body = {key: value for key, value in new.items() if key not in ("apiVersion", "kind", "metadata")}
+        return _size_checked(kind, result) if result != old else None
+    metadata = _metadata(sent, before)
+    content = {key: value for key, value in new.items() if key not in ("apiVersion", "kind", "metadata")}
     if kind.has_status:
-        body.pop("status", None)
+        content.pop("status", None)
         if "status" in old:
-            body["status"] = old["status"]
+            content["status"] = old["status"]
     if kind.name == "Pod":
-        _check_pod(before["name"], old.get("spec") or {}, body.get("spec") or {})
-    if _content(body) != _content(old):
+        _check_pod(before["name"], old.get("spec") or {}, content.get("spec") or {})
+    if _spec_fields(content) != _spec_fields(old):
         metadata["generation"] = before.get("generation", 0) + 1
     if "deletionTimestamp" in before:
         _check_no_new_finalizers(kind, before, metadata)
-    result = _checked(kind, metadata, body)
-    if _may_go(kind, result):
+    result = _checked(kind, metadata, content)
+    if _is_removable(kind, result):
         return Gone(result)
     return result if result != _without_version(old) else None
 
 
 def deleted(kind: Kind[Any], old: Json, *, grace_seconds: int | None, now: float) -> Outcome:
-    """The object after a delete: gone, marked, or (marked already) as it is."""
+    """The object after a delete: gone, with a deletion timestamp, or unchanged when it already had one."""
     metadata = old["metadata"]
     grace = _grace(kind, old, grace_seconds)
     if "deletionTimestamp" in metadata:
         if grace_seconds is None and kind.graceful_deletion:
-            return None  # it has been asked already, and nobody asks for more haste
+            return None  # already being deleted, and no shorter grace period was requested
         if grace >= metadata.get("deletionGracePeriodSeconds", 0):
-            return Gone(old) if grace == 0 and _may_go(kind, old) else None
+            return Gone(old) if grace == 0 and _is_removable(kind, old) else None
     else:
         metadata = {**metadata, "generation": metadata.get("generation", 0) + 1}
     if grace == 0 and not metadata.get("finalizers") and kind.name != "Namespace":
@@ -105,10 +105,10 @@ def deleted(kind: Kind[Any], old: Json, *, grace_seconds: int | None, now: float
         "deletionTimestamp": units.timestamp_text(int(now) + grace),
         "deletionGracePeriodSeconds": grace,
     }
-    marked = {**old, "metadata": dict(sorted(metadata.items()))}
+    deleting = {**old, "metadata": dict(sorted(metadata.items()))}
     if kind.name == "Namespace":
-        marked["status"] = {**old.get("status", {}), "phase": "Terminating"}
-    return _without_version(marked)
+        deleting["status"] = {**old.get("status", {}), "phase": "Terminating"}
+    return _without_version(deleting)
 
 
 def merged(target: Any, patch: Any) -> Any:
@@ -139,14 +139,14 @@ def difference(old: Json, new: Json) -> Json:
 
 
 def versioned(kind: Kind[Any], data: Json, version: str) -> Document:
-    """The document as it is stored: envelope first, metadata sorted, version in place."""
+    """The document in stored form: apiVersion and kind first, metadata sorted, with its version."""
     metadata = dict(sorted({**data["metadata"], "resourceVersion": version}.items()))
     rest = {key: value for key, value in data.items() if key not in ("apiVersion", "kind", "metadata")}
     return Document({"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **rest})
 
 
-def check_place(kind: Kind[Any], metadata: Json) -> None:
-    """A name that can be one, and a namespace exactly when the kind has them."""
+def check_name_and_namespace(kind: Kind[Any], metadata: Json) -> None:
+    """Requires a valid name, and a namespace if and only if the kind is namespaced."""
     name, namespace = metadata.get("name"), metadata.get("namespace") or ""
     faults = []
     if not isinstance(name, str) or not _SUBDOMAIN.match(name) or len(name) > 253:
@@ -156,56 +156,58 @@ def check_place(kind: Kind[Any], metadata: Json) -> None:
     if kind.namespaced and not namespace:
         faults.append(Fault("metadata.namespace", "is required"))
     if not kind.namespaced and namespace:
-        faults.append(Fault("metadata.namespace", f"must be absent: {kind.plural} span the cluster"))
+        faults.append(Fault("metadata.namespace", f"must be absent: {kind.plural} are not namespaced"))
     if faults:
         raise Invalid.because(kind.singular, faults)
 
 
 def check_binding(patch: Json) -> None:
-    """A patch that names a pod's node has room for that and for annotations that are added, as on Kubernetes."""
+    """Requires that a patch that sets a pod's node only adds annotations besides, as on Kubernetes."""
     metadata = patch.get("metadata") or {}
-    beside = [f"spec.{key}" for key in patch["spec"] if key != "nodeName"]
-    beside += [f"metadata.{key}" for key in metadata if key not in ("annotations", "uid", "resourceVersion")]
-    beside += [key for key in patch if key not in ("spec", "metadata", "apiVersion", "kind")]
+    others = [f"spec.{key}" for key in patch["spec"] if key != "nodeName"]
+    others += [f"metadata.{key}" for key in metadata if key not in ("annotations", "uid", "resourceVersion")]
+    others += [key for key in patch if key not in ("spec", "metadata", "apiVersion", "kind")]
     removed = [key for key, value in (metadata.get("annotations") or {}).items() if value is None]
-    beside += [f"metadata.annotations[{key!r}]" for key in removed]
-    if beside:
-        faults = [Fault(path, "cannot change in the write that sets the node") for path in beside]
-        raise Invalid.because("pod", faults, hint="bind with annotations only, and change the rest before or after")
+    others += [f"metadata.annotations[{key!r}]" for key in removed]
+    if others:
+        faults = [Fault(path, "cannot change in the write that sets the node") for path in others]
+        raise Invalid.because(
+            "pod", faults, hint="set only annotations in this patch; change the rest before or after it"
+        )
 
 
-def _metadata(given: Json, before: Json) -> Json:
-    """What the caller says where it may, what the store knows elsewhere; empty parts left out."""
-    _check_marks(given)
-    name = {key: (before or given)[key] for key in ("name", "namespace") if (before or given).get(key)}
-    callers = {key: given[key] for key in _CALLERS if given.get(key)}
-    stores = {key: before[key] for key in _STORES if key in before}
-    return dict(sorted({**name, **callers, **stores}.items()))
+def _metadata(sent: Json, before: Json) -> Json:
+    """The caller's labels, annotations, finalizers and owners with the store's own fields, without empty ones."""
+    _check_metadata(sent)
+    name = {key: (before or sent)[key] for key in ("name", "namespace") if (before or sent).get(key)}
+    from_caller = {key: sent[key] for key in _SET_BY_CALLER if sent.get(key)}
+    from_store = {key: before[key] for key in _SET_BY_STORE if key in before}
+    return dict(sorted({**name, **from_caller, **from_store}.items()))
 
 
-def _check_current(kind: Kind[Any], before: Json, given: Json) -> None:
-    version = given.get("resourceVersion")
+def _check_current(kind: Kind[Any], before: Json, sent: Json) -> None:
+    version = sent.get("resourceVersion")
     if not version:
         raise Invalid.because(
             kind.singular,
             [Fault("metadata.resourceVersion", "is required")],
             hint="read the object, change it, write it back",
         )
-    if version != before["resourceVersion"] or (given.get("uid") or before["uid"]) != before["uid"]:
+    if version != before["resourceVersion"] or (sent.get("uid") or before["uid"]) != before["uid"]:
         raise Conflict(
             f"{kind.singular} {before['name']!r} has changed since version {version}",
             hint="read it again and repeat the change",
         )
 
 
-def _check_marks(metadata: Json) -> None:
+def _check_metadata(metadata: Json) -> None:
     faults = []
     for part in ("labels", "annotations"):
-        marks = metadata.get(part) or {}
-        if not isinstance(marks, dict):
+        pairs = metadata.get(part) or {}
+        if not isinstance(pairs, dict):
             faults.append(Fault(f"metadata.{part}", "must be an object"))
             continue
-        for key, value in marks.items():
+        for key, value in pairs.items():
             if not _is_qualified(key):
                 faults.append(Fault(f"metadata.{part}", f"{key!r} is not a valid key"))
             if not isinstance(value, str):
@@ -261,20 +263,20 @@ def _check_pod(name: str, old: Json, new: Json) -> None:
         raise Invalid.because(f"pod {name!r}", [Fault(f"spec.{key}", "cannot be changed") for key in sorted(frozen)])
 
 
-def _grace(kind: Kind[Any], old: Json, wanted: int | None) -> int:
-    """Seconds an object may take to stop: none for what is not running."""
+def _grace(kind: Kind[Any], old: Json, requested: int | None) -> int:
+    """The grace period in seconds; 0 for an object that is not running."""
     if not kind.graceful_deletion:
         return 0
     spec, phase = old.get("spec") or {}, (old.get("status") or {}).get("phase")
     if not spec.get("nodeName") or phase in ("Succeeded", "Failed"):
         return 0
-    if wanted is not None:
-        return max(0, wanted)
+    if requested is not None:
+        return max(0, requested)
     return int(spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE_SECONDS))
 
 
-def _may_go(kind: Kind[Any], data: Json) -> bool:
-    """Marked for deletion, and nothing keeps it any longer."""
+def _is_removable(kind: Kind[Any], data: Json) -> bool:
+    """Whether the object is being deleted and neither finalizers nor a grace period hold it."""
     metadata = data["metadata"]
     if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
         return False
@@ -283,11 +285,11 @@ def _may_go(kind: Kind[Any], data: Json) -> bool:
     return not metadata.get("deletionGracePeriodSeconds")
 
 
-def _checked(kind: Kind[Any], metadata: Json, body: Json) -> Json:
-    return _fitting(kind, {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **body})
+def _checked(kind: Kind[Any], metadata: Json, content: Json) -> Json:
+    return _size_checked(kind, {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **content})
 
 
-def _fitting(kind: Kind[Any], data: Json) -> Json:
+def _size_checked(kind: Kind[Any], data: Json) -> Json:
     try:
         size = len(Document(data).raw)
     except UnicodeEncodeError:
@@ -297,7 +299,7 @@ def _fitting(kind: Kind[Any], data: Json) -> Json:
     return data
 
 
-def _content(data: Json) -> Json:
+def _spec_fields(data: Json) -> Json:
     return {key: value for key, value in data.items() if key not in ("apiVersion", "kind", "metadata", "status")}
 
 

@@ -1,8 +1,8 @@
-"""The store as loops see it: objects in, objects out.
+"""The store as controllers use it: typed objects in and out.
 
-`Store` puts types over a body's documents. A change is sent as what differs between the object that was read and the
-one that is wanted, tied to the version that was read. So fields we do not know (another program's, a newer version's)
-survive our writes, and a write decided from old facts is refused.
+`Store` decodes and encodes a driver's documents. A change is sent as a merge patch between the object that was read and
+the object that is wanted, conditional on the version that was read. So unknown fields (of another program or of a newer
+version) survive our writes, and a write that was decided from an old version fails with `Conflict`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Items(Generic[T]):
 
 
 class Store:
-    """Typed access to one body."""
+    """Typed access to one driver."""
 
     def __init__(self, driver: StoreDriver) -> None:
         self.driver = driver
@@ -45,28 +45,28 @@ class Store:
 
     async def list(self, cls: type[T], namespace: str | None = None, *, labels: str = "", fields: str = "") -> Items[T]:
         listing = await self.driver.list(KINDS.of(cls), namespace, labels=labels, fields=fields)
-        return Items([found for item in listing.items if (found := _readable(cls, item))], listing.version)
+        return Items([decoded for item in listing.items if (decoded := _decoded(cls, item))], listing.version)
 
     async def create(self, wanted: T) -> T:
         cls = type(wanted)
         return decode(cls, (await self.driver.create(KINDS.of(cls), Document(to_json(wanted)))).data)
 
     async def update(self, wanted: T, *, seen: T) -> T:
-        """Change all but the status from what was seen to what is wanted."""
+        """Changes everything but the status from `seen` to `wanted`."""
         return await self._change(wanted, seen, status=False)
 
     async def update_status(self, wanted: T, *, seen: T) -> T:
         return await self._change(wanted, seen, status=True)
 
     async def delete(self, seen: T, *, grace_seconds: int | None = None) -> bool:
-        """Delete this very object, not another of the same name."""
-        place = seen.metadata
+        """Deletes this object by uid, so a newer object of the same name is not affected."""
+        meta = seen.metadata
         return await self.driver.delete(
-            KINDS.of(type(seen)), place.name, place.namespace, uid=place.uid, grace_seconds=grace_seconds
+            KINDS.of(type(seen)), meta.name, meta.namespace, uid=meta.uid, grace_seconds=grace_seconds
         )
 
     async def _change(self, wanted: T, seen: T, *, status: bool) -> T:
-        cls, place = type(wanted), seen.metadata
+        cls, meta = type(wanted), seen.metadata
         patch = object_rules.difference(encode(seen), encode(wanted))
         if status:
             patch = {"status": patch["status"]} if "status" in patch else {}
@@ -75,13 +75,13 @@ class Store:
         if not patch:
             return seen
         document = await self.driver.patch(
-            KINDS.of(cls), place.name, place.namespace, patch, version=place.version, status=status
+            KINDS.of(cls), meta.name, meta.namespace, patch, version=meta.version, status=status
         )
         return decode(cls, document.data)
 
 
-def _readable(cls: type[T], document: Document) -> T | None:
-    """One object that somebody wrote past our checks must not hide all the others."""
+def _decoded(cls: type[T], document: Document) -> T | None:
+    """The object, or None when it cannot be decoded: one invalid object must not make the whole list fail."""
     try:
         return decode(cls, document.data)
     except Invalid as exc:

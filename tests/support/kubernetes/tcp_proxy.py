@@ -9,7 +9,7 @@ from typing import Self
 
 from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http import kubeconfig
-from aliquot.store.http.transport import Patience
+from aliquot.store.http.transport import Timeouts
 from support.kubernetes.cluster import Cluster
 
 
@@ -91,7 +91,7 @@ class TcpProxy:
             sink.close()
 
 
-def driver_through(proxy: TcpProxy, cluster: Cluster, patience: Patience | None = None) -> KubernetesDriver:
+def driver_through(proxy: TcpProxy, cluster: Cluster, timeouts: Timeouts | None = None) -> KubernetesDriver:
     """A driver that reaches the cluster through the proxy."""
     direct = kubeconfig.load([cluster.kubeconfig])
-    return KubernetesDriver(replace(direct, url=f"https://127.0.0.1:{proxy.port}"), patience=patience)
+    return KubernetesDriver(replace(direct, url=f"https://127.0.0.1:{proxy.port}"), timeouts=timeouts)

@@ -13,7 +13,7 @@ import urllib.request
 from pathlib import Path
 
 from aliquot.store.drivers.rest import RestDriver
-from aliquot.store.http.transport import Endpoint, Patience
+from aliquot.store.http.transport import Endpoint, Timeouts
 
 START_SECONDS = 180  # on a very busy machine; about one on a quiet one
 
@@ -129,10 +129,10 @@ class ServerProcess:
         self.stop()
         return ended
 
-    def driver(self, patience: Patience | None = None) -> RestDriver:
+    def driver(self, timeouts: Timeouts | None = None) -> RestDriver:
         token = self.token
 
         async def given() -> str:
             return token
 
-        return RestDriver(Endpoint(self.url, token=given), patience=patience)
+        return RestDriver(Endpoint(self.url, token=given), timeouts=timeouts)

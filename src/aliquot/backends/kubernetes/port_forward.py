@@ -20,7 +20,7 @@ from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
 from aliquot.errors import Conflict, Unavailable
-from aliquot.store.http.connections import Socket
+from aliquot.store.http.client import Socket
 from aliquot.store.http.errors import one_line
 
 PROTOCOL = "SPDY/3.1+portforward.k8s.io"

@@ -13,7 +13,7 @@ from aliquot.api.pod import ContainerStatus
 from aliquot.backends.kubernetes import port_forward
 from aliquot.errors import Conflict, Invalid, PlatformError, Unavailable
 from aliquot.store.drivers.kubernetes import KubernetesDriver
-from aliquot.store.http.connections import Socket
+from aliquot.store.http.client import Socket
 from aliquot.store.http.exec_session import ExecSession, exec_query
 from aliquot.streams import CHANNELS, Log, LogOptions, TerminalSize, why_not_running
 from aliquot.units import timestamp_text
@@ -37,12 +37,12 @@ class KubernetesStreams:
         """
         meta = pod.metadata
         try:
-            stream = await self._driver.look(meta.name, meta.namespace, "log", log_query(pod, options))
+            stream = await self._driver.open_stream(meta.name, meta.namespace, "log", log_query(pod, options))
         except Invalid as exc:
             raise Conflict(_no_log_message(pod, options, exc)) from exc
         except Unavailable as exc:
             raise _unreachable(pod, exc) from exc
-        return Log(stream.pieces(), stamped=options.line_times)
+        return Log(stream.chunks(), stamped=options.line_times)
 
     async def exec(self, pod: Pod, command: Sequence[str], *, tty: bool, size: TerminalSize) -> KubernetesExecSession:
         if not command:
@@ -65,7 +65,7 @@ class KubernetesStreams:
         if pod.status.phase != "Running" or (status is not None and status.state.running is None):
             raise Conflict(f"pod {meta.name} does not run: {why_not_running(pod)}")
         try:
-            return await self._driver.enter(meta.name, meta.namespace, subresource, query, protocol)
+            return await self._driver.open_socket(meta.name, meta.namespace, subresource, query, protocol)
         except Invalid as exc:
             raise Conflict(f"cannot connect to pod {meta.name}: {exc.message}") from exc
         except Unavailable as exc:

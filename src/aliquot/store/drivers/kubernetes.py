@@ -1,8 +1,8 @@
-"""The store on Kubernetes: our kinds are custom resources, pods, nodes and the like are Kubernetes' own.
+"""The store on Kubernetes: our kinds are custom resources; pods, nodes and the like are core objects.
 
-What differs from the API in general, and so is done here: where kinds live, how a pod gets its node (a spec cannot be
-changed; the `binding` subresource can), the moment in which a new namespace has no service account yet, and how our
-custom resources get there.
+Adds to the REST driver: the paths of the API groups, binding through the `binding` subresource (a pod's spec cannot be
+changed), a retry for pods in a new namespace that has no service account yet, evictions, server-side apply, and the
+installation of our custom resource definitions.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from aliquot.labels import INSTALLED_VERSION
 from aliquot.store import object_rules
 from aliquot.store.driver import AnyKind, Change, Document
 from aliquot.store.drivers.rest import PAGE, RestDriver
-from aliquot.store.http.connections import Socket, Stream
-from aliquot.store.http.transport import APPLY_PATCH, Endpoint, Patience, Query
+from aliquot.store.http.client import Response, Socket
+from aliquot.store.http.transport import APPLY_PATCH, Endpoint, Query, Timeouts
 
-IDLE_SECONDS = 60.0  # the API server keeps an unused connection for 90
-# A controller makes each namespace's default service account, usually within a tenth of this.
+IDLE_SECONDS = 60.0  # the API server closes an unused connection after 90
+# A controller creates each namespace's default service account, usually within a tenth of this.
 ACCOUNT_SECONDS = 10.0
 ESTABLISH_SECONDS = 30.0
-GLANCE_SECONDS = 0.1
-FIELD_MANAGER = "aliquot"  # as which the cluster remembers what we applied
+POLL_SECONDS = 0.1
+FIELD_MANAGER = "aliquot"  # the owner of the fields that we apply
 
 DEFINITION: Kind[dict[str, Any]] = Kind(
     name="CustomResourceDefinition", type=dict, plural="customresourcedefinitions", group="apiextensions.k8s.io"
@@ -40,8 +40,8 @@ def path_of(kind: AnyKind) -> str:
 
 
 class KubernetesDriver(RestDriver):
-    def __init__(self, endpoint: Endpoint, *, patience: Patience | None = None, page: int = PAGE) -> None:
-        super().__init__(endpoint, path_of, patience=patience or Patience(idle=IDLE_SECONDS), page=page)
+    def __init__(self, endpoint: Endpoint, *, timeouts: Timeouts | None = None, page: int = PAGE) -> None:
+        super().__init__(endpoint, path_of, timeouts=timeouts or Timeouts(idle=IDLE_SECONDS), page=page)
         self.endpoint = endpoint
 
     async def create(self, kind: AnyKind, document: Document) -> Document:
@@ -50,10 +50,10 @@ class KubernetesDriver(RestDriver):
             try:
                 return await super().create(kind, document)
             except Denied as exc:
-                early = kind.name == "Pod" and "looking up service account" in exc.message
-                if not early or time.monotonic() > until:
+                no_account_yet = kind.name == "Pod" and "looking up service account" in exc.message
+                if not no_account_yet or time.monotonic() > until:
                     raise
-            await asyncio.sleep(GLANCE_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def update(self, kind: AnyKind, document: Document) -> Document:
         try:
@@ -73,50 +73,50 @@ class KubernetesDriver(RestDriver):
         return await super().patch(kind, name, namespace, patch, version=version, status=status)
 
     async def request_token(self, account: str, namespace: str, seconds: int) -> Json:
-        """A token of a service account, as `{"token", "expirationTimestamp"}`. The server may give less time."""
-        path = f"{self._one(_ACCOUNT, account, namespace)}/token"
-        asked = {
+        """A token of a service account: `{"token", "expirationTimestamp"}`. The server may shorten its lifetime."""
+        path = f"{self._object_path(_ACCOUNT, account, namespace)}/token"
+        request = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
             "spec": {"expirationSeconds": seconds},
         }
-        status: Json = (await self._transport.write("POST", path, asked)).get("status") or {}
+        status: Json = (await self._transport.write("POST", path, request)).get("status") or {}
         return status
 
-    async def look(self, pod: str, namespace: str, part: str, query: Query) -> Stream:
-        """A part of a pod that is read as a stream, such as its `log`."""
-        return await self._transport.stream(f"{self._one(_POD, pod, namespace)}/{part}", query)
+    async def open_stream(self, pod: str, namespace: str, subresource: str, query: Query) -> Response:
+        """A subresource of a pod that is read as a stream, such as `log`."""
+        return await self._transport.stream(f"{self._object_path(_POD, pod, namespace)}/{subresource}", query)
 
-    async def enter(
-        self, pod: str, namespace: str, part: str, query: Sequence[tuple[str, str]], protocol: str
+    async def open_socket(
+        self, pod: str, namespace: str, subresource: str, query: Sequence[tuple[str, str]], protocol: str
     ) -> Socket:
-        """A part of a pod that is talked to, such as `exec`."""
-        return await self._transport.socket(f"{self._one(_POD, pod, namespace)}/{part}", query, protocol)
+        """A subresource of a pod with messages in both directions, such as `exec`."""
+        return await self._transport.socket(f"{self._object_path(_POD, pod, namespace)}/{subresource}", query, protocol)
 
     async def _follow(self, path: str, query: Query, version: str) -> AsyncGenerator[Change, None]:
         if not version.isdigit():
-            # The API server would answer 500, or for an empty one begin somewhere.
+            # The API server would answer 500, and for an empty version start anywhere.
             raise Invalid(f"{version!r} is not a version of this store", hint="use the one a list gave")
         if int(version) == 0:
-            # To the API server this means "from any time": what was deleted in between would be missed.
+            # To the API server this means "from any version": deletions would be missed.
             raise Expired(f"version {version} is too old to watch from", hint="list again and watch from there")
         async with aclosing(super()._follow(path, query, version)) as changes:
             async for change in changes:
                 yield change
 
     async def _patch_if_binding(self, kind: AnyKind, document: Document) -> Json | None:
-        """The patch a pod's update amounts to, if all it does is give the pod its node and annotations."""
-        there = await self.get(kind, document.name, document.namespace)
-        before, after = there.data["spec"], document.data["spec"]
-        if there.version != document.version:
+        """The equivalent patch, if the update only sets the pod's node and annotations."""
+        current = await self.get(kind, document.name, document.namespace)
+        before, after = current.data["spec"], document.data["spec"]
+        if current.version != document.version:
             raise Conflict(f"pod {document.name!r} has changed since version {document.version}")
         if before.get("nodeName") or {**before, "nodeName": after["nodeName"]} != after:
             return None
-        marks = document.metadata.get("annotations") or {}
-        return {"spec": {"nodeName": after["nodeName"]}, "metadata": {"annotations": marks}}
+        annotations = document.metadata.get("annotations") or {}
+        return {"spec": {"nodeName": after["nodeName"]}, "metadata": {"annotations": annotations}}
 
     async def _bind(self, name: str, namespace: str, patch: Json, version: str) -> Document:
-        """One write that gives a pod its node and annotations; `Conflict` when it has a node or has changed."""
+        """Sets a pod's node and annotations in one write. `Conflict` when the pod is bound or has changed."""
         metadata = patch.get("metadata") or {}
         object_rules.check_binding(patch)
         await self.bind(
@@ -127,15 +127,15 @@ class KubernetesDriver(RestDriver):
             uid=metadata.get("uid") or "",
             version=version or metadata.get("resourceVersion") or "",
         )
-        # The answer to a binding is only "done"; the caller wants to know the pod's new version.
+        # The answer to a binding does not contain the pod's new version.
         return await self.get(_POD, name, namespace)
 
-    # --- what only Kubernetes can
+    # --- beyond the StoreDriver interface
 
     async def bind(
         self, name: str, namespace: str, node: str, annotations: Json, *, uid: str = "", version: str = ""
     ) -> None:
-        """The same in one request, for those who do not need the pod's new version."""
+        """Binds a pod in one request, without reading its new version."""
         conditions = {"uid": uid, "resourceVersion": version}
         binding = {
             "apiVersion": "v1",
@@ -148,12 +148,12 @@ class KubernetesDriver(RestDriver):
             },
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        await self._transport.write("POST", f"{self._one(_POD, name, namespace)}/binding", binding)
+        await self._transport.write("POST", f"{self._object_path(_POD, name, namespace)}/binding", binding)
 
     async def evict(
         self, name: str, namespace: str, *, uid: str = "", grace_seconds: int | None = None, dry_run: bool = False
     ) -> None:
-        """Delete a pod if its disruption budget lets us; `Unavailable` when not now. Dry: only ask."""
+        """Evicts a pod. `Unavailable` when its disruption budget does not allow it now. `dry_run` only checks."""
         options: Json = {}
         if uid:
             options["preconditions"] = {"uid": uid}
@@ -161,22 +161,24 @@ class KubernetesDriver(RestDriver):
             options["gracePeriodSeconds"] = grace_seconds
         if dry_run:
             options["dryRun"] = ["All"]
-        place = {"name": name, "namespace": namespace}
-        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": place, "deleteOptions": options}
-        await self._transport.write("POST", f"{self._one(_POD, name, namespace)}/eviction", eviction, patient=False)
+        meta = {"name": name, "namespace": namespace}
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta, "deleteOptions": options}
+        await self._transport.write(
+            "POST", f"{self._object_path(_POD, name, namespace)}/eviction", eviction, retry=False
+        )
 
     async def apply(self, kind: AnyKind, wanted: Json) -> Document:
-        """Make an object say what is wanted, whether it is there or not; what others wrote beside that stays."""
+        """Server-side apply: creates the object or sets the given fields. Fields of other owners stay."""
         metadata = wanted["metadata"]
-        path = self._one(kind, metadata["name"], metadata.get("namespace") or "")
-        said = {**wanted, "apiVersion": kind.api_version, "kind": kind.name}
+        path = self._object_path(kind, metadata["name"], metadata.get("namespace") or "")
+        applied = {**wanted, "apiVersion": kind.api_version, "kind": kind.name}
         query = f"?fieldManager={FIELD_MANAGER}&force=true"
-        return Document(await self._transport.write("PATCH", path + query, said, APPLY_PATCH))
+        return Document(await self._transport.write("PATCH", path + query, applied, APPLY_PATCH))
 
-    async def log(self, name: str, namespace: str, *, most: int = 65536) -> list[str]:
-        """The first lines that a pod has written, at most so many bytes."""
-        path = f"{self._one(_POD, name, namespace)}/log"
-        async with aclosing(self._transport.lines(path, {"limitBytes": str(most)})) as lines:
+    async def log(self, name: str, namespace: str, *, limit_bytes: int = 65536) -> list[str]:
+        """The first lines of a pod's log."""
+        path = f"{self._object_path(_POD, name, namespace)}/log"
+        async with aclosing(self._transport.lines(path, {"limitBytes": str(limit_bytes)})) as lines:
             return [line.decode(errors="replace") async for line in lines]
 
 
@@ -190,15 +192,15 @@ _ACCOUNT: Kind[dict[str, Any]] = Kind(
 
 
 async def install(driver: KubernetesDriver, definitions: Iterable[Json] | None = None) -> None:
-    """Makes our kinds known to the cluster, and returns when it serves them. What a newer Aliquot installed stays."""
+    """Installs the custom resource definitions and waits until they are served. Those of a newer version stay."""
     if definitions is None:
-        from aliquot.api.crds import crds
+        from aliquot.api.crds import crds  # builds every schema, so it is imported only here
 
         definitions = crds()
     wanted = list(definitions)
     for definition in wanted:
         await _apply(driver, definition)
-    for definition in wanted:  # they become ready side by side, so the first wait is nearly the only one
+    for definition in wanted:  # they become ready concurrently
         await _served(driver, definition)
 
 
@@ -208,29 +210,31 @@ async def _apply(driver: KubernetesDriver, definition: Json) -> None:
     while True:
         try:
             try:
-                there = await driver.get(DEFINITION, metadata["name"])
+                current = await driver.get(DEFINITION, metadata["name"])
             except NotFound:
                 await driver.create(
                     DEFINITION, Document({**definition, "metadata": {**metadata, "annotations": stamp}})
                 )
                 return
-            if not _is_newer(there.data, definition):
-                marks = {**there.metadata, "annotations": {**there.metadata.get("annotations", {}), **stamp}}
-                await driver.update(DEFINITION, Document({**there.data, "metadata": marks, "spec": definition["spec"]}))
+            if not _is_newer(current.data, definition):
+                meta = {**current.metadata, "annotations": {**current.metadata.get("annotations", {}), **stamp}}
+                await driver.update(
+                    DEFINITION, Document({**current.data, "metadata": meta, "spec": definition["spec"]})
+                )
             return
         except (Exists, Conflict):
-            continue  # another replica installs too: look again
+            continue  # another replica installs too: read again
 
 
-def _is_newer(there: Json, ours: Json) -> bool:
-    """Whether a later Aliquot wrote it, or it has versions that we do not know: objects may be stored in them."""
-    names = [{version["name"] for version in definition["spec"]["versions"]} for definition in (there, ours)]
-    installed = (there["metadata"].get("annotations") or {}).get(INSTALLED_VERSION, "0")
+def _is_newer(current: Json, ours: Json) -> bool:
+    """Whether a newer Aliquot installed it, or it has versions unknown to us, in which objects may be stored."""
+    names = [{version["name"] for version in definition["spec"]["versions"]} for definition in (current, ours)]
+    installed = (current["metadata"].get("annotations") or {}).get(INSTALLED_VERSION, "0")
     return bool(names[0] - names[1]) or _release(installed) > _release(aliquot.__version__)
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """Numbers to compare; what follows the first part that is not one does not count."""
+    """The leading numeric parts of a version, for comparison."""
     numbers: list[int] = []
     for part in version.split("."):
         if not part.isdigit():
@@ -244,22 +248,22 @@ async def _served(driver: KubernetesDriver, definition: Json) -> None:
     path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
     until = time.monotonic() + ESTABLISH_SECONDS
     while True:
-        there = await driver.get(DEFINITION, name)
-        conditions = (there.data.get("status") or {}).get("conditions") or ()  # null in the first moment
+        current = await driver.get(DEFINITION, name)
+        conditions = (current.data.get("status") or {}).get("conditions") or ()  # null at first
         states = {state["type"]: state for state in conditions}
         refused = states.get("NamesAccepted", {})
         if refused.get("status") == "False":
-            raise Invalid(f"the cluster does not take {name}: {refused.get('message', 'its names are taken')}")
+            raise Invalid(f"the cluster rejects {name}: {refused.get('message', 'its names are taken')}")
         if states.get("Established", {}).get("status") == "True" and await _answers(driver, path):
             return
         if time.monotonic() > until:
             raise Unavailable(f"the cluster does not serve {name} after {ESTABLISH_SECONDS:.0f} s")
-        await asyncio.sleep(GLANCE_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def _answers(driver: KubernetesDriver, path: str) -> bool:
     try:
         await driver._transport.read(path, {"limit": "1"})
     except NotFound:
-        return False  # established, but not yet in the part that serves
+        return False  # established, but not served yet
     return True

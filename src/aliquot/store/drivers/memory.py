@@ -1,6 +1,6 @@
-"""The store in memory: the reference the other bodies are held against, and what tests and simulations use.
+"""The store in memory: the reference for the other drivers, used by tests.
 
-It keeps every promise of store.base but one: nothing survives the process.
+It gives every guarantee of store.driver except durability.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from aliquot.api import Json
 from aliquot.store import object_table, selectors
 from aliquot.store.driver import AnyKind, Change, Document, Listing
 from aliquot.store.object_table import Entry
-from aliquot.store.watch_log import BOOKMARK_SECONDS, WatchLog, nothing_older
+from aliquot.store.watch_log import BOOKMARK_SECONDS, WatchLog, no_older_entries
 
 
 class MemoryDriver:
-    """A body of dictionaries. Calls never wait for anything, so each is atomic on its event loop."""
+    """Keeps objects in dictionaries. No call awaits anything, so each is atomic on its event loop."""
 
     collects_orphans = False
 
@@ -32,7 +32,7 @@ class MemoryDriver:
         self._log = WatchLog(length=log_length, bookmark_seconds=bookmark_seconds)
         self._objects: dict[str, dict[tuple[str, str], Document]] = defaultdict(dict)
 
-    # --- the shelf
+    # --- ObjectTable
 
     def find(self, kind: str, namespace: str, name: str) -> Document | None:
         return self._objects[kind].get((namespace, name))
@@ -40,7 +40,7 @@ class MemoryDriver:
     def next_revision(self) -> int:
         return self._log.revision + 1
 
-    def keep(self, entry: Entry) -> None:
+    def apply(self, entry: Entry) -> None:
         kind, namespace, name = object_table.key_of(entry)
         if entry.type == "DELETED":
             del self._objects[kind][namespace, name]
@@ -48,7 +48,7 @@ class MemoryDriver:
             self._objects[kind][namespace, name] = entry.document
         self._log.append([entry])
 
-    # --- the body
+    # --- StoreDriver
 
     async def get(self, kind: AnyKind, name: str, namespace: str = "") -> Document:
         return object_table.require(self, kind, name, namespace)
@@ -57,9 +57,9 @@ class MemoryDriver:
         selector = selectors.parse(kind, labels, fields)
         items = [
             document
-            for (place, _), document in sorted(self._objects[kind.name].items())
-            if (namespace is None or place == namespace)
-            and (not selector or selector.matches(selectors.marks_of(kind, document.data)))
+            for (own_namespace, _), document in sorted(self._objects[kind.name].items())
+            if (namespace is None or own_namespace == namespace)
+            and (not selector or selector.matches(selectors.selectable_fields(kind, document.data)))
         ]
         return Listing(items, str(self._log.revision))
 
@@ -98,13 +98,13 @@ class MemoryDriver:
         self, kind: AnyKind, namespace: str | None = None, *, version: str, labels: str = "", fields: str = ""
     ) -> AsyncIterator[Change]:
         selector = selectors.parse(kind, labels, fields)
-        return self._log.follow(kind, namespace, version, selector, nothing_older, self._newest)
+        return self._log.follow(kind, namespace, version, selector, no_older_entries, self._newest)
 
     async def _newest(self) -> int:
         return self._log.revision
 
     async def check(self) -> None:
-        """Memory is always there."""
+        """Memory is always available."""
 
     async def close(self) -> None:
         self._log.close()

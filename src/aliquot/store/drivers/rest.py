@@ -1,8 +1,8 @@
-"""A store behind an HTTP API in the shape of Kubernetes': the Kubernetes API itself, or another Aliquot server.
+"""A store behind a Kubernetes-style HTTP API: the Kubernetes API itself, or another Aliquot server.
 
-A watch never loses its place: when the server ends the stream, as it does every few minutes, it goes on from the last
-version it saw; when the stream breaks it raises `Unavailable`, and the caller goes on from there.
-What is tried again, and when, is said in transport.py.
+When the server ends a watch, as it does every few minutes, the watch continues from the last version. When the
+connection breaks, the watch raises `Unavailable`, and the caller resumes from the last version. http/transport.py has
+the retry rules.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from aliquot.labels import API_VERSION
 from aliquot.store import object_rules
 from aliquot.store.driver import AnyKind, Change, Document, Listing
 from aliquot.store.http.errors import error_from, one_line
-from aliquot.store.http.transport import MERGE_PATCH, RANDOM, Endpoint, Patience, Query, Transport, parsed
+from aliquot.store.http.transport import MERGE_PATCH, RANDOM, Endpoint, Query, Timeouts, Transport, parsed
 
-PAGE = 500  # objects per answer of a list: what kubectl asks for too
-WATCH_SECONDS = (300, 600)  # a random length, so that many watchers do not come back at once
-SHORT_STREAM_SECONDS = 1.0  # a stream that ends sooner is followed by a pause
+PAGE = 500  # objects per page of a list, as kubectl requests
+WATCH_SECONDS = (300, 600)  # a random duration, so that watchers do not reconnect at the same time
+SHORT_STREAM_SECONDS = 1.0  # a shorter stream is followed by a pause
 
-_GIVEN_BY_STORE = frozenset(
+_SET_BY_STORE = frozenset(
     ("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
      "managedFields", "selfLink")
 )  # fmt: skip
 
 
-def ours(kind: AnyKind) -> str:
-    """Where our own server has a kind: all of them in one group."""
+def own_prefix(kind: AnyKind) -> str:
+    """The path of our own server, which serves all kinds in one group."""
     return f"/apis/{API_VERSION}"
 
 
 class RestDriver:
-    """A body over HTTP. Use it on one event loop, and close it there."""
+    """Reads and writes over HTTP. Must be used and closed on one event loop."""
 
-    # The server's side does it.
+    # On the server.
     collects_orphans = True
 
     def __init__(
         self,
         endpoint: Endpoint,
-        prefix: Callable[[AnyKind], str] = ours,
+        prefix: Callable[[AnyKind], str] = own_prefix,
         *,
-        patience: Patience | None = None,
+        timeouts: Timeouts | None = None,
         page: int = PAGE,
     ) -> None:
-        self._transport = Transport(endpoint, patience or Patience())
+        self._transport = Transport(endpoint, timeouts or Timeouts())
         self._prefix = prefix
         self._page = page
 
@@ -66,7 +66,7 @@ class RestDriver:
         await self.close()
 
     async def check(self) -> None:
-        """Raises `Unavailable` when the server says, or shows, that it cannot serve now. Tries once."""
+        """Raises `Unavailable` when the server is not ready. One attempt."""
         await self._transport.probe("/readyz")
 
     async def close(self) -> None:
@@ -75,19 +75,19 @@ class RestDriver:
     # --- reading
 
     async def get(self, kind: AnyKind, name: str, namespace: str = "") -> Document:
-        return _document(await self._transport.read(self._one(kind, name, namespace)))
+        return _document(await self._transport.read(self._object_path(kind, name, namespace)))
 
     async def list(self, kind: AnyKind, namespace: str | None = None, *, labels: str = "", fields: str = "") -> Listing:
-        path, query = self._all(kind, namespace), _selectors(labels, fields)
+        path, query = self._list_path(kind, namespace), _selectors(labels, fields)
         try:
             return await self._pages(kind, path, {**query, "limit": str(self._page)})
         except Expired:
-            # The server forgot the snapshot between two pages. In one piece it cannot.
+            # The snapshot expired between two pages. A list without pages cannot expire.
             return await self._pages(kind, path, query)
 
     async def _pages(self, kind: AnyKind, path: str, query: Query) -> Listing:
         items: builtins.list[Document] = []
-        # Inside a list Kubernetes leaves out what the list says for all.
+        # Kubernetes leaves apiVersion and kind out of list items.
         envelope = {"apiVersion": kind.api_version, "kind": kind.name}
         while True:
             page = await self._transport.read(path, query)
@@ -98,15 +98,15 @@ class RestDriver:
             query = {**query, "continue": metadata["continue"]}
 
     async def count(self, kind: AnyKind) -> int:
-        page = await self._transport.read(self._all(kind, None), {"limit": "1"})
+        page = await self._transport.read(self._list_path(kind, None), {"limit": "1"})
         return len(page.get("items") or ()) + int((page.get("metadata") or {}).get("remainingItemCount") or 0)
 
     # --- writing
 
     async def create(self, kind: AnyKind, document: Document) -> Document:
-        metadata = {key: value for key, value in _metadata(document).items() if key not in _GIVEN_BY_STORE}
-        object_rules.check_place(kind, metadata)
-        path = self._all(kind, str(metadata.get("namespace") or ""))
+        metadata = {key: value for key, value in _metadata(document).items() if key not in _SET_BY_STORE}
+        object_rules.check_name_and_namespace(kind, metadata)
+        path = self._list_path(kind, str(metadata.get("namespace") or ""))
         return _document(await self._transport.write("POST", path, _envelope(kind, document, metadata)))
 
     async def update(self, kind: AnyKind, document: Document) -> Document:
@@ -119,16 +119,16 @@ class RestDriver:
     async def _replace(self, kind: AnyKind, document: Document, part: str = "") -> Document:
         metadata = _metadata(document)
         if not metadata.get("resourceVersion"):
-            # Some of Kubernetes' own kinds would take it, and overwrite whatever is there.
+            # Some kinds of Kubernetes accept an update without it, and overwrite the object.
             fault = Fault("metadata.resourceVersion", "is required")
             raise Invalid.because(kind.singular, [fault], hint="read the object, change it, write it back")
-        path = self._one(kind, str(metadata.get("name") or ""), str(metadata.get("namespace") or ""))
+        path = self._object_path(kind, str(metadata.get("name") or ""), str(metadata.get("namespace") or ""))
         return _document(await self._transport.write("PUT", path + part, _envelope(kind, document, metadata)))
 
     async def patch(
         self, kind: AnyKind, name: str, namespace: str, patch: Json, *, version: str = "", status: bool = False
     ) -> Document:
-        path = self._one(kind, name, namespace)
+        path = self._object_path(kind, name, namespace)
         if status:
             _check_has_status(kind)
             path += "/status"
@@ -152,15 +152,15 @@ class RestDriver:
             options["preconditions"] = conditions
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
-        answer = await self._transport.write("DELETE", self._one(kind, name, namespace), options)
+        answer = await self._transport.write("DELETE", self._object_path(kind, name, namespace), options)
         return self._is_gone(kind, answer)
 
     def _is_gone(self, kind: AnyKind, answer: Json) -> bool:
-        """Whether the answer to a delete says that nothing is left: a `Status`, or a last copy that nothing keeps."""
+        """Whether a delete took effect: the answer is a `Status`, or an object without finalizers and grace period."""
         if answer.get("kind") == "Status":
             return True
         if kind.name == "Namespace" and (answer.get("spec") or {}).get("finalizers"):
-            return False  # its contents go first
+            return False  # its contents are deleted first
         metadata = answer.get("metadata") or {}
         return not metadata.get("finalizers") and not metadata.get("deletionGracePeriodSeconds")
 
@@ -170,59 +170,59 @@ class RestDriver:
         self, kind: AnyKind, namespace: str | None = None, *, version: str, labels: str = "", fields: str = ""
     ) -> AsyncIterator[Change]:
         query = {**_selectors(labels, fields), "watch": "true", "allowWatchBookmarks": "true"}
-        return self._follow(self._all(kind, namespace), query, version)
+        return self._follow(self._list_path(kind, namespace), query, version)
 
     async def _follow(self, path: str, query: Query, version: str) -> AsyncGenerator[Change, None]:
         while True:
-            began = time.monotonic()
-            length = str(RANDOM.randint(*WATCH_SECONDS))
-            asked = {**query, "resourceVersion": version, "timeoutSeconds": length}
-            async with aclosing(self._transport.lines(path, asked)) as lines:
+            start = time.monotonic()
+            seconds = str(RANDOM.randint(*WATCH_SECONDS))
+            watch_query = {**query, "resourceVersion": version, "timeoutSeconds": seconds}
+            async with aclosing(self._transport.lines(path, watch_query)) as lines:
                 async for line in lines:
                     change = _change(line)
                     version = change.version
                     yield change
-            if time.monotonic() - began < SHORT_STREAM_SECONDS:
+            if time.monotonic() - start < SHORT_STREAM_SECONDS:
                 await asyncio.sleep(RANDOM.uniform(0, SHORT_STREAM_SECONDS))
 
     # --- paths
 
-    def _all(self, kind: AnyKind, namespace: str | None) -> str:
+    def _list_path(self, kind: AnyKind, namespace: str | None) -> str:
         if not kind.namespaced or namespace is None:
             return f"{self._prefix(kind)}/{kind.plural}"
         if not _is_segment(namespace):
             raise Invalid.because(kind.singular, [Fault("metadata.namespace", "is required")])
         return f"{self._prefix(kind)}/namespaces/{quote(namespace, safe='')}/{kind.plural}"
 
-    def _one(self, kind: AnyKind, name: str, namespace: str) -> str:
-        # A name that would change the path is the name of nothing.
+    def _object_path(self, kind: AnyKind, name: str, namespace: str) -> str:
+        # No object has a name that would change the path.
         if not _is_segment(name) or (kind.namespaced and not _is_segment(namespace)):
             raise NotFound(f"{kind.singular} {name!r} not found")
-        return f"{self._all(kind, namespace)}/{quote(name, safe='')}"
+        return f"{self._list_path(kind, namespace)}/{quote(name, safe='')}"
 
 
 def _document(data: Json) -> Document:
     metadata = data.get("metadata")
     if not isinstance(metadata, dict) or "resourceVersion" not in metadata:
         raise Unavailable("the server's answer is not an object of a store; is this the address of an API server?")
-    # Bookkeeping of server-side apply: as large as the object itself, and nobody here reads it.
+    # Bookkeeping of server-side apply: as large as the object itself, and not used here.
     metadata.pop("managedFields", None)
     return Document(data)
 
 
 def _change(line: bytes) -> Change:
     event = parsed(line)
-    thing: Any = event.get("object") or {}
+    content: Any = event.get("object") or {}
     match event.get("type"):
-        case "ADDED" | "MODIFIED" | "DELETED" as step:
-            document = _document(thing)
-            return Change(step, document.version, document)
+        case "ADDED" | "MODIFIED" | "DELETED" as change_type:
+            document = _document(content)
+            return Change(change_type, document.version, document)
         case "BOOKMARK":
-            return Change("BOOKMARK", _document(thing).version)
+            return Change("BOOKMARK", _document(content).version)
         case "ERROR":
-            raise error_from(int(thing.get("code") or 500), thing)
+            raise error_from(int(content.get("code") or 500), content)
         case other:
-            raise Unavailable(f"a watch brought an event of unknown type {one_line(other)!r}")
+            raise Unavailable(f"the watch sent an event of unknown type {one_line(other)!r}")
 
 
 def _envelope(kind: AnyKind, document: Document, metadata: Json) -> Json:

@@ -1,12 +1,12 @@
-"""The store in one SQLite file: what the embedded platform runs on.
+"""The store in one SQLite file, for the embedded mode.
 
-    caller ──> queue ──> writer thread ── one transaction for all that wait, one fsync ──> answers, watchers
-    caller ──> reader threads ── snapshot reads, never blocked by the writer (WAL)
+    write ──> queue ──> writer thread ── one transaction and one fsync for all queued writes ──> results, watchers
+    read  ──> reader threads ── snapshot reads, never blocked by the writer (WAL)
 
-An answer means *on the disk*: the writer commits with a full sync before it says so (see writer.py).
+A returned write is durable: the writer commits with a full sync before it answers (see sqlite_writer.py).
 
-Watchers are fed from memory; one that lags further behind, or comes back after a restart, is fed from the log table,
-and one older than that is told so.
+Watchers read from memory. A watcher that is further behind, or that resumes after a restart, reads from the log table.
+A watcher that is older than the log table gets `Expired`.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from aliquot.store.driver import AnyKind, Change, Document, Listing
 from aliquot.store.drivers import sqlite_database
 from aliquot.store.drivers.sqlite_writer import Writer
 from aliquot.store.object_table import Entry, ObjectTable
-from aliquot.store.watch_log import BOOKMARK_SECONDS, WatchLog, fell_behind
+from aliquot.store.watch_log import BOOKMARK_SECONDS, WatchLog, expired
 
 T = TypeVar("T")
 
-LOG_LENGTH = 100_000  # changes a watcher may be away for; about 150 MB of workloads at worst
-RECENT = 1_000  # of each kind, kept in memory for watchers that keep up
+LOG_LENGTH = 100_000  # changes in the log table; at most about 150 MB of workloads
+RECENT = 1_000  # changes of each kind that stay in memory
 READERS = 2
 
 
 class SqliteDriver:
-    """A body over one file, which nobody else may have open for writing (serve.py holds the lock)."""
+    """Stores objects in one file. No other process may have it open for writing (serve.py holds the lock)."""
 
     collects_orphans = False
 
@@ -50,7 +50,7 @@ class SqliteDriver:
         bookmark_seconds: float = BOOKMARK_SECONDS,
         synchronous: str = "FULL",
     ) -> None:
-        """Opens the file, or makes it; must be called where an event loop runs."""
+        """Opens or creates the file. Requires a running event loop."""
         self._path = path
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -71,11 +71,11 @@ class SqliteDriver:
     # --- reads
 
     async def get(self, kind: AnyKind, name: str, namespace: str = "") -> Document:
-        place = namespace if kind.namespaced else ""
-        found = await self._read(lambda db: sqlite_database.find(db, kind.name, place, name))
-        if found is None:
+        scope = namespace if kind.namespaced else ""
+        document = await self._read(lambda db: sqlite_database.find(db, kind.name, scope, name))
+        if document is None:
             raise object_table.not_found(kind, name, namespace)
-        return found
+        return document
 
     async def list(self, kind: AnyKind, namespace: str | None = None, *, labels: str = "", fields: str = "") -> Listing:
         selector = selectors.parse(kind, labels, fields)
@@ -85,7 +85,7 @@ class SqliteDriver:
                 items = [
                     document
                     for document in sqlite_database.listed(db, kind.name, namespace, selector.hints())
-                    if not selector or selector.matches(selectors.marks_of(kind, document.data))
+                    if not selector or selector.matches(selectors.selectable_fields(kind, document.data))
                 ]
                 return Listing(items, str(sqlite_database.revision(db)))
 
@@ -108,19 +108,19 @@ class SqliteDriver:
     # --- writes
 
     async def create(self, kind: AnyKind, document: Document) -> Document:
-        return await self._do(lambda on: object_table.create(on, kind, document, self._clock()))
+        return await self._write(lambda table: object_table.create(table, kind, document, self._clock()))
 
     async def update(self, kind: AnyKind, document: Document) -> Document:
-        return await self._do(lambda on: object_table.update(on, kind, document, status=False))
+        return await self._write(lambda table: object_table.update(table, kind, document, status=False))
 
     async def update_status(self, kind: AnyKind, document: Document) -> Document:
-        return await self._do(lambda on: object_table.update(on, kind, document, status=True))
+        return await self._write(lambda table: object_table.update(table, kind, document, status=True))
 
     async def patch(
         self, kind: AnyKind, name: str, namespace: str, patch: Json, *, version: str = "", status: bool = False
     ) -> Document:
-        return await self._do(
-            lambda on: object_table.patch(on, kind, name, namespace, patch, version=version, status=status)
+        return await self._write(
+            lambda table: object_table.patch(table, kind, name, namespace, patch, version=version, status=status)
         )
 
     async def delete(
@@ -133,14 +133,14 @@ class SqliteDriver:
         uid: str = "",
         grace_seconds: int | None = None,
     ) -> bool:
-        return await self._do(
-            lambda on: object_table.delete(
-                on, kind, name, namespace, version=version, uid=uid, grace_seconds=grace_seconds, now=self._clock()
+        return await self._write(
+            lambda table: object_table.delete(
+                table, kind, name, namespace, version=version, uid=uid, grace_seconds=grace_seconds, now=self._clock()
             )
         )
 
     async def close(self) -> None:
-        """Finish what was asked, then close; watchers end."""
+        """Completes queued writes, then closes the file and ends the watches."""
         if self._closed:
             return
         self._closed = True
@@ -150,7 +150,7 @@ class SqliteDriver:
         for connection in self._connections:
             connection.close()
 
-    # --- how
+    # --- threads
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._closed:
@@ -170,19 +170,19 @@ class SqliteDriver:
 
     async def _older(self, kind: str, after: int, upto: int) -> Sequence[Entry]:
         def snapshot(db: sqlite3.Connection) -> Sequence[Entry]:
-            # One transaction: a trim between the two questions would leave a hole that nobody notices.
+            # One transaction: a trim between the two queries would leave an unnoticed gap.
             with sqlite_database.reading(db):
                 if after < sqlite_database.oldest(db):
-                    raise fell_behind(after)
+                    raise expired(after)
                 return sqlite_database.logged(db, kind, after, upto)
 
         return await self._read(snapshot)
 
     async def _newest(self) -> int:
-        # A list may have read a commit whose news is still on its way to the log.
+        # A list may have read a commit that has not reached the watch log yet.
         return await self._read(sqlite_database.revision)
 
-    async def _do(self, work: Callable[[ObjectTable], T]) -> T:
+    async def _write(self, work: Callable[[ObjectTable], T]) -> T:
         if self._closed:
             raise Unavailable("the store is closed")
         return await self._writer.do(work)

@@ -1,7 +1,7 @@
-"""The SQLite file: its layout, its migrations, and the checks before anything touches it.
+"""The SQLite file: its schema, its migrations, and the checks before it is opened for writing.
 
-All SQL of the store is in this module. A file that is damaged, foreign or newer than this program is refused before it
-is opened for writing, so that it stays byte for byte what it was.
+All SQL of the store is in this module. A file that is damaged, belongs to another program or has a newer format is
+refused before it is opened for writing, so that not one byte of it changes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pathlib import Path
 from aliquot.errors import Invalid, OutOfSpace, PlatformError, Unavailable
 from aliquot.store.driver import ChangeType, Document
 from aliquot.store.object_table import Entry, key_of
-from aliquot.store.selectors import Marks
+from aliquot.store.selectors import SelectableFields
 
-APPLICATION_ID = 0x416C6971  # "Aliq": tells our files from other programs' databases
+APPLICATION_ID = 0x416C6971  # "Aliq": distinguishes our files from other programs' databases
 MAGIC = b"SQLite format 3\0"
 
-# Each brings the file from version i to i + 1. Never edited once released: add another.
+# Migration i upgrades the file from format i to i + 1. Released migrations never change; add another one.
 MIGRATIONS = (
     """
     CREATE TABLE objects (
@@ -39,7 +39,7 @@ MIGRATIONS = (
 
 
 def inspect(path: Path, migrations: Sequence[str] = MIGRATIONS) -> None:
-    """Refuse a file that we must not touch, without touching it."""
+    """Raises `Invalid` for a file that must not be opened for writing, without changing it."""
     try:
         if _is_new(path):
             return
@@ -53,7 +53,7 @@ def inspect(path: Path, migrations: Sequence[str] = MIGRATIONS) -> None:
     if application != APPLICATION_ID:
         raise _refused(path, "belongs to another program")
     try:
-        with _looking(path) as db:
+        with _read_only(path) as db:
             (version,) = db.execute("PRAGMA user_version").fetchone()
             (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.DatabaseError as exc:
@@ -68,18 +68,18 @@ def inspect(path: Path, migrations: Sequence[str] = MIGRATIONS) -> None:
 
 
 @contextmanager
-def _looking(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that leaves nothing behind, not even beside the file."""
+def _read_only(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that leaves no files beside the database."""
     log, memory = Path(f"{path}-wal"), Path(f"{path}-shm")
     hot = log.exists() and log.stat().st_size > 0
-    ours = hot and not memory.exists()  # SQLite makes one to read the log, and a reader does not remove it
+    created_here = hot and not memory.exists()  # SQLite creates it to read the log; a reader does not remove it
     try:
-        # Immutable: no locks and no files beside it, but the log is not read either.
-        how = "mode=ro" if hot else "immutable=1"
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)) as db:
+        # Immutable mode takes no locks and creates no files, but does not read the log.
+        mode = "mode=ro" if hot else "immutable=1"
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)) as db:
             yield db
     finally:
-        if ours:
+        if created_here:
             memory.unlink(missing_ok=True)
 
 
@@ -92,7 +92,7 @@ def _is_new(path: Path) -> bool:
 
 
 def open_writer(path: Path, synchronous: str = "FULL", migrations: Sequence[str] = MIGRATIONS) -> sqlite3.Connection:
-    """The one connection that writes. FULL: a commit is on the disk when it returns."""
+    """The only connection that writes. With FULL, a commit is on the disk when it returns."""
     if _is_new(path):
         _create(path, migrations)
     db = _connect(path)
@@ -108,11 +108,11 @@ def open_writer(path: Path, synchronous: str = "FULL", migrations: Sequence[str]
 
 
 def _empty_log(db: sqlite3.Connection) -> None:
-    """Move the write-ahead log into the file.
+    """Moves the write-ahead log into the database file.
 
-    What a failed sync left in it may be in memory only, and no later sync would bring that to the disk. So nothing may
-    be built on it: it is moved, synced anew, and the log starts empty. A full disk has no room for that, but what fails
-    there is the write, not the sync.
+    After a failed sync, pages of the log may exist in memory only, and no later sync writes them to the disk. So no
+    commit may build on them: the checkpoint writes and syncs them again, and the log starts empty. On a full disk the
+    checkpoint cannot run; there the write fails, not the sync, so the log can be trusted.
     """
     try:
         (busy, _, _) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -125,7 +125,7 @@ def _empty_log(db: sqlite3.Connection) -> None:
 
 
 def _create(path: Path, migrations: Sequence[str]) -> None:
-    """A file appears whole or not at all: a kill half way must not leave one that we would refuse."""
+    """Creates the file under another name and renames it, so that a kill never leaves a file that we would refuse."""
     draft = path.with_name(f"{path.name}.new")
     try:
         _remove(draft)
@@ -133,7 +133,7 @@ def _create(path: Path, migrations: Sequence[str]) -> None:
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             db.execute("PRAGMA journal_mode = WAL")
             _migrate(db, migrations)
-        _remove(path)  # the log of a file that is gone would be taken for the new one's
+        _remove(path)  # the log of a removed file would be applied to the new one
         draft.replace(path)
     except BaseException:
         _remove(draft)
@@ -147,7 +147,7 @@ def _remove(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """A name is on the disk only when its folder is."""
+    """Makes a rename in this folder durable."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -169,7 +169,7 @@ def open_reader(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def reading(db: sqlite3.Connection) -> Iterator[None]:
-    """All reads inside see one state."""
+    """A read transaction: all reads inside see the same snapshot."""
     db.execute("BEGIN")
     try:
         yield
@@ -179,12 +179,12 @@ def reading(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    # Transactions are ours to begin and end; each connection stays on one thread at a time.
+    # We begin and end transactions ourselves. Each connection is used by one thread at a time.
     return sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
 
 
 class Tables:
-    """The shelf of one connection. Writes happen inside a transaction that the caller begins and ends."""
+    """The ObjectTable of one connection. The caller begins and ends the transaction."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
@@ -197,7 +197,7 @@ class Tables:
     def next_revision(self) -> int:
         return self.revision + 1
 
-    def keep(self, entry: Entry) -> None:
+    def apply(self, entry: Entry) -> None:
         self.revision = entry.revision
         key = key_of(entry)
         if entry.type == "DELETED":
@@ -220,13 +220,13 @@ class Tables:
 
 
 def revision(db: sqlite3.Connection) -> int:
-    """The newest change. The log always holds it, so it needs no row of its own."""
+    """The revision of the newest change. The log always contains it."""
     (newest,) = db.execute("SELECT max(revision) FROM log").fetchone()
     return newest or 0
 
 
 def oldest(db: sqlite3.Connection) -> int:
-    """A watch may start here or later."""
+    """The oldest revision from which a watch may start."""
     (first,) = db.execute("SELECT min(revision) FROM log").fetchone()
     return first - 1 if first else 0
 
@@ -239,13 +239,13 @@ def find(db: sqlite3.Connection, kind: str, namespace: str, name: str) -> Docume
 
 
 def listed(db: sqlite3.Connection, kind: str, namespace: str | None, hints: Sequence[bytes] = ()) -> Iterator[Document]:
-    """Documents in order of namespace and name; only those that contain every hint."""
+    """Documents ordered by namespace and name, only those that contain every hint."""
     conditions, values = ["kind = ?"], [kind, *hints]
     if namespace is not None:
         conditions.append("namespace = ?")
         values.insert(1, namespace)
     conditions += ["instr(document, ?)"] * len(hints)
-    # Fixed texts only; every value is a parameter.
+    # Built from constants only; every value is a parameter.
     query = f"SELECT document FROM objects WHERE {' AND '.join(conditions)} ORDER BY namespace, name"  # noqa: S608
     rows = db.execute(query, values)
     return (Document(raw=raw) for (raw,) in rows)
@@ -274,11 +274,11 @@ def newest(db: sqlite3.Connection, after: int) -> list[Entry]:
 
 
 def _entry(kind: str, number: int, type_: ChangeType, raw: bytes, was: str | None) -> Entry:
-    return Entry(number, kind, type_, Document(raw=raw), Marks(*json.loads(was)) if was else None)
+    return Entry(number, kind, type_, Document(raw=raw), SelectableFields(*json.loads(was)) if was else None)
 
 
 def translated(exc: sqlite3.Error | OSError, path: Path) -> PlatformError:
-    """SQLite's errors, and those of the files around it, in our words."""
+    """The platform error for an error of SQLite or of the files beside the database."""
     code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_FULL or (isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT)):
         return OutOfSpace(f"the disk of {path.parent} is full; nothing was changed", hint="free some space and repeat")

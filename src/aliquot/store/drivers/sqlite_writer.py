@@ -1,8 +1,8 @@
-"""The one thread that writes to the database: group commit, and what happens when the disk fails.
+"""The one thread that writes to the database: group commit, and recovery from disk errors.
 
-Writes queue up while a commit is under way and share the next one, so that the sync, which is the whole cost of a
-durable write, is paid once for all of them. What a batch could not do because of one member is done again one by one,
-so nobody fails for a neighbour.
+Writes that arrive during a commit share the next one, so that its fsync, which is nearly the whole cost of a durable
+write, is paid once per batch. When a batch fails, its writes are retried one by one, so that one bad write does not
+fail the others.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from aliquot.store.object_table import Entry, ObjectTable
 
 T = TypeVar("T")
 
-BATCH = 256  # more would make the first of them wait for the last
+BATCH = 256  # a larger batch would delay its first write
 _TRIM_EVERY = 1_000
-# Called on the event loop with what was committed, in order, before the writers get their answers.
+# Called on the event loop with the committed entries, in order, before the callers get their results.
 Publish = Callable[[list[Entry]], None]
 
 
 @dataclass(slots=True)
-class _Job:
+class _Write:
     work: Callable[[ObjectTable], Any]
-    answer: asyncio.Future[Any]
+    result: asyncio.Future[Any]
 
 
 class Writer:
-    """Runs jobs against the shelf of one file; an answer means that the job is on the disk."""
+    """Runs writes against the tables of one file. A write that has returned is on the disk."""
 
     def __init__(self, path: Path, publish: Publish, *, log_length: int, synchronous: str) -> None:
         self._path = path
@@ -44,10 +44,10 @@ class Writer:
         self._log_length = log_length
         self._synchronous = synchronous
         self._loop = asyncio.get_running_loop()
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         tables = self._open()
         self._tables: sqlite_database.Tables | None = (
-            tables  # None: the disk failed, and the next write tries to open again
+            tables  # None after a disk error: the next write opens the file again
         )
         self.revision = self._trimmed = self._delivered = tables.revision  # at the start
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
@@ -58,14 +58,14 @@ class Writer:
         return self._thread.is_alive()
 
     async def do(self, work: Callable[[ObjectTable], T]) -> T:
-        answer: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.put(_Job(work, answer))
-        # Once queued it may happen, whatever becomes of the caller.
-        return await asyncio.shield(answer)
+        result: asyncio.Future[T] = self._loop.create_future()
+        self._queue.put(_Write(work, result))
+        # A queued write may be committed even if its caller is cancelled.
+        return await asyncio.shield(result)
 
     async def close(self) -> None:
-        """Finish what was asked, then close."""
-        self._jobs.put(None)
+        """Completes queued writes, then closes the file."""
+        self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
         if self._tables is not None:
             self._tables.db.close()
@@ -76,7 +76,7 @@ class Writer:
     # --- on the thread
 
     def _run(self) -> None:
-        """Take all that waits, commit once, answer all."""
+        """Takes all queued writes, commits them together, returns their results, and repeats."""
         while True:
             batch, last = self._take()
             if batch:
@@ -84,48 +84,49 @@ class Writer:
             if last:
                 return
 
-    def _take(self) -> tuple[list[_Job], bool]:
-        job = self._jobs.get()
-        batch: list[_Job] = []
-        while job is not None:
-            batch.append(job)
+    def _take(self) -> tuple[list[_Write], bool]:
+        write = self._queue.get()
+        batch: list[_Write] = []
+        while write is not None:
+            batch.append(write)
             if len(batch) == BATCH:
                 return batch, False
             try:
-                job = self._jobs.get_nowait()
+                write = self._queue.get_nowait()
             except queue.Empty:
                 return batch, False
         return batch, True
 
-    def _commit(self, batch: list[_Job]) -> None:
+    def _commit(self, batch: list[_Write]) -> None:
         try:
             entries, results = self._transact(batch)
-        except Exception as exc:  # noqa: BLE001  # the thread must outlive every job
+        except Exception as exc:  # noqa: BLE001  # the thread must survive every write
             error = sqlite_database.translated(exc, self._path) if isinstance(exc, (sqlite3.Error, OSError)) else exc
             self._recover()
             if len(batch) == 1 or isinstance(error, Unavailable):
-                # After a failed sync nobody knows what is on the disk: say so, and let the caller look.
-                self._answer(self._caught_up(), [(job, error) for job in batch])
+                # After a failed sync the state of the disk is unknown: report it, and let the caller read again.
+                self._respond(self._undelivered(), [(write, error) for write in batch])
                 return
-            for job in batch:
-                self._commit([job])
+            for write in batch:
+                self._commit([write])
             return
-        self._answer(entries, results)
+        self._respond(entries, results)
 
-    def _transact(self, batch: list[_Job]) -> tuple[list[Entry], list[tuple[_Job, Any]]]:
+    def _transact(self, batch: list[_Write]) -> tuple[list[Entry], list[tuple[_Write, Any]]]:
         tables = self._tables = self._tables or self._open()
-        results: list[tuple[_Job, Any]] = []
+        results: list[tuple[_Write, Any]] = []
         tables.db.execute("BEGIN IMMEDIATE")
-        for job in batch:
+        for write in batch:
             try:
-                results.append((job, job.work(tables)))
+                results.append((write, write.work(tables)))
             except PlatformError as exc:
-                results.append((job, exc))
+                results.append((write, exc))
         if tables.revision - self._trimmed >= _TRIM_EVERY:
             tables.trim(self._log_length)
         entries = tables.entries
         if entries and entries[0].revision > self._delivered + 1:
-            # A commit that was reported as failed had reached the disk. Asked before ours, which must not fail after.
+            # A commit that was reported as failed had reached the disk. Read its entries before our own commit, after
+            # which nothing may fail.
             entries = sqlite_database.newest(tables.db, self._delivered)
         tables.db.execute("COMMIT")
         if tables.revision - self._trimmed >= _TRIM_EVERY:
@@ -134,36 +135,36 @@ class Writer:
         return entries, results
 
     def _recover(self) -> None:
-        """Back to what the file says. A new connection, because a failed one may hold a half-known state."""
+        """Opens the file again: the state of a failed connection is unknown."""
         broken, self._tables = self._tables, None
-        with suppress(sqlite3.Error):  # the connection is given up anyway
+        with suppress(sqlite3.Error):  # the connection is discarded anyway
             if broken is not None:
                 broken.db.close()
-        with suppress(sqlite3.Error, OSError):  # still failing: the next write opens it, or is told why not
+        with suppress(sqlite3.Error, OSError):  # still failing: the next write tries again and reports the error
             self._tables = self._open()
 
-    def _caught_up(self) -> list[Entry]:
-        """Changes that are in the file although their commit failed: watchers must see them too."""
+    def _undelivered(self) -> list[Entry]:
+        """Changes that are in the file although their commit was reported as failed. Watchers must see them too."""
         try:
             return sqlite_database.newest(self._tables.db, self._delivered) if self._tables else []
         except sqlite3.Error:
-            return []  # the next commit that works brings them along, since the log is in order
+            return []  # the next successful commit delivers them, because the log is ordered
 
-    def _answer(self, entries: list[Entry], results: list[tuple[_Job, Any]]) -> None:
+    def _respond(self, entries: list[Entry], results: list[tuple[_Write, Any]]) -> None:
         if entries:
             self._delivered = entries[-1].revision
 
         def deliver() -> None:
             self._publish(entries)
-            for job, result in results:
-                if job.answer.done():
+            for write, result in results:
+                if write.result.done():
                     continue
                 if isinstance(result, BaseException):
-                    job.answer.set_exception(result)
+                    write.result.set_exception(result)
                 else:
-                    job.answer.set_result(result)
+                    write.result.set_result(result)
 
         try:
             self._loop.call_soon_threadsafe(deliver)
         except RuntimeError:
-            return  # the loop is gone, and with it everybody who waited
+            return  # the event loop has ended, and with it every caller

@@ -1,8 +1,7 @@
-"""Tokens and client certificates that change while a program runs: files that are rewritten, and helper programs.
+"""Credentials that change while a program runs: token files, and exec plugins of kubeconfigs.
 
-A helper program (an *exec plugin* in a kubeconfig) is run when there is no credential yet, when the last one is about
-to expire, and when the server refused it. It speaks `ExecCredential` of `client.authentication.k8s.io`, v1 or v1beta1.
-Nothing of what it prints on its standard output is ever shown.
+An exec plugin is run when there is no credential yet, when the last one is about to expire, and when the server refused
+it. It prints an `ExecCredential` of `client.authentication.k8s.io`, v1 or v1beta1. Its standard output is never shown.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ from aliquot.errors import Invalid, Unauthenticated, Unavailable
 
 EXEC_GROUP = "client.authentication.k8s.io"
 EXEC_VERSIONS = (f"{EXEC_GROUP}/v1", f"{EXEC_GROUP}/v1beta1")
-EXEC_SECONDS = 60.0  # a helper may ask an identity provider far away
-EARLY_SECONDS = 10.0  # a credential is renewed this long before it expires, for clocks that differ
+EXEC_SECONDS = 60.0  # a plugin may ask a remote identity provider
+EARLY_SECONDS = 10.0  # a credential is renewed this long before it expires, because clocks differ
 
 
 def fixed(token: str) -> Callable[[], Awaitable[str]]:
-    """A token that never changes, in the form that an endpoint takes."""
+    """A constant token in the form that `Endpoint.token` expects."""
 
-    async def give() -> str:
+    async def constant() -> str:
         return token
 
-    return give
+    return constant
 
 
 class FileToken:
-    """A token in a file, read again whenever the file is another one or has changed."""
+    """A token in a file, read again whenever the file changes or is replaced."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -53,7 +52,7 @@ class FileToken:
             if seen != self._seen:
                 self._token, self._seen = self._path.read_text().strip(), seen
         except (OSError, UnicodeDecodeError) as exc:
-            # While it is being replaced the last one will do.
+            # The file is being replaced: use the last token.
             if not self._token:
                 raise Unauthenticated(f"cannot read the token in {self._path}: {reason(exc)}") from exc
         return self._token
@@ -64,19 +63,19 @@ class FileToken:
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """How a kubeconfig says to run a helper program."""
+    """An exec plugin as a kubeconfig defines it."""
 
     command: str
     arguments: tuple[str, ...]
     environment: Mapping[str, str] = field(repr=False)
     version: str
-    # What the helper is told on `KUBERNETES_EXEC_INFO`.
+    # Passed to the plugin in `KUBERNETES_EXEC_INFO`.
     cluster: Json | None = field(default=None, repr=False)
     install_hint: str = ""
 
 
 class PluginToken:
-    """The token a helper program gives; a client certificate it gives goes into the TLS context instead."""
+    """The token of an exec plugin. A client certificate from the plugin goes into the TLS context instead."""
 
     def __init__(self, plugin: Plugin, trust: ssl.SSLContext | None, clock: Callable[[], float] = time.time) -> None:
         self._plugin = plugin
@@ -84,12 +83,12 @@ class PluginToken:
         self._clock = clock
         self._token: str | None = None
         self._expires = float("inf")
-        self._one_at_a_time = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def __call__(self) -> str:
-        async with self._one_at_a_time:
+        async with self._lock:
             if self._token is None or self._clock() > self._expires - EARLY_SECONDS:
-                self._take(await _run(self._plugin))
+                self._accept(await _run(self._plugin))
             assert self._token is not None
             return self._token
 
@@ -100,7 +99,7 @@ class PluginToken:
     def __repr__(self) -> str:
         return f"PluginToken({self._plugin.command})"
 
-    def _take(self, status: Json) -> None:
+    def _accept(self, status: Json) -> None:
         name = self._plugin.command
         token, certificate, key = (status.get(key) or "" for key in ("token", "clientCertificateData", "clientKeyData"))
         if not isinstance(token, str) or not (token or (certificate and key)):
@@ -118,28 +117,28 @@ class PluginToken:
 
 
 async def _run(plugin: Plugin) -> Json:
-    """The `status` of the credential that the helper prints."""
-    said, complaint, code = await _output(plugin)
+    """The `status` of the credential that the plugin prints."""
+    stdout, stderr, code = await _output(plugin)
     if code != 0:
-        last = complaint.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+        last = stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no message on stderr"]
         raise Unauthenticated(f"{plugin.command} failed with exit status {code}: {last[0][:300]}")
     try:
-        credential = json.loads(said)
+        credential = json.loads(stdout)
         status = credential["status"]
-        same = credential["apiVersion"] == plugin.version and credential["kind"] == "ExecCredential"
+        matches = credential["apiVersion"] == plugin.version and credential["kind"] == "ExecCredential"
     except (ValueError, KeyError, TypeError):
         raise Unauthenticated(f"{plugin.command} printed no ExecCredential with a status") from None
-    if not same or not isinstance(status, dict):
+    if not matches or not isinstance(status, dict):
         raise Unauthenticated(f"{plugin.command} printed no ExecCredential of {plugin.version}")
     return status
 
 
 async def _output(plugin: Plugin) -> tuple[bytes, bytes, int | None]:
-    about: Json = {"interactive": False}
+    spec: Json = {"interactive": False}
     if plugin.cluster is not None:
-        about["cluster"] = plugin.cluster
-    told = json.dumps({"apiVersion": plugin.version, "kind": "ExecCredential", "spec": about})
-    environment = {**os.environ, **plugin.environment, "KUBERNETES_EXEC_INFO": told}
+        spec["cluster"] = plugin.cluster
+    info = json.dumps({"apiVersion": plugin.version, "kind": "ExecCredential", "spec": spec})
+    environment = {**os.environ, **plugin.environment, "KUBERNETES_EXEC_INFO": info}
     if shutil.which(plugin.command, path=environment.get("PATH")) is None:
         raise Unauthenticated(f"no program {plugin.command} to log in with", hint=" ".join(plugin.install_hint.split()))
     try:
@@ -155,7 +154,7 @@ async def _output(plugin: Plugin) -> tuple[bytes, bytes, int | None]:
         raise Unauthenticated(f"cannot run {plugin.command}: {reason(exc)}") from exc
     try:
         async with asyncio.timeout(EXEC_SECONDS):
-            said, complaint = await process.communicate()
+            stdout, stderr = await process.communicate()
     except TimeoutError as exc:
         raise Unavailable(f"{plugin.command} gave no credential within {EXEC_SECONDS:.0f} s") from exc
     finally:
@@ -163,11 +162,11 @@ async def _output(plugin: Plugin) -> tuple[bytes, bytes, int | None]:
             with suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-    return said, complaint, process.returncode
+    return stdout, stderr, process.returncode
 
 
 def use_certificate(trust: ssl.SSLContext, certificate: str, key: str, source: str) -> None:
-    """Has new connections show this certificate. The TLS library reads files only, so there is one for a moment."""
+    """New connections present this certificate. The TLS library reads files only, so a temporary one is written."""
     with tempfile.TemporaryDirectory(prefix="aliquot-") as folder:  # 0700
         path = Path(folder, "client.pem")
         path.write_text(f"{certificate}\n{key}\n")
@@ -176,12 +175,12 @@ def use_certificate(trust: ssl.SSLContext, certificate: str, key: str, source: s
 
 def use_certificate_files(trust: ssl.SSLContext, certificate: Path, key: Path, source: str) -> None:
     try:
-        # An empty password: for an encrypted key the library would stop and ask on the terminal.
+        # With no password the library would prompt on the terminal for an encrypted key.
         trust.load_cert_chain(certificate, key, password="")
     except (OSError, ValueError) as exc:
         raise Invalid(f"{source}: the client certificate and key cannot be used: {reason(exc)}") from exc
 
 
 def reason(exc: BaseException) -> str:
-    """Why, without the path: the message around it names that."""
+    """The cause without the path, which the surrounding message contains."""
     return (exc.strerror if isinstance(exc, OSError) else None) or type(exc).__name__

@@ -1,7 +1,7 @@
-"""What an HTTP answer says went wrong, as one of our errors.
+"""Translates HTTP error answers into platform errors.
 
-Kubernetes and our own server answer with a `Status` object: a code, a reason word, a message, and for bad input the
-causes with their fields. A proxy on the way answers with whatever it likes; then its text is the message.
+Kubernetes and our own server answer with a `Status` object: a code, a reason, a message, and for invalid input the
+causes with their fields. A proxy in between may answer with any text, which then becomes the message.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from aliquot.errors import (
     Unavailable,
 )
 
-LONGEST_MESSAGE = 1000  # characters; a stack trace of a server says nothing more after that
-# What an API server written in Go says of a path it does not serve.
+LONGEST_MESSAGE = 1000  # characters; enough for any message, and it cuts stack traces
+# The answer of a Go API server for a path it does not serve.
 NO_SUCH_PATH = "404 page not found"
-# A cause that is none: with a broken schema, rules are not looked at.
+# Not a cause: the API server adds it when it skipped the CEL rules because the schema did not hold.
 UNCHECKED = "some validation rules were not checked"
 KIND_HINT = "the server does not know this kind; are our custom resources installed there?"
 
@@ -51,7 +51,7 @@ _BY_REASON: dict[tuple[int, str], type[PlatformError]] = {
     (409, Exists.reason): Exists,
     (422, OverLimit.reason): OverLimit,
 }
-# What etcd says through the API server, which has no status of its own for it.
+# Messages of etcd that the API server passes on with status 500.
 _BY_ETCD: dict[str, type[PlatformError]] = {
     "etcdserver: request is too large": TooLarge,
     "mvcc: database space exceeded": OutOfSpace,
@@ -59,7 +59,7 @@ _BY_ETCD: dict[str, type[PlatformError]] = {
 
 
 class Busy(Unavailable):
-    """The server turned the request away unread and may have said for how long."""
+    """The server rejected the request unread, possibly with a time to retry after."""
 
     sent = False
 
@@ -69,21 +69,21 @@ class Busy(Unavailable):
 
 
 def error_of(status: int, payload: bytes, *, retry_after: str = "") -> PlatformError:
-    """The error for an answer that is not a success. Never raises, whatever the payload is."""
+    """The error for an answer that is not a success, whatever its payload."""
     return error_from(status, _status_object(payload), retry_after=retry_after)
 
 
-def error_from(status: int, said: Json, *, retry_after: str = "") -> PlatformError:
-    """The same for a `Status` that has been read already, as a watch brings it."""
-    message = one_line(said.get("message")) or f"the server answered {status} without a reason"
+def error_from(status: int, body: Json, *, retry_after: str = "") -> PlatformError:
+    """The same for a parsed `Status`, as a watch delivers it."""
+    message = one_line(body.get("message")) or f"the server answered {status} without a reason"
     if status == 429:
-        return Busy(message, pause=float(retry_after) if retry_after.isdigit() else 0.0, faults=_faults(said))
-    hint = KIND_HINT if status == 404 and message == NO_SUCH_PATH else _hint(said)
-    return _class_of(status, str(said.get("reason") or ""), message)(message, faults=_faults(said), hint=hint)
+        return Busy(message, pause=float(retry_after) if retry_after.isdigit() else 0.0, faults=_faults(body))
+    hint = KIND_HINT if status == 404 and message == NO_SUCH_PATH else _hint(body)
+    return _class_of(status, str(body.get("reason") or ""), message)(message, faults=_faults(body), hint=hint)
 
 
 def one_line(text: object) -> str:
-    """Any text as one line of bearable length."""
+    """Any text as one line of limited length."""
     line = " ".join(str(text or "").split())
     return line if len(line) <= LONGEST_MESSAGE else line[:LONGEST_MESSAGE] + "..."
 
@@ -93,35 +93,35 @@ def _class_of(status: int, reason: str, message: str) -> type[PlatformError]:
         for sign, error in _BY_ETCD.items():
             if sign in message:
                 return error
-    found = _BY_REASON.get((status, reason)) or _BY_STATUS.get(status)
-    # The rest below 500 blames the request: a redirect or a method not allowed will be the same next time.
-    return found or (Unavailable if status >= 500 else Invalid)
+    known = _BY_REASON.get((status, reason)) or _BY_STATUS.get(status)
+    # Any other status below 500, such as a redirect, is a fault of the request: a retry would get the same answer.
+    return known or (Unavailable if status >= 500 else Invalid)
 
 
-def _faults(said: Json) -> list[Fault]:
-    details = said.get("details")
+def _faults(body: Json) -> list[Fault]:
+    details = body.get("details")
     causes = details.get("causes") if isinstance(details, dict) else None
-    found = [cause for cause in (causes if isinstance(causes, list) else ()) if isinstance(cause, dict)]
-    faults = [Fault(_path(cause.get("field")), one_line(cause.get("message"))) for cause in found]
+    valid = [cause for cause in (causes if isinstance(causes, list) else ()) if isinstance(cause, dict)]
+    faults = [Fault(_path(cause.get("field")), one_line(cause.get("message"))) for cause in valid]
     return [fault for fault in faults if fault.text and UNCHECKED not in fault.text]
 
 
-def _hint(said: Json) -> str:
-    """What to do next, where our own server says so."""
-    details = said.get("details")
+def _hint(body: Json) -> str:
+    """The hint that our own server adds."""
+    details = body.get("details")
     return one_line(details.get("hint")) if isinstance(details, dict) else ""
 
 
 def _path(field: object) -> str:
-    """Kubernetes calls the whole object "<nil>"."""
+    """The field's path; Kubernetes writes "<nil>" for the whole object."""
     return "" if field in (None, "<nil>") else str(field)
 
 
 def _status_object(payload: bytes) -> Json:
     try:
-        said: Any = json.loads(payload)
+        body: Any = json.loads(payload)
     except ValueError:
-        said = None
-    if isinstance(said, dict) and said.get("message"):
-        return said
+        body = None
+    if isinstance(body, dict) and body.get("message"):
+        return body
     return {"message": payload[:4096].decode(errors="replace")}

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from aliquot.api import Json
 from aliquot.errors import PlatformError, Unavailable
-from aliquot.store.http.connections import Socket
+from aliquot.store.http.client import Socket
 from aliquot.store.http.errors import error_from
 from aliquot.streams import CLOSE, RESIZE, STATUS, STDERR, STDIN, STDOUT, TerminalSize
 

@@ -1,9 +1,9 @@
-"""Where a cluster is and who we are there, as kubectl and pods find it.
+"""Finds a cluster and our credentials there, as kubectl and pods do.
 
-    kubeconfig   the files named in $KUBECONFIG (the first to name a thing wins), else ~/.kube/config
+    kubeconfig   the files in $KUBECONFIG (the first file that defines a name wins), else ~/.kube/config
     in a pod     the service account that Kubernetes mounts
 
-Relative paths in a kubeconfig start at the file that holds them. Every fault is one line with the file and the field.
+Paths in a kubeconfig are relative to that file. Every error is one line with the file and the field.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from aliquot.store.http.credentials import (
     use_certificate,
     use_certificate_files,
 )
-from aliquot.store.http.transport import Endpoint, forget_nothing, no_token
+from aliquot.store.http.transport import Endpoint, keep_token, no_token
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One named cluster, user or context: its fields and where they stand. Prints no field: some are secret."""
+    """One named cluster, user or context of a file. Its repr shows no fields, because some are secret."""
 
     file: Path
-    place: str  # "user 'admin'"
+    title: str  # "user 'admin'"
     fields: Json
 
     def __repr__(self) -> str:
-        return f"Section({self.file}: {self.place})"
+        return f"Section({self.file}: {self.title})"
 
     def fault(self, field: str, what: str) -> Invalid:
-        return Invalid(f"{self.file}: {self.place}: {field} {what}")
+        return Invalid(f"{self.file}: {self.title}: {field} {what}")
 
     def text(self, field: str) -> str:
         value = self.fields.get(field)
@@ -67,7 +67,7 @@ class Section:
         return self.file.parent / Path(self.text(field)).expanduser()
 
     def embedded(self, field: str) -> str:
-        """The text that a `...-data` field holds in base64."""
+        """The text of a `...-data` field, which is base64."""
         try:
             return base64.b64decode(self.text(field), validate=True).decode()
         except ValueError as exc:
@@ -75,13 +75,13 @@ class Section:
 
 
 def find(path: str = "", context: str = "", env: Mapping[str, str] = os.environ) -> Endpoint:
-    """The cluster named by a file, by the environment, by the home folder or by the pod we run in, in this order."""
+    """The cluster from the given file, $KUBECONFIG, the home folder or the pod we run in, in this order."""
     files = files_of(path, env)
-    there = [file for file in files if file.exists()]
-    if path and not there:
+    existing = [file for file in files if file.exists()]
+    if path and not existing:
         raise Invalid(f"{path}: no such file", hint="name a kubeconfig that exists")
-    if there:
-        return load(there, context)
+    if existing:
+        return load(existing, context)
     if env.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster(env=env)
     raise Invalid(
@@ -91,7 +91,7 @@ def find(path: str = "", context: str = "", env: Mapping[str, str] = os.environ)
 
 
 def files_of(path: str = "", env: Mapping[str, str] = os.environ) -> list[Path]:
-    """Which files to look at; some may not exist."""
+    """The files to read; some may not exist."""
     if path:
         return [Path(path).expanduser()]
     listed = [Path(part).expanduser() for part in env.get("KUBECONFIG", "").split(os.pathsep) if part]
@@ -99,19 +99,19 @@ def files_of(path: str = "", env: Mapping[str, str] = os.environ) -> list[Path]:
 
 
 def load(files: list[Path], context: str = "") -> Endpoint:
-    """The cluster and user of one context: the named one, or the current one."""
+    """The cluster and user of the given context, or of the current context."""
     configs = [(file.absolute(), _config(file)) for file in files]
     wanted = context or next((str(c["current-context"]) for _, c in configs if c.get("current-context")), "")
     if not wanted:
         raise Invalid(f"{files[0]}: current-context is not set", hint="name a context")
     chosen = _section(configs, "contexts", "context", wanted)
     cluster = _section(configs, "clusters", "cluster", chosen.text("cluster"))
-    user = _section(configs, "users", "user", chosen.text("user")) if chosen.text("user") else _nobody(chosen)
+    user = _section(configs, "users", "user", chosen.text("user")) if chosen.text("user") else _anonymous(chosen)
     return _endpoint(cluster, user)
 
 
 def in_cluster(folder: Path = ACCOUNT, env: Mapping[str, str] = os.environ) -> Endpoint:
-    """The cluster that the pod we run in belongs to, as its service account."""
+    """The cluster of the pod we run in, with the pod's service account."""
     host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not (folder / "token").exists():
         raise Invalid(f"not in a pod with a service account: no {'server in the environment' if not host else folder}")
@@ -137,7 +137,7 @@ def _config(file: Path) -> Json:
 
 
 def _section(configs: list[tuple[Path, Json]], group: str, key: str, name: str) -> Section:
-    """The first entry of that name in any file."""
+    """The first entry of that name in the files."""
     for file, config in configs:
         entries = config.get(group) or []
         if not isinstance(entries, list):
@@ -151,8 +151,8 @@ def _section(configs: list[tuple[Path, Json]], group: str, key: str, name: str) 
     raise Invalid(f"{configs[0][0]}: no {key} {name!r}", hint=f"look at its {group}")
 
 
-def _nobody(context: Section) -> Section:
-    return Section(context.file, context.place, {})
+def _anonymous(context: Section) -> Section:
+    return Section(context.file, context.title, {})
 
 
 def _endpoint(cluster: Section, user: Section) -> Endpoint:
@@ -174,16 +174,16 @@ def _endpoint(cluster: Section, user: Section) -> Endpoint:
 def _identity(
     cluster: Section, user: Section, trust: ssl.SSLContext | None
 ) -> tuple[Callable[[], Awaitable[str]], Callable[[str], None]]:
-    """Who gives tokens and who is told of refused ones: a helper program, else a file, else a fixed one."""
+    """The source of tokens (exec plugin, token file or constant), and the callback for a refused token."""
     if user.fields.get("exec") is not None:
-        renewed = PluginToken(_plugin(cluster, user), trust)
-        return renewed, renewed.refused
+        source = PluginToken(_plugin(cluster, user), trust)
+        return source, source.refused
     for unsupported in ("auth-provider", "username", "password"):
         if user.fields.get(unsupported) is not None:
             raise user.fault(unsupported, "is not supported; use a token, a client certificate or exec")
     if user.text("tokenFile"):
-        return FileToken(user.path("tokenFile")), forget_nothing
-    return (fixed(user.text("token")) if user.text("token") else no_token), forget_nothing
+        return FileToken(user.path("tokenFile")), keep_token
+    return (fixed(user.text("token")) if user.text("token") else no_token), keep_token
 
 
 def _impersonated(user: Section) -> tuple[tuple[str, str], ...]:
@@ -198,13 +198,13 @@ def _impersonated(user: Section) -> tuple[tuple[str, str], ...]:
 
 
 def _authority(cluster: Section) -> str:
-    """The certificates that sign the server's, as PEM; empty where the system's are to be used, or none."""
+    """The CA certificates as PEM; empty for the system's, or when the server is not verified."""
     if cluster.flag("insecure-skip-tls-verify"):
         return ""
     if cluster.text("certificate-authority-data"):
         return cluster.embedded("certificate-authority-data")
     if cluster.text("certificate-authority"):
-        return _file(cluster.path("certificate-authority"), f"{cluster.place}: certificate-authority")
+        return _file(cluster.path("certificate-authority"), f"{cluster.title}: certificate-authority")
     return ""
 
 
@@ -226,25 +226,25 @@ def _trust(authority: str, field: str, source: Section | Path) -> ssl.SSLContext
         if isinstance(source, Section):
             raise source.fault(field, "is not a certificate in PEM form") from exc
         raise Invalid(f"{source}/{field}: not a certificate in PEM form") from exc
-    # Newer Pythons refuse authorities without key usage, which many clusters have and kubectl takes.
+    # Newer Python versions reject CA certificates without key usage. Many clusters have such, and kubectl accepts them.
     trust.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return trust
 
 
 def _use_client_certificate(user: Section, trust: ssl.SSLContext | None) -> None:
-    given = {part: bool(user.text(part) or user.text(f"{part}-data")) for part in ("client-certificate", "client-key")}
-    if not any(given.values()) or trust is None:
+    parts = {part: bool(user.text(part) or user.text(f"{part}-data")) for part in ("client-certificate", "client-key")}
+    if not any(parts.values()) or trust is None:
         return
-    for part, there in given.items():
-        if not there:
-            raise user.fault(part, "is missing: a certificate and its key go together")
-    where = f"{user.file}: {user.place}"
+    for part, present in parts.items():
+        if not present:
+            raise user.fault(part, "is missing: a client certificate needs its key")
+    where = f"{user.file}: {user.title}"
     if user.text("client-certificate-data") or user.text("client-key-data"):
-        certificate, key = (_pem(user, part) for part in given)
+        certificate, key = (_pem(user, part) for part in parts)
         use_certificate(trust, certificate, key, where)
     else:
-        certificate_file, key_file = (user.path(part) for part in given)
-        for part, path in zip(given, (certificate_file, key_file), strict=True):
+        certificate_file, key_file = (user.path(part) for part in parts)
+        for part, path in zip(parts, (certificate_file, key_file), strict=True):
             _file(path, f"{where}: {part}")
         use_certificate_files(trust, certificate_file, key_file, where)
 
@@ -252,22 +252,22 @@ def _use_client_certificate(user: Section, trust: ssl.SSLContext | None) -> None
 def _pem(user: Section, part: str) -> str:
     if user.text(f"{part}-data"):
         return user.embedded(f"{part}-data")
-    return _file(user.path(part), f"{user.file}: {user.place}: {part}")
+    return _file(user.path(part), f"{user.file}: {user.title}: {part}")
 
 
 def _plugin(cluster: Section, user: Section) -> Plugin:
-    given = user.fields["exec"]
-    if not isinstance(given, dict):
+    fields = user.fields["exec"]
+    if not isinstance(fields, dict):
         raise user.fault("exec", "must be an object")
-    section = Section(user.file, f"{user.place}: exec", given)
+    section = Section(user.file, f"{user.title}: exec", fields)
     command, version = section.text("command"), section.text("apiVersion")
     if not command:
         raise section.fault("command", "is required")
     if version not in EXEC_VERSIONS:
         raise section.fault("apiVersion", f"must be one of {', '.join(EXEC_VERSIONS)}, not {version!r}")
     if section.text("interactiveMode") == "Always":
-        raise section.fault("interactiveMode", "must not be Always: there is nobody to ask here")
-    arguments, variables = given.get("args") or [], given.get("env") or []
+        raise section.fault("interactiveMode", "must not be Always: there is no terminal here")
+    arguments, variables = fields.get("args") or [], fields.get("env") or []
     if not isinstance(arguments, list) or not isinstance(variables, list):
         raise section.fault("args and env", "must be lists")
     if not all(isinstance(pair, dict) and isinstance(pair.get("name"), str) for pair in variables):
@@ -277,24 +277,24 @@ def _plugin(cluster: Section, user: Section) -> Plugin:
         arguments=tuple(map(str, arguments)),
         environment={pair["name"]: str(pair.get("value", "")) for pair in variables},
         version=version,
-        cluster=_told(cluster) if section.flag("provideClusterInfo") else None,
+        cluster=_cluster_info(cluster) if section.flag("provideClusterInfo") else None,
         install_hint=section.text("installHint"),
     )
 
 
-def _told(cluster: Section) -> Json:
-    """What a helper learns about the cluster, in its own spelling."""
+def _cluster_info(cluster: Section) -> Json:
+    """The cluster as `ExecCredential.spec.cluster` describes it."""
     authority = cluster.text("certificate-authority-data")
     if not authority and cluster.text("certificate-authority"):
-        authority = base64.b64encode(_file(cluster.path("certificate-authority"), cluster.place).encode()).decode()
-    told = {
+        authority = base64.b64encode(_file(cluster.path("certificate-authority"), cluster.title).encode()).decode()
+    info = {
         "server": cluster.text("server"),
         "tls-server-name": cluster.text("tls-server-name"),
         "insecure-skip-tls-verify": cluster.flag("insecure-skip-tls-verify"),
         "certificate-authority-data": authority,
         "proxy-url": cluster.text("proxy-url"),
     }
-    return {key: value for key, value in told.items() if value}
+    return {key: value for key, value in info.items() if value}
 
 
 def _file(path: Path, what: str) -> str:

@@ -1,13 +1,14 @@
-"""Requests to an HTTP API in the shape of Kubernetes': connections, tokens, timeouts, and what is tried again.
+"""Requests to a Kubernetes-style HTTP API: tokens, timeouts and retries.
 
-Only this module and connections.py know the HTTP library. What it raises is translated there, answers that are no
-success in answers.py, so every error that leaves here is one of ours.
+client.py makes the requests and translates the HTTP library's exceptions; errors.py translates error answers. So every
+error raised here is a platform error.
 
-Two rules say what is tried again:
+Two retry rules:
 
-    reads    on every `Unavailable`, with growing, fully random pauses, until the deadline
-    writes   only when the server surely did not act: nothing was sent, or it was turned away unread (`sent` is False);
-             all else is for the caller, who alone can see whether the write happened
+    reads    retried on every `Unavailable`, with exponential backoff and full jitter, until the deadline
+    writes   retried only when the server certainly did not act: nothing was sent, or the server rejected the request
+             unread (`sent` is False). Otherwise the caller gets the error, because only the caller can find out
+             whether the write took effect
 """
 
 from __future__ import annotations
@@ -22,25 +23,20 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-import aiohttp
-
 from aliquot.api import Json
 from aliquot.errors import Invalid, TooLarge, Unauthenticated, Unavailable
 from aliquot.store import lease_fence
 from aliquot.store.driver import MAX_DOCUMENT
-from aliquot.store.http.connections import Connector, Socket, Stream, Translated, cut
+from aliquot.store.http.client import HttpClient, Response, Socket, Timeout, Translated
 from aliquot.store.http.errors import Busy, error_of, one_line
 
 Answer = TypeVar("Answer")
 Query = Mapping[str, str]
 
-CONNECTIONS = 64  # requests at a time; streams are not counted, or they would starve the rest
-CONNECT_SECONDS = 5.0
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between tries: the upper ends of the random range
-# Kubernetes sends a bookmark every minute. Two and a half of them missing: nobody is there any more.
+CONNECTIONS = 64  # concurrent requests; streams are not counted, because they would starve the requests
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between attempts: the upper bounds of the random pause
+# Kubernetes sends a bookmark every minute. After two and a half missing ones the server counts as gone.
 SILENCE_SECONDS = 150.0
-HEARTBEAT_SECONDS = 30.0  # a websocket whose other end is silently gone is noticed after this long
-LARGEST_MESSAGE = 16 << 20  # of a websocket, in bytes; what terminals and ports send comes in far smaller ones
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
@@ -49,29 +45,29 @@ RANDOM = random.SystemRandom()
 
 
 async def no_token() -> str:
-    """For servers that know the caller by other means, such as a client certificate."""
+    """For servers that authenticate the caller otherwise, such as by a client certificate."""
     return ""
 
 
-def forget_nothing(token: str) -> None:
+def keep_token(token: str) -> None:
     """For tokens that cannot be renewed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the server is, whom we trust there, and who we are."""
+    """The address of a server, the certificates we trust there, and our credentials."""
 
     url: str
-    # Asked before every request, so that it may renew the token; an empty one is not sent.
+    # Called before every request, so that it can renew the token. An empty token is not sent.
     token: Callable[[], Awaitable[str]] = field(default=no_token, repr=False)
-    # Told of a token that the server refused, so that the next one is fresh.
-    refused: Callable[[str], None] = field(default=forget_nothing, repr=False)
+    # Called with a token that the server refused, so that the next one is new.
+    refused: Callable[[str], None] = field(default=keep_token, repr=False)
     trust: ssl.SSLContext | None = field(default=None, repr=False)
-    # The name in the server's certificate where it is not the one in the address.
+    # The name in the server's certificate, if it differs from the address.
     server_name: str = ""
     proxy: str = field(default="", repr=False)
     headers: tuple[tuple[str, str], ...] = ()
-    # The certificates that `trust` was made from, as PEM, to tell others whom to trust; empty: those of the system.
+    # The PEM certificates behind `trust`, for kubeconfigs that we issue. Empty: the certificates of the system.
     authority: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
@@ -83,60 +79,60 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How long things may take, in seconds."""
+class Timeouts:
+    """In seconds."""
 
-    # Until a failed attempt is the last one; an attempt that is under way may take longer.
+    # No attempt starts later than this after the first one; a running attempt may take longer.
     deadline: float = 10.0
-    # For one answer, or for a stream's first sign of life.
+    # For one answer, or for the first bytes of a stream.
     answer: float = 30.0
-    # Between two lines of a stream.
+    # Between two chunks of a stream.
     silence: float = SILENCE_SECONDS
-    # That an unused connection is kept. Shorter than the server keeps it, or a write could meet one that is closing.
+    # An unused connection is closed after this. Must be shorter than the server's own limit, so that no write goes to
+    # a connection that the server is closing.
     idle: float = 4.0
 
 
 class Transport:
-    """One server, seen from one event loop. Knows paths and JSON, but no kinds."""
+    """One server, used from one event loop. Knows paths and JSON, but no kinds."""
 
-    def __init__(self, endpoint: Endpoint, patience: Patience) -> None:
+    def __init__(self, endpoint: Endpoint, timeouts: Timeouts) -> None:
         self.url = endpoint.url.rstrip("/")
         self._endpoint = endpoint
-        self._patience = patience
-        self._timeout = aiohttp.ClientTimeout(total=patience.answer, sock_connect=CONNECT_SECONDS)
-        self._quiet = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=patience.silence)
-        self._room = asyncio.Semaphore(CONNECTIONS)
-        self._session: aiohttp.ClientSession | None = None
+        self._timeouts = timeouts
+        self._slots = asyncio.Semaphore(CONNECTIONS)
+        self._http: HttpClient | None = None
         self._closed = False
 
     async def read(self, path: str, query: Query | None = None) -> Json:
-        return parsed(await self._patiently(lambda: self._once("GET", path, query), reads=True))
+        return parsed(await self._with_retries(lambda: self._once("GET", path, query), reads=True))
 
-    async def write(self, method: str, path: str, data: Json, form: str = JSON, *, patient: bool = True) -> Json:
-        """`patient` False: tried once, for requests whose "not now" is an answer."""
+    async def write(self, method: str, path: str, data: Json, content_type: str = JSON, *, retry: bool = True) -> Json:
+        """`retry` False: one attempt only, for requests to which "not now" is an answer."""
         try:
             raw = json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
         except (TypeError, ValueError, RecursionError) as exc:
-            raise Invalid(f"this cannot be written as JSON: {one_line(exc)}") from exc
+            raise Invalid(f"this cannot be encoded as JSON: {one_line(exc)}") from exc
         if len(raw) > MAX_DOCUMENT:
             raise TooLarge(f"the object has {len(raw)} bytes; at most {MAX_DOCUMENT} fit")
-        if not patient:
-            return parsed(await self._once(method, path, None, raw, form))
-        return parsed(await self._patiently(lambda: self._once(method, path, None, raw, form), reads=False))
+        if not retry:
+            return parsed(await self._once(method, path, None, raw, content_type))
+        return parsed(await self._with_retries(lambda: self._once(method, path, None, raw, content_type), reads=False))
 
     async def probe(self, path: str) -> None:
-        """One attempt to read, whatever the answer's form."""
+        """One attempt to read; the answer need not be JSON."""
         await self._once("GET", path)
 
     async def lines(self, path: str, query: Query) -> AsyncGenerator[bytes, None]:
-        """The lines of a stream until the server ends it. They may have any length and come in any pieces.
+        """The lines of a stream until the server ends it, in any length and split into chunks anywhere.
 
-        Silence ends the stream too: whether the server lives shows at once when the caller asks again.
+        Silence ends the stream too: the caller's next request shows whether the server is alive.
         """
-        stream = await self._patiently(lambda: self._open(path, query, self._quiet), reads=True)
+        timeout = Timeout(between_chunks=self._timeouts.silence)
+        stream = await self._with_retries(lambda: self._open(path, query, timeout), reads=True)
         pieces: list[bytes] = []
         try:
-            while chunk := await self._chunk(stream):
+            while chunk := await stream.chunk():
                 *whole, rest = chunk.split(b"\n")
                 for line in whole:
                     yield b"".join((*pieces, line))
@@ -144,15 +140,14 @@ class Transport:
                 if rest:
                     pieces.append(rest)
         finally:
-            cut(stream)
+            stream.abort()
 
-    async def stream(self, path: str, query: Query) -> Stream:
-        """An answer that is read as it comes, and may be silent for days. Tried once: its reader knows its place."""
-        silent = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
-        return Stream(await self._open(path, query, silent), self.url)
+    async def stream(self, path: str, query: Query) -> Response:
+        """An answer that is read as it arrives and may be silent for days. One attempt: only the reader can resume."""
+        return await self._open(path, query, Timeout())
 
     async def socket(self, path: str, query: Sequence[tuple[str, str]], protocol: str) -> Socket:
-        """A websocket that speaks a protocol; the error that the server tells of otherwise. Tried once."""
+        """A websocket with this subprotocol, or the error that the server answers with. One attempt."""
         token = await self._token()
         try:
             return await self._connect(path, query, protocol, token)
@@ -165,15 +160,13 @@ class Transport:
 
     async def close(self) -> None:
         self._closed = True
-        if self._session is not None:
-            await self._session.close()
-            await asyncio.sleep(0)  # what was cut is let go in the loop's next round
+        if self._http is not None:
+            await self._http.close()
+            await asyncio.sleep(0)  # lets the event loop release aborted connections
 
-    # --- one attempt
-
-    async def _patiently(self, attempt: Callable[[], Awaitable[Answer]], *, reads: bool) -> Answer:
-        """The attempt's result, tried again by the two rules above."""
-        until = time.monotonic() + self._patience.deadline
+    async def _with_retries(self, attempt: Callable[[], Awaitable[Answer]], *, reads: bool) -> Answer:
+        """The result of the attempt, retried by the two rules above."""
+        until = time.monotonic() + self._timeouts.deadline
         longest = FIRST_PAUSE
         while True:
             try:
@@ -186,59 +179,44 @@ class Transport:
             longest = min(longest * 2, LONGEST_PAUSE)
 
     async def _once(
-        self, method: str, path: str, query: Query | None = None, raw: bytes | None = None, form: str = JSON
+        self, method: str, path: str, query: Query | None = None, raw: bytes | None = None, content_type: str = JSON
     ) -> bytes:
-        """The payload of one answer that was a success."""
-        async with self._room, Translated(self.url):
+        """One attempt: the payload of a successful answer."""
+        async with self._slots, Translated(self.url):
             if raw is not None:
-                lease_fence.check()  # after the wait for room, which may be long
-            return await _success(await self._send(method, path, query, raw, form, self._timeout))
+                lease_fence.check()  # after the wait for a slot, which may be long
+            timeout = Timeout(total=self._timeouts.answer)
+            return await _success(await self._send(method, path, query, raw, content_type, timeout))
 
-    async def _open(self, path: str, query: Query, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        async with Translated(self.url), asyncio.timeout(self._patience.answer):
-            answer = await self._send("GET", path, query, None, JSON, timeout)
-            if answer.status != 200:
-                await _success(answer)
-                raise Unavailable(f"{self.url} answered {answer.status} instead of a stream")
-            return answer
+    async def _open(self, path: str, query: Query, timeout: Timeout) -> Response:
+        async with Translated(self.url), asyncio.timeout(self._timeouts.answer):
+            response = await self._send("GET", path, query, None, JSON, timeout)
+            if response.status != 200:
+                await _success(response)
+                raise Unavailable(f"{self.url} answered {response.status} instead of a stream")
+            return response
 
     async def _connect(self, path: str, query: Sequence[tuple[str, str]], protocol: str, token: str) -> Socket:
-        async with Translated(self.url), asyncio.timeout(self._patience.answer):
-            opened = await self._client().ws_connect(
-                self.url + path,
-                params=list(query),
-                protocols=(protocol,),
-                headers=_bearer(token),
-                heartbeat=HEARTBEAT_SECONDS,
-                max_msg_size=LARGEST_MESSAGE,
-                server_hostname=self._endpoint.server_name or None,
-            )
-        if opened.protocol != protocol:
-            await opened.close()
+        async with Translated(self.url), asyncio.timeout(self._timeouts.answer):
+            socket = await self._client().websocket(path, query, protocol, _bearer(token))
+        if socket.protocol != protocol:
+            await socket.close()
             raise Unavailable(f"{self.url} does not speak {protocol}")
-        return Socket(opened, self.url)
-
-    async def _chunk(self, stream: aiohttp.ClientResponse) -> bytes:
-        """What came next; empty at the end."""
-        async with Translated(self.url):
-            try:
-                return await stream.content.readany()
-            except aiohttp.SocketTimeoutError:
-                return b""
+        return socket
 
     async def _send(
-        self, method: str, path: str, query: Query | None, raw: bytes | None, form: str, timeout: aiohttp.ClientTimeout
-    ) -> aiohttp.ClientResponse:
-        """One answer, whatever it says. A token that is refused is renewed once: the request did nothing yet."""
+        self, method: str, path: str, query: Query | None, raw: bytes | None, content_type: str, timeout: Timeout
+    ) -> Response:
+        """The answer, whatever its status. A refused token is renewed once: the server has not acted yet."""
         token = await self._token()
-        answer = await self._request(method, path, query, raw, form, timeout, token)
-        if answer.status == 401:
+        response = await self._request(method, path, query, raw, content_type, timeout, token)
+        if response.status == 401:
             self._endpoint.refused(token)
             fresh = await self._token()
             if fresh != token:
-                answer.close()
-                return await self._request(method, path, query, raw, form, timeout, fresh)
-        return answer
+                response.discard()
+                return await self._request(method, path, query, raw, content_type, timeout, fresh)
+        return response
 
     async def _request(
         self,
@@ -246,68 +224,57 @@ class Transport:
         path: str,
         query: Query | None,
         raw: bytes | None,
-        form: str,
-        timeout: aiohttp.ClientTimeout,
+        content_type: str,
+        timeout: Timeout,
         token: str,
-    ) -> aiohttp.ClientResponse:
-        headers = {"Content-Type": form} if raw is not None else {}
+    ) -> Response:
+        headers = {"Content-Type": content_type} if raw is not None else {}
         return await self._client().request(
-            method,
-            self.url + path,
-            params=query,
-            data=raw,
-            headers=headers | _bearer(token),
-            timeout=timeout,
-            allow_redirects=False,  # an API server sends none; a login page in between does
-            raise_for_status=False,
-            server_hostname=self._endpoint.server_name or None,
+            method, path, query=query, payload=raw, headers=headers | _bearer(token), timeout=timeout
         )
 
     async def _token(self) -> str:
         token = await self._endpoint.token()
         if not token.isascii() or not token.isprintable() or " " in token:
-            raise Unauthenticated("the token holds characters that no token has")
+            raise Unauthenticated("the token contains characters that a token cannot have")
         return token
 
-    def _client(self) -> aiohttp.ClientSession:
+    def _client(self) -> HttpClient:
         if self._closed:
             raise Unavailable(f"the connection to {self.url} is closed")
-        if self._session is None:
-            trust = True if self._endpoint.trust is None else self._endpoint.trust
-            self._session = aiohttp.ClientSession(
-                connector=Connector(limit=0, ssl=trust, keepalive_timeout=self._patience.idle),
+        if self._http is None:
+            self._http = HttpClient(
+                self.url,
+                _check,
+                trust=self._endpoint.trust,
+                server_name=self._endpoint.server_name,
+                proxy=self._endpoint.proxy,
                 headers=self._endpoint.headers,
-                proxy=self._endpoint.proxy or None,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                raise_for_status=_check,  # for websockets; all else looks itself
+                idle_seconds=self._timeouts.idle,
             )
-            # The library repeats PUT and DELETE by itself when a connection closes under them: a write that was done
-            # would then look like a conflict. Nothing public turns that off.
-            self._session._retry_connection = False
-        return self._session
+        return self._http
 
 
 def _bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-async def _check(answer: aiohttp.ClientResponse) -> None:
-    """Raise what the server says: a websocket that is refused would keep its words to itself."""
-    if answer.status >= 300:
-        await _success(answer)
+async def _check(response: Response) -> None:
+    """Raises the error of an answer that is not a success."""
+    if response.status >= 300:
+        await _success(response)
 
 
-async def _success(answer: aiohttp.ClientResponse) -> bytes:
-    """The payload; the error that the answer tells of otherwise."""
-    async with answer:
-        payload = await answer.read()
-    if answer.status >= 300:
-        raise error_of(answer.status, payload, retry_after=answer.headers.get("Retry-After", ""))
+async def _success(response: Response) -> bytes:
+    """The payload of a successful answer; raises the error that any other answer carries."""
+    payload = await response.read()
+    if response.status >= 300:
+        raise error_of(response.status, payload, retry_after=response.header("Retry-After"))
     return payload
 
 
 def parsed(payload: bytes) -> Json:
-    """The JSON object that a server sent."""
+    """The JSON object in an answer."""
     try:
         data: Any = json.loads(payload)
     except (ValueError, RecursionError) as exc:

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from aliquot.backends.kubernetes.port_forward import PROTOCOL, Frame, PortPipe, split
 from aliquot.errors import Conflict, Unavailable
-from aliquot.store.http.transport import Endpoint, Patience, Transport
+from aliquot.store.http.transport import Endpoint, Timeouts, Transport
 from support.kubernetes.scripted_server import ScriptedServer
 
 ERROR, DATA = 1, 3
@@ -48,7 +48,7 @@ async def talk(messages: Iterable[bytes], typed: bytes = b"") -> tuple[bytes, li
     """What the pod's side said, and the frames it heard."""
     heard: list[bytes] = []
     async with ScriptedServer(says(heard, messages)) as server:
-        transport = Transport(Endpoint(server.url), Patience())
+        transport = Transport(Endpoint(server.url), Timeouts())
         pipe = PortPipe(await transport.socket("/portforward", [], PROTOCOL), "web-0-0", 80)
         try:
             await pipe.open()
@@ -111,7 +111,7 @@ async def test_broken_off(message: bytes) -> None:
         return line
 
     async with ScriptedServer(answer) as server:
-        transport = Transport(Endpoint(server.url), Patience())
+        transport = Transport(Endpoint(server.url), Timeouts())
         pipe = PortPipe(await transport.socket("/portforward", [], PROTOCOL), "web-0-0", 80)
         with pytest.raises(Unavailable, match="broke"):
             [piece async for piece in pipe.output()]
