@@ -130,7 +130,7 @@ async def test_version_of_another_life(tmp_path: Path) -> None:
     """A version from the future, as after a restored backup, is told to list again."""
     driver = SqliteDriver(tmp_path / "store.db")
     try:
-        with pytest.raises(Expired, match="not of this store's life"):
+        with pytest.raises(Expired, match="was not issued by this store"):
             await take(driver, 1, "1000")
     finally:
         await driver.close()
