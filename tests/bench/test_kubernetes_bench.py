@@ -163,7 +163,7 @@ async def measure(driver: KubernetesDriver, watcher: Watcher, namespace: str, ga
     # No node has nine GPUs, and it is told only when all of its pods are there.
     await create(driver, (pod(name, namespace, "aliquot", gang=("never", gang), gpus=GPUS + 1) for name in names))
     created = time.monotonic()
-    end = await watcher.until(lambda: all(name in watcher.told for name in names))
+    end = await watcher.until(lambda: all(name in watcher.refused for name in names))
     told(f"gang of {gang} told unschedulable", s=end - begun, after_the_last_pod_came_s=end - created)
 
 

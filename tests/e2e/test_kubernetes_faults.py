@@ -1,5 +1,5 @@
-"""Bad days on a real API server: we are killed between two writes, it goes away, it answers wrongly, late or not at
-all. Nobody is lost, no GPU is given twice, and histories tell each interruption once."""
+"""Faults of a real API server: the platform is killed between two writes, the API server is down, or its answers are
+wrong, late or lost. No job is lost, no GPU is given twice, and histories list each interruption once."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def bed(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultTestbed]:
-    """One node, and two teams that are each due half of it."""
-    made = FaultTestbed(cluster, tmp_path_factory.mktemp("faults"), {"n1": GPUS})
-    yield made
-    made.close()
+    """One node, and two projects that are each entitled to half of it."""
+    testbed = FaultTestbed(cluster, tmp_path_factory.mktemp("faults"), {"n1": GPUS})
+    yield testbed
+    testbed.close()
 
 
 @pytest.fixture
 def platform(bed: FaultTestbed, request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
-    """All of it in one process, behind the proxy; nobody has any jobs."""
-    bed.forget_leaders()
+    """The whole platform in one process behind the proxy, without jobs."""
+    bed.delete_leases()
     running = bed.process(f"platform-{len(bed.processes)}", faulty=getattr(request, "param", True)).start()
     if not bed.has_project("owner"):
         bed.project("owner", GPUS / 2)
         bed.project("borrower", GPUS / 2)
     yield running
-    bed.faults.calm()
+    bed.proxy.clear()
     if running.starts and not running.ready():
         running.kill()
-        bed.forget_leaders()
+        bed.delete_leases()
         running.start()
     bed.clear()
     assert running.stop() == 0
@@ -62,20 +62,20 @@ def platform(bed: FaultTestbed, request: pytest.FixtureRequest) -> Iterator[Serv
 
 
 class Plan:
-    """An owner asks for all that is due to him: evictions, promises, bindings and refusals."""
+    """An owner reclaims its quota: evictions, nominations, bindings and refusals."""
 
-    def __init__(self, bed: FaultTestbed, round_: int, *, parts: bool = False) -> None:
+    def __init__(self, bed: FaultTestbed, round_: int, *, fractions: bool = False) -> None:
         self._bed = bed
         self._borrowers = [f"b{round_}-{index}" for index in range(GPUS)]
-        last = {"half": 0.5, "rest": 0.5} if parts else {"last": 1}
-        self._owners = {f"o{round_}-{word}": gpu for word, gpu in {"pair": 2, "one": 1, **last}.items()}
+        last = {"half": 0.5, "rest": 0.5} if fractions else {"last": 1}
+        self._owners = {f"o{round_}-{name}": gpu for name, gpu in {"pair": 2, "one": 1, **last}.items()}
         self._light = f"o{round_}-light"
         self._huge = f"o{round_}-huge"
 
     def prepare(self) -> None:
         for name in self._borrowers:
             self._bed.submit(name, "borrower", 1)
-        self._bed.until(lambda: set(self._bed.phases().values()) == {"Running"}, "the borrower has everything")
+        self._bed.until(lambda: set(self._bed.phases().values()) == {"Running"}, "the borrower has every GPU")
 
     def begin(self) -> None:
         for name, gpu in self._owners.items():
@@ -96,7 +96,7 @@ class Plan:
 
 
 def killed_at(bed: FaultTestbed, platform: ServerProcess, plan: Plan, write: int) -> int:
-    """One plan with a kill after so many writes; how many writes there were until then or, without a kill, in all."""
+    """Runs one plan and kills the platform after so many writes; returns the number of writes until then, or in all."""
     killed = threading.Event()
 
     def kill() -> None:
@@ -104,96 +104,96 @@ def killed_at(bed: FaultTestbed, platform: ServerProcess, plan: Plan, write: int
         killed.set()
 
     plan.prepare()
-    bed.faults.strike_at(write, kill)
+    bed.proxy.crash_after(write, kill)
     plan.begin()
     bed.until(lambda: killed.is_set() or plan.is_done(), f"write {write}")
-    writes = len(bed.faults.writes)
-    bed.faults.calm()
+    writes = len(bed.proxy.writes)
+    bed.proxy.clear()
     if killed.is_set():
         platform.kill()
-        bed.forget_leaders()
+        bed.delete_leases()
         platform.start()
-    bed.until(plan.is_done, f"all is well after a kill at write {write}")
+    bed.until(plan.is_done, f"the plan is done after a kill at write {write}")
     bed.check()
     bed.clear()
     return writes
 
 
 def killed_between_writes(
-    bed: FaultTestbed, platform: ServerProcess, rounds: int | None, *, parts: bool = False
+    bed: FaultTestbed, platform: ServerProcess, rounds: int | None, *, fractions: bool = False
 ) -> None:
-    writes = killed_at(bed, platform, Plan(bed, 0, parts=parts), 1000)
+    writes = killed_at(bed, platform, Plan(bed, 0, fractions=fractions), 1000)
     chosen = range(1, writes) if rounds is None else sorted(random.Random(8).sample(range(1, writes), rounds))
     for round_, write in enumerate(chosen, 1):
-        killed_at(bed, platform, Plan(bed, round_, parts=parts), write)
-    print(f"\nof {writes} writes killed after {list(chosen)}; GPUs were counted {bed.ledger.moments} times")
+        killed_at(bed, platform, Plan(bed, round_, fractions=fractions), write)
+    print(f"\nof {writes} writes killed after {list(chosen)}; {bed.audit.checks} checks")
     assert platform.starts > len(chosen) / 2
 
 
 def test_killed_between_writes(bed: FaultTestbed, platform: ServerProcess) -> None:
-    """Whichever write of a plan was our last, whoever comes next finishes it."""
+    """Whichever write of a plan was the last before a kill, the next process finishes the plan."""
     killed_between_writes(bed, platform, 8)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("parts", [False, True], ids=["whole", "parts"])
-def test_killed_between_any_two_writes(bed: FaultTestbed, platform: ServerProcess, parts: bool) -> None:
-    """The same after each of its writes, also where parts of GPUs are asked for."""
-    killed_between_writes(bed, platform, None, parts=parts)
+@pytest.mark.parametrize("fractions", [False, True], ids=["whole", "fractions"])
+def test_killed_between_any_two_writes(bed: FaultTestbed, platform: ServerProcess, fractions: bool) -> None:
+    """The same after each of its writes, also with GPU fractions."""
+    killed_between_writes(bed, platform, None, fractions=fractions)
 
 
-# ---------------------------------------------------------------- the API server is away
+# ---------------------------------------------------------------- the API server is down
 
 
 def probe(platform: ServerProcess, path: str) -> int:
     try:
-        with urllib.request.urlopen(platform.url + path, timeout=60) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as refused:
-        with refused:
-            return refused.code
+        with urllib.request.urlopen(platform.url + path, timeout=60) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
 
 
-def away(bed: FaultTestbed, platform: ServerProcess, seconds: float) -> None:
+def api_server_down(bed: FaultTestbed, platform: ServerProcess, seconds: float) -> None:
     for index in range(4):
         bed.submit(f"before-{index}", "borrower", 1)
     bed.until(lambda: list(bed.phases().values()) == ["Running"] * 4, "jobs run")
-    before, pid = set(bed.ledger.lives) - bed.ledger.gone, platform.pid
+    before, pid = set(bed.audit.pods) - bed.audit.deleted, platform.pid
     for index in range(20):  # a backlog
         bed.submit(f"backlog-{index}", "owner", 0.5 if index < 4 else 0)
     bed.cluster.kill_apiserver()
-    until = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     bed.until(lambda: probe(platform, "/readyz") == 503, "not ready")
-    while time.monotonic() < until:
+    while time.monotonic() < deadline:
         assert probe(platform, "/readyz") == 503
         assert probe(platform, "/healthz") == 200
         time.sleep(0.5)
     bed.cluster.start_apiserver()
     bed.until(lambda: probe(platform, "/readyz") == 200, "ready again")
     bed.until(lambda: list(bed.phases().values()) == ["Running"] * 24, "the backlog is drained")
-    assert before <= set(bed.ledger.lives) - bed.ledger.gone
+    assert before <= set(bed.audit.pods) - bed.audit.deleted
     assert platform.pid == pid
     bed.check()
 
 
 @pytest.mark.parametrize("platform", [False], indirect=True, ids=["direct"])
-def test_api_server_away(bed: FaultTestbed, platform: ServerProcess) -> None:
-    """While it is gone we say that we are not ready; running jobs are left alone, and what waited is done after."""
-    away(bed, platform, 5)
+def test_api_server_down(bed: FaultTestbed, platform: ServerProcess) -> None:
+    """While it is down the platform is not ready and running jobs continue; afterwards the backlog is scheduled."""
+    api_server_down(bed, platform, 5)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("platform", [False], indirect=True, ids=["direct"])
-def test_api_server_away_for_a_minute(bed: FaultTestbed, platform: ServerProcess) -> None:
+def test_api_server_down_for_a_minute(bed: FaultTestbed, platform: ServerProcess) -> None:
     """The same for 60 seconds."""
-    away(bed, platform, 60)
+    api_server_down(bed, platform, 60)
 
 
-# ---------------------------------------------------------------- wrong, late and lost answers
+# ---------------------------------------------------------------- wrong, late and lost responses
 
 CHANGES = ("PUT", "PATCH")
 BINDINGS = Rule(Respond(409), 0.2, ("POST",), "/binding$")
-TROUBLES: dict[str, Sequence[Rule]] = {
+FAULTS: dict[str, Sequence[Rule]] = {
     "watches-cut": [Rule(BreakWatch(3))],
     "watches-expired": [Rule(ExpireWatch(3))],
     "conflicts": [Rule(Respond(409), 0.3, CHANGES), BINDINGS],
@@ -214,7 +214,7 @@ TROUBLES: dict[str, Sequence[Rule]] = {
 
 
 def stream(bed: FaultTestbed, steps: int, seed: str) -> None:
-    """Jobs come, end and are deleted; then, with room for all that are left, they all run."""
+    """Jobs are submitted, end and are deleted; then all jobs that are left fit, and run."""
     chance, finished = random.Random(seed), set()
     for step in range(steps):
         bed.submit(f"s{step}", chance.choice(("owner", "borrower")), chance.choice((0, 0.5, 0.5, 1, 2)))
@@ -233,45 +233,45 @@ def stream(bed: FaultTestbed, steps: int, seed: str) -> None:
     bed.until(lambda: bed.phases() == wanted, f"{wanted}")
 
 
-def under(bed: FaultTestbed, rules: Sequence[Rule], steps: int, seed: str) -> None:
-    bed.faults.dealt.clear()
-    bed.faults.rules = rules
-    bed.cut()  # watches that are open know nothing of the rules
+def run_with_faults(bed: FaultTestbed, rules: Sequence[Rule], steps: int, seed: str) -> None:
+    bed.proxy.injected.clear()
+    bed.proxy.rules = rules
+    bed.reset_connections()  # the rules do not apply to watches that are already open
     stream(bed, steps, seed)
-    dealt = dict(bed.faults.dealt)
-    assert dealt
-    bed.faults.calm()
+    injected = dict(bed.proxy.injected)
+    assert injected
+    bed.proxy.clear()
     bed.check()
-    print(f"\n{seed}: {dealt}; GPUs were counted {bed.ledger.moments} times")
+    print(f"\n{seed}: {injected}; {bed.audit.checks} checks")
 
 
-@pytest.mark.parametrize("trouble", TROUBLES)
-def test_troubles(bed: FaultTestbed, platform: ServerProcess, trouble: str) -> None:
-    """Jobs come, end and are deleted while the API server has a bad day; it comes out right while that lasts."""
-    under(bed, TROUBLES[trouble], 16, trouble)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults(bed: FaultTestbed, platform: ServerProcess, fault: str) -> None:
+    """Jobs are submitted, end and are deleted while the API server is faulty; all reach the right phase meanwhile."""
+    run_with_faults(bed, FAULTS[fault], 16, fault)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("trouble", TROUBLES)
-def test_troubles_for_long(bed: FaultTestbed, platform: ServerProcess, trouble: str) -> None:
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_for_long(bed: FaultTestbed, platform: ServerProcess, fault: str) -> None:
     """The same with hundreds of jobs."""
-    under(bed, TROUBLES[trouble], 200, f"long {trouble}")
+    run_with_faults(bed, FAULTS[fault], 200, f"long {fault}")
 
 
 def test_refused_for_a_while(bed: FaultTestbed, platform: ServerProcess) -> None:
-    """Everything is refused in the middle of a plan; afterwards the plan is finished."""
-    plan, cut = Plan(bed, 0), threading.Event()
+    """Every request is refused in the middle of a plan; afterwards the plan is finished."""
+    plan, refused = Plan(bed, 0), threading.Event()
 
     def refuse() -> None:
-        bed.faults.down = True
-        bed.faults.cut()
-        cut.set()
+        bed.proxy.down = True
+        bed.proxy.reset_connections()
+        refused.set()
 
     plan.prepare()
-    bed.faults.strike_at(9, refuse)
+    bed.proxy.crash_after(9, refuse)
     plan.begin()
-    bed.until(cut.is_set, "everything is refused")
+    bed.until(refused.is_set, "every request is refused")
     bed.until(lambda: probe(platform, "/readyz") == 503, "not ready")
-    bed.faults.calm()
+    bed.proxy.clear()
     bed.until(plan.is_done, "the plan is finished")
     bed.check()

@@ -81,7 +81,7 @@ def gpu_node(native_build: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 @pytest_asyncio.fixture
-async def world(gpu_node: Any) -> AsyncIterator[SharingHarness]:
+async def harness(gpu_node: Any) -> AsyncIterator[SharingHarness]:
     """The platform on it, with the library put onto the node by our DaemonSet."""
     async with sharing(gpu_node.cluster, SETTINGS) as made, webhook(made):
         script = "mkdir -p /host/gates && chmod 1777 /host/gates && cp /libgpushare.so /host/library/libgpushare.so"
@@ -99,15 +99,15 @@ async def world(gpu_node: Any) -> AsyncIterator[SharingHarness]:
 
 
 @pytest_asyncio.fixture
-async def space(world: SharingHarness, gpu_node: Any) -> AsyncIterator[str]:
+async def space(harness: SharingHarness, gpu_node: Any) -> AsyncIterator[str]:
     """The name of a fresh namespace; its pods are gone afterwards, and the GPUs free."""
     name = gpu_node.cluster.create_namespace()
     yield name
     await asyncio.to_thread(gpu_node.cluster.kubectl, "delete", "pods", "--all", "-n", name, "--timeout=120s")
-    await until(lambda: _free(world))
+    await until(lambda: _free(harness))
 
 
-async def submit(world: SharingHarness, namespace: str, name: str, **marks: str) -> Pod:
+async def submit(harness: SharingHarness, namespace: str, name: str, **marks: str) -> Pod:
     """A job's pod; where the driver is, its own image would not have to say."""
     container = {
         "name": "main",
@@ -123,27 +123,27 @@ async def submit(world: SharingHarness, namespace: str, name: str, **marks: str)
         "terminationGracePeriodSeconds": 1,
     }
     metadata = {"name": name, "namespace": namespace, "annotations": marks}
-    await world.driver.create(POD, Document({"metadata": metadata, "spec": spec}))
-    return await world.store.get(Pod, name, namespace)
+    await harness.driver.create(POD, Document({"metadata": metadata, "spec": spec}))
+    return await harness.store.get(Pod, name, namespace)
 
 
-async def bound(world: SharingHarness, pod: Pod, milli: int) -> Pod:
+async def bound(harness: SharingHarness, pod: Pod, milli: int) -> Pod:
     """Running on the node, with a part of its first GPU."""
-    await world.binder.bind(pod, "node-1", [DeviceShare(index=0, milli=milli)])
-    return await ready(world, pod)
+    await harness.binder.bind(pod, "node-1", [DeviceShare(index=0, milli=milli)])
+    return await ready(harness, pod)
 
 
-async def ready(world: SharingHarness, pod: Pod) -> Pod:
+async def ready(harness: SharingHarness, pod: Pod) -> Pod:
     async def runs() -> bool:
-        now = await world.store.get(Pod, pod.metadata.name, pod.metadata.namespace)
+        now = await harness.store.get(Pod, pod.metadata.name, pod.metadata.namespace)
         return any(one.type == "Ready" and one.status == "True" for one in now.status.conditions)
 
     try:
         await until(runs)
     except TimeoutError:
-        now = await world.driver.get(POD, pod.metadata.name, pod.metadata.namespace)
+        now = await harness.driver.get(POD, pod.metadata.name, pod.metadata.namespace)
         pytest.fail(f"not ready: {json.dumps(now.data.get('status'))}")
-    return await world.store.get(Pod, pod.metadata.name, pod.metadata.namespace)
+    return await harness.store.get(Pod, pod.metadata.name, pod.metadata.namespace)
 
 
 class Inside:
@@ -158,16 +158,16 @@ class Inside:
         return await asyncio.to_thread(self._cluster.kubectl, *words)
 
 
-async def test_part_of_a_gpu(world: SharingHarness, gpu_node: Any, space: str) -> None:
+async def test_part_of_a_gpu(harness: SharingHarness, gpu_node: Any, space: str) -> None:
     """A job with half a GPU sees its device, library, preload and limits, and gets half the memory and not a byte more;
     when it is gone its GPU is whole again."""
     cluster, node = gpu_node.cluster, gpu_node.nodes[0]
-    pod = await bound(world, await submit(world, space, "half", **{"gpu-fraction": "0.5"}), 500)
+    pod = await bound(harness, await submit(harness, space, "half", **{"gpu-fraction": "0.5"}), 500)
     inside = Inside(cluster, pod)
-    held = await world.reservation("node-1")
+    held = await harness.reservation("node-1")
 
     # The reservation holds the GPU that the kubelet chose, and the pod was given that very one.
-    [given] = node.plugin.given[-1]
+    [given] = node.plugin.allocations[-1]
     assert held.spec.node_name == "node-1"
     assert held.status.phase == "Running"
     assert [share.uuid for share in shares_of(held)] == [share.uuid for share in shares_of(pod)] == [given]
@@ -195,20 +195,20 @@ async def test_part_of_a_gpu(world: SharingHarness, gpu_node: Any, space: str) -
         told = await inside.run("sh", "-c", f"rm -f {place} 2>&1; [ -e {place} ] && echo there")
         assert told.endswith("there\n")
 
-    await world.driver.delete(POD, "half", space)
-    await until(lambda: world.is_gone(held))
+    await harness.driver.delete(POD, "half", space)
+    await until(lambda: harness.is_deleted(held))
 
-    await until(lambda: _free(world))
-    await whole(world, space)
+    await until(lambda: _free(harness))
+    await whole(harness, space)
 
 
-async def test_two_share_a_gpu(world: SharingHarness, gpu_node: Any, space: str) -> None:
+async def test_two_share_a_gpu(harness: SharingHarness, gpu_node: Any, space: str) -> None:
     """Two jobs on one GPU have limits and ledgers of their own, and one gate."""
     cluster = gpu_node.cluster
     strict = {"aliquot.dev/gpu-compute": "strict"}
     pods = [
-        await bound(world, await submit(world, space, "a", **{"gpu-fraction": "0.5"}, **strict), 500),
-        await bound(world, await submit(world, space, "b", **{"gpu-memory": "4096"}, **strict), 250),
+        await bound(harness, await submit(harness, space, "a", **{"gpu-fraction": "0.5"}, **strict), 500),
+        await bound(harness, await submit(harness, space, "b", **{"gpu-memory": "4096"}, **strict), 250),
     ]
     given = {share.uuid for pod in pods for share in shares_of(pod)}
     assert len(given) == 1
@@ -223,29 +223,29 @@ async def test_two_share_a_gpu(world: SharingHarness, gpu_node: Any, space: str)
     assert nodes[0] == nodes[1]
 
 
-async def whole(world: SharingHarness, space: str) -> None:
+async def whole(harness: SharingHarness, space: str) -> None:
     """A pod that has both GPUs of the node, past any scheduler."""
     container = {"name": "main", "image": JOB, "imagePullPolicy": "Never"}
     container["resources"] = {"limits": {"nvidia.com/gpu": "2"}}  # type: ignore[assignment]  # JSON
     metadata = {"name": "whole", "namespace": space}
     spec = {"nodeName": "node-1", "containers": [container], "terminationGracePeriodSeconds": 1}
-    await world.driver.create(POD, Document({"metadata": metadata, "spec": spec}))
-    await ready(world, await world.store.get(Pod, "whole", space))
+    await harness.driver.create(POD, Document({"metadata": metadata, "spec": spec}))
+    await ready(harness, await harness.store.get(Pod, "whole", space))
 
 
-async def _free(world: SharingHarness) -> bool:
-    return not (await world.driver.list(POD, labels.RESERVATION_NAMESPACE)).items
+async def _free(harness: SharingHarness) -> bool:
+    return not (await harness.driver.list(POD, labels.RESERVATION_NAMESPACE)).items
 
 
-async def test_refused_by_the_kubelet(world: SharingHarness, gpu_node: Any, space: str) -> None:
+async def test_refused_by_the_kubelet(harness: SharingHarness, gpu_node: Any, space: str) -> None:
     """A GPU that somebody else took meanwhile is refused by its node, and the pod is not bound."""
-    await whole(world, space)
-    pod = await submit(world, space, "half", **{"gpu-fraction": "0.5"})
+    await whole(harness, space)
+    pod = await submit(harness, space, "half", **{"gpu-fraction": "0.5"})
     with pytest.raises((Unavailable, Conflict), match="GPU 0 of node node-1 is not free"):
-        await world.binder.bind(pod, "node-1", [DeviceShare(index=0, milli=500)])
+        await harness.binder.bind(pod, "node-1", [DeviceShare(index=0, milli=500)])
 
-    assert not (await world.store.get(Pod, "half", space)).spec.node_name
-    assert (await world.store.get(Pod, "whole", space)).status.phase == "Running"
+    assert not (await harness.store.get(Pod, "half", space)).spec.node_name
+    assert (await harness.store.get(Pod, "whole", space)).status.phase == "Running"
 
 
 def test_submitted(gpu_node: Any, native_build: Path, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""Two schedulers at once on a real API server: one of them leads. However it ends, or stands still, the other goes on,
-and no GPU is given twice."""
+"""Two schedulers at once on a real API server: one of them leads. If it ends or hangs the other takes over, and no GPU
+is given twice."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from support.stores.process import ServerProcess
 
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("kwok")]
 _numbers = itertools.count()
-GPUS = 64  # more than are bound at a time, so that a leader can be stopped with some of its plan undone
+GPUS = 64  # more than are bound at a time, so that a leader can be stopped in the middle of its plan
 
 
 @pytest.fixture(scope="module")
 def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultTestbed]:
-    """One node, two teams that are each due half of it, and all but a scheduler."""
+    """One node, two projects that are each entitled to half of it, and a platform without a scheduler."""
     cluster = kwok_cluster()
-    made = FaultTestbed(cluster, tmp_path_factory.mktemp("leaders"), {"n1": GPUS})
-    made.process("rest", "--parts", "server,loops", verb="serve", faulty=False).start()
-    made.project("owner", GPUS / 2)
-    made.project("borrower", GPUS / 2)
-    yield made
-    made.close()
+    testbed = FaultTestbed(cluster, tmp_path_factory.mktemp("leaders"), {"n1": GPUS})
+    testbed.process("rest", "--parts", "server,loops", verb="serve", faulty=False).start()
+    testbed.project("owner", GPUS / 2)
+    testbed.project("borrower", GPUS / 2)
+    yield testbed
+    testbed.close()
     cluster.stop()
 
 
-class Pair:
+class SchedulerPair:
     def __init__(self, bed: FaultTestbed) -> None:
         self._bed = bed
-        number = next(_numbers)  # each pair has logs of its own
-        self.both = [bed.process(f"s{number}-{one}", "--parts", "scheduler", verb="serve") for one in range(2)]
+        number = next(_numbers)  # each pair has its own logs
+        self.both = [bed.process(f"s{number}-{index}", "--parts", "scheduler", verb="serve") for index in range(2)]
 
     def start(self) -> None:
-        """The first leads."""
+        """Starts both; the first becomes the leader."""
         for process in self.both:
             process.start()
-            self._bed.until(lambda: self._bed.holder() != "", "somebody leads")
+            self._bed.until(lambda: self._bed.holder() != "", "there is a leader")
         assert self.leads(self.both[0])
 
     def leads(self, process: ServerProcess) -> bool:
@@ -55,49 +55,51 @@ class Pair:
         for process in self.both:
             process.kill()
             self._bed.processes.remove(process)
-        self._bed.forget_leaders("aliquot-scheduler")
+        self._bed.delete_leases("aliquot-scheduler")
 
 
 def terms(process: ServerProcess) -> list[str]:
-    """The names under which it has led, by its log."""
-    said = [json.loads(line) for line in process.log.splitlines() if line.startswith("{")]
-    return [one["identity"] for one in said if one["event"] == "leading" and one["lease"] == "aliquot-scheduler"]
+    """The identities under which it has led, from its log."""
+    events = [json.loads(line) for line in process.log.splitlines() if line.startswith("{")]
+    return [
+        event["identity"] for event in events if event["event"] == "leading" and event["lease"] == "aliquot-scheduler"
+    ]
 
 
 @pytest.fixture
-def pair(bed: FaultTestbed) -> Iterator[Pair]:
-    made = Pair(bed)
-    made.start()
-    yield made
-    bed.faults.calm()
-    for process in made.both:
+def pair(bed: FaultTestbed) -> Iterator[SchedulerPair]:
+    schedulers = SchedulerPair(bed)
+    schedulers.start()
+    yield schedulers
+    bed.proxy.clear()
+    for process in schedulers.both:
         os.kill(process.pid, signal.SIGCONT) if process.alive else None
     bed.clear()
     bed.check()
-    for process in made.both:
+    for process in schedulers.both:
         assert "Traceback" not in process.log, process.log
-    made.end()
+    schedulers.end()
 
 
-def submit(bed: FaultTestbed, word: str, count: int, team: str = "borrower") -> None:
+def submit(bed: FaultTestbed, prefix: str, count: int, project: str = "borrower") -> None:
     for index in range(count):
-        bed.submit(f"{word}-{index}", team, 1)
+        bed.submit(f"{prefix}-{index}", project, 1)
 
 
 def all_run(bed: FaultTestbed) -> bool:
     return set(bed.phases().values()) == {"Running"}
 
 
-def test_one_of_two_leads(bed: FaultTestbed, pair: Pair) -> None:
-    """Both live, one decides."""
+def test_one_of_two_leads(bed: FaultTestbed, pair: SchedulerPair) -> None:
+    """Both run, and only the leader decides."""
     submit(bed, "job", 12)
     bed.until(lambda: all_run(bed), "all run")
     assert [len(terms(process)) for process in pair.both] == [1, 0]
     bed.check()
 
 
-def test_leader_killed(bed: FaultTestbed, pair: Pair) -> None:
-    """The other one takes over when the lease has ended, and does what is there to do."""
+def test_leader_killed(bed: FaultTestbed, pair: SchedulerPair) -> None:
+    """The other one takes over when the lease has expired, and schedules the pending jobs."""
     submit(bed, "before", 8)
     bed.until(lambda: all_run(bed), "all run")
     began = time.monotonic()
@@ -110,8 +112,8 @@ def test_leader_killed(bed: FaultTestbed, pair: Pair) -> None:
     bed.check()
 
 
-def test_leader_told_to_stop(bed: FaultTestbed, pair: Pair) -> None:
-    """It gives the lease back before it ends, so that the other one need not wait."""
+def test_leader_stopped(bed: FaultTestbed, pair: SchedulerPair) -> None:
+    """It releases the lease before it ends, so that the other one need not wait."""
     first, second = pair.both
     began = time.monotonic()
     assert first.stop() == 0
@@ -120,29 +122,29 @@ def test_leader_told_to_stop(bed: FaultTestbed, pair: Pair) -> None:
     bed.until(lambda: pair.leads(second), "the other leads")
     led = time.monotonic() - began
     bed.until(lambda: all_run(bed), "all run")
-    print(f"\nleader told to stop: the other led after {led:.1f} s, all ran after {time.monotonic() - began:.1f} s")
+    print(f"\nleader stopped: the other led after {led:.1f} s, all ran after {time.monotonic() - began:.1f} s")
     bed.check()
 
 
-def test_leader_stands_still(bed: FaultTestbed, pair: Pair) -> None:
-    """A leader that stood still in the middle of its plan does not go on with it where another has decided since."""
+def test_leader_hangs(bed: FaultTestbed, pair: SchedulerPair) -> None:
+    """A leader that hung in the middle of its plan does not continue it after another leader has decided."""
     first, second = pair.both
-    still = threading.Event()
+    hung = threading.Event()
 
     def stop() -> None:
         os.kill(first.pid, signal.SIGSTOP)
-        bed.faults.calm()  # what it has sent is done, and answered: it would go on with the rest
-        still.set()
+        bed.proxy.clear()  # its requests were answered, so it would continue with the rest
+        hung.set()
 
-    bed.cordon("n1", True)  # so that all of it becomes one plan
+    bed.cordon("n1", True)  # so that all jobs become one plan
     submit(bed, "late", GPUS)
-    bed.until(lambda: all(job.status.refusals for job in bed.workloads().values()), "all wait")
-    bed.faults.strike_at(10, stop, "/binding$")
+    bed.until(lambda: all(job.status.refusals for job in bed.workloads().values()), "all are pending")
+    bed.proxy.crash_after(10, stop, "/binding$")
     bed.cordon("n1", False)
-    bed.until(still.is_set, "the leader stands still")
+    bed.until(hung.is_set, "the leader hangs")
     submit(bed, "due", GPUS // 2, "owner")
     bed.until(lambda: pair.leads(second), "the other leads")
-    bed.until(lambda: running(bed) == {"late": GPUS // 2, "due": GPUS // 2}, "all is given out")
+    bed.until(lambda: running(bed) == {"late": GPUS // 2, "due": GPUS // 2}, "all GPUs are bound")
     os.kill(first.pid, signal.SIGCONT)
     bed.until(lambda: "no longer leading" in first.log, "the first has noticed")
     assert pair.leads(second)
@@ -152,4 +154,4 @@ def test_leader_stands_still(bed: FaultTestbed, pair: Pair) -> None:
 
 def running(bed: FaultTestbed) -> dict[str, int]:
     names = [name.partition("-")[0] for name, phase in bed.phases().items() if phase == "Running"]
-    return {word: names.count(word) for word in sorted(set(names), reverse=True)}
+    return {prefix: names.count(prefix) for prefix in sorted(set(names), reverse=True)}

@@ -34,7 +34,7 @@ running = NodeCluster(Path(sys.argv[1]), nodes=1).start()
 running.cluster.kubectl("run", "job", "--image=ubuntu", "--overrides", '{"spec": {"nodeName": "node-1"}}')
 running.cluster.kubectl("wait", "--for=condition=Ready", "pod/job", "--timeout=120s")
 node, network = running.nodes[0], running.network
-made = {"folder": str(node.cluster.folder), "pid": node.machine.pid, "group": node.machine.group,
+made = {"folder": str(node.cluster.folder), "pid": node.container.pid, "group": node.container.cgroup,
         "bridge": network.bridge, "number": network.number}
 print(json.dumps(made), flush=True)
 time.sleep(3600)

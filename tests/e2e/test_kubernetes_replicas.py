@@ -16,8 +16,9 @@ import pytest
 
 import aliquot
 from aliquot.labels import INSTALLED_VERSION
-from support.kubernetes.kwok_platform import KwokPlatform, workload
+from support.kubernetes.kwok_testbed import KwokTestbed
 from support.kubernetes.load_balancer import LoadBalancer
+from support.kubernetes.manifests import workload
 from support.seeds.platform import PREFIX, Platform, until
 from support.stores.process import ServerProcess
 
@@ -27,8 +28,8 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwokPlatform]:
-    made = KwokPlatform(tmp_path_factory.mktemp("replicas"))
+def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwokTestbed]:
+    made = KwokTestbed(tmp_path_factory.mktemp("replicas"))
     yield made
     made.close()
 
@@ -36,8 +37,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwokPlatform]:
 class Several:
     """Processes that are stopped at the end of a test, and what a test asks of them."""
 
-    def __init__(self, site: KwokPlatform) -> None:
-        self._site = site
+    def __init__(self, testbed: KwokTestbed) -> None:
+        self._site = testbed
         self.all: list[Platform] = []
 
     def start(self, *arguments: str) -> Platform:
@@ -64,18 +65,18 @@ class Several:
 
 
 @pytest.fixture
-def several(site: KwokPlatform) -> Iterator[Several]:
-    made = Several(site)
+def several(testbed: KwokTestbed) -> Iterator[Several]:
+    made = Several(testbed)
     yield made
     made.stop()
 
 
 @pytest.fixture
-def space(site: KwokPlatform) -> Iterator[str]:
-    """The namespace that a test has for itself; its project is made by `site.project`."""
+def space(testbed: KwokTestbed) -> Iterator[str]:
+    """The namespace that a test has for itself; its project is made by `testbed.project`."""
     name = f"runai-team-{next(_numbers)}"
     yield name
-    site.kubectl("delete", "workloads,pods", "--all", "-n", name, "--wait=false", "--ignore-not-found")
+    testbed.kubectl("delete", "workloads,pods", "--all", "-n", name, "--wait=false", "--ignore-not-found")
 
 
 def identities(server: ServerProcess) -> set[str]:
@@ -137,12 +138,12 @@ class Watch:
         return self._failure
 
 
-def test_two_behind_one_address(site: KwokPlatform, several: Several, space: str) -> None:
+def test_two_behind_one_address(testbed: KwokTestbed, several: Several, space: str) -> None:
     """Whichever answers: all commands work, and every answer is the same."""
     first, second = several.pair()
-    site.project(space.removeprefix("runai-"), 4)
-    site.apply(workload("big", space, 9))
-    site.told("big", space, "9 GPUs fit on no node of this cluster")
+    testbed.create_project(space.removeprefix("runai-"), 4)
+    testbed.apply(workload("big", space, 9))
+    testbed.wait_for_refusal("big", space, "9 GPUs fit on no node of this cluster")
     with LoadBalancer([first.server.port, second.server.port]) as one:
         team = space.removeprefix("runai-")
         there = {"ALIQUOT_URL": one.url, "ALIQUOT_TOKEN": first.server.token}
@@ -154,13 +155,13 @@ def test_two_behind_one_address(site: KwokPlatform, several: Several, space: str
         ):
             done = first.sh(line, **there)
             assert done.status == 0, (line, done)
-        assert min(one.taken.values()) > 0
+        assert min(one.connections.values()) > 0
     assert not identities(second.server)
     until(lambda: explained(first, "big", space) == explained(second, "big", space), "both say the same")
     assert explained(second, "big", space)["refusals"]
 
 
-def test_one_token_of_the_administrator(site: KwokPlatform, several: Several) -> None:
+def test_one_token_of_the_administrator(testbed: KwokTestbed, several: Several) -> None:
     """A start on an empty folder finds it in the cluster; when it was deleted, the next start issues another."""
     first, second = several.pair()
     assert first.server.token == second.server.token
@@ -171,11 +172,11 @@ def test_one_token_of_the_administrator(site: KwokPlatform, several: Several) ->
     assert third.server.token != first.server.token
     assert third.sh("aliquot token list").status == 0
     assert ask(f"{third.server.url}{PREFIX}/whoami", first.server.token)[0] == 401
-    kept = site.get("secret", "aliquot-admin", "runai")["data"]["token"]
+    kept = testbed.get("secret", "aliquot-admin", "runai")["data"]["token"]
     assert base64.b64decode(kept).decode() == third.server.token
 
 
-def test_leader_stops(site: KwokPlatform, several: Several, space: str) -> None:
+def test_leader_stops(testbed: KwokTestbed, several: Several, space: str) -> None:
     """It gives up what it leads, ends what others read of it as one ends an answer, and the other one goes on."""
     first, second = several.pair()
     leading = identities(first.server)
@@ -184,13 +185,13 @@ def test_leader_stops(site: KwokPlatform, several: Several, space: str) -> None:
     assert first.server.stop() == 0
     assert not several.holders() & leading
     assert watch.end() == ""
-    site.project(space.removeprefix("runai-"), 4)
-    site.apply(workload("after", space, 1))
-    site.runs("after-0-0", space)
+    testbed.create_project(space.removeprefix("runai-"), 4)
+    testbed.apply(workload("after", space, 1))
+    testbed.wait_until_running("after-0-0", space)
     until(lambda: several.holders() == identities(second.server), "the other leads")
 
 
-def test_each_part_alone(site: KwokPlatform, several: Several, space: str) -> None:
+def test_each_part_alone(testbed: KwokTestbed, several: Several, space: str) -> None:
     """Three processes run a job together; those that only decide answer only how they are."""
     server, loops, scheduler = (several.start("--parts", part) for part in ("server", "loops", "scheduler"))
     team = space.removeprefix("runai-")
@@ -208,48 +209,48 @@ def test_each_part_alone(site: KwokPlatform, several: Several, space: str) -> No
     assert ask(loops.server.url + "/metrics")[0] == 401
 
 
-def test_upgrade(site: KwokPlatform, several: Several, space: str) -> None:
+def test_upgrade(testbed: KwokTestbed, several: Several, space: str) -> None:
     """What an older version installed is brought up to date by the next start, and jobs run on meanwhile."""
     before = several.start()
-    site.project(space.removeprefix("runai-"), 4)
-    site.apply(workload("job", space, 1))
-    uid = site.runs("job-0-0", space)["metadata"]["uid"]
+    testbed.create_project(space.removeprefix("runai-"), 4)
+    testbed.apply(workload("job", space, 1))
+    uid = testbed.wait_until_running("job-0-0", space)["metadata"]["uid"]
     before.reaches("job", space.removeprefix("runai-"), "Running")
     assert before.server.stop() == 0
-    wanted = [_definition(site)["spec"], _rules(site)]
-    _make_older(site)
-    assert [_definition(site)["spec"], _rules(site)] != wanted
+    wanted = [_definition(testbed)["spec"], _rules(testbed)]
+    _make_older(testbed)
+    assert [_definition(testbed)["spec"], _rules(testbed)] != wanted
 
     after = several.start()
 
-    definition = _definition(site)
-    assert [definition["spec"], _rules(site)] == wanted
+    definition = _definition(testbed)
+    assert [definition["spec"], _rules(testbed)] == wanted
     assert definition["metadata"]["annotations"][INSTALLED_VERSION] == aliquot.__version__
-    pod = site.get("pod", "job-0-0", space)
+    pod = testbed.get("pod", "job-0-0", space)
     assert (pod["metadata"]["uid"], pod["status"]["phase"]) == (uid, "Running")
     assert after.phase("job", space.removeprefix("runai-")) == "Running"
-    site.apply(workload("next", space, 1, preemptionLimit=3))
-    site.runs("next-0-0", space)
-    assert site.get("workload", "next", space)["spec"]["preemptionLimit"] == 3
-    assert site.get("pod", "job-0-0", space)["metadata"]["uid"] == uid
+    testbed.apply(workload("next", space, 1, preemptionLimit=3))
+    testbed.wait_until_running("next-0-0", space)
+    assert testbed.get("workload", "next", space)["spec"]["preemptionLimit"] == 3
+    assert testbed.get("pod", "job-0-0", space)["metadata"]["uid"] == uid
 
 
-def _definition(site: KwokPlatform) -> Any:
-    return site.get("crd", "workloads.aliquot.dev")
+def _definition(testbed: KwokTestbed) -> Any:
+    return testbed.get("crd", "workloads.aliquot.dev")
 
 
-def _rules(site: KwokPlatform) -> Any:
+def _rules(testbed: KwokTestbed) -> Any:
     """What the cluster checks of workloads for us."""
-    return site.get("validatingadmissionpolicy", "aliquot-trusted-workloads")["spec"]["validations"]
+    return testbed.get("validatingadmissionpolicy", "aliquot-trusted-workloads")["spec"]["validations"]
 
 
-def _make_older(site: KwokPlatform) -> None:
+def _make_older(testbed: KwokTestbed) -> None:
     """As if written by a version that knew less."""
     field = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/preemptionLimit"
     stamp = f"/metadata/annotations/{INSTALLED_VERSION.replace('/', '~1')}"
     changes = [{"op": "remove", "path": field}, {"op": "replace", "path": stamp, "value": "0.0.1"}]
-    site.kubectl("patch", "crd", "workloads.aliquot.dev", "--type=json", "-p", json.dumps(changes))
+    testbed.kubectl("patch", "crd", "workloads.aliquot.dev", "--type=json", "-p", json.dumps(changes))
     looser = [{"op": "replace", "path": "/spec/validations", "value": [{"expression": "true"}]}]
-    site.kubectl(
+    testbed.kubectl(
         "patch", "validatingadmissionpolicy", "aliquot-trusted-workloads", "--type=json", "-p", json.dumps(looser)
     )

@@ -7,18 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from support.kubernetes.kwok_platform import (
-    GPUS,
-    NODES,
-    KwokPlatform,
-    claim,
-    columns,
-    pod,
-    storage_class,
-    training,
-    volume,
-    workload,
-)
+from support.kubernetes.kwok_testbed import GPUS, NODES, KwokTestbed, table_rows
+from support.kubernetes.manifests import claim, pod, storage_class, training, volume, workload
 from support.seeds.platform import Platform, until
 
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("kwok")]
@@ -27,94 +17,94 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwokPlatform]:
-    made = KwokPlatform(tmp_path_factory.mktemp("users"))
+def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwokTestbed]:
+    made = KwokTestbed(tmp_path_factory.mktemp("users"))
     yield made
     made.close()
 
 
 @pytest.fixture(scope="module")
-def platform(site: KwokPlatform) -> Iterator[Platform]:
-    made = site.platform("platform").up()
+def platform(testbed: KwokTestbed) -> Iterator[Platform]:
+    made = testbed.platform("platform").up()
     yield made
     assert "Traceback" not in made.server.log
 
 
 @pytest.fixture
-def new_project(site: KwokPlatform, platform: Platform) -> Iterator[NewProject]:
+def new_project(testbed: KwokTestbed, platform: Platform) -> Iterator[NewProject]:
     """Makes a project with a quota and returns its namespace; when the test is over nothing is left in it."""
     made = []
 
     def make(gpu: float) -> str:
-        made.append(site.project(f"team-{next(_numbers)}", gpu))
+        made.append(testbed.create_project(f"team-{next(_numbers)}", gpu))
         return made[-1]
 
     yield make
     for namespace in made:
-        site.empty(namespace)
+        testbed.delete_all(namespace)
 
 
 @pytest.fixture
-def volumes(site: KwokPlatform) -> str:
+def volumes(testbed: KwokTestbed) -> str:
     """Some volumes of a storage class, which is returned; they get their claims when a pod wants one."""
     name = f"shelf-{next(_numbers)}"
-    site.apply(storage_class(name), *(volume(f"{name}-{number}", name) for number in range(4)))
+    testbed.apply(storage_class(name), *(volume(f"{name}-{number}", name) for number in range(4)))
     return name
 
 
 @pytest.fixture
-def nodes(site: KwokPlatform) -> Iterator[None]:
+def nodes(testbed: KwokTestbed) -> Iterator[None]:
     """What a test does to nodes is undone."""
     yield
-    site.kubectl("uncordon", *NODES)
+    testbed.kubectl("uncordon", *NODES)
     for name in NODES:
-        if any(taint["key"] == "runai" for taint in site.get("node", name)["spec"].get("taints", ())):
-            site.kubectl("taint", "nodes", name, "runai-")
+        if any(taint["key"] == "runai" for taint in testbed.get("node", name)["spec"].get("taints", ())):
+            testbed.kubectl("taint", "nodes", name, "runai-")
 
 
 # --- where jobs go
 
 
-def test_node_types(site: KwokPlatform, platform: Platform, new_project: NewProject) -> None:
+def test_node_types(testbed: KwokTestbed, platform: Platform, new_project: NewProject) -> None:
     """A job that wants a type of node goes to one with that label; where there is none it waits, and says why."""
     space = new_project(4)
     team = space.removeprefix("runai-")
-    site.kubectl("label", "node", "dgx1-2", "run.ai/type=dgx-2", "--overwrite")
+    testbed.kubectl("label", "node", "dgx1-2", "run.ai/type=dgx-2", "--overwrite")
     for name, kind in (("here", "dgx-2"), ("nowhere", "dgx-9")):
         done = platform.sh(f"runai submit {name} -p {team} -i job -g 1 --node-type {kind}")
         assert done.status == 0, done
-    site.runs("here-0-0", space, "dgx1-2")
-    site.told("nowhere", space, "3 nodes without the labels it needs")
+    testbed.wait_until_running("here-0-0", space, "dgx1-2")
+    testbed.wait_for_refusal("nowhere", space, "3 nodes without the labels it needs")
     assert "without the labels it needs" in platform.sh(f"runai describe job nowhere -p {team}").out
 
 
-def test_cordoned(site: KwokPlatform, new_project: NewProject, nodes: None) -> None:
+def test_cordoned(testbed: KwokTestbed, new_project: NewProject, nodes: None) -> None:
     """A node that takes nothing new gets nothing new, and who runs there stays."""
     space = new_project(3 * GPUS)
-    site.apply(workload("before", space, 1))
-    place = site.runs("before-0-0", space)
-    site.kubectl("cordon", place["spec"]["nodeName"])
-    site.apply(*(workload(f"after-{number}", space, GPUS - 1) for number in range(3)))
-    until(lambda: set(site.places(space).values()) == {*NODES, ""}, "the others are full")
-    waiting = next(name for name, node in site.places(space).items() if not node)
-    site.told(waiting.removesuffix("-0-0"), space, "1 node tainted node.kubernetes.io/unschedulable")
-    assert site.get("pod", "before-0-0", space)["metadata"]["uid"] == place["metadata"]["uid"]
+    testbed.apply(workload("before", space, 1))
+    place = testbed.wait_until_running("before-0-0", space)
+    testbed.kubectl("cordon", place["spec"]["nodeName"])
+    testbed.apply(*(workload(f"after-{number}", space, GPUS - 1) for number in range(3)))
+    until(lambda: set(testbed.nodes_of_pods(space).values()) == {*NODES, ""}, "the others are full")
+    waiting = next(name for name, node in testbed.nodes_of_pods(space).items() if not node)
+    testbed.wait_for_refusal(waiting.removesuffix("-0-0"), space, "1 node tainted node.kubernetes.io/unschedulable")
+    assert testbed.get("pod", "before-0-0", space)["metadata"]["uid"] == place["metadata"]["uid"]
 
 
-def test_drained(site: KwokPlatform, new_project: NewProject, nodes: None) -> None:
+def test_drained(testbed: KwokTestbed, new_project: NewProject, nodes: None) -> None:
     """`kubectl taint nodes NODE runai=drain:NoExecute`: training goes on elsewhere, and its history says why."""
     space = new_project(GPUS)
-    site.apply(workload("train", space, 2))
-    first = site.runs("train-0-0", space)
+    testbed.apply(workload("train", space, 2))
+    first = testbed.wait_until_running("train-0-0", space)
     node = first["spec"]["nodeName"]
-    site.kubectl("taint", "nodes", node, "runai=drain:NoExecute")
+    testbed.kubectl("taint", "nodes", node, "runai=drain:NoExecute")
 
     def moved() -> bool:
-        found = site.get("pod", "train-0-0", space)
+        found = testbed.get("pod", "train-0-0", space)
         return found is not None and found["spec"].get("nodeName", node) != node and _phase(found) == "Running"
 
     until(moved, "it runs on another node")
-    stops = site.get("workload", "train", space)["status"]["interruptions"]
+    stops = testbed.get("workload", "train", space)["status"]["interruptions"]
     assert [(stop["reason"], stop["pod"]) for stop in stops] == [("disrupted", first["metadata"]["uid"])]
     assert f"the cluster stopped it on node {node}: " in stops[0]["message"]
 
@@ -122,135 +112,135 @@ def test_drained(site: KwokPlatform, new_project: NewProject, nodes: None) -> No
 # --- pods that are not ours
 
 
-def test_plain_pods(site: KwokPlatform, new_project: NewProject) -> None:
+def test_plain_pods(testbed: KwokTestbed, new_project: NewProject) -> None:
     """Any pod that names the scheduler is placed, charged to its project, and told why when it cannot run."""
     space = new_project(4)
-    site.apply(pod("fits", space, 2), pod("too-big", space, GPUS + 1))
-    site.runs("fits", space)
+    testbed.apply(pod("fits", space, 2), pod("too-big", space, GPUS + 1))
+    testbed.wait_until_running("fits", space)
 
     def charged() -> bool:
-        listed = columns(site.kubectl("get", "project", space.removeprefix("runai-")))
+        listed = table_rows(testbed.kubectl("get", "project", space.removeprefix("runai-")))
         return listed[0]["GPUS"] == "2"
 
     until(charged, "the project holds 2 GPUs")
     sentence = "9 GPUs fit on no node of this cluster: 3 nodes with 8 GPUs in all"
-    until(lambda: sentence in site.kubectl("describe", "pod", "too-big", "-n", space), "describe says why")
-    conditions = site.get("pod", "too-big", space)["status"]["conditions"]
+    until(lambda: sentence in testbed.kubectl("describe", "pod", "too-big", "-n", space), "describe says why")
+    conditions = testbed.get("pod", "too-big", space)["status"]["conditions"]
     (told,) = [one for one in conditions if one["type"] == "PodScheduled"]
     assert (told["status"], told["reason"], told["message"]) == ("False", "Unschedulable", sentence)
-    assert "placed on dgx1-" in site.kubectl("describe", "pod", "fits", "-n", space)
+    assert "placed on dgx1-" in testbed.kubectl("describe", "pod", "fits", "-n", space)
 
 
-def test_pods_of_other_schedulers(site: KwokPlatform, platform: Platform, new_project: NewProject) -> None:
+def test_pods_of_other_schedulers(testbed: KwokTestbed, platform: Platform, new_project: NewProject) -> None:
     """They hold their GPUs on our nodes, and are never stopped for whoever waits."""
     space = new_project(3 * GPUS)
-    site.apply(pod("theirs", "default", GPUS, "default-scheduler"))
+    testbed.apply(pod("theirs", "default", GPUS, "default-scheduler"))
     try:
-        site.bind("theirs", "default", "dgx1-1")
-        before = site.runs("theirs", "default", "dgx1-1")
-        site.apply(*(workload(f"job-{number}", space, GPUS) for number in range(3)))
-        until(lambda: set(site.places(space).values()) == {"dgx1-2", "dgx1-3", ""}, "two have a place")
-        waiting = next(name for name, node in site.places(space).items() if not node)
-        site.told(waiting.removesuffix("-0-0"), space, "8 GPUs fit on no node now")
-        after = site.get("pod", "theirs", "default")
+        testbed.bind("theirs", "default", "dgx1-1")
+        before = testbed.wait_until_running("theirs", "default", "dgx1-1")
+        testbed.apply(*(workload(f"job-{number}", space, GPUS) for number in range(3)))
+        until(lambda: set(testbed.nodes_of_pods(space).values()) == {"dgx1-2", "dgx1-3", ""}, "two have a place")
+        waiting = next(name for name, node in testbed.nodes_of_pods(space).items() if not node)
+        testbed.wait_for_refusal(waiting.removesuffix("-0-0"), space, "8 GPUs fit on no node now")
+        after = testbed.get("pod", "theirs", "default")
         assert after["metadata"]["uid"] == before["metadata"]["uid"]
         assert "deletionTimestamp" not in after["metadata"]
         assert "8/8" in platform.sh("runai list nodes dgx1-1").out
     finally:
-        site.kubectl("delete", "pod", "theirs", "--ignore-not-found")
+        testbed.kubectl("delete", "pod", "theirs", "--ignore-not-found")
 
 
 # --- what a job brings with it
 
 
-def test_service(site: KwokPlatform, platform: Platform, new_project: NewProject) -> None:
+def test_service(testbed: KwokTestbed, platform: Platform, new_project: NewProject) -> None:
     """A job with ports has a service of its name, which goes with it."""
     space = new_project(1)
     command = f"runai submit web -p {space.removeprefix('runai-')} -i job -g 1 --interactive"
     done = platform.sh(f"{command} --service-type nodeport --port 30123:8080")
     assert done.status == 0, done
-    site.runs("web-0-0", space)
-    spec = site.get("service", "web", space)["spec"]
+    testbed.wait_until_running("web-0-0", space)
+    spec = testbed.get("service", "web", space)["spec"]
     (port,) = spec["ports"]
     assert (spec["type"], port["port"], port["targetPort"], port["nodePort"]) == ("NodePort", 8080, 8080, 30123)
-    labels = site.get("pod", "web-0-0", space)["metadata"]["labels"]
+    labels = testbed.get("pod", "web-0-0", space)["metadata"]["labels"]
     assert spec["selector"].items() <= labels.items()
-    site.kubectl("delete", "workload", "web", "-n", space)
-    until(lambda: site.get("service", "web", space) is None, "its service is gone")
+    testbed.kubectl("delete", "workload", "web", "-n", space)
+    until(lambda: testbed.get("service", "web", space) is None, "its service is gone")
 
 
-def test_missing_claim(site: KwokPlatform, platform: Platform, new_project: NewProject, volumes: str) -> None:
+def test_missing_claim(testbed: KwokTestbed, platform: Platform, new_project: NewProject, volumes: str) -> None:
     """A job that mounts a claim which is not there waits and says so; once it is there, the job runs with it."""
     space = new_project(1)
     team = space.removeprefix("runai-")
     done = platform.sh(f"runai submit pvc-test -p {team} --pvc test:/tmp/pvc1mount -i job -g 1")
     assert done.status == 0, done
-    site.told("pvc-test", space, "volume claim test does not exist; create it and this starts")
-    site.tells(space, "workload/pvc-test", "Unschedulable")
+    testbed.wait_for_refusal("pvc-test", space, "volume claim test does not exist; create it and this starts")
+    testbed.wait_for_events(space, "workload/pvc-test", "Unschedulable")
     assert "volume claim test does not exist" in platform.sh(f"runai describe job pvc-test -p {team}").out
-    assert "volume claim test does not exist" in site.kubectl("describe", "workload", "pvc-test", "-n", space)
-    site.apply(claim("test", space, volumes))
-    found = site.runs("pvc-test-0-0", space)
+    assert "volume claim test does not exist" in testbed.kubectl("describe", "workload", "pvc-test", "-n", space)
+    testbed.apply(claim("test", space, volumes))
+    found = testbed.wait_until_running("pvc-test-0-0", space)
     assert found["spec"]["containers"][0]["volumeMounts"][0]["mountPath"] == "/tmp/pvc1mount"
-    site.kubectl("delete", "workload", "pvc-test", "-n", space)
-    assert site.get("pvc", "test", space)["status"]["phase"] == "Bound"
+    testbed.kubectl("delete", "workload", "pvc-test", "-n", space)
+    assert testbed.get("pvc", "test", space)["status"]["phase"] == "Bound"
 
 
-def test_new_claims(site: KwokPlatform, platform: Platform, new_project: NewProject, volumes: str) -> None:
+def test_new_claims(testbed: KwokTestbed, platform: Platform, new_project: NewProject, volumes: str) -> None:
     """A new claim is made for a job and goes with it; an ephemeral one goes with each stop, and is then made anew."""
     space = new_project(1)
     team = space.removeprefix("runai-")
     new = f"--new-pvc storageclass={volumes},size=1Gi,path"
     done = platform.sh(f"runai submit data -p {team} -i job -g 1 {new}=/data {new}=/scratch,ephemeral")
     assert done.status == 0, done
-    site.runs("data-0-0", space)
-    data, scratch = (site.get("pvc", f"data-pvc-{index}", space)["metadata"]["uid"] for index in range(2))
+    testbed.wait_until_running("data-0-0", space)
+    data, scratch = (testbed.get("pvc", f"data-pvc-{index}", space)["metadata"]["uid"] for index in range(2))
 
     assert platform.sh(f"runai suspend data -p {team}").status == 0
-    until(lambda: site.get("pvc", "data-pvc-1", space) is None, "the ephemeral one is gone")
-    assert site.get("pvc", "data-pvc-0", space)["metadata"]["uid"] == data
+    until(lambda: testbed.get("pvc", "data-pvc-1", space) is None, "the ephemeral one is gone")
+    assert testbed.get("pvc", "data-pvc-0", space)["metadata"]["uid"] == data
     assert platform.sh(f"runai resume data -p {team}").status == 0
-    site.runs("data-0-0", space)
-    assert site.get("pvc", "data-pvc-0", space)["metadata"]["uid"] == data
-    assert site.get("pvc", "data-pvc-1", space)["metadata"]["uid"] != scratch
+    testbed.wait_until_running("data-0-0", space)
+    assert testbed.get("pvc", "data-pvc-0", space)["metadata"]["uid"] == data
+    assert testbed.get("pvc", "data-pvc-1", space)["metadata"]["uid"] != scratch
 
-    site.kubectl("delete", "workload", "data", "-n", space)
-    until(lambda: not site.kubectl("get", "pvc", "-n", space, "-o", "name"), "its claims are gone")
+    testbed.kubectl("delete", "workload", "data", "-n", space)
+    until(lambda: not testbed.kubectl("get", "pvc", "-n", space, "-o", "name"), "its claims are gone")
 
 
-def test_reasons_of_pods(site: KwokPlatform, new_project: NewProject) -> None:
+def test_reasons_of_pods(testbed: KwokTestbed, new_project: NewProject) -> None:
     """The pod of a job that waits says why in its condition, where autoscalers look, until it runs."""
     space = new_project(GPUS)
-    site.kubectl("cordon", *NODES)
+    testbed.kubectl("cordon", *NODES)
     try:
-        site.apply(workload("waits", space, 1))
-        until(lambda: _scheduled(site, space).get("status") == "False", "its pod says that it waits")
-        said = _scheduled(site, space)
+        testbed.apply(workload("waits", space, 1))
+        until(lambda: _scheduled(testbed, space).get("status") == "False", "its pod says that it waits")
+        said = _scheduled(testbed, space)
         assert said["reason"] == "Unschedulable"
         assert "3 nodes tainted node.kubernetes.io/unschedulable" in said["message"]
     finally:
-        site.kubectl("uncordon", *NODES)
-    site.runs("waits-0-0", space)
-    assert _scheduled(site, space)["status"] == "True"
+        testbed.kubectl("uncordon", *NODES)
+    testbed.wait_until_running("waits-0-0", space)
+    assert _scheduled(testbed, space)["status"] == "True"
 
 
-def _scheduled(site: KwokPlatform, space: str) -> dict[str, str]:
-    conditions = (site.get("pod", "waits-0-0", space) or {"status": {}})["status"].get("conditions", ())
+def _scheduled(testbed: KwokTestbed, space: str) -> dict[str, str]:
+    conditions = (testbed.get("pod", "waits-0-0", space) or {"status": {}})["status"].get("conditions", ())
     return next((one for one in conditions if one["type"] == "PodScheduled"), {})
 
 
 # --- with kubectl alone
 
 
-def test_manifests(site: KwokPlatform, new_project: NewProject) -> None:
+def test_manifests(testbed: KwokTestbed, new_project: NewProject) -> None:
     """Our kinds and those of Run:ai are applied, listed and deleted like any other."""
     space = new_project(4)
-    site.apply(workload("ours", space, 1), training("theirs", space, 2))
+    testbed.apply(workload("ours", space, 1), training("theirs", space, 2))
     for name in ("ours", "theirs"):
-        site.runs(f"{name}-0-0", space)
+        testbed.wait_until_running(f"{name}-0-0", space)
 
     def listed() -> dict[str, dict[str, str]]:
-        rows = columns(site.kubectl("get", "projects,workloads,tw", "-A"))
+        rows = table_rows(testbed.kubectl("get", "projects,workloads,tw", "-A"))
         return {row["NAME"]: row for row in rows if row.get("NAMESPACE", space) == space}
 
     project = f"project.aliquot.dev/{space.removeprefix('runai-')}"
@@ -269,36 +259,36 @@ def test_manifests(site: KwokPlatform, new_project: NewProject) -> None:
     assert (made["TYPE"], made["PHASE"], made["GPUS"]) == ("training", "Running", "2")
     assert (theirs["PHASE"], theirs["GPUS"]) == ("Running", "2")
 
-    site.kubectl("delete", "workload/ours", "tw/theirs", "-n", space)
-    until(lambda: not site.places(space), "their pods are gone")
-    assert not site.kubectl("get", "workloads", "-n", space, "-o", "name")
+    testbed.kubectl("delete", "workload/ours", "tw/theirs", "-n", space)
+    until(lambda: not testbed.nodes_of_pods(space), "their pods are gone")
+    assert not testbed.kubectl("get", "workloads", "-n", space, "-o", "name")
 
 
 @pytest.mark.parametrize("make", [workload, pod], ids=["workloads", "plain pods"])
 def test_events(
-    site: KwokPlatform, new_project: NewProject, make: Callable[[str, str, int], dict[str, object]]
+    testbed: KwokTestbed, new_project: NewProject, make: Callable[[str, str, int], dict[str, object]]
 ) -> None:
     """`kubectl get events` tells who was placed, who waits, and who was stopped for whom."""
     lender, borrower = new_project(GPUS), new_project(0)
     names = [f"job-{number}" for number in range(3)]
-    site.apply(*(make(name, borrower, GPUS) for name in names))
-    until(lambda: set(site.places(borrower).values()) == set(NODES), "all is borrowed")
-    site.apply(workload("due", lender, GPUS), workload("greedy", lender, GPUS + 1))
-    site.runs("due-0-0", lender)
-    site.tells(lender, "pod/due-0-0", "Scheduled", "Started")
-    site.tells(lender, "workload/greedy", "Unschedulable")
+    testbed.apply(*(make(name, borrower, GPUS) for name in names))
+    until(lambda: set(testbed.nodes_of_pods(borrower).values()) == set(NODES), "all is borrowed")
+    testbed.apply(workload("due", lender, GPUS), workload("greedy", lender, GPUS + 1))
+    testbed.wait_until_running("due-0-0", lender)
+    testbed.wait_for_events(lender, "pod/due-0-0", "Scheduled", "Started")
+    testbed.wait_for_events(lender, "workload/greedy", "Unschedulable")
     kind, suffix = ("pod", "") if make is pod else ("workload", "-0-0")
-    (stopped,) = [name for name in names if (f"{kind}/{name}", "Evicted") in _events_with(site, borrower, "Evicted")]
-    site.tells(borrower, f"pod/{stopped}{suffix}", "Scheduled")
+    (stopped,) = [name for name in names if (f"{kind}/{name}", "Evicted") in _events_with(testbed, borrower, "Evicted")]
+    testbed.wait_for_events(borrower, f"pod/{stopped}{suffix}", "Scheduled")
     if make is workload:
-        site.tells(borrower, f"workload/{stopped}", "Unschedulable")
-    told = site.kubectl("get", "events", "-n", borrower, "--field-selector=reason=Evicted", "--no-headers")
+        testbed.wait_for_events(borrower, f"workload/{stopped}", "Unschedulable")
+    told = testbed.kubectl("get", "events", "-n", borrower, "--field-selector=reason=Evicted", "--no-headers")
     assert f"{lender.removeprefix('runai-')}/due" in told
 
 
-def _events_with(site: KwokPlatform, namespace: str, reason: str) -> set[tuple[str, str]]:
-    until(lambda: any(why == reason for _, why in site.events(namespace)), f"an event {reason}")
-    return site.events(namespace)
+def _events_with(testbed: KwokTestbed, namespace: str, reason: str) -> set[tuple[str, str]]:
+    until(lambda: any(why == reason for _, why in testbed.events(namespace)), f"an event {reason}")
+    return testbed.events(namespace)
 
 
 def _phase(found: dict[str, dict[str, str]]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.kubernetes.cluster import Cluster
-from support.kubernetes.kwok_platform import claim, storage_class, volume, workload
+from support.kubernetes.manifests import claim, storage_class, volume, workload
 from support.kubernetes.nodes import NodeCluster
 from support.seeds.platform import Platform, until
 

@@ -17,7 +17,7 @@ from aliquot.backends.kubernetes.webhook import CONFIGURATION_NAME
 from aliquot.errors import Invalid, Unavailable
 from aliquot.store.driver import Document
 from support.kubernetes.cluster import Cluster
-from support.kubernetes.gpu_sharing import SharingHarness, document, forget_webhook, sharing, until, webhook
+from support.kubernetes.gpu_sharing import SharingHarness, document, remove_webhook, sharing, until, webhook
 from support.kubernetes.kinds import POD
 from support.stores.running import running
 
@@ -26,15 +26,15 @@ pytestmark = pytest.mark.kube
 HALF = {"gpu-fraction": "0.5"}
 
 
-async def taken(world: SharingHarness, made: Document) -> dict[str, Any]:
+async def taken(harness: SharingHarness, made: Document) -> dict[str, Any]:
     """As the API server stored it."""
-    return (await world.driver.get(POD, made.name, made.namespace)).data
+    return (await harness.driver.get(POD, made.name, made.namespace)).data
 
 
 async def test_pod_with_a_part(cluster: Cluster, namespace: str) -> None:
     """A pod that asks for a part is stored with its fence."""
-    async with sharing(cluster) as world, webhook(world):
-        pod = await taken(world, await world.driver.create(POD, document(namespace, "p", **HALF)))
+    async with sharing(cluster) as harness, webhook(harness):
+        pod = await taken(harness, await harness.driver.create(POD, document(namespace, "p", **HALF)))
 
     mounts = {one["mountPath"] for one in pod["spec"]["containers"][0]["volumeMounts"]}
     assert {"/etc/ld.so.preload", "/run/gpushare/ledger", "/run/gpushare/limits"} <= mounts
@@ -44,7 +44,7 @@ async def test_pod_with_a_part(cluster: Cluster, namespace: str) -> None:
 
 async def test_pod_with_a_name_to_be_made(cluster: Cluster, namespace: str) -> None:
     """Pods of a controller, which have no name yet, get a ConfigMap each."""
-    async with sharing(cluster) as world, webhook(world):
+    async with sharing(cluster) as harness, webhook(harness):
         wanted = document(namespace, "p", **HALF).data
         wanted |= {"apiVersion": "v1", "kind": "Pod"}
         wanted["metadata"] = {"namespace": namespace, "generateName": "p-", "annotations": HALF}
@@ -52,87 +52,87 @@ async def test_pod_with_a_name_to_be_made(cluster: Cluster, namespace: str) -> N
         await asyncio.to_thread(cluster.kubectl, "wait", "--for=create", *account)
         for _ in range(2):
             await asyncio.to_thread(cluster.kubectl, "create", "-f", "-", stdin=json.dumps(wanted))
-        made = await world.driver.list(POD, namespace)
+        made = await harness.driver.list(POD, namespace)
 
     assert len({one.metadata["annotations"][labels.GPU_CONFIG] for one in made.items}) == 2
 
 
 async def test_refused_in_one_line(cluster: Cluster, namespace: str) -> None:
     """Who asks for what cannot be given is told by kubectl what to write."""
-    async with sharing(cluster) as world, webhook(world):
+    async with sharing(cluster) as harness, webhook(harness):
         with pytest.raises(Invalid, match=r"metadata.annotations\['gpu-fraction'\]: must have at most three decimals"):
-            await world.driver.create(POD, document(namespace, "p", **{"gpu-fraction": "0.33333"}))
+            await harness.driver.create(POD, document(namespace, "p", **{"gpu-fraction": "0.33333"}))
 
 
 async def test_others_scheduler_is_left_alone(cluster: Cluster, namespace: str) -> None:
     """The same annotations on a pod that another scheduler places are not ours to read."""
-    async with sharing(cluster) as world, webhook(world):
+    async with sharing(cluster) as harness, webhook(harness):
         wanted = document(namespace, "p", **HALF).data
         wanted["spec"]["schedulerName"] = "another"
-        pod = await world.driver.create(POD, Document(wanted))
+        pod = await harness.driver.create(POD, Document(wanted))
 
     assert labels.GPU_CONFIG not in pod.metadata["annotations"]
 
 
 async def test_down(cluster: Cluster, namespace: str) -> None:
     """While nobody answers, pods that need the webhook are not taken, and all others are."""
-    async with sharing(cluster) as world:
-        async with webhook(world):
-            told = (await world.driver.get(MUTATING_WEBHOOK, CONFIGURATION_NAME)).data
+    async with sharing(cluster) as harness:
+        async with webhook(harness):
+            told = (await harness.driver.get(MUTATING_WEBHOOK, CONFIGURATION_NAME)).data
         kept = {key: told["metadata"][key] for key in ("name", "labels")}
-        await world.driver.create(MUTATING_WEBHOOK, Document({"metadata": kept, "webhooks": told["webhooks"]}))
+        await harness.driver.create(MUTATING_WEBHOOK, Document({"metadata": kept, "webhooks": told["webhooks"]}))
         try:
-            await refused(world, document(namespace, "needs", **HALF))
-            await world.driver.create(POD, document(namespace, "plain"))
-            async with webhook(world):
-                await world.driver.create(POD, document(namespace, "needs", **HALF))
+            await refused(harness, document(namespace, "needs", **HALF))
+            await harness.driver.create(POD, document(namespace, "plain"))
+            async with webhook(harness):
+                await harness.driver.create(POD, document(namespace, "needs", **HALF))
         finally:
-            await forget_webhook(world)
+            await remove_webhook(harness)
 
 
-async def refused(world: SharingHarness, wanted: Document) -> None:
+async def refused(harness: SharingHarness, wanted: Document) -> None:
     """The API server hears of the webhook a moment later; until then it takes the pod."""
     async with asyncio.timeout(60):
         while True:
             try:
-                await world.driver.create(POD, wanted)
+                await harness.driver.create(POD, wanted)
             except Unavailable as exc:
                 if "failed calling webhook" not in str(exc):
                     raise
                 return
-            await world.driver.delete(POD, wanted.name, wanted.namespace, grace_seconds=0)
+            await harness.driver.delete(POD, wanted.name, wanted.namespace, grace_seconds=0)
 
 
 async def test_restarted(cluster: Cluster, namespace: str) -> None:
     """Another start serves with the same certificate, at another address."""
-    async with sharing(cluster) as world:
-        async with webhook(world):
-            first = (await world.driver.get(SECRET, SECRET_NAME, labels.SYSTEM_NAMESPACE)).data["data"]
-        async with webhook(world):
-            await world.driver.create(POD, document(namespace, "p", **HALF))
-            assert (await world.driver.get(SECRET, SECRET_NAME, labels.SYSTEM_NAMESPACE)).data["data"] == first
+    async with sharing(cluster) as harness:
+        async with webhook(harness):
+            first = (await harness.driver.get(SECRET, SECRET_NAME, labels.SYSTEM_NAMESPACE)).data["data"]
+        async with webhook(harness):
+            await harness.driver.create(POD, document(namespace, "p", **HALF))
+            assert (await harness.driver.get(SECRET, SECRET_NAME, labels.SYSTEM_NAMESPACE)).data["data"] == first
 
 
 async def test_enforced_namespace(cluster: Cluster, namespace: str) -> None:
     """In a namespace that an administrator has marked every pod is ours, also one with a part of a GPU."""
-    async with sharing(cluster) as world, webhook(world):
-        enforcing = SchedulerNameController(world.store, world.informers)
+    async with sharing(cluster) as harness, webhook(harness):
+        enforcing = SchedulerNameController(harness.store, harness.informers)
         async with running(enforcing.controller.run()):
             await asyncio.to_thread(
                 cluster.kubectl, "annotate", "namespace", namespace, "runai/enforce-scheduler-name=true"
             )
-            spaces = world.informers.of(Namespace)
-            await world.heard(
+            spaces = harness.informers.of(Namespace)
+            await harness.wait_for(
                 lambda: (found := spaces.get(namespace)) and labels.SCHEDULER_ENFORCED in found.metadata.labels
             )
             wanted = document(namespace, "p", **HALF).data
             del wanted["spec"]["schedulerName"]
             async with asyncio.timeout(60):
                 while True:
-                    pod = await world.driver.create(POD, Document(wanted))
+                    pod = await harness.driver.create(POD, Document(wanted))
                     if pod.data["spec"]["schedulerName"] == "aliquot":
                         break
-                    await world.driver.delete(POD, "p", namespace, grace_seconds=0)  # the label is not known yet
+                    await harness.driver.delete(POD, "p", namespace, grace_seconds=0)  # the label is not known yet
             assert labels.GPU_CONFIG in pod.metadata["annotations"]
 
             await asyncio.to_thread(
@@ -140,10 +140,10 @@ async def test_enforced_namespace(cluster: Cluster, namespace: str) -> None:
             )
 
             async def unmarked() -> bool:
-                return labels.SCHEDULER_ENFORCED not in await marks(world, namespace)
+                return labels.SCHEDULER_ENFORCED not in await marks(harness, namespace)
 
             await until(unmarked)
 
 
-async def marks(world: SharingHarness, namespace: str) -> dict[str, str]:
-    return (await world.driver.get(KINDS.of(Namespace), namespace)).metadata["labels"]
+async def marks(harness: SharingHarness, namespace: str) -> dict[str, str]:
+    return (await harness.driver.get(KINDS.of(Namespace), namespace)).metadata["labels"]

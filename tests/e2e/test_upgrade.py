@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from support.kubernetes.kwok_platform import KwokPlatform, workload
+from support.kubernetes.kwok_testbed import KwokTestbed
+from support.kubernetes.manifests import workload
 from support.seeds.platform import PREFIX, Platform, until
 
 RECORDED = Path(__file__).parents[1] / "data" / "upgrade"
@@ -59,8 +60,8 @@ def test_a_data_folder_of_an_earlier_version_is_served(upgraded: Platform) -> No
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[KwokPlatform]:
-    made = KwokPlatform(tmp_path / "cluster")
+def cluster(tmp_path: Path) -> Iterator[KwokTestbed]:
+    made = KwokTestbed(tmp_path / "cluster")
     yield made
     made.close()
 
@@ -68,7 +69,7 @@ def cluster(tmp_path: Path) -> Iterator[KwokPlatform]:
 class Restore:
     """Creates recorded objects in another cluster. The API server gives each a new uid, so references are rewritten."""
 
-    def __init__(self, cluster: KwokPlatform) -> None:
+    def __init__(self, cluster: KwokTestbed) -> None:
         self._cluster = cluster
         self._uids: dict[str, str] = {}
 
@@ -109,7 +110,7 @@ def _resource(wanted: Any) -> str:
 
 @pytest.mark.kube
 @pytest.mark.xdist_group("kwok")
-def test_a_cluster_of_an_earlier_version_is_served(cluster: KwokPlatform) -> None:
+def test_a_cluster_of_an_earlier_version_is_served(cluster: KwokTestbed) -> None:
     """Jobs that run go on in the same pods, one that waits still waits for the same reason, and new ones are taken."""
     with gzip.open(RECORDED / "cluster.json.gz") as text:
         objects = json.load(text)

@@ -57,7 +57,7 @@ async def test_lost_answer_is_not_repeated(
     made = await kube.create(GADGET, gadget(namespace))
     async with TcpProxy(cluster_with_gadgets.port) as proxy, driver_through(proxy, cluster_with_gadgets) as driver:
         await driver.get(GADGET, "g", namespace)
-        proxy.swallow()
+        proxy.drop_responses()
 
         with pytest.raises(Unavailable) as caught:
             await driver.delete(GADGET, "g", namespace, uid=made.uid)
@@ -98,7 +98,7 @@ async def test_read_is_tried_again(status: int) -> None:
         RestDriver(Endpoint(server.url)) as driver,
     ):
         assert (await driver.get(GADGET, "g", "n")).version == "1"
-    assert len(server.asked) == 3
+    assert len(server.requests) == 3
 
 
 @pytest.mark.parametrize("status", [500, 503, 504])
@@ -107,7 +107,7 @@ async def test_write_is_not_tried_again(status: int) -> None:
     async with ScriptedServer(status_reply(status, "oh"), OBJECT) as server, RestDriver(Endpoint(server.url)) as driver:
         with pytest.raises(Unavailable, match="oh"):
             await driver.create(GADGET, gadget("n"))
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 async def test_write_turned_away_is_tried_again() -> None:
@@ -158,7 +158,7 @@ async def test_redirect_is_not_followed() -> None:
     async with ScriptedServer(elsewhere) as server, RestDriver(Endpoint(server.url)) as driver:
         with pytest.raises(Invalid):
             await driver.get(GADGET, "g", "n")
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 class _Tokens:
@@ -184,7 +184,7 @@ async def test_refused_token_is_renewed_once() -> None:
         RestDriver(Endpoint(server.url, **endpoint_of)) as driver,
     ):
         await driver.create(GADGET, gadget("n"))
-    assert [request.headers["Authorization"] for request in server.asked] == ["Bearer old", "Bearer new"]
+    assert [request.headers["Authorization"] for request in server.requests] == ["Bearer old", "Bearer new"]
 
 
 async def test_wrong_token_is_an_error() -> None:
@@ -246,9 +246,9 @@ async def test_ended_stream_goes_on_from_the_last_version() -> None:
 
     assert [change.version for change in seen] == ["5", "8", "9"]
     assert seen[1].document is None
-    assert [request.query["resourceVersion"] for request in server.asked] == ["3", "8"]
-    assert all(request.query["allowWatchBookmarks"] == "true" for request in server.asked)
-    assert all(300 <= int(request.query["timeoutSeconds"]) <= 600 for request in server.asked)
+    assert [request.query["resourceVersion"] for request in server.requests] == ["3", "8"]
+    assert all(request.query["allowWatchBookmarks"] == "true" for request in server.requests)
+    assert all(300 <= int(request.query["timeoutSeconds"]) <= 600 for request in server.requests)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ async def test_our_own_paths() -> None:
         await driver.get(GADGET, "g", "n")
         await driver.list(GADGET)
 
-    assert [request.path for request in server.asked] == [
+    assert [request.path for request in server.requests] == [
         "/apis/aliquot.dev/v1/namespaces/n/gadgets/g",
         "/apis/aliquot.dev/v1/gadgets",
     ]

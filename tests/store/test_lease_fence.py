@@ -25,4 +25,4 @@ async def test_nothing_is_sent() -> None:
         finally:
             MAY_WRITE.reset(before)
     assert (refused.value.sent, refused.value.retry) == (False, False)
-    assert [request.method for request in server.asked] == ["GET"]
+    assert [request.method for request in server.requests] == ["GET"]

@@ -53,7 +53,7 @@ async def test_messages() -> None:
         line = await transport.socket("/x", [("a", "1"), ("a", "2")], PROTOCOL)
         await line.send(b"\x00hello")
         assert [await line.receive() for _ in range(3)] == [b"\x00hello", b"text", None]
-        assert server.asked[0].query.getall("a") == ["1", "2"]
+        assert server.requests[0].query.getall("a") == ["1", "2"]
         await line.close()
         await transport.close()
 
@@ -73,7 +73,7 @@ async def test_a_token_is_renewed() -> None:
     async with ScriptedServer((401, {"message": "old"}), echo) as server:
         transport = Transport(Endpoint(server.url, tokens.current, tokens.refused), Timeouts())
         await (await transport.socket("/x", [], PROTOCOL)).close()
-        assert [asked.headers["Authorization"] for asked in server.asked] == ["Bearer token-1", "Bearer token-2"]
+        assert [request.headers["Authorization"] for request in server.requests] == ["Bearer token-1", "Bearer token-2"]
         await transport.close()
 
 

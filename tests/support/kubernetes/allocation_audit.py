@@ -1,7 +1,7 @@
-"""Who held which GPU at every moment, as the API server itself tells it.
+"""Checks that no GPU is ever given twice, from what the API server reports.
 
-The ledger follows all pods past every fault. It says at once when a node's pods ask for more than it has, and in the
-end whether the histories of workloads tell what really happened.
+The audit watches all pods, past every fault. It notes at once if a node's pods ask for more than the node has. At the
+end it checks that the histories of workloads match what happened.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from aliquot.units import GPU
 
 @dataclass(frozen=True)
 class PodState:
-    """What matters of a pod."""
+    """The fields of a pod that the audit needs."""
 
     uid: str
     name: str
-    owner: str  # the uid of its workload; empty: it has none
+    owner: str  # the uid of its workload; empty if it has none
     node: str
-    gpus: int  # whole ones, that the kubelet would have to grant
-    parts: tuple[tuple[int, int], ...]  # of GPUs that others hold for it: index and milli
-    evicted: bool  # it is to be stopped
+    gpus: int  # whole ones, which the kubelet assigns
+    fractions: tuple[tuple[int, int], ...]  # index and milli
+    evicted: bool  # it has an eviction record
     leaving: bool
     ended: bool
 
@@ -42,7 +42,7 @@ class PodState:
             owner=next((owner.uid for owner in pod.metadata.owners if owner.kind == "Workload"), ""),
             node=pod.spec.node_name,
             gpus=gpus,
-            parts=() if gpus else tuple((share.index, share.milli) for share in shares_of(pod)),
+            fractions=() if gpus else tuple((share.index, share.milli) for share in shares_of(pod)),
             evicted=labels.EVICTION_RECORD in pod.metadata.annotations,
             leaving=pod.metadata.deleted is not None,
             ended=pod.status.phase in ("Succeeded", "Failed"),
@@ -52,55 +52,57 @@ class PodState:
 @dataclass
 class AllocationAudit:
     capacity: dict[str, int]  # GPUs of each node
-    faults: list[str] = field(default_factory=list)
-    moments: int = 0  # that were looked at
-    lives: dict[str, PodState] = field(default_factory=dict)  # every pod there was, by uid, as it was last seen
-    gone: set[str] = field(default_factory=set)
+    violations: list[str] = field(default_factory=list)
+    checks: int = 0  # so far
+    pods: dict[str, PodState] = field(default_factory=dict)  # by uid: every pod there was, as last seen
+    deleted: set[str] = field(default_factory=set)  # uids
 
-    def follow(self, driver: KubernetesDriver) -> Informer[PodState]:
-        """Its caller runs it."""
+    def informer(self, driver: KubernetesDriver) -> Informer[PodState]:
+        """The informer that feeds the audit; the caller runs it."""
         pods: Informer[PodState] = Informer(driver, KINDS.of(Pod), PodState.of)
         pods.listen(self._changed)
         return pods
 
     def _changed(self, key: Key, old: PodState | None, new: PodState | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
-            self.gone.add(old.uid)
+            self.deleted.add(old.uid)
         if new is None:
             return
-        before = self.lives.get(new.uid)
+        before = self.pods.get(new.uid)
         if before is not None and before.node and before.node != new.node:
-            self.faults.append(f"{new.name} was bound to {before.node} and then to {new.node!r}")
-        self.lives[new.uid] = new
+            self.violations.append(f"{new.name} was bound to {before.node} and then to {new.node!r}")
+        self.pods[new.uid] = new
         if before is None or before.node != new.node:
-            self._look(new.node)
+            self._check_node(new.node)
 
-    def _look(self, node: str) -> None:
-        """That nothing of a node is given twice."""
-        self.moments += 1
-        here = [pod for uid, pod in self.lives.items() if pod.node == node and uid not in self.gone and not pod.ended]
-        asked = sum(pod.gpus for pod in here)
-        if node in self.capacity and asked > self.capacity[node]:
-            holders = {pod.name: pod.gpus for pod in here if pod.gpus}
-            self.faults.append(f"{node} has {self.capacity[node]} GPUs, and {asked} were given: {holders}")
+    def _check_node(self, node: str) -> None:
+        """Notes whether the node's pods hold more than the node has."""
+        self.checks += 1
+        bound = [
+            pod for uid, pod in self.pods.items() if pod.node == node and uid not in self.deleted and not pod.ended
+        ]
+        requested = sum(pod.gpus for pod in bound)
+        if node in self.capacity and requested > self.capacity[node]:
+            holders = {pod.name: pod.gpus for pod in bound if pod.gpus}
+            self.violations.append(f"{node} has {self.capacity[node]} GPUs, and {requested} were given: {holders}")
         shared: Counter[int] = Counter()
-        for pod in here:
-            for index, milli in pod.parts:
+        for pod in bound:
+            for index, milli in pod.fractions:
                 shared[index] += milli
-        self.faults += [
+        self.violations += [
             f"GPU {index} of {node} was given {shared[index]} milli" for index in shared if shared[index] > GPU
         ]
 
     def check(self, workloads: Iterable[Workload]) -> None:
-        """Once all is calm: no GPU was given twice, nobody was lost, and histories tell each interruption once."""
-        assert not self.faults, self.faults
+        """At the end: no GPU was given twice, no pod was lost, and histories list each interruption once."""
+        assert not self.violations, self.violations
         for workload in workloads:
             name, status = workload.metadata.name, workload.status
-            lives = [pod for pod in self.lives.values() if pod.owner == workload.metadata.uid]
-            told = Counter(stop.pod for stop in status.interruptions)
-            assert set(told.values()) <= {1}, f"{name} tells of an interruption twice: {told}"
-            assert len(told) == status.interruption_count, f"{name}: {status}"
-            stopped = {pod.uid for pod in lives if pod.evicted}
-            assert set(told) == stopped, f"{name} tells of {set(told)}, and {stopped} were stopped"
-            assert stopped <= self.gone, f"{name} has a pod that was to be stopped and is there"
-            assert len(lives) == 1 + len(told), f"{name} had {len(lives)} pods, and was stopped {len(told)} times"
+            pods = [pod for pod in self.pods.values() if pod.owner == workload.metadata.uid]
+            listed = Counter(stop.pod for stop in status.interruptions)
+            assert set(listed.values()) <= {1}, f"{name} lists an interruption twice: {listed}"
+            assert len(listed) == status.interruption_count, f"{name}: {status}"
+            evicted = {pod.uid for pod in pods if pod.evicted}
+            assert set(listed) == evicted, f"{name} lists {set(listed)}, and {evicted} were evicted"
+            assert evicted <= self.deleted, f"{name} has a pod with an eviction record that still exists"
+            assert len(pods) == 1 + len(listed), f"{name} had {len(pods)} pods and {len(listed)} interruptions"

@@ -1,8 +1,8 @@
 """A real Kubernetes control plane on loopback: etcd, the API server and the controller manager, ready in seconds.
 
-Every cluster has its own folder, ports and certificates, so that several test runs share a machine. Its programs end
-with the process that started them, however that one ends: a guard (a shell that waits on a pipe) outlives it for a
-moment, kills what is left and removes the folder.
+Every cluster has its own folder, ports and certificates, so that several test runs can share a machine. Its programs
+end with the process that started them, however that process ends: a guard (a shell that waits on a pipe) outlives it
+for a moment, kills what is left and removes the folder.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from typing import Any
 from support.kubernetes.pki import write_certificate, write_pki
 
 GET_PROGRAMS = Path(__file__).resolve().parents[3] / "tools" / "kube" / "get.py"
-PATIENCE = 90.0  # seconds until a start counts as failed; 2-3 are usual, a busy machine takes far longer
+START_SECONDS = 90.0  # until a start counts as failed; 2 to 3 are usual, a busy machine takes far longer
 TOKEN = "admin-token"
 LOOPBACK = "127.0.0.1"
-# Those whose work tests look at. The others would slow the start down, and some would spoil tests: pods here are bound
-# to nodes that do not exist, and one of them removes such pods.
+# Controllers that tests depend on. The others would slow down the start, and some would break tests: pods here are
+# bound to nodes that do not exist, and the pod garbage collector deletes such pods.
 CONTROLLERS = (
     "garbage-collector-controller",
     "namespace-controller",
@@ -41,7 +41,7 @@ CONTROLLERS = (
     "serviceaccount-token-controller",
 )
 
-# $0 is the folder. Reads until the pipe closes, then ends what still has a pid file, and runs what undoes the rest.
+# $0 is the folder. Reads until the pipe closes, then kills every program with a pid file and runs the cleanup scripts.
 GUARD = """cat >/dev/null
 for f in "$0"/*.pid; do [ -f "$f" ] && kill -9 "$(cat "$f")" 2>/dev/null; done
 for f in "$0"/*.undo; do [ -f "$f" ] && sh "$f"; done
@@ -55,10 +55,10 @@ class ClusterError(Exception):
 
 def programs() -> Path:
     """The folder of the Kubernetes programs; builds them first where there are none."""
-    found = subprocess.run([sys.executable, str(GET_PROGRAMS)], stdout=subprocess.PIPE, text=True, check=False)
-    if found.returncode != 0:
+    result = subprocess.run([sys.executable, str(GET_PROGRAMS)], stdout=subprocess.PIPE, text=True, check=False)
+    if result.returncode != 0:
         raise ClusterError("tools/kube/get.py found no Kubernetes programs and built none")
-    return Path(found.stdout.strip())
+    return Path(result.stdout.strip())
 
 
 def programs_ready() -> bool:
@@ -73,7 +73,7 @@ def programs_ready() -> bool:
 
 
 def free_port() -> int:
-    """A port nobody listens on, below those the kernel gives to outgoing connections: a restart finds it free."""
+    """A free port, below those the kernel uses for outgoing connections, so that a restart finds it free."""
     while True:
         port = random.randint(20000, 32000)
         with socket.socket() as probe:
@@ -96,7 +96,7 @@ class Cluster:
     ) -> None:
         """`api_arguments` and `controller_arguments` are further flags of the API server and the controller manager.
 
-        `address` is where the API server listens. The guard keeps the open files `held`, such as locks, to its end.
+        `address` is where the API server listens. The guard keeps the file descriptors `held` open, such as locks.
         """
         self.binaries = binaries
         self.address = address
@@ -126,10 +126,10 @@ class Cluster:
     def kubeconfig(self) -> Path:
         return self.folder / "admin.kubeconfig"
 
-    # --- life
+    # --- start and stop
 
     def start(self) -> Cluster:
-        """Everything up and answering; `ClusterError` with the log's tail otherwise, and nothing left behind."""
+        """Starts everything and waits until it responds. On failure it cleans up; `ClusterError` has the log's tail."""
         try:
             self._start_etcd()
             for user in ("admin", "controllers"):
@@ -144,13 +144,13 @@ class Cluster:
 
     def stop(self) -> None:
         for name in reversed(list(self._running)):
-            self._end(name, signal.SIGKILL)  # nothing here is worth a clean shutdown
+            self._end(name, signal.SIGKILL)  # there is nothing to save
         if self._guard.stdin is not None and not self._guard.stdin.closed:
             self._guard.stdin.close()
             self._guard.wait()
 
     def kill_apiserver(self) -> None:
-        """As a crash does it: no goodbye to anybody."""
+        """Kills it, as a crash would."""
         self._end("kube-apiserver", signal.SIGKILL)
 
     def start_apiserver(self) -> None:
@@ -163,7 +163,7 @@ class Cluster:
             f"--bind-address={self.address}",
             f"--advertise-address={self.address}",
             f"--secure-port={self._ports['api']}",
-            # Kubernetes takes no loopback address for an endpoint; any other one is the service `kubernetes` of pods.
+            # An endpoint must not be a loopback address; any other becomes the Service `kubernetes`.
             f"--endpoint-reconciler-type={'none' if self.address == LOOPBACK else 'lease'}",
             "--service-cluster-ip-range=10.96.0.0/16",
             f"--tls-cert-file={pki}/apiserver.crt",
@@ -179,7 +179,7 @@ class Cluster:
             "--authorization-mode=Node,RBAC",
             "--allow-privileged=true",
             "--profiling=false",
-            # A kill must not leave the next one waiting for the dead one's leases.
+            # After a kill the next one must not wait for the leases of this one.
             "--shutdown-delay-duration=0s",
         )
         self.wait_for("kube-apiserver", self._ready)
@@ -217,7 +217,7 @@ class Cluster:
             *self._controller_arguments,
         )
 
-    # --- what tests ask for
+    # --- for tests
 
     def kubectl(self, *arguments: str, stdin: str = "", check: bool = True) -> str:
         """The standard output of the real kubectl; `ClusterError` with its error output when it fails."""
@@ -231,29 +231,29 @@ class Cluster:
         return done.stdout if check else done.stdout + done.stderr
 
     def call(self, path: str, body: dict[str, Any] | None = None) -> bytes:
-        """The API server's answer to its administrator: to GET, or to POST with a body."""
+        """The API server's response to its administrator: to GET, or to POST with a body."""
         headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
         return _open(urllib.request.Request(self.server + path, data=data, headers=headers), self._trust)
 
     def create_namespace(self) -> str:
-        """A fresh one; it goes when the cluster goes."""
+        """The name of a new namespace; it is never deleted."""
         name = f"test-{uuid.uuid4().hex[:10]}"
         self.call("/api/v1/namespaces", {"metadata": {"name": name}})
         return name
 
     def compact_etcd(self) -> int:
-        """Forgets every older revision, and returns the one that is left."""
+        """Compacts etcd to its current revision, and returns that."""
         revision = int(self._etcd("maintenance/status", {})["header"]["revision"])
         self._etcd("kv/compaction", {"revision": revision, "physical": True})
         return revision
 
-    # --- for further programs beside it
+    # --- further programs
 
     def spawn(self, name: str, *command: str) -> subprocess.Popen[bytes]:
-        """Starts a program whose output goes to the log of that name; its end is up to the caller."""
+        """Starts a program with its output in the log of that name; the caller ends it."""
         with self.log(name).open("ab") as out:
-            # Its own session: Ctrl-C in the terminal ends the tests, and those end the cluster.
+            # A session of its own: Ctrl-C ends the tests, and the tests end the cluster.
             process = subprocess.Popen(
                 command,
                 cwd=self.folder,
@@ -271,26 +271,26 @@ class Cluster:
 
     def wait_for(self, name: str, ready: Callable[[], bool]) -> None:
         """Returns when the program of that name is ready; `ClusterError` when it ends before, or takes too long."""
-        until = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + START_SECONDS
         while True:
             try:
                 if ready():
                     return
             except (OSError, ValueError):
-                pass  # not listening yet, or not answering in JSON yet
+                pass  # not listening yet, or no JSON yet
             if self._running[name].poll() is not None:
                 raise ClusterError(f"{name} ended with {self._running[name].returncode}\n{self._tail(name)}")
-            if time.monotonic() > until:
-                raise ClusterError(f"{name} was not ready after {PATIENCE:.0f} s\n{self._tail(name)}")
+            if time.monotonic() > deadline:
+                raise ClusterError(f"{name} was not ready after {START_SECONDS:.0f} s\n{self._tail(name)}")
             time.sleep(0.05)
 
     def forget(self, name: str) -> None:
-        """A spawned program has ended, or is about to."""
+        """Waits for a spawned program that ends by itself, and forgets it."""
         if name in self._running:
             self._running.pop(name).wait()
 
     def write_identity(self, name: str, subject: str, served: str = "") -> None:
-        """A certificate of that subject, and a kubeconfig with it."""
+        """Writes a certificate of that subject, and a kubeconfig that uses it."""
         write_certificate(self.pki, name, subject, served)
         self.write_kubeconfig(name)
 
@@ -308,10 +308,10 @@ class Cluster:
         (self.folder / f"{user}.kubeconfig").write_text(json.dumps(config, indent=1))
 
     def on_end(self, name: str, script: str) -> None:
-        """A shell script that the guard runs at the end, however that comes; writing it again replaces it."""
+        """Registers a shell script that the guard runs at the end, in any case; a second call replaces it."""
         (self.folder / f"{name}.undo").write_text(script)
 
-    # --- inside
+    # --- internals
 
     def _spawn(self, name: str, *arguments: str) -> None:
         process = self.spawn(name, str(self.binaries / name), *arguments)
@@ -341,9 +341,9 @@ class Cluster:
 
 
 def _open(request: urllib.request.Request, trust: ssl.SSLContext | None = None) -> bytes:
-    # No proxy of the environment may come between us and loopback.
+    # Ignore proxies of the environment: everything is on loopback.
     handlers: list[Any] = [urllib.request.ProxyHandler({})]
     if trust is not None:
         handlers.append(urllib.request.HTTPSHandler(context=trust))
-    with urllib.request.build_opener(*handlers).open(request, timeout=5) as answer:
-        return bytes(answer.read())
+    with urllib.request.build_opener(*handlers).open(request, timeout=5) as response:
+        return bytes(response.read())

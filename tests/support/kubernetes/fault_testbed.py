@@ -1,6 +1,7 @@
-"""Where faults are tried: a real API server, KWOK's nodes, our processes behind a proxy that breaks things, a ledger.
+"""A platform for tests with faults: a real API server, KWOK nodes, our processes behind a fault proxy, and an audit.
 
-What is asynchronous is in a thread of its own, so that a test reads as a plain list of steps."""
+Asynchronous parts run in a thread of their own, so that a test reads as a plain list of steps.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from support.stores.namespace import document
 from support.stores.process import ServerProcess
 
 T = TypeVar("T")
-SECONDS = 180.0  # for things to settle on a busy machine
+SECONDS = 180.0  # until a condition counts as failed; machines are busy
 LEASES = ("aliquot-loops", "aliquot-scheduler")
 
 
@@ -37,10 +38,10 @@ class FaultTestbed:
             add_nodes(cluster, [name], gpus)
         self.cluster = cluster
         self.folder = folder
-        self.faults = FaultProxy(cluster)
-        self.ledger = AllocationAudit(dict(nodes))
+        self.proxy = FaultProxy(cluster)
+        self.audit = AllocationAudit(dict(nodes))
         self._loop = asyncio.new_event_loop()
-        self._over = asyncio.Event()
+        self._closing = asyncio.Event()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(),), daemon=True)
         self._thread.start()
@@ -48,55 +49,55 @@ class FaultTestbed:
         self.processes: list[ServerProcess] = []
 
     async def _run(self) -> None:
-        async with KubernetesDriver(kubeconfig.load([self.cluster.kubeconfig])) as self.driver, self.faults.running():
-            pods = self.ledger.follow(self.driver)
+        async with KubernetesDriver(kubeconfig.load([self.cluster.kubeconfig])) as self.driver, self.proxy.running():
+            pods = self.audit.informer(self.driver)
             following = asyncio.create_task(pods.run())
             await pods.synced.wait()
             self._ready.set()
-            await self._over.wait()
+            await self._closing.wait()
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
 
     def close(self) -> None:
         for process in self.processes:
             process.kill()
-        self._loop.call_soon_threadsafe(self._over.set)
+        self._loop.call_soon_threadsafe(self._closing.set)
         self._thread.join(30)
         self._loop.close()
 
-    def do(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS)
 
-    def cut(self) -> None:
-        """Every connection by the proxy is reset."""
-        self._loop.call_soon_threadsafe(self.faults.cut)
+    def reset_connections(self) -> None:
+        """Resets every connection through the proxy."""
+        self._loop.call_soon_threadsafe(self.proxy.reset_connections)
 
-    # --- our side
+    # --- the platform
 
     def process(self, name: str, *arguments: str, verb: str = "up", faulty: bool = True) -> ServerProcess:
-        """One that is not started yet; `faulty`: it reaches the API server by the proxy."""
-        config = self.faults.kubeconfig(self.folder) if faulty else self.cluster.kubeconfig
-        made = ServerProcess(self.folder / name, "--kubeconfig", str(config), *arguments, verb=verb)
-        self.processes.append(made)
-        return made
+        """A server process that is not started yet; with `faulty` it reaches the API server through the proxy."""
+        config = self.proxy.kubeconfig(self.folder) if faulty else self.cluster.kubeconfig
+        process = ServerProcess(self.folder / name, "--kubeconfig", str(config), *arguments, verb=verb)
+        self.processes.append(process)
+        return process
 
-    def forget_leaders(self, *leases: str) -> None:
-        """Of processes that are surely dead, so that the next one need not wait for their leases to end."""
+    def delete_leases(self, *leases: str) -> None:
+        """Deletes the leases of dead processes, so that the next one need not wait for them to expire."""
         for name in leases or LEASES:
             with suppress(NotFound):
-                self.do(self.driver.delete(KINDS.of(Lease), name, SYSTEM_NAMESPACE))
+                self.run(self.driver.delete(KINDS.of(Lease), name, SYSTEM_NAMESPACE))
 
     def holder(self, lease: str = "aliquot-scheduler") -> str:
-        """Who leads; empty: nobody."""
+        """The leader; empty if there is none."""
         try:
-            return self.do(Store(self.driver).get(Lease, lease, SYSTEM_NAMESPACE)).spec.holder_identity or ""
+            return self.run(Store(self.driver).get(Lease, lease, SYSTEM_NAMESPACE)).spec.holder_identity or ""
         except NotFound:
             return ""
 
-    # --- the users' side, past every fault
+    # --- users, who are not affected by faults
 
     def project(self, name: str, gpu: float) -> None:
-        self.do(self.driver.create(KINDS.of(Project), document(KINDS.of(Project), name, spec={"quota": {"gpu": gpu}})))
+        self.run(self.driver.create(KINDS.of(Project), document(KINDS.of(Project), name, spec={"quota": {"gpu": gpu}})))
         self.until(lambda: self.has_project(name), f"project {name}")
 
     def has_project(self, name: str) -> bool:
@@ -109,47 +110,47 @@ class FaultTestbed:
         compute = {"compute": {"gpu": gpu}} if gpu else {}
         job = {"type": "training", "user": "root", "image": "job", **compute, **spec}
         kind = KINDS.of(Workload)
-        self.do(self.driver.create(kind, document(kind, name, f"runai-{project}", job)))
+        self.run(self.driver.create(kind, document(kind, name, f"runai-{project}", job)))
 
     def delete(self, workload: Workload) -> None:
-        self.do(Store(self.driver).delete(workload))
+        self.run(Store(self.driver).delete(workload))
 
     def finish(self, workload: Workload) -> None:
-        """Its running pod ends well."""
+        """Ends its running pod with success."""
         change = {"status": {"phase": "Succeeded"}}
         name = f"{workload.metadata.name}-0-0"
-        self.do(self.driver.patch(KINDS.of(Pod), name, workload.metadata.namespace, change, status=True))
+        self.run(self.driver.patch(KINDS.of(Pod), name, workload.metadata.namespace, change, status=True))
 
     def cordon(self, node: str, off: bool) -> None:
-        """Whether nothing new may come to a node."""
-        self.do(self.driver.patch(KINDS.of(Node), node, "", {"spec": {"unschedulable": off}}))
+        """Sets whether the node is unschedulable."""
+        self.run(self.driver.patch(KINDS.of(Node), node, "", {"spec": {"unschedulable": off}}))
 
     def workloads(self) -> dict[str, Workload]:
-        return {one.metadata.name: one for one in self.do(Store(self.driver).list(Workload)).items}
+        return {workload.metadata.name: workload for workload in self.run(Store(self.driver).list(Workload)).items}
 
     def phases(self) -> dict[str, str]:
-        return {name: one.status.phase for name, one in self.workloads().items()}
+        return {name: workload.status.phase for name, workload in self.workloads().items()}
 
     def check(self) -> None:
-        self.ledger.check(self.workloads().values())
+        self.audit.check(self.workloads().values())
 
     def clear(self) -> None:
-        """No workload and no pod is left."""
-        for one in self.workloads().values():
-            self.delete(one)
-        self.until(lambda: set(self.ledger.lives) == self.ledger.gone, "no pod is left")
+        """Deletes all workloads and waits until no pod is left."""
+        for workload in self.workloads().values():
+            self.delete(workload)
+        self.until(lambda: set(self.audit.pods) == self.audit.deleted, "no pod is left")
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        until = time.monotonic() + SECONDS
+        deadline = time.monotonic() + SECONDS
         while not condition():
             for process in self.processes:
                 assert not process.fell, f"a process ended by itself:\n{process.log[-3000:]}"
-            assert time.monotonic() < until, f"not in time: {what}\n{self._told()}"
+            assert time.monotonic() < deadline, f"not in time: {what}\n{self._report()}"
             time.sleep(0.05)
 
-    def _told(self) -> str:
-        seen = [f"{name}: {one.status}" for name, one in self.workloads().items()]
-        return "\n".join([*seen, *(process.log[-2000:] for process in self.processes)])
+    def _report(self) -> str:
+        statuses = [f"{name}: {workload.status}" for name, workload in self.workloads().items()]
+        return "\n".join([*statuses, *(process.log[-2000:] for process in self.processes)])
 
     def _status(self, cls: Any, name: str) -> Any:
-        return self.do(Store(self.driver).get(cls, name)).status
+        return self.run(Store(self.driver).get(cls, name)).status

@@ -1,4 +1,4 @@
-"""What tests get of the cluster: one per session (and per worker of xdist), and a namespace of their own in it."""
+"""Pytest fixtures: one cluster per session (and per xdist worker), and a namespace for each test."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def available_programs() -> Path:
-    """The folder of the programs. Where they are missing: skipped on a user's machine, built with CI=true."""
+    """The folder of the Kubernetes programs. If they are missing it skips, or builds them with CI=true."""
     if os.environ.get("CI") != "true":
         if shutil.which("openssl") is None:
             pytest.skip("install openssl to run the tests on a real Kubernetes API server")
@@ -42,7 +42,7 @@ def available_programs() -> Path:
 
 @pytest.fixture(scope="session")
 def real_nodes() -> Iterator[NodeCluster]:
-    """A cluster of its own with two real nodes. Mark such tests `xdist_group("nodes")`: one worker starts them."""
+    """A separate cluster with two real nodes. Mark such tests `xdist_group("nodes")`, so that one worker runs them."""
     from support.kubernetes.nodes import NodeCluster
 
     running = NodeCluster(available_nodes()).start()
@@ -51,7 +51,7 @@ def real_nodes() -> Iterator[NodeCluster]:
 
 
 def available_nodes() -> Path:
-    """The folder of the programs, on a machine that can run nodes; skipped elsewhere, an error with CI=true."""
+    """The folder of the Kubernetes programs, if this machine can run nodes; otherwise skips, or fails with CI=true."""
     from support.kubernetes.nodes import missing
 
     lacking = missing()
@@ -71,20 +71,20 @@ def cluster_with_kinds(cluster: Cluster) -> Cluster:
 
 @pytest.fixture(scope="session")
 def cluster_with_gadgets(cluster: Cluster) -> Cluster:
-    """The cluster, with the one custom resource that tests of the client use."""
+    """The cluster, with the custom resource that tests of the client use."""
     run_in_thread(install_kinds(cluster, [GADGET_DEFINITION]))
     return cluster
 
 
 @pytest.fixture
 def namespace(cluster: Cluster) -> str:
-    """The name of a fresh namespace."""
+    """The name of a new namespace."""
     return cluster.create_namespace()
 
 
 @pytest_asyncio.fixture
 async def kube(cluster_with_gadgets: Cluster) -> AsyncIterator[KubernetesDriver]:
-    """A body on the cluster, as its administrator."""
+    """A driver for the cluster, as its administrator."""
     async with KubernetesDriver(kubeconfig.load([cluster_with_gadgets.kubeconfig])) as driver:
         yield driver
 
@@ -95,6 +95,6 @@ async def install_kinds(cluster: Cluster, definitions: list[dict[str, Any]] | No
 
 
 def run_in_thread(work: Coroutine[Any, Any, None]) -> None:
-    """Runs on a loop of its own in a thread of its own, so that no test's loop notices."""
+    """Runs a coroutine in a thread with its own event loop, apart from the test's loop."""
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, work).result()

@@ -1,4 +1,7 @@
-"""What shares GPUs on a cluster, running as long as a test wants it: webhook, hands and the loop that lets GPUs go."""
+"""Runs GPU sharing on a cluster for as long as a test needs it: webhook, binder and reservation collector.
+
+The harness also plays the kubelet: it creates nodes, and sets the phases of pods.
+"""
 
 from __future__ import annotations
 
@@ -43,75 +46,78 @@ class SharingHarness:
     def store(self) -> Store:
         return Store(self.driver)
 
-    async def node(self, name: str, *, gpus: int = 2, memory: int = 32510, simulated: bool = True) -> str:
-        """A node with GPUs and no kubelet."""
-        marks = {labels.GPU_MEMORY: str(memory)} if memory else {}
-        marks |= {labels.SIMULATED: "true"} if simulated else {}
-        room = {"cpu": "8", "memory": "32Gi", "pods": "110", labels.GPU_RESOURCE: str(gpus)}
-        await self.driver.create(NODE, Document({"metadata": {"name": name, "labels": marks}}))
-        await self.driver.patch(NODE, name, "", {"status": {"capacity": room, "allocatable": room}}, status=True)
-        await self.heard(lambda: (known := self.informers.of(Node).get(name)) and known.status.capacity)
+    async def create_node(self, name: str, *, gpus: int = 2, memory: int = 32510, simulated: bool = True) -> str:
+        """Creates a node with GPUs and without a kubelet; returns its name."""
+        node_labels = {labels.GPU_MEMORY: str(memory)} if memory else {}
+        node_labels |= {labels.SIMULATED: "true"} if simulated else {}
+        capacity = {"cpu": "8", "memory": "32Gi", "pods": "110", labels.GPU_RESOURCE: str(gpus)}
+        await self.driver.create(NODE, Document({"metadata": {"name": name, "labels": node_labels}}))
+        await self.driver.patch(
+            NODE, name, "", {"status": {"capacity": capacity, "allocatable": capacity}}, status=True
+        )
+        await self.wait_for(lambda: (node := self.informers.of(Node).get(name)) and node.status.capacity)
         return name
 
-    async def pod(self, namespace: str, name: str, **marks: str) -> Pod:
-        """One that waits for our scheduler, with these annotations."""
-        await self.driver.create(POD, document(namespace, name, **marks))
+    async def create_pod(self, namespace: str, name: str, **annotations: str) -> Pod:
+        """Creates a pending pod for our scheduler with these annotations."""
+        await self.driver.create(POD, document(namespace, name, **annotations))
         return await self.store.get(Pod, name, namespace)
 
     async def reservation(self, node: str, index: int = 0) -> Pod:
-        """The pod that holds a GPU, as soon as it is there."""
-        place = (reservation_name(node, index), labels.RESERVATION_NAMESPACE)
-        await self.heard(lambda: self.informers.of(Pod).get(*place))
-        return await self.store.get(Pod, *place)
+        """The reservation pod of a GPU, as soon as it exists."""
+        key = (reservation_name(node, index), labels.RESERVATION_NAMESPACE)
+        await self.wait_for(lambda: self.informers.of(Pod).get(*key))
+        return await self.store.get(Pod, *key)
 
-    async def runs(self, pod: Pod, phase: str = "Running", **more: str) -> None:
-        """What a kubelet would say."""
-        status = {"status": {"phase": phase, **more}}
+    async def set_phase(self, pod: Pod, phase: str = "Running", **fields: str) -> None:
+        """Writes the pod's status, as a kubelet would."""
+        status = {"status": {"phase": phase, **fields}}
         await self.driver.patch(POD, pod.metadata.name, pod.metadata.namespace, status, status=True)
 
-    async def gone(self, pod: Pod) -> None:
-        """What a kubelet does at last."""
+    async def remove(self, pod: Pod) -> None:
+        """Completes a deletion, as a kubelet would."""
         with suppress(NotFound):
             await self.driver.delete(POD, pod.metadata.name, pod.metadata.namespace, grace_seconds=0)
 
-    async def bound(self, pod: Pod, node: str, *shares: DeviceShare) -> Pod:
-        """Bound with a part of GPUs whose reservations run as soon as they are made."""
+    async def bind(self, pod: Pod, node: str, *shares: DeviceShare) -> Pod:
+        """Binds a pod with fractions; the reservation pods run as soon as they are created."""
         binding = asyncio.create_task(self.binder.bind(pod, node, shares))
         for share in shares:
-            held = await self.reservation(node, share.index)
-            if held.status.phase != "Running":
-                await self.runs(held)
+            reservation = await self.reservation(node, share.index)
+            if reservation.status.phase != "Running":
+                await self.set_phase(reservation)
         await binding
         return await self.store.get(Pod, pod.metadata.name, pod.metadata.namespace)
 
-    async def config(self, pod: Pod) -> dict[str, Any]:
+    async def config_map(self, pod: Pod) -> dict[str, Any]:
         name = pod.metadata.annotations[labels.GPU_CONFIG]
         return (await self.driver.get(CONFIG_MAP, name, pod.metadata.namespace)).data
 
-    async def is_gone(self, pod: Pod) -> bool:
+    async def is_deleted(self, pod: Pod) -> bool:
         try:
-            found = await self.store.get(Pod, pod.metadata.name, pod.metadata.namespace)
+            current = await self.store.get(Pod, pod.metadata.name, pod.metadata.namespace)
         except NotFound:
             return True
-        return found.metadata.uid != pod.metadata.uid or found.metadata.deleted is not None
+        return current.metadata.uid != pod.metadata.uid or current.metadata.deleted is not None
 
-    async def heard(self, happened: Callable[[], Any]) -> None:
+    async def wait_for(self, condition: Callable[[], Any]) -> None:
+        """Waits until the informers show something."""
         async with asyncio.timeout(60):
-            while not happened():  # noqa: ASYNC110  # informers ring no bell for a condition
+            while not condition():  # noqa: ASYNC110  # informers have no event for a condition
                 await asyncio.sleep(0.01)
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Longer than elsewhere: an API server and its controllers share the machine."""
+    """Waits longer than elsewhere: an API server and its controllers share the machine."""
     async with asyncio.timeout(60):
-        while not await condition():  # noqa: ASYNC110  # the cluster rings no bell for a condition
+        while not await condition():  # noqa: ASYNC110  # the API server has no event for a condition
             await asyncio.sleep(0.02)
 
 
-def document(namespace: str, name: str, **marks: str) -> Document:
+def document(namespace: str, name: str, **annotations: str) -> Document:
     return Document(
         {
-            "metadata": {"name": name, "namespace": namespace, "annotations": marks, "labels": {"app": name}},
+            "metadata": {"name": name, "namespace": namespace, "annotations": annotations, "labels": {"app": name}},
             "spec": {
                 "schedulerName": "aliquot",
                 "containers": [{"name": "main", "image": "busybox", "command": ["sleep", "3600"]}],
@@ -125,49 +131,49 @@ def half(index: int = 0, milli: int = 500, memory_mib: int = 0) -> DeviceShare:
 
 
 class Crashed(Exception):
-    """The process ended here."""
+    """The simulated process crashed here."""
 
 
 class CrashingDriver(KubernetesDriver):
-    """Ends after so many writes: the last of them was done, and its writer does not hear of it."""
+    """Crashes after so many writes: the last one is done, but the caller gets no response."""
 
-    left = 1 << 30
+    writes_left = 1 << 30
 
-    def _wrote(self) -> None:
-        self.left -= 1
-        if self.left <= 0:
+    def _count_write(self) -> None:
+        self.writes_left -= 1
+        if self.writes_left <= 0:
             raise Crashed
 
     async def create(self, kind: AnyKind, document: Document) -> Document:
-        made = await super().create(kind, document)
-        self._wrote()
-        return made
+        created = await super().create(kind, document)
+        self._count_write()
+        return created
 
     async def patch(
         self, kind: AnyKind, name: str, namespace: str, patch: Json, *, version: str = "", status: bool = False
     ) -> Document:
         changed = await super().patch(kind, name, namespace, patch, version=version, status=status)
-        if not status:  # what a kubelet writes is not ours
-            self._wrote()
+        if not status:  # statuses are the kubelet's
+            self._count_write()
         return changed
 
     async def bind(
         self, name: str, namespace: str, node: str, annotations: Json, *, uid: str = "", version: str = ""
     ) -> None:
         await super().bind(name, namespace, node, annotations, uid=uid, version=version)
-        self._wrote()
+        self._count_write()
 
 
 @asynccontextmanager
 async def sharing(
     cluster: Cluster,
     settings: GpuSharingSettings = QUICK,
-    body_type: type[KubernetesDriver] = KubernetesDriver,
-    **changed: Any,
+    driver_type: type[KubernetesDriver] = KubernetesDriver,
+    **changes: Any,
 ) -> AsyncIterator[SharingHarness]:
-    """Without a webhook."""
-    async with body_type(kubeconfig.load([cluster.kubeconfig])) as driver:
-        settings = replace(settings, **changed)
+    """Runs the binder and the collector, without a webhook."""
+    async with driver_type(kubeconfig.load([cluster.kubeconfig])) as driver:
+        settings = replace(settings, **changes)
         with suppress(Exists):
             await driver.create(KINDS.of(Namespace), Document({"metadata": {"name": labels.SYSTEM_NAMESPACE}}))
         await prepare(driver)
@@ -175,59 +181,59 @@ async def sharing(
         binder = KubernetesBinder(driver, informers, settings)
         informers.of(Namespace)
         collector = ReservationCollector(driver, informers, binder.reservations, settings)
-        work = [*(one.run() for one in informers), *binder.background_tasks(), collector.controller.run()]
+        work = [*(informer.run() for informer in informers), *binder.background_tasks(), collector.controller.run()]
         async with running(*work):
             await informers.wait()
-            world = SharingHarness(driver, informers, settings, binder, collector)
-            await _without_webhook(world)
-            yield world
+            harness = SharingHarness(driver, informers, settings, binder, collector)
+            await _remove_old_webhook(harness)
+            yield harness
 
 
-async def _without_webhook(world: SharingHarness) -> None:
-    """That of a server which another test has started on this cluster is not there any more."""
+async def _remove_old_webhook(harness: SharingHarness) -> None:
+    """Removes the webhook of a server that another test started on this cluster."""
     try:
-        await world.driver.get(MUTATING_WEBHOOK, CONFIGURATION_NAME)
+        await harness.driver.get(MUTATING_WEBHOOK, CONFIGURATION_NAME)
     except NotFound:
         return
-    await forget_webhook(world)
+    await remove_webhook(harness)
 
 
 @asynccontextmanager
-async def webhook(world: SharingHarness, host: str = "127.0.0.1") -> AsyncIterator[Webhook]:
-    """Known to the API server until the end of the block, and then forgotten: other tests make pods as well."""
+async def webhook(harness: SharingHarness, host: str = "127.0.0.1") -> AsyncIterator[Webhook]:
+    """Serves and registers the webhook inside the block; then removes it, because other tests create pods too."""
     with socket.create_server((host, 0)) as listener:
         address = WebhookAddress(f"https://{host}:{listener.getsockname()[1]}")
-        hook = Webhook(world.driver, world.informers, address, listener, world.settings)
+        hook = Webhook(harness.driver, harness.informers, address, listener, harness.settings)
         async with running(hook.run()):
             async with asyncio.timeout(60):
                 await hook.ready.wait()
             try:
-                await _called(world)
+                await _wait_until_called(harness)
                 yield hook
             finally:
-                await forget_webhook(world)
+                await remove_webhook(harness)
 
 
-async def forget_webhook(world: SharingHarness) -> None:
+async def remove_webhook(harness: SharingHarness) -> None:
     with suppress(NotFound):
-        await world.driver.delete(MUTATING_WEBHOOK, CONFIGURATION_NAME)
-    await _called(world, False)
+        await harness.driver.delete(MUTATING_WEBHOOK, CONFIGURATION_NAME)
+    await _wait_until_called(harness, False)
 
 
-async def _called(world: SharingHarness, wanted: bool = True) -> None:
-    """The API server learns of webhooks, and that there is none, by a watch of its own, a moment later."""
+async def _wait_until_called(harness: SharingHarness, wanted: bool = True) -> None:
+    """The API server watches webhook configurations, so it learns of a change a moment later."""
     async with asyncio.timeout(60):
-        while await _is_called(world) is not wanted:  # noqa: ASYNC110  # it rings no bell
+        while await _is_called(harness) is not wanted:  # noqa: ASYNC110  # it has no event for it
             await asyncio.sleep(0.05)
 
 
-async def _is_called(world: SharingHarness) -> bool | None:
-    """None: that cannot be said now."""
+async def _is_called(harness: SharingHarness) -> bool | None:
+    """Whether the API server calls the webhook; None if that is unknown."""
     try:
-        made = await world.driver.create(POD, document("default", "asked", **{"gpu-fraction": "0.5"}))
+        probe = await harness.driver.create(POD, document("default", "asked", **{"gpu-fraction": "0.5"}))
     except Exists:
-        made = None
+        probe = None
     except Unavailable:
         return None
-    await world.driver.delete(POD, "asked", "default", grace_seconds=0)
-    return None if made is None else labels.GPU_CONFIG in made.metadata["annotations"]
+    await harness.driver.delete(POD, "asked", "default", grace_seconds=0)
+    return None if probe is None else labels.GPU_CONFIG in probe.metadata["annotations"]

@@ -1,7 +1,7 @@
-"""Container images for the nodes of tests, made here: no registry can be reached, and a few files are enough.
+"""Container images for test nodes, built here: no registry can be reached, and a few files are enough.
 
-An image is a tar in the form of `docker save`: one layer, its settings, and the names it goes by. A node loads it
-(`RealNode.load`), and a registry serves it (registry.py).
+An image is a tar in the format of `docker save`: one layer, its configuration, and its names. A node loads it
+(`RealNode.load`), or pulls it from the registry (registry.py).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any
 
 PAUSE = "registry.k8s.io/pause:3.10"
 BUSYBOX = "busybox"
-# What users' examples name. All of them run for ever, tell a step per second, and have a shell called bash.
+# Images that users' examples name. All of them run for ever, print a step per second, and have a shell called bash.
 JOBS = ("gcr.io/run-ai-demo/quickstart", "ubuntu", "python", "pytorch", "pytorch/pytorch", "tensorflow/tensorflow")
-# These serve a page at the port where the real ones serve theirs.
+# These serve a page on the same port as the real ones.
 NOTEBOOKS = ("jupyter/base-notebook", "jupyter/scipy-notebook")
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 
-# Every pod has a container with this program: it holds the pod's namespaces and buries its orphans.
+# The pause container of every pod: it holds the pod's namespaces and reaps its orphans.
 PAUSE_SOURCE = """
 #include <signal.h>
 #include <sys/wait.h>
@@ -60,10 +60,10 @@ wait
 
 
 class Link(str):
-    """Where a symbolic link in an image points to."""
+    """The target of a symbolic link in an image."""
 
 
-# What a file of an image is made from.
+# The content of a file in an image.
 Source = Path | bytes | Link
 
 
@@ -74,9 +74,9 @@ def image(
     entrypoint: Sequence[str],
     environment: Mapping[str, str] | None = None,
 ) -> Path:
-    """Writes an image to `target` and returns that. `files` are paths in the image; all are executable.
+    """Writes an image to `target` and returns that path. `files` are paths in the image; all are executable.
 
-    A name without a tag means `:latest`, as ever.
+    A name without a tag means `:latest`.
     """
     names = [names] if isinstance(names, str) else names
     layer = _layer(files)
@@ -89,11 +89,11 @@ def image(
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
         }
     )
-    called = f"{hashlib.sha256(config).hexdigest()}.json"
+    config_name = f"{hashlib.sha256(config).hexdigest()}.json"
     tags = [name if ":" in name.rpartition("/")[2] else f"{name}:latest" for name in names]
-    manifest = _json([{"Config": called, "RepoTags": tags, "Layers": ["layer.tar"]}])
+    manifest = _json([{"Config": config_name, "RepoTags": tags, "Layers": ["layer.tar"]}])
     with tarfile.open(target, "w") as tar:
-        for name, data in ((called, config), ("layer.tar", layer), ("manifest.json", manifest)):
+        for name, data in ((config_name, config), ("layer.tar", layer), ("manifest.json", manifest)):
             _add(tar, name, data)
     return target
 
@@ -107,7 +107,7 @@ def pause_image(folder: Path) -> Path:
 
 
 def busybox_images(folder: Path) -> list[Path]:
-    """A shell, and what stands in for the images of users' jobs."""
+    """A shell, and stand-ins for the images of users' jobs."""
     files = busybox()
     job = {**files, "bin/job": JOB}
     notebook = {**files, "bin/notebook": NOTEBOOK, "www/index.html": b"a notebook\n"}
@@ -119,7 +119,7 @@ def busybox_images(folder: Path) -> list[Path]:
 
 
 def busybox() -> dict[str, Source]:
-    """The files of a small system: start from these for an image of your own."""
+    """The files of a small system, as a base for other images."""
     program = Path(shutil.which("busybox") or "/bin/busybox")
     listed = subprocess.run([program, "--list"], capture_output=True, text=True, check=True, timeout=60).stdout
     links: dict[str, Source] = {f"bin/{name}": Link("busybox") for name in listed.split() if name != "busybox"}
@@ -127,10 +127,10 @@ def busybox() -> dict[str, Source]:
 
 
 def with_libraries(program: Path) -> dict[str, Source]:
-    """A program of this machine and the shared libraries it needs, if any, all where they are here."""
+    """A program of this machine and the shared libraries it needs, at the same paths."""
     listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=False, timeout=60).stdout
-    words = [word for line in listed.splitlines() for word in line.split() if word.startswith("/")]
-    return {path.lstrip("/"): Path(path).resolve() for path in (str(program), *words)}
+    libraries = [word for line in listed.splitlines() for word in line.split() if word.startswith("/")]
+    return {path.lstrip("/"): Path(path).resolve() for path in (str(program), *libraries)}
 
 
 def _layer(files: Mapping[str, Source]) -> bytes:

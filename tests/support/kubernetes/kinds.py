@@ -1,4 +1,5 @@
-"""A small custom resource for tests of the client alone: with a schema, a rule, a status and a selectable field."""
+"""Kinds for tests of the client: built-in ones, and Gadget, a custom resource with schema, rule, status and field
+selector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One address for several servers: each connection goes to the next of them that takes it."""
+"""A TCP load balancer: each connection goes to the next server that accepts it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class LoadBalancer:
         self._ports = list(ports)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.taken = dict.fromkeys(ports, 0)  # connections that each server got
-        self._connections: list[threading.Thread] = []
+        self.connections = dict.fromkeys(ports, 0)  # accepted by each server
+        self._threads: list[threading.Thread] = []
         self._thread = threading.Thread(target=self._accept, daemon=True)
 
     def __enter__(self) -> Self:
@@ -28,7 +28,7 @@ class LoadBalancer:
     ) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        for thread in (self._thread, *self._connections):
+        for thread in (self._thread, *self._threads):
             thread.join()
 
     def _accept(self) -> None:
@@ -41,8 +41,8 @@ class LoadBalancer:
             if server is None:
                 client.close()
                 continue
-            thread = threading.Thread(target=_connect, args=(client, server), daemon=True)
-            self._connections.append(thread)
+            thread = threading.Thread(target=_join, args=(client, server), daemon=True)
+            self._threads.append(thread)
             thread.start()
 
     def _next(self) -> socket.socket | None:
@@ -50,21 +50,21 @@ class LoadBalancer:
             self._ports.append(port := self._ports.pop(0))
             with suppress(OSError):
                 server = socket.create_connection(("127.0.0.1", port))
-                self.taken[port] += 1
+                self.connections[port] += 1
                 return server
         return None
 
 
-def _connect(client: socket.socket, server: socket.socket) -> None:
-    """Carries what both sides say until both have said all."""
+def _join(client: socket.socket, server: socket.socket) -> None:
+    """Copies bytes in both directions until both sides have closed."""
     with client, server:
-        back = threading.Thread(target=_carry, args=(server, client), daemon=True)
+        back = threading.Thread(target=_copy, args=(server, client), daemon=True)
         back.start()
-        _carry(client, server)
+        _copy(client, server)
         back.join()
 
 
-def _carry(source: socket.socket, target: socket.socket) -> None:
+def _copy(source: socket.socket, target: socket.socket) -> None:
     with suppress(OSError):
         while data := source.recv(65536):
             target.sendall(data)

@@ -1,8 +1,8 @@
-"""Settings of a node's programs, as far as nodes.py gives them in files; `%(name)s` stands for one of its facts."""
+"""Configuration files of a node's programs; nodes.py fills in `%(name)s`."""
 
 from __future__ import annotations
 
-# Containers cannot have more rights than this process has, so scores of the out-of-memory killer stay as they are.
+# Containers cannot have more rights than this process has, so OOM scores are not changed.
 CONTAINERD = """version = 2
 root = "%(folder)s/containerd"
 state = "%(folder)s/run/containerd"
@@ -49,7 +49,7 @@ authorization: {mode: Webhook}
 containerRuntimeEndpoint: unix://%(folder)s/run/containerd.sock
 failCgroupV1: false
 cgroupDriver: cgroupfs
-cgroupRoot: /%(group)s
+cgroupRoot: /%(cgroup)s
 cgroupsPerQOS: true
 enforceNodeAllocatable: [pods]
 oomScoreAdj: 0

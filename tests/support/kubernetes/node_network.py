@@ -1,11 +1,12 @@
-"""Addresses for the nodes of one test run, on a bridge of its own, so that several runs share a machine.
+"""Addresses for the nodes of one test run, on a bridge of its own, so that several runs can share a machine.
 
-A run takes the lowest number K that no other run holds (a lock that its cluster's guard keeps to its end) and with it
+A run takes the lowest number K that no other run has locked (its cluster's guard keeps the lock until it ends). With it
+come these addresses:
 
-    198.18.K.0/24   the API server at .1, node n at .n+1      (a range set aside for tests of networks, RFC 2544,
-    198.19.K.0/24   64 addresses for the pods of each node     so no machine's own network is in the way)
+    198.18.K.0/24   the API server at .1, node n at .n+1      (a range reserved for tests of networks, RFC 2544,
+    198.19.K.0/24   64 addresses for the pods of each node     so it is not in use on any machine)
 
-Nodes are network namespaces: their bridges, rules and ports are theirs alone.
+Nodes are network namespaces: each has its own bridges, rules and ports.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from support.kubernetes.cluster import ClusterError
 
 LOCKS = Path("/run/lock")
 RUNS = 100
-NODES = 4  # what a /24 holds in ranges of 64
+NODES = 4  # a /24 has four ranges of 64 addresses
 
 
 class NodeNetwork:
-    """The bridge of one run; hand `lock` to the cluster's guard, and give that `undo` to run."""
+    """The bridge of one run. Pass `lock` and `cleanup_script` to the cluster's guard."""
 
     def __init__(self) -> None:
         self.number, self.lock = _take_number()
         self.bridge = f"aliquot{self.number}"
-        self.undo = f"ip link delete {self.bridge} 2>/dev/null || :\n"
-        subprocess.run(["sh", "-c", self.undo], check=True)  # of a run whose guard was killed as well
+        self.cleanup_script = f"ip link delete {self.bridge} 2>/dev/null || :\n"
+        subprocess.run(["sh", "-c", self.cleanup_script], check=True)  # of an earlier run whose guard was killed
         run_ip(
-            # An address of its own; else the bridge takes that of a node, and loses it with the node.
+            # A fixed address: otherwise the bridge uses that of a node, and loses it with the node.
             f"link add {self.bridge} address 02:00:00:00:00:{self.number:02x} type bridge",
             f"address add {self.host}/24 dev {self.bridge}",
             f"link set {self.bridge} up",
@@ -40,7 +41,7 @@ class NodeNetwork:
 
     @property
     def host(self) -> str:
-        """This machine, as nodes and pods reach it."""
+        """The address of this machine, for nodes and pods."""
         return f"198.18.{self.number}.1"
 
     def node(self, node: int) -> str:
@@ -50,12 +51,12 @@ class NodeNetwork:
         return f"198.19.{self.number}.{64 * (node - 1)}/26"
 
     def close(self) -> None:
-        """Lets go of the lock; the guard may still hold it."""
+        """Closes the lock; the guard may still hold it."""
         os.close(self.lock)
 
 
 def run_ip(*commands: str, namespace: int | None = None) -> None:
-    """Commands of `ip`; in the network namespace of a process, if one is named."""
+    """Runs commands of `ip`, in the network namespace of a process if one is given."""
     enter = [] if namespace is None else ["nsenter", f"--target={namespace}", "--net"]
     done = subprocess.run(
         [*enter, "ip", "-batch", "-"], input="\n".join(commands), capture_output=True, text=True, check=False
@@ -73,4 +74,4 @@ def _take_number() -> tuple[int, int]:
             os.close(lock)
             continue
         return number, lock
-    raise ClusterError(f"{RUNS} test runs with nodes on one machine: remove locks in {LOCKS} that nobody needs")
+    raise ClusterError(f"{RUNS} test runs with nodes on one machine: remove unused locks in {LOCKS}")

@@ -1,8 +1,8 @@
-"""Real nodes on one machine: each a kubelet, a containerd and a kube-proxy of its own, and pods that really run.
+"""Real nodes on one machine: each with its own kubelet, containerd and kube-proxy, and pods that really run.
 
-`NodeCluster` is a control plane with such nodes. A node lives in a `Machine`, and goes with it. It pulls images from a
-registry of ours: images.py tells which there are, and makes more (`NodeCluster.registry.add`). Its GPUs are names that
-a device plugin gives out (plugin.py).
+`NodeCluster` is a control plane with such nodes. A node runs in a `NodeContainer` and ends with it. It pulls images
+from a local registry: images.py builds them, and `NodeCluster.registry.add` adds more. Its GPUs are names that a device
+plugin assigns (device_plugin.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from support.kubernetes.node_container import NodeContainer
 from support.kubernetes.node_network import NodeNetwork
 from support.kubernetes.registry import Registry
 
-# Beyond those of every test cluster: what becomes of nodes and their pods, and what users make pods with.
+# Besides those of every test cluster: controllers of nodes and their pods, and of the kinds that create pods.
 CONTROLLERS = (
     *CLUSTER_CONTROLLERS,
     "cronjob-controller",
@@ -48,52 +48,52 @@ CONTROLLERS = (
     "ttl-after-finished-controller",
 )
 CONTROLLER_ARGUMENTS = (
-    "--node-monitor-grace-period=20s",  # a node that is silent for so long is NotReady
-    "--kube-api-qps=1000",  # its own limit would make the start two seconds longer
+    "--node-monitor-grace-period=20s",  # after this silence a node is NotReady
+    "--kube-api-qps=1000",  # the default would add two seconds to the start
     "--kube-api-burst=1000",
 )
-PLUGINS = Path("/usr/lib/cni")  # where Debian's containernetworking-plugins has them
+CNI_PLUGINS = Path("/usr/lib/cni")  # of Debian's containernetworking-plugins
 PROGRAMS = ("busybox", "cc", "containerd", "ctr", "ip", "iptables", "nsenter", "runc", "unshare")
-HEALTH = 10256  # the port where kube-proxy tells whether it has written its rules
+HEALTH_PORT = 10256  # kube-proxy is healthy once it has written its rules
 
 
 def missing() -> str:
-    """What this machine lacks to run nodes, in words; empty when nothing."""
+    """What this machine lacks to run nodes; empty if nothing."""
     if os.geteuid() != 0:
         return "root"
     lacking = [name for name in PROGRAMS if shutil.which(name) is None]
-    if not (PLUGINS / "bridge").exists():
+    if not (CNI_PLUGINS / "bridge").exists():
         lacking.append("containernetworking-plugins")
     return f"{', '.join(lacking)} (on Debian, `make packages` installs that)" if lacking else ""
 
 
 class RealNode:
-    """Node `node-N` of a cluster. After `kill` it can be started anew, as a machine that boots from an empty disk."""
+    """Node `node-N` of a cluster. After `kill` it can be started again, with an empty disk."""
 
     def __init__(self, cluster: Cluster, network: NodeNetwork, registry: Registry, number: int, gpus: int = 0) -> None:
         self.cluster = cluster
         self.name = f"node-{number}"
         self.gpus = gpu_names(number, gpus)
         self.folder = cluster.folder / self.name
-        self.machine = NodeContainer(self.folder, network, number)
-        self.address = self.machine.address
+        self.container = NodeContainer(self.folder, network, number)
+        self.address = self.container.address
         self._pods = network.pods(number)
         self._registry = registry
         self._plugin: DevicePlugin | None = None
 
-    # --- life
+    # --- start and stop
 
     def start(self, *images: Path) -> RealNode:
-        """Ready to run pods, and these images are there already; `ClusterError` with a log's tail otherwise."""
+        """Starts the node with these images and waits until it is ready; `ClusterError` with a log's tail otherwise."""
         before = self._heartbeat()
         try:
-            self._start_machine()
+            self._start_container()
             self._start_containerd()
-            for one in images:
-                self.load(one)
+            for image in images:
+                self.load(image)
             self._start_kubelet()
             if self.gpus:
-                self._plugin = DevicePlugin(self.plugins, self.gpus).start()
+                self._plugin = DevicePlugin(self.plugin_folder, self.gpus).start()
             self._await("kubelet", lambda: self._heartbeat() != before and self.ready())
             self._start_proxy()
         except BaseException:
@@ -102,9 +102,9 @@ class RealNode:
         return self
 
     def kill(self) -> None:
-        """As a power cut does it: every process of the node ends at once, and nobody is told."""
-        self.machine.kill()
-        self.cluster.on_end(self.name, self.machine.undo())
+        """Kills every process of the node at once, as a power failure would."""
+        self.container.kill()
+        self.cluster.on_end(self.name, self.container.cleanup_script())
         if self._plugin is not None:
             self._plugin.stop()
             self._plugin = None
@@ -112,80 +112,80 @@ class RealNode:
             self.cluster.forget(f"{self.name}-{program}")
 
     def stop(self) -> None:
-        """Leaves the cluster: killed, and taken off the list of nodes."""
+        """Kills the node and deletes its Node object."""
         self.kill()
         self.cluster.kubectl("delete", "node", self.name, "--ignore-not-found")
 
     def ready(self) -> bool:
-        """The API server has it Ready, without a taint, and with all its GPUs."""
+        """Whether its Node is Ready, without taints, and with all its GPUs."""
         node = self.object()
         gpus = int(node.get("status", {}).get("allocatable", {}).get(RESOURCE, 0))
         untainted = not node.get("spec", {}).get("taints")
         return _ready_condition(node).get("status") == "True" and untainted and gpus == len(self.gpus)
 
-    # --- what tests ask for
+    # --- for tests
 
     def object(self) -> dict[str, Any]:
-        """The Node as the API server has it; empty when it has none."""
+        """The Node object; empty if there is none."""
         try:
-            found = json.loads(self.cluster.call(f"/api/v1/nodes/{self.name}"))
+            node = json.loads(self.cluster.call(f"/api/v1/nodes/{self.name}"))
         except urllib.error.HTTPError as exc:
             if exc.code != 404:
                 raise
             return {}
-        assert isinstance(found, dict)
-        return found
+        assert isinstance(node, dict)
+        return node
 
     def load(self, tar: Path) -> None:
-        """Puts an image (see images.py) on the node, as if it had been pulled there before."""
+        """Loads an image (see images.py) into the node's containerd, as if it had been pulled before."""
         if self._ctr("images", "import", str(tar)) is None:
             raise ClusterError(f"{self.name}: image {tar} not loaded")
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """A command on the node, with its namespaces and folders."""
-        inside = self.machine.inside(*command)
+        """Runs a command in the node's namespaces."""
+        inside = self.container.inside(*command)
         return subprocess.run(
             inside, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120, check=False
         )
 
     @property
     def plugin(self) -> DevicePlugin:
-        """What gives this node its GPUs."""
+        """The device plugin that provides this node's GPUs."""
         assert self._plugin is not None
         return self._plugin
 
     @property
-    def plugins(self) -> Path:
-        """Where the kubelet expects the sockets of device plugins, seen from outside of the node."""
+    def plugin_folder(self) -> Path:
+        """Where the kubelet expects the sockets of device plugins, as a path of the host."""
         return self.folder / "var/lib/kubelet/device-plugins"
 
-    # --- inside
+    # --- internals
 
-    def _start_machine(self) -> None:
-        self.machine.clean()
-        self.cluster.on_end(self.name, self.machine.undo())
-        self.machine.start()
-        self.cluster.on_end(self.name, self.machine.undo())  # now it knows the process to wait for
-        facts = {
+    def _start_container(self) -> None:
+        self.container.clean()
+        self.cluster.on_end(self.name, self.container.cleanup_script())
+        self.container.start()
+        self.cluster.on_end(self.name, self.container.cleanup_script())  # now with the process to wait for
+        values = {
             "folder": self.folder,
             "pki": self.cluster.pki,
             "name": self.name,
             "address": self.address,
-            "group": self.machine.group,
+            "cgroup": self.container.cgroup,
             "pause": PAUSE,
             "runc": shutil.which("runc"),
-            "plugins": PLUGINS,
+            "plugins": CNI_PLUGINS,
             "pods": self._pods,
         }
         mirror = f'[host."{self._registry.url}"]\ncapabilities = ["pull", "resolve"]\n'
-        for place, text in {
-            "containerd.toml": CONTAINERD % facts,
-            "kubelet.yaml": KUBELET % facts,
-            "cni/10-bridge.conflist": CNI % facts,
+        for path, text in {
+            "containerd.toml": CONTAINERD % values,
+            "kubelet.yaml": KUBELET % values,
+            "cni/10-bridge.conflist": CNI % values,
             "registries/_default/hosts.toml": mirror,
         }.items():
-            (self.folder / place).parent.mkdir(parents=True, exist_ok=True)
-            (self.folder / place).write_text(text)
+            (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / path).write_text(text)
 
     def _start_containerd(self) -> None:
         self._start("containerd", "containerd", "--config", f"{self.folder}/containerd.toml")
@@ -201,10 +201,10 @@ class RealNode:
             f"--hostname-override={self.name}",
             f"--node-ip={self.address}",
         )
-        self._await("kubelet", lambda: (self.plugins / "kubelet.sock").exists())
+        self._await("kubelet", lambda: (self.plugin_folder / "kubelet.sock").exists())
 
     def _start_proxy(self) -> None:
-        """Makes the addresses of services work, and with them the API server's inside pods."""
+        """Makes Services work inside pods, the API server's among them."""
         self.cluster.write_identity(f"{self.name}-proxy", "/CN=system:kube-proxy")
         self._start(
             "kube-proxy",
@@ -213,8 +213,8 @@ class RealNode:
             f"--hostname-override={self.name}",
             "--proxy-mode=iptables",
             f"--bind-address={self.address}",
-            f"--healthz-bind-address={self.address}:{HEALTH}",
-            # Without these it would change settings of the real machine.
+            f"--healthz-bind-address={self.address}:{HEALTH_PORT}",
+            # Without these it would change settings of the host.
             "--conntrack-max-per-core=0",
             "--conntrack-tcp-timeout-established=0s",
             "--conntrack-tcp-timeout-close-wait=0s",
@@ -223,27 +223,27 @@ class RealNode:
 
     def _has_services(self) -> bool:
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with direct.open(f"http://{self.address}:{HEALTH}/healthz", timeout=5) as answer:
-            return bool(answer.status == 200)
+        with direct.open(f"http://{self.address}:{HEALTH_PORT}/healthz", timeout=5) as response:
+            return bool(response.status == 200)
 
     def _start(self, program: str, *command: str) -> None:
-        self.cluster.spawn(f"{self.name}-{program}", *self.machine.inside(*command))
+        self.cluster.spawn(f"{self.name}-{program}", *self.container.inside(*command))
 
     def _await(self, program: str, ready: Callable[[], bool]) -> None:
         self.cluster.wait_for(f"{self.name}-{program}", ready)
 
     def _ctr(self, *arguments: str) -> str | None:
-        """The answer of this node's containerd; nothing when it fails."""
+        """The output of `ctr` on this node; None if it fails."""
         done = self.run("ctr", f"--address={self.folder}/run/containerd.sock", "--namespace=k8s.io", *arguments)
         return done.stdout if done.returncode == 0 else None
 
     def _heartbeat(self) -> str:
-        """Changes when the kubelet reports: what the API server knows of the node may be from before it was killed."""
+        """Changes when the kubelet reports: the Node's status may be older than the last kill."""
         return str(_ready_condition(self.object()).get("lastHeartbeatTime"))
 
 
 class NodeCluster:
-    """A cluster with real nodes, a network for them and a registry with the images of images.py."""
+    """A cluster with real nodes, a network for them, and a registry with the images of images.py."""
 
     def __init__(self, binaries: Path, nodes: int = 2, gpus: int = 8) -> None:
         self.network = NodeNetwork()
@@ -254,9 +254,9 @@ class NodeCluster:
             controller_arguments=CONTROLLER_ARGUMENTS,
             held=[self.network.lock],
         )
-        self.cluster.on_end("network", self.network.undo)
+        self.cluster.on_end("network", self.network.cleanup_script)
         self.registry = Registry(self.network.host)
-        self.nodes = [RealNode(self.cluster, self.network, self.registry, one + 1, gpus) for one in range(nodes)]
+        self.nodes = [RealNode(self.cluster, self.network, self.registry, index + 1, gpus) for index in range(nodes)]
         self._pause = pause_image(self.cluster.folder)
 
     def start(self) -> NodeCluster:
@@ -272,7 +272,7 @@ class NodeCluster:
         return self
 
     def start_node(self, node: RealNode) -> None:
-        """A node of the cluster, for the first time or after it was killed."""
+        """Starts a node of the cluster, for the first time or after a kill."""
         node.start(self._pause)
 
     def stop(self) -> None:
@@ -285,4 +285,4 @@ class NodeCluster:
 
 def _ready_condition(node: dict[str, Any]) -> dict[str, Any]:
     conditions = node.get("status", {}).get("conditions", [])
-    return next((one for one in conditions if one["type"] == "Ready"), {})
+    return next((condition for condition in conditions if condition["type"] == "Ready"), {})

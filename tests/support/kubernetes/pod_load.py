@@ -1,4 +1,4 @@
-"""Pods by the thousand, and how long a scheduler takes with them; for benches on KWOK's nodes."""
+"""Creates thousands of pods and measures how long a scheduler takes; for benchmarks on KWOK nodes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from aliquot.store.driver import Document
 from aliquot.store.drivers.kubernetes import KubernetesDriver
 
 POD = KINDS.of(Pod)
-PATIENCE = 600.0
+TIMEOUT_SECONDS = 600.0
 _IN_FLIGHT = 16
 
 
 def pod(name: str, namespace: str, scheduler: str, *, gpus: int = 1, gang: tuple[str, int] | None = None) -> Any:
-    """One that asks for GPUs; of a gang: its name, and how many start together."""
+    """A pod that asks for GPUs. `gang` is the gang's name and how many of its pods start together."""
     annotations = {"pod-group-name": gang[0], "aliquot.dev/min-available": str(gang[1])} if gang else {}
-    asks = {"cpu": "1", "memory": "100Mi", "nvidia.com/gpu": str(gpus)}
+    limits = {"cpu": "1", "memory": "100Mi", "nvidia.com/gpu": str(gpus)}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -30,64 +30,64 @@ def pod(name: str, namespace: str, scheduler: str, *, gpus: int = 1, gang: tuple
         "spec": {
             "schedulerName": scheduler,
             "terminationGracePeriodSeconds": 1,
-            "containers": [{"name": "main", "image": "job", "resources": {"limits": asks}}],
+            "containers": [{"name": "main", "image": "job", "resources": {"limits": limits}}],
         },
     }
 
 
 async def create(driver: KubernetesDriver, pods: Iterable[Any]) -> None:
-    room = asyncio.Semaphore(_IN_FLIGHT)
+    in_flight = asyncio.Semaphore(_IN_FLIGHT)
 
-    async def one(data: Any) -> None:
-        async with room:
+    async def create_pod(data: Any) -> None:
+        async with in_flight:
             await driver.create(POD, Document(data))
 
     async with asyncio.TaskGroup() as group:
         for data in pods:
-            group.create_task(one(data))
+            group.create_task(create_pod(data))
 
 
 @dataclass
 class Watcher:
-    """When each pod was seen to get its node, and to be told why it has none."""
+    """When each pod got its node, and when it got the condition that says why it has none."""
 
     bound: dict[str, float] = field(default_factory=dict)
-    told: dict[str, float] = field(default_factory=dict)
+    refused: dict[str, float] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
-    _bell: asyncio.Event = field(default_factory=asyncio.Event)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self, driver: KubernetesDriver, namespace: str | None = None) -> None:
         listing = await driver.list(POD, namespace)
         async for change in driver.watch(POD, namespace, version=listing.version):
             if change.document is not None:
-                self._see(change.type, change.document)
+                self._record(change.type, change.document)
 
-    def _see(self, step: str, document: Document) -> None:
+    def _record(self, event: str, document: Document) -> None:
         now, name, data = time.monotonic(), document.name, document.data
         if data["spec"].get("nodeName"):
             self.bound.setdefault(name, now)
         status = data.get("status", {})
-        if any(one["type"] == "PodScheduled" and one["status"] == "False" for one in status.get("conditions", ())):
-            self.told.setdefault(name, now)
+        if any(item["type"] == "PodScheduled" and item["status"] == "False" for item in status.get("conditions", ())):
+            self.refused.setdefault(name, now)
         if status.get("phase") == "Running":
             self.running.add(name)
-        if step == "DELETED":
+        if event == "DELETED":
             self.gone.add(name)
-        self._bell.set()
+        self._wake.set()
 
     async def until(self, condition: Callable[[], bool]) -> float:
-        """When it came to be so."""
-        async with asyncio.timeout(PATIENCE):
+        """The time at which the condition became true."""
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while not condition():
-                self._bell.clear()
-                await self._bell.wait()
+                self._wake.clear()
+                await self._wake.wait()
         return time.monotonic()
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a process has used: CPU seconds, and MiB of memory that are its own."""
+    """What a process uses: CPU seconds so far, and resident memory in MiB."""
 
     cpu: float
     memory: float

@@ -1,6 +1,6 @@
-"""A registry of container images, as far as a node asks one: it pulls, with whatever policy a pod has.
+"""A container registry with the part of the protocol that a node needs to pull images.
 
-Nodes take every image from here, whichever registry its name tells: `ubuntu` is at /v2/library/ubuntu and
+Nodes pull every image from here, whichever registry its name contains: `ubuntu` is at /v2/library/ubuntu and
 `gcr.io/run-ai-demo/quickstart` at /v2/run-ai-demo/quickstart.
 """
 
@@ -20,30 +20,30 @@ LAYER = "application/vnd.docker.image.rootfs.diff.tar"
 
 
 class Registry:
-    """Serves what was added until it is closed, from a thread of its own."""
+    """Serves the added images from a thread until it is closed."""
 
     def __init__(self, address: str) -> None:
         self.blobs: dict[str, bytes] = {}  # by digest
         self.names: dict[tuple[str, str], str] = {}  # (repository, tag) -> digest of the manifest
         self._server = ThreadingHTTPServer((address, 0), _Handler)
-        self._server.registry = self  # type: ignore[attr-defined]  # the handler finds us there
+        self._server.registry = self  # type: ignore[attr-defined]  # read by the handler
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         self.url = f"http://{address}:{self._server.server_port}"
 
     def add(self, tar: Path) -> None:
-        """An image as images.py writes it."""
+        """Adds an image that images.py wrote."""
         with tarfile.open(tar) as archive:
-            [told] = json.loads(_member(archive, "manifest.json"))
-            config = self._keep(_member(archive, told["Config"]))
-            layers = [self._keep(_member(archive, name)) for name in told["Layers"]]
+            [saved] = json.loads(_member(archive, "manifest.json"))
+            config = self._store(_member(archive, saved["Config"]))
+            layers = [self._store(_member(archive, name)) for name in saved["Layers"]]
         manifest = {
             "schemaVersion": 2,
             "mediaType": MANIFEST,
             "config": self._entry(CONFIG, config),
             "layers": [self._entry(LAYER, layer) for layer in layers],
         }
-        digest = self._keep(json.dumps(manifest).encode())
-        for name in told["RepoTags"]:
+        digest = self._store(json.dumps(manifest).encode())
+        for name in saved["RepoTags"]:
             repository, _, tag = name.rpartition(":")
             self.names[_path(repository), tag] = digest
 
@@ -51,7 +51,7 @@ class Registry:
         self._server.shutdown()
         self._server.server_close()
 
-    def _keep(self, data: bytes) -> str:
+    def _store(self, data: bytes) -> str:
         digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
         self.blobs[digest] = data
         return digest
@@ -96,7 +96,7 @@ def _member(archive: tarfile.TarFile, name: str) -> bytes:
 
 
 def _path(name: str) -> str:
-    """The path under which a registry has an image: without the registry's own name."""
+    """The path of an image in a registry: without the registry's own name."""
     first, _, rest = name.partition("/")
     if rest and ("." in first or ":" in first):
         return rest

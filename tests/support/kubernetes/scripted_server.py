@@ -1,4 +1,4 @@
-"""A real HTTP server that gives the answers a test wrote down, for what an API server does only on bad days."""
+"""An HTTP server that gives scripted answers, for behaviour that a real API server shows only rarely."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Answer = tuple[int, dict[str, Any]] | Callable[[web.Request], Awaitable[web.Stre
 
 
 class ScriptedServer:
-    """Answers one request after the other from the script, and remembers what it was asked."""
+    """Answers one request after the other from the script, and records the requests."""
 
     def __init__(self, *answers: Answer, headers: dict[str, str] | None = None) -> None:
         self._answers = list(answers)
         self._headers = headers
-        self.asked: list[web.Request] = []
+        self.requests: list[web.Request] = []
         application = web.Application()
         application.router.add_route("*", "/{path:.*}", self._answer)
         self._server = TestServer(application)
@@ -39,7 +39,7 @@ class ScriptedServer:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         await request.read()
-        self.asked.append(request)
+        self.requests.append(request)
         answer = self._answers.pop(0)
         if callable(answer):
             return await answer(request)
@@ -48,7 +48,7 @@ class ScriptedServer:
 
 
 def stream(*events: dict[str, Any] | bytes) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """A watch that brings these events and then ends as it should."""
+    """A watch that sends these events and then ends normally."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -60,9 +60,9 @@ def stream(*events: dict[str, Any] | bytes) -> Callable[[web.Request], Awaitable
     return answer
 
 
-def status_reply(status: int, message: str = "so it is", reason: str = "") -> Answer:
+def status_reply(status: int, message: str = "scripted", reason: str = "") -> Answer:
     return status, {"kind": "Status", "code": status, "message": message, "reason": reason}
 
 
-def event(step: str, version: str, name: str = "x") -> dict[str, Any]:
-    return {"type": step, "object": {"metadata": {"name": name, "resourceVersion": version}}}
+def event(type_: str, version: str, name: str = "x") -> dict[str, Any]:
+    return {"type": type_, "object": {"metadata": {"name": name, "resourceVersion": version}}}

@@ -18,14 +18,14 @@ class TcpProxy:
 
     def __init__(self, target: int, *, piece: int = 65536) -> None:
         self._target = target
-        # The most bytes that go to the client at a time.
+        # The most bytes that are sent to the client at a time.
         self._piece = piece
         self._writers: set[asyncio.StreamWriter] = set()
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._swallowing = False
+        self._dropping_responses = False
         self.port = 0
         self.connections = 0
         self.connected = asyncio.Event()
@@ -43,23 +43,23 @@ class TcpProxy:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.cut()
-        await asyncio.sleep(0)  # the loop closes aborted sockets on its next turn
+        await asyncio.sleep(0)  # the event loop closes aborted sockets in its next iteration
 
     def cut(self) -> None:
-        """Resets every connection; new ones are taken."""
+        """Resets every connection; new ones are accepted."""
         for writer in self._writers:
             writer.transport.abort()
 
     def stall(self) -> None:
-        """Connections stay open, and nothing comes through any more."""
+        """Keeps connections open, but forwards nothing any more."""
         self._flowing.clear()
 
-    def swallow(self) -> None:
-        """Requests still arrive; instead of the answers the client gets a reset."""
-        self._swallowing = True
+    def drop_responses(self) -> None:
+        """Forwards requests; the client gets a reset instead of the responses."""
+        self._dropping_responses = True
 
     async def refuse(self) -> None:
-        """New connections are refused; `accept` takes them again."""
+        """Refuses new connections until `accept`."""
         if self._server is not None:
             self._server.close()
 
@@ -69,24 +69,24 @@ class TcpProxy:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self.connected.set()
-        there, back = await asyncio.open_connection("127.0.0.1", self._target)
-        self._writers |= {writer, back}
-        for source, sink in ((reader, back), (there, writer)):
-            task = asyncio.create_task(self._pump(source, sink, answers=sink is writer))
+        target_reader, target_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        self._writers |= {writer, target_writer}
+        for source, sink in ((reader, target_writer), (target_reader, writer)):
+            task = asyncio.create_task(self._pump(source, sink, to_client=sink is writer))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, answers: bool) -> None:
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, to_client: bool) -> None:
         try:
-            while data := await source.read(self._piece if answers else 65536):
+            while data := await source.read(self._piece if to_client else 65536):
                 await self._flowing.wait()
-                if answers and self._swallowing:
+                if to_client and self._dropping_responses:
                     sink.transport.abort()
                     return
                 sink.write(data)
                 await sink.drain()
         except OSError:
-            pass  # one side was cut: so is the other
+            pass  # one side was reset: close the other
         finally:
             sink.close()
 
