@@ -123,7 +123,7 @@ def test_a_cluster_of_an_earlier_version_is_served(cluster: KwokTestbed) -> None
     platform = cluster.platform("upgraded").up()
 
     cluster.apply(workload("later", "runai-team-b", 1))
-    cluster.runs("later-0-0", "runai-team-b")
+    cluster.wait_until_running("later-0-0", "runai-team-b")
     for (namespace, name), item in recorded.items():
         pod = cluster.get("pod", name, namespace)
         assert pod["metadata"]["uid"] == before[namespace, name]
