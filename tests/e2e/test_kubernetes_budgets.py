@@ -1,4 +1,4 @@
-"""Stops on a real API server, and disruption budgets that forbid them."""
+"""Evictions on a real API server, and PodDisruptionBudgets that forbid them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from support.kubernetes.kinds import POD
 pytestmark = pytest.mark.kube
 
 
-async def budget(harness: SharingHarness, namespace: str, allowed: int) -> None:
-    """One that is about the pod, and lets so many go; its controller, which counts, does not run here."""
-    place = {"name": "keep", "namespace": namespace}
+async def create_budget(harness: SharingHarness, namespace: str, allowed: int) -> None:
+    """Creates a budget for the pod that allows so many disruptions. Its controller does not run here."""
+    metadata = {"name": "keep", "namespace": namespace}
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "p"}}}
-    made = await harness.driver.create(DISRUPTION_BUDGET, Document({"metadata": place, "spec": spec}))
+    created = await harness.driver.create(DISRUPTION_BUDGET, Document({"metadata": metadata, "spec": spec}))
     counts = {"disruptionsAllowed": allowed, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}
-    status = {"status": {**counts, "observedGeneration": made.metadata["generation"]}}
+    status = {"status": {**counts, "observedGeneration": created.metadata["generation"]}}
     await harness.driver.patch(DISRUPTION_BUDGET, "keep", namespace, status, status=True)
 
 
-async def runs(harness: SharingHarness, namespace: str) -> Pod:
+async def create_running_pod(harness: SharingHarness, namespace: str) -> Pod:
     pod = await harness.create_pod(namespace, "p")
     await harness.driver.bind("p", namespace, "nowhere", {})
     await harness.set_phase(pod)
@@ -34,10 +34,10 @@ async def runs(harness: SharingHarness, namespace: str) -> Pod:
     return await harness.store.get(Pod, "p", namespace)
 
 
-async def test_stop(cluster: Cluster, namespace: str) -> None:
-    """A pod that no budget is about is stopped, with the grace that was asked for."""
+async def test_evict(cluster: Cluster, namespace: str) -> None:
+    """A pod without a budget is evicted with the requested grace period."""
     async with sharing(cluster) as harness:
-        pod = await runs(harness, namespace)
+        pod = await create_running_pod(harness, namespace)
         assert await harness.binder.eviction_blocker(pod) == ""
 
         await harness.binder.evict(pod, 7)
@@ -49,10 +49,10 @@ async def test_stop(cluster: Cluster, namespace: str) -> None:
 
 
 async def test_budget_forbids(cluster: Cluster, namespace: str) -> None:
-    """A pod that its budget keeps is not stopped, and the reason has the budget's own words."""
+    """A pod that its budget protects is not evicted, and the reason quotes the budget."""
     async with sharing(cluster) as harness:
-        pod = await runs(harness, namespace)
-        await budget(harness, namespace, allowed=0)
+        pod = await create_running_pod(harness, namespace)
+        await create_budget(harness, namespace, allowed=0)
         await harness.wait_for(lambda: harness.binder._budgets.covers(pod))
 
         assert (
@@ -65,10 +65,10 @@ async def test_budget_forbids(cluster: Cluster, namespace: str) -> None:
 
 
 async def test_budget_allows(cluster: Cluster, namespace: str) -> None:
-    """A budget with room lets a pod go, and to ask changes nothing."""
+    """A budget with disruptions left allows the eviction; asking for it changes nothing."""
     async with sharing(cluster) as harness:
-        pod = await runs(harness, namespace)
-        await budget(harness, namespace, allowed=1)
+        pod = await create_running_pod(harness, namespace)
+        await create_budget(harness, namespace, allowed=1)
         await harness.wait_for(lambda: harness.binder._budgets.covers(pod))
 
         for _ in range(2):
@@ -79,9 +79,9 @@ async def test_budget_allows(cluster: Cluster, namespace: str) -> None:
 
 
 async def test_gone_already(cluster: Cluster, namespace: str) -> None:
-    """A pod that is gone cannot be stopped, and nothing speaks against it."""
+    """A deleted pod cannot be evicted, and nothing blocks the eviction."""
     async with sharing(cluster) as harness:
-        pod = await runs(harness, namespace)
+        pod = await create_running_pod(harness, namespace)
         await harness.remove(pod)
 
         assert await harness.binder.eviction_blocker(pod) == ""
@@ -89,12 +89,12 @@ async def test_gone_already(cluster: Cluster, namespace: str) -> None:
             await harness.binder.evict(pod, None)
 
 
-async def test_successor_is_not_stopped(cluster: Cluster, namespace: str) -> None:
-    """A stop means this very pod, not the next one of its name."""
+async def test_successor_is_not_evicted(cluster: Cluster, namespace: str) -> None:
+    """An eviction means this pod, not a later one of the same name."""
     async with sharing(cluster) as harness:
-        first = await runs(harness, namespace)
+        first = await create_running_pod(harness, namespace)
         await harness.remove(first)
-        second = await runs(harness, namespace)
+        second = await create_running_pod(harness, namespace)
 
         with pytest.raises(Conflict):
             await harness.binder.evict(first, None)

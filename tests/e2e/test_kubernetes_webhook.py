@@ -26,46 +26,46 @@ pytestmark = pytest.mark.kube
 HALF = {"gpu-fraction": "0.5"}
 
 
-async def taken(harness: SharingHarness, made: Document) -> dict[str, Any]:
-    """As the API server stored it."""
-    return (await harness.driver.get(POD, made.name, made.namespace)).data
+async def stored(harness: SharingHarness, pod: Document) -> dict[str, Any]:
+    """The pod as the API server stored it."""
+    return (await harness.driver.get(POD, pod.name, pod.namespace)).data
 
 
-async def test_pod_with_a_part(cluster: Cluster, namespace: str) -> None:
-    """A pod that asks for a part is stored with its fence."""
+async def test_pod_with_a_fraction(cluster: Cluster, namespace: str) -> None:
+    """A pod that asks for a fraction is stored with its GPU injection."""
     async with sharing(cluster) as harness, webhook(harness):
-        pod = await taken(harness, await harness.driver.create(POD, document(namespace, "p", **HALF)))
+        pod = await stored(harness, await harness.driver.create(POD, document(namespace, "p", **HALF)))
 
-    mounts = {one["mountPath"] for one in pod["spec"]["containers"][0]["volumeMounts"]}
+    mounts = {mount["mountPath"] for mount in pod["spec"]["containers"][0]["volumeMounts"]}
     assert {"/etc/ld.so.preload", "/run/gpushare/ledger", "/run/gpushare/limits"} <= mounts
     assert pod["spec"]["initContainers"][0]["name"] == "aliquot-gpu-files"
     assert labels.GPU_CONFIG in pod["metadata"]["annotations"]
 
 
-async def test_pod_with_a_name_to_be_made(cluster: Cluster, namespace: str) -> None:
-    """Pods of a controller, which have no name yet, get a ConfigMap each."""
+async def test_pod_with_a_generated_name(cluster: Cluster, namespace: str) -> None:
+    """Pods of a controller have no name at admission; each gets its own ConfigMap."""
     async with sharing(cluster) as harness, webhook(harness):
         wanted = document(namespace, "p", **HALF).data
         wanted |= {"apiVersion": "v1", "kind": "Pod"}
         wanted["metadata"] = {"namespace": namespace, "generateName": "p-", "annotations": HALF}
-        account = ("serviceaccount/default", "-n", namespace, "--timeout=60s")  # without it no pod is taken
+        account = ("serviceaccount/default", "-n", namespace, "--timeout=60s")  # without it no pod is admitted
         await asyncio.to_thread(cluster.kubectl, "wait", "--for=create", *account)
         for _ in range(2):
             await asyncio.to_thread(cluster.kubectl, "create", "-f", "-", stdin=json.dumps(wanted))
-        made = await harness.driver.list(POD, namespace)
+        pods = await harness.driver.list(POD, namespace)
 
-    assert len({one.metadata["annotations"][labels.GPU_CONFIG] for one in made.items}) == 2
+    assert len({pod.metadata["annotations"][labels.GPU_CONFIG] for pod in pods.items}) == 2
 
 
 async def test_refused_in_one_line(cluster: Cluster, namespace: str) -> None:
-    """Who asks for what cannot be given is told by kubectl what to write."""
+    """An invalid request is refused with one line that says what to write."""
     async with sharing(cluster) as harness, webhook(harness):
         with pytest.raises(Invalid, match=r"metadata.annotations\['gpu-fraction'\]: must have at most three decimals"):
             await harness.driver.create(POD, document(namespace, "p", **{"gpu-fraction": "0.33333"}))
 
 
-async def test_others_scheduler_is_left_alone(cluster: Cluster, namespace: str) -> None:
-    """The same annotations on a pod that another scheduler places are not ours to read."""
+async def test_pod_of_another_scheduler(cluster: Cluster, namespace: str) -> None:
+    """A pod that another scheduler places is left alone, whatever its annotations."""
     async with sharing(cluster) as harness, webhook(harness):
         wanted = document(namespace, "p", **HALF).data
         wanted["spec"]["schedulerName"] = "another"
@@ -75,14 +75,16 @@ async def test_others_scheduler_is_left_alone(cluster: Cluster, namespace: str) 
 
 
 async def test_down(cluster: Cluster, namespace: str) -> None:
-    """While nobody answers, pods that need the webhook are not taken, and all others are."""
+    """While the webhook is down, pods that need it are refused, and all others are admitted."""
     async with sharing(cluster) as harness:
         async with webhook(harness):
-            told = (await harness.driver.get(MUTATING_WEBHOOK, CONFIGURATION_NAME)).data
-        kept = {key: told["metadata"][key] for key in ("name", "labels")}
-        await harness.driver.create(MUTATING_WEBHOOK, Document({"metadata": kept, "webhooks": told["webhooks"]}))
+            configuration = (await harness.driver.get(MUTATING_WEBHOOK, CONFIGURATION_NAME)).data
+        kept = {key: configuration["metadata"][key] for key in ("name", "labels")}
+        await harness.driver.create(
+            MUTATING_WEBHOOK, Document({"metadata": kept, "webhooks": configuration["webhooks"]})
+        )
         try:
-            await refused(harness, document(namespace, "needs", **HALF))
+            await wait_until_refused(harness, document(namespace, "needs", **HALF))
             await harness.driver.create(POD, document(namespace, "plain"))
             async with webhook(harness):
                 await harness.driver.create(POD, document(namespace, "needs", **HALF))
@@ -90,8 +92,8 @@ async def test_down(cluster: Cluster, namespace: str) -> None:
             await remove_webhook(harness)
 
 
-async def refused(harness: SharingHarness, wanted: Document) -> None:
-    """The API server hears of the webhook a moment later; until then it takes the pod."""
+async def wait_until_refused(harness: SharingHarness, wanted: Document) -> None:
+    """The API server learns of the webhook a moment later; until then it admits the pod."""
     async with asyncio.timeout(60):
         while True:
             try:
@@ -104,7 +106,7 @@ async def refused(harness: SharingHarness, wanted: Document) -> None:
 
 
 async def test_restarted(cluster: Cluster, namespace: str) -> None:
-    """Another start serves with the same certificate, at another address."""
+    """After a restart the webhook serves the same certificate at another address."""
     async with sharing(cluster) as harness:
         async with webhook(harness):
             first = (await harness.driver.get(SECRET, SECRET_NAME, labels.SYSTEM_NAMESPACE)).data["data"]
@@ -114,16 +116,16 @@ async def test_restarted(cluster: Cluster, namespace: str) -> None:
 
 
 async def test_enforced_namespace(cluster: Cluster, namespace: str) -> None:
-    """In a namespace that an administrator has marked every pod is ours, also one with a part of a GPU."""
+    """In a namespace with an enforced scheduler name every pod gets that name, also one with a GPU fraction."""
     async with sharing(cluster) as harness, webhook(harness):
-        enforcing = SchedulerNameController(harness.store, harness.informers)
-        async with running(enforcing.controller.run()):
+        scheduler_name = SchedulerNameController(harness.store, harness.informers)
+        async with running(scheduler_name.controller.run()):
             await asyncio.to_thread(
                 cluster.kubectl, "annotate", "namespace", namespace, "runai/enforce-scheduler-name=true"
             )
-            spaces = harness.informers.of(Namespace)
+            namespaces = harness.informers.of(Namespace)
             await harness.wait_for(
-                lambda: (found := spaces.get(namespace)) and labels.SCHEDULER_ENFORCED in found.metadata.labels
+                lambda: (seen := namespaces.get(namespace)) and labels.SCHEDULER_ENFORCED in seen.metadata.labels
             )
             wanted = document(namespace, "p", **HALF).data
             del wanted["spec"]["schedulerName"]
@@ -132,18 +134,20 @@ async def test_enforced_namespace(cluster: Cluster, namespace: str) -> None:
                     pod = await harness.driver.create(POD, Document(wanted))
                     if pod.data["spec"]["schedulerName"] == "aliquot":
                         break
-                    await harness.driver.delete(POD, "p", namespace, grace_seconds=0)  # the label is not known yet
+                    await harness.driver.delete(
+                        POD, "p", namespace, grace_seconds=0
+                    )  # the API server has not seen the label yet
             assert labels.GPU_CONFIG in pod.metadata["annotations"]
 
             await asyncio.to_thread(
                 cluster.kubectl, "annotate", "namespace", namespace, "runai/enforce-scheduler-name-"
             )
 
-            async def unmarked() -> bool:
-                return labels.SCHEDULER_ENFORCED not in await marks(harness, namespace)
+            async def is_label_removed() -> bool:
+                return labels.SCHEDULER_ENFORCED not in await labels_of(harness, namespace)
 
-            await until(unmarked)
+            await until(is_label_removed)
 
 
-async def marks(harness: SharingHarness, namespace: str) -> dict[str, str]:
+async def labels_of(harness: SharingHarness, namespace: str) -> dict[str, str]:
     return (await harness.driver.get(KINDS.of(Namespace), namespace)).metadata["labels"]
