@@ -98,7 +98,7 @@ async def test_a_stream_that_is_cut() -> None:
     """What came is there, and that more was to come shows."""
     async with ScriptedServer(cut) as server:
         transport = Transport(Endpoint(server.url), Timeouts())
-        pieces = (await transport.stream("/x", {})).pieces()
+        pieces = (await transport.stream("/x", {})).chunks()
         assert await anext(pieces) == b"one"
         with pytest.raises(Unavailable):
             await anext(pieces)
