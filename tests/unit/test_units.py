@@ -1,4 +1,4 @@
-"""Amounts, durations and times, in and out."""
+"""Reading and writing amounts, durations and times."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from aliquot import units
         ("1e2", 100_000),
     ],
 )
-def test_milli_reads_whole_and_part_units(written: object, thousandths: int) -> None:
-    """Numbers of GPUs and cores may be written as people write them."""
+def test_milli_reads_whole_and_fractional_units(written: object, thousandths: int) -> None:
+    """Numbers of GPUs and cores are read in every common spelling."""
     assert units.milli(written) == thousandths
 
 
@@ -53,14 +53,14 @@ def test_fractions_add_up_exactly() -> None:
     ],
 )
 def test_milli_says_what_is_wrong(written: object, complaint: str) -> None:
-    """Whatever is no amount of GPUs is refused with a reason, never rounded and never a crash."""
+    """A value that is not an amount of GPUs is refused with a reason. It is never rounded and never crashes."""
     with pytest.raises(ValueError, match=complaint):
         units.milli(written)
 
 
 @given(st.integers(0, 10**9))
 def test_whole_units_are_read_back(count: int) -> None:
-    """Thousandths that are written as a number are the same thousandths when read."""
+    """Thousandths that are written and read again are unchanged."""
     assert units.milli(units.whole_units(count)) == count
 
 
@@ -77,18 +77,18 @@ def test_whole_units_are_read_back(count: int) -> None:
     ],
 )
 def test_quantity_reads_both_families_of_suffixes(written: object, count: int) -> None:
-    """Memory may be written with Kubernetes' suffixes, and with a B as people type it."""
+    """Memory is read with Kubernetes' suffixes, also when a B follows."""
     assert units.quantity(written) == count
 
 
 @pytest.mark.parametrize("written", ["lots", "", "-1", -1, None, True, "4 Gi", "1e3", "Gi", "4ki", [4]])
-def test_quantity_refuses_what_is_none(written: object) -> None:
-    """What is no amount of memory is refused with an example of one."""
+def test_quantity_refuses_other_values(written: object) -> None:
+    """A value that is not an amount of memory is refused, with an example of one."""
     with pytest.raises(ValueError, match="must be an amount such as 512Mi or 4G"):
         units.quantity(written)
 
 
-def test_quantity_has_an_upper_end() -> None:
+def test_quantity_has_an_upper_limit() -> None:
     """More bytes than 64 bits can count are refused."""
     with pytest.raises(ValueError, match="is too large"):
         units.quantity("99999Ei")
@@ -96,7 +96,7 @@ def test_quantity_has_an_upper_end() -> None:
 
 @given(st.integers(0, 2**63 - 1))
 def test_quantity_text_is_exact(count: int) -> None:
-    """The short spelling of an amount is that amount, to the byte."""
+    """An amount that is written and read again is unchanged, to the byte."""
     assert units.quantity(units.quantity_text(count)) == count
 
 
@@ -109,19 +109,19 @@ def test_quantity_text_is_short() -> None:
     ("written", "seconds"), [("5s", 5), ("2m", 120), ("3h", 10_800), ("4d", 345_600), (30, 30), ("30", 30), (0, 0)]
 )
 def test_duration_reads_units_of_time(written: object, seconds: int) -> None:
-    """Lengths of time may be written with a unit or as seconds."""
+    """Durations are read with a unit or as seconds."""
     assert units.duration(written) == seconds
 
 
 @pytest.mark.parametrize("written", ["soon", "", "5 m", "1h30m", -5, "-5", 2.5, True, None, "²", "9" * 5000])
-def test_duration_refuses_what_is_none(written: object) -> None:
-    """What is no length of time is refused with examples."""
+def test_duration_refuses_other_values(written: object) -> None:
+    """A value that is not a duration is refused, with examples."""
     with pytest.raises(ValueError, match="must be a duration such as 30s, 5m, 2h or 1d"):
         units.duration(written)
 
 
-def test_duration_has_an_upper_end() -> None:
-    """A length of time that 64 bits cannot hold is refused."""
+def test_duration_has_an_upper_limit() -> None:
+    """A duration that does not fit into 64 bits is refused."""
     with pytest.raises(ValueError, match="is too large"):
         units.duration("99999999999999999d")
 
@@ -143,15 +143,15 @@ def test_timestamp_reads_rfc_3339(written: object, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("written", ["tomorrow", "", "2026", None, True, 1e300, float("nan"), 10**400, -(10**12)])
-def test_timestamp_refuses_what_is_none(written: object) -> None:
-    """What is no time, or one that no calendar has, is refused with an example."""
+def test_timestamp_refuses_other_values(written: object) -> None:
+    """A value that is not a time, or is out of range, is refused, with an example."""
     with pytest.raises(ValueError, match="must be a time such as 2026-01-31T12:00:00Z"):
         units.timestamp(written)
 
 
 @given(st.integers(-62_135_596_800_000, 253_402_300_799_000).map(lambda millis: millis / 1000))
 def test_timestamp_text_is_read_back(seconds: float) -> None:
-    """A time that is written is the same time when read, to the microsecond."""
+    """A time that is written and read again is unchanged, to the microsecond."""
     assert units.timestamp(units.timestamp_text(seconds)) == pytest.approx(seconds, abs=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""One writer of workload statuses: what follows from a fact, and no fact is lost when several are written at once."""
+"""The status that follows from each fact, and concurrent writers that do not overwrite each other."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def interruption(owner: Workload, pod: str = "p1", at: float = 1000.0) -> Interr
 
 
 def test_refusals_change_nothing_else() -> None:
-    """Why a workload waits is one field of its status; the others stay."""
+    """Refusals replace one field of the status; the others stay."""
     before = Workload(metadata=Metadata(name="w"), status=replace(RUNNING, message="so far"))
     assert next_status(before, REFUSED) == replace(before.status, refusals=REFUSED.refusals)
 
 
 def test_an_interruption_counts_once() -> None:
-    """The same pod is interrupted once, however often it is said; another pod counts again."""
+    """An interruption counts once for each pod, however often it is applied."""
     before = Workload(metadata=Metadata(name="w", uid="u"), status=RUNNING)
     once = with_fact(before, interruption(before))
     assert once.status.interruption_count == once.status.preemption_count == 1
@@ -110,7 +110,7 @@ async def test_every_write_carries_its_version() -> None:
 
 
 async def test_a_stale_refusal_does_not_overwrite() -> None:
-    """A workload that runs meanwhile is not told why it waits: the scheduler decided that from an old version."""
+    """Refusals decided before the workload started to run are dropped, and do not overwrite its status."""
     driver = MemoryDriver()
     writer = WorkloadStatusWriter(Store(driver))
     seen = await created(driver, WorkloadStatus(phase="Pending"))
@@ -122,7 +122,7 @@ async def test_a_stale_refusal_does_not_overwrite() -> None:
 
 @pytest.mark.parametrize("races", [1, 3])
 async def test_an_interruption_survives_other_writers(races: int) -> None:
-    """An interruption that meets other writes is applied to what they wrote: both are in the status."""
+    """An interruption that meets a conflict is applied again to the new status, and both changes are in it."""
     driver = RacingDriver()
     workload = await created(driver)
     driver.races = [Reconciled(replace(RUNNING, pods=PodCounts(running=n + 1))) for n in range(races)]
@@ -133,7 +133,7 @@ async def test_an_interruption_survives_other_writers(races: int) -> None:
 
 
 async def test_refusal_and_interruption_both_survive() -> None:
-    """Whichever of two writers comes second sees what the first wrote."""
+    """Refusals that are written at the same time as an interruption are kept, and so is the interruption."""
     driver = RacingDriver()
     workload = await created(driver)
     driver.races = [REFUSED]
@@ -144,7 +144,7 @@ async def test_refusal_and_interruption_both_survive() -> None:
 
 
 async def test_attempts_are_bounded() -> None:
-    """A workload that changes all the time is left to the caller, who tries again later."""
+    """After a few conflicts the caller gets the Conflict and tries again later."""
     driver = RacingDriver()
     workload = await created(driver)
     driver.races = [Reconciled(replace(RUNNING, pods=PodCounts(running=n + 1))) for n in range(100)]
@@ -154,7 +154,7 @@ async def test_attempts_are_bounded() -> None:
 
 
 async def test_the_workload_that_was_read_is_returned() -> None:
-    """The caller learns from it how long the pod may take to stop. None where there is no such workload."""
+    """`record` returns the workload that it read; None if the pod has no workload or the workload is gone."""
     driver = MemoryDriver()
     writer = WorkloadStatusWriter(Store(driver))
     workload = await created(driver)
@@ -167,7 +167,7 @@ async def test_the_workload_that_was_read_is_returned() -> None:
     assert await writer.record(fact) is None
 
 
-async def test_nothing_is_written_that_is_known() -> None:
+async def test_no_write_without_a_change() -> None:
     """A fact that changes nothing costs no write."""
     driver = RacingDriver()
     workload = await created(driver)
@@ -178,7 +178,7 @@ async def test_nothing_is_written_that_is_known() -> None:
 
 
 async def test_a_field_can_be_cleared() -> None:
-    """What is no longer true leaves the status."""
+    """Empty refusals remove the field from the status."""
     driver = MemoryDriver()
     writer = WorkloadStatusWriter(Store(driver))
     await writer.write(await created(driver), REFUSED)

@@ -5,7 +5,7 @@ import sys
 
 
 def _start() -> int:
-    # numpy's libraries read these once, when they are loaded: hence the import below.
+    # numpy's libraries read these when they are loaded, so the import comes after.
     os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
     from aliquot.quickstart.program import main
 

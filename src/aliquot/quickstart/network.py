@@ -1,6 +1,6 @@
-"""What is learnt and what learns it: points in clusters of ten classes, and a network with one hidden layer.
+"""The data set and the network: clustered points of ten classes, and a network with one hidden layer.
 
-Everything follows from the seed: the same seed gives the same points, the same start and the same course.
+The seed decides everything: the same seed gives the same points, the same initial weights and the same training.
 """
 
 from __future__ import annotations
@@ -15,21 +15,19 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 CLASSES, FEATURES, HIDDEN = 10, 24, 64
-CLUSTERS = 4  # of each class: one straight line cannot part them, so the hidden layer has work
-NOISE = 0.9  # neighbours overlap: neither learnt at once nor ever without a mistake
-RATE, MOMENTUM = 0.002, 0.9  # a rate at which one can watch it learn, for minutes and not for seconds
+CLUSTERS = 4  # of each class: not linearly separable, so the hidden layer is needed
+NOISE = 0.9  # clusters overlap: learning takes a while and never reaches 100%
+RATE, MOMENTUM = 0.002, 0.9  # slow enough to watch it learn for minutes, not seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Inputs and their classes."""
-
     inputs: Floats
     classes: Ints
 
 
 def points(seed: int, train: int, test: int) -> tuple[Points, Points]:
-    """What it learns from, and what it is tested with and never sees before."""
+    """The training set and the test set."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(CLASSES * CLUSTERS, FEATURES))
     chosen = rng.integers(len(centres), size=train + test)
@@ -39,7 +37,7 @@ def points(seed: int, train: int, test: int) -> tuple[Points, Points]:
 
 
 class Network:
-    """Weights and their momentum. `arrays` is all there is: what a checkpoint holds."""
+    """Weights and their momentum. `arrays` is the whole state, as saved in a checkpoint."""
 
     def __init__(self, arrays: Mapping[str, Floats]) -> None:
         self.arrays = dict(arrays)
@@ -57,33 +55,33 @@ class Network:
         return cls({name: value.astype(np.float32) for name, value in (weights | momenta).items()})
 
     def learn(self, batch: Points) -> tuple[float, int]:
-        """One step of gradient descent: the mean loss before it, and how many were right."""
-        hidden, chances = self._forward(batch.inputs)
+        """Takes one step of gradient descent; returns the mean loss before it, and how many points were correct."""
+        hidden, probabilities = self._forward(batch.inputs)
         rows = np.arange(len(batch.classes))
-        loss = float(-np.log(chances[rows, batch.classes] + 1e-9).mean())
-        right = int((chances.argmax(axis=1) == batch.classes).sum())
-        error = chances
+        loss = float(-np.log(probabilities[rows, batch.classes] + 1e-9).mean())
+        correct = int((probabilities.argmax(axis=1) == batch.classes).sum())
+        error = probabilities
         error[rows, batch.classes] -= 1
         error /= len(rows)
-        below = (error @ self.arrays["w2"].T) * (hidden > 0)
+        hidden_error = (error @ self.arrays["w2"].T) * (hidden > 0)
         self._descend("w2", hidden.T @ error)
         self._descend("b2", error.sum(axis=0))
-        self._descend("w1", batch.inputs.T @ below)
-        self._descend("b1", below.sum(axis=0))
-        return loss, right
+        self._descend("w1", batch.inputs.T @ hidden_error)
+        self._descend("b1", hidden_error.sum(axis=0))
+        return loss, correct
 
     def accuracy(self, test: Points) -> float:
-        _, chances = self._forward(test.inputs)
-        return float((chances.argmax(axis=1) == test.classes).mean())
+        _, probabilities = self._forward(test.inputs)
+        return float((probabilities.argmax(axis=1) == test.classes).mean())
 
     def _forward(self, inputs: Floats) -> tuple[Floats, Floats]:
         hidden = np.maximum(inputs @ self.arrays["w1"] + self.arrays["b1"], 0)
         scores = hidden @ self.arrays["w2"] + self.arrays["b2"]
-        powers = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return hidden, powers / powers.sum(axis=1, keepdims=True)
+        exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return hidden, exponentials / exponentials.sum(axis=1, keepdims=True)
 
-    def _descend(self, name: str, slope: Floats) -> None:
+    def _descend(self, name: str, gradient: Floats) -> None:
         momentum = self.arrays[f"m_{name}"]
         momentum *= MOMENTUM
-        momentum += slope
+        momentum += gradient
         self.arrays[name] -= np.float32(RATE) * momentum

@@ -1,7 +1,8 @@
-"""The training program: options, signals, pace, and the loop that ties the parts together.
+"""The training program: options, signals, pace, and the training loop.
 
-TERM and INT are blocked and looked for in the pause before each step. So a step is never cut in two, the checkpoint
-is of a whole step, and it works as process 1 of a container too, where signals without a handler are lost.
+TERM and INT are blocked, and the program waits for them in the pause before each step. So a signal never interrupts a
+step, and every checkpoint is of a complete step. It also works as process 1 of a container, where the kernel drops
+signals that have no handler.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ from pathlib import Path
 
 from aliquot.quickstart import checkpoint, progress
 from aliquot.quickstart.network import Network, points
-from aliquot.quickstart.training_state import BATCH, STEPS, TESTS, Course
+from aliquot.quickstart.training_state import BATCH, STEPS, TESTS, TrainingState
 
-_STOPS = {signal.SIGTERM, signal.SIGINT}
-_LONGEST_PAUSE = 0.5  # seconds; whoever says TERM has an answer within one
+_STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
+_MAX_PAUSE = 0.5  # seconds between two checks for signals
 _STEPS_PER_LINE = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How slowly it goes."""
+    """Slows the training down."""
 
-    # Seconds from one step to the next.
+    # The least time from one step to the next.
     step_seconds: float
-    # Most of a core, averaged from step to step.
+    # The largest share of a core, averaged over each step and its pause.
     cpu_share: float
 
     def pause(self, elapsed: float, cpu: float) -> float:
-        """How long to rest after a step that took so long and cost so much of a core."""
+        """How long to pause after a step that took `elapsed` seconds and `cpu` seconds of CPU time."""
         return max(self.step_seconds - elapsed, cpu / self.cpu_share - elapsed, 0.0)
 
 
@@ -46,123 +47,125 @@ class _Stopped(Exception):
 
 
 class Training:
-    def __init__(self, course: Course, epochs: int, pace: Pace, folder: Path, files: progress.Files) -> None:
-        self._course = course
+    def __init__(
+        self, state: TrainingState, epochs: int, pace: Pace, folder: Path, files: progress.PlatformFiles
+    ) -> None:
+        self._state = state
         self._epochs = epochs
         self._pace = pace
         self._folder = folder
         self._files = files
         self._report = files.report
-        self._owed = 0.0  # seconds of rest
-        self._train, self._test = points(course.seed, STEPS * BATCH, TESTS)
+        self._pause = 0.0  # seconds to pause before the next step
+        self._train, self._test = points(state.seed, STEPS * BATCH, TESTS)
 
     def run(self) -> int:
-        """Train to the last epoch, or until told to stop; the exit status."""
+        """Trains to the last epoch or until a signal; returns the exit status."""
         try:
-            while self._course.epoch < self._epochs:
-                self._one_epoch()
+            while self._state.epoch < self._epochs:
+                self._train_epoch()
         except _Stopped as stopped:
             name = signal.Signals(stopped.number).name
-            why = progress.why_stopped(self._files.preemption)
-            kept = self._keep() or f"checkpoint written to {self._folder / checkpoint.FILE}"
-            place = f"in epoch {self._course.epoch + 1}, step {self._course.step}"
-            _say(f"{name}: stopped {place}{f' ({why})' if why else ''}: {kept}")
+            reason = progress.preemption_reason(self._files.preemption)
+            outcome = self._save_checkpoint() or f"checkpoint written to {self._folder / checkpoint.FILE}"
+            position = f"in epoch {self._state.epoch + 1}, step {self._state.step}"
+            _print(f"{name}: stopped {position}{f' ({reason})' if reason else ''}: {outcome}")
             return 128 + stopped.number
-        tested = self._course.network.accuracy(self._test)
-        _say(f"Training finished after {self._course.epoch} epochs - val_accuracy: {tested:.4f}")
+        val_accuracy = self._state.network.accuracy(self._test)
+        _print(f"Training finished after {self._state.epoch} epochs - val_accuracy: {val_accuracy:.4f}")
         return 0
 
-    def _one_epoch(self) -> None:
-        course = self._course
-        _say(f"Epoch {course.epoch + 1}/{self._epochs}")
-        started, first = time.monotonic(), course.step
-        while course.step < STEPS:
-            self._one_step()
-            per_step = (time.monotonic() - started) / (course.step - first)
-            if course.step - first == 1 or (course.step % _STEPS_PER_LINE == 0 and course.step < STEPS):
-                _say(progress.line(course, per_step))
-                self._tell()
-        tested = course.network.accuracy(self._test)
-        _say(progress.last_line(course, time.monotonic() - started, per_step, tested))
-        self._tell()
-        course.turn()
-        problem = self._keep()
+    def _train_epoch(self) -> None:
+        state = self._state
+        _print(f"Epoch {state.epoch + 1}/{self._epochs}")
+        started, first = time.monotonic(), state.step
+        while state.step < STEPS:
+            self._train_step()
+            step_seconds = (time.monotonic() - started) / (state.step - first)
+            if state.step - first == 1 or (state.step % _STEPS_PER_LINE == 0 and state.step < STEPS):
+                _print(progress.step_line(state, step_seconds))
+                self._write_report()
+        val_accuracy = state.network.accuracy(self._test)
+        _print(progress.epoch_line(state, time.monotonic() - started, step_seconds, val_accuracy))
+        self._write_report()
+        state.end_epoch()
+        problem = self._save_checkpoint()
         if problem:
-            _say(problem)
+            _print(problem)
 
-    def _one_step(self) -> None:
-        """Rest as long as the step before has earned, and then take one: whoever stops us does it between two."""
-        _rest(self._owed)
+    def _train_step(self) -> None:
+        """Pauses, and then takes a step. The pause comes first because signals are handled in it."""
+        _pause_for_signals(self._pause)
         clock, cpu = time.monotonic(), time.process_time()
-        self._course.advance(self._train)
-        self._owed = self._pace.pause(time.monotonic() - clock, time.process_time() - cpu)
+        self._state.advance(self._train)
+        self._pause = self._pace.pause(time.monotonic() - clock, time.process_time() - cpu)
 
-    def _keep(self) -> str:
-        """Write a checkpoint and say so; what went wrong, if anything did. A full disk must not end hours of work."""
+    def _save_checkpoint(self) -> str:
+        """Returns what went wrong; empty if the checkpoint was saved. A full disk must not end hours of work."""
         try:
-            checkpoint.save(self._folder, self._course)
+            checkpoint.save(self._folder, self._state)
         except OSError as exc:
             return f"Checkpoint not written to {self._folder}: {exc.strerror or exc}"
         if self._files.saved is not None:
-            with contextlib.suppress(OSError):  # then the platform takes more for lost than is, and that is all
+            with contextlib.suppress(OSError):  # the platform then only overestimates the lost work
                 self._files.saved.touch()
         return ""
 
-    def _tell(self) -> None:
+    def _write_report(self) -> None:
         if self._report is None:
             return
         try:
-            progress.write_report(self._report, self._course, self._epochs)
+            progress.write_report(self._report, self._state, self._epochs)
         except OSError as exc:
-            _say(f"progress not reported to {self._report}: {exc.strerror or exc}")
-            self._report = None  # once is enough
+            _print(f"progress not reported to {self._report}: {exc.strerror or exc}")
+            self._report = None  # do not repeat the message
 
 
-def main(words: Sequence[str]) -> int:
-    options = _options(words)
-    signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
-    os.nice(19)  # whoever sits at the machine goes first
+def main(arguments: Sequence[str]) -> int:
+    options = _parse(arguments)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+    os.nice(19)  # interactive use of the machine goes first
     folder = Path(os.environ.get("ALIQUOT_CHECKPOINT_DIR") or ".")
     pace = Pace(options.step_seconds, options.cpu_share)
-    course = _resumed(folder) or Course(Network.fresh(options.seed), options.seed)
-    return Training(course, options.epochs, pace, folder, progress.Files.named(os.environ)).run()
+    state = _resumed(folder) or TrainingState(Network.fresh(options.seed), options.seed)
+    return Training(state, options.epochs, pace, folder, progress.PlatformFiles.from_environment(os.environ)).run()
 
 
-def _resumed(folder: Path) -> Course | None:
+def _resumed(folder: Path) -> TrainingState | None:
     try:
-        course = checkpoint.load(folder)
+        state = checkpoint.load(folder)
     except checkpoint.Unreadable as exc:
-        _say(f"Checkpoint {folder / checkpoint.FILE} cannot be read ({exc}): starting anew")
+        _print(f"Checkpoint {folder / checkpoint.FILE} cannot be read ({exc}): starting from scratch")
         return None
-    if course is not None:
-        _say(f"Resumed from {folder / checkpoint.FILE}: epoch {course.epoch + 1}, step {course.step}")
-    return course
+    if state is not None:
+        _print(f"Resumed from {folder / checkpoint.FILE}: epoch {state.epoch + 1}, step {state.step}")
+    return state
 
 
-def _rest(seconds: float) -> None:
-    """Pause, and end when told to stop before or during it."""
+def _pause_for_signals(seconds: float) -> None:
+    """Raises `_Stopped` if a signal has arrived or arrives during the pause."""
     until = time.monotonic() + seconds
     while True:
         left = max(until - time.monotonic(), 0)
-        found = signal.sigtimedwait(_STOPS, min(left, _LONGEST_PAUSE))
-        if found is not None:
-            raise _Stopped(found.si_signo)
-        if left <= _LONGEST_PAUSE:
+        received = signal.sigtimedwait(_STOP_SIGNALS, min(left, _MAX_PAUSE))
+        if received is not None:
+            raise _Stopped(received.si_signo)
+        if left <= _MAX_PAUSE:
             return
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(text + "\n")
-    sys.stdout.flush()  # a log that is followed shows it now
+    sys.stdout.flush()  # so that `logs -f` shows it now
 
 
-def _options(words: Sequence[str]) -> argparse.Namespace:
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="quickstart", description="Trains a small network, slowly.")
-    parser.add_argument("--epochs", type=_positive, default=5000, help="end after so many (default: a day's worth)")
-    parser.add_argument("--seed", type=_natural, default=0, help="another seed, another course")
-    parser.add_argument("--step-seconds", type=_seconds, default=0.25, help="time from step to step")
-    parser.add_argument("--cpu-share", type=_share, default=0.025, help="most of a core, from 0.001 to 1")
-    return parser.parse_args(words)
+    parser.add_argument("--epochs", type=_positive, default=5000, help="epochs to train (default: about a day)")
+    parser.add_argument("--seed", type=_natural, default=0, help="seed of the data set and of the training")
+    parser.add_argument("--step-seconds", type=_seconds, default=0.25, help="least time from one step to the next")
+    parser.add_argument("--cpu-share", type=_share, default=0.025, help="largest share of a core, from 0.001 to 1")
+    return parser.parse_args(arguments)
 
 
 def _positive(text: str) -> int:

@@ -1,4 +1,4 @@
-"""What people and the platform are told, and what the platform tells: lines in the manner of Keras, and small files."""
+"""Progress for users and for the platform: log lines in the style of Keras, and the files shared with the platform."""
 
 from __future__ import annotations
 
@@ -10,82 +10,82 @@ from pathlib import Path
 from typing import Self
 
 from aliquot.quickstart.network import RATE
-from aliquot.quickstart.training_state import BATCH, STEPS, Course
+from aliquot.quickstart.training_state import BATCH, STEPS, TrainingState
 
-_WIDTH = 30  # of the bar
+_BAR_WIDTH = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
-    """Where the program and the platform talk; None where the platform has not said."""
+class PlatformFiles:
+    """Files shared with the platform; None for those that the platform has not named."""
 
-    report: Path | None = None  # how far it is
-    saved: Path | None = None  # written whenever the work is saved
-    preemption: Path | None = None  # there when it is stopped for others
+    report: Path | None = None  # progress and metrics
+    saved: Path | None = None  # touched after every checkpoint
+    preemption: Path | None = None  # exists once the job is preempted
 
     @classmethod
-    def named(cls, env: Mapping[str, str]) -> Self:
+    def from_environment(cls, env: Mapping[str, str]) -> Self:
         names = ("ALIQUOT_REPORT_FILE", "ALIQUOT_SAVED_FILE", "ALIQUOT_PREEMPTION_FILE")
         return cls(*(Path(env[name]) if env.get(name) else None for name in names))
 
 
-def why_stopped(notice: Path | None) -> str:
-    """Why the platform stops it for others; empty where it does not, or has not said."""
-    if notice is None:
+def preemption_reason(file: Path | None) -> str:
+    """Why the platform preempts the job; empty if it does not, or gives no reason."""
+    if file is None:
         return ""
     try:
-        return str(json.loads(notice.read_text())["text"])
+        return str(json.loads(file.read_text())["text"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 
 
-def line(course: Course, per_step: float) -> str:
-    """How the epoch stands; `per_step` is the seconds that a step has taken."""
-    left = (STEPS - course.step) * per_step
-    bar = _bar(course.step)
-    return f"{course.step:2d}/{STEPS} [{bar}] - ETA: {_time(left)} - {_figures(course)} - {_step(per_step)}"
+def step_line(state: TrainingState, step_seconds: float) -> str:
+    """The log line in the middle of an epoch; `step_seconds` is the mean time of a step."""
+    left = (STEPS - state.step) * step_seconds
+    bar, per_step = _bar(state.step), _per_step_text(step_seconds)
+    return f"{state.step:2d}/{STEPS} [{bar}] - ETA: {_time_text(left)} - {_metrics_text(state)} - {per_step}"
 
 
-def last_line(course: Course, elapsed: float, per_step: float, tested: float) -> str:
-    """How the epoch ended, and how well it does on points it has not seen."""
-    end = f"{STEPS}/{STEPS} [{_bar(STEPS)}] - {_time(elapsed)} {_step(per_step)}"
-    return f"{end} - {_figures(course)} - val_accuracy: {tested:.4f}"
+def epoch_line(state: TrainingState, elapsed: float, step_seconds: float, val_accuracy: float) -> str:
+    """The log line at the end of an epoch, with the accuracy on the test set."""
+    end = f"{STEPS}/{STEPS} [{_bar(STEPS)}] - {_time_text(elapsed)} {_per_step_text(step_seconds)}"
+    return f"{end} - {_metrics_text(state)} - val_accuracy: {val_accuracy:.4f}"
 
 
-def write_report(path: Path, course: Course, epochs: int) -> None:
-    """Progress and metrics, under the names that reporters of training use; replaced whole."""
+def write_report(path: Path, state: TrainingState, epochs: int) -> None:
+    """Writes progress and metrics, under the names that training reporters use. The file is replaced atomically."""
     report = {
-        "progress": round(min((course.epoch + course.step / STEPS) / epochs, 1), 4),
+        "progress": round(min((state.epoch + state.step / STEPS) / epochs, 1), 4),
         "metrics": {
-            "epoch": course.epoch + (course.step > 0),
+            "epoch": state.epoch + (state.step > 0),
             "overall_epochs": epochs,
-            "step": course.epoch * STEPS + course.step,
-            "loss": round(course.loss, 4),
-            "accuracy": round(course.accuracy, 4),
+            "step": state.epoch * STEPS + state.step,
+            "loss": round(state.loss, 4),
+            "accuracy": round(state.accuracy, 4),
             "learning_rate": RATE,
             "batch_size": BATCH,
             "number_of_layers": 2,
         },
         "parameters": {"optimizer_name": "sgd"},
     }
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.write_text(json.dumps(report) + "\n")
-    scratch.replace(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(report) + "\n")
+    temporary.replace(path)
 
 
-def _figures(course: Course) -> str:
-    return f"loss: {course.loss:.4f} - accuracy: {course.accuracy:.4f}"
+def _metrics_text(state: TrainingState) -> str:
+    return f"loss: {state.loss:.4f} - accuracy: {state.accuracy:.4f}"
 
 
 def _bar(step: int) -> str:
-    done = step * _WIDTH // STEPS
-    return "=" * _WIDTH if done == _WIDTH else ("=" * done + ">").ljust(_WIDTH, ".")
+    done = step * _BAR_WIDTH // STEPS
+    return "=" * _BAR_WIDTH if done == _BAR_WIDTH else ("=" * done + ">").ljust(_BAR_WIDTH, ".")
 
 
-def _step(seconds: float) -> str:
+def _per_step_text(seconds: float) -> str:
     return f"{seconds * 1000:.0f}ms/step" if seconds >= 0.001 else f"{seconds * 1e6:.0f}us/step"
 
 
-def _time(seconds: float) -> str:
+def _time_text(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d}" if minutes else f"{rest}s"

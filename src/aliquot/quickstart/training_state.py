@@ -1,7 +1,7 @@
-"""Where the training stands, and its next step.
+"""The state of a training run, and its next step.
 
-A course is a value that a checkpoint can hold at any step: stopped in the middle of an epoch and taken up again, it
-goes on exactly as it would have gone.
+A checkpoint can hold the state at any step. A run that stops in the middle of an epoch and resumes goes on exactly as
+it would have without the stop.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ import numpy as np
 
 from aliquot.quickstart.network import Network, Points
 
-STEPS, BATCH, TESTS = 60, 64, 1024  # of one epoch; small enough for a hundredth of a core
+STEPS, BATCH, TESTS = 60, 64, 1024  # steps of an epoch, points of a step, test points; small enough for 1% of a core
 
 
 @dataclass(slots=True)
-class Course:
-    """How far it is. Sums are over the steps of the epoch under way."""
+class TrainingState:
+    """`losses` and `correct` are sums over the steps of the current epoch."""
 
     network: Network
     seed: int = 0
-    # Epochs that are over.
+    # Epochs that are complete.
     epoch: int = 0
-    # Steps of the epoch under way that are over; less than STEPS between two calls.
+    # Complete steps of the current epoch; less than STEPS between two epochs.
     step: int = 0
     losses: float = 0.0
-    right: int = 0
+    correct: int = 0
 
     @property
     def loss(self) -> float:
@@ -34,18 +34,17 @@ class Course:
 
     @property
     def accuracy(self) -> float:
-        return self.right / max(self.step * BATCH, 1)
+        return self.correct / max(self.step * BATCH, 1)
 
     def advance(self, train: Points) -> None:
-        """One step. The order of the points differs from epoch to epoch and follows from the seed."""
+        """Takes one step. The seed and the epoch decide the order of the points."""
         order = np.random.default_rng((self.seed, self.epoch)).permutation(len(train.classes))
         batch = order[self.step * BATCH : (self.step + 1) * BATCH]
-        loss, right = self.network.learn(Points(train.inputs[batch], train.classes[batch]))
+        loss, correct = self.network.learn(Points(train.inputs[batch], train.classes[batch]))
         self.losses += loss
-        self.right += right
+        self.correct += correct
         self.step += 1
 
-    def turn(self) -> None:
-        """The epoch is over; the next begins."""
+    def end_epoch(self) -> None:
         self.epoch += 1
-        self.step, self.losses, self.right = 0, 0.0, 0
+        self.step, self.losses, self.correct = 0, 0.0, 0

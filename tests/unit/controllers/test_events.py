@@ -1,4 +1,4 @@
-"""What happened is written down once, and what does not change costs nothing."""
+"""The event recorder writes each event once, and nothing while nothing changes."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from support.stores.running import running, until
 _POD = KINDS.of(Pod)
 SPACE = "runai-a"
 BUSY = Refusal(step="allocate", code="enough-gpu", text="1 GPU fits on no node now (2 nodes with 0 GPUs free)")
-POOR = Refusal(step="allocate", code="over-quota", text="project a holds 4 and asks for 1 more: over its quota")
+OVER_QUOTA = Refusal(step="allocate", code="over-quota", text="project a holds 4 and asks for 1 more: over its quota")
 
 
 def workload(**status: object) -> Workload:
-    place = Metadata(name="w", namespace=SPACE)
-    return Workload(metadata=place, spec=WorkloadSpec(image="python"), status=WorkloadStatus(**status))  # type: ignore[arg-type]
+    meta = Metadata(name="w", namespace=SPACE)
+    return Workload(metadata=meta, spec=WorkloadSpec(image="python"), status=WorkloadStatus(**status))  # type: ignore[arg-type]
 
 
 def pod(node: str = "", shares: tuple[DeviceShare, ...] = (), state: ContainerState | None = None) -> Pod:
-    marks = {DEVICES: shares_text(shares)} if shares else {}
+    annotations = {DEVICES: shares_text(shares)} if shares else {}
     containers = (ContainerStatus(name="main", state=state),) if state else ()
     return Pod(
-        metadata=Metadata(name="w-0-0", namespace=SPACE, labels={WORKLOAD: "w"}, annotations=marks),
+        metadata=Metadata(name="w-0-0", namespace=SPACE, labels={WORKLOAD: "w"}, annotations=annotations),
         spec=PodSpec(node_name=node, containers=(Container(name="main", image="python"),)),
         status=PodStatus(phase="Running" if state else "Pending", container_statuses=containers),
     )
@@ -52,8 +52,8 @@ def share(index: int, milli: int = 1000) -> DeviceShare:
     return DeviceShare(index=index, milli=milli)
 
 
-def test_placing_names_node_and_devices() -> None:
-    """Where a pod went, and which GPUs it got."""
+def test_scheduled_names_node_and_devices() -> None:
+    """The event of a binding names the node and the GPUs."""
     for shares, text in (
         ((), "placed on n1"),
         ((share(3),), "placed on n1: GPU 3"),
@@ -63,55 +63,57 @@ def test_placing_names_node_and_devices() -> None:
         assert list(events_of_pod(pod("n1", shares))) == [EventFacts("Scheduled", text)]
 
 
-def test_a_waiting_pod_has_no_story() -> None:
-    """Nothing happened to it yet."""
+def test_a_waiting_pod_has_no_events() -> None:
+    """A pod of a workload that waits has no events of its own."""
     assert list(events_of_pod(pod())) == []
 
 
-def test_a_pod_of_nobody_says_why_it_waits() -> None:
-    """Where no workload tells it, and as one reason however the numbers change."""
-    notes = []
+def test_a_pod_without_a_workload_is_unschedulable() -> None:
+    """A pod without a workload has the event itself. Its key stays the same when only numbers change."""
+    facts = []
     for free in (1, 2):
-        told = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message=f"{free} GPUs free")
-        waits = replace(pod(), status=PodStatus(conditions=(told,)))
-        assert list(events_of_pod(waits)) == []  # its workload tells it
-        notes += events_of_pod(replace(waits, metadata=Metadata(name="w-0-0", namespace=SPACE)))
-    assert [(note.reason, note.message) for note in notes] == [
+        condition = PodCondition(
+            type="PodScheduled", status="False", reason="Unschedulable", message=f"{free} GPUs free"
+        )
+        waiting = replace(pod(), status=PodStatus(conditions=(condition,)))
+        assert list(events_of_pod(waiting)) == []  # the workload has the event
+        facts += events_of_pod(replace(waiting, metadata=Metadata(name="w-0-0", namespace=SPACE)))
+    assert [(event.reason, event.message) for event in facts] == [
         ("Unschedulable", "1 GPUs free"),
         ("Unschedulable", "2 GPUs free"),
     ]
-    assert notes[0].key == notes[1].key
+    assert facts[0].key == facts[1].key
 
 
-def test_a_pod_of_nobody_says_for_whom_it_was_stopped() -> None:
-    """It has no history; what is written on it is told as long as events are kept."""
-    notice = eviction_record_text(EvictionRecord("reclaim", "b/x", "reclaimed by b/x", 5.0))
-    found = replace(pod(), metadata=Metadata(name="w-0-0", namespace=SPACE, annotations={EVICTION_RECORD: notice}))
-    assert list(events_of_pod(found)) == [EventFacts("Evicted", "reclaimed by b/x", warning=True, at=5.0)]
+def test_a_pod_without_a_workload_is_evicted() -> None:
+    """A pod without a workload has no history: its eviction record becomes the event."""
+    record = eviction_record_text(EvictionRecord("reclaim", "b/x", "reclaimed by b/x", 5.0))
+    evicted = replace(pod(), metadata=Metadata(name="w-0-0", namespace=SPACE, annotations={EVICTION_RECORD: record}))
+    assert list(events_of_pod(evicted)) == [EventFacts("Evicted", "reclaimed by b/x", warning=True, at=5.0)]
 
 
-def test_eviction_says_for_whom() -> None:
-    """Whoever stops a workload for another writes it to its status, and it is told."""
-    found = workload(interruptions=(Interruption(at=5.0, reason="reclaimed", by="team-d/d-2"),))
-    assert [(note.reason, note.message) for note in events_of_workload(found)] == [
+def test_eviction_names_the_preemptor() -> None:
+    """The event of an eviction names the workload it was for."""
+    evicted = workload(interruptions=(Interruption(at=5.0, reason="reclaimed", by="team-d/d-2"),))
+    assert [(event.reason, event.message) for event in events_of_workload(evicted)] == [
         ("Evicted", "stopped for team-d/d-2 (reclaimed)")
     ]
 
 
 def test_failures_count_attempts() -> None:
-    """Each failed attempt is told with its number."""
-    found = workload(phase="Pending", message="exit status 3", last_failed_pod="p2", pods=PodCounts(failed=2))
-    assert [note.message for note in events_of_workload(found)] == ["exit status 3; attempt 2 of 7"]
+    """The event of a failed attempt has the number of the attempt."""
+    failed = workload(phase="Pending", message="exit status 3", last_failed_pod="p2", pods=PodCounts(failed=2))
+    assert [event.message for event in events_of_workload(failed)] == ["exit status 3; attempt 2 of 7"]
 
 
-# --- written down
+# --- written to the store
 
 
 @asynccontextmanager
-async def telling(store: Store, now: float = 0.0) -> AsyncIterator[None]:
+async def recording(store: Store, now: float = 0.0) -> AsyncIterator[None]:
     informers = Informers(store.driver)
-    chronicle = EventRecorder(store, informers.of(Workload), informers.of(Pod), lambda: now or time.time())
-    async with running(*(informer.run() for informer in informers), chronicle.controller.run()):
+    recorder = EventRecorder(store, informers.of(Workload), informers.of(Pod), lambda: now or time.time())
+    async with running(*(informer.run() for informer in informers), recorder.controller.run()):
         await informers.wait()
         yield
 
@@ -126,11 +128,11 @@ async def world(place: StoreNamespace) -> tuple[Store, Workload]:
     return store, await store.create(workload())
 
 
-async def told(store: Store, reason: str, count: int = 1) -> None:
-    async def there() -> bool:
+async def recorded(store: Store, reason: str, count: int = 1) -> None:
+    async def exists() -> bool:
         return (await events(store)).get(reason, ("", 0))[1] >= count
 
-    await until(there)
+    await until(exists)
 
 
 async def refused(store: Store, seen: Workload, *refusals: Refusal) -> Workload:
@@ -139,51 +141,51 @@ async def refused(store: Store, seen: Workload, *refusals: Refusal) -> Workload:
 
 
 async def completed(store: Store, seen: Workload) -> None:
-    """The last thing that happens: when it is told, everything before it is."""
+    """Completes the workload. Events are written in order, so every earlier event is written when this returns."""
     await store.update_status(replace(seen, status=replace(seen.status, phase="Completed", refusals=())), seen=seen)
-    await told(store, "Completed")
+    await recorded(store, "Completed")
 
 
-async def test_the_life_of_a_pod(embedded: StoreNamespace) -> None:
-    """Placed, then started; both are about the pod, and found by its workload."""
+async def test_the_events_of_a_pod(embedded: StoreNamespace) -> None:
+    """A pod is scheduled and started. Both events are about the pod, and carry the uid of its workload."""
     store, owner = await world(embedded)
-    made = pod()
+    wanted = pod()
     reference = Owner(api_version="aliquot.dev/v1", kind="Workload", name="w", uid=owner.metadata.uid)
-    waiting = await store.create(replace(made, metadata=replace(made.metadata, owners=(reference,))))
-    async with telling(store):
+    waiting = await store.create(replace(wanted, metadata=replace(wanted.metadata, owners=(reference,))))
+    async with recording(store):
         change = {"metadata": {"annotations": {DEVICES: shares_text((share(1),))}}, "spec": {"nodeName": "n1"}}
         await store.driver.patch(_POD, "w-0-0", SPACE, change)
-        await told(store, "Scheduled")
+        await recorded(store, "Scheduled")
         placed = await store.get(Pod, "w-0-0", SPACE)
         status = pod("n1", state=ContainerState(running=Running(started_at=time.time()))).status
         await store.update_status(replace(placed, status=status), seen=placed)
-        await told(store, "Started")
+        await recorded(store, "Started")
     assert await events(store) == {"Scheduled": ("placed on n1: GPU 1", 1), "Started": ("the job has started", 1)}
-    found = (await store.list(Event, SPACE, labels=f"aliquot.dev/workload-uid={owner.metadata.uid}")).items
-    assert {event.involved_object.uid for event in found} == {waiting.metadata.uid}
+    selected = (await store.list(Event, SPACE, labels=f"aliquot.dev/workload-uid={owner.metadata.uid}")).items
+    assert {event.involved_object.uid for event in selected} == {waiting.metadata.uid}
 
 
-async def test_numbers_do_not_count_a_reason_do(embedded: StoreNamespace) -> None:
-    """One event says why a job waits. It counts up for another reason, not for other numbers in the same."""
+async def test_unschedulable_counts_reasons(embedded: StoreNamespace) -> None:
+    """One event says why a job waits. It counts up for another reason, not for other numbers in the same one."""
     store, seen = await world(embedded)
-    async with telling(store):
+    async with recording(store):
         seen = await refused(store, seen, BUSY)
-        await told(store, "Unschedulable")
+        await recorded(store, "Unschedulable")
         for free in (1, 2, 3):
             seen = await refused(store, seen, replace(BUSY, text=f"now {free} GPUs free"))
-        seen = await refused(store, seen, POOR)
-        await told(store, "Unschedulable", 2)
+        seen = await refused(store, seen, OVER_QUOTA)
+        await recorded(store, "Unschedulable", 2)
         await completed(store, seen)
-    assert (await events(store))["Unschedulable"] == (POOR.text, 2)
+    assert (await events(store))["Unschedulable"] == (OVER_QUOTA.text, 2)
     assert len((await store.list(Event, SPACE)).items) == 2
 
 
 async def test_nothing_is_written_while_nothing_happens(embedded: StoreNamespace) -> None:
-    """A job that waits, and waits, is written about once."""
+    """A job that waits has one event, however long it waits."""
     store, seen = await world(embedded)
-    async with telling(store):
+    async with recording(store):
         seen = await refused(store, seen, BUSY)
-        await told(store, "Unschedulable")
+        await recorded(store, "Unschedulable")
         (before,) = (await store.list(Event, SPACE)).items
         for wait in range(1, 20):
             status = replace(seen.status, wait_seconds=float(wait))
@@ -193,37 +195,37 @@ async def test_nothing_is_written_while_nothing_happens(embedded: StoreNamespace
 
 
 async def test_a_restart_repeats_nothing(embedded: StoreNamespace) -> None:
-    """After a restart what was told is not told again, and what was missed is."""
+    """After a restart no event is written twice, and missed events are written."""
     store, seen = await world(embedded)
-    async with telling(store):
+    async with recording(store):
         seen = await refused(store, seen, BUSY)
-        await told(store, "Unschedulable")
+        await recorded(store, "Unschedulable")
     stop = Interruption(at=time.time(), reason="reclaimed", by="team-d/d-2")
     seen = await store.update_status(replace(seen, status=replace(seen.status, interruptions=(stop,))), seen=seen)
     for _ in range(2):
-        async with telling(store):
-            await told(store, "Evicted")
+        async with recording(store):
+            await recorded(store, "Evicted")
     assert {reason: count for reason, (_, count) in (await events(store)).items()} == {"Unschedulable": 1, "Evicted": 1}
 
 
-async def test_old_stories_are_not_dug_up(embedded: StoreNamespace) -> None:
-    """What began more than an hour before the start was told and dropped; only what happens from now on is told."""
+async def test_no_events_for_old_objects(embedded: StoreNamespace) -> None:
+    """The events of objects older than an hour have expired: only new ones are written."""
     store, seen = await world(embedded)
     seen = await refused(store, seen, BUSY)
-    async with telling(store, now=time.time() + EVENT_SECONDS + 60):
+    async with recording(store, now=time.time() + EVENT_SECONDS + 60):
         await completed(store, seen)
     assert set(await events(store)) == {"Completed"}
 
 
 async def test_a_crash_loop_counts_up(embedded: StoreNamespace) -> None:
-    """A container that fails to start again and again has one event for it."""
+    """A container that crashes again and again has one event that counts up."""
     store, _ = await world(embedded)
     seen = await store.create(pod())
-    async with telling(store):
+    async with recording(store):
         for restarts in (1, 2, 3):
             waits = ContainerState(waiting=Waiting(reason="CrashLoopBackOff", message=f"back-off {restarts}"))
             container = ContainerStatus(name="main", state=waits, restart_count=restarts)
             status = replace(seen.status, container_statuses=(container,))
             seen = await store.update_status(replace(seen, status=status), seen=seen)
-            await told(store, "CrashLoopBackOff", restarts)
+            await recorded(store, "CrashLoopBackOff", restarts)
     assert await events(store) == {"CrashLoopBackOff": ("back-off 3", 3)}

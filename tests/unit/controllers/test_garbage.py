@@ -1,4 +1,4 @@
-"""What nobody needs goes; what somebody needs stays."""
+"""The garbage collector deletes orphans, deleted namespaces and old events, and nothing else."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def collecting(garbage: GarbageCollector) -> AbstractAsyncContextManager[None]:
     return running(*(informer.run() for informer in garbage.informers.values()), garbage.controller.run())
 
 
-async def test_dependant_goes_with_its_owner(embedded: StoreNamespace) -> None:
-    """When the owner is deleted so is what it owns."""
+async def test_dependents_are_deleted_with_their_owner(embedded: StoreNamespace) -> None:
+    """An object whose owner is deleted is deleted too; others stay."""
     parent = await embedded.create("parent")
     await embedded.create("child", ownerReferences=[owner(parent)])
     await embedded.create("free")
@@ -50,8 +50,8 @@ async def test_dependant_goes_with_its_owner(embedded: StoreNamespace) -> None:
     assert await embedded.names() == ["free"]
 
 
-async def test_generations(embedded: StoreNamespace) -> None:
-    """Grandchildren go too."""
+async def test_dependents_of_dependents(embedded: StoreNamespace) -> None:
+    """Deletion follows chains of owners."""
     parent = await embedded.create("parent")
     child = await embedded.create("child", ownerReferences=[owner(parent)])
     await embedded.create("grandchild", ownerReferences=[owner(child)])
@@ -61,22 +61,22 @@ async def test_generations(embedded: StoreNamespace) -> None:
 
 
 async def test_two_owners(embedded: StoreNamespace) -> None:
-    """One living owner is enough to stay."""
+    """An object stays as long as one of its owners exists."""
     first, second = await embedded.create("first"), await embedded.create("second")
     await embedded.create("child", ownerReferences=[owner(first), owner(second)])
     async with collecting(GarbageCollector(embedded.driver)):
         await embedded.delete("first")
         third = await embedded.create("third")
-        await embedded.create("mark", ownerReferences=[owner(third)])
+        await embedded.create("marker", ownerReferences=[owner(third)])
         await embedded.delete("third")
-        await until(lambda: gone(embedded, "mark"))
+        await until(lambda: gone(embedded, "marker"))
         assert not await gone(embedded, "child")
         await embedded.delete("second")
         await until(lambda: gone(embedded, "child"))
 
 
 async def test_orphan_from_before_the_start(embedded: StoreNamespace) -> None:
-    """An owner that went while nobody collected is noticed at the start."""
+    """Orphans whose owner was deleted while the collector did not run are deleted at its start."""
     parent = await embedded.create("parent")
     await embedded.create("child", ownerReferences=[owner(parent)])
     await embedded.delete("parent")
@@ -84,8 +84,8 @@ async def test_orphan_from_before_the_start(embedded: StoreNamespace) -> None:
         await until(lambda: gone(embedded, "child"))
 
 
-async def test_owner_of_another_life(embedded: StoreNamespace) -> None:
-    """A new object with the old name is not the owner."""
+async def test_recreated_owner(embedded: StoreNamespace) -> None:
+    """A new object with the owner's name is not the owner."""
     parent = await embedded.create("parent")
     await embedded.create("child", ownerReferences=[owner(parent)])
     await embedded.delete("parent")
@@ -96,32 +96,32 @@ async def test_owner_of_another_life(embedded: StoreNamespace) -> None:
 
 
 async def test_owner_of_unknown_kind(embedded: StoreNamespace) -> None:
-    """What another system owns is left to that system."""
+    """Objects owned by a kind we do not know are left alone."""
     foreign = {"apiVersion": "example.com/v1", "kind": "Spaceship", "name": "x", "uid": "y"}
     await embedded.create("child", ownerReferences=[foreign])
     parent = await embedded.create("parent")
-    await embedded.create("mark", ownerReferences=[owner(parent)])
+    await embedded.create("marker", ownerReferences=[owner(parent)])
     async with collecting(GarbageCollector(embedded.driver)):
         await embedded.delete("parent")
-        await until(lambda: gone(embedded, "mark"))
+        await until(lambda: gone(embedded, "marker"))
     assert await embedded.names() == ["child"]
 
 
-async def test_finalizer_of_a_dependant_is_respected(embedded: StoreNamespace) -> None:
-    """A dependant with a finalizer is marked and waits."""
+async def test_finalizer_of_a_dependent_is_respected(embedded: StoreNamespace) -> None:
+    """An orphan with a finalizer is marked as deleted and waits for the finalizer."""
     parent = await embedded.create("parent")
     await embedded.create("child", ownerReferences=[owner(parent)], finalizers=["aliquot.dev/hold"])
 
-    async def marked() -> bool:
+    async def is_marked() -> bool:
         return "deletionTimestamp" in (await embedded.get("child")).metadata
 
     async with collecting(GarbageCollector(embedded.driver)):
         await embedded.delete("parent")
-        await until(marked)
+        await until(is_marked)
 
 
 async def test_namespace_is_emptied(embedded: StoreNamespace) -> None:
-    """A deleted namespace goes with everything in it."""
+    """A deleted namespace is removed with everything in it."""
     await embedded.create("a")
     spec = {"containers": [{"name": "main", "image": "busybox"}], "nodeName": "n1"}
     await embedded.driver.create(POD, document(POD, "p", embedded.namespace, spec))
@@ -134,13 +134,13 @@ async def test_namespace_is_emptied(embedded: StoreNamespace) -> None:
 
 
 async def test_empty_namespace(embedded: StoreNamespace) -> None:
-    """An empty namespace goes at once."""
+    """An empty namespace is removed at once."""
     async with collecting(GarbageCollector(embedded.driver)):
         await embedded.driver.delete(NAMESPACE, embedded.namespace)
         await until(lambda: namespace_gone(embedded))
 
 
-async def happened(place: StoreNamespace, name: str, stamp: str) -> None:
+async def create_event(place: StoreNamespace, name: str, stamp: str) -> None:
     data = document(EVENT, name, place.namespace).data
     involved = {"kind": "Pod", "name": "p", "namespace": place.namespace}
     await place.driver.create(
@@ -148,8 +148,7 @@ async def happened(place: StoreNamespace, name: str, stamp: str) -> None:
     )
 
 
-async def swept(place: StoreNamespace, now: float, most: int = 10) -> list[str]:
-    """The events that are left."""
+async def events_after_sweep(place: StoreNamespace, now: float, most: int = 10) -> list[str]:
     garbage = GarbageCollector(place.driver, clock=lambda: now)
     async with running(garbage.informers["Event"].run()):
         await garbage.informers["Event"].synced.wait()
@@ -160,15 +159,15 @@ async def swept(place: StoreNamespace, now: float, most: int = 10) -> list[str]:
 BASE = 978307200.0  # 2001-01-01
 
 
-async def test_old_events_go(embedded: StoreNamespace) -> None:
+async def test_old_events_are_deleted(embedded: StoreNamespace) -> None:
     """Events are kept for an hour."""
-    await happened(embedded, "old", "2001-01-01T00:00:00Z")
-    await happened(embedded, "new", "2001-01-01T00:59:00Z")
-    assert await swept(embedded, BASE + EVENT_SECONDS + 1) == ["new"]
+    await create_event(embedded, "old", "2001-01-01T00:00:00Z")
+    await create_event(embedded, "new", "2001-01-01T00:59:00Z")
+    assert await events_after_sweep(embedded, BASE + EVENT_SECONDS + 1) == ["new"]
 
 
-async def test_of_many_events_the_latest_stay(embedded: StoreNamespace) -> None:
-    """However much happens in an hour, what is kept of it has a bound."""
+async def test_the_number_of_events_is_bounded(embedded: StoreNamespace) -> None:
+    """Of too many events only the latest are kept."""
     for minute in (1, 3, 2, 4):
-        await happened(embedded, f"e{minute}", f"2001-01-01T00:0{minute}:00Z")
-    assert await swept(embedded, BASE + 300, most=2) == ["e3", "e4"]
+        await create_event(embedded, f"e{minute}", f"2001-01-01T00:0{minute}:00Z")
+    assert await events_after_sweep(embedded, BASE + 300, most=2) == ["e3", "e4"]

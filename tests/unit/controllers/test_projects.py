@@ -1,4 +1,4 @@
-"""Projects get their namespaces."""
+"""The project controller creates namespaces and takes none that is not labelled for the project."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ def test_new_project_gets_a_namespace() -> None:
     assert decide(project(), None) == Decision(create_namespace="runai-team-a", ready=True)
 
 
-def test_own_namespace_is_fine() -> None:
-    """A project whose namespace is there and its own is ready."""
+def test_own_namespace_is_used() -> None:
+    """A project whose namespace exists and has its label is ready."""
     assert decide(project(), namespace(labels={PROJECT: "team-a"})) == Decision(ready=True)
 
 
 @pytest.mark.parametrize("key", ["runai/queue", "kai.scheduler/queue"])
 def test_labels_of_other_systems_count(key: str) -> None:
-    """A namespace that another system gave to the project is its own."""
+    """A namespace that has the label of another system for the project is used too."""
     assert decide(project(), namespace(labels={key: "team-a"})).ready
 
 
 def test_namespace_of_another_project() -> None:
-    """A namespace that belongs to another project is never taken."""
+    """A namespace of another project is never used."""
     decision = decide(project(), namespace(labels={PROJECT: "team-b"}))
     assert not decision.ready
     assert "belongs to project team-b" in decision.message
 
 
-def test_namespace_of_nobody() -> None:
-    """A namespace that was there before is not taken either: labelling it is an administrator's decision."""
+def test_unlabelled_namespace() -> None:
+    """An existing namespace without the label is not used: labelling it is an administrator's decision."""
     decision = decide(project(namespace="kube-system"), namespace("kube-system"))
     assert not decision.ready
     assert "label it aliquot.dev/project=team-a" in decision.message
 
 
-def test_dying_namespace() -> None:
-    """A project cannot live in a namespace that goes."""
+def test_namespace_being_deleted() -> None:
+    """A project whose namespace is being deleted is not ready."""
     assert "being deleted" in decide(project(), namespace(labels={PROJECT: "team-a"}, deleted=1.0)).message
 
 
@@ -62,8 +62,8 @@ def test_named_namespace() -> None:
     assert decide(project(namespace="team-ns"), None).create_namespace == "team-ns"
 
 
-async def test_loop_makes_projects_ready(embedded: StoreNamespace) -> None:
-    """Created projects become ready, one after the other, and their namespaces carry their label."""
+async def test_projects_become_ready(embedded: StoreNamespace) -> None:
+    """New projects become ready, and their namespaces get their label."""
     store = Store(embedded.driver)
     projects, namespaces = typed(embedded.driver, Project), typed(embedded.driver, Namespace)
     controller = ProjectReconciler(store, projects, namespaces).controller
@@ -72,12 +72,12 @@ async def test_loop_makes_projects_ready(embedded: StoreNamespace) -> None:
             await store.create(project(name))
         for name in ("team-a", "team-b"):
             await until(lambda name=name: is_ready(store, name))
-            made = await store.get(Namespace, f"runai-{name}")
-            assert made.metadata.labels == {PROJECT: name}
+            created = await store.get(Namespace, f"runai-{name}")
+            assert created.metadata.labels == {PROJECT: name}
 
 
-async def test_loop_notices_when_the_obstacle_goes(embedded: StoreNamespace) -> None:
-    """A project that could not be served becomes ready when its namespace is given to it."""
+async def test_a_failed_project_recovers(embedded: StoreNamespace) -> None:
+    """A project that failed becomes ready once its namespace gets its label."""
     store = Store(embedded.driver)
     await embedded.driver.create(NAMESPACE, document(NAMESPACE, "runai-team-a"))
     projects, namespaces = typed(embedded.driver, Project), typed(embedded.driver, Namespace)
@@ -90,7 +90,7 @@ async def test_loop_notices_when_the_obstacle_goes(embedded: StoreNamespace) -> 
 
 
 async def test_running_twice_changes_nothing(embedded: StoreNamespace) -> None:
-    """The loop is level-triggered: a second pass writes nothing."""
+    """Reconciling again writes nothing."""
     store = Store(embedded.driver)
     await store.create(project())
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Projects and departments say what they hold and ask for, and are not written to while nothing changes."""
+"""The usage controller keeps the status of projects and departments true, and writes only what has changed."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ async def counting(store: Store) -> AsyncIterator[None]:
 
 
 async def reaches(store: Store, allocated: Amounts, requested: Amounts) -> None:
-    """Until project and department both say so."""
+    """Until the status of project and department both have these amounts."""
 
-    async def said() -> bool:
+    async def both() -> bool:
         project, department = await store.get(Project, "a"), await store.get(Department, "default")
         return all(
             (status.allocated, status.requested) == (allocated, requested)
             for status in (project.status, department.status)
         )
 
-    await until(said)
+    await until(both)
 
 
 def amounts(gpu: int, pods: int) -> Amounts:
@@ -65,7 +65,7 @@ def amounts(gpu: int, pods: int) -> Amounts:
 
 
 async def test_the_status_follows_the_pods(embedded: StoreNamespace) -> None:
-    """Asked for when it comes, held when it is placed, free when it is gone."""
+    """A pod is requested when it is created, allocated when it is bound, and neither when it is gone."""
     store = await world(embedded)
     async with counting(store):
         await pod(store, "x", "0.5")
@@ -80,7 +80,7 @@ async def test_the_status_follows_the_pods(embedded: StoreNamespace) -> None:
 
 
 async def test_it_is_true_after_a_restart(embedded: StoreNamespace) -> None:
-    """What happened while nobody counted is counted at the next start."""
+    """Changes while the controller did not run are counted at its next start."""
     store = await world(embedded)
     async with counting(store):
         await pod(store, "x", "0.5")
@@ -92,7 +92,7 @@ async def test_it_is_true_after_a_restart(embedded: StoreNamespace) -> None:
 
 
 async def test_a_foreign_status_is_put_right(embedded: StoreNamespace) -> None:
-    """Whoever writes other numbers is corrected."""
+    """Wrong numbers that another writer wrote are corrected."""
     store = await world(embedded)
     async with counting(store):
         await pod(store, "x", "0.5")
@@ -103,16 +103,16 @@ async def test_a_foreign_status_is_put_right(embedded: StoreNamespace) -> None:
 
 
 async def test_only_what_changed_is_written(embedded: StoreNamespace) -> None:
-    """A pod's change leaves other projects alone, and one that changes no amount leaves all alone."""
+    """A change of a pod writes only its own project, and only if an amount changes."""
     store = await world(embedded)
     async with counting(store):
         await pod(store, "x", "0.5")
         await reaches(store, NOTHING, amounts(500, 1))
 
-        async def told() -> bool:
+        async def idle_is_written() -> bool:
             return (await store.get(Project, "idle")).status.allocated == NOTHING
 
-        await until(told)
+        await until(idle_is_written)
         start = (await store.list(Project)).version
         idle = await store.get(Project, "idle")
         for turn in range(10):

@@ -1,4 +1,4 @@
-"""Workloads get their pods, and say how they fare."""
+"""What the workload controller does with a workload's pod, and the status it derives."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NOW = 1000.0
 
 
 def workload(status: WorkloadStatus | None = None, **spec: object) -> Workload:
-    place = Metadata(name="w", namespace="runai-a", uid="u", generation=1)
+    meta = Metadata(name="w", namespace="runai-a", uid="u", generation=1)
     wanted = WorkloadSpec(image="python", **spec)  # type: ignore[arg-type]
-    return Workload(metadata=place, spec=wanted, status=status or WorkloadStatus())
+    return Workload(metadata=meta, spec=wanted, status=status or WorkloadStatus())
 
 
 def pod(phase: str = "", *, node: str = "", uid: str = "p1", owner: str = "u", code: int = 1, **status: object) -> Pod:
@@ -31,12 +31,12 @@ def pod(phase: str = "", *, node: str = "", uid: str = "p1", owner: str = "u", c
     )
 
 
-def after(before: Workload, found: Pod | None, now: float = NOW) -> Decision:
-    return decide(before, found, "a", now)
+def after(before: Workload, observed: Pod | None, now: float = NOW) -> Decision:
+    return decide(before, observed, "a", now)
 
 
 def test_new_workload_gets_a_pod() -> None:
-    """A workload without a pod gets one and waits."""
+    """A workload without a pod gets one and is pending."""
     decision = after(workload(), None)
     assert decision.create is not None
     assert decision.create.metadata.name == "w-0-0"
@@ -55,31 +55,31 @@ def test_being_prepared() -> None:
 
 
 def test_running() -> None:
-    """A running pod makes a running workload, and its clock starts."""
+    """A workload runs when its pod runs, and its run time starts."""
     status = after(workload(), pod("Running", node="n1")).status
     assert (status.phase, status.started_at, status.pods.running) == ("Running", NOW, 1)
 
 
 def test_completed() -> None:
-    """A pod that ended well completes it, for good."""
+    """A pod that succeeded completes the workload, for good."""
     status = after(workload(), pod("Succeeded", node="n1")).status
     assert (status.phase, status.finished_at) == ("Completed", NOW)
     assert after(workload(status), None) == Decision(replace(status, observed_generation=1))
 
 
 def test_run_time_adds_up() -> None:
-    """Run time counts while it runs, over all its starts."""
+    """Run times add up over all starts."""
     running = WorkloadStatus(phase="Running", started_at=900.0, run_seconds=50.0)
     assert after(workload(running), pod("Succeeded", node="n1")).status.run_seconds == 150.0
 
 
-def test_failures_count_through_a_stop() -> None:
-    """A job that was stopped for others after a failure has no more attempts than before."""
+def test_failures_are_kept_through_an_eviction() -> None:
+    """A job that is evicted after a failure has no more attempts than before."""
     first = after(workload(backoff_limit=1), pod("Failed", node="n1")).status
     again = after(workload(first, backoff_limit=1), pod("Running", node="n1", uid="p2"), NOW + 9).status
-    leaving = pod("Running", node="n1", uid="p2")
-    leaving = replace(leaving, metadata=replace(leaving.metadata, deleted=NOW + 10))
-    stopped = after(workload(again, backoff_limit=1), leaving, NOW + 10).status
+    evicted = pod("Running", node="n1", uid="p2")
+    evicted = replace(evicted, metadata=replace(evicted.metadata, deleted=NOW + 10))
+    stopped = after(workload(again, backoff_limit=1), evicted, NOW + 10).status
     assert (stopped.phase, stopped.pods.failed) == ("Pending", 1)
     third = after(workload(stopped, backoff_limit=1), None, NOW + 11)
     assert third.create is not None
@@ -87,8 +87,8 @@ def test_failures_count_through_a_stop() -> None:
     assert (ended.phase, ended.pods.failed) == ("Failed", 2)
 
 
-def test_failure_is_tried_again() -> None:
-    """A failed pod is replaced: counted first, then deleted, then made again after a pause."""
+def test_a_failed_pod_is_replaced() -> None:
+    """A failure is counted first, then the pod is deleted, and after a delay a new one is created."""
     first = after(workload(), pod("Failed", node="n1"))
     assert (first.delete, first.status.pods.failed, first.status.phase) == (True, 1, "Pending")
     waiting = after(workload(first.status), None, NOW + 0.5)
@@ -97,72 +97,71 @@ def test_failure_is_tried_again() -> None:
 
 
 def test_failure_counts_once() -> None:
-    """A failure that was counted before we were stopped is not counted again."""
+    """A failure that was counted before a restart is not counted again."""
     first = after(workload(), pod("Failed", node="n1"))
     again = after(workload(first.status), pod("Failed", node="n1"))
     assert (again.status.pods.failed, again.delete) == (1, True)
 
 
 def test_backoff_limit() -> None:
-    """After the last allowed attempt it has failed, and its pod stays for its log."""
+    """After the last attempt the workload has failed, and its pod stays so that its log can be read."""
     tried = WorkloadStatus(phase="Running", pods=PodCounts(failed=2))
     decision = after(workload(tried, backoff_limit=2), pod("Failed", node="n1", uid="p3"))
     assert (decision.status.phase, decision.delete) == ("Failed", False)
 
 
-def test_what_cannot_start_is_not_tried_again() -> None:
-    """A command that does not exist will not exist the next time either."""
+def test_permanent_failures_are_not_retried() -> None:
+    """A command that does not exist fails the workload at the first attempt."""
     decision = after(workload(), pod("Failed", node="n1", reason="ContainerCannotRun", message="command not found: x"))
     assert decision.status.phase == "Failed"
     assert "command not found" in decision.status.message
 
 
-def test_pauses_grow() -> None:
-    """Each failure waits twice as long, up to a minute."""
-    for failed, pause in ((1, 1.0), (2, 2.0), (5, 16.0), (20, 60.0)):
+def test_backoff_doubles() -> None:
+    """The delay doubles with each failure, up to a minute."""
+    for failed, delay in ((1, 1.0), (2, 2.0), (5, 16.0), (20, 60.0)):
         status = WorkloadStatus(phase="Pending", pods=PodCounts(failed=failed), finished_at=NOW)
-        assert after(workload(status, backoff_limit=100), None, NOW).requeue_after == pause
+        assert after(workload(status, backoff_limit=100), None, NOW).requeue_after == delay
 
 
 def test_suspended() -> None:
-    """A workload that is not active has no pod, and keeps its request."""
+    """The pod of a workload that is not active is deleted, and the workload is stopped."""
     decision = after(workload(active=False), pod("Running", node="n1"))
     assert (decision.delete, decision.status.phase, decision.status.allocated.gpu) == (True, "Stopped", None)
 
 
 def test_resumed() -> None:
-    """Active again it is queued again."""
+    """A workload that is active again gets a pod again."""
     stopped = WorkloadStatus(phase="Stopped")
     assert after(workload(stopped), None).create is not None
 
 
-def test_pod_of_an_earlier_life() -> None:
-    """A pod of a deleted workload of the same name is waited for, never taken over."""
+def test_pod_of_an_earlier_workload() -> None:
+    """A new workload waits for the pod of a deleted workload with the same name, and never adopts it."""
     decision = after(workload(), pod("Running", node="n1", owner="other"))
     assert (decision.create, decision.delete) == (None, False)
     assert "still terminating" in decision.status.message
 
 
-def test_stopping_pod() -> None:
-    """While its pod stops it is pending again."""
-    found = pod("Running", node="n1")
-    found = replace(found, metadata=replace(found.metadata, deleted=NOW))
-    assert after(workload(), found).status.phase == "Pending"
+def test_terminating_pod() -> None:
+    """A workload whose pod terminates is pending."""
+    terminating = pod("Running", node="n1")
+    terminating = replace(terminating, metadata=replace(terminating.metadata, deleted=NOW))
+    assert after(workload(), terminating).status.phase == "Pending"
 
 
 def test_crash_loop_is_shown() -> None:
     """Why a container waits is in the status."""
-    found = pod("Running", node="n1")
+    crashing = pod("Running", node="n1")
     waiting = ContainerState(waiting=Waiting(reason="CrashLoopBackOff", message="back-off 10s"))
-    found = replace(
-        found, status=replace(found.status, container_statuses=(ContainerStatus(name="main", state=waiting),))
-    )
-    status = after(workload(type="interactive"), found).status
+    containers = (ContainerStatus(name="main", state=waiting),)
+    crashing = replace(crashing, status=replace(crashing.status, container_statuses=containers))
+    status = after(workload(type="interactive"), crashing).status
     assert (status.reason, status.message) == ("CrashLoopBackOff", "back-off 10s")
 
 
-@pytest.mark.parametrize("found", [None, pod("Pending"), pod("Running", node="n1"), pod("Failed", node="n1")])
-def test_level_triggered(found: Pod | None) -> None:
-    """Looking twice at the same world decides the same status."""
-    once = after(workload(), found).status
-    assert after(workload(once), found).status == once
+@pytest.mark.parametrize("observed", [None, pod("Pending"), pod("Running", node="n1"), pod("Failed", node="n1")])
+def test_level_triggered(observed: Pod | None) -> None:
+    """Deciding again from the same pod gives the same status."""
+    once = after(workload(), observed).status
+    assert after(workload(once), observed).status == once

@@ -1,4 +1,4 @@
-"""What a job says about its part of a GPU is in its pod's annotations, where the agent reads it."""
+"""The GPU sharing options of a job become annotations of its pod, where the agent reads them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from aliquot.podspec.builder import build_pod
     ],
 )
 def test_a_job_that_asks_for_mps(compute: Compute, mode: ComputeMode | None) -> None:
-    """The agent is told; who does not ask for it shares time as the node does."""
+    """A job that asks for MPS gets it; others use the compute mode of the node."""
     spec = WorkloadSpec(compute=compute)
     pod = build_pod(Workload(metadata=Metadata(name="w", namespace="runai-a", uid="u"), spec=spec), "a")
 
     assert sharing_options(pod.metadata.annotations).mode is mode
 
 
-def test_a_job_may_choose_how_time_is_shared() -> None:
-    """By an annotation of its own."""
+def test_a_job_may_choose_its_compute_mode() -> None:
+    """A job sets its compute mode by an annotation."""
     spec = WorkloadSpec(compute=Compute(gpu=500), annotations={labels.GPU_COMPUTE_MODE: "strict"})
     pod = build_pod(Workload(metadata=Metadata(name="w", namespace="runai-a", uid="u"), spec=spec), "a")
 

@@ -1,4 +1,4 @@
-"""Folders of the machine and shared memory find their way into a workload's pod."""
+"""Host folders and shared memory of a workload are volumes of its pod."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ def pod(spec: WorkloadSpec) -> Pod:
 
 
 def test_host_paths_are_mounted() -> None:
-    """Each folder of the machine that a job asks for is a volume of its pod, read-only where it says so."""
+    """Each host path of a workload is a volume of its pod, read-only where it says so."""
     paths = (HostPath(path="/data", mount_path="/in", read_only=True), HostPath(path="/scratch", mount_path="/out"))
 
-    made = pod(WorkloadSpec(storage=Storage(host_path=paths))).spec
+    spec = pod(WorkloadSpec(storage=Storage(host_path=paths))).spec
 
-    assert [volume["hostPath"] for volume in made.volumes] == [{"path": "/data"}, {"path": "/scratch"}]
-    mounts = made.containers[0].volume_mounts
+    assert [volume["hostPath"] for volume in spec.volumes] == [{"path": "/data"}, {"path": "/scratch"}]
+    mounts = spec.containers[0].volume_mounts
     assert [(mount.mount_path, mount.read_only) for mount in mounts] == [("/in", True), ("/out", False)]
-    assert [volume["name"] for volume in made.volumes] == [mount.name for mount in mounts]
+    assert [volume["name"] for volume in spec.volumes] == [mount.name for mount in mounts]
 
 
 def test_large_shared_memory() -> None:
-    """A job that asks for a large /dev/shm gets one in memory."""
-    made = pod(WorkloadSpec(compute=Compute(large_shm=True))).spec
+    """A job that asks for a large /dev/shm gets one that is backed by memory."""
+    spec = pod(WorkloadSpec(compute=Compute(large_shm=True))).spec
 
-    assert made.volumes == ({"name": "shm", "emptyDir": {"medium": "Memory"}},)
-    assert [mount.mount_path for mount in made.containers[0].volume_mounts] == ["/dev/shm"]
+    assert spec.volumes == ({"name": "shm", "emptyDir": {"medium": "Memory"}},)
+    assert [mount.mount_path for mount in spec.containers[0].volume_mounts] == ["/dev/shm"]
 
 
-def test_shared_memory_of_the_machine() -> None:
-    """Only a job that asks for it shares the machine's inter-process communication."""
+def test_host_ipc() -> None:
+    """Only a job that asks for it uses the host's IPC namespace."""
     assert pod(WorkloadSpec(security=Security(host_ipc=True))).spec.host_ipc
     assert not pod(WorkloadSpec()).spec.host_ipc

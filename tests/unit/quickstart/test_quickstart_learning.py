@@ -1,4 +1,4 @@
-"""The training of the quickstart image is real: it learns, by fixed rules, and can be taken up again."""
+"""The training of the quickstart image is real: it learns, it is deterministic, and it resumes from checkpoints."""
 
 from __future__ import annotations
 
@@ -10,49 +10,49 @@ import pytest
 from aliquot.quickstart import checkpoint, progress
 from aliquot.quickstart.network import Network, Points, points
 from aliquot.quickstart.program import Pace
-from aliquot.quickstart.training_state import BATCH, STEPS, TESTS, Course
+from aliquot.quickstart.training_state import BATCH, STEPS, TESTS, TrainingState
 
 
-def course(seed: int = 0) -> Course:
-    return Course(Network.fresh(seed), seed)
+def fresh(seed: int = 0) -> TrainingState:
+    return TrainingState(Network.fresh(seed), seed)
 
 
-def trained(subject: Course, steps: int) -> Course:
-    train, _ = points(subject.seed, STEPS * BATCH, TESTS)
+def trained(state: TrainingState, steps: int) -> TrainingState:
+    train, _ = points(state.seed, STEPS * BATCH, TESTS)
     for _ in range(steps):
-        subject.advance(train)
-        if subject.step == STEPS:
-            subject.turn()
-    return subject
+        state.advance(train)
+        if state.step == STEPS:
+            state.end_epoch()
+    return state
 
 
 def test_loss_falls_and_accuracy_rises() -> None:
     """Each of the first epochs ends with a lower loss and a higher accuracy than the one before."""
-    subject = course()
+    state = fresh()
     train, _ = points(0, STEPS * BATCH, TESTS)
     losses, accuracies = [], []
     for _ in range(8):
         for _ in range(STEPS):
-            subject.advance(train)
-        losses.append(subject.loss)
-        accuracies.append(subject.accuracy)
-        subject.turn()
+            state.advance(train)
+        losses.append(state.loss)
+        accuracies.append(state.accuracy)
+        state.end_epoch()
 
     assert losses == sorted(losses, reverse=True)
     assert accuracies == sorted(accuracies)
     assert accuracies[0] < 0.3 < 0.7 < accuracies[-1]
 
 
-def test_it_learns_what_it_has_not_seen() -> None:
-    """After some epochs it is right about most points it was never shown; before, it guesses."""
+def test_it_generalizes() -> None:
+    """After some epochs it classifies most points of the test set correctly; before, it guesses."""
     _, test = points(0, STEPS * BATCH, TESTS)
 
-    assert course().network.accuracy(test) < 0.2
-    assert trained(course(), 20 * STEPS).network.accuracy(test) > 0.8
+    assert fresh().network.accuracy(test) < 0.2
+    assert trained(fresh(), 20 * STEPS).network.accuracy(test) > 0.8
 
 
 def test_the_gradient_is_the_slope_of_the_loss() -> None:
-    """A step goes where the loss really falls: the slope it uses agrees with the one measured by hand."""
+    """The gradient of a step agrees with a numerical one."""
     train, _ = points(3, 32, 1)
     network = Network.fresh(3)
     before = {name: value.copy() for name, value in network.arrays.items()}
@@ -62,29 +62,29 @@ def test_the_gradient_is_the_slope_of_the_loss() -> None:
     assert slope == pytest.approx(measured(before, train, "w2", (5, 2)), rel=0.05, abs=1e-4)
 
 
-def measured(arrays: dict[str, np.ndarray], batch: Points, name: str, place: tuple[int, int]) -> float:
-    """The slope of the loss along one weight, by trying a little more and a little less of it."""
+def measured(arrays: dict[str, np.ndarray], batch: Points, name: str, index: tuple[int, int]) -> float:
+    """The slope of the loss along one weight, by a finite difference."""
     losses = []
     for change in (0.01, -0.01):
-        tried = Network({key: value.copy() for key, value in arrays.items()})
-        tried.arrays[name][place] += change
-        losses.append(tried.learn(batch)[0])
+        changed = Network({key: value.copy() for key, value in arrays.items()})
+        changed.arrays[name][index] += change
+        losses.append(changed.learn(batch)[0])
     return (losses[0] - losses[1]) / 0.02
 
 
-def test_the_same_seed_gives_the_same_course() -> None:
-    """Two runs agree to the last bit; another seed goes another way."""
-    one, two, other = trained(course(), 70), trained(course(), 70), trained(course(1), 70)
+def test_the_same_seed_gives_the_same_training() -> None:
+    """Two runs with the same seed agree to the last bit; another seed gives another result."""
+    first, second, other = trained(fresh(), 70), trained(fresh(), 70), trained(fresh(1), 70)
 
-    assert all(np.array_equal(one.network.arrays[name], two.network.arrays[name]) for name in one.network.arrays)
-    assert not np.array_equal(one.network.arrays["w1"], other.network.arrays["w1"])
+    assert all(np.array_equal(first.network.arrays[name], second.network.arrays[name]) for name in first.network.arrays)
+    assert not np.array_equal(first.network.arrays["w1"], other.network.arrays["w1"])
 
 
 @pytest.mark.parametrize("stop", [25, STEPS, STEPS + 1])
-def test_taken_up_again_it_goes_on_exactly(tmp_path: Path, stop: int) -> None:
-    """Stopped at any step and taken up from the checkpoint, it ends where it would have ended without the stop."""
-    straight = trained(course(), 100)
-    checkpoint.save(tmp_path, trained(course(), stop))
+def test_a_resumed_run_goes_on_exactly(tmp_path: Path, stop: int) -> None:
+    """A run that resumes from a checkpoint of any step ends exactly as a run without a stop."""
+    straight = trained(fresh(), 100)
+    checkpoint.save(tmp_path, trained(fresh(), stop))
 
     resumed = checkpoint.load(tmp_path)
 
@@ -94,44 +94,44 @@ def test_taken_up_again_it_goes_on_exactly(tmp_path: Path, stop: int) -> None:
     assert all(np.array_equal(resumed.network.arrays[name], value) for name, value in straight.network.arrays.items())
 
 
-def test_without_a_checkpoint_it_starts_anew(tmp_path: Path) -> None:
-    """An empty folder has nothing to take up."""
+def test_without_a_checkpoint(tmp_path: Path) -> None:
+    """An empty folder has no checkpoint to resume from."""
     assert checkpoint.load(tmp_path) is None
 
 
 @pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 half", b"\x93NUMPY\x01\x00", None])
-def test_a_damaged_checkpoint_is_said_to_be_one(tmp_path: Path, damage: bytes | None) -> None:
-    """A file that is no checkpoint, or half of one, is told apart from none."""
+def test_a_damaged_checkpoint_is_reported(tmp_path: Path, damage: bytes | None) -> None:
+    """A file that is not a checkpoint, or half of one, is an error and not a missing checkpoint."""
     file = tmp_path / checkpoint.FILE
-    checkpoint.save(tmp_path, course())
+    checkpoint.save(tmp_path, fresh())
     file.write_bytes(file.read_bytes()[:-200] if damage is None else damage)
 
     with pytest.raises(checkpoint.Unreadable):
         checkpoint.load(tmp_path)
 
 
-def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
-    """A file of the right form with the wrong content is not taken for ours."""
+def test_a_checkpoint_of_another_program_is_refused(tmp_path: Path) -> None:
+    """A file in the right format with other arrays is refused."""
     np.savez(tmp_path / checkpoint.FILE, numbers=np.zeros(4), losses=0.0)
 
     with pytest.raises(checkpoint.Unreadable, match="another version"):
         checkpoint.load(tmp_path)
 
 
-def test_a_checkpoint_leaves_nothing_else(tmp_path: Path) -> None:
-    """Saved twice, there is one file."""
+def test_saving_leaves_no_other_files(tmp_path: Path) -> None:
+    """After two saves there is one file."""
     for _ in range(2):
-        checkpoint.save(tmp_path, course())
+        checkpoint.save(tmp_path, fresh())
 
-    assert [each.name for each in tmp_path.iterdir()] == [checkpoint.FILE]
+    assert [file.name for file in tmp_path.iterdir()] == [checkpoint.FILE]
 
 
-def test_the_line_says_how_the_epoch_stands() -> None:
-    """Steps, time left, loss, accuracy and time per step, in the manner of Keras."""
-    subject = course()
-    subject.step, subject.losses, subject.right = 30, 15.0, 30 * BATCH // 4
+def test_the_line_shows_the_progress_of_the_epoch() -> None:
+    """The line has steps, ETA, loss, accuracy and time per step, in the style of Keras."""
+    state = fresh()
+    state.step, state.losses, state.correct = 30, 15.0, 30 * BATCH // 4
 
-    assert progress.line(subject, 0.25) == (
+    assert progress.step_line(state, 0.25) == (
         "30/60 [===============>..............] - ETA: 8s - loss: 0.5000 - accuracy: 0.2500 - 250ms/step"
     )
 
@@ -139,8 +139,8 @@ def test_the_line_says_how_the_epoch_stands() -> None:
 @pytest.mark.parametrize(
     "elapsed, cpu, pause",
     [(0.001, 0.001, 0.249), (0.01, 0.01, 0.39), (0.3, 0.001, 0.0)],
-    ids=["a quick step waits for its turn", "a costly step rests longer", "a late step does not rest"],
+    ids=["a quick step waits", "a costly step pauses longer", "a late step does not pause"],
 )
 def test_the_pace_keeps_to_its_share(elapsed: float, cpu: float, pause: float) -> None:
-    """However slow the machine, a step and its rest together use no more of a core than the share."""
+    """On any machine, a step and its pause together use no more of a core than the share."""
     assert Pace(step_seconds=0.25, cpu_share=0.025).pause(elapsed, cpu) == pytest.approx(pause)

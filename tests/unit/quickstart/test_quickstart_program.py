@@ -1,4 +1,4 @@
-"""The quickstart program as a process: what it prints, reports and leaves behind, and how it ends."""
+"""The quickstart program as a process: its output, reports, checkpoints and exit statuses."""
 
 from __future__ import annotations
 
@@ -19,25 +19,31 @@ FAST = ("--step-seconds", "0", "--cpu-share", "1")
 LIMIT = 60  # seconds; far more than any of it takes
 
 
-def command(*words: str) -> list[str]:
-    return [sys.executable, "-P", "-m", "aliquot.quickstart", *words]
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "aliquot.quickstart", *arguments]
 
 
 def environment(**more: str) -> dict[str, str]:
-    # The parent's own path: the program is the one under test, installed or not.
+    # With the path of this process, the program is the one under test, installed or not.
     return dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path)) | more
 
 
-def finished(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+def finished(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(*words), cwd=folder, env=environment(**env), capture_output=True, text=True, timeout=LIMIT, check=False
+        command(*arguments),
+        cwd=folder,
+        env=environment(**env),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
     )
 
 
 @contextmanager
-def started(folder: Path, *words: str, **env: str) -> Iterator[subprocess.Popen[str]]:
+def started(folder: Path, *arguments: str, **env: str) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
-        command(*words), cwd=folder, env=environment(**env), stdout=subprocess.PIPE, text=True
+        command(*arguments), cwd=folder, env=environment(**env), stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             yield process
@@ -51,25 +57,25 @@ def until(process: subprocess.Popen[str], text: str) -> str:
     return next(line for line in process.stdout if text in line)
 
 
-def test_it_prints_what_people_look_for(tmp_path: Path) -> None:
-    """Epoch, ETA, loss, accuracy and time per step are in the log, and it ends after its epochs."""
+def test_it_prints_its_progress(tmp_path: Path) -> None:
+    """The log has epoch, ETA, loss, accuracy and time per step, and the program ends after its epochs."""
     done = finished(tmp_path, "--epochs", "2", *FAST)
 
     assert done.returncode == 0, done.stderr
     assert "Epoch 2/2" in done.stdout
     assert "Training finished after 2 epochs" in done.stdout
-    told = next(line for line in done.stdout.splitlines() if "ETA: " in line)
-    assert all(word in told for word in ("loss: ", "accuracy: ", "/step"))
+    line = next(line for line in done.stdout.splitlines() if "ETA: " in line)
+    assert all(word in line for word in ("loss: ", "accuracy: ", "/step"))
 
 
-def test_its_log_is_there_at_once(tmp_path: Path) -> None:
-    """Whoever looks right after the start sees a first step: every line is passed on as it is made."""
+def test_the_log_is_not_buffered(tmp_path: Path) -> None:
+    """The first step is in the log right after the start: every line is flushed."""
     with started(tmp_path) as process:
         assert until(process, "ETA: ").lstrip().startswith("1/60 ")
 
 
-def test_told_to_stop_it_keeps_its_work(tmp_path: Path) -> None:
-    """TERM ends it with 143 in the middle of an epoch, with a checkpoint; the next start goes on from there."""
+def test_sigterm_saves_a_checkpoint(tmp_path: Path) -> None:
+    """SIGTERM in the middle of an epoch ends it with 143 and a checkpoint, and the next start resumes there."""
     with started(tmp_path) as process:
         until(process, "10/60")
         process.terminate()
@@ -83,39 +89,39 @@ def test_told_to_stop_it_keeps_its_work(tmp_path: Path) -> None:
     assert done.stdout.startswith(f"Resumed from {checkpoint.FILE}: epoch 1, step {step}\n")
 
 
-def test_killed_it_goes_on_from_its_last_epoch(tmp_path: Path) -> None:
-    """After a kill, no more than the epoch under way is lost."""
+def test_a_kill_loses_at_most_one_epoch(tmp_path: Path) -> None:
+    """After a kill, no more than the current epoch is lost."""
     with started(tmp_path, *FAST) as process:
         until(process, "Epoch 4/")
         process.kill()
         process.wait(LIMIT)
 
-    course = checkpoint.load(tmp_path)
-    assert course is not None
-    assert course.epoch >= 3
+    state = checkpoint.load(tmp_path)
+    assert state is not None
+    assert state.epoch >= 3
 
 
-def test_stopped_for_others_it_says_why(tmp_path: Path) -> None:
-    """With a notice it says why it stops, and the platform can see that its work is saved."""
-    saved, notice = tmp_path / "saved", tmp_path / "notice"
-    with started(tmp_path, ALIQUOT_SAVED_FILE=str(saved), ALIQUOT_PREEMPTION_FILE=str(notice)) as process:
+def test_a_preempted_job_logs_the_reason(tmp_path: Path) -> None:
+    """A preempted job logs why it stops, and tells the platform that its work is saved."""
+    saved, preemption = tmp_path / "saved", tmp_path / "preemption"
+    with started(tmp_path, ALIQUOT_SAVED_FILE=str(saved), ALIQUOT_PREEMPTION_FILE=str(preemption)) as process:
         until(process, "10/60")
         assert not saved.exists()
-        notice.write_text('{"text": "reclaimed by b/owner"}')
+        preemption.write_text('{"text": "reclaimed by b/owner"}')
         process.terminate()
         assert "(reclaimed by b/owner): checkpoint written" in until(process, "SIGTERM: stopped")
     assert saved.exists()
 
 
-def test_every_checkpoint_is_told(tmp_path: Path) -> None:
-    """Each epoch's checkpoint is told to the platform."""
+def test_every_checkpoint_is_reported(tmp_path: Path) -> None:
+    """The platform's file is touched after the checkpoint of each epoch."""
     saved = tmp_path / "saved"
     finished(tmp_path, "--epochs", "1", *FAST, ALIQUOT_SAVED_FILE=str(saved))
     assert saved.stat().st_mtime >= (tmp_path / checkpoint.FILE).stat().st_mtime
 
 
 def test_it_reports_progress(tmp_path: Path) -> None:
-    """Progress and metrics are in the file it was told of, under the names that reporters use."""
+    """Progress and metrics are in the report file, under the names that training reporters use."""
     file = tmp_path / "report.json"
 
     finished(tmp_path, "--epochs", "4", *FAST, ALIQUOT_REPORT_FILE=str(file))
@@ -127,19 +133,19 @@ def test_it_reports_progress(tmp_path: Path) -> None:
     assert report["parameters"] == {"optimizer_name": "sgd"}
 
 
-def test_checkpoints_go_where_they_are_wanted(tmp_path: Path) -> None:
+def test_checkpoint_folder(tmp_path: Path) -> None:
     """With a folder for checkpoints, the working folder stays clean."""
-    work, kept = tmp_path / "work", tmp_path / "kept"
+    work, checkpoints = tmp_path / "work", tmp_path / "checkpoints"
     work.mkdir()
-    kept.mkdir()
+    checkpoints.mkdir()
 
-    finished(work, "--epochs", "1", *FAST, ALIQUOT_CHECKPOINT_DIR=str(kept))
+    finished(work, "--epochs", "1", *FAST, ALIQUOT_CHECKPOINT_DIR=str(checkpoints))
 
-    assert (list(work.iterdir()), [each.name for each in kept.iterdir()]) == ([], [checkpoint.FILE])
+    assert (list(work.iterdir()), [file.name for file in checkpoints.iterdir()]) == ([], [checkpoint.FILE])
 
 
-def test_a_checkpoint_it_cannot_read_is_not_the_end(tmp_path: Path) -> None:
-    """A damaged checkpoint is said to be one, and training starts anew."""
+def test_an_unreadable_checkpoint_is_ignored(tmp_path: Path) -> None:
+    """A damaged checkpoint is reported, and training starts from scratch."""
     (tmp_path / checkpoint.FILE).write_text("no checkpoint")
 
     done = finished(tmp_path, "--epochs", "1", *FAST)
@@ -149,20 +155,20 @@ def test_a_checkpoint_it_cannot_read_is_not_the_end(tmp_path: Path) -> None:
     assert "Epoch 1/1" in done.stdout
 
 
-def test_without_room_for_checkpoints_it_goes_on(tmp_path: Path) -> None:
-    """Where nothing can be written, training says so and goes on."""
-    nowhere = str(tmp_path / "gone")
+def test_unwritable_files_do_not_end_the_training(tmp_path: Path) -> None:
+    """If checkpoints and reports cannot be written, training logs it and goes on."""
+    missing = str(tmp_path / "missing")
 
     done = finished(
-        tmp_path, "--epochs", "1", *FAST, ALIQUOT_CHECKPOINT_DIR=nowhere, ALIQUOT_REPORT_FILE=f"{nowhere}/r"
+        tmp_path, "--epochs", "1", *FAST, ALIQUOT_CHECKPOINT_DIR=missing, ALIQUOT_REPORT_FILE=f"{missing}/r"
     )
 
     assert done.returncode == 0
-    assert f"Checkpoint not written to {nowhere}: No such file or directory" in done.stdout
+    assert f"Checkpoint not written to {missing}: No such file or directory" in done.stdout
     assert done.stdout.count("progress not reported") == 1
 
 
-def test_it_is_a_quiet_neighbour(tmp_path: Path) -> None:
+def test_one_thread_and_lowest_priority(tmp_path: Path) -> None:
     """It runs in one thread and at the lowest priority."""
     with started(tmp_path) as process:
         until(process, "ETA: ")
@@ -171,10 +177,12 @@ def test_it_is_a_quiet_neighbour(tmp_path: Path) -> None:
         assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
 
 
-@pytest.mark.parametrize("words", [("--epochs", "0"), ("--cpu-share", "2"), ("--seed", "-1"), ("--step-seconds", "x")])
-def test_wrong_options_are_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
-    """An option that makes no sense ends with 2 and says what would."""
-    done = finished(tmp_path, *words)
+@pytest.mark.parametrize(
+    "arguments", [("--epochs", "0"), ("--cpu-share", "2"), ("--seed", "-1"), ("--step-seconds", "x")]
+)
+def test_invalid_options_are_refused(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """An invalid option ends with 2, and the message names it."""
+    done = finished(tmp_path, *arguments)
 
     assert done.returncode == 2
-    assert words[0] in done.stderr
+    assert arguments[0] in done.stderr

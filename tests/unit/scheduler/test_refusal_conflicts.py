@@ -36,7 +36,7 @@ class OvertakenDriver:
 
 
 async def test_a_refusal_that_was_overtaken_is_written_again(embedded: StoreNamespace) -> None:
-    """The other writer's status stays, and the next cycle adds why the workload waits."""
+    """The status of the other writer stays, and the next cycle adds the refusals."""
     world = World(embedded)
     await world.node("n1", 1)
     await world.project("a", 4)

@@ -1,4 +1,4 @@
-"""Of several processes one leads; another takes over when it is gone."""
+"""Of several replicas one leads, and another takes over when it is gone."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from support.stores.running import running, until
 QUICK = LeaseTiming(duration=1, deadline=0.6, interval=0.05)
 
 
-class Lost:
-    """A way to the store that breaks."""
+class BreakableDriver:
+    """A driver that fails once `broken` is set."""
 
     def __init__(self, driver: StoreDriver) -> None:
         self._driver = driver
@@ -31,14 +31,12 @@ class Lost:
 
     def __getattr__(self, name: str) -> Any:
         if self.broken and name in ("get", "patch", "update", "create"):
-            raise Unavailable("nobody there")
+            raise Unavailable("no answer")
         return getattr(self._driver, name)
 
 
 class Candidate:
-    """Counts how many of them lead at a time."""
-
-    leading: list[str]
+    """Records how many candidates lead at a time."""
 
     def __init__(self, driver: StoreDriver, name: str, leading: list[str], most: list[int]) -> None:
         self.name, self._leading, self._most = name, leading, most
@@ -61,24 +59,24 @@ async def _system(driver: StoreDriver) -> None:
 
 
 async def test_one_leads(embedded: StoreNamespace) -> None:
-    """However many there are, one works."""
+    """Of several candidates exactly one leads."""
     await _system(embedded.driver)
     leading: list[str] = []
     most: list[int] = []
     candidates = [Candidate(embedded.driver, f"c{index}", leading, most) for index in range(4)]
-    async with running(*(one.run() for one in candidates)):
+    async with running(*(candidate.run() for candidate in candidates)):
 
-        async def somebody() -> bool:
+        async def one_leads() -> bool:
             return len(leading) == 1
 
-        await until(somebody)
-        assert sum(one.leader.is_leader for one in candidates) == 1
+        await until(one_leads)
+        assert sum(candidate.leader.is_leader for candidate in candidates) == 1
         assert (await Store(embedded.driver).get(Lease, "test", SYSTEM_NAMESPACE)).spec.holder_identity == leading[0]
     assert most == [1]
 
 
-async def test_who_stops_gives_it_back(embedded: StoreNamespace) -> None:
-    """The next one need not wait for the end of the lease."""
+async def test_a_shutdown_releases_the_lease(embedded: StoreNamespace) -> None:
+    """The next leader need not wait for the lease to expire."""
     await _system(embedded.driver)
     leading: list[str] = []
     most: list[int] = []
@@ -96,22 +94,22 @@ async def test_who_stops_gives_it_back(embedded: StoreNamespace) -> None:
     assert most == [1, 1]
 
 
-class Unheard:
-    """A way to the store on which a write arrives, and its answer does not come."""
+class LosesAnswer:
+    """A driver on which the nth write takes effect, but its answer never comes."""
 
-    def __init__(self, driver: StoreDriver, unheard: int) -> None:
-        self._driver, self._unheard, self._writes = driver, unheard, 0
+    def __init__(self, driver: StoreDriver, lost: int) -> None:
+        self._driver, self._lost, self._writes = driver, lost, 0
         self.arrived = asyncio.Event()
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._driver, name)
+        method = getattr(self._driver, name)
         if name not in ("create", "patch"):
-            return found
+            return method
 
-        async def write(*asked: Any, **more: Any) -> Any:
-            answer = await found(*asked, **more)
+        async def write(*arguments: Any, **options: Any) -> Any:
+            answer = await method(*arguments, **options)
             self._writes += 1
-            if self._writes == self._unheard:
+            if self._writes == self._lost:
                 self.arrived.set()
                 await asyncio.Event().wait()
             return answer
@@ -119,24 +117,24 @@ class Unheard:
         return write
 
 
-@pytest.mark.parametrize("unheard", [1, 2, 3], ids=["taken", "renewed", "renewed-again"])
-async def test_who_stops_gives_back_what_it_does_not_know_of(embedded: StoreNamespace, unheard: int) -> None:
-    """It is told to stop while it waits for the answer to a write, which has arrived."""
+@pytest.mark.parametrize("lost", [1, 2, 3], ids=["taken", "renewed", "renewed-again"])
+async def test_a_shutdown_releases_a_lease_it_may_hold(embedded: StoreNamespace, lost: int) -> None:
+    """A replica that shuts down while it waits for the answer to a write releases the lease all the same."""
     await _system(embedded.driver)
-    way = Unheard(embedded.driver, unheard)
-    async with running(Candidate(way, "only", [], []).run()):  # type: ignore[arg-type]
-        await asyncio.wait_for(way.arrived.wait(), 30)
+    driver = LosesAnswer(embedded.driver, lost)
+    async with running(Candidate(driver, "only", [], []).run()):  # type: ignore[arg-type]
+        await asyncio.wait_for(driver.arrived.wait(), 30)
         assert (await Store(embedded.driver).get(Lease, "test", SYSTEM_NAMESPACE)).spec.holder_identity == "only"
     assert not (await Store(embedded.driver).get(Lease, "test", SYSTEM_NAMESPACE)).spec.holder_identity
 
 
-async def test_who_hears_nothing_stops_before_others_start(embedded: StoreNamespace) -> None:
-    """A leader whose way to the store is broken stops by itself, and only then another one leads."""
+async def test_a_cut_off_leader_stops_first(embedded: StoreNamespace) -> None:
+    """A leader that cannot reach the store stops by itself, before another one leads."""
     await _system(embedded.driver)
     leading: list[str] = []
     most: list[int] = []
-    way = Lost(embedded.driver)
-    cut = Candidate(way, "cut", leading, most)  # type: ignore[arg-type]
+    breakable = BreakableDriver(embedded.driver)
+    cut = Candidate(breakable, "cut", leading, most)  # type: ignore[arg-type]
     other = Candidate(embedded.driver, "other", leading, most)
 
     async def leads(name: str) -> bool:
@@ -145,58 +143,58 @@ async def test_who_hears_nothing_stops_before_others_start(embedded: StoreNamesp
     async with running(cut.run()):
         await until(lambda: leads("cut"))
         async with running(other.run()):
-            way.broken = True
+            breakable.broken = True
             await until(lambda: leads("other"))
-            way.broken = False
+            breakable.broken = False
             assert not cut.leader.is_leader
     assert max(most) == 1
 
 
-async def test_who_stood_still_writes_no_more(embedded: StoreNamespace) -> None:
-    """Work of a leader that stood still for too long may not write, even before anybody has noticed."""
+async def test_no_writes_after_a_long_pause(embedded: StoreNamespace) -> None:
+    """A leader whose process paused for too long may not write, even before another replica leads."""
     await _system(embedded.driver)
-    said: list[bool] = []
+    may_write: list[bool] = []
 
     async def work() -> None:
-        said.append(MAY_WRITE.get()())
-        time.sleep(QUICK.deadline)  # noqa: ASYNC251  # the whole process stands still
-        said.append(MAY_WRITE.get()())
+        may_write.append(MAY_WRITE.get()())
+        time.sleep(QUICK.deadline)  # noqa: ASYNC251  # the whole process pauses
+        may_write.append(MAY_WRITE.get()())
         await asyncio.Event().wait()
 
-    async with running(LeaderElector(Store(embedded.driver), "test", "still", QUICK).run(lambda: [work()])):
+    async with running(LeaderElector(Store(embedded.driver), "test", "paused", QUICK).run(lambda: [work()])):
 
         async def both() -> bool:
-            return len(said) >= 2
+            return len(may_write) >= 2
 
         await until(both)
-    assert said[:2] == [True, False]
+    assert may_write[:2] == [True, False]
     assert MAY_WRITE.get()()
 
 
-class Slow:
-    """A way to the store on which the first look outlasts a lease, and sees the last renewal before a break."""
+class SlowDriver:
+    """A driver whose first read takes longer than a lease, breaks the other driver, and shows its last renewal."""
 
-    def __init__(self, driver: StoreDriver, way: Lost) -> None:
-        self._driver, self._way = driver, way
+    def __init__(self, driver: StoreDriver, other: BreakableDriver) -> None:
+        self._driver, self._other = driver, other
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._driver, name)
 
-    async def get(self, *asked: Any) -> Document:
-        if not self._way.broken:
+    async def get(self, *arguments: Any) -> Document:
+        if not self._other.broken:
             await asyncio.sleep(QUICK.duration + 0.2)
-            self._way.broken = True
-        return await self._driver.get(*asked)
+            self._other.broken = True
+        return await self._driver.get(*arguments)
 
 
-async def test_a_slow_look_does_not_count_as_waiting(embedded: StoreNamespace) -> None:
-    """Who waited long for an answer has not seen the lease unchanged for that long."""
+async def test_a_slow_read_does_not_count_as_waiting(embedded: StoreNamespace) -> None:
+    """A candidate that waits long for an answer has not seen the lease unchanged for that long."""
     await _system(embedded.driver)
     leading: list[str] = []
     most: list[int] = []
-    way = Lost(embedded.driver)
-    holder = Candidate(way, "holder", leading, most)  # type: ignore[arg-type]
-    late = Candidate(Slow(embedded.driver, way), "late", leading, most)  # type: ignore[arg-type]
+    breakable = BreakableDriver(embedded.driver)
+    holder = Candidate(breakable, "holder", leading, most)  # type: ignore[arg-type]
+    late = Candidate(SlowDriver(embedded.driver, breakable), "late", leading, most)  # type: ignore[arg-type]
 
     async def leads(name: str) -> bool:
         return leading == [name]

@@ -1,4 +1,4 @@
-"""The queue every loop has."""
+"""The workqueue of a controller."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from support.stores.running import running, until
 
 
 async def test_each_key_once() -> None:
-    """A key that is touched many times before its turn is worked on once."""
+    """A key that is enqueued several times is reconciled once."""
     seen: list[Key] = []
 
-    async def work(key: Key) -> None:
+    async def reconcile(key: Key) -> None:
         seen.append(key)
 
-    controller = Controller("test", work)
+    controller = Controller("test", reconcile)
     for _ in range(5):
         controller.enqueue(("", "a"))
         controller.enqueue(("", "b"))
@@ -26,16 +26,16 @@ async def test_each_key_once() -> None:
     assert seen == [("", "a"), ("", "b")]
 
 
-async def test_failure_comes_back() -> None:
-    """A key that failed is tried again, others are not held up."""
+async def test_failed_keys_are_retried() -> None:
+    """A key that failed is retried; other keys do not wait for it."""
     seen: list[str] = []
 
-    async def work(key: Key) -> None:
+    async def reconcile(key: Key) -> None:
         seen.append(key[1])
         if key[1] == "bad" and seen.count("bad") < 3:
-            raise Conflict("somebody was faster")
+            raise Conflict("the object has changed")
 
-    controller = Controller("test", work)
+    controller = Controller("test", reconcile)
     controller.enqueue(("", "bad"))
     controller.enqueue(("", "good"))
     async with running(controller.run()):
@@ -43,18 +43,18 @@ async def test_failure_comes_back() -> None:
     assert seen[:2] == ["bad", "good"]
 
 
-async def test_stopped_in_the_middle() -> None:
-    """A key that was being worked on when the loop was stopped is taken up by its next run."""
+async def test_cancelled_while_reconciling() -> None:
+    """A key that was being reconciled when the controller was cancelled is reconciled by its next run."""
     begun = asyncio.Event()
     done: list[Key] = []
 
-    async def work(key: Key) -> None:
+    async def reconcile(key: Key) -> None:
         if not begun.is_set():
             begun.set()
             await asyncio.Event().wait()
         done.append(key)
 
-    controller = Controller("test", work)
+    controller = Controller("test", reconcile)
     controller.enqueue(("", "a"))
     async with running(controller.run()):
         await begun.wait()
@@ -62,32 +62,32 @@ async def test_stopped_in_the_middle() -> None:
         await until(lambda: _is(done == [("", "a")]))
 
 
-async def test_bug_does_not_stop_the_loop() -> None:
-    """An error of our own costs its key a retry, not the loop its life."""
+async def test_a_bug_does_not_stop_the_controller() -> None:
+    """A key whose reconcile raises an unexpected exception is retried, and the controller goes on."""
     seen: list[str] = []
 
-    async def work(key: Key) -> None:
+    async def reconcile(key: Key) -> None:
         seen.append(key[1])
         if len(seen) == 1:
             raise ZeroDivisionError
 
-    controller = Controller("test", work)
+    controller = Controller("test", reconcile)
     controller.enqueue(("", "a"))
     async with running(controller.run()):
         await until(lambda: _is(len(seen) == 2))
 
 
-async def test_touched_while_working() -> None:
-    """What changes while it is worked on is looked at again."""
+async def test_enqueued_while_reconciling() -> None:
+    """A key that is enqueued while it is being reconciled is reconciled again."""
     seen: list[str] = []
     started, go = asyncio.Event(), asyncio.Event()
 
-    async def work(key: Key) -> None:
+    async def reconcile(key: Key) -> None:
         seen.append(key[1])
         started.set()
         await go.wait()
 
-    controller = Controller("test", work)
+    controller = Controller("test", reconcile)
     controller.enqueue(("", "a"))
     async with running(controller.run()):
         await started.wait()

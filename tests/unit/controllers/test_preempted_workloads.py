@@ -1,4 +1,4 @@
-"""How workloads are stopped for others: what is lost, how long it may take, and whether they come back."""
+"""Preempted workloads: how much work is lost, how long they get to stop, and whether they go back to the queue."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def workload(status: WorkloadStatus = RUNNING, **spec: Any) -> Workload:
 
 
 def pod(saved: float | None = None, uid: str = "p1") -> Pod:
-    told = PodCondition(type=labels.CHECKPOINT_SAVED, status="True", last_transition_time=saved)
-    status = PodStatus(phase="Running", conditions=() if saved is None else (told,))
+    condition = PodCondition(type=labels.CHECKPOINT_SAVED, status="True", last_transition_time=saved)
+    status = PodStatus(phase="Running", conditions=() if saved is None else (condition,))
     return Pod(metadata=Metadata(name="w-0-0", namespace="runai-a", uid=uid), status=status)
 
 
@@ -44,22 +44,22 @@ def stopped(
     return next_status(of, interruption_by(by, pod(**more), policy))
 
 
-# --- what is lost
+# --- lost work
 
 
 @pytest.mark.parametrize(("saved", "lost"), [(None, 100), (850.0, 100), (990.0, 10), (1003.0, 0)])
 def test_lost_since_the_last_checkpoint(saved: float | None, lost: float) -> None:
-    """Lost is what was done since the last checkpoint, or since the start when there was none since."""
+    """The work since the last checkpoint is lost, or since the start if there was no checkpoint since."""
     assert stopped(workload(), saved=saved).interruptions[0].lost_seconds == lost
 
 
 def test_nothing_is_lost_before_it_runs() -> None:
-    """Who had not begun to run has lost nothing."""
+    """A job that has not started to run loses nothing."""
     assert stopped(workload(WorkloadStatus(phase="Initializing"))).interruptions[0].lost_seconds == 0
 
 
-def test_saved_when_told_to_stop() -> None:
-    """Who saves its work in its grace has lost nothing; what another pod saves does not count, and twice is as once."""
+def test_checkpoint_in_the_grace_period() -> None:
+    """A job that saves its work in the grace period loses nothing. Checkpoints of other pods do not count."""
     before = stopped(workload())
     assert next_status(workload(before), CheckpointSaved(pod(uid="p2", saved=1002.0))) == before
     after = next_status(workload(before), CheckpointSaved(pod(saved=1002.0)))
@@ -68,20 +68,20 @@ def test_saved_when_told_to_stop() -> None:
 
 
 @pytest.mark.parametrize(("saved", "known"), [((5.0, 7.0), 5.0), ((5.0, None), None), ((None, None), None)])
-def test_saved_by_all(saved: tuple[float | None, ...], known: float | None) -> None:
-    """What a job has saved is what all of its pods have saved."""
-    placed = [replace(pod(one, uid=str(at)), spec=PodSpec(node_name="n1")) for at, one in enumerate(saved)]
+def test_checkpoint_of_several_pods(saved: tuple[float | None, ...], known: float | None) -> None:
+    """A job's checkpoint is as old as that of its pod with the oldest; without one in every pod there is none."""
+    placed = [replace(pod(at, uid=str(index)), spec=PodSpec(node_name="n1")) for index, at in enumerate(saved)]
     assert job_of(("runai-a", "w"), placed, None, None, None, {}).saved == known
 
 
-# --- for how long, and whether it comes back
+# --- grace period, and whether it goes back to the queue
 
 
 @pytest.mark.parametrize(
     ("own", "pool", "grace"), [(None, None, None), (None, 45, 45), (7, 45, 7), (7, None, 7), (0, None, 1), (None, 0, 1)]
 )
 def test_grace(own: int | None, pool: int | None, grace: int | None) -> None:
-    """A workload's own grace counts, then its pool's, then its pod's; and nobody vanishes before its process does."""
+    """The workload's own grace period counts, then its pool's, then its pod's. It is at least a second."""
     assert grace_of(workload(preemption_grace=own), StopPolicy(grace=pool)) == grace
 
 
@@ -97,69 +97,69 @@ def test_grace(own: int | None, pool: int | None, grace: int | None) -> None:
     ],
 )
 def test_ends_when_preempted(spec: dict[str, Any], ends: bool, final: bool) -> None:
-    """A workload says itself whether it ends when it is preempted; for training that does not say, its pool does."""
+    """The workload decides whether it ends when preempted. For training that does not say, the pool's policy does."""
     assert stopped(workload(**spec), policy=StopPolicy(ends=ends)).interruptions[0].final is final
 
 
 def test_limit() -> None:
-    """It comes back as often as its limit says; the next time it ends. Being moved does not count."""
+    """A workload ends with the first preemption over its limit. Moves do not count."""
     status = RUNNING
     finals = []
-    for number, notice in enumerate([RECLAIM, MOVE, RECLAIM, MOVE, RECLAIM]):
-        status = stopped(workload(status, preemption_limit=2), notice, uid=str(number))
+    for number, record in enumerate([RECLAIM, MOVE, RECLAIM, MOVE, RECLAIM]):
+        status = stopped(workload(status, preemption_limit=2), record, uid=str(number))
         finals.append(status.interruptions[-1].final)
     assert finals == [False, False, False, False, True]
     assert (status.interruption_count, status.preemption_count) == (5, 3)
 
 
 def test_moved_never_ends() -> None:
-    """To be moved is not to be preempted."""
+    """A move is not a preemption."""
     assert not stopped(workload(terminate_after_preemption=True), MOVE).interruptions[0].final
 
 
-def test_stops_for_others() -> None:
-    """Those that count are for others: a gang that fell apart was not stopped for anybody."""
+def test_evictions_for_others() -> None:
+    """Only evictions for other jobs count towards the limit per hour, not stale gangs or lost nodes."""
     stops = [(30.0, "moved"), (10.0, "reclaimed"), (20.0, "preempted"), (40.0, "stale"), (50.0, "node-lost")]
-    status = WorkloadStatus(interruptions=tuple(Interruption(at=at, reason=word) for at, word in stops))
+    status = WorkloadStatus(interruptions=tuple(Interruption(at=at, reason=reason) for at, reason in stops))
     assert eviction_times(status) == (10.0, 20.0, 30.0)
 
 
-# --- live
+# --- with the scheduler and the controller running
 
 
-async def lent(place: StoreNamespace, *, policy: dict[str, Any] | None = None, **spec: Any) -> World:
-    """One GPU of project b's quota, lent to project a's `job`."""
+async def borrowed_gpu(place: StoreNamespace, *, policy: dict[str, Any] | None = None, **spec: Any) -> World:
+    """One GPU, in the quota of project b, borrowed by `job` of project a."""
     world = World(place)
     await world.node("n1", 1)
     await world.project("a", 0)
     await world.project("b", 1)
     if policy is not None:
-        made = SchedulingPolicySpec(**policy)
-        await world.store.create(SchedulingPolicy(metadata=Metadata(name="p"), spec=made))
+        policy_spec = SchedulingPolicySpec(**policy)
+        await world.store.create(SchedulingPolicy(metadata=Metadata(name="p"), spec=policy_spec))
     await world.submit("job", **spec)
     return world
 
 
-async def taken_back(world: World, name: str) -> None:
-    """The owner comes, gets its GPU, and goes."""
+async def reclaim(world: World, name: str) -> None:
+    """Project b submits a job, which gets the GPU back."""
     await world.submit(name, project="b")
     await world.until_running(name, project="b")
 
 
 async def ended(world: World) -> WorkloadStatus:
-    async def over() -> bool:
+    async def has_ended() -> bool:
         return (await world.workload("job")).status.phase in ("Failed", "Completed")
 
-    await until(over)
+    await until(has_ended)
     return (await world.workload("job")).status
 
 
 async def test_ends_live(embedded: StoreNamespace) -> None:
-    """Who ends when preempted is over, says so, and never starts again."""
-    world = await lent(embedded, terminate_after_preemption=True)
+    """A workload that ends when preempted fails with that reason and never starts again."""
+    world = await borrowed_gpu(embedded, terminate_after_preemption=True)
     async with world.platform():
         await world.until_running("job")
-        await taken_back(world, "owner")
+        await reclaim(world, "owner")
         status = await ended(world)
         await world.store.delete(await world.workload("owner", "b"))
         await world.delete_pod("owner", "b")
@@ -171,9 +171,9 @@ async def test_ends_live(embedded: StoreNamespace) -> None:
 
 
 @pytest.mark.parametrize("writes", range(4))
-async def test_ends_once_however_often_killed(embedded: StoreNamespace, writes: int) -> None:
-    """Wherever the scheduler is killed on the way, it has ended once, and its GPU is its owner's."""
-    world = await lent(embedded, terminate_after_preemption=True)
+async def test_ends_once_after_a_crash(embedded: StoreNamespace, writes: int) -> None:
+    """After whichever write the scheduler is killed, the preemption counts once, and project b has its GPU."""
+    world = await borrowed_gpu(embedded, terminate_after_preemption=True)
     async with world.platform():
         await world.until_running("job")
     driver = CrashingDriver(embedded.driver, writes)
@@ -188,17 +188,17 @@ async def test_ends_once_however_often_killed(embedded: StoreNamespace, writes: 
 
 
 async def test_limit_live(embedded: StoreNamespace) -> None:
-    """With a limit of one it comes back once."""
-    world = await lent(embedded, preemption_limit=1)
+    """With a limit of one the workload goes back to the queue once."""
+    world = await borrowed_gpu(embedded, preemption_limit=1)
     async with world.platform():
         await world.until_running("job")
-        await taken_back(world, "first")
+        await reclaim(world, "first")
         await world.until_refused("job")
         await world.store.delete(await world.workload("first", "b"))
         await world.delete_pod("first", "b")
         await world.until_running("job")
         assert (await world.workload("job")).status.restarts == 1
-        await taken_back(world, "second")
+        await reclaim(world, "second")
         status = await ended(world)
     assert (status.reason, status.message) == (
         "Preempted", "reclaimed by b/second; stopped 2 times, and preemptionLimit is 1",
@@ -207,23 +207,23 @@ async def test_limit_live(embedded: StoreNamespace) -> None:
 
 @pytest.mark.parametrize(("spec", "grace"), [({}, 77), ({"preemption_grace": 5}, 5)])
 async def test_grace_live(embedded: StoreNamespace, spec: dict[str, Any], grace: int) -> None:
-    """The policy's grace holds for those who do not have their own."""
-    world = await lent(embedded, policy={"preemption_grace": 77}, **spec)
+    """The policy's grace period applies to workloads without their own."""
+    world = await borrowed_gpu(embedded, policy={"preemption_grace": 77}, **spec)
     async with world.platform(hold_deleted=True):
         await world.until_running("job")
         await world.submit("owner", project="b")
         await world.until_stopping("job")
-        found = await world.pod("job")
-    assert found is not None
-    assert found.metadata.grace_seconds == grace
+        evicted = await world.pod("job")
+    assert evicted is not None
+    assert evicted.metadata.grace_seconds == grace
 
 
-async def test_stopped_too_often(embedded: StoreNamespace) -> None:
-    """Who was stopped as often in the last hour as the policy allows is left alone, also when it has just come back."""
-    world = await lent(embedded, policy={"restarts_per_hour": 1})
+async def test_restarts_per_hour(embedded: StoreNamespace) -> None:
+    """A workload that was evicted as often in the last hour as the policy allows is not evicted again."""
+    world = await borrowed_gpu(embedded, policy={"restarts_per_hour": 1})
     async with world.platform():
         await world.until_running("job")
-        await taken_back(world, "first")
+        await reclaim(world, "first")
         await world.store.delete(await world.workload("first", "b"))
         await world.delete_pod("first", "b")
         await world.until_running("job")
@@ -232,9 +232,9 @@ async def test_stopped_too_often(embedded: StoreNamespace) -> None:
         assert (await world.workload("job")).status.phase == "Running"
 
 
-async def test_saved_in_its_grace_live(embedded: StoreNamespace) -> None:
-    """What a job saves after it was told to stop is in its history as not lost, although its pod goes at once."""
-    world = await lent(embedded)
+async def test_checkpoint_in_the_grace_period_live(embedded: StoreNamespace) -> None:
+    """A checkpoint in the grace period is in the workload's history, although its pod is deleted right after it."""
+    world = await borrowed_gpu(embedded)
     async with world.platform(hold_deleted=True):
         await world.until_running("job")
         await world.submit("owner", project="b")
@@ -243,19 +243,19 @@ async def test_saved_in_its_grace_live(embedded: StoreNamespace) -> None:
         assert stop.lost_seconds > 0
         seen = await world.pod("job")
         assert seen is not None
-        told = PodCondition(type=labels.CHECKPOINT_SAVED, status="True", last_transition_time=stop.at + 1)
-        await world.store.update_status(replace(seen, status=replace(seen.status, conditions=(told,))), seen=seen)
+        saved = PodCondition(type=labels.CHECKPOINT_SAVED, status="True", last_transition_time=stop.at + 1)
+        await world.store.update_status(replace(seen, status=replace(seen.status, conditions=(saved,))), seen=seen)
         await world.delete_pod("job")
 
-        async def known() -> bool:
+        async def nothing_lost() -> bool:
             (stop,) = (await world.workload("job")).status.interruptions
             return stop.lost_seconds == 0
 
-        await until(known)
+        await until(nothing_lost)
 
 
-async def test_least_work_lost_goes(embedded: StoreNamespace) -> None:
-    """Of two borrowers the one that has just saved its work makes way, although it is the older one."""
+async def test_the_victim_loses_the_least_work(embedded: StoreNamespace) -> None:
+    """Of two borrowers the one that has just saved a checkpoint is evicted, although it is the older one."""
     world = World(embedded)
     await world.node("n1", 2)
     await world.project("a", 0)
@@ -266,9 +266,9 @@ async def test_least_work_lost_goes(embedded: StoreNamespace) -> None:
             await world.until_running(name)
             seen = await world.pod(name)
             assert seen is not None
-            told = PodCondition(type=labels.CHECKPOINT_SAVED, status="True", last_transition_time=saved)
-            status = replace(seen.status, start_time=time.time() - 500, conditions=(told,))
+            condition = PodCondition(type=labels.CHECKPOINT_SAVED, status="True", last_transition_time=saved)
+            status = replace(seen.status, start_time=time.time() - 500, conditions=(condition,))
             await world.store.update_status(replace(seen, status=status), seen=seen)
-        await taken_back(world, "owner")
+        await reclaim(world, "owner")
         await world.until_refused("older")
         assert (await world.workload("newer")).status.phase == "Running"
