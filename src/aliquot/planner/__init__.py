@@ -1,6 +1,12 @@
-"""The scheduler's decisions: a snapshot goes in, a plan comes out. Pure: no I/O, clock, randomness or logging."""
+"""The pure scheduler: a snapshot goes in, a plan comes out. No I/O, clock, randomness or logging belongs here.
 
-from aliquot.planner.incremental import plan
+Entry points are `plan` and `IncrementalPlanner`. `model` is what goes in, `plan` what comes out, `cycle.run_cycle` the
+steps in between. `queues` decides which job is next, `placement` where it runs, `preemption` what is evicted for it,
+`reasons` what users are told. The live scheduler, which reads the cluster and carries plans out, is
+`aliquot.scheduler`.
+"""
+
+from aliquot.planner.incremental import IncrementalPlanner, plan
 from aliquot.planner.model import (
     Device,
     DeviceShare,
@@ -28,6 +34,7 @@ __all__ = [
     "Device",
     "DeviceShare",
     "Eviction",
+    "IncrementalPlanner",
     "Job",
     "Node",
     "NodeSelectorRequirement",

@@ -1,15 +1,15 @@
-"""What the scheduler looks at: nodes with their devices, queues with their quotas, jobs with their tasks.
+"""What the planner reads: nodes with their devices, queues with their quotas, jobs with their tasks.
 
-Everything is frozen, numeric and in base units: thousandths of a GPU or core, MiB of device memory, bytes; times are
-seconds on one clock. Unlimited is None. A device of D MiB has 1000 milli and D MiB, and a request takes of both, so
-that whole GPUs, fractions, amounts of memory and MIG slices are one rule over rows of devices:
+Everything is frozen, numeric and in base units: thousandths of a GPU or core (milli), MiB of device memory, bytes of
+memory, seconds on one clock. Unlimited is None. A device of D MiB has 1000 milli and D MiB, and a request takes some of
+both. So one rule covers whole GPUs, fractions, amounts of GPU memory and MIG slices:
 
     whole       1000 milli and D MiB of each device
     fraction f  1000·f milli and ⌊f·D⌋ MiB
     memory M    ⌊1000·M/D⌋ milli and M MiB, counted as ⌈1000·M/D⌉ against quota
-    MIG slice   a whole row whose `profile` is the one asked for; Ng.… counts N GPUs against quota
+    MIG slice   a whole device with the requested `profile`; a slice of Ng.… counts N GPUs against quota
 
-Amounts that take part in fairness are triples (GPU milli, CPU milli, memory bytes), in this order everywhere.
+Amounts that count for quota and fair share are triples (GPU milli, CPU milli, memory bytes), always in this order.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Device:
     index: int
     memory_mib: int
     healthy: bool = True
-    profile: str = ""  # the MIG profile of a slice; empty for a whole card
+    profile: str = ""  # the MIG profile of a slice; empty for a whole GPU
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceShare:
-    """A part of one device."""
+    """What a task holds of one device."""
 
     index: int
     milli: int
@@ -47,8 +47,8 @@ class DeviceShare:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What one task needs on one node. Either `milli` or `memory_mib` says how much of each device; `mig` replaces
-    both and names slices: ((profile, count), ...)."""
+    """What one task needs on one node. Either `milli` or `memory_mib` is the part of each device. `mig` replaces both
+    and names slices: ((profile, count), ...)."""
 
     devices: int = 0
     milli: int = 0
@@ -62,7 +62,7 @@ class Request:
         return self.milli == GPU and not self.memory_mib
 
     def share_of(self, device: Device) -> DeviceShare:
-        """What it takes of a device."""
+        """What the task takes of a device."""
         if device.profile:
             return DeviceShare(device.index, GPU, device.memory_mib)
         if self.memory_mib:
@@ -71,7 +71,7 @@ class Request:
         return DeviceShare(device.index, self.milli, self.milli * device.memory_mib // GPU)
 
     def quota(self, memory_mib: int) -> int:
-        """Milli-GPU that count against quota, on devices of this size."""
+        """Milli-GPU that count against quota on devices of this size."""
         if self.mig:
             return sum(mig_slice_count(profile) * GPU * count for profile, count in self.mig)
         if self.memory_mib:
@@ -81,7 +81,7 @@ class Request:
 
 
 def mig_slice_count(profile: str) -> int:
-    """The N of `Ng.…`."""
+    """The N of a profile `Ng.…`."""
     number = profile.partition("g.")[0]
     return int(number) if number.isdigit() else 1
 
@@ -102,14 +102,14 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class NodeSelectorRequirement:
-    """What must hold of one label of a node, as Kubernetes says it; with no key, of the node's name."""
+    """A requirement for the value of one node label, as in Kubernetes. Without a key it is for the node's name."""
 
     key: str
     operator: str  # In, NotIn, Exists, DoesNotExist, Gt or Lt
     values: tuple[str, ...] = ()
 
 
-# One alternative: all of its expressions hold. Of several alternatives one has to.
+# As in Kubernetes: one of the terms must match, and a term matches when all of its requirements do.
 NodeSelectorTerms = tuple[tuple[NodeSelectorRequirement, ...], ...]
 
 
@@ -124,17 +124,17 @@ class Node:
     taints: tuple[Taint, ...] = ()
     ready: bool = True
     pool: str = DEFAULT_POOL
-    mig: str = "none"  # none, single (its slices look like whole GPUs) or mixed (its slices are asked for by name)
-    foreign: Amount = NOTHING  # what pods of other schedulers use here, and not part of what is shared
+    mig: str = "none"  # none, single (slices look like whole GPUs) or mixed (slices are requested by profile)
+    foreign: Amount = NOTHING  # used by pods of other schedulers; not part of the capacity that queues share
 
 
 class TaskState(Enum):
     PENDING = "pending"
-    RUNNING = "running"  # holds its place, whether or not its process has started
-    NOMINATED = "reserved"  # an earlier plan promised it this place, which somebody is leaving
-    RELEASING = "releasing"  # holds its place still, is on its way and does not come back
-    EVICTED = "evicted"  # the same, but pending again once it is gone
-    GATED = "gated"  # not to be scheduled yet
+    RUNNING = "running"  # bound to its node, whether or not its process has started
+    NOMINATED = "reserved"  # an earlier plan nominated it for devices that are not released yet
+    RELEASING = "releasing"  # terminates, holds its devices until it has ended, and is not scheduled again
+    EVICTED = "evicted"  # the same, but pending again once it has ended
+    GATED = "gated"  # has a scheduling gate
     SUCCEEDED = "succeeded"
     FAILED = "failed"
 
@@ -146,18 +146,18 @@ class Task:
     state: TaskState = TaskState.PENDING
     node: str = ""
     shares: tuple[DeviceShare, ...] = ()
-    subgroup: str = ""  # the subgroup it belongs to
-    order: int = 0  # higher goes first
+    subgroup: str = ""
+    order: int = 0  # tasks with a higher number start first
     selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
-    node_types: tuple[str, ...] = ()  # only nodes of these types; all when empty
-    affinity: tuple[NodeSelectorTerms, ...] = ()  # what its node must be like: each of these holds
+    node_types: tuple[str, ...] = ()  # nodes of these types; all when empty
+    affinity: tuple[NodeSelectorTerms, ...] = ()  # its node must match each of these
     releasing_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyConstraint:
-    """All tasks in one domain of a level (`required`), or at best (`preferred`). Levels are node labels."""
+    """The tasks must (`required`) or should (`preferred`) be in one domain of a level. Levels are node labels."""
 
     topology: str = DEFAULT_POOL
     required: str | None = None
@@ -166,18 +166,18 @@ class TopologyConstraint:
 
 @dataclass(frozen=True, slots=True)
 class SubGroup:
-    """A subgroup of a job's tasks, or of other subgroups."""
+    """A group of tasks of a job, or of other subgroups."""
 
     name: str
     parent: str = ""
     min_available: int | None = None  # None: all of its tasks
-    min_subgroups: int | None = None  # how many of its children must have their minimum; None: all
+    min_subgroups: int | None = None  # how many of its subgroups must have their minimum; None: all
     topology_constraint: TopologyConstraint | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PodAffinityTerm:
-    """Where tasks with these labels are (or are not), by the value of a node label."""
+    """Tasks with these labels in one topology domain, which is all nodes with one value of the node label `key`."""
 
     labels: tuple[tuple[str, str], ...]
     key: str
@@ -190,32 +190,32 @@ class Job:
     tasks: tuple[Task, ...]
     created: float = 0
     priority: int = 50
-    preemptible: bool = True  # may be stopped for others, and so may go beyond quota
-    pools: tuple[str, ...] = ()  # node pools to try, in this order; the default pool when empty
+    preemptible: bool = True  # may be evicted for other jobs, and so may go over quota
+    pools: tuple[str, ...] = ()  # the node pools that it tries, in this order; the default pool when empty
     started: float | None = None
-    saved: float | None = None  # its last reported checkpoint: what it did before is not lost
-    stops: tuple[float, ...] = ()  # when it was stopped or moved for others, oldest first
-    min_available: int | None = None  # of the tasks in no subgroup; None: all of them
+    saved: float | None = None  # the time of its last checkpoint: an eviction loses only later work
+    stops: tuple[float, ...] = ()  # when it was evicted or moved for other jobs, oldest first
+    min_available: int | None = None  # of the tasks without a subgroup; None: all of them
     subgroups: tuple[SubGroup, ...] = ()
     min_subgroups: int | None = None
     topology_constraint: TopologyConstraint | None = None
-    stale_since: float | None = None  # since when it runs with fewer tasks than its minimum
-    stale_grace: float | None = None  # its own, instead of the policy's; negative: never stale
-    preemption_delay: float = 0  # seconds after its creation in which it may not make others stop or move
+    stale_since: float | None = None  # since when fewer tasks than its minimum run
+    stale_grace: float | None = None  # instead of the policy's; negative: never stale
+    preemption_delay: float = 0  # seconds after its creation in which no task is evicted or moved for it
     labels: Mapping[str, str] = field(default_factory=dict)
     pod_affinity: PodAffinityTerm | None = None
     pod_anti_affinity: PodAffinityTerm | None = None
     claims: tuple[str, ...] = ()
-    hindrance: str = ""  # why it cannot be placed wherever there is room: it asks for what this scheduler cannot give
+    hindrance: str = ""  # why this scheduler cannot run it, whatever is free; empty when it can
 
 
 @dataclass(frozen=True, slots=True)
 class PoolQuota:
-    """What a queue may have of one node pool."""
+    """The quota, limit and weight of a queue in one node pool."""
 
     quota: Bound = (0, None, None)
     limit: Bound = UNLIMITED
-    # Against its siblings, where spare resources are split by weight. 0: no share beyond quota.
+    # The queue's part of spare resources, where these are split by weight. 0: nothing beyond quota.
     weight: tuple[float, float, float] = (1, 1, 1)
     over_quota: bool = True
     priority: int = 100
@@ -226,15 +226,15 @@ NO_QUOTA = PoolQuota()
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A project, a department, or any other node of the tree. Only leaves have jobs."""
+    """A project, a department, or another node of the tree of queues. Only leaves have jobs."""
 
     name: str
-    parent: str = ""  # empty: under the root
+    parent: str = ""  # empty: a root of the tree
     pools: Mapping[str, PoolQuota] = field(default_factory=dict)
     created: float = 0
-    reclaim_min_runtime: float | None = None  # None: what its parent says
+    reclaim_min_runtime: float | None = None  # None: as its parent
     preempt_min_runtime: float | None = None
-    usage: tuple[float, float, float] = (0, 0, 0)  # past use, as a part of all there was
+    usage: tuple[float, float, float] = (0, 0, 0)  # past usage as a fraction of the capacity
 
     def pool_quota(self, pool: str) -> PoolQuota:
         return self.pools.get(pool, NO_QUOTA)
@@ -245,13 +245,13 @@ STEPS = ("allocate", "consolidate", "reclaim", "preempt", "stale-gang")
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How a pool is shared."""
+    """How a node pool is scheduled."""
 
     steps: tuple[str, ...] = STEPS
-    spare: str = "quota"  # split by quota or by weight
-    gpu: str = "binpack"  # nodes for GPU pods: binpack, spread or least-fragments
-    cpu: str = "binpack"  # nodes for CPU-only pods
-    device: str = "binpack"  # which GPU of a node a fraction takes
+    spare: str = "quota"  # whether spare resources are split by quota or by weight
+    gpu: str = "binpack"  # the choice of nodes for GPU tasks: binpack, spread or least-fragments
+    cpu: str = "binpack"  # the choice of nodes for CPU-only tasks
+    device: str = "binpack"  # the choice of the GPU for a fraction
     stale_grace: float = 60  # 0: at once; negative: never
     terminating_grace: float | None = None
     usage_weight: float = 0  # k of time-based fair share
@@ -260,8 +260,8 @@ class Policy:
     share_unit: str = "milli"  # or whole
     saturation_multiplier: float = 1
     department_first: bool = True
-    hold_after: float | None = 600  # how long a job waits before room is kept for it (see keeping.py); None: never
-    restarts_per_hour: int | None = None  # most times an hour that a job is stopped or moved for others
+    hold_after: float | None = 600  # the starvation limit (see placement/starvation.py); None: no reservations
+    restarts_per_hour: int | None = None  # how often a job may be evicted or moved in an hour
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,4 +270,4 @@ class Snapshot:
     queues: tuple[Queue, ...]
     jobs: tuple[Job, ...]
     topologies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # node labels, outer to inner
-    claims: frozenset[str] | None = None  # the volume claims there are; None: not looked at
+    claims: frozenset[str] | None = None  # the volume claims that exist; None: not checked

@@ -1,4 +1,4 @@
-"""What was decided, and why. Reasons are values: they end up in front of the user."""
+"""What the planner returns: binds, nominations, evictions, and the refusals that users see."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from aliquot.planner.model import NOTHING, Amount, DeviceShare
 
 
 class Verdict(Enum):
-    NOT_NOW = "not-now"  # something may end, or be stopped, and then it fits
-    NEVER = "never"  # not on these nodes, whoever leaves
+    NOT_NOW = "not-now"  # it may fit when a task ends or is evicted
+    NEVER = "never"  # it does not fit on these nodes even when they are empty
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a job does not start: one word for programs, a sentence for people, and the facts behind it."""
+    """Why a job does not start: a code for programs, a sentence for people, and the facts behind it."""
 
     code: str
     verdict: Verdict
     text: str
     step: str = "allocate"
     missing: Amount = NOTHING  # how much more would be needed
-    queue: str = ""  # whose quota, limit or share it is about
+    queue: str = ""  # the queue whose quota, limit or fair share it is about
     resource: str = ""
-    node: str = ""  # the node that came nearest
-    nodes: int = 0  # how many nodes said so
-    holders: tuple[str, ...] = ()  # jobs that have what it waits for
-    until: float | None = None  # when this reason ends by itself, where that is known
+    node: str = ""  # the node that lacks least
+    nodes: int = 0  # how many nodes were considered
+    holders: tuple[str, ...] = ()  # jobs that hold what it waits for
+    until: float | None = None  # when this reason ceases to apply, where that is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Starts now."""
+    """A task starts now."""
 
     job: str
     task: str
@@ -49,7 +49,7 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """Will start here, on what is being released."""
+    """A task will start on this node when the devices are released."""
 
     job: str
     task: str
@@ -59,24 +59,25 @@ class Nomination:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """Stops. With `to` it is moved there in the same plan, at once or (`nominated`) when that place is free."""
+    """A running task stops. With `to` it is moved there in the same plan, at once or (`nominated`) when the devices are
+    released."""
 
     job: str
     task: str
     node: str
-    rule: str  # the step that did it: consolidate, reclaim, preempt or stale-gang
+    rule: str  # the step: consolidate, reclaim, preempt or stale-gang
     text: str
-    by: str = ""  # the job that gets the place; empty for a stale gang
+    by: str = ""  # the job that it is evicted for; empty for a stale gang
     to: Placement | None = None
     nominated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Decisions in the order in which they were taken; refusals of every job that goes on waiting, by job."""
+    """Evictions are in the order in which they were decided. Refusals are by job, for every job that still waits."""
 
     binds: tuple[Bind, ...] = ()
     nominations: tuple[Nomination, ...] = ()
     evictions: tuple[Eviction, ...] = ()
     refusals: Mapping[str, tuple[Refusal, ...]] = field(default_factory=dict)
-    fair_shares: Mapping[str, Mapping[str, Amount]] = field(default_factory=dict)  # fair share by pool and queue
+    fair_shares: Mapping[str, Mapping[str, Amount]] = field(default_factory=dict)  # by pool and queue

@@ -20,7 +20,7 @@ from aliquot.api import KINDS, Claim, Json, Pod, decode
 from aliquot.backends.kubernetes.unstructured_kinds import PERSISTENT_VOLUME
 from aliquot.errors import NotFound, Unavailable
 from aliquot.planner import Node, NodeSelectorRequirement, NodeSelectorTerms
-from aliquot.planner.placement.fit.affinity import matches_requirement
+from aliquot.planner.placement.fit.node_affinity import matches_requirement
 from aliquot.scheduler.affinity import NO_CONSTRAINTS, PodConstraints, UnsupportedConstraint, node_alternatives
 from aliquot.store.driver import Document, StoreDriver
 

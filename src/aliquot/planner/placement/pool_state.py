@@ -20,8 +20,8 @@ from typing import Any
 from aliquot.planner.jobs import BOUND, NOMINATED, PENDING, RELEASING, RUNNING, JobState, SlotState, TaskSlot
 from aliquot.planner.model import GPU, Amount, Node, Policy
 from aliquot.planner.placement import fragmentation
-from aliquot.planner.placement.affinity import PodAffinityIndex
 from aliquot.planner.placement.node_state import DeviceAlloc, FreeResources, NodeState
+from aliquot.planner.placement.pod_affinity import PodAffinityIndex
 from aliquot.planner.placement.task_class import FRACTION, MIG, NO_GPU, WHOLE, TaskClass
 
 _BITS = 24  # of a key, for the node's number: 16 million nodes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aliquot.planner import Node, NodeSelectorRequirement, PodAffinityTerm
-from aliquot.planner.placement.fit.affinity import matches_requirement
+from aliquot.planner.placement.fit.node_affinity import matches_requirement
 from support.planner import cluster, gpus, quota
 
 NODE = Node("n1", labels={"disk": "fast", "cores": "8"})

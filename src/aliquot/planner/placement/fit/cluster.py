@@ -1,4 +1,4 @@
-"""What a rule about one node must know of all of them."""
+"""Facts about all nodes that a rule about one node needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aliquot.planner.model import Node
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    # Once a node is marked as a worker, only marked nodes are used.
+    # Whether a node has a worker role. If one has, only nodes with a role are used.
     roles: bool = False
 
     @classmethod

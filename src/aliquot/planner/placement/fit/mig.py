@@ -1,4 +1,4 @@
-"""MIG slices only where there are such slices; parts of a GPU only where it is not cut into slices."""
+"""MIG requests need nodes with MIG slices; fractions need GPUs that are not partitioned by MIG."""
 
 from __future__ import annotations
 

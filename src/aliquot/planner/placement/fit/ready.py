@@ -1,4 +1,4 @@
-"""Only nodes that are well and take new work."""
+"""Nodes that are ready and schedulable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where nodes have worker roles, GPU work goes to GPU workers and other work to CPU workers."""
+"""Where nodes have worker roles, GPU tasks use GPU workers and other tasks use CPU workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Only nodes whose taints the task tolerates."""
+"""Nodes whose taints the task tolerates."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from aliquot.planner.plan import Refusal, Verdict
 
 def tolerates_taints(task: Task, node: Node, cluster: Cluster) -> Refusal | None:
     for taint in node.taints:
-        if taint.effect != "PreferNoSchedule" and not any(_bears(one, taint) for one in task.tolerations):
+        if taint.effect != "PreferNoSchedule" and not any(
+            _tolerates(toleration, taint) for toleration in task.tolerations
+        ):
             return Refusal("taint", Verdict.NEVER, f"tainted {taint.key}")
     return None
 
 
-def _bears(toleration: Toleration, taint: Taint) -> bool:
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     return (
         toleration.key in ("", taint.key)
         and toleration.value in (None, taint.value)

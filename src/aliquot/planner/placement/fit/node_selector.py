@@ -1,4 +1,4 @@
-"""Only nodes with the labels and of the types that were asked for."""
+"""Nodes with the labels and the node type that the task selects."""
 
 from __future__ import annotations
 
