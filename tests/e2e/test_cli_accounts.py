@@ -112,8 +112,8 @@ def test_why_it_waits_is_one_event(demo: Platform) -> None:
     lines = demo.sh("runai describe job patient -p team-d").out.splitlines()
     (event,) = [line for line in lines if "Unschedulable" in line]
     assert re.fullmatch(
-        r"workload/patient +Warning +\d+s +\[Unschedulable\] 9 GPUs fit on no node of this cluster"
-        r": 2 nodes with 8 GPUs in all",
+        r"workload/patient +Warning +\d+s +\[Unschedulable\] no node has 9 GPUs"
+        r"; the largest of the 2 nodes have 8 each",
         event,
     )
     assert demo.sh("runai delete patient busy-1 busy-2 busy-3 -p team-d").status == 0

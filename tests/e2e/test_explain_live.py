@@ -67,7 +67,7 @@ def test_why_it_waits(platform: ServerProcess) -> None:
     """The refusals, the queue position, and the job whose end would let it run."""
     text = output_of(platform, "explain", "third", "-p", "team-d")
     assert text.startswith("third of project team-d waits, for ")
-    assert "\nWhy it waits:\n  allocate: 8 GPUs fit on no node now: 2 nodes with no GPU free.\n" in text
+    assert "\nWhy it waits:\n  allocate: no node has room for 8 GPUs now: 2 nodes with no GPU free.\n" in text
     assert "\nIt is number 1 of 1 that wait in project team-d.\n" in text
     assert "\n  If team-d/large ended it would run.\n" in text
 

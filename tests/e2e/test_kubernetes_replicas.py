@@ -143,7 +143,7 @@ def test_two_behind_one_address(testbed: KwokTestbed, several: Several, space: s
     first, second = several.pair()
     testbed.create_project(space.removeprefix("runai-"), 4)
     testbed.apply(workload("big", space, 9))
-    testbed.wait_for_refusal("big", space, "9 GPUs fit on no node of this cluster")
+    testbed.wait_for_refusal("big", space, "no node has 9 GPUs")
     with LoadBalancer([first.server.port, second.server.port]) as one:
         team = space.removeprefix("runai-")
         there = {"ALIQUOT_URL": one.url, "ALIQUOT_TOKEN": first.server.token}

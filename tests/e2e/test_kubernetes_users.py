@@ -123,7 +123,7 @@ def test_plain_pods(testbed: KwokTestbed, new_project: NewProject) -> None:
         return listed[0]["GPUS"] == "2"
 
     until(charged, "the project holds 2 GPUs")
-    sentence = "9 GPUs fit on no node of this cluster: 3 nodes with 8 GPUs in all"
+    sentence = "no node has 9 GPUs; the largest of the 3 nodes have 8 each"
     until(lambda: sentence in testbed.kubectl("describe", "pod", "too-big", "-n", space), "describe says why")
     conditions = testbed.get("pod", "too-big", space)["status"]["conditions"]
     (told,) = [one for one in conditions if one["type"] == "PodScheduled"]
@@ -141,7 +141,7 @@ def test_pods_of_other_schedulers(testbed: KwokTestbed, platform: Platform, new_
         testbed.apply(*(workload(f"job-{number}", space, GPUS) for number in range(3)))
         until(lambda: set(testbed.nodes_of_pods(space).values()) == {"dgx1-2", "dgx1-3", ""}, "two have a place")
         waiting = next(name for name, node in testbed.nodes_of_pods(space).items() if not node)
-        testbed.wait_for_refusal(waiting.removesuffix("-0-0"), space, "8 GPUs fit on no node now")
+        testbed.wait_for_refusal(waiting.removesuffix("-0-0"), space, "no node has room for 8 GPUs now")
         after = testbed.get("pod", "theirs", "default")
         assert after["metadata"]["uid"] == before["metadata"]["uid"]
         assert "deletionTimestamp" not in after["metadata"]

@@ -77,7 +77,7 @@ def test_bad_flag(demo: Platform, flags: str, error: str) -> None:
 def test_more_gpus_than_a_node_has(demo: Platform) -> None:
     """A job that fits on no node is taken, waits, and says why it waits."""
     demo.submitted("huge", "team-d", "-i python -g 9 --command sleep --args infinity", "Pending")
-    why = "9 GPUs fit on no node of this cluster"
+    why = "no node has 9 GPUs"
     until(lambda: why in demo.sh("runai get huge -p team-d").out, "the reason")
     lines = demo.sh("runai describe job huge -p team-d").out.splitlines()
     assert "STATUS: Pending" in lines
@@ -87,10 +87,10 @@ def test_more_gpus_than_a_node_has(demo: Platform) -> None:
 def test_log_of_a_job_that_never_started(demo: Platform) -> None:
     """A job that waits has no log, and the error says what it waits for."""
     demo.submitted("unborn", "team-d", "-i python -g 9 --command sleep --args infinity", "Pending")
-    until(lambda: "fit on no node" in json.dumps(demo.job("unborn", "team-d")), "the reason")
+    until(lambda: "no node has 9 GPUs" in json.dumps(demo.job("unborn", "team-d")), "the reason")
     done = demo.sh("runai logs unborn -p team-d")
     assert (done.status, done.out) == (1, "")
-    assert done.err.startswith("error: job 'unborn' has no log: it is Pending: 9 GPUs fit on no node of this cluster")
+    assert done.err.startswith("error: job 'unborn' has no log: it is Pending: no node has 9 GPUs")
 
 
 def test_command_that_does_not_exist(demo: Platform) -> None:

@@ -29,7 +29,7 @@ from support.stores.running import running, until
 
 _POD = KINDS.of(Pod)
 SPACE = "runai-a"
-BUSY = Refusal(step="allocate", code="enough-gpu", text="1 GPU fits on no node now (2 nodes with 0 GPUs free)")
+BUSY = Refusal(step="allocate", code="enough-gpu", text="no node has room for 1 GPU now: 2 nodes with no GPU free")
 OVER_QUOTA = Refusal(step="allocate", code="over-quota", text="project a holds 4 and asks for 1 more: over its quota")
 
 

@@ -62,7 +62,7 @@ def refusal(leaf: QueueState, asked: Amount, nonpreemptible: bool) -> Refusal | 
             if quota is None:
                 continue
             if nonpreemptible and queue.nonpreemptible[r] + asked[r] > quota:
-                why = ", and what cannot be preempted must stay within quota"
+                why = ", and non-preemptible workloads must stay within quota"
                 return _refusal(queue, r, asked[r], queue.nonpreemptible[r], quota, "over-quota", why)
             if not queue.over_quota and queue.used[r] + asked[r] > quota:
                 why = ", and it may not go over quota"
@@ -74,7 +74,7 @@ def _refusal(queue: QueueState, r: int, asked: int, held: int, bound: int, code:
     kind = "department" if queue.children else "project"
     text = (
         f"{kind} {queue.display_name} holds {amount_text(held, r)} of its {code.removeprefix('over-')} of"
-        f" {amount_text(bound, r)} and this asks for {amount_text(asked, r)} more{why}"
+        f" {amount_text(bound, r)}; this asks for {amount_text(asked, r)} more{why}"
     )
     missing = [0, 0, 0]
     missing[r] = held + asked - bound

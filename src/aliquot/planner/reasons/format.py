@@ -1,4 +1,4 @@
-"""Amounts as people say them."""
+"""Amounts and times in words."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def memory_text(amount: int) -> str:
 
 
 def amounts_text(amount: Amount) -> str:
-    """The GPUs if there are any, else the rest."""
+    """The GPUs if there are any, else CPU and memory."""
     if amount[0]:
         return amount_text(amount[0], 0)
     return " and ".join(amount_text(amount[r], r) for r in (1, 2) if amount[r]) or "nothing"
 
 
 def request_text(request: Request) -> str:
-    """What one task asks of a node."""
+    """What one task asks for."""
     if request.mig:
         return " and ".join(f"{count} × {profile}" for profile, count in request.mig)
     if not request.devices:
@@ -46,7 +46,7 @@ def count(number: int, word: str) -> str:
 
 
 def span_text(seconds: float) -> str:
-    """A length of time in one unit, which a person can picture: up to two of a unit in the smaller one."""
+    """A duration in one unit. Less than two of a unit is written in the next smaller one."""
     whole = max(0, round(seconds))
     for size, word in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if whole >= 2 * size:

@@ -159,7 +159,7 @@ def codes_in_the_source() -> set[str]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Refusal":
                 found |= _texts(node.args[:1])
-            elif isinstance(node, ast.FunctionDef) and node.name in ("precheck", "_lacks"):
+            elif isinstance(node, ast.FunctionDef) and node.name in ("precheck", "_shortage"):
                 returned = [one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value]
                 found |= _texts([value.elts[0] if isinstance(value, ast.Tuple) else value for value in returned])
     return {text for text in found if re.fullmatch(r"[a-z]+(-[a-z]+)*", text)} - {"quota"}
@@ -219,12 +219,30 @@ def test_who_starts_is_not_refused() -> None:
 @pytest.mark.parametrize(
     ("need", "text"),
     [
-        (request(3), "3 GPUs fit on no node of this cluster"),
-        (request(mib=90_000), "90000 MiB of GPU memory fits on no node of this cluster"),
-        (Request(devices=1, milli=1000, mig=(("1g.5gb", 1),)), "1 × 1g.5gb fits on no node of this cluster"),
+        (request(3), "no node has 3 GPUs; the only node has 2"),
+        (request(mib=90_000), "no node can provide 90000 MiB of GPU memory: 1 node with no GPU of 90000 MiB or more"),
+        (
+            Request(devices=1, milli=1000, mig=(("1g.5gb", 1),)),
+            "no node can provide 1 × 1g.5gb: 1 node without MIG slices",
+        ),
     ],
 )
 def test_sentences(need: Request, text: str) -> None:
-    """A sentence begins with what was asked for."""
+    """A sentence names the request and what the nodes have instead."""
     world = one_node(2).job("j", "a", replace(Task("j-0-0", need)))
-    assert world.plan().refusals["j"][0].text.startswith(text)
+    assert world.plan().refusals["j"][0].text == text
+
+
+@pytest.mark.parametrize(
+    ("sizes", "text"),
+    [
+        ((8, 8), "no node has 9 GPUs; the largest of the 2 nodes have 8 each"),
+        ((8, 4), "no node has 9 GPUs; the largest of the 2 nodes has 8"),
+        ((0, 0), "no node has 9 GPUs; none of the 2 nodes has a GPU"),
+    ],
+)
+def test_larger_than_every_node(sizes: tuple[int, ...], text: str) -> None:
+    """A request for more GPUs than any node has is compared with the largest nodes."""
+    nodes = [gpus(count, f"n{number}") for number, count in enumerate(sizes)]
+    world = cluster(nodes, {"a": quota(9)}).pending("j", gpu=9)
+    assert [refusal.text for refusal in world.plan().refusals["j"]] == [text]

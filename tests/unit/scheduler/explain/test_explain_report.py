@@ -53,10 +53,10 @@ def test_a_waiting_job() -> None:
     assert (answer["state"], answer["project"], answer["since"]) == ("waiting", "a", "1970-01-01T00:16:20Z")
     assert lines(answer) == [
         "j of project a waits, for 50 seconds so far.",
-        "allocate: 1 GPU fits on no node now: 1 node with no GPU free.",
-        "consolidate: moving others would not help: 0 GPUs free in all.",
-        "reclaim: no other project holds more than it is due, and 0 GPUs are free: 1 GPU cannot be taken back.",
-        "preempt: project a runs nothing of lower priority that could make way.",
+        "allocate: no node has room for 1 GPU now: 1 node with no GPU free.",
+        "consolidate: moving other workloads would not help: 0 GPUs free in total.",
+        "reclaim: no other project holds more than it may keep, and 0 GPUs free: not enough for 1 GPU.",
+        "preempt: project a runs nothing preemptible of lower priority.",
         "It is number 1 of 1 that wait in project a.",
         "If b/x ended it would run.",
     ]
@@ -77,7 +77,7 @@ def test_time_since_the_plan() -> None:
     world = cluster([gpus(1)], {"a": quota(1), "b": quota(0)})
     world.running("runai-b/x", "n1", [0], "b").pending("runai-a/j", gpu=1, created=world.now, preemption_delay=90)
     text = lines(explain(world, job(), what_if=True))
-    delay = "for 90 seconds after its submission it makes nobody stop or move (60 seconds left)."
+    delay = "in the first 90 seconds after its submission it may not stop or move other workloads (60 seconds left)."
     assert f"consolidate: {delay}" in text
     assert "In 60 seconds it can run without any change." in text
 
