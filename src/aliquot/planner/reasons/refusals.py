@@ -19,6 +19,12 @@ from aliquot.planner.queues import quota
 from aliquot.planner.reasons.format import amount_text, amounts_text, count, memory_text, request_text, span_text
 
 _HOLDERS_NAMED = 3
+# By step: what a search chooses among. The sentences of two steps differ, because a plan reports equal sentences once.
+_VICTIMS = {
+    "consolidate": "workloads to move",
+    "reclaim": "workloads to stop in other projects",
+    "preempt": "workloads of lower priority to stop",
+}
 
 
 class RefusalBuilder:
@@ -81,8 +87,7 @@ class RefusalBuilder:
             refusal = quota.refusal(job.queue, asked, job.nonpreemptible)
             if refusal is not None:
                 return refusal
-        verb = "move" if step == "consolidate" else "stop"
-        text = f"no choice of workloads to {verb} makes room for {amounts_text(asked)}"
+        text = f"no choice of {_VICTIMS[step]} makes room for {amounts_text(asked)}"
         return Refusal("no-arrangement", Verdict.NOT_NOW, text, step)
 
     def _over_fair_share(self, job: JobState, asked: Amount) -> Refusal:

@@ -196,6 +196,15 @@ def test_one_reason_for_each_step() -> None:
     assert [reason.step for reason in world.plan().refusals["j"]] == ["allocate", "consolidate", "reclaim", "preempt"]
 
 
+def test_same_code_in_two_steps() -> None:
+    """Two steps that fail for the same reason are both reported, although equal sentences are reported once."""
+    world = cluster([gpus(2, f"n{i}") for i in range(4)], {"a": quota(4), "b": quota(0), "c": quota(4)})
+    for i, queue in enumerate("aabb"):
+        world.running(f"fixed{i}", f"n{i}", [0], "c", preemptible=False).running(f"x{i}", f"n{i}", [1], queue)
+    refusals = world.pending("j", gpu=2, priority=75).plan().refusals["j"]
+    assert [refusal.step for refusal in refusals if refusal.code == "no-arrangement"] == ["reclaim", "preempt"]
+
+
 def test_only_the_steps_of_the_policy() -> None:
     """A step that a policy leaves out says nothing."""
     world = one_node(1).running("x", "n1", [0]).pending("j", gpu=1)
