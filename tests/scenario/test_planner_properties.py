@@ -18,14 +18,14 @@ from aliquot.planner import Job, plan
 from aliquot.planner.incremental import IncrementalPlanner, changes
 from support.planner.checks import after, check, settle, shuffled
 from support.planner.clusters import Case, cases
-from support.planner.dues import Dues
+from support.planner.fair_shares import FairShareCheck
 from support.planner.oracle import Oracle
 
 _SOAK = {"sound": 6000, "order": 4000, "rest": 6000, "goes on": 5000, "fair": 3000, "shares": 2000, "refusals": 6000}
 _QUICK = {"sound": 80, "order": 60, "rest": 80, "goes on": 80, "fair": 80, "shares": 60, "refusals": 80}
 
 
-def sound(case: Case) -> None:
+def not_overallocated(case: Case) -> None:
     check(case.snapshot, case.policy, plan(case.snapshot, case.policy, case.now), case.now)
 
 
@@ -51,7 +51,7 @@ def fair(case: Case) -> None:
 
 def shares(case: Case) -> None:
     due = plan(case.snapshot, case.policy, case.now).fair_shares["default"]
-    Dues(case.snapshot, case.policy, due).check()
+    FairShareCheck(case.snapshot, case.policy, due).check()
 
 
 def goes_on(case: Case, chance: Random) -> None:
@@ -76,7 +76,7 @@ def goes_on(case: Case, chance: Random) -> None:
 
 
 PROPERTIES: dict[str, tuple[Callable[..., None], tuple[st.SearchStrategy[Any], ...]]] = {
-    "sound": (sound, (cases(),)),
+    "sound": (not_overallocated, (cases(),)),
     "order": (order, (cases(), st.randoms(use_true_random=False))),
     "rest": (rest, (cases(), st.booleans())),
     "goes on": (goes_on, (cases(), st.randoms(use_true_random=False))),

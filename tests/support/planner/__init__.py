@@ -1,4 +1,4 @@
-"""A cluster in a few lines, for tests of the scheduler's decisions."""
+"""Clusters in a few lines, for tests of the planner. `cluster` is the entry point."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from aliquot.planner.cycle_state import CycleState
 from aliquot.planner.model import DEFAULT_POOL
 
 V100_MIB = 32510
-_OF_TASK = ("selector", "tolerations", "node_types", "affinity", "subgroup", "order")
-_OF_TERMS = {one.name for one in fields(PoolQuota)} - {"quota", "limit"}
+_TASK_FIELDS = ("selector", "tolerations", "node_types", "affinity", "subgroup", "order")
+_POOL_QUOTA_FIELDS = {one.name for one in fields(PoolQuota)} - {"quota", "limit"}
 
 
 def gpus(count: int, name: str = "", memory_mib: int = V100_MIB, **more: Any) -> Node:
@@ -35,8 +35,8 @@ def gpus(count: int, name: str = "", memory_mib: int = V100_MIB, **more: Any) ->
 
 
 def quota(gpu: float | None, limit: float | None = None, **more: Any) -> Queue:
-    """A queue with this quota and limit of GPUs; its other terms and fields by name."""
-    own = {key: more.pop(key) for key in list(more) if key in _OF_TERMS}
+    """A queue with this quota and limit of GPUs; other fields of `PoolQuota` and `Queue` by name."""
+    own = {key: more.pop(key) for key in list(more) if key in _POOL_QUOTA_FIELDS}
     if "weight" in own and not isinstance(own["weight"], tuple):
         own["weight"] = (own["weight"],) * 3
     terms = PoolQuota((_milli(gpu), None, None), (_milli(limit), None, None), **own)
@@ -52,7 +52,9 @@ class World:
     nodes: list[Node] = field(default_factory=list)
     queues: list[Queue] = field(default_factory=list)
     jobs: list[Job] = field(default_factory=list)
-    policy: Policy = field(default_factory=lambda: Policy(hold_after=None))  # room is kept only in tests about it
+    policy: Policy = field(
+        default_factory=lambda: Policy(hold_after=None)
+    )  # no capacity reservations, except in tests of them
     now: float = 1000.0
     topologies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     claims: frozenset[str] | None = None
@@ -60,9 +62,9 @@ class World:
     def pending(
         self, name: str, queue: str = "a", *, gpu: float = 0, mib: int = 0, on: int = 1, count: int = 1, **more: Any
     ) -> World:
-        """A job of so many waiting tasks, each of so many GPUs, a part of one, or an amount of memory (on so many
-        devices)."""
-        own = {key: more.pop(key) for key in _OF_TASK if key in more}
+        """Add a job of `count` pending tasks, each with `gpu` GPUs (or a fraction), or with `mib` of GPU memory on
+        `on` devices."""
+        own = {key: more.pop(key) for key in _TASK_FIELDS if key in more}
         need = replace(request(gpu, mib, on), cpu=more.pop("cpu", 0), memory=more.pop("memory", 0))
         tasks = tuple(Task(f"{name}-{index}-0", need, **own) for index in range(count))
         return self.job(name, queue, *tasks, **more)
@@ -70,14 +72,14 @@ class World:
     def running(
         self, name: str, node: str, devices: list[int], queue: str = "a", *, gpu: float = 1, **more: Any
     ) -> World:
-        """A job of one task that holds these devices."""
+        """Add a job of one task that runs on these devices."""
         task = self.task(f"{name}-0-0", node, devices, gpu, more.pop("state", TaskState.RUNNING))
         return self.job(name, queue, task, **more)
 
     def task(
         self, name: str, node: str, devices: list[int], gpu: float = 1, state: TaskState = TaskState.RUNNING
     ) -> Task:
-        """One that holds these devices."""
+        """A task that runs on these devices."""
         need = request(gpu, 0, len(devices) if gpu < 1 else 1)
         by_index = {device.index: device for one in self.nodes if one.name == node for device in one.devices}
         return Task(name, need, state, node, tuple(need.share_of(by_index[index]) for index in devices))
@@ -93,13 +95,13 @@ class World:
         return plan(self.snapshot(), self.policy, self.now)
 
     def cycle_state(self) -> CycleState:
-        """As a cycle finds it, before its first step."""
+        """The state before the first step of a cycle."""
         state = CycleState(self.snapshot(), self.policy, self.now)
         state.add_jobs(sorted(self.jobs, key=lambda job: job.name))
         return state
 
     def started(self) -> dict[str, tuple[str, list[int]]]:
-        """Job -> (node, device indices) of what the plan starts."""
+        """Node and device indices of the jobs that the plan starts."""
         return {bind.job: (bind.node, [share.index for share in bind.shares]) for bind in self.plan().binds}
 
     def codes(self, job: str) -> list[str]:

@@ -1,8 +1,8 @@
-"""What holds of every plan, whatever the cluster: nothing is given out twice, nobody is stopped for nothing.
+"""Invariants of every plan: nothing is allocated twice, no task is evicted in vain.
 
-check   asserts all of it
-after   the snapshot once a plan was carried out
-settle  plans and carries out until nothing changes
+check   asserts all of them
+after   the snapshot after a plan was applied
+settle  plans and applies until nothing changes
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from random import Random
 from typing import TypeVar
 
 from aliquot.planner import Bind, Eviction, Job, Nomination, Plan, Policy, Snapshot, Task, TaskState, plan
-from support.planner.ground import HOLDS_NOW, POOL, Ground, Spot, enough, may_go
+from support.planner.reference import HOLDS_NOW, POOL, Location, ReferenceState, has_minimum, may_use
 
 T = TypeVar("T")
 _STANDS = (TaskState.PENDING, TaskState.NOMINATED)
@@ -31,7 +31,7 @@ class Check:
         self.plan = decided
         self.jobs = {job.name: job for job in snapshot.jobs}
         self.tasks = {(job.name, task.name): task for job in snapshot.jobs for task in job.tasks}
-        self.before = Ground(snapshot)
+        self.before = ReferenceState(snapshot)
         self.places: list[Bind | Nomination] = [*decided.binds, *decided.nominations]
         self.new = [one for one in self.places if self._task(one).state is TaskState.PENDING]
 
@@ -39,32 +39,32 @@ class Check:
         return self.tasks[one.job, one.task]
 
     def all(self) -> None:
-        self.once()
-        self.placed_well()
-        self.evicted_for_somebody()
+        self.one_decision_per_task()
+        self.placements_are_valid()
+        self.evictions_are_allowed()
         self.fits_now()
-        self.soon = self.fits_soon()
-        self.queues_keep_their_bounds()
-        self.long_enough()
+        self.after_release = self.fits_after_release()
+        self.queues_within_bounds()
+        self.protected_jobs_keep_minimum()
         self.gangs_are_whole()
-        self.near_and_apart()
-        self.who_waits_knows_why()
+        self.satisfies_constraints()
+        self.waiting_jobs_have_refusals()
 
-    def once(self) -> None:
-        """A task has one fate."""
-        fates = Counter((one.job, one.task) for one in (*self.places, *self.plan.evictions))
-        assert all(count == 1 for count in fates.values()), f"two fates: {fates.most_common(1)}"
+    def one_decision_per_task(self) -> None:
+        """The plan has at most one decision for a task."""
+        decisions = Counter((one.job, one.task) for one in (*self.places, *self.plan.evictions))
+        assert all(count == 1 for count in decisions.values()), f"two decisions: {decisions.most_common(1)}"
         for one in self.places:
             assert self._task(one).state in _STANDS, f"{one.task} is placed and was {self._task(one).state}"
 
-    def placed_well(self) -> None:
-        """On a node it may use, on devices that are there, with as much of them as it asked for."""
-        spots = [(one.job, one.task, (one.node, one.shares)) for one in self.new]
-        spots += [(one.job, one.task, (one.to.node, one.to.shares)) for one in self.plan.evictions if one.to]
-        for job, name, (node, shares) in spots:
+    def placements_are_valid(self) -> None:
+        """A task is on a node that it may use, on existing devices, with the shares that it requested."""
+        locations = [(one.job, one.task, (one.node, one.shares)) for one in self.new]
+        locations += [(one.job, one.task, (one.to.node, one.to.shares)) for one in self.plan.evictions if one.to]
+        for job, name, (node, shares) in locations:
             task = self.tasks[job, name]
             request, devices = task.request, self.before.free[node].devices
-            assert may_go(self.jobs[job], task, self.before.nodes[node]), f"{name} may not go to {node}"
+            assert may_use(self.jobs[job], task, self.before.nodes[node]), f"{name} may not use {node}"
             assert len({share.index for share in shares}) == len(shares), f"{name} has a device twice"
             wanted = sum(count for _, count in request.mig) if request.mig else request.devices
             assert len(shares) == wanted, f"{name} has {len(shares)} of {wanted} devices"
@@ -72,8 +72,8 @@ class Check:
             profiles = Counter(devices[share.index].profile for share in shares)
             assert profiles == Counter(dict(request.mig) if request.mig else {"": wanted} if wanted else {})
 
-    def evicted_for_somebody(self) -> None:
-        """Whoever stops or moves may be, by the rule that is named, and makes room for somebody who gets it now."""
+    def evictions_are_allowed(self) -> None:
+        """The named rule allows each eviction, and the job that it is for is placed."""
         served = {one.job for one in self.places}
         for one in self.plan.evictions:
             job, task = self.jobs[one.job], self._task(one)
@@ -96,95 +96,103 @@ class Check:
                 case _:
                     raise AssertionError(f"no such rule: {one.rule}")
 
-    def _moves(self, nominated: bool) -> list[tuple[str, str, Spot]]:
+    def _moves(self, nominated: bool) -> list[tuple[str, str, Location]]:
         moved = [one for one in self.plan.evictions if one.to is not None and one.nominated is nominated]
         return [(one.job, one.task, (one.to.node, one.to.shares)) for one in moved if one.to]
 
     def fits_now(self) -> None:
-        """What starts fits beside all who are still there."""
-        now = Ground(self.snapshot, HOLDS_NOW)
+        """What starts fits beside all tasks that still hold devices."""
+        now = ReferenceState(self.snapshot, HOLDS_NOW)
         for job, task, (node, shares) in [
             *((one.job, one.task, (one.node, one.shares)) for one in self.plan.binds),
             *self._moves(nominated=False),
         ]:
             now.free[node].add(self.tasks[job, task].request, shares, -1)
         for name, free in now.free.items():
-            assert free.sound, f"more than there is on {name} now"
+            assert free.not_overallocated, f"more than there is on {name} now"
 
-    def fits_soon(self, pool: str = POOL) -> Ground:
-        """What is promised fits once those who leave have left; a promise that is not repeated is withdrawn."""
-        soon = Ground(self.snapshot, pool=pool)
+    def fits_after_release(self, pool: str = POOL) -> ReferenceState:
+        """All placements fit after release. A nomination that the plan does not repeat is withdrawn."""
+        after_release = ReferenceState(self.snapshot, pool=pool)
         for gone in self.plan.evictions:
-            soon.take(self.jobs[gone.job], self._task(gone))
+            after_release.remove(self.jobs[gone.job], self._task(gone))
         for job in self.jobs.values():
             for task in job.tasks:
-                if task.state is TaskState.NOMINATED and (job.name, task.name) in soon.spots:
-                    soon.take(job, task)
+                if task.state is TaskState.NOMINATED and (job.name, task.name) in after_release.locations:
+                    after_release.remove(job, task)
         for one in self.places:
-            soon.put(self.jobs[one.job], self._task(one), (one.node, one.shares))
-        for name, task, spot in [*self._moves(False), *self._moves(True)]:
-            soon.put(self.jobs[name], self.tasks[name, task], spot)
-        for node, free in soon.free.items():
-            assert free.sound, f"more than there is on {node} soon"
-        return soon
+            after_release.place(self.jobs[one.job], self._task(one), (one.node, one.shares))
+        for name, task, location in [*self._moves(False), *self._moves(True)]:
+            after_release.place(self.jobs[name], self.tasks[name, task], location)
+        for node, free in after_release.free.items():
+            assert free.not_overallocated, f"more than there is on {node} after release"
+        return after_release
 
-    def queues_keep_their_bounds(self) -> None:
-        """Nobody new takes a queue beyond its limit; what cannot be stopped stays within quota."""
-        pools = {pool: self.fits_soon(pool) for pool in {node.pool for node in self.snapshot.nodes}}
+    def queues_within_bounds(self) -> None:
+        """No new task takes a queue over its limit, and nonpreemptible tasks stay within quota."""
+        pools = {pool: self.fits_after_release(pool) for pool in {node.pool for node in self.snapshot.nodes}}
         for one in self.new:
-            soon = pools[self.soon.nodes[one.node].pool]
-            asked = soon.amount(self._task(one), (one.node, one.shares))
-            over = soon.over(self.jobs[one.job], [r for r in range(3) if asked[r]])
+            after_release = pools[self.after_release.nodes[one.node].pool]
+            asked = after_release.amount(self._task(one), (one.node, one.shares))
+            over = after_release.over(self.jobs[one.job], [r for r in range(3) if asked[r]])
             assert over is None, f"{one.task}: {over}"
 
-    def long_enough(self) -> None:
-        """Who was stopped too often of late keeps its minimum of tasks where they are; who has not run for its minimum
-        time keeps it too, unless it is moved."""
+    def protected_jobs_keep_minimum(self) -> None:
+        """A job that was evicted too often keeps its minimum of tasks in place. A job below its minimum runtime keeps
+        it too, in place or moved."""
         for one in self.plan.evictions:
             job = self.jobs[one.job]
-            if one.rule != "stale-gang" and self.before.left_alone(job, self.policy, self.now):
+            if one.rule != "stale-gang" and self.before.evicted_too_often(job, self.policy, self.now):
                 gone = Counter(self._task(other).subgroup for other in self.plan.evictions if other.job == one.job)
                 stays = {subgroup: count - gone[subgroup] for subgroup, count in _count(job, self.before).items()}
-                assert enough(job, stays), f"{one.job} is stopped too often"
+                assert has_minimum(job, stays), f"{one.job} is stopped too often"
         lost = {one.job: one for one in self.plan.evictions if one.rule in ("reclaim", "preempt") and one.to is None}
         for name, one in lost.items():
-            if self.before.too_new(self.jobs[name], self.jobs[one.by], self.now):
-                assert enough(self.jobs[name], _count(self.jobs[name], self.soon)), f"{name} is stopped too soon"
+            if self.before.below_min_runtime(self.jobs[name], self.jobs[one.by], self.now):
+                assert has_minimum(self.jobs[name], _count(self.jobs[name], self.after_release)), (
+                    f"{name} is stopped early"
+                )
 
     def gangs_are_whole(self) -> None:
-        """All of a minimum or nothing: of what will be there, and of what starts now."""
+        """A job has its minimum or nothing, both of what will run and of what starts now."""
         for job in self.jobs.values():
             was = _count(job, self.before)
-            if sum(was.values()) and not enough(job, was):
+            if sum(was.values()) and not has_minimum(job, was):
                 continue  # it was not whole before
-            will = _count(job, self.soon)
-            there = {task for name, task in self.soon.spots if name == job.name}
-            pools = {self.soon.nodes[self.soon.spots[job.name, t.name][0]].pool for t in job.tasks if t.name in there}
+            will = _count(job, self.after_release)
+            there = {task for name, task in self.after_release.locations if name == job.name}
+            pools = {
+                self.after_release.nodes[self.after_release.locations[job.name, t.name][0]].pool
+                for t in job.tasks
+                if t.name in there
+            }
             assert len(pools) < 2, f"{job.name} is in several pools"
-            assert not sum(will.values()) or enough(job, will), f"{job.name} will have {dict(will)}"
+            assert not sum(will.values()) or has_minimum(job, will), f"{job.name} will have {dict(will)}"
             bound = Counter(self._task(one).subgroup for one in self.plan.binds if one.job == job.name)
             going = {one.task for one in self.plan.evictions if one.to is None or one.nominated}
             if bound:
                 runs = Counter(t.subgroup for t in job.tasks if t.state is TaskState.RUNNING and t.name not in going)
-                assert enough(job, runs + bound), f"{job.name} starts {dict(bound)} beside {dict(runs)}"
+                assert has_minimum(job, runs + bound), f"{job.name} starts {dict(bound)} beside {dict(runs)}"
 
-    def near_and_apart(self) -> None:
-        spots = [(one.job, one.task) for one in self.new]
-        spots += [(one.job, one.task) for one in self.plan.evictions if one.to is not None]
-        for name, task in spots:
+    def satisfies_constraints(self) -> None:
+        locations = [(one.job, one.task) for one in self.new]
+        locations += [(one.job, one.task) for one in self.plan.evictions if one.to is not None]
+        for name, task in locations:
             job = self.jobs[name]
-            assert self.soon.near_enough(job), f"{name} is not close together"
-            assert self.soon.neighbourly(job, self.tasks[name, task]), f"{task} has a neighbour that it or they refuse"
+            assert self.after_release.satisfies_topology(job), f"{name} breaks its topology constraint"
+            assert self.after_release.satisfies_anti_affinity(job, self.tasks[name, task]), (
+                f"{task} breaks an anti-affinity"
+            )
 
-    def who_waits_knows_why(self) -> None:
+    def waiting_jobs_have_refusals(self) -> None:
         placed = {(one.job, one.task) for one in self.places}
         for (name, task), one in self.tasks.items():
             if one.state is TaskState.PENDING and (name, task) not in placed:
-                assert self.plan.refusals.get(name), f"{task} waits and is not told why"
+                assert self.plan.refusals.get(name), f"{task} waits without a refusal"
 
 
-def _count(job: Job, ground: Ground) -> Counter[str]:
-    return Counter(task.subgroup for task in job.tasks if (job.name, task.name) in ground.spots)
+def _count(job: Job, reference: ReferenceState) -> Counter[str]:
+    return Counter(task.subgroup for task in job.tasks if (job.name, task.name) in reference.locations)
 
 
 def _mix(things: tuple[T, ...], chance: Random) -> tuple[T, ...]:
@@ -192,8 +200,7 @@ def _mix(things: tuple[T, ...], chance: Random) -> tuple[T, ...]:
 
 
 def shuffled(snapshot: Snapshot, chance: Random) -> Snapshot:
-    """The same, in another order."""
-
+    """The same snapshot, with all parts in another order."""
     jobs = tuple(
         replace(job, tasks=_mix(job.tasks, chance), subgroups=_mix(job.subgroups, chance)) for job in snapshot.jobs
     )
@@ -202,7 +209,7 @@ def shuffled(snapshot: Snapshot, chance: Random) -> Snapshot:
 
 
 def after(snapshot: Snapshot, decided: Plan, lingering: bool = False, now: float = 0) -> Snapshot:
-    """Bound tasks run, promises stand, who was evicted waits again (`lingering`: is on its way for one round more)."""
+    """Bound tasks run, nominations stay, evicted tasks are pending again (`lingering`: they terminate for a round)."""
     places = {(one.job, one.task): one for one in (*decided.binds, *decided.nominations)}
     stopped = {(one.job, one.task): one for one in decided.evictions}
 
@@ -236,22 +243,22 @@ def _waiting(task: Task) -> Task:
     return replace(task, state=TaskState.PENDING, node="", shares=())
 
 
-class Restless(AssertionError):
-    """It never came to rest."""
+class NeverSettles(AssertionError):
+    """Plans still change something after many rounds."""
 
 
 def settle(snapshot: Snapshot, policy: Policy, now: float = 0, lingering: bool = False, rounds: int = 20) -> Snapshot:
-    """Until a round changes nothing, each plan checked; then nothing changes in five more."""
-    calm = 0
+    """Plan and apply until a round changes nothing. Each plan is checked."""
+    count = 0
     for _ in range(rounds + 5):
         decided = plan(snapshot, policy, now)
         check(snapshot, policy, decided, now)
         then = after(snapshot, decided, lingering, now)
         if then == snapshot:
-            return snapshot  # planning is a function: the same snapshot has the same plan for ever
+            return snapshot  # the same snapshot always has the same plan
         snapshot = then
-        calm += 1
-    raise Restless(f"still {decided.evictions or decided.binds or decided.nominations} after {calm} rounds")
+        count += 1
+    raise NeverSettles(f"still {decided.evictions or decided.binds or decided.nominations} after {count} rounds")
 
 
-__all__ = ["Check", "Restless", "after", "check", "settle", "shuffled"]
+__all__ = ["Check", "NeverSettles", "after", "check", "settle", "shuffled"]

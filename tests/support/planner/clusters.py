@@ -1,7 +1,7 @@
-"""Random clusters, trees of queues and mixes of jobs, for tests of what holds in all of them.
+"""Random clusters, queue trees and jobs, for property tests.
 
-What runs is placed by first fit under the same rules that a scheduler has to keep, so every snapshot is one that could
-have come about. `tiny` clusters are small enough to search through.
+Running tasks are placed by first fit under the rules of the reference implementation, so that every snapshot could have
+come about. `tiny` clusters are small enough for the oracle.
 """
 
 from __future__ import annotations
@@ -32,14 +32,17 @@ from aliquot.planner.model import (
     Toleration,
     TopologyConstraint,
 )
-from support.planner.ground import HOLDS_NOW, POOL, Ground, enough, least, may_go
+from support.planner.reference import HOLDS_NOW, POOL, ReferenceState, has_minimum, may_use, minimums
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 TOPOLOGY = {"default": ("zone", "rack")}
 _MIG = (("1g.5gb", 5 << 10), ("2g.10gb", 10 << 10))
 _WHOLE = st.sampled_from([1, 1, 1, 2, 2, 3])
 _PARTS = st.sampled_from([500, 500, 250, 300, 334, 700, 999, 125, 1])
-_POOR = {"default": PoolQuota(), "other": PoolQuota()}  # no quota, and so more than its due as soon as others ask
+_POOR = {
+    "default": PoolQuota(),
+    "other": PoolQuota(),
+}  # no quota, and so above its fair share as soon as other queues want something
 _PLENTY = (64_000, 256 << 30)
 
 
@@ -56,8 +59,8 @@ def rarely(draw: Draw, one_in: int) -> bool:
 
 @st.composite
 def cases(draw: Draw, tiny: bool = False, plain: bool = False, newest: bool = True) -> Case:
-    """A snapshot and a policy. Half of them are contended: one queue has what others want. `plain` leaves out all but
-    GPUs and queues; without `newest` only the default order of victims."""
+    """A snapshot and a policy. In half of them one queue holds what others want. `plain` leaves out all but GPUs and
+    queues. Without `newest` victims are chosen by the default policy."""
     plain = plain or draw(st.booleans())
     nodes = draw(st.lists(_nodes(plain), min_size=1, max_size=3 if tiny else 5))
     nodes = tuple(replace(node, name=f"n{index}") for index, node in enumerate(nodes))
@@ -76,7 +79,7 @@ def cases(draw: Draw, tiny: bool = False, plain: bool = False, newest: bool = Tr
         jobs = [*held, *(replace(job, queue=draw(st.sampled_from(others))) for job in jobs[runs:])]
         queues = tuple(replace(one, pools=_POOR) if one.name == hog else one for one in queues)
     snapshot = Snapshot(nodes, queues, (), TOPOLOGY)
-    return Case(_run_some(draw, snapshot, jobs, runs), draw(policies(newest)))
+    return Case(_start_some(draw, snapshot, jobs, runs), draw(policies(newest)))
 
 
 @st.composite
@@ -89,7 +92,7 @@ def policies(draw: Draw, newest: bool) -> Policy:
         victims="newest" if newest and rarely(draw, 3) else "least-disruption",
         share_unit=draw(st.sampled_from(["milli", "whole"])),
         disruption_bound=draw(st.sampled_from([4, 4, None])),
-        hold_after=900.0 if newest and rarely(draw, 4) else None,  # the oracle knows nothing of room that is kept
+        hold_after=900.0 if newest and rarely(draw, 4) else None,  # the oracle does not know capacity reservations
         restarts_per_hour=draw(st.integers(0, 2)) if rarely(draw, 5) else None,
     )
 
@@ -135,11 +138,11 @@ def _trees(draw: Draw) -> tuple[Queue, ...]:
     def grow(parent: str, depth: int) -> None:
         for index in range(draw(st.sampled_from([1, 2, 2] if depth else [1, 2, 2, 3]))):
             name = f"{parent}{'pqr'[index]}"
-            terms = draw(_terms())
+            terms = draw(_pool_quotas())
             queue = Queue(name, parent, {"default": terms, "other": terms}, float(draw(st.integers(0, 2))))
             if rarely(draw, 8):
-                least = draw(st.sampled_from([None, 100.0]))
-                queue = replace(queue, reclaim_min_runtime=100.0, preempt_min_runtime=least)
+                preempt_min = draw(st.sampled_from([None, 100.0]))
+                queue = replace(queue, reclaim_min_runtime=100.0, preempt_min_runtime=preempt_min)
             queues.append(queue)
             if depth < 2 and rarely(draw, 3):
                 grow(name, depth + 1)
@@ -149,7 +152,7 @@ def _trees(draw: Draw) -> tuple[Queue, ...]:
 
 
 @st.composite
-def _terms(draw: Draw) -> PoolQuota:
+def _pool_quotas(draw: Draw) -> PoolQuota:
     gpu = draw(st.sampled_from([0, 1000, 1000, 2000, 2000, 3000, 500, 1500, None]))
     quota: Bound = (gpu, 2000 if rarely(draw, 8) else None, None)
     most = draw(st.sampled_from([1000, 2500, 4000])) if rarely(draw, 5) else None
@@ -196,11 +199,11 @@ def _jobs(draw: Draw, index: int, leaves: list[str], nodes: tuple[Node, ...], ti
         job = replace(job, pools=draw(st.sampled_from([(), ("other",), ("default", "other"), ("other", "default")])))
     if count > 1 and rarely(draw, 4):
         job = _grouped(draw, job, nodes, plain)
-    return job if plain else _particular(draw, job)
+    return job if plain else _constrained(draw, job)
 
 
 def _grouped(draw: Draw, job: Job, nodes: tuple[Node, ...], plain: bool) -> Job:
-    """Two subgroups with tasks of their own kind; sometimes not both are needed, sometimes they are in a third."""
+    """Two subgroups with a request each; sometimes one is enough, sometimes both are in a third."""
     outer = "all" if rarely(draw, 4) else ""
     needed = 1 if rarely(draw, 4) else None
     other = draw(_requests(nodes, plain))
@@ -213,11 +216,11 @@ def _grouped(draw: Draw, job: Job, nodes: tuple[Node, ...], plain: bool) -> Job:
     elif needed:
         job = replace(job, min_subgroups=needed)
     if not plain and rarely(draw, 3):
-        subgroups[0] = replace(subgroups[0], topology_constraint=_closeness(draw))
+        subgroups[0] = replace(subgroups[0], topology_constraint=_topology_constraint(draw))
     return replace(job, tasks=tuple(tasks), subgroups=tuple(subgroups), min_available=None)
 
 
-# In zone a or on the node n1; not in zone b, and with a rack; and what no node is.
+# In zone a or on node n1; not in zone b and with a rack label; matched by no node.
 AFFINITIES = (
     (((NodeSelectorRequirement("zone", "In", ("a",)),), (NodeSelectorRequirement("", "In", ("n1",)),)),),
     (((NodeSelectorRequirement("zone", "NotIn", ("b",)),),), ((NodeSelectorRequirement("rack", "Exists"),),)),
@@ -225,7 +228,7 @@ AFFINITIES = (
 )
 
 
-def _closeness(draw: Draw) -> TopologyConstraint:
+def _topology_constraint(draw: Draw) -> TopologyConstraint:
     kind = draw(st.integers(0, 3))
     if kind == 3:
         return TopologyConstraint(required="zone", preferred="rack")
@@ -236,10 +239,10 @@ def _closeness(draw: Draw) -> TopologyConstraint:
     )
 
 
-def _particular(draw: Draw, job: Job) -> Job:
-    """Where it may be, and beside whom."""
+def _constrained(draw: Draw, job: Job) -> Job:
+    """Adds constraints on nodes, topology and pod affinity."""
     if rarely(draw, 6):
-        job = replace(job, topology_constraint=_closeness(draw))
+        job = replace(job, topology_constraint=_topology_constraint(draw))
     if rarely(draw, 3):
         job = replace(job, labels={"app": draw(st.sampled_from("uv"))})
     if rarely(draw, 10):
@@ -257,12 +260,12 @@ def _particular(draw: Draw, job: Job) -> Job:
     return replace(job, tasks=tuple(replace(task, **fields) for task in job.tasks)) if fields else job
 
 
-def _run_some(draw: Draw, snapshot: Snapshot, jobs: list[Job], sure: int) -> Snapshot:
-    """Some jobs run already, as far as there is room for them, the first ones surely; an elastic one with any number
-    above its minimum."""
+def _start_some(draw: Draw, snapshot: Snapshot, jobs: list[Job], sure: int) -> Snapshot:
+    """Starts some of the jobs if they fit, always the first `sure` ones. An elastic job starts with any number of tasks
+    from its minimum on."""
     for index, job in enumerate(jobs):
         if index < sure or draw(st.integers(0, 4)) < (1 if sure else 3):
-            lacking = draw(st.integers(0, 2))  # of its elastic tasks
+            lacking = draw(st.integers(0, 2))  # elastic tasks that do not run
             placed = _placed(snapshot, job, lacking)
             if placed is not None:
                 job = replace(placed, started=float(draw(st.sampled_from([0, 500, 990]))))
@@ -279,40 +282,40 @@ def _run_some(draw: Draw, snapshot: Snapshot, jobs: list[Job], sure: int) -> Sna
 def _placed(snapshot: Snapshot, job: Job, lacking: int) -> Job | None:
     pool = (job.pools or (POOL,))[0]
     job = replace(job, pools=(pool,)) if job.pools else job
-    ground = Ground(replace(snapshot, jobs=(*snapshot.jobs, job)), (*HOLDS_NOW, TaskState.NOMINATED), pool)
-    spots = {}
-    minimum = least(job)
+    reference = ReferenceState(replace(snapshot, jobs=(*snapshot.jobs, job)), (*HOLDS_NOW, TaskState.NOMINATED), pool)
+    locations = {}
+    minimum = minimums(job)
     present = dict.fromkeys(minimum, 0)
     for task in job.tasks:
         total = sum(one.subgroup == task.subgroup for one in job.tasks)
         if present[task.subgroup] >= max(minimum[task.subgroup], total - lacking):
             continue
-        spot = _first_fit(ground, job, task)
-        if spot is not None:
-            spots[task.name] = spot
+        location = _first_fit(reference, job, task)
+        if location is not None:
+            locations[task.name] = location
             present[task.subgroup] += 1
-    if not spots or not enough(job, present):
+    if not locations or not has_minimum(job, present):
         return None
     if any(0 < present[name] < minimum[name] for name in minimum):
         return None
     running = TaskState.RUNNING
     tasks = (
-        replace(task, state=running, node=spots[task.name][0], shares=spots[task.name][1])
-        if task.name in spots
+        replace(task, state=running, node=locations[task.name][0], shares=locations[task.name][1])
+        if task.name in locations
         else task
         for task in job.tasks
     )
     return replace(job, tasks=tuple(tasks))
 
 
-def _first_fit(ground: Ground, job: Job, task: Task) -> Any:
-    for name, node in ground.nodes.items():
-        if not may_go(job, task, node):
+def _first_fit(reference: ReferenceState, job: Job, task: Task) -> Any:
+    for name, node in reference.nodes.items():
+        if not may_use(job, task, node):
             continue
-        for shares in ground.free[name].choices(task.request):
-            ground.put(job, task, (name, shares))
-            fine = ground.over(job) is None and ground.near_enough(job)
-            if fine and ground.neighbourly(job, task) and ground.has_company(job, task):
+        for shares in reference.free[name].choices(task.request):
+            reference.place(job, task, (name, shares))
+            fine = reference.over(job) is None and reference.satisfies_topology(job)
+            if fine and reference.satisfies_anti_affinity(job, task) and reference.satisfies_pod_affinity(job, task):
                 return name, shares
-            ground.take(job, task)
+            reference.remove(job, task)
     return None

@@ -1,13 +1,12 @@
-"""A search through everything the written rules allow, for small clusters: is there a way in which a job could run?
+"""An exhaustive search for small clusters: is there a way in which a pending job could run?
 
-Written from the rules, not from the scheduler. It answers for a cluster at rest, in which nobody is leaving and no
-promise stands. Where the rules leave room it takes the narrow reading, so that a way it finds is one that the scheduler
-should have found:
+It is written from the documented rules, not from the planner. It needs a cluster without terminating or nominated
+tasks. Where the rules are open it takes the narrow reading, so that the planner should find each way that it finds:
 
-  - who stops is one task above its job's minimum, the last first, or all of the job;
-  - in reclaim and preempt whoever stops is counted as lost, though it might find another place;
-  - in consolidation whoever is touched counts as moved, though it might come back to where it was;
-  - an amount of GPU memory must pass the queues by the smallest device it may use, and by the one it gets.
+  - an eviction is of one task above its job's minimum, the last first, or of the whole job;
+  - in reclaim and preempt an evicted task counts as lost, though it might be placed elsewhere;
+  - in consolidate each task of a unit counts as moved, though it might stay where it was;
+  - a request for GPU memory must be within quota by the smallest device it may use, and by the one it gets.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from itertools import combinations, permutations, product
 
 from aliquot.planner.model import Amount, Bound, Job, Policy, Queue, Snapshot, Task, TaskState
 from aliquot.planner.plan import Plan
-from support.planner.ground import POOL, Ground, beyond, enough, least, may_go, within
+from support.planner.reference import POOL, ReferenceState, beyond, has_minimum, may_use, minimums, within
 
 Unit = tuple[Job, tuple[Task, ...]]
-_WORK = 20_000  # places tried for one question before it is given up
+_WORK = 20_000  # placements tried for one question before the search is given up
 
 
-class TooMuch(Exception):
-    """The search is longer than it is worth."""
+class WorkExceeded(Exception):
+    """The search takes too long."""
 
 
 @dataclass
@@ -37,13 +36,13 @@ class Oracle:
     work: int = 0
 
     def ways(self) -> Iterator[str]:
-        """For every job that waits, a way in which it could run; nothing for a job that has none."""
+        """For each pending job, a way in which it could run; nothing for a job without one."""
         for job in sorted(self.snapshot.jobs, key=lambda one: one.name):
             self.work = _WORK
             try:
                 if found := self.way(job):
                     yield found
-            except TooMuch:
+            except WorkExceeded:
                 continue
 
     def way(self, job: Job) -> str | None:
@@ -55,25 +54,25 @@ class Oracle:
         return None
 
     def unfair(self, decided: Plan) -> str | None:
-        """What a plan took back and should not have. Answers only where one job took, and nothing else was done."""
+        """An unfair reclaim of a plan. It answers only if the plan reclaims for one job and does nothing else."""
         lost = [one for one in decided.evictions if one.to is None]
         takers = {one.by for one in decided.evictions} | {one.job for one in decided.nominations}
         if not lost or decided.binds or len(takers) != 1 or {one.rule for one in lost} != {"reclaim"}:
             return None
-        ground = Ground(self.snapshot)
-        job = ground.jobs[takers.pop()]
+        reference = ReferenceState(self.snapshot)
+        job = reference.jobs[takers.pop()]
         placed = {one.task for one in decided.nominations}
         tasks = [task for task in job.tasks if task.name in placed]
         if not any(placed == {task.name for task in some} for some in starts(job)):
-            return None  # in more than one go
-        asked = self._asked(ground, job, tasks)
-        if not within(ground.used[job.queue], asked, self.shares[job.queue]):
-            return f"{job.name} takes, and its queue is above its share then"
+            return None  # in more than one step
+        asked = self._asked(reference, job, tasks)
+        if not within(reference.used[job.queue], asked, self.shares[job.queue]):
+            return f"{job.name} reclaims, and takes its queue above its fair share"
         units = [
-            (ground.jobs[name], tuple(t for t in ground.jobs[name].tasks if t.name in {one.task for one in lost}))
+            (reference.jobs[name], tuple(t for t in reference.jobs[name].tasks if t.name in {one.task for one in lost}))
             for name in {one.job for one in lost}
         ]
-        return None if self._fair(ground, job, asked, units) else f"{job.name} takes from who may keep it"
+        return None if self._fair(reference, job, asked, units) else f"{job.name} reclaims what another queue may keep"
 
     # ---------------------------------------------------------------- the four steps
 
@@ -81,125 +80,134 @@ class Oracle:
         return self._try(job, tasks, ())
 
     def _preempt(self, job: Job, tasks: Sequence[Task]) -> str | None:
-        """Lower priority in the same queue makes way."""
-        ground = Ground(self.snapshot)
+        """Jobs of lower priority in the same queue are evicted."""
+        reference = ReferenceState(self.snapshot)
         victims = [one for one in self._others(job) if one.queue == job.queue and one.priority < job.priority]
-        return self._take(job, tasks, [one for one in victims if not ground.too_new(one, job, self.now)])
+        return self._take(job, tasks, [one for one in victims if not reference.below_min_runtime(one, job, self.now)])
 
     def _reclaim(self, job: Job, tasks: Sequence[Task]) -> str | None:
-        """Who stays within its share takes from queues that hold more than they may keep."""
-        ground = Ground(self.snapshot)
-        asked = self._asked(ground, job, tasks)
-        quota = ground.queues[job.queue].pool_quota(POOL).quota
-        if not within(ground.used[job.queue], asked, self.shares[job.queue]):
+        """A queue within its fair share takes from queues that use more than they may keep."""
+        reference = ReferenceState(self.snapshot)
+        asked = self._asked(reference, job, tasks)
+        quota = reference.queues[job.queue].pool_quota(POOL).quota
+        if not within(reference.used[job.queue], asked, self.shares[job.queue]):
             return None
-        if not job.preemptible and not within(ground.fixed[job.queue], asked, quota):
+        if not job.preemptible and not within(reference.nonpreemptible[job.queue], asked, quota):
             return None
         victims = [one for one in self._others(job) if one.queue != job.queue]
-        return self._take(job, tasks, [one for one in victims if not ground.too_new(one, job, self.now)], fair=True)
+        return self._take(
+            job, tasks, [one for one in victims if not reference.below_min_runtime(one, job, self.now)], fair=True
+        )
 
     def _consolidate(self, job: Job, tasks: Sequence[Task]) -> str | None:
-        """Others move, and all of them find a place."""
-        ground = Ground(self.snapshot)
-        asked = self._asked(ground, job, tasks)
-        idle = sum(sum(free.milli.values()) for free in ground.free.values())
+        """Other jobs are moved, and all of them are placed."""
+        reference = ReferenceState(self.snapshot)
+        asked = self._asked(reference, job, tasks)
+        idle = sum(sum(free.milli.values()) for free in reference.free.values())
         if not job.preemptible or idle < asked[0]:
             return None
         for units in self._sets_of_units(self._others(job)):
-            if units and self._bounded(ground, asked, units) and (found := self._try(job, tasks, units, moving=True)):
+            if (
+                units
+                and self._bounded(reference, asked, units)
+                and (found := self._try(job, tasks, units, moving=True))
+            ):
                 return found
         return None
 
     def _take(self, job: Job, tasks: Sequence[Task], victims: list[Job], fair: bool = False) -> str | None:
-        ground = Ground(self.snapshot)
-        asked = self._asked(ground, job, tasks)
+        reference = ReferenceState(self.snapshot)
+        asked = self._asked(reference, job, tasks)
         owed = all(
-            within(self._held(ground, job, queue, fair), asked, queue.pool_quota(POOL).quota)
-            for queue in ground.path(job.queue)
+            within(self._held(reference, job, queue, fair), asked, queue.pool_quota(POOL).quota)
+            for queue in reference.path(job.queue)
         )
         for units in self._sets_of_units(victims):
-            if not units or not (owed or self._bounded(ground, asked, units)):
+            if not units or not (owed or self._bounded(reference, asked, units)):
                 continue
-            if not (self._fair if fair else self._within_itself)(ground, job, asked, units):
+            if not (self._fair if fair else self._within_itself)(reference, job, asked, units):
                 continue
             if found := self._try(job, tasks, units):
                 return found
         return None
 
-    def _held(self, ground: Ground, job: Job, queue: Queue, fair: bool) -> list[int]:
-        return ground.used[queue.name] if fair or job.preemptible else ground.fixed[queue.name]
+    def _held(self, reference: ReferenceState, job: Job, queue: Queue, fair: bool) -> list[int]:
+        return reference.used[queue.name] if fair or job.preemptible else reference.nonpreemptible[queue.name]
 
-    # ---------------------------------------------------------------- who may be stopped
+    # ---------------------------------------------------------------- what may be evicted
 
     def _others(self, job: Job) -> list[Job]:
-        ground = Ground(self.snapshot)
+        reference = ReferenceState(self.snapshot)
         found = [
             one
             for one in self.snapshot.jobs
             if one.preemptible and one.name != job.name and any(t.state is TaskState.RUNNING for t in one.tasks)
         ]
-        return [one for one in found if not ground.left_alone(one, self.policy, self.now)]
+        return [one for one in found if not reference.evicted_too_often(one, self.policy, self.now)]
 
     def _sets_of_units(self, victims: Sequence[Job]) -> Iterator[tuple[Unit, ...]]:
-        """Everything that could stop together, few jobs first."""
+        """All sets of units that could be evicted together, few jobs first."""
         for count in range(1, len(victims) + 1):
             for some in combinations(victims, count):
                 for units in product(*(list(stops(one)) for one in some)):
                     self._spend()
                     yield units
 
-    def _bounded(self, ground: Ground, asked: Amount, units: Iterable[Unit]) -> bool:
-        """Not too many GPUs are disturbed for what is gained."""
+    def _bounded(self, reference: ReferenceState, asked: Amount, units: Iterable[Unit]) -> bool:
+        """Whether the evicted GPUs are within the disruption bound."""
         bound = self.policy.disruption_bound
         if bound is None:
             return True
-        moved = sum(ground.amount(t, ground.spots[job.name, t.name])[0] for job, tasks in units for t in tasks)
+        moved = sum(
+            reference.amount(t, reference.locations[job.name, t.name])[0] for job, tasks in units for t in tasks
+        )
         return moved <= bound * asked[0]
 
-    def _fair(self, ground: Ground, job: Job, asked: Amount, units: Sequence[Unit]) -> bool:
-        """Each queue gives, piece by piece in some order, only while it has more than it may keep; and in the end
-        nobody has changed places with those it took from."""
+    def _fair(self, reference: ReferenceState, job: Job, asked: Amount, units: Sequence[Unit]) -> bool:
+        """Each queue loses unit by unit, in some order, only while it uses more than it may keep; and in the end the
+        queue that took is not more saturated than those it took from."""
         pieces: dict[tuple[str, str], list[Amount]] = {}
         for victim, tasks in units:
-            ours, theirs = ground.apart_at(job.queue, victim.queue)
+            ours, theirs = reference.diverging_queues(job.queue, victim.queue)
             for piece in chunks(victim, tasks):
-                amounts = [ground.amount(task, ground.spots[victim.name, task.name]) for task in piece]
+                amounts = [reference.amount(task, reference.locations[victim.name, task.name]) for task in piece]
                 pieces.setdefault((ours.name, theirs.name), []).append(added(amounts))
         for (ours_name, theirs_name), amounts in pieces.items():
-            ours, theirs = ground.queues[ours_name], ground.queues[theirs_name]
-            in_quota = within(ground.used[ours_name], asked, ours.pool_quota(POOL).quota)
+            ours, theirs = reference.queues[ours_name], reference.queues[theirs_name]
+            in_quota = within(reference.used[ours_name], asked, ours.pool_quota(POOL).quota)
             bounds = [self._keeps(theirs)] + ([theirs.pool_quota(POOL).quota] if in_quota else [])
-            if not any(_gives(ground.used[theirs_name], order, bounds) for order in permutations(amounts)):
+            if not any(_gives(reference.used[theirs_name], order, bounds) for order in permutations(amounts)):
                 return False
             taken = added(amounts)
             for r in range(3):
                 if not (asked[r] or taken[r]) or not self.shares[theirs_name][r]:
                     continue
-                due, held = self.shares[ours_name][r], ground.used[ours_name][r] + asked[r]
+                due, held = self.shares[ours_name][r], reference.used[ours_name][r] + asked[r]
                 high = held / due if due else float("inf") if held else 0.0
-                low = (ground.used[theirs_name][r] - taken[r]) / self.shares[theirs_name][r]
+                low = (reference.used[theirs_name][r] - taken[r]) / self.shares[theirs_name][r]
                 if high > 1 and self.policy.saturation_multiplier * high >= low:
                     return False
         return True
 
-    def _within_itself(self, ground: Ground, job: Job, asked: Amount, units: Sequence[Unit]) -> bool:
-        """A queue that makes room inside itself does not grow by it beyond its share while another is short of its
-        own."""
+    def _within_itself(self, reference: ReferenceState, job: Job, asked: Amount, units: Sequence[Unit]) -> bool:
+        """A queue that preempts its own jobs does not grow above its fair share while another is below its own."""
         freed = added(
-            ground.amount(task, ground.spots[victim.name, task.name]) for victim, tasks in units for task in tasks
+            reference.amount(task, reference.locations[victim.name, task.name])
+            for victim, tasks in units
+            for task in tasks
         )
-        parents = {queue.parent for queue in ground.queues.values()}
-        others = [name for name in ground.queues if name not in parents and name != job.queue]
+        parents = {queue.parent for queue in reference.queues.values()}
+        others = [name for name in reference.queues if name not in parents and name != job.queue]
         for r in range(3):
-            if asked[r] <= freed[r] or all(ground.used[name][r] >= self.shares[name][r] for name in others):
+            if asked[r] <= freed[r] or all(reference.used[name][r] >= self.shares[name][r] for name in others):
                 continue
-            for queue in ground.path(job.queue):
-                if ground.used[queue.name][r] - freed[r] + asked[r] > self.shares[queue.name][r]:
+            for queue in reference.path(job.queue):
+                if reference.used[queue.name][r] - freed[r] + asked[r] > self.shares[queue.name][r]:
                     return False
         return True
 
     def _keeps(self, queue: Queue) -> Bound:
-        """What nobody may take from it."""
+        """What other queues may not take from it."""
         terms, share = queue.pool_quota(POOL), self.shares[queue.name]
         kept: list[int | None] = []
         for quota, limit, due in zip(terms.quota, terms.limit, share, strict=True):
@@ -207,77 +215,83 @@ class Oracle:
             kept.append(limit if most is None else most if limit is None else min(limit, most))
         return (kept[0], kept[1], kept[2])
 
-    # ---------------------------------------------------------------- places
+    # ---------------------------------------------------------------- placement
 
-    def _asked(self, ground: Ground, job: Job, tasks: Iterable[Task]) -> Amount:
-        return added(ground.waiting_amount(job, task) for task in tasks)
+    def _asked(self, reference: ReferenceState, job: Job, tasks: Iterable[Task]) -> Amount:
+        return added(reference.pending_amount(job, task) for task in tasks)
 
     def _try(self, job: Job, tasks: Sequence[Task], units: Iterable[Unit], moving: bool = False) -> str | None:
-        """Stop these, and look for places; with `moving` for all of them too."""
-        ground = Ground(self.snapshot)
+        """Evict these units and place the tasks; with `moving` place the evicted tasks too."""
+        reference = ReferenceState(self.snapshot)
         stopped = [(victim, task) for victim, some in units for task in some]
-        asked = self._asked(ground, job, tasks)
-        if moving and not self._passes(ground, job, asked):
+        asked = self._asked(reference, job, tasks)
+        if moving and not self._passes(reference, job, asked):
             return None
         for victim, task in stopped:
-            ground.take(victim, task)
-        if not self._passes(ground, job, asked):
+            reference.remove(victim, task)
+        if not self._passes(reference, job, asked):
             return None
         wanted = [*((job, task) for task in tasks), *(stopped if moving else ())]
-        if not self._place(ground, wanted) or any(ground.over(one, _asks(asked)) for one, _ in wanted):
+        if not self._place(reference, wanted) or any(
+            reference.over(one, _requested_resources(asked)) for one, _ in wanted
+        ):
             return None
-        places = {task.name: ground.spots[one.name, task.name][0] for one, task in wanted}
+        places = {task.name: reference.locations[one.name, task.name][0] for one, task in wanted}
         return f"{places}" + (f" after stopping {[task.name for _, task in stopped]}" if stopped else "")
 
-    def _passes(self, ground: Ground, job: Job, asked: Amount) -> bool:
-        """Whether its queues may hold this much more."""
-        for queue in ground.path(job.queue):
+    def _passes(self, reference: ReferenceState, job: Job, asked: Amount) -> bool:
+        """Whether its queues may use this much more."""
+        for queue in reference.path(job.queue):
             terms, name = queue.pool_quota(POOL), queue.name
-            for r in _asks(asked):
-                held, fixed = ground.used[name][r] + asked[r], ground.fixed[name][r] + asked[r]
+            for r in _requested_resources(asked):
+                held, nonpreemptible = reference.used[name][r] + asked[r], reference.nonpreemptible[name][r] + asked[r]
                 if beyond(held, terms.limit[r]) or (not terms.over_quota and beyond(held, terms.quota[r])):
                     return False
-                if not job.preemptible and beyond(fixed, terms.quota[r]):
+                if not job.preemptible and beyond(nonpreemptible, terms.quota[r]):
                     return False
         return True
 
-    def _place(self, ground: Ground, wanted: Sequence[tuple[Job, Task]]) -> bool:
+    def _place(self, reference: ReferenceState, wanted: Sequence[tuple[Job, Task]]) -> bool:
         if not wanted:
             return True
         job, task = wanted[0]
-        for name, node in ground.nodes.items():
-            if not may_go(job, task, node):
+        for name, node in reference.nodes.items():
+            if not may_use(job, task, node):
                 continue
-            for shares in ground.free[name].choices(task.request):
+            for shares in reference.free[name].choices(task.request):
                 self._spend()
-                ground.put(job, task, (name, shares))
-                fine = ground.near_enough(job) and ground.neighbourly(job, task) and ground.has_company(job, task)
-                if fine and self._place(ground, wanted[1:]):
+                reference.place(job, task, (name, shares))
+                fine = (
+                    reference.satisfies_topology(job)
+                    and reference.satisfies_anti_affinity(job, task)
+                    and reference.satisfies_pod_affinity(job, task)
+                )
+                if fine and self._place(reference, wanted[1:]):
                     return True
-                ground.take(job, task)
+                reference.remove(job, task)
         return False
 
     def _spend(self) -> None:
         self.work -= 1
         if self.work < 0:
-            raise TooMuch
+            raise WorkExceeded
 
 
-def _asks(asked: Amount) -> list[int]:
+def _requested_resources(asked: Amount) -> list[int]:
     return [r for r in range(3) if asked[r]]
 
 
 def starts(job: Job) -> Iterator[list[Task]]:
-    """Which tasks of a job would start together: those that its minimum lacks, or one more."""
+    """The tasks of a job that could start together: all that its minimum lacks, or one more."""
     waiting: dict[str, list[Task]] = {}
-    present = dict.fromkeys(least(job), 0)
+    present = dict.fromkeys(minimums(job), 0)
     for task in sorted(job.tasks, key=lambda one: (-one.order, one.name)):
         present[task.subgroup] += task.state is TaskState.RUNNING
         if task.state is TaskState.PENDING:
             waiting.setdefault(task.subgroup, []).append(task)
-    lacking = {name: minimum - present[name] for name, minimum in least(job).items()}
+    lacking = {name: minimum - present[name] for name, minimum in minimums(job).items()}
     fillable = [name for name, count in lacking.items() if 0 < count <= len(waiting.get(name, ()))]
-    if enough(job, present):
+    if has_minimum(job, present):
         for name, tasks in waiting.items():
             if lacking[name] <= 0 or name in fillable:
                 yield tasks[: max(lacking[name], 1)]
@@ -286,15 +300,15 @@ def starts(job: Job) -> Iterator[list[Task]]:
     for count in range(1, len(fillable) + 1):
         for names in combinations(fillable, count):
             filled = {**present, **{name: present[name] + lacking[name] for name in names}}
-            if enough(job, filled) and not any(set(one) < set(names) for one in found):
+            if has_minimum(job, filled) and not any(set(one) < set(names) for one in found):
                 found.append(names)
                 yield [task for name in names for task in waiting[name][: lacking[name]]]
 
 
 def stops(job: Job) -> Iterator[Unit]:
-    """Which tasks of a job could stop: some above its minimum, or all."""
+    """The tasks of a job that could be evicted together: some above its minimum, or all."""
     running = sorted((t for t in job.tasks if t.state is TaskState.RUNNING), key=lambda one: (-one.order, one.name))
-    minimum = least(job)
+    minimum = minimums(job)
     spare = {name: [t for t in running if t.subgroup == name][minimum[name] :] for name in minimum}
     for counts in product(*(range(len(tasks) + 1) for tasks in spare.values())):
         some = [
@@ -306,7 +320,7 @@ def stops(job: Job) -> Iterator[Unit]:
 
 
 def chunks(job: Job, tasks: Sequence[Task]) -> Iterator[tuple[Task, ...]]:
-    """Tasks above the minimum count one by one, the rest at once."""
+    """Tasks above the minimum are a unit each, the rest is one unit."""
     running = [task for task in job.tasks if task.state is TaskState.RUNNING]
     if len(tasks) < len(running):
         yield from ((task,) for task in tasks)

@@ -1,10 +1,11 @@
-"""The peer's benchmark inputs, as scenarios: the same file feeds the benchmark, the tests and `aliquot simulate`.
+"""The benchmark inputs of a peer (another GPU scheduler) as scenarios, for the benchmark, the tests and
+`aliquot simulate`.
 
-    python tests/worlds/peer.py                                   what there is
-    python tests/worlds/peer.py large-100 | aliquot simulate --timing -
+    python tests/support/planner/peer.py                          lists the inputs
+    python tests/support/planner/peer.py large-100 | aliquot simulate --timing -
 
-Nodes have 8 GPUs, 20,000 cores, 20 GB and room for 110 pods; a pod asks for 1 core and 1 GB; jobs may be stopped, have
-one task unless said otherwise, and job i is older than job i+1. What the peer leaves open is left to the defaults here.
+Nodes have 8 GPUs, 20,000 cores, 20 GB and 110 pod slots. A pod requests 1 core and 1 GB. Jobs are preemptible and have
+one task unless stated otherwise, and job i is older than job i+1. What the peer leaves open is left to our defaults.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ def allocate(nodes: int, jobs: int) -> Json:
 
 
 def set_up(nodes: int, jobs: int) -> Json:
-    """Everybody runs, nobody waits: the cost of looking."""
+    """All jobs run and none waits: the cost of reading the snapshot."""
     workloads = [_running(i, f"queue-{i % 4}", f"node-{i % nodes}", i // nodes) for i in range(jobs)]
     return _scenario(_nodes(nodes, "node-{}"), _four_queues(nodes), workloads, "reclaim")
 
 
 def half(nodes: int, jobs: int, *steps: str) -> Json:
-    """Even jobs run, odd ones wait, GPUs are idle and all have one priority."""
+    """Even jobs run, odd jobs wait, GPUs are free and all jobs have one priority."""
     workloads = [
         _pending(index, f"queue-{index % 4}")
         if index % 2
@@ -58,13 +59,13 @@ def gangs(nodes: int = 50, jobs: int = 100, members: int = 4) -> Json:
 
 
 def large(nodes: int) -> Json:
-    """One job takes back half of a cluster that somebody without quota has filled."""
+    """One job reclaims half of a cluster that a queue without quota has filled."""
     gang = {"name": "very-large-job", "project": "queue-1", "replicas": nodes // 2, "request": {"gpu": 8, **_POD}}
     return _scenario(_nodes(nodes, "node{}"), _two_queues(0, 8 * nodes), [*_full(nodes), gang], "reclaim")
 
 
 def many_single(nodes: int, minimum: float = 0) -> Json:
-    """Everything is taken back, GPU by GPU."""
+    """The whole cluster is reclaimed, GPU by GPU."""
     tree = _two_queues(0, 8 * nodes)
     if minimum:
         tree["projects"][0]["reclaimMinRuntime"] = minimum
@@ -73,7 +74,7 @@ def many_single(nodes: int, minimum: float = 0) -> Json:
 
 
 def impossible(nodes: int, keep: int = 79, racks: int = 0, **gang: Any) -> Json:
-    """A gang of ten whole nodes, in reach of all but one GPU of what it needs."""
+    """A gang of ten whole nodes, which can reclaim all but one of the GPUs that it needs."""
     tree = _two_queues(8 * nodes - keep, 80)
     waiting = {"name": "gang", "project": "queue-1", "replicas": 10, "request": {"gpu": 8, **_POD}, **gang}
     found = _scenario(_nodes(nodes, "node{}"), tree, [*_full(nodes), waiting], "reclaim")
@@ -83,7 +84,7 @@ def impossible(nodes: int, keep: int = 79, racks: int = 0, **gang: Any) -> Json:
 
 
 def impossible_apart(nodes: int = 100) -> Json:
-    """The amount suffices, but ten pods refuse to share nine racks."""
+    """The amount suffices, but ten pods with anti-affinity do not fit on nine racks."""
     pod_anti_affinity = {"labels": {"app": "gang"}, "topologyKey": "rack"}
     return impossible(nodes, keep=80, racks=9, podLabels={"app": "gang"}, podAntiAffinity=pod_anti_affinity)
 

@@ -1,10 +1,10 @@
-"""The ground rules, written down a second time and plainly: who holds what, what fits where, what a queue may have.
+"""A second, plain implementation of the scheduling rules: what tasks hold, where they fit, what a queue may use.
 
-It serves the checks of plans and the search that looks for what a plan has missed, so it takes nothing from the
-scheduler but the types of its input and output. Slow is fine here; clever is not.
+The checks of plans and the oracle use it, so it takes nothing from the planner but the types of its input and output.
+It may be slow, and should be simple.
 
-    Spot    a place: a node and parts of its devices
-    Ground  a snapshot as it stands, or as it would stand; `put` and `take` change it
+    Location        a node and shares of its devices
+    ReferenceState  a snapshot; `place` and `remove` change it
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from aliquot.planner.model import (
 )
 from aliquot.planner.model import TaskState as State
 
-Spot = tuple[str, tuple[DeviceShare, ...]]
+Location = tuple[str, tuple[DeviceShare, ...]]
 POOL = "default"
 HOLDS_NOW = (State.RUNNING, State.RELEASING, State.EVICTED)
-HOLDS_SOON = (State.RUNNING, State.NOMINATED)
+HOLDS_AFTER_RELEASE = (State.RUNNING, State.NOMINATED)
 
 
-class Free:
-    """What is left of one node."""
+class FreeOnNode:
+    """What is free on one node."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -59,13 +59,13 @@ class Free:
                 self.mib[share.index] += sign * share.memory_mib
 
     @property
-    def sound(self) -> bool:
-        """Whether no more was given out than there is."""
+    def not_overallocated(self) -> bool:
+        """Whether no more is allocated than there is."""
         amounts = (self.cpu, self.memory, self.pods, *self.milli.values(), *self.mib.values())
         return all(amount >= 0 for amount in amounts)
 
     def choices(self, request: Request) -> Iterator[tuple[DeviceShare, ...]]:
-        """All parts of devices that would do, devices that are alike only once."""
+        """The device shares on which the request fits; devices that are alike count once."""
         if request.cpu > self.cpu or request.memory > self.memory or self.pods < 1:
             return
         if request.mig:
@@ -95,98 +95,98 @@ class Free:
         yield tuple(found)
 
 
-class Ground:
-    def __init__(self, snapshot: Snapshot, holds: tuple[State, ...] = HOLDS_SOON, pool: str = POOL) -> None:
+class ReferenceState:
+    def __init__(self, snapshot: Snapshot, holds: tuple[State, ...] = HOLDS_AFTER_RELEASE, pool: str = POOL) -> None:
         self.snapshot = snapshot
-        self.pool = pool  # whose queues are looked at; nodes are there of all pools
+        self.pool = pool  # whose queues are counted; the nodes are those of all pools
         self.nodes = {node.name: node for node in snapshot.nodes}
         self.queues = {queue.name: queue for queue in snapshot.queues}
-        self.free = {node.name: Free(node) for node in snapshot.nodes}
+        self.free = {node.name: FreeOnNode(node) for node in snapshot.nodes}
         self.used = {name: [0, 0, 0] for name in self.queues}
-        self.fixed = {name: [0, 0, 0] for name in self.queues}
-        self.spots: dict[tuple[str, str], Spot] = {}
+        self.nonpreemptible = {name: [0, 0, 0] for name in self.queues}
+        self.locations: dict[tuple[str, str], Location] = {}
         self.jobs = {job.name: job for job in snapshot.jobs}
         for job in snapshot.jobs:
             for task in job.tasks:
                 if task.state in holds and task.node in self.nodes:
-                    self.put(job, task, (task.node, task.shares))
+                    self.place(job, task, (task.node, task.shares))
 
-    def put(self, job: Job, task: Task, spot: Spot) -> None:
-        assert (job.name, task.name) not in self.spots, f"{task.name} has two places"
-        self.spots[job.name, task.name] = spot
-        self._count(job, task, spot, 1)
+    def place(self, job: Job, task: Task, location: Location) -> None:
+        assert (job.name, task.name) not in self.locations, f"{task.name} is placed twice"
+        self.locations[job.name, task.name] = location
+        self._count(job, task, location, 1)
 
-    def take(self, job: Job, task: Task) -> Spot:
-        spot = self.spots.pop((job.name, task.name))
-        self._count(job, task, spot, -1)
-        return spot
+    def remove(self, job: Job, task: Task) -> Location:
+        location = self.locations.pop((job.name, task.name))
+        self._count(job, task, location, -1)
+        return location
 
-    def _count(self, job: Job, task: Task, spot: Spot, sign: int) -> None:
-        self.free[spot[0]].add(task.request, spot[1], -sign)
-        if self.nodes[spot[0]].pool != self.pool:
+    def _count(self, job: Job, task: Task, location: Location, sign: int) -> None:
+        self.free[location[0]].add(task.request, location[1], -sign)
+        if self.nodes[location[0]].pool != self.pool:
             return
-        amount = self.amount(task, spot)
+        amount = self.amount(task, location)
         for queue in self.path(job.queue):
             for r in range(3):
                 self.used[queue.name][r] += sign * amount[r]
                 if not job.preemptible:
-                    self.fixed[queue.name][r] += sign * amount[r]
+                    self.nonpreemptible[queue.name][r] += sign * amount[r]
 
-    def amount(self, task: Task, spot: Spot) -> Amount:
-        """What it counts against quota there."""
-        node, shares = spot
+    def amount(self, task: Task, location: Location) -> Amount:
+        """What the task counts against quota at this location."""
+        node, shares = location
         devices = self.free[node].devices
         sizes = [devices[share.index].memory_mib for share in shares if share.index in devices]
         return (task.request.quota(sizes[0] if sizes else 0), task.request.cpu, task.request.memory)
 
-    def waiting_amount(self, job: Job, task: Task) -> Amount:
-        """What it counts while it waits: by the smallest device that it may use."""
+    def pending_amount(self, job: Job, task: Task) -> Amount:
+        """What a pending task counts: by the smallest device that it may use."""
         sizes = sorted(
             device.memory_mib
             for node in self.nodes.values()
-            if may_go(job, task, node)
+            if may_use(job, task, node)
             for device in node.devices
             if device.healthy and device.memory_mib >= task.request.memory_mib
         )
         return (task.request.quota(sizes[0] if sizes else 0), task.request.cpu, task.request.memory)
 
     def path(self, queue: str) -> list[Queue]:
-        """The queue and those above it."""
+        """The queue and its ancestors."""
         found = []
         while queue:
             found.append(self.queues[queue])
             queue = found[-1].parent
         return found
 
-    def apart_at(self, one: str, other: str) -> tuple[Queue, Queue]:
-        """The highest queues in which two differ."""
+    def diverging_queues(self, one: str, other: str) -> tuple[Queue, Queue]:
+        """The highest ancestors in which two queues differ."""
         ours, theirs = self.path(one)[::-1], self.path(other)[::-1]
         return next((a, b) for a, b in zip(ours, theirs, strict=False) if a.name != b.name)
 
-    def too_new(self, victim: Job, by: Job, now: float) -> bool:
-        """Whether a job has not yet run for as long as its queues let it: then it keeps its minimum."""
+    def below_min_runtime(self, victim: Job, by: Job, now: float) -> bool:
+        """Whether a job has run for less than the minimum runtime of its queues, and so keeps its minimum of tasks."""
         above = self.path(victim.queue)
         if victim.queue == by.queue:
             times = [queue.preempt_min_runtime for queue in above]
         else:
-            top = self.apart_at(by.queue, victim.queue)[1]
+            top = self.diverging_queues(by.queue, victim.queue)[1]
             times = [queue.reclaim_min_runtime for queue in above[above.index(top) :]]
-        least = next((time for time in times if time is not None), 0)
-        return victim.started is not None and now - victim.started < least
+        min_runtime = next((time for time in times if time is not None), 0)
+        return victim.started is not None and now - victim.started < min_runtime
 
-    def left_alone(self, victim: Job, policy: Policy, now: float) -> bool:
-        """Whether a job was stopped as often in the last hour as the policy allows: then it keeps its minimum."""
+    def evicted_too_often(self, victim: Job, policy: Policy, now: float) -> bool:
+        """Whether a job was evicted in the last hour as often as the policy allows, and so keeps its minimum."""
         most = policy.restarts_per_hour
         return most is not None and sum(at > now - 3600 for at in victim.stops) >= most
 
     def over(self, job: Job, resources: Iterable[int] = range(3)) -> str | None:
-        """Which queue now holds more than it may, of those above a job."""
+        """The queue of a job, or an ancestor, that uses more than it may."""
         for queue in self.path(job.queue):
             terms = queue.pool_quota(self.pool)
             for r in resources:
                 if beyond(self.used[queue.name][r], terms.limit[r]):
                     return f"{queue.name} is over its limit of {RESOURCES[r]}"
-                held = self.used if not terms.over_quota else self.fixed if not job.preemptible else None
+                held = self.used if not terms.over_quota else self.nonpreemptible if not job.preemptible else None
                 if held is not None and beyond(held[queue.name][r], terms.quota[r]):
                     return f"{queue.name} is over its quota of {RESOURCES[r]}"
         return None
@@ -198,8 +198,8 @@ class Ground:
             return None
         return tuple(labels[label] for label in levels[: levels.index(level) + 1])
 
-    def near_enough(self, job: Job) -> bool:
-        """Whether everybody of a job, and of each subgroup, is in one part of the level it requires."""
+    def satisfies_topology(self, job: Job) -> bool:
+        """Whether the tasks of a job, and of each subgroup, are in one domain of the required level."""
         inside = {subgroup.name: {subgroup.name} for subgroup in job.subgroups}
         for subgroup in job.subgroups:
             above = subgroup
@@ -211,22 +211,22 @@ class Ground:
         for topology_constraint, names in wanted:
             if topology_constraint is None or topology_constraint.required is None:
                 continue
-            tasks = [task for task in job.tasks if task.subgroup in names and (job.name, task.name) in self.spots]
+            tasks = [task for task in job.tasks if task.subgroup in names and (job.name, task.name) in self.locations]
             parts = {
-                self.domain(topology_constraint, topology_constraint.required, self.spots[job.name, task.name][0])
+                self.domain(topology_constraint, topology_constraint.required, self.locations[job.name, task.name][0])
                 for task in tasks
             }
             if len(parts) > 1 or None in parts:
                 return False
         return True
 
-    def neighbourly(self, job: Job, task: Task) -> bool:
-        """Whether a task that has a place may be there, for the sake of those who are near. Each node pool is a
-        cluster of its own."""
-        home = self.nodes[self.spots[job.name, task.name][0]]
-        here = home.labels
-        for (name, other), (node, _) in self.spots.items():
-            if (name, other) == (job.name, task.name) or self.nodes[node].pool != home.pool:
+    def satisfies_anti_affinity(self, job: Job, task: Task) -> bool:
+        """Whether a placed task and the tasks near it satisfy their anti-affinity. Each node pool is a cluster of its
+        own."""
+        own_node = self.nodes[self.locations[job.name, task.name][0]]
+        here = own_node.labels
+        for (name, other), (node, _) in self.locations.items():
+            if (name, other) == (job.name, task.name) or self.nodes[node].pool != own_node.pool:
                 continue
             there, theirs = self.nodes[node].labels, self.jobs[name]
             for rule, labels in ((job.pod_anti_affinity, theirs.labels), (theirs.pod_anti_affinity, job.labels)):
@@ -234,16 +234,16 @@ class Ground:
                     return False
         return True
 
-    def has_company(self, job: Job, task: Task) -> bool:
-        """Whether somebody is near of those whom it wants near; who wants its like may be the first."""
+    def satisfies_pod_affinity(self, job: Job, task: Task) -> bool:
+        """Whether a matching task is near. The first task of a group with affinity to itself needs none."""
         if job.pod_affinity is None:
             return True
-        here = self.nodes[self.spots[job.name, task.name][0]].labels.get(job.pod_affinity.key)
+        here = self.nodes[self.locations[job.name, task.name][0]].labels.get(job.pod_affinity.key)
         if here is None:
             return False
         others = [
             self.nodes[node].labels.get(job.pod_affinity.key)
-            for (name, other), (node, _) in self.spots.items()
+            for (name, other), (node, _) in self.locations.items()
             if (name, other) != (job.name, task.name) and matches(job.pod_affinity, self.jobs[name].labels)
         ]
         return here in others or (matches(job.pod_affinity, job.labels) and not others)
@@ -261,8 +261,8 @@ def matches(rule: PodAffinityTerm, labels: Mapping[str, str]) -> bool:
     return all(labels.get(key) == value for key, value in rule.labels)
 
 
-def may_go(job: Job, task: Task, node: Node) -> bool:
-    """Whether a task may be on a node at all."""
+def may_use(job: Job, task: Task, node: Node) -> bool:
+    """Whether a task may use a node, whatever runs there."""
     request = task.request
     if node.pool not in (job.pools or (POOL,)):
         return False
@@ -270,28 +270,28 @@ def may_go(job: Job, task: Task, node: Node) -> bool:
         return False
     if task.node_types and node.labels.get(NODE_TYPE) not in task.node_types:
         return False
-    if not all(any(all(is_so(one, node) for one in term) for term in terms) for terms in task.affinity):
+    if not all(any(all(matches_requirement(one, node) for one in term) for term in terms) for terms in task.affinity):
         return False
     for taint in node.taints:
-        borne = any(
+        tolerated = any(
             one.key in ("", taint.key) and one.value in (None, taint.value) and one.effect in ("", taint.effect)
             for one in task.tolerations
         )
-        if not borne and taint.effect != "PreferNoSchedule":
+        if not tolerated and taint.effect != "PreferNoSchedule":
             return False
     if request.mig:
         return node.mig == "mixed"
     return not request.devices or node.mig == "none" or (node.mig == "single" and request.whole)
 
 
-def is_so(one: NodeSelectorRequirement, node: Node) -> bool:
-    """Whether an expression holds, of those that the clusters here have."""
+def matches_requirement(one: NodeSelectorRequirement, node: Node) -> bool:
+    """Whether a node matches, for the operators that the random clusters use."""
     value = node.labels.get(one.key) if one.key else node.name
     return {"In": value in one.values, "NotIn": value not in one.values, "Exists": value is not None}[one.operator]
 
 
-def least(job: Job) -> dict[str, int]:
-    """The minimum of each set of tasks, by the name of its subgroup."""
+def minimums(job: Job) -> dict[str, int]:
+    """The minimum of each task set, by subgroup."""
     wanted = {"": job.min_available, **{subgroup.name: subgroup.min_available for subgroup in job.subgroups}}
     found = {}
     for name, minimum in wanted.items():
@@ -302,11 +302,11 @@ def least(job: Job) -> dict[str, int]:
     return found
 
 
-def enough(job: Job, present: Mapping[str, int], subgroup: str = "", needed: int | None = None) -> bool:
-    """Whether a job runs with what it needs at least; `present`: how many of each set are there."""
+def has_minimum(job: Job, present: Mapping[str, int], subgroup: str = "", needed: int | None = None) -> bool:
+    """Whether a job has its minimum; `present`: the number of tasks by subgroup."""
     inner = [one for one in job.subgroups if one.parent == subgroup]
-    minimum = least(job)
-    checks = [enough(job, present, one.name, one.min_subgroups) for one in inner]
+    minimum = minimums(job)
+    checks = [has_minimum(job, present, one.name, one.min_subgroups) for one in inner]
     if subgroup in minimum:
         own = present.get(subgroup, 0) >= minimum[subgroup]
         if not inner:
