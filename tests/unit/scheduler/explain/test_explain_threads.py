@@ -12,13 +12,23 @@ from typing import Any
 from starlette.requests import Request
 
 from aliquot.planner import cycle_state
-from aliquot.scheduler.last_decision import LastDecision
+from aliquot.scheduler.last_decision import Decision, LastDecision
 from aliquot.scheduler.loop import Scheduler
 from aliquot.server.explain import Explanations
 from aliquot.store.informer import Informers
 from support.scheduler.world import World
 from support.stores.namespace import StoreNamespace
 from support.stores.running import running
+
+
+class CountingDecisions(LastDecision):
+    def __init__(self) -> None:
+        super().__init__()
+        self.plans = 0
+
+    def record(self, decision: Decision) -> None:
+        self.plans += 1
+        super().record(decision)
 
 
 class OpenAccess:
@@ -54,12 +64,12 @@ def planner_calls() -> Iterator[list[str]]:
 
 
 @asynccontextmanager
-async def follower(world: World) -> AsyncIterator[tuple[Explanations, LastDecision]]:
+async def follower(world: World) -> AsyncIterator[tuple[Explanations, CountingDecisions]]:
     """The HTTP routes of a replica whose scheduler does not lead, and so plans only on request."""
     await world.node("n1", 1)
     await world.project("a", 1)
     await world.submit("large", 4000, pod=True)
-    last, informers = LastDecision(), Informers(world.store.driver)
+    last, informers = CountingDecisions(), Informers(world.store.driver)
     Scheduler(world.store, informers, last=last)
     async with running(*(informer.run() for informer in informers)):
         await informers.wait()
@@ -92,9 +102,21 @@ async def test_scenario_plans_in_a_thread(embedded: StoreNamespace) -> None:
 
 
 async def test_concurrent_requests_share_one_plan(embedded: StoreNamespace) -> None:
-    """Requests that arrive together wait for one plan."""
+    """Requests that arrive together wait for one plan, and a request without new events needs none."""
     async with follower(World(embedded)) as (explanations, last):
         request = get("/explanation", namespace="runai-a", name="large")
         answers = await asyncio.gather(*(explanations.explanation(request) for _ in range(10)))
-        assert len({bytes(answer.body) for answer in answers}) == 1
-        assert last.get() is last.get()
+        assert len(answers) == 10
+        await explanations.explanation(request)
+        assert last.plans == 1
+
+
+async def test_cancelled_request_does_not_end_the_plan(embedded: StoreNamespace) -> None:
+    """When the client of the first request disconnects, the next request gets the plan that was begun for it."""
+    async with follower(World(embedded)) as (_, last):
+        cancelled = asyncio.create_task(last.latest())
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        decision = await last.latest()
+        assert "runai-a/large" in decision.plan.refusals
+        assert last.plans == 1
