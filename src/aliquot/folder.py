@@ -1,10 +1,12 @@
-"""The data folder of an embedded platform.
+"""The data folder of an embedded platform. It contains:
 
-aliquot.db     the store
-admin.token    the administrator's token, mode 0600
-server.json    address and process id of the running server
-lock           locked by the one process that serves the folder
-stop-jobs      if it exists, the server stops all jobs when it ends (`aliquot down`)
+    aliquot.db     the store
+    admin.token    the administrator's token, mode 0600
+    server.json    address and process id of the running server
+    lock           locked by the one process that serves the folder
+    stop-jobs      if it exists, the server stops all jobs when it ends (`aliquot down`)
+
+The agent keeps the folders of its pods there too.
 """
 
 from __future__ import annotations

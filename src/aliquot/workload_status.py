@@ -17,8 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import assert_never
 
-from aliquot.api import KINDS, Json, Pod, Workload, encode
+from aliquot.api import KINDS, Json, Pod, Workload
 from aliquot.api.pod import last_checkpoint_time
+from aliquot.api.serialization import adapter
 from aliquot.api.workload import Interruption, Refusal, WorkloadStatus
 from aliquot.errors import Conflict, NotFound
 from aliquot.store import object_rules
@@ -27,6 +28,7 @@ from aliquot.store.typed_store import Store
 _INTERRUPTIONS_KEPT = 100  # the latest; enough to show a pattern, and the object stays small
 _PREEMPTIONS = ("reclaimed", "preempted")  # the reasons that count towards the preemption limit
 _ATTEMPTS = 5  # to record an interruption; every Conflict means that another writer succeeded
+_FIELDS = tuple(field.name for field in fields(WorkloadStatus))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,13 @@ class WorkloadStatusWriter:
 def _difference(old: WorkloadStatus, new: WorkloadStatus) -> Json:
     """A merge patch from one status to the other. Only fields that differ are encoded: the scheduler writes thousands
     of statuses in a cycle."""
-    names = [field.name for field in fields(WorkloadStatus) if getattr(old, field.name) != getattr(new, field.name)]
-    before, after = (WorkloadStatus(**{name: getattr(status, name) for name in names}) for status in (old, new))
-    return object_rules.difference(encode(before), encode(after))
+    changed = {name for name in _FIELDS if getattr(old, name) != getattr(new, name)}
+    return object_rules.difference(_encode(old, changed), _encode(new, changed)) if changed else {}
+
+
+def _encode(status: WorkloadStatus, names: set[str]) -> Json:
+    """As `encode`, for some fields."""
+    out: Json = adapter(WorkloadStatus).dump_python(
+        status, mode="json", by_alias=True, exclude_defaults=True, include=names
+    )
+    return out

@@ -40,7 +40,7 @@ class RacingDriver(MemoryDriver):
     async def patch(self, kind: AnyKind, name: str, *rest: Any, **options: Any) -> Document:
         self.versions.append(options.get("version", ""))
         if self.races:
-            (fact, *races), self.races = self.races, []  # the other writer races with nobody
+            (fact, *races), self.races = self.races, []  # nothing races with the other writer
             await WorkloadStatusWriter(Store(self)).write(await read(self), fact)
             self.races = races
         return await super().patch(kind, name, *rest, **options)

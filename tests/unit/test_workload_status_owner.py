@@ -72,7 +72,7 @@ def test_one_owner() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "kind"),
+    ("statement", "kind"),
     [
         ("await self._store.update_status(replace(work, status=s), seen=work)", "Workload"),
         ("seen = await store.get(Workload, name)\n    await store.update_status(wanted, seen=seen)", "Workload"),
@@ -83,9 +83,9 @@ def test_one_owner() -> None:
         ("await store.update_status(replace(pod, status=s), seen=pod)", "Pod"),
     ],
 )
-def test_every_way_to_write_is_seen(body: str, kind: str) -> None:
+def test_every_way_to_write_is_seen(statement: str, kind: str) -> None:
     """The check above would fail for each of these."""
-    assert list(status_writes(ast.parse(f"async def f(work: Workload, pod: Pod):\n    {body}\n"))) == [kind]
+    assert list(status_writes(ast.parse(f"async def f(work: Workload, pod: Pod):\n    {statement}\n"))) == [kind]
 
 
 def test_other_writes_are_not_meant() -> None:

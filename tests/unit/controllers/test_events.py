@@ -122,8 +122,8 @@ async def events(store: Store) -> dict[str, tuple[str, int]]:
     return {event.reason: (event.message, event.count) for event in (await store.list(Event, SPACE)).items}
 
 
-async def world(place: StoreNamespace) -> tuple[Store, Workload]:
-    store = Store(place.driver)
+async def world(embedded: StoreNamespace) -> tuple[Store, Workload]:
+    store = Store(embedded.driver)
     await store.create(Namespace(metadata=Metadata(name=SPACE)))
     return store, await store.create(workload())
 

@@ -19,17 +19,17 @@ def owner(of: Document) -> dict[str, str]:
     return {"apiVersion": of.data["apiVersion"], "kind": of.data["kind"], "name": of.name, "uid": of.uid}
 
 
-async def gone(place: StoreNamespace, name: str) -> bool:
+async def gone(embedded: StoreNamespace, name: str) -> bool:
     try:
-        await place.get(name)
+        await embedded.get(name)
     except NotFound:
         return True
     return False
 
 
-async def namespace_gone(place: StoreNamespace) -> bool:
+async def namespace_gone(embedded: StoreNamespace) -> bool:
     try:
-        await place.driver.get(NAMESPACE, place.namespace)
+        await embedded.driver.get(NAMESPACE, embedded.namespace)
     except NotFound:
         return True
     return False
@@ -140,20 +140,20 @@ async def test_empty_namespace(embedded: StoreNamespace) -> None:
         await until(lambda: namespace_gone(embedded))
 
 
-async def create_event(place: StoreNamespace, name: str, stamp: str) -> None:
-    data = document(EVENT, name, place.namespace).data
-    involved = {"kind": "Pod", "name": "p", "namespace": place.namespace}
-    await place.driver.create(
+async def create_event(embedded: StoreNamespace, name: str, stamp: str) -> None:
+    data = document(EVENT, name, embedded.namespace).data
+    involved = {"kind": "Pod", "name": "p", "namespace": embedded.namespace}
+    await embedded.driver.create(
         EVENT, Document({**data, "involvedObject": involved, "reason": "Test", "lastTimestamp": stamp})
     )
 
 
-async def events_after_sweep(place: StoreNamespace, now: float, most: int = 10) -> list[str]:
-    garbage = GarbageCollector(place.driver, clock=lambda: now)
+async def events_after_sweep(embedded: StoreNamespace, now: float, most: int = 10) -> list[str]:
+    garbage = GarbageCollector(embedded.driver, clock=lambda: now)
     async with running(garbage.informers["Event"].run()):
         await garbage.informers["Event"].synced.wait()
         await garbage.sweep_once(most)
-    return [item.name for item in (await place.driver.list(EVENT, place.namespace)).items]
+    return [item.name for item in (await embedded.driver.list(EVENT, embedded.namespace)).items]
 
 
 BASE = 978307200.0  # 2001-01-01

@@ -127,9 +127,9 @@ def test_evictions_for_others() -> None:
 # --- with the scheduler and the controller running
 
 
-async def borrowed_gpu(place: StoreNamespace, *, policy: dict[str, Any] | None = None, **spec: Any) -> World:
+async def borrowed_gpu(embedded: StoreNamespace, *, policy: dict[str, Any] | None = None, **spec: Any) -> World:
     """One GPU, in the quota of project b, borrowed by `job` of project a."""
-    world = World(place)
+    world = World(embedded)
     await world.node("n1", 1)
     await world.project("a", 0)
     await world.project("b", 1)

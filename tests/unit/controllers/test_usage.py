@@ -20,8 +20,8 @@ SPACE = "runai-a"
 NOTHING = Amounts(gpu=0, cpu=0, memory=0)
 
 
-async def world(place: StoreNamespace) -> Store:
-    store = Store(place.driver)
+async def world(embedded: StoreNamespace) -> Store:
+    store = Store(embedded.driver)
     await store.create(Department(metadata=Metadata(name="default")))
     await store.create(Project(metadata=Metadata(name="a")))
     await store.create(Project(metadata=Metadata(name="idle")))
