@@ -78,7 +78,7 @@ class LeastDisruptionSearch(VictimSearch):
 
     def _finish(self, savepoint: Savepoint, tasks: Sequence[TaskSlot]) -> list[TaskSlot] | None:
         """Spares the victims that can stay and checks the result. A victim that stays still counts for its queue, which
-        may then hold too much beside the job; in a second pass only those stay with whom the result is fair."""
+        may then hold too much beside the job. So in a second pass a victim stays only if the result is fair."""
         pool = self._pool
         stopped = [task for task in pool.changed_since(savepoint) if task.state is RELEASING]
         before = pool.savepoint()
@@ -89,7 +89,7 @@ class LeastDisruptionSearch(VictimSearch):
             pool.rollback(before)
         if evicted is None or evicted:
             return evicted
-        pool.rollback(savepoint)  # nobody is evicted, so the job need not wait for a release either
+        pool.rollback(savepoint)  # no victims are left, so the job need not wait for a release either
         return [] if self._placer.place(self._job, tasks) else None
 
     def _spare(self, stopped: list[TaskSlot], check_fairness: bool) -> list[TaskSlot] | None:

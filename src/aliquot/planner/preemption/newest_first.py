@@ -31,7 +31,7 @@ _MOVES_CONSIDERED = 16  # eviction units that one consolidation considers
 
 
 class NewestFirst(VictimStrategy):
-    # As the peer: it reserves nothing, and a job gets one set of tasks in a step.
+    # Like the peer, which knows no reservations and starts one set of tasks of a job in a step.
     uses_reservation = False
     regrows = False
     repeats_quota = True

@@ -27,7 +27,7 @@ NOTHING_TAKEN: Taken = {}
 
 
 class Rule(ABC):
-    """What one step may do to others for one job."""
+    """What one step may do to other jobs for one job."""
 
     step = ""
     # The order in which the parts of an eviction cost count: indexes into `EvictionCosts.of_task`. None: as they are.

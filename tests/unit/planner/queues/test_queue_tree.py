@@ -12,35 +12,35 @@ from support.planner import quota
 
 def tree(queues: dict[str, Queue], total: float = 8, wants: dict[str, float] | None = None, **policy: Any) -> QueueTree:
     """A tree with shares. Every leaf waits for the amount in `wants`, or for the total."""
-    found = QueueTree([replace(queue, name=name) for name, queue in queues.items()], "default")
-    for leaf in found.leaves:
+    queue_tree = QueueTree([replace(queue, name=name) for name, queue in queues.items()], "default")
+    for leaf in queue_tree.leaves:
         leaf.pending = [round((wants or {}).get(leaf.name, total) * 1000), 0, 0]
     amount: Amount = (round(total * 1000), 0, 0)
-    found.compute_shares(amount, Policy(**policy))
-    return found
+    queue_tree.compute_shares(amount, Policy(**policy))
+    return queue_tree
 
 
-def shares(found: QueueTree) -> dict[str, float]:
-    return {name: queue.share[0] / 1000 for name, queue in found.queues.items()}
+def shares(queue_tree: QueueTree) -> dict[str, float]:
+    return {name: queue.share[0] / 1000 for name, queue in queue_tree.queues.items()}
 
 
 def test_children_divide_their_parents_share() -> None:
     """Departments divide the total, then their projects divide each department's share."""
-    found = tree({"d": quota(4), "e": quota(4), "d1": quota(3, parent="d"), "d2": quota(1, parent="d")}, 16)
-    assert shares(found) == {"d": 8, "e": 8, "d1": 6, "d2": 2}
+    queue_tree = tree({"d": quota(4), "e": quota(4), "d1": quota(3, parent="d"), "d2": quota(1, parent="d")}, 16)
+    assert shares(queue_tree) == {"d": 8, "e": 8, "d1": 6, "d2": 2}
 
 
 def test_without_departments_first() -> None:
     """Projects divide the total directly, and a department's share is the sum of its projects' shares."""
     queues = {"d": quota(0), "d1": quota(1, parent="d"), "d2": quota(1, parent="d"), "e": quota(2)}
-    found = tree(queues, department_first=False)
-    assert shares(found) == {"d": 4, "d1": 2, "d2": 2, "e": 4}
+    queue_tree = tree(queues, department_first=False)
+    assert shares(queue_tree) == {"d": 4, "d1": 2, "d2": 2, "e": 4}
 
 
 def test_department_demands_no_more_than_its_children_may_hold() -> None:
     """A department gets no share for what the limits of its projects forbid."""
-    found = tree({"d": quota(4), "e": quota(0), "d1": quota(4, limit=1, parent="d")})
-    assert shares(found) == {"d": 1, "e": 7, "d1": 1}
+    queue_tree = tree({"d": quota(4), "e": quota(0), "d1": quota(4, limit=1, parent="d")})
+    assert shares(queue_tree) == {"d": 1, "e": 7, "d1": 1}
 
 
 def test_no_borrowing_is_a_limit() -> None:
@@ -78,34 +78,34 @@ def test_whole_units() -> None:
 
 def test_usage_is_part_of_demand() -> None:
     """What a queue holds is part of its demand."""
-    found = QueueTree([replace(quota(0), name="a"), replace(quota(0), name="b")], "default")
-    found.queues["a"].add_usage((3000, 0, 0), nonpreemptible=False)
-    found.queues["b"].pending = [9000, 0, 0]
-    found.compute_shares((8000, 0, 0), Policy())
-    assert shares(found) == {"a": 3, "b": 5}
+    queue_tree = QueueTree([replace(quota(0), name="a"), replace(quota(0), name="b")], "default")
+    queue_tree.queues["a"].add_usage((3000, 0, 0), nonpreemptible=False)
+    queue_tree.queues["b"].pending = [9000, 0, 0]
+    queue_tree.compute_shares((8000, 0, 0), Policy())
+    assert shares(queue_tree) == {"a": 3, "b": 5}
 
 
 def test_usage_counts_at_every_level() -> None:
     """A project's usage is also its department's."""
-    found = tree({"d": quota(4), "p": quota(4, parent="d")})
-    leaf = found.queues["p"]
+    queue_tree = tree({"d": quota(4), "p": quota(4, parent="d")})
+    leaf = queue_tree.queues["p"]
     leaf.add_usage((500, 1000, 7), nonpreemptible=True)
     leaf.add_usage((1000, 0, 0), nonpreemptible=False)
-    assert (found.queues["d"].used, found.queues["d"].nonpreemptible) == ([1500, 1000, 7], [500, 1000, 7])
+    assert (queue_tree.queues["d"].used, queue_tree.queues["d"].nonpreemptible) == ([1500, 1000, 7], [500, 1000, 7])
     leaf.add_usage((500, 1000, 7), nonpreemptible=True, sign=-1)
-    assert (found.queues["d"].used, found.queues["d"].nonpreemptible) == ([1000, 0, 0], [0, 0, 0])
+    assert (queue_tree.queues["d"].used, queue_tree.queues["d"].nonpreemptible) == ([1000, 0, 0], [0, 0, 0])
 
 
 def test_allowance() -> None:
     """The larger of quota and share, up to the limit; the limit alone where the quota has no bound."""
-    found = tree({"a": quota(6), "b": quota(1), "c": quota(None, limit=5)}, wants={"a": 0, "b": 9, "c": 0})
-    assert [found.queues[name].allowance[0] for name in "abc"] == [6000, 8000, 5000]
+    queue_tree = tree({"a": quota(6), "b": quota(1), "c": quota(None, limit=5)}, wants={"a": 0, "b": 9, "c": 0})
+    assert [queue_tree.queues[name].allowance[0] for name in "abc"] == [6000, 8000, 5000]
 
 
 def test_minimum_run_times_are_inherited() -> None:
     """A queue without its own minimum run times has those of its parent."""
-    found = tree({"d": quota(1, reclaim_min_runtime=60), "p": quota(1, parent="d", preempt_min_runtime=5)})
-    assert (found.queues["p"].reclaim_min, found.queues["p"].preempt_min) == (60, 5)
+    queue_tree = tree({"d": quota(1, reclaim_min_runtime=60), "p": quota(1, parent="d", preempt_min_runtime=5)})
+    assert (queue_tree.queues["p"].reclaim_min, queue_tree.queues["p"].preempt_min) == (60, 5)
 
 
 def test_parent_that_does_not_exist() -> None:

@@ -17,10 +17,10 @@ def project(own: Queue, above: Queue | None = None) -> QueueState:
     """A project that holds one GPU for a preemptible job and one for a nonpreemptible job."""
     queues = [replace(own, name="p", parent="d" if above else "")]
     queues += [replace(above, name="d")] if above else []
-    found = QueueTree(queues, "default").queues["p"]
-    found.add_usage((1000, 0, 0), nonpreemptible=False)
-    found.add_usage((1000, 0, 0), nonpreemptible=True)
-    return found
+    queue = QueueTree(queues, "default").queues["p"]
+    queue.add_usage((1000, 0, 0), nonpreemptible=False)
+    queue.add_usage((1000, 0, 0), nonpreemptible=True)
+    return queue
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,11 @@ def project(own: Queue, above: Queue | None = None) -> QueueState:
     ],
 )
 def test_one_more_gpu(own: Queue, above: Queue | None, nonpreemptible: bool, code: str | None) -> None:
-    """One GPU more, for a project that holds one preemptibly and one nonpreemptibly."""
+    """One GPU more, for a project that holds one for a preemptible and one for a nonpreemptible job."""
     queue = project(own, above)
-    found = quota_module.refusal(queue, (1000, 0, 0), nonpreemptible)
+    refusal = quota_module.refusal(queue, (1000, 0, 0), nonpreemptible)
     assert quota_module.allows(queue, (1000, 0, 0), nonpreemptible) == (code is None)
-    assert (found.code if found else None) == code
+    assert (refusal.code if refusal else None) == code
 
 
 @pytest.mark.parametrize("asked", [(0, 0, 0), (0, 5000, 1 << 30)])
@@ -54,18 +54,18 @@ def test_only_requested_resources_count(asked: Amount) -> None:
 
 def test_facts_of_a_refusal() -> None:
     """A refusal names the queue, the resource and what is missing."""
-    found = quota_module.refusal(project(quota(9), quota(2)), (1500, 0, 0), nonpreemptible=True)
-    assert found is not None
-    assert (found.queue, found.resource, found.missing) == ("d", "gpu", (500, 0, 0))
-    assert found.text.startswith("department d ")
+    refusal = quota_module.refusal(project(quota(9), quota(2)), (1500, 0, 0), nonpreemptible=True)
+    assert refusal is not None
+    assert (refusal.queue, refusal.resource, refusal.missing) == ("d", "gpu", (500, 0, 0))
+    assert refusal.text.startswith("department d ")
 
 
 @pytest.mark.parametrize(("gpu", "verdict"), [(1000, Verdict.NOT_NOW), (3000, Verdict.NEVER)])
 def test_never_if_above_the_whole_bound(gpu: int, verdict: Verdict) -> None:
     """Waiting helps only if the request by itself is within the bound."""
-    found = quota_module.refusal(project(quota(0, limit=2)), (gpu, 0, 0), nonpreemptible=False)
-    assert found is not None
-    assert found.verdict is verdict
+    refusal = quota_module.refusal(project(quota(0, limit=2)), (gpu, 0, 0), nonpreemptible=False)
+    assert refusal is not None
+    assert refusal.verdict is verdict
 
 
 def test_exceeded_queue() -> None:

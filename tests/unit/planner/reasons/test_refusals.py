@@ -1,4 +1,4 @@
-"""Why jobs wait: every code of a refusal, in the smallest cluster that has it, and the facts that come with it."""
+"""Why jobs wait: every refusal code in the smallest cluster that produces it, and the facts of a refusal."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def preemption_delay() -> World:
 
 
 def no_arrangement() -> World:
-    """Both nodes hold something that cannot be stopped beside something that can."""
+    """Each node runs a nonpreemptible job beside a preemptible one."""
     world = cluster([gpus(2, "n1"), gpus(2, "n2")], {"a": quota(2), "b": quota(2)})
     world.running("f1", "n1", [0], "b", preemptible=False).running("f2", "n2", [0], "b", preemptible=False)
     return world.running("x", "n1", [1], "b").running("y", "n2", [1], "b").pending("j", gpu=2)
@@ -138,31 +138,31 @@ CASES: list[tuple[str, str, Verdict, Made]] = [
     ),
     ("not-tried", "allocate", NOT_NOW, lambda: one_node(policy=Policy(steps=("stale-gang",))).pending("j", gpu=1)),
 ]
-# Said by `aliquot simulate` about tasks that no plan looked at.
+# Reported by `aliquot simulate` for tasks that no plan considered.
 SIMULATED = {"gated", "evicted", "not-considered"}
 
 
 @pytest.mark.parametrize(("code", "step", "verdict", "made"), CASES, ids=[code for code, *_ in CASES])
 def test_every_code(code: str, step: str, verdict: Verdict, made: Made) -> None:
-    """The job waits, and the first step that could not help it says so with this code."""
+    """The job waits, and the step that refused it reports this code."""
     world = made()
     assert "j" not in world.started()
-    found = [reason for reason in world.plan().refusals["j"] if reason.code == code]
-    assert (found[0].step, found[0].verdict) == (step, verdict)
-    assert re.match(r"\S.*\S$", found[0].text)
+    refusal = next(refusal for refusal in world.plan().refusals["j"] if refusal.code == code)
+    assert (refusal.step, refusal.verdict) == (step, verdict)
+    assert re.match(r"\S.*\S$", refusal.text)
 
 
 def codes_in_the_source() -> set[str]:
-    """First arguments of refusals, and what functions that name a reason return."""
-    found: set[str] = set()
+    """First arguments of `Refusal`, and what the functions return that name a reason."""
+    codes: set[str] = set()
     for path in Path(aliquot.planner.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Refusal":
-                found |= _texts(node.args[:1])
+                codes |= _texts(node.args[:1])
             elif isinstance(node, ast.FunctionDef) and node.name in ("precheck", "_shortage"):
-                returned = [one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value]
-                found |= _texts([value.elts[0] if isinstance(value, ast.Tuple) else value for value in returned])
-    return {text for text in found if re.fullmatch(r"[a-z]+(-[a-z]+)*", text)} - {"quota"}
+                returned = [child.value for child in ast.walk(node) if isinstance(child, ast.Return) and child.value]
+                codes |= _texts([value.elts[0] if isinstance(value, ast.Tuple) else value for value in returned])
+    return {text for text in codes if re.fullmatch(r"[a-z]+(-[a-z]+)*", text)} - {"quota"}
 
 
 def _texts(nodes: list[ast.expr]) -> set[str]:
@@ -170,28 +170,28 @@ def _texts(nodes: list[ast.expr]) -> set[str]:
     return {part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)}
 
 
-def test_no_code_is_left_out() -> None:
-    """A code that somebody adds to the core wants its case here."""
+def test_every_code_has_a_case() -> None:
+    """A code that is added to the planner needs a case here."""
     assert codes_in_the_source() - {code for code, *_ in CASES} == set()
 
 
 def test_every_code_is_explained() -> None:
-    """The page about the scheduler has a line for each code, and for none that does not exist."""
+    """The table in docs/scheduler.md has exactly the codes that exist."""
     table = PAGE.read_text().partition("| code | step |")[2].partition("\n\n")[0]
-    told = {code for line in table.splitlines() for code in re.findall(r"`([a-z-]+)`", line.split("|")[1:2][0])}
-    assert told == {code for code, *_ in CASES} | SIMULATED
+    documented = {code for line in table.splitlines() for code in re.findall(r"`([a-z-]+)`", line.split("|")[1:2][0])}
+    assert documented == {code for code, *_ in CASES} | SIMULATED
 
 
 def test_facts_of_a_full_cluster() -> None:
-    """The node that comes nearest, what is missing there, and who holds it."""
+    """The nearest node, what is missing there, and the jobs that hold it."""
     world = cluster([gpus(4, "n1"), gpus(4, "n2")], {"a": quota(8)})
     world.running("x", "n1", [0, 1, 2, 3], gpu=4).running("y", "n2", [0, 1], gpu=2).pending("j", gpu=3)
     reason = world.plan().refusals["j"][0]
     assert (reason.node, reason.nodes, reason.missing, reason.holders) == ("n2", 2, (1000, 0, 0), ("y",))
 
 
-def test_one_reason_for_each_step() -> None:
-    """A job that no step could help has a reason of each."""
+def test_one_refusal_for_each_step() -> None:
+    """A job that no step could place has a refusal of each step."""
     world = one_node(1).running("x", "n1", [0]).pending("j", gpu=1)
     assert [reason.step for reason in world.plan().refusals["j"]] == ["allocate", "consolidate", "reclaim", "preempt"]
 
@@ -206,21 +206,21 @@ def test_same_code_in_two_steps() -> None:
 
 
 def test_only_the_steps_of_the_policy() -> None:
-    """A step that a policy leaves out says nothing."""
+    """A step that the policy leaves out reports nothing."""
     world = one_node(1).running("x", "n1", [0]).pending("j", gpu=1)
     world.policy = Policy(steps=("allocate",), hold_after=None)
     assert [reason.step for reason in world.plan().refusals["j"]] == ["allocate"]
 
 
-def test_until_when_it_is_known() -> None:
-    """A delay says when it is over."""
+def test_end_of_a_delay() -> None:
+    """The refusal for a delay has the time at which the delay ends."""
     world = preemption_delay()
     until = {reason.until for reason in world.plan().refusals["j"] if reason.code == "preemption-delay"}
     assert until == {world.now + 50}
 
 
-def test_who_starts_is_not_refused() -> None:
-    """A job that got its places has no reason to wait, whatever other jobs have."""
+def test_job_that_starts_is_not_refused() -> None:
+    """A job that is placed has no refusal, although an equal job has one."""
     world = one_node(1).pending("i", gpu=1).pending("j", gpu=1)
     assert set(world.plan().refusals) == {"j"}
 
