@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from support.seeds.platform import PREFIX, Done, Platform, until
+from support.seeds.platform import PREFIX, CommandResult, Platform, until
 
 pytestmark = pytest.mark.xdist_group("seeds")
 
@@ -40,9 +40,9 @@ def shows(platform: Platform, gpus: str, queue: str, *command: str) -> None:
 
 def test_listings_say_what_projects_hold(fresh: Platform) -> None:
     """Every listing counts the GPUs that jobs hold, fractions too; also after a kill, and when they are gone."""
-    fresh.submitted("whole", "team-a", f"{SLEEP} -g 2")
-    fresh.submitted("part", "team-a", f"{SLEEP} -g 0.3")
-    fresh.submitted("other", "team-b", f"{SLEEP} -g 0.5")
+    fresh.submit("whole", "team-a", f"{SLEEP} -g 2")
+    fresh.submit("part", "team-a", f"{SLEEP} -g 0.3")
+    fresh.submit("other", "team-b", f"{SLEEP} -g 0.5")
     for command in ("runai list projects", "runai project list", "aliquot project list"):
         shows(fresh, "2.3", "team-a", command)
         shows(fresh, "0.5", "team-b", command)
@@ -52,7 +52,7 @@ def test_listings_say_what_projects_hold(fresh: Platform) -> None:
     assert allocated(fresh, "team-a", "runai list projects") == "2.3"
     assert fresh.sh("runai delete whole -p team-a").status == 0
     shows(fresh, "0.3", "team-a", "runai list projects")
-    asked = fresh.ask(f"{PREFIX}/projects/team-a")["status"]["requested"]
+    asked = fresh.get(f"{PREFIX}/projects/team-a")["status"]["requested"]
     assert (asked["gpu"], asked["cpu"]) == (0.3, 1)
 
 
@@ -71,7 +71,7 @@ def bounded(demo: Platform) -> Platform:
 def test_more_than_a_policy_allows(bounded: Platform) -> None:
     """The command that asks for too much is told the rule, in one line."""
     done = bounded.sh("runai submit --gpu 5 --interactive -p team-c")
-    assert done == Done(1, "", "error: gpu: must be no greater than 4\n")
+    assert done == CommandResult(1, "", "error: gpu: must be no greater than 4\n")
 
 
 def test_a_policy_holds_for_manifests_too(bounded: Platform) -> None:
@@ -88,7 +88,7 @@ def test_a_policy_holds_for_manifests_too(bounded: Platform) -> None:
 
 def test_a_template_with_a_flag(bounded: Platform) -> None:
     """`--template batch_ops -g 2`: the image comes from the template, the GPUs from the flag; describe can tell."""
-    bounded.submitted("batched", "team-c", "--template batch_ops -g 2")
+    bounded.submit("batched", "team-c", "--template batch_ops -g 2")
     spec = bounded.job("batched", "team-c")["spec"]
     assert (spec["image"], spec["compute"], spec["template"]) == ("python", {"gpu": 2, "cpu": 0.5}, "batch-ops")
     lines = bounded.sh("runai describe job batched -p team-c").out.splitlines()
@@ -105,10 +105,10 @@ def test_dry_run_shows_the_whole_job(bounded: Platform) -> None:
 
 def test_why_it_waits_is_one_event(demo: Platform) -> None:
     """However often the scheduler looks, a job that waits has one event that says why."""
-    demo.submitted("patient", "team-d", f"{SLEEP} -g 9", "Pending")
+    demo.submit("patient", "team-d", f"{SLEEP} -g 9", "Pending")
     until(lambda: "[Unschedulable]" in demo.sh("runai describe job patient -p team-d").out, "the event")
     for name in ("busy-1", "busy-2", "busy-3"):
-        demo.submitted(name, "team-d", f"{SLEEP} -g 0.1")
+        demo.submit(name, "team-d", f"{SLEEP} -g 0.1")
     lines = demo.sh("runai describe job patient -p team-d").out.splitlines()
     (event,) = [line for line in lines if "Unschedulable" in line]
     assert re.fullmatch(
@@ -121,7 +121,7 @@ def test_why_it_waits_is_one_event(demo: Platform) -> None:
 
 def test_how_a_job_failed_is_told(demo: Platform) -> None:
     """Each attempt, and the end."""
-    demo.submitted("sorry", "team-d", "-i busybox --backoff-limit 1 --command -- sh -c 'exit 3'", "Failed")
+    demo.submit("sorry", "team-d", "-i busybox --backoff-limit 1 --command -- sh -c 'exit 3'", "Failed")
     until(lambda: "[Failed]" in demo.sh("runai describe job sorry -p team-d").out, "the last event")
     text = demo.sh("runai describe job sorry -p team-d").out
     told = [line.split("[", 1)[1] for line in text.splitlines() if line.startswith("workload/")]

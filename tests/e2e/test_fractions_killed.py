@@ -50,13 +50,13 @@ def test_the_platform_is_killed(node: Node) -> None:
         node.begin(name, f"-g {milli / 1000}", command=command)
     full = {name: mib for name, (_, mib) in parts.items()}
     until(lambda: held(node, *parts) == full, "each has its slice")
-    lives, before = node.lives(), watchman.look()
+    lives, before = node.job_instances(), watchman.look()
     assert len({node.card(name) for name in parts}) == 1
 
     node.kill()
 
     assert held(node, *parts) == full
-    until(lambda: node.lives() == lives, "the same processes run on")
+    until(lambda: node.job_instances() == lives, "the same processes run on")
     assert watchman.look() == before
     assert {name: node.limit(name) for name in parts} == full
     # The card is full: who comes now is placed on the other one.
@@ -72,7 +72,7 @@ def test_the_platform_is_killed(node: Node) -> None:
     assert raw.says() == ["got", str(HALF + 100)]
     assert raw.killed()
     node.tells("late", r"\[GPUMemoryOverrun\] .*; its process \S+ \(\d+\) was killed")
-    assert node.lives().keys() >= lives.keys()
+    assert node.job_instances().keys() >= lives.keys()
     assert [node.phase(name, PROJECT) for name in parts] == ["Running"] * 3
 
 

@@ -78,7 +78,7 @@ def test_a_library_that_was_not_built(bare: Node) -> None:
     bare.tells("part", said)
     bare.begin("whole", "-g 1")
 
-    assert bare.lives().keys() == {"whole"}
+    assert bare.job_instances().keys() == {"whole"}
 
 
 def test_a_library_that_no_program_loads(bare: Node, package: Path) -> None:
@@ -89,4 +89,4 @@ def test_a_library_that_no_program_loads(bare: Node, package: Path) -> None:
 
     bare.tells("part", r"GPUShareNotLoaded: its GPU fraction cannot be enforced: programs do not load \S+\.so")
 
-    assert not bare.lives()
+    assert not bare.job_instances()

@@ -262,7 +262,7 @@ def test_submitted(gpu_node: Any, native_build: Path, tmp_path: Path) -> None:
     try:
         platform.sh("aliquot project create team --gpu 2")
         platform.sh(f"runai submit half -p team -g 0.5 -i {WITH_DRIVER}")
-        platform.reaches("half", "team", "Running")
+        platform.wait_for_phase("half", "team", "Running")
         rows = [line.split() for line in platform.sh("runai exec half -p team filler").out.splitlines()]
         assert [row[1:] for row in rows if row[2] != "0"] == [["8192", str((8192 - CONTEXT) // 64 * 64), "2"]]
         [held] = json.loads(cluster.kubectl("get", "pods", "-n", labels.RESERVATION_NAMESPACE, "-o", "json"))["items"]

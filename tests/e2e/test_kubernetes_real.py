@@ -80,23 +80,23 @@ def test_borrowed_and_given_back(real_nodes: NodeCluster, platform: Platform) ->
     cluster = real_nodes.cluster
     for job, (team, gpus) in FILLING.items():
         submit(platform, job, team, gpus)
-        platform.reaches(job, team, "Running")
+        platform.wait_for_phase(job, team, "Running")
     assert granted(cluster) == {"node-1": 8, "node-2": 8}
     before = lives(cluster)
 
     submit(platform, "d-2-gg", "real-d", 2)
-    platform.reaches("d-2-gg", "real-d", "Running")
+    platform.wait_for_phase("d-2-gg", "real-d", "Running")
     submit(platform, "d-3-gg", "real-d", 2)
-    platform.reaches("d-3-gg", "real-d", "Running")
+    platform.wait_for_phase("d-3-gg", "real-d", "Running")
     for job, team in (("b-2-gg", "real-b"), ("c-2-gg", "real-c")):
-        platform.reaches(job, team, "Pending")
+        platform.wait_for_phase(job, team, "Pending")
     kept = {job: life for job, life in before.items() if not job.endswith("-gg")}
     assert {job: life for job, life in lives(cluster).items() if job in kept} == kept
     assert granted(cluster) == {"node-1": 8, "node-2": 8}
 
     assert platform.sh("runai delete d-1 -p real-d").status == 0
     for job, team in (("b-2-gg", "real-b"), ("c-2-gg", "real-c")):
-        platform.reaches(job, team, "Running")
+        platform.wait_for_phase(job, team, "Running")
         status = platform.job(job, team)["status"]
         assert (status["interruptionCount"], status["restarts"]) == (1, 1)
         assert lives(cluster)[job] != before[job]
@@ -111,7 +111,7 @@ def test_node_dies(real_nodes: NodeCluster, platform: Platform) -> None:
     cluster, (_, dying) = real_nodes.cluster, real_nodes.nodes
     for job in ("one", "two", "three", "four"):
         submit(platform, job, "real-a", 3)
-        platform.reaches(job, "real-a", "Running")
+        platform.wait_for_phase(job, "real-a", "Running")
     before = lives(cluster)
     there = {job for job, pod in pods(cluster).items() if pod["spec"]["nodeName"] == dying.name}
     assert there
@@ -120,13 +120,13 @@ def test_node_dies(real_nodes: NodeCluster, platform: Platform) -> None:
     try:
         # The other node has two GPUs left: too few for a job of three, so those that were there wait.
         for job in there:
-            platform.reaches(job, "real-a", "Pending")
+            platform.wait_for_phase(job, "real-a", "Pending")
         (_, *others) = sorted(before.keys() - there)
         now = lives(cluster)
         assert {job: now.get(job) for job in others} == {job: before[job] for job in others}
         platform.sh(f"runai delete {min(before.keys() - there)} -p real-a")
         recovered = min(there, key=lambda job: platform.job(job, "real-a")["metadata"]["creationTimestamp"])
-        platform.reaches(recovered, "real-a", "Running")
+        platform.wait_for_phase(recovered, "real-a", "Running")
         (stop,) = platform.job(recovered, "real-a")["status"]["interruptions"]
         assert (stop["reason"], stop["message"]) == ("node-lost", f"node {dying.name} does not answer")
     finally:

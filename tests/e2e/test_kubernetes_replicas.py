@@ -198,7 +198,7 @@ def test_each_part_alone(testbed: KwokTestbed, several: Several, space: str) -> 
     for line in (f"aliquot project create {team} --gpu 4", f"runai submit job -p {team} -i job -g 1"):
         done = server.sh(line)
         assert done.status == 0, (line, done)
-    server.reaches("job", team, "Running")
+    server.wait_for_phase("job", team, "Running")
     for quiet in (loops, scheduler):
         answers = {
             path: ask(quiet.server.url + path, quiet.server.token)[0]
@@ -215,7 +215,7 @@ def test_upgrade(testbed: KwokTestbed, several: Several, space: str) -> None:
     testbed.create_project(space.removeprefix("runai-"), 4)
     testbed.apply(workload("job", space, 1))
     uid = testbed.wait_until_running("job-0-0", space)["metadata"]["uid"]
-    before.reaches("job", space.removeprefix("runai-"), "Running")
+    before.wait_for_phase("job", space.removeprefix("runai-"), "Running")
     assert before.server.stop() == 0
     wanted = [_definition(testbed)["spec"], _rules(testbed)]
     _make_older(testbed)

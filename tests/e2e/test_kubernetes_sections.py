@@ -16,9 +16,9 @@ import pytest
 
 from support.kubernetes.cluster import Cluster
 from support.kubernetes.kwok import add_nodes, kwok_cluster
-from support.seeds.course import sections
+from support.seeds.fairness_run import run_fairness_steps
+from support.seeds.fairness_steps import FILLING, QUOTAS, RETURNING, SHARING
 from support.seeds.platform import Platform
-from support.seeds.sections import FILLING, QUOTAS, RETURNING, SHARING
 
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("kwok")]
 
@@ -84,7 +84,7 @@ def check_granted(cluster: Cluster) -> None:
 
 def test_sections_on_a_cluster(cluster: Cluster, platform: Platform) -> None:
     """Whoever borrowed gives back and nobody else is touched; what is free again is shared by quota."""
-    played = sections(platform, lambda: None, lambda: lives(cluster))
+    played = run_fairness_steps(platform, lambda: None, lambda: lives(cluster))
     assert played.lives == lives(cluster)
     check_granted(cluster)
     listed = cluster.kubectl("get", "workloads", "-A")
@@ -110,7 +110,7 @@ def with_kills(cluster: Cluster, platform: Platform, every: int) -> None:
         if next(commands) % every == 0:
             platform.kill()
 
-    sections(platform, between, lambda: lives(cluster))
+    run_fairness_steps(platform, between, lambda: lives(cluster))
     check_granted(cluster)
     assert platform.server.starts == len(FILLING + RETURNING + SHARING) // every + 1
     assert "Traceback" not in platform.server.log

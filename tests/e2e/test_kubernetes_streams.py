@@ -45,7 +45,7 @@ def box(platform: Platform) -> str:
 
 def submit(platform: Platform, name: str, script: str, *flags: str, phase: str = "Running") -> None:
     words = f"-i ubuntu {' '.join(flags)} --command sh --args -c --args '{script}'"
-    platform.submitted(name, PROJECT, words, phase, "Completed")
+    platform.submit(name, PROJECT, words, phase, "Completed")
 
 
 class Running:
@@ -99,7 +99,7 @@ def test_log_to_the_end(platform: Platform) -> None:
 def test_log_options(platform: Platform) -> None:
     """The last lines alone, with their times, of a job that has ended."""
     submit(platform, "ended", "seq 1 100")
-    platform.reaches("ended", PROJECT, "Completed")
+    platform.wait_for_phase("ended", PROJECT, "Completed")
     assert platform.sh("runai logs ended --tail 2").out == "99\n100\n"
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z 100\n", platform.sh("runai logs ended -t 1 --timestamps").out)
     assert platform.sh("runai logs ended --limit-bytes 4").out == "1\n2\n"

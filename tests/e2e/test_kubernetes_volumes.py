@@ -53,7 +53,7 @@ def test_claim(real_nodes: NodeCluster, platform: Platform) -> None:
         real_nodes.cluster, storage_class("shelf"), volume("shelf-0", "shelf", "node-2"), claim("test", SPACE, "shelf")
     )
     for job in ("pvc-test", "pvc-again"):
-        platform.submitted(job, "team-a", f"--pvc test:/tmp/pvc1mount {JOB} -g 1")
+        platform.submit(job, "team-a", f"--pvc test:/tmp/pvc1mount {JOB} -g 1")
     says(platform, "pvc-test", "sh -c 'echo mine >/tmp/pvc1mount/file'")
     assert says(platform, "pvc-again", "cat /tmp/pvc1mount/file") == "mine\n"
     assert "/tmp/pvc1mount" in platform.sh("runai get pvc-test").out
@@ -68,14 +68,14 @@ def test_files_and_user(real_nodes: NodeCluster, platform: Platform) -> None:
     """Files of a ConfigMap are where they were asked for, and the job runs as who was named."""
     real_nodes.cluster.kubectl("create", "configmap", "settings", "-n", SPACE, "--from-literal=rate=0.1")
     flags = "--configmap-volume name=settings,path=/etc/settings --run-as-uid 1234 --run-as-gid 77"
-    platform.submitted("files", "team-a", f"{JOB} {flags}")
+    platform.submit("files", "team-a", f"{JOB} {flags}")
     assert says(platform, "files", "cat /etc/settings/rate") == "0.1"
     assert "uid=1234 gid=77" in says(platform, "files", "id")
 
 
 def test_missing_files(platform: Platform) -> None:
     """A job that mounts a ConfigMap which is not there says so."""
-    platform.submitted(
+    platform.submit(
         "nothing", "team-a", "-i ubuntu --configmap-volume name=nothing,path=/etc/x", "Initializing", "Pending"
     )
     until(
@@ -91,8 +91,8 @@ def test_service(real_nodes: NodeCluster, platform: Platform) -> None:
         "web", SPACE, 0, image="ubuntu", command=["sh", "-c", SERVES], probes=ready, ports=[{"container": 8080}]
     )
     apply(real_nodes.cluster, served)
-    platform.submitted("client", "team-a", JOB)
-    platform.reaches("web", "team-a", "Running")
+    platform.submit("client", "team-a", JOB)
+    platform.wait_for_phase("web", "team-a", "Running")
     address = real_nodes.cluster.kubectl("get", "service", "web", "-n", SPACE, "-o", "jsonpath={.spec.clusterIP}")
     real_nodes.cluster.kubectl("wait", "pod/web-0-0", "-n", SPACE, "--for=condition=Ready", "--timeout=60s")
     asks = f"sh -c 'printf \"GET / HTTP/1.0\\r\\n\\r\\n\" | nc -w 5 {address} 8080'"

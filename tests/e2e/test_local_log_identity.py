@@ -113,14 +113,14 @@ def test_same_name_another_pod(platform: Platform) -> None:
     """After delete and submit under one name, logs are the new job's, also while the old one still stops."""
     assert platform.sh("runai project set team-a").status == 0
     stubborn = "trap 'echo old stops' TERM; echo old; while :; do sleep 0.05; done"
-    platform.submitted("x", "team-a", f'-i ubuntu --command -- bash -c "{stubborn}"')
-    old = platform.ask(f"{PREFIX}/namespaces/runai-team-a/pods/x-0-0")["metadata"]["uid"]
+    platform.submit("x", "team-a", f'-i ubuntu --command -- bash -c "{stubborn}"')
+    old = platform.get(f"{PREFIX}/namespaces/runai-team-a/pods/x-0-0")["metadata"]["uid"]
     assert platform.sh("runai delete x").status == 0
-    platform.gone("x", "team-a")
+    platform.wait_until_gone("x", "team-a")
     done = platform.sh("runai submit x -i ubuntu --command -- sh -c 'echo new' && runai logs -f x")
     assert (done.status, done.out.splitlines()[-1]) == (0, "new")
     assert "old" not in done.out
-    new = platform.ask(f"{PREFIX}/namespaces/runai-team-a/pods/x-0-0")["metadata"]["uid"]
+    new = platform.get(f"{PREFIX}/namespaces/runai-team-a/pods/x-0-0")["metadata"]["uid"]
     assert old != new
     path = f"{PREFIX}/namespaces/runai-team-a/pods/x-0-0/log"
-    assert platform.ask(f"{path}?uid={old}") is None
+    assert platform.get(f"{path}?uid={old}") is None

@@ -38,8 +38,8 @@ def uid_of(pid: int) -> int:
 
 def test_nothing_runs_as_root(ours: Platform) -> None:
     """The server and its jobs are that user's processes."""
-    ours.submitted("who", "team-a", "-i ubuntu --command -- sleep 1000")
-    assert [uid_of(ours.server.pid), uid_of(ours.lives()["who"].pid)] == [USER, USER]
+    ours.submit("who", "team-a", "-i ubuntu --command -- sleep 1000")
+    assert [uid_of(ours.server.pid), uid_of(ours.job_instances()["who"].pid)] == [USER, USER]
 
 
 def test_status_says_what_is_not_isolated(ours: Platform) -> None:
@@ -54,7 +54,7 @@ def test_status_says_what_is_not_isolated(ours: Platform) -> None:
 
 def test_submit_list_logs(ours: Platform) -> None:
     """A job with a part of a GPU runs, is listed and has a log."""
-    ours.submitted("talk", "team-a", "-i ubuntu -g 0.5 --command -- sh -c 'echo hello from $JOB_NAME'", "Completed")
+    ours.submit("talk", "team-a", "-i ubuntu -g 0.5 --command -- sh -c 'echo hello from $JOB_NAME'", "Completed")
     assert ours.sh("runai logs -f talk").out == "hello from talk\n"
     (row,) = [line for line in ours.sh("runai list").out.splitlines() if line.startswith("talk ")]
     assert "Succeeded" in row
@@ -62,7 +62,7 @@ def test_submit_list_logs(ours: Platform) -> None:
 
 def test_exec(ours: Platform) -> None:
     """A command inside a job is that user's too, and its exit status comes back."""
-    ours.submitted("inside", "team-a", "-i ubuntu --command -- sleep 1000")
+    ours.submit("inside", "team-a", "-i ubuntu --command -- sleep 1000")
     done = ours.sh("runai exec inside -- sh -c 'id -u; exit 5'")
     assert (done.status, done.out) == (5, f"{USER}\n")
 
@@ -70,13 +70,13 @@ def test_exec(ours: Platform) -> None:
 def test_delete(ours: Platform) -> None:
     """A deleted job is ended, with what it left in the background."""
     script = "sleep 1234 & exec sleep 4321"
-    ours.submitted("short", "team-a", f"-i ubuntu --command -- sh -c '{script}'")
-    pod = ours.lives()["short"]
+    ours.submit("short", "team-a", f"-i ubuntu --command -- sh -c '{script}'")
+    pod = ours.job_instances()["short"]
     assert (
         len(syscalls.pids_with_variable(f"ALIQUOT_POD={pod.pod}".encode())) == 3
     )  # supervisor, command and what it left
     assert ours.sh("runai delete short").status == 0
-    ours.gone("short", "team-a")
+    ours.wait_until_gone("short", "team-a")
     until(lambda: not (ours.server.folder / "pods" / pod.pod).exists(), "its folder is gone")
     assert syscalls.start_time(pod.pid) == ""
     assert syscalls.pids_with_variable(f"ALIQUOT_POD={pod.pod}".encode()) == []
@@ -84,10 +84,10 @@ def test_delete(ours: Platform) -> None:
 
 def test_killed_and_found_again(ours: Platform) -> None:
     """After kill -9 of the platform the same processes run, and their logs go on."""
-    ours.submitted("stays", "team-a", "-i ubuntu --command -- sh -c 'i=0; while :; do echo $((i+=1)); sleep 0.1; done'")
-    before = ours.lives()["stays"]
+    ours.submit("stays", "team-a", "-i ubuntu --command -- sh -c 'i=0; while :; do echo $((i+=1)); sleep 0.1; done'")
+    before = ours.job_instances()["stays"]
     ours.kill()
-    until(lambda: ours.lives().get("stays") == before, "it is found again")
+    until(lambda: ours.job_instances().get("stays") == before, "it is found again")
     said = len(ours.sh("runai logs stays").out.splitlines())
     until(lambda: len(ours.sh("runai logs stays").out.splitlines()) > said, "its log goes on")
     assert ours.sh("runai logs stays").out.startswith("1\n2\n3\n")
@@ -95,7 +95,7 @@ def test_killed_and_found_again(ours: Platform) -> None:
 
 def test_training_goes_on(ours: Platform) -> None:
     """Checkpoints last here too: the next pod of a training goes on where the last one was."""
-    ours.submitted("learn", "team-a", "-i gcr.io/run-ai-demo/quickstart --args --step-seconds=0 --args --cpu-share=1")
+    ours.submit("learn", "team-a", "-i gcr.io/run-ai-demo/quickstart --args --step-seconds=0 --args --cpu-share=1")
     until(lambda: "Epoch 2/" in ours.sh("runai logs learn").out, "it has learnt something")
     assert ours.sh("aliquot delete pod learn-0-0 -n runai-team-a").status == 0
     until(lambda: ours.sh("runai logs learn").out.startswith("Resumed from "), "it has gone on")

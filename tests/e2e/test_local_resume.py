@@ -28,10 +28,10 @@ class Training:
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
-        platform.submitted("t", "team-a", FAST)
+        platform.submit("t", "team-a", FAST)
 
     def pod(self) -> str:
-        found = self._platform.ask(POD) or {}
+        found = self._platform.get(POD) or {}
         running = found.get("status", {}).get("phase") == "Running" and "deletionTimestamp" not in found["metadata"]
         return str(found["metadata"]["uid"]) if running else ""
 
@@ -84,7 +84,7 @@ def test_deleted(platform: Platform) -> None:
     job = Training(platform)
     job.comes_to(2)
     assert platform.sh("runai delete t -p team-a").status == 0
-    platform.gone("t", "team-a")
+    platform.wait_until_gone("t", "team-a")
     kept = platform.server.folder / "checkpoints"
     until(lambda: not any(kept.glob("*/*")), "its checkpoints are gone")
     assert Training(platform).log().splitlines()[0].startswith("Epoch 1/")

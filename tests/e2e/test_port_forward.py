@@ -28,7 +28,7 @@ def platform(tmp_path: Path) -> Iterator[Platform]:
 def test_a_web_server(platform: Platform) -> None:
     """A job's web server is read through a port here; that of another job is not reached through it."""
     for job in ("web", "other"):
-        platform.submitted(job, "team-a", f"-i python --interactive --command sh --args -c --args '{SERVES}'")
+        platform.submit(job, "team-a", f"-i python --interactive --command sh --args -c --args '{SERVES}'")
     ports = {job: _port(platform, job) for job in ("web", "other")}
     words = [f"--port :{port}" for port in ports.values()]
     forward = subprocess.Popen(

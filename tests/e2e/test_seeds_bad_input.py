@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from support.seeds.platform import Done, Platform, until
+from support.seeds.platform import CommandResult, Platform, until
 
 pytestmark = pytest.mark.xdist_group("demo")
 
 
-def refused(done: Done, error: str, hint: str = "") -> None:
+def refused(done: CommandResult, error: str, hint: str = "") -> None:
     """It failed with this error (and hint) and printed nothing else."""
     wanted = f"error: {error}\n" + (f"hint: {hint}\n" if hint else "")
-    assert done == Done(1, "", wanted)
+    assert done == CommandResult(1, "", wanted)
 
 
 def test_unknown_project(demo: Platform) -> None:
@@ -47,15 +47,15 @@ def test_no_project(demo: Platform) -> None:
 
 def test_duplicate(demo: Platform) -> None:
     """A name that is taken is refused, and the job that has it runs on."""
-    demo.submitted("twice", "team-b", "-i python --command sleep --args infinity")
-    before = demo.lives()["twice"]
+    demo.submit("twice", "team-b", "-i python --command sleep --args infinity")
+    before = demo.job_instances()["twice"]
     done = demo.sh("runai submit twice -p team-b -i ubuntu")
     refused(
         done,
         "job 'twice' already exists in project 'team-b'",
         "choose another name, or delete it first: runai delete twice -p team-b",
     )
-    assert demo.lives()["twice"] == before
+    assert demo.job_instances()["twice"] == before
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_bad_flag(demo: Platform, flags: str, error: str) -> None:
 
 def test_more_gpus_than_a_node_has(demo: Platform) -> None:
     """A job that fits on no node is taken, waits, and says why it waits."""
-    demo.submitted("huge", "team-d", "-i python -g 9 --command sleep --args infinity", "Pending")
+    demo.submit("huge", "team-d", "-i python -g 9 --command sleep --args infinity", "Pending")
     why = "no node has 9 GPUs"
     until(lambda: why in demo.sh("runai get huge -p team-d").out, "the reason")
     lines = demo.sh("runai describe job huge -p team-d").out.splitlines()
@@ -86,7 +86,7 @@ def test_more_gpus_than_a_node_has(demo: Platform) -> None:
 
 def test_log_of_a_job_that_never_started(demo: Platform) -> None:
     """A job that waits has no log, and the error says what it waits for."""
-    demo.submitted("unborn", "team-d", "-i python -g 9 --command sleep --args infinity", "Pending")
+    demo.submit("unborn", "team-d", "-i python -g 9 --command sleep --args infinity", "Pending")
     until(lambda: "no node has 9 GPUs" in json.dumps(demo.job("unborn", "team-d")), "the reason")
     done = demo.sh("runai logs unborn -p team-d")
     assert (done.status, done.out) == (1, "")
@@ -95,7 +95,7 @@ def test_log_of_a_job_that_never_started(demo: Platform) -> None:
 
 def test_command_that_does_not_exist(demo: Platform) -> None:
     """A job whose command is not there cannot run, and says which command that is."""
-    demo.submitted("typo", "team-b", "-i python --command slep --args infinity", "Failed", "ContainerCannotRun")
+    demo.submit("typo", "team-b", "-i python --command slep --args infinity", "Failed", "ContainerCannotRun")
     row = demo.sh("runai list -p team-b | grep ^typo").out
     assert row.split()[:2] == ["typo", "ContainerCannotRun"]
     assert "MESSAGE: command not found: slep" in demo.sh("runai get typo -p team-b").out.splitlines()
@@ -103,19 +103,19 @@ def test_command_that_does_not_exist(demo: Platform) -> None:
 
 def test_exec_that_does_not_exist(demo: Platform) -> None:
     """A command that is not there cannot be run inside a job either."""
-    demo.submitted("host", "team-b", "-i python --command sleep --args infinity")
+    demo.submit("host", "team-b", "-i python --command sleep --args infinity")
     refused(demo.sh("runai exec host -p team-b slep"), "command not found: slep")
 
 
 def test_bash_into_a_finished_job(demo: Platform) -> None:
     """There is no inside of a job that has ended."""
-    demo.submitted("brief", "team-b", "-i busybox --command true", "Succeeded", "Completed")
+    demo.submit("brief", "team-b", "-i busybox --command true", "Succeeded", "Completed")
     refused(demo.sh("runai bash brief -p team-b"), "nothing runs in job 'brief': it is Succeeded")
 
 
 def test_image_that_is_not_in_the_catalogue(demo: Platform) -> None:
     """An image whose program nobody knows fails, and the message says what one can do."""
-    demo.submitted("strange", "team-b", "-i acme/trainer", "Failed")
+    demo.submit("strange", "team-b", "-i acme/trainer", "Failed")
     message = next(
         line for line in demo.sh("runai get strange -p team-b").out.splitlines() if line.startswith("MESSAGE: ")
     )
@@ -126,8 +126,8 @@ def test_image_that_is_not_in_the_catalogue(demo: Platform) -> None:
 
 def test_unknown_image_with_a_command(demo: Platform) -> None:
     """With a command of one's own any image will do."""
-    demo.submitted("own", "team-b", "-i acme/trainer --command echo --args hello", "Succeeded", "Completed")
-    assert demo.sh("runai logs own -p team-b") == Done(0, "hello\n", "")
+    demo.submit("own", "team-b", "-i acme/trainer --command echo --args hello", "Succeeded", "Completed")
+    assert demo.sh("runai logs own -p team-b") == CommandResult(0, "hello\n", "")
 
 
 @pytest.mark.parametrize("words", ["get ghost", "logs ghost", "bash ghost", "delete ghost", "describe job ghost"])

@@ -28,7 +28,7 @@ def jobs(demo: Platform) -> Iterator[list[str]]:
     for name in names:
         demo.sh(f"runai delete {name} -p team-d")
     for name in names:
-        demo.gone(name, "team-d")
+        demo.wait_until_gone(name, "team-d")
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def cards(tmp_path: Path) -> Iterator[Callable[..., Platform]]:
 
 def share(platform: Platform, job: str) -> tuple[str, Any]:
     """Where a job's one share of a GPU is."""
-    pod = platform.ask(f"{PREFIX}/namespaces/runai-team-d/pods/{job}-0-0")
+    pod = platform.get(f"{PREFIX}/namespaces/runai-team-d/pods/{job}-0-0")
     (found,) = json.loads(pod["metadata"]["annotations"][DEVICES])
     return pod["spec"]["nodeName"], found["index"]
 
@@ -59,7 +59,7 @@ def share(platform: Platform, job: str) -> tuple[str, Any]:
 def test_half_a_gpu(demo: Platform, jobs: list[str]) -> None:
     """F1: in a job with half of a V100 `nvidia-smi` shows one GPU, number 0, with 16255 MiB; and says simulated."""
     jobs.append("frac05")
-    demo.submitted("frac05", "team-d", f"-g 0.5 {IDLE}")
+    demo.submit("frac05", "team-d", f"-g 0.5 {IDLE}")
 
     done = demo.sh("runai bash frac05 -p team-d", "nvidia-smi\nexit\n")
 
@@ -73,8 +73,8 @@ def test_half_a_gpu(demo: Platform, jobs: list[str]) -> None:
 def test_what_scripts_read(demo: Platform, jobs: list[str]) -> None:
     """`runai exec ... nvidia-smi` in lists, CSV and report; a job without a GPU sees none."""
     jobs += ["frac03", "none"]
-    demo.submitted("frac03", "team-d", f"-g 0.3 {IDLE}")
-    demo.submitted("none", "team-d", IDLE)
+    demo.submit("frac03", "team-d", f"-g 0.3 {IDLE}")
+    demo.submit("none", "team-d", IDLE)
 
     listed = demo.sh("runai exec frac03 -p team-d -- nvidia-smi -L").out
     assert re.fullmatch(r"GPU 0: Tesla V100-SXM2-32GB \(UUID: GPU-sim-dgx1-\d-\d\)\n", listed), listed
@@ -86,7 +86,7 @@ def test_what_scripts_read(demo: Platform, jobs: list[str]) -> None:
 def test_a_part_that_may_grow(demo: Platform, jobs: list[str]) -> None:
     """F12: request 0.25 and limit 0.8 counts as 0.25, and sees 0.8 of the card."""
     jobs.append("burst")
-    demo.submitted("burst", "team-d", f"-g 0.25 --gpu-portion-limit 0.8 {IDLE}")
+    demo.submit("burst", "team-d", f"-g 0.25 --gpu-portion-limit 0.8 {IDLE}")
 
     assert demo.sh(f"runai exec burst -p team-d -- {QUERY}").out.endswith("26008 MiB\n")
     assert re.search(r"^ALLOCATED GPUS: 0\.25$", demo.sh("runai describe job burst -p team-d").out, re.MULTILINE)
@@ -97,7 +97,7 @@ def test_eight_on_one(cards: Callable[..., Platform]) -> None:
     platform = cards("Tesla V100-SXM2-32GB", 32510, 2)
     jobs = [f"eighth{index}" for index in range(9)]
     for job in jobs:
-        platform.submitted(job, "team-d", f"-g 0.125 {IDLE}")
+        platform.submit(job, "team-d", f"-g 0.125 {IDLE}")
 
     places = [share(platform, job) for job in jobs]
 
@@ -111,10 +111,10 @@ def test_parts_of_an_a10(cards: Callable[..., Platform]) -> None:
     """F3, F4, F7, F11: 0.3, 0.5 and 0.2 of one A10, which has no MIG, fill it exactly; another tenth has to wait."""
     platform = cards("NVIDIA A10", 23028)
     for name, part, mib in (("train", "0.3", 6908), ("half", "0.5", 11514), ("fifth", "0.2", 4605)):
-        platform.submitted(name, "team-d", f"-g {part} {TRAIN}")
+        platform.submit(name, "team-d", f"-g {part} {TRAIN}")
         assert platform.sh(f"runai exec {name} -p team-d -- {QUERY}").out == f"0, NVIDIA A10, {mib} MiB\n"
 
-    platform.submitted("tenth", "team-d", f"-g 0.1 {TRAIN}", "Pending")
+    platform.submit("tenth", "team-d", f"-g 0.1 {TRAIN}", "Pending")
 
     assert re.search(r"^node-1 +NVIDIA A10 +1/1 ", platform.sh("runai list nodes").out, re.MULTILINE)
 
@@ -122,6 +122,6 @@ def test_parts_of_an_a10(cards: Callable[..., Platform]) -> None:
 def test_half_of_a_v100_with_16_gb(cards: Callable[..., Platform]) -> None:
     """F5: 8065 of its 16130 MiB."""
     platform = cards("Tesla V100-SXM2-16GB", 16130)
-    platform.submitted("frac05", "team-d", f"-g 0.5 {IDLE}")
+    platform.submit("frac05", "team-d", f"-g 0.5 {IDLE}")
 
     assert platform.sh(f"runai exec frac05 -p team-d -- {QUERY}").out == "0, Tesla V100-SXM2-16GB, 8065 MiB\n"

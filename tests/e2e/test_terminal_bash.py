@@ -20,7 +20,7 @@ INSIDE = "root@frac03-3-0-0:/workload#" if os.geteuid() == 0 else f"{getpass.get
 def shell(demo: Platform, screen: Screen) -> Screen:
     """A terminal in which `runai bash frac03-3` has just been typed."""
     if demo.job("frac03-3", "user-agm") is None:
-        demo.submitted("frac03-3", "user-agm", "-i gcr.io/run-ai-demo/quickstart -g 0.3")
+        demo.submit("frac03-3", "user-agm", "-i gcr.io/run-ai-demo/quickstart -g 0.3")
     screen.type("runai bash frac03-3 -p user-agm; echo status=$?")
     screen.shows(INSIDE)
     return screen

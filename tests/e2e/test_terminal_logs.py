@@ -16,7 +16,7 @@ pytestmark = pytest.mark.xdist_group("demo")
 def following(demo: Platform, screen: Screen) -> Screen:
     """A terminal in which `runai logs -f hyper1` has just been typed."""
     if demo.job("hyper1", "team-a") is None:
-        demo.submitted("hyper1", "team-a", "-i gcr.io/run-ai-demo/quickstart -g 1")
+        demo.submit("hyper1", "team-a", "-i gcr.io/run-ai-demo/quickstart -g 1")
     screen.type("clear; runai logs -f hyper1; echo status=$?")
     return screen
 

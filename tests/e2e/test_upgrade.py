@@ -40,13 +40,13 @@ def test_a_data_folder_of_an_earlier_version_is_served(upgraded: Platform) -> No
     recorded = json.loads((RECORDED / "embedded.json").read_text())
 
     for plural, items in recorded.items():
-        served = {item["metadata"]["uid"]: item for item in upgraded.ask(f"{PREFIX}/{plural}")["items"]}
+        served = {item["metadata"]["uid"]: item for item in upgraded.get(f"{PREFIX}/{plural}")["items"]}
         for item in items:
             assert stable(served[item["metadata"]["uid"]]) == stable(item)
 
-    upgraded.reaches("train1", "team-a", "Running")
-    upgraded.reaches("half", "team-a", "Running")
-    upgraded.reaches("int1", "team-b", "Running")
+    upgraded.wait_for_phase("train1", "team-a", "Running")
+    upgraded.wait_for_phase("half", "team-a", "Running")
+    upgraded.wait_for_phase("int1", "team-b", "Running")
     assert upgraded.phase("wide", "team-a") == "Pending"
     assert upgraded.phase("parked", "team-b") == "Stopped"
     assert upgraded.phase("ended", "team-a") == "Completed"
@@ -139,7 +139,7 @@ def test_a_cluster_of_an_earlier_version_is_served(cluster: KwokTestbed) -> None
     )
 
     def allocated() -> dict[str, float]:
-        projects = platform.ask(f"{PREFIX}/projects")["items"]
+        projects = platform.get(f"{PREFIX}/projects")["items"]
         return {project["metadata"]["name"]: project["status"]["allocated"]["gpu"] for project in projects}
 
     until(lambda: allocated() == {"team-a": 9, "team-b": 3}, "the projects' usage counts every pod once")

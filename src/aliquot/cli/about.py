@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from aliquot import __version__
-from aliquot.cli.program import Verb
+from aliquot.cli.program import GlobalOptionsCommand
 from aliquot.errors import Invalid
 
 _SHELLS = ("bash", "zsh", "fish", "powershell")
@@ -21,7 +21,7 @@ _INSTALL = {
 }  # fmt: skip
 
 
-@click.command(cls=Verb)
+@click.command(cls=GlobalOptionsCommand)
 @click.option("--wide", is_flag=True, help="Also Python and the system.")
 def version(wide: bool) -> None:
     """Print the version."""
@@ -31,25 +31,25 @@ def version(wide: bool) -> None:
         click.echo(f"system {platform.system()} {platform.release()} {platform.machine()}")
 
 
-@click.command(cls=Verb)
+@click.command(cls=GlobalOptionsCommand)
 @click.option("--json", "as_json", is_flag=True, help="All the server says, as JSON.")
 def whoami(as_json: bool) -> None:
     """Say who the server takes you for."""
     from aliquot.cli import output
-    from aliquot.cli.session import session
+    from aliquot.cli.context import command_context
 
-    answer = session().run(lambda server: server.whoami())
+    answer = command_context().run(lambda server: server.whoami())
     if as_json:
         click.echo(output.as_json(answer))
         return
-    told = {
+    rows = {
         "User": answer.get("user"),
         "Subject": answer.get("subject"),
         "Roles": roles_text(answer.get("roles") or []),
     }
-    for title, text in told.items():
+    for title, text in rows.items():
         if text:
-            click.echo(f"{title + ':':<9}{output.clean(str(text))}")
+            click.echo(f"{title + ':':<9}{output.printable(str(text))}")
 
 
 def roles_text(roles: Sequence[Any]) -> str:
@@ -59,7 +59,7 @@ def roles_text(roles: Sequence[Any]) -> str:
     )
 
 
-@click.command(cls=Verb)
+@click.command(cls=GlobalOptionsCommand)
 def crds() -> None:
     """Print our custom resources as YAML, for `kubectl apply --server-side -f -`."""
     from aliquot.api.crds import crds
@@ -69,7 +69,7 @@ def crds() -> None:
         click.echo("---\n" + output.as_yaml(definition))
 
 
-@click.command(cls=Verb)
+@click.command(cls=GlobalOptionsCommand)
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:

@@ -13,11 +13,11 @@ import click
 
 from aliquot.api import Json
 from aliquot.cli import output
-from aliquot.cli.manifests import Checked, check, read, sources
-from aliquot.cli.program import Verb
+from aliquot.cli.context import NamespaceScope, command_context, namespace_options
+from aliquot.cli.manifests import ValidManifest, parse_manifests, read_sources, validate_all
+from aliquot.cli.object_refs import ObjectRef
+from aliquot.cli.program import GlobalOptionsCommand
 from aliquot.cli.projects import wait_until_ready
-from aliquot.cli.session import Place, place_options, session
-from aliquot.cli.targets import Target
 from aliquot.errors import Exists, Invalid, NotFound, PlatformError
 from aliquot.labels import namespace_of
 from aliquot.store.driver import StoreDriver
@@ -26,60 +26,60 @@ from aliquot.store.object_rules import merged
 Outcome = Literal["created", "configured", "unchanged"]
 
 
-@click.command(cls=Verb)
+@click.command(cls=GlobalOptionsCommand)
 @click.option("-f", "--filename", "paths", multiple=True, required=True, metavar="FILE|DIR|-", help="What to apply.")
 @click.option("--dry-run", is_flag=True, help="Check and compare, but change nothing.")
-@place_options()
-def apply(paths: tuple[str, ...], dry_run: bool, place: Place) -> int:
+@namespace_options()
+def apply(paths: tuple[str, ...], dry_run: bool, scope: NamespaceScope) -> int:
     """Create or change objects from files: JSON, YAML, several documents, or a List."""
-    here = session()
-    manifests = [manifest for source in sources(paths) for manifest in read(source)]
+    context = command_context()
+    manifests = [manifest for source in read_sources(paths) for manifest in parse_manifests(source)]
     if not manifests:
         raise Invalid("no objects in " + ", ".join(paths))
-    default = place.project or here.settings.project
+    default = scope.project or context.settings.project
     try:
-        objects = check(manifests, place.namespace or (namespace_of(default) if default else ""))
+        objects = validate_all(manifests, scope.namespace or (namespace_of(default) if default else ""))
     except Invalid as exc:
         for fault in exc.faults[:-1]:
-            output.fail(Invalid(str(fault)))
+            output.print_error(Invalid(str(fault)))
         raise Invalid(str(exc.faults[-1]), hint=exc.hint) from None
     failed = False
 
     async def work(driver: StoreDriver) -> None:
         nonlocal failed
-        for wanted in objects:
-            label = f"{wanted.kind.singular}/{wanted.document.name}"
+        for manifest in objects:
+            label = f"{manifest.kind.singular}/{manifest.document.name}"
             try:
-                outcome = await apply_one(driver, wanted, dry_run=dry_run)
+                outcome = await apply_object(driver, manifest, dry_run=dry_run)
             except PlatformError as exc:
                 # One refusal does not hold up the others: they were all found valid.
                 failed = True
-                output.fail(type(exc)(f"{label}: {exc.message}", hint=exc.hint))
+                output.print_error(type(exc)(f"{label}: {exc.message}", hint=exc.hint))
                 continue
             click.echo(f"{label} {outcome}" + (" (dry run)" if dry_run else ""))
-            if outcome == "created" and not dry_run and _is_home(wanted, objects):
+            if outcome == "created" and not dry_run and _is_home(manifest, objects):
                 try:
-                    target = Target(wanted.kind, wanted.document.name)
-                    await wait_until_ready(here, driver, target, (await driver.get(*target)).uid)
+                    ref = ObjectRef(manifest.kind, manifest.document.name)
+                    await wait_until_ready(context, driver, ref, (await driver.get(*ref)).uid)
                 except PlatformError as exc:
                     failed = True
-                    output.fail(exc)
+                    output.print_error(exc)
 
-    here.run(work)
+    context.run(work)
     return 1 if failed else 0
 
 
-def _is_home(wanted: Checked, objects: Sequence[Checked]) -> bool:
+def _is_home(manifest: ValidManifest, objects: Sequence[ValidManifest]) -> bool:
     """Whether other objects of the same call live in this project: its namespace must be there before them."""
-    if wanted.kind.name != "Project":
+    if manifest.kind.name != "Project":
         return False
-    own = (wanted.document.data.get("spec") or {}).get("namespace") or namespace_of(wanted.document.name)
+    own = (manifest.document.data.get("spec") or {}).get("namespace") or namespace_of(manifest.document.name)
     return any(each.kind.namespaced and each.document.namespace == own for each in objects)
 
 
-async def apply_one(driver: StoreDriver, wanted: Checked, *, dry_run: bool = False) -> Outcome:
+async def apply_object(driver: StoreDriver, manifest: ValidManifest, *, dry_run: bool = False) -> Outcome:
     """Create the object, or change it where it differs."""
-    kind, document = wanted.kind, wanted.document
+    kind, document = manifest.kind, manifest.document
     try:
         current = await driver.get(kind, document.name, document.namespace)
     except NotFound:
@@ -87,9 +87,9 @@ async def apply_one(driver: StoreDriver, wanted: Checked, *, dry_run: bool = Fal
             try:
                 await driver.create(kind, document)
             except Exists:
-                return await apply_one(driver, wanted)  # somebody else made it just now
+                return await apply_object(driver, manifest)  # somebody else made it just now
         return "created"
-    patch = as_patch(document.data, has_status=kind.has_status)
+    patch = merge_patch(document.data, has_status=kind.has_status)
     if merged(current.data, patch) == current.data:
         return "unchanged"
     if dry_run:
@@ -98,7 +98,7 @@ async def apply_one(driver: StoreDriver, wanted: Checked, *, dry_run: bool = Fal
     return "unchanged" if after.version == current.version else "configured"
 
 
-def as_patch(data: Json, *, has_status: bool) -> Json:
+def merge_patch(data: Json, *, has_status: bool) -> Json:
     """A manifest as a merge patch: without what names the object, and without the status."""
     patch = {key: value for key, value in data.items() if key not in ("apiVersion", "kind", "metadata")}
     if has_status:

@@ -11,9 +11,9 @@ import click
 from aliquot import units
 from aliquot.api import KINDS, Json
 from aliquot.cli import output
-from aliquot.cli.program import Verb
-from aliquot.cli.session import Place, place_options, session
-from aliquot.cli.targets import Target, object_arguments, only, targets
+from aliquot.cli.context import NamespaceScope, command_context, namespace_options
+from aliquot.cli.object_refs import ObjectRef, object_arguments, parse_refs, single_ref
+from aliquot.cli.program import GlobalOptionsCommand
 from aliquot.errors import PlatformError
 from aliquot.labels import WORKLOAD_UID
 from aliquot.store.driver import Document, StoreDriver
@@ -25,25 +25,27 @@ _TIME_NAMES = ("Timestamp", "Time", "time")
 _TIMES = ("lastUsed", "lastLogin", "expires", "started", "finished", "created", "deleted")
 
 
-@click.command(cls=Verb)
+@click.command(cls=GlobalOptionsCommand)
 @object_arguments()
-@click.option("-o", "--output", "form", type=click.Choice(["text", "json", "yaml"]), default="text", help="How.")
-@click.option("--json", "form", flag_value="json", help="The same as -o json.")
-@click.option("--yaml", "form", flag_value="yaml", help="The same as -o yaml.")
-@place_options()
-def describe(kind: str, names: tuple[str, ...], form: str, place: Place) -> int:
+@click.option(
+    "-o", "--output", "output_format", type=click.Choice(["text", "json", "yaml"]), default="text", help="How."
+)
+@click.option("--json", "output_format", flag_value="json", help="The same as -o json.")
+@click.option("--yaml", "output_format", flag_value="yaml", help="The same as -o yaml.")
+@namespace_options()
+def describe(kind: str, names: tuple[str, ...], output_format: str, scope: NamespaceScope) -> int:
     """Show everything about one object. Times are in your zone."""
-    here = session()
-    target = only(targets(kind, names))
-    namespace = place.one(target.kind, here.settings.project if target.kind.namespaced else "")
+    context = command_context()
+    ref = single_ref(parse_refs(kind, names))
+    namespace = scope.for_object(ref.kind, context.default_project(ref.kind))
 
     async def read(driver: StoreDriver) -> tuple[Document, list[Json]]:
-        document = await driver.get(target.kind, target.name, namespace)
-        return document, (await events_of(driver, document) if form == "text" else [])
+        document = await driver.get(ref.kind, ref.name, namespace)
+        return document, (await events_of(driver, document) if output_format == "text" else [])
 
-    document, events = here.run(read)
-    text = "\n".join(described(target, document.data, events, time.time()))
-    click.echo(text if form == "text" else output.shown_as(document.data, form))
+    document, events = context.run(read)
+    text = "\n".join(description_lines(ref, document.data, events, time.time()))
+    click.echo(text if output_format == "text" else output.dump(document.data, output_format))
     return 0
 
 
@@ -52,23 +54,23 @@ async def events_of(driver: StoreDriver, document: Document) -> list[Json]:
 
     Nothing where events cannot be read.
     """
-    kind, place = KINDS.named("events"), document.namespace or None
+    kind, scope = KINDS.named("events"), document.namespace or None
     try:
-        found = (await driver.list(kind, place, fields=f"involvedObject.uid={document.uid}")).items
-        found += (await driver.list(kind, place, labels=f"{WORKLOAD_UID}={document.uid}")).items
+        found = (await driver.list(kind, scope, fields=f"involvedObject.uid={document.uid}")).items
+        found += (await driver.list(kind, scope, labels=f"{WORKLOAD_UID}={document.uid}")).items
     except PlatformError:
         return []  # a description without events is better than none
-    return in_order({each.name: each.data for each in found}.values())[-_MOST_EVENTS:]
+    return sort_events({each.name: each.data for each in found}.values())[-_MOST_EVENTS:]
 
 
-def in_order(events: Iterable[Json]) -> list[Json]:
+def sort_events(events: Iterable[Json]) -> list[Json]:
     """Oldest first."""
     return sorted(events, key=lambda event: units.timestamp(_moment(event)))
 
 
-def described(target: Target, data: Json, events: Sequence[Json], now: float) -> Iterator[str]:
+def description_lines(ref: ObjectRef, data: Json, events: Sequence[Json], now: float) -> Iterator[str]:
     metadata = data["metadata"]
-    pairs = [("Name", metadata["name"]), ("Kind", target.kind.name)]
+    pairs = [("Name", metadata["name"]), ("Kind", ref.kind.name)]
     if metadata.get("namespace"):
         pairs.append(("Namespace", metadata["namespace"]))
     pairs += [
@@ -80,15 +82,15 @@ def described(target: Target, data: Json, events: Sequence[Json], now: float) ->
         pairs.append(("Deleting", _time(metadata["deletionTimestamp"], now)))
         pairs.append(("Waits for", output.cell(metadata.get("finalizers"))))
     size = max(len(name) for name, _ in pairs) + 1
-    yield from (f"{name + ':':<{size}}  {output.clean(str(value))}" for name, value in pairs)
+    yield from (f"{name + ':':<{size}}  {output.printable(str(value))}" for name, value in pairs)
     for name, part in data.items():
         if name not in _SHOWN_APART and part not in (None, {}, []):
-            yield f"{title(name)}:"
-            yield from tree(part, now, 1)
+            yield f"{field_title(name)}:"
+            yield from value_lines(part, now, 1)
     yield from _events(events, now)
 
 
-def tree(value: Any, now: float, depth: int, name: str = "") -> Iterator[str]:
+def value_lines(value: Any, now: float, depth: int, name: str = "") -> Iterator[str]:
     """Nested JSON as indented lines."""
     pad = "  " * depth
     if isinstance(value, dict):
@@ -99,7 +101,7 @@ def tree(value: Any, now: float, depth: int, name: str = "") -> Iterator[str]:
             yield from (pad + text for text in _conditions(value, now).splitlines())
             return
         for each in value:
-            inner = list(tree(each, now, depth + 1))
+            inner = list(value_lines(each, now, depth + 1))
             yield f"{pad}- {inner[0].strip()}" if inner else f"{pad}-"
             yield from inner[1:]
     else:
@@ -109,18 +111,18 @@ def tree(value: Any, now: float, depth: int, name: str = "") -> Iterator[str]:
 def _branch(key: str, value: Any, now: float, depth: int) -> Iterator[str]:
     pad = "  " * depth
     if isinstance(value, list) and value and not any(isinstance(each, (dict, list)) for each in value):
-        yield f"{pad}{title(key)}: {output.cell(value)}"
+        yield f"{pad}{field_title(key)}: {output.cell(value)}"
     elif isinstance(value, (dict, list)):
-        yield f"{pad}{title(key)}:" + ("" if value else f" {output.EMPTY}")
-        yield from tree(value, now, depth + 1)
+        yield f"{pad}{field_title(key)}:" + ("" if value else f" {output.EMPTY}")
+        yield from value_lines(value, now, depth + 1)
     elif isinstance(value, str) and "\n" in value:
-        yield f"{pad}{title(key)}:"
-        yield from (f"{pad}  {output.clean(text)}" for text in value.splitlines())
+        yield f"{pad}{field_title(key)}:"
+        yield from (f"{pad}  {output.printable(text)}" for text in value.splitlines())
     else:
-        yield f"{pad}{title(key)}: {_leaf(key, value, now)}"
+        yield f"{pad}{field_title(key)}: {_leaf(key, value, now)}"
 
 
-def title(name: str) -> str:
+def field_title(name: str) -> str:
     """overQuotaWeight -> Over quota weight; keys that are no field names stay as they are."""
     if not name.isidentifier():
         return name
@@ -138,8 +140,8 @@ def _leaf(name: str, value: Any, now: float) -> str:
 def _time(moment: Any, now: float) -> str:
     if not moment:
         return output.EMPTY
-    told = output.when(moment, now)
-    return f"{output.local_time(moment)} ({told if told.startswith('in ') else told + ' ago'})"
+    age_text = output.age_or_countdown(moment, now)
+    return f"{output.local_time(moment)} ({age_text if age_text.startswith('in ') else age_text + ' ago'})"
 
 
 def _conditions(conditions: Sequence[Json], now: float) -> str:
@@ -161,7 +163,7 @@ def _events(events: Sequence[Json], now: float) -> Iterator[str]:
             output.cell(event.get("type")),
             output.cell(event.get("reason")),
             output.age_of(_moment(event), now),
-            output.cell(event.get("message")) + times(event),
+            output.cell(event.get("message")) + count_suffix(event),
         ]
         for event in events
     ]
@@ -169,7 +171,7 @@ def _events(events: Sequence[Json], now: float) -> Iterator[str]:
     yield from ("  " + text for text in table.splitlines())
 
 
-def times(event: Json) -> str:
+def count_suffix(event: Json) -> str:
     """How often, where it was more than once."""
     count = event.get("count") or 1
     return f" (x{count})" if count > 1 else ""

@@ -15,39 +15,39 @@ import click
 
 from aliquot.api import Json
 from aliquot.cli import output
-from aliquot.cli.manifests import Manifest, Source, check_one, read
-from aliquot.cli.program import Verb
-from aliquot.cli.session import Place, place_options, session
-from aliquot.cli.targets import Target, object_arguments, only, targets
+from aliquot.cli.context import NamespaceScope, command_context, namespace_options
+from aliquot.cli.manifests import Manifest, Source, parse_manifests, validate
+from aliquot.cli.object_refs import ObjectRef, object_arguments, parse_refs, single_ref
+from aliquot.cli.program import GlobalOptionsCommand
 from aliquot.errors import Conflict, Invalid, PlatformError
 from aliquot.store.driver import Document
 
 _HEAD = "# Change what you like and save; leave it unchanged to do nothing. The status is not yours to edit.\n"
 
 
-@click.command(cls=Verb)
+@click.command(cls=GlobalOptionsCommand)
 @object_arguments()
-@place_options()
-def edit(kind: str, names: tuple[str, ...], place: Place) -> int:
+@namespace_options()
+def edit(kind: str, names: tuple[str, ...], scope: NamespaceScope) -> int:
     """Change an object in your editor ($VISUAL, else $EDITOR, else vi)."""
-    here = session()
-    target = only(targets(kind, names))
-    namespace = place.one(target.kind, here.settings.project if target.kind.namespaced else "")
-    before = here.run(lambda driver: driver.get(target.kind, target.name, namespace))
+    context = command_context()
+    ref = single_ref(parse_refs(kind, names))
+    namespace = scope.for_object(ref.kind, context.default_project(ref.kind))
+    before = context.run(lambda driver: driver.get(ref.kind, ref.name, namespace))
     text = _HEAD + output.as_yaml(editable(before.data)) + "\n"
-    path = _scratch(target, text)
+    path = _scratch(ref, text)
     after = _edited(path)
     if after == text or not after.strip():
         path.unlink(missing_ok=True)
-        click.echo(f"{target} unchanged")
+        click.echo(f"{ref} unchanged")
         return 0
     try:
-        changed = changed_document(target, before, after)
-        written = here.run(lambda driver: driver.update(target.kind, changed))
+        changed = changed_document(ref, before, after)
+        written = context.run(lambda driver: driver.update(ref.kind, changed))
     except PlatformError as exc:
-        raise _kept(exc, target, path) from exc
+        raise _kept(exc, ref, path) from exc
     path.unlink(missing_ok=True)
-    click.echo(f"{target} " + ("configured" if written.version != before.version else "unchanged"))
+    click.echo(f"{ref} " + ("configured" if written.version != before.version else "unchanged"))
     return 0
 
 
@@ -59,22 +59,22 @@ def editable(data: Json) -> Json:
     return {"apiVersion": rest.pop("apiVersion", ""), "kind": rest.pop("kind", ""), "metadata": metadata, **rest}
 
 
-def changed_document(target: Target, before: Document, text: str) -> Document:
+def changed_document(ref: ObjectRef, before: Document, text: str) -> Document:
     """The user's text as an object to write over the one that was read."""
-    manifests = read(Source("your text", text))
+    manifests = parse_manifests(Source("your text", text))
     if len(manifests) != 1:
         raise Invalid(f"one object expected, not {len(manifests)}")
-    checked = check_one(Manifest("your text", 1, manifests[0].data))
+    checked = validate(Manifest("your text", 1, manifests[0].data))
     document = checked.document
-    if (checked.kind.name, document.name, document.namespace) != (target.kind.name, before.name, before.namespace):
+    if (checked.kind.name, document.name, document.namespace) != (ref.kind.name, before.name, before.namespace):
         raise Invalid("kind, name and namespace cannot be changed", hint="delete the object and create another")
     old = before.metadata
     kept = {key: old[key] for key in ("uid", "resourceVersion", "ownerReferences") if key in old}
     return Document({**document.data, "metadata": {**document.metadata, **kept}})
 
 
-def _scratch(target: Target, text: str) -> Path:
-    handle, name = tempfile.mkstemp(prefix=f"aliquot-{target.kind.singular}-{target.name[:60]}-", suffix=".yaml")
+def _scratch(ref: ObjectRef, text: str) -> Path:
+    handle, name = tempfile.mkstemp(prefix=f"aliquot-{ref.kind.singular}-{ref.name[:60]}-", suffix=".yaml")
     with os.fdopen(handle, "w", encoding="utf-8") as out:
         out.write(text)
     return Path(name)
@@ -97,10 +97,10 @@ def _edited(path: Path) -> str:
         raise Invalid(f"cannot read {path} back: {exc}") from exc
 
 
-def _kept(error: PlatformError, target: Target, path: Path) -> PlatformError:
+def _kept(error: PlatformError, ref: ObjectRef, path: Path) -> PlatformError:
     """The same error, with the place of the user's text."""
     if isinstance(error, Conflict):
-        next_step = f"somebody changed {target} meanwhile: edit it again; your text is in {path}"
+        next_step = f"somebody changed {ref} meanwhile: edit it again; your text is in {path}"
     else:
         next_step = f"your text is in {path}; correct it and run `aliquot apply -f {path}`"
     return type(error)(

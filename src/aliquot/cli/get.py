@@ -11,9 +11,10 @@ import click
 
 from aliquot.api import KINDS, Column
 from aliquot.cli import output
-from aliquot.cli.program import Verb
-from aliquot.cli.session import Place, Session, place_options, session
-from aliquot.cli.targets import Target, complete_kinds, complete_names, targets
+from aliquot.cli.context import CommandContext, NamespaceScope, command_context, namespace_options
+from aliquot.cli.object_refs import ObjectRef, parse_refs
+from aliquot.cli.program import GlobalOptionsCommand
+from aliquot.cli.shell_completion import complete_kinds, complete_names
 from aliquot.cli.watch import follow
 from aliquot.errors import NotFound
 from aliquot.store.driver import AnyKind, Document, StoreDriver
@@ -27,16 +28,16 @@ _FIRST = {
 
 
 @dataclass(frozen=True)
-class View:
+class ListingFormat:
     """How a listing is to be shown."""
 
-    form: str = "table"
+    output_format: str = "table"
     headers: bool = True
     with_namespace: bool = False
     with_kind: bool = False
 
     def columns(self, kind: AnyKind) -> list[Column]:
-        shown = [column for column in kind.columns if self.form == "wide" or not column.wide]
+        shown = [column for column in kind.columns if self.output_format == "wide" or not column.wide]
         own = {column.title.lower() for column in shown}
         first = [Column("Namespace", ".metadata.namespace")] if self.with_namespace and kind.namespaced else []
         first += [] if "name" in own else [Column("Name", ".metadata.name")]
@@ -47,9 +48,9 @@ class View:
         return [self._cell(kind, column, data, now) for column in self.columns(kind)]
 
     def _cell(self, kind: AnyKind, column: Column, data: Any, now: float) -> str:
-        value = output.pick(data, column.path)
+        value = output.jsonpath_value(data, column.path)
         if column.value_type == "date":
-            return output.age_of(value, now) if "creation" in column.path else output.when(value, now)
+            return output.age_of(value, now) if "creation" in column.path else output.age_or_countdown(value, now)
         text = output.cell(value)
         return f"{kind.singular}/{text}" if self.with_kind and column.path == ".metadata.name" else text
 
@@ -62,10 +63,14 @@ class View:
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """-o, --json and --yaml, handed to the command as `form`."""
     command = click.option("--no-headers", is_flag=True, help="Leave the title line out.")(command)
-    for form in ("table", "yaml", "json"):
-        command = click.option(f"--{form}", "form", flag_value=form, help=f"The same as -o {form}.")(command)
+    for output_format in ("table", "yaml", "json"):
+        command = click.option(
+            f"--{output_format}", "output_format", flag_value=output_format, help=f"The same as -o {output_format}."
+        )(command)
     forms = click.Choice(["table", "wide", "json", "yaml", "name"])
-    return click.option("-o", "--output", "form", type=forms, default="table", help="How to print it.")(command)
+    return click.option("-o", "--output", "output_format", type=forms, default="table", help="How to print it.")(
+        command
+    )
 
 
 def _epilog() -> str:
@@ -74,41 +79,59 @@ def _epilog() -> str:
     )
 
 
-@click.command(cls=Verb, epilog=_epilog())
+@click.command(cls=GlobalOptionsCommand, epilog=_epilog())
 @click.argument("kinds", metavar="KIND[,KIND]", shell_complete=complete_kinds)
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_names())
 @click.option("-l", "--selector", "labels", default="", metavar="k=v,...", help="Only those with these labels.")
 @click.option("--field-selector", "fields", default="", metavar="path=v,...", help="Only those with these fields.")
 @click.option("-w", "--watch", is_flag=True, help="Go on and show every change.")
 @output_options
-@place_options(everywhere=True)
+@namespace_options(all_namespaces=True)
 def get(
-    kinds: str, names: tuple[str, ...], labels: str, fields: str, watch: bool, form: str, no_headers: bool, place: Place
+    kinds: str,
+    names: tuple[str, ...],
+    labels: str,
+    fields: str,
+    watch: bool,
+    output_format: str,
+    no_headers: bool,
+    scope: NamespaceScope,
 ) -> int:
     """List objects of a kind, or show some by name."""
-    show(session(), kinds, names, place, Query(labels, fields), form, watch=watch, headers=not no_headers)
+    print_objects(
+        command_context(),
+        kinds,
+        names,
+        scope,
+        Selector(labels, fields),
+        output_format,
+        watch=watch,
+        headers=not no_headers,
+    )
     return 0
 
 
-@click.command(cls=Verb)
+@click.command(cls=GlobalOptionsCommand)
 @click.argument("kinds", metavar="KIND", shell_complete=complete_kinds)
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_names())
 @output_options
-@place_options(everywhere=True)
+@namespace_options(all_namespaces=True)
 @click.pass_context
-def list_(ctx: click.Context, kinds: str, names: tuple[str, ...], form: str, no_headers: bool, place: Place) -> int:
+def list_(
+    ctx: click.Context, kinds: str, names: tuple[str, ...], output_format: str, no_headers: bool, scope: NamespaceScope
+) -> int:
     """List objects of a kind."""
     from aliquot.cli.projects import list_queues
 
     kind = KINDS.named(kinds)
-    if kind.name in ("Project", "Department") and not names and form == "table":
-        return list_queues(session(), kind, form, headers=not no_headers)
-    show(session(), kinds, names, place, Query(), form, headers=not no_headers)
+    if kind.name in ("Project", "Department") and not names and output_format == "table":
+        return list_queues(command_context(), kind, output_format, headers=not no_headers)
+    print_objects(command_context(), kinds, names, scope, Selector(), output_format, headers=not no_headers)
     return 0
 
 
 @dataclass(frozen=True)
-class Query:
+class Selector:
     labels: str = ""
     fields: str = ""
 
@@ -117,66 +140,80 @@ class Query:
         return bool(self.labels or self.fields)
 
 
-def show(
-    here: Session,
+def print_objects(
+    context: CommandContext,
     kinds: str,
     names: Sequence[str],
-    place: Place,
-    query: Query,
-    form: str,
+    scope: NamespaceScope,
+    selector: Selector,
+    output_format: str,
     *,
     watch: bool = False,
     headers: bool = True,
 ) -> None:
     if names or "/" in kinds:
-        if query.any:
+        if selector.any:
             raise click.UsageError("give names or selectors, not both")
-        wanted = targets(kinds, names)
+        refs = parse_refs(kinds, names)
         if watch:
-            if len(wanted) != 1:
+            if len(refs) != 1:
                 raise click.UsageError("--watch follows one object or one kind")
-            query = Query(fields=f"metadata.name={wanted[0].name}")
-            _watch(here, wanted[0].kind, place, query, View(form, headers))
+            selector = Selector(fields=f"metadata.name={refs[0].name}")
+            _watch(context, refs[0].kind, scope, selector, ListingFormat(output_format, headers))
         else:
-            _show_named(here, wanted, place, View(form, headers))
+            _show_named(context, refs, scope, ListingFormat(output_format, headers))
         return
     chosen = [KINDS.named(word) for word in kinds.split(",")]
-    view = View(form, headers, with_namespace=place.everywhere, with_kind=len(chosen) > 1)
+    listing_format = ListingFormat(
+        output_format, headers, with_namespace=scope.all_namespaces, with_kind=len(chosen) > 1
+    )
     if watch:
         if len(chosen) != 1:
             raise click.UsageError("--watch follows one kind")
-        _watch(here, chosen[0], place, query, view)
+        _watch(context, chosen[0], scope, selector, listing_format)
     else:
-        _show_listed(here, chosen, place, query, view)
+        _show_listed(context, chosen, scope, selector, listing_format)
 
 
-def _show_listed(here: Session, kinds: Sequence[AnyKind], place: Place, query: Query, view: View) -> None:
+def _show_listed(
+    context: CommandContext,
+    kinds: Sequence[AnyKind],
+    scope: NamespaceScope,
+    selector: Selector,
+    listing_format: ListingFormat,
+) -> None:
     async def read(driver: StoreDriver) -> list[tuple[AnyKind, list[Document]]]:
         found = []
         for kind in kinds:
-            namespace = place.many(kind, here.settings.project if kind.namespaced else "")
-            listing = await driver.list(kind, namespace, labels=query.labels, fields=query.fields)
+            namespace = scope.for_list(kind, context.default_project(kind))
+            listing = await driver.list(kind, namespace, labels=selector.labels, fields=selector.fields)
             found.append((kind, sorted(listing.items, key=lambda each: (each.namespace, each.name))))
         return found
 
-    found = here.run(read)
-    if view.form in ("json", "yaml"):
-        click.echo(output.shown_as(as_list([each for _, documents in found for each in documents]), view.form))
+    found = context.run(read)
+    if listing_format.output_format in ("json", "yaml"):
+        click.echo(
+            output.dump(
+                list_object([each for _, documents in found for each in documents]), listing_format.output_format
+            )
+        )
         return
-    _print_tables(found, view)
+    _print_tables(found, listing_format)
     for kind, documents in found:
         if not documents:
-            here.note(_nothing(kind, place, query, here.settings.project if kind.namespaced else ""))
+            context.note(_nothing(kind, scope, selector, context.default_project(kind)))
 
 
-def _show_named(here: Session, wanted: Sequence[Target], place: Place, view: View) -> None:
+def _show_named(
+    context: CommandContext, refs: Sequence[ObjectRef], scope: NamespaceScope, listing_format: ListingFormat
+) -> None:
     missing: list[NotFound] = []
 
     async def read(driver: StoreDriver) -> list[tuple[AnyKind, list[Document]]]:
         found: dict[str, tuple[AnyKind, list[Document]]] = {}
-        for kind, name in wanted:
+        for kind, name in refs:
             try:
-                namespace = place.one(kind, here.settings.project if kind.namespaced else "")
+                namespace = scope.for_object(kind, context.default_project(kind))
                 document = await driver.get(kind, name, namespace)
             except NotFound as exc:
                 missing.append(exc)
@@ -184,84 +221,90 @@ def _show_named(here: Session, wanted: Sequence[Target], place: Place, view: Vie
             found.setdefault(kind.name, (kind, []))[1].append(document)
         return list(found.values())
 
-    found = here.run(read)
-    if view.form in ("json", "yaml"):
+    found = context.run(read)
+    if listing_format.output_format in ("json", "yaml"):
         documents = [each for _, group in found for each in group]
         if documents:
-            data = documents[0].data if len(wanted) == 1 else as_list(documents)
-            click.echo(output.shown_as(data, view.form))
+            data = documents[0].data if len(refs) == 1 else list_object(documents)
+            click.echo(output.dump(data, listing_format.output_format))
     else:
-        _print_tables(found, view)
+        _print_tables(found, listing_format)
     for error in missing[:-1]:
-        output.fail(error)
+        output.print_error(error)
     if missing:
         raise missing[-1]
 
 
-def _print_tables(found: Sequence[tuple[AnyKind, list[Document]]], view: View) -> None:
+def _print_tables(found: Sequence[tuple[AnyKind, list[Document]]], listing_format: ListingFormat) -> None:
     now = time.time()
     full = [(kind, documents) for kind, documents in found if documents]
     for index, (kind, documents) in enumerate(full):
-        if view.form == "name":
+        if listing_format.output_format == "name":
             click.echo("\n".join(f"{kind.singular}/{document.name}" for document in documents))
             continue
         if index:
             click.echo()
-        click.echo(view.table(kind, documents, now))
+        click.echo(listing_format.table(kind, documents, now))
 
 
-def _watch(here: Session, kind: AnyKind, place: Place, query: Query, view: View) -> None:
-    namespace = place.many(kind, here.settings.project if kind.namespaced else "")
+def _watch(
+    context: CommandContext, kind: AnyKind, scope: NamespaceScope, selector: Selector, listing_format: ListingFormat
+) -> None:
+    namespace = scope.for_list(kind, context.default_project(kind))
     sizes: list[int] = []
 
     def first(documents: list[Document]) -> None:
-        if view.form not in ("table", "wide"):
+        if listing_format.output_format not in ("table", "wide"):
             for document in documents:
                 change(document, False)
             return
-        titles = [column.title.upper() for column in view.columns(kind)]
-        rows = [view.row(kind, document.data, time.time()) for document in documents]
-        sizes[:] = output.widths([titles, *rows])
-        if view.headers:
-            click.echo(output.line(titles, sizes))
+        titles = [column.title.upper() for column in listing_format.columns(kind)]
+        rows = [listing_format.row(kind, document.data, time.time()) for document in documents]
+        sizes[:] = output.column_widths([titles, *rows])
+        if listing_format.headers:
+            click.echo(output.format_row(titles, sizes))
         for row in rows:
-            click.echo(output.line(row, sizes, colour=output.coloured()))
+            click.echo(output.format_row(row, sizes, colour=output.use_colour()))
 
     def change(document: Document, gone: bool) -> None:
         mark = "   (deleted)" if gone else ""
-        if view.form == "name":
+        if listing_format.output_format == "name":
             click.echo(f"{kind.singular}/{document.name}{mark}")
-        elif view.form in ("json", "yaml"):
-            click.echo(document.raw.decode() if view.form == "json" else "---\n" + output.as_yaml(document.data))
+        elif listing_format.output_format in ("json", "yaml"):
+            click.echo(
+                document.raw.decode()
+                if listing_format.output_format == "json"
+                else "---\n" + output.as_yaml(document.data)
+            )
         else:
-            row = view.row(kind, document.data, time.time())
-            click.echo(output.line(row, sizes, colour=output.coloured()) + mark)
+            row = listing_format.row(kind, document.data, time.time())
+            click.echo(output.format_row(row, sizes, colour=output.use_colour()) + mark)
 
-    here.run(
+    context.run(
         lambda driver: follow(
             driver,
             kind,
             namespace,
-            labels=query.labels,
-            fields=query.fields,
+            labels=selector.labels,
+            fields=selector.fields,
             first=first,
             change=change,
-            note=here.note,
+            note=context.note,
         )
     )
 
 
-def as_list(documents: Sequence[Document]) -> dict[str, Any]:
+def list_object(documents: Sequence[Document]) -> dict[str, Any]:
     """Several objects as one, as `apply` reads it back."""
     return {"apiVersion": "v1", "kind": "List", "items": [document.data for document in documents]}
 
 
-def _nothing(kind: AnyKind, place: Place, query: Query, default_project: str) -> str:
-    if query.any:
+def _nothing(kind: AnyKind, scope: NamespaceScope, selector: Selector, default_project: str) -> str:
+    if selector.any:
         return f"No {kind.plural} match."
     where = ""
-    if place.namespace:
-        where = f" in namespace {place.namespace}"
-    elif kind.namespaced and not place.everywhere:
-        where = f" in project {place.project or default_project}"
+    if scope.namespace:
+        where = f" in namespace {scope.namespace}"
+    elif kind.namespaced and not scope.all_namespaces:
+        where = f" in project {scope.project or default_project}"
     return f"No {kind.plural}{where} yet. Make one with: {_FIRST.get(kind.name, 'aliquot apply -f FILE')}"

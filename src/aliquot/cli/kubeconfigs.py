@@ -12,13 +12,13 @@ import click
 from aliquot import units
 from aliquot.api import Json
 from aliquot.cli import output
-from aliquot.cli.program import Verb
-from aliquot.cli.session import session
-from aliquot.cli.targets import complete_names
+from aliquot.cli.context import command_context
+from aliquot.cli.program import GlobalOptionsCommand
+from aliquot.cli.shell_completion import complete_names
 from aliquot.errors import Exists, Invalid
 
 
-@click.command(cls=Verb)
+@click.command(cls=GlobalOptionsCommand)
 @click.option(
     "-p", "--project", required=True, metavar="NAME", help="Where it works.", shell_complete=complete_names("project")
 )
@@ -37,19 +37,19 @@ def kubeconfig(project: str, user: str, duration: str, server: str, file: Path |
     With it the user may do in the project's namespace what access rules say, and nothing anywhere else. It ends with
     its time, and at once when the user loses the last access rule there.
     """
-    here = session()
+    context = command_context()
     seconds, file = _seconds(duration), file.expanduser() if file else None
     _check_address(server)
     if file is not None:
         _check_free(file, force)  # before a token is made that nobody could keep
-    issued = here.run(lambda api: api.kubeconfig(project, user, seconds))
+    issued = context.run(lambda api: api.kubeconfig(project, user, seconds))
     text = output.as_yaml(_pointed(issued["kubeconfig"], server))
     if file is None:
         click.echo(text, nl=not text.endswith("\n"))
     else:
         _write(file, text if text.endswith("\n") else text + "\n", force)
-        here.note(f"{file} written")
-    here.note(f"{user} may use namespace {issued['namespace']} with it until {issued['expires']}")
+        context.note(f"{file} written")
+    context.note(f"{user} may use namespace {issued['namespace']} with it until {issued['expires']}")
 
 
 def _seconds(duration: str) -> int:

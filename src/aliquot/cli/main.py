@@ -5,15 +5,15 @@ The tree is a table, so that `--help` imports click and nothing else; a command'
 
 from __future__ import annotations
 
-from aliquot.cli.program import Entry, Program
-from aliquot.cli.runai.program import Runai
+from aliquot.cli.program import CommandSpec, Program
+from aliquot.cli.runai.program import RunaiProgram
 
 _HERE = "aliquot.cli"
 
 
-def _entry(place: str, help: str, hidden: bool = False) -> Entry:
+def _entry(place: str, help: str, hidden: bool = False) -> CommandSpec:
     module, _, attribute = place.partition(":")
-    return Entry(f"{_HERE}.{module}", attribute, help, hidden)
+    return CommandSpec(f"{_HERE}.{module}", attribute, help, hidden)
 
 
 _KUBECONFIG = _entry("kubeconfigs:kubeconfig", "Issue a kubeconfig for a user of one project.")
@@ -42,9 +42,9 @@ COMMANDS = {
     "suspend": _entry("runai.lifecycle:suspend", "Stop jobs and keep their definition."),
     "resume": _entry("runai.lifecycle:resume", "Let suspended jobs run again."),
     "top": _entry("runai.nodes:top", "Show how full the nodes are."),
-    "config": _entry("runai.settings:config", "Your own settings: the default project."),
-    "template": _entry("runai.settings:template", "Templates: list, get."),
-    "cluster": _entry("runai.settings:cluster", "Clusters: list.", hidden=True),
+    "config": _entry("runai.config_and_templates:config", "Your own settings: the default project."),
+    "template": _entry("runai.config_and_templates:template", "Templates: list, get."),
+    "cluster": _entry("runai.config_and_templates:cluster", "Clusters: list.", hidden=True),
     "explain": _entry("explain:explain", "Say why a job waits, and what would let it run."),
     "simulate": _entry("simulate:simulate", "Say what the scheduler would do with a cluster in a file."),
     "replay": _entry("replay:replay", "Play a trace of jobs through the scheduler and measure it."),
@@ -79,7 +79,7 @@ _ABOUT = "Share GPUs fairly between teams."
 aliquot = Program(
     "aliquot", COMMANDS, help=f"{_ABOUT}\n\nStart here: `aliquot up`, then `aliquot project create NAME --gpu N`."
 )
-runai = Runai(
+runai = RunaiProgram(
     "runai", RUNAI_COMMANDS, help=f"{_ABOUT}\n\nStart here: `runai config project NAME`, then `runai submit`."
 )
 runai_adm = Program("runai-adm", ADMIN_COMMANDS, help="Administer the machines that teams share.")

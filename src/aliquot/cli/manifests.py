@@ -82,7 +82,7 @@ def _mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
 
 
-def sources(paths: Sequence[str], largest: int = _LARGEST_FILE) -> list[Source]:
+def read_sources(paths: Sequence[str], largest: int = _LARGEST_FILE) -> list[Source]:
     """The texts that `-f` names: files, folders (their files by name), and `-` for stdin."""
     return [source for path in paths for source in _sources(path, largest)]
 
@@ -120,10 +120,10 @@ def _limited(text: str, name: str, largest: int) -> str:
     return text
 
 
-def read(source: Source) -> list[Manifest]:
+def parse_manifests(source: Source) -> list[Manifest]:
     """The objects in a text, lists opened; empty documents do not count as objects, but keep their number."""
     found = []
-    for index, data in enumerate(parsed(source), start=1):
+    for index, data in enumerate(parse_documents(source), start=1):
         if data is None:
             continue
         items = data.get("items") if isinstance(data, dict) and str(data.get("kind", "")).endswith("List") else None
@@ -134,7 +134,7 @@ def read(source: Source) -> list[Manifest]:
     return found
 
 
-def parsed(source: Source) -> list[Any]:
+def parse_documents(source: Source) -> list[Any]:
     """The documents of a text, whatever they are about."""
     text = source.text.lstrip("\ufeff")
     looks_json = source.name.endswith(".json") or text.lstrip()[:1] in ("{", "[")
@@ -172,20 +172,20 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ValidManifest:
     """A manifest that can be sent."""
 
     kind: AnyKind
     document: Document
 
 
-def check(manifests: Iterable[Manifest], default_namespace: str = "") -> list[Checked]:
+def validate_all(manifests: Iterable[Manifest], default_namespace: str = "") -> list[ValidManifest]:
     """Every manifest as an object to send; `Invalid` with the faults of all of them otherwise."""
-    checked: list[Checked] = []
+    checked: list[ValidManifest] = []
     faults: list[Fault] = []
     for manifest in manifests:
         try:
-            checked.append(check_one(manifest, default_namespace))
+            checked.append(validate(manifest, default_namespace))
         except PlatformError as exc:
             found = exc.faults or [Fault("", exc.message)]
             faults += [Fault(f"{manifest.place}: {fault.path}".removesuffix(": "), fault.text) for fault in found]
@@ -194,7 +194,7 @@ def check(manifests: Iterable[Manifest], default_namespace: str = "") -> list[Ch
     return checked
 
 
-def check_one(manifest: Manifest, default_namespace: str = "") -> Checked:
+def validate(manifest: Manifest, default_namespace: str = "") -> ValidManifest:
     data = manifest.data
     if not isinstance(data, dict):
         raise Invalid("must be an object with apiVersion, kind and metadata")
@@ -216,7 +216,7 @@ def check_one(manifest: Manifest, default_namespace: str = "") -> Checked:
     }
     whole: Json = {**body, "metadata": sent}
     _check_fields(kind, whole)
-    return Checked(kind, Document(whole))
+    return ValidManifest(kind, Document(whole))
 
 
 def _check_fields(kind: AnyKind, data: Json) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from aliquot.cli.program import Verb
+from aliquot.cli.program import GlobalOptionsCommand
 
 
-@click.command(cls=Verb)
+@click.command(cls=GlobalOptionsCommand)
 @click.option(
     "--target", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Folder for the sharing library."
 )

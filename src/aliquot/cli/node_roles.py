@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from aliquot.api import KINDS
-from aliquot.cli.program import Verb
-from aliquot.cli.session import session
-from aliquot.cli.targets import complete_names
+from aliquot.cli.context import command_context
+from aliquot.cli.program import GlobalOptionsCommand
+from aliquot.cli.shell_completion import complete_names
 from aliquot.store.driver import StoreDriver
 
 # flag -> label; the names are those that administrators of other installations already use.
@@ -34,14 +34,14 @@ def _role_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return names(command)
 
 
-@set_.command("node-role", cls=Verb)
+@set_.command("node-role", cls=GlobalOptionsCommand)
 @_role_options
 def set_role(names: tuple[str, ...], all_: bool, **roles: bool) -> None:
     """Give nodes a role."""
     _change(names, all_, roles, "", "set")
 
 
-@remove.command("node-role", cls=Verb)
+@remove.command("node-role", cls=GlobalOptionsCommand)
 @_role_options
 def remove_role(names: tuple[str, ...], all_: bool, **roles: bool) -> None:
     """Take a role from nodes."""
@@ -63,4 +63,4 @@ def _change(names: tuple[str, ...], all_: bool, roles: dict[str, bool], value: s
             await driver.patch(kind, document.name, "", patch)
             click.echo(f"node/{document.name} role {', '.join(chosen)} {done}")
 
-    session().run(work)
+    command_context().run(work)

@@ -30,7 +30,7 @@ _COLOURS = {
 _COLOUR_OF = {word: colour for colour, words in _COLOURS.items() for word in words}
 
 
-def coloured() -> bool:
+def use_colour() -> bool:
     """Whether stdout takes colour: a terminal, and nobody asked for none (no-color.org)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
@@ -52,7 +52,7 @@ def age_of(moment: object, now: float) -> str:
         return EMPTY
 
 
-def when(moment: object, now: float) -> str:
+def age_or_countdown(moment: object, now: float) -> str:
     """A time that may lie ahead: 5m when it is past, `in 3d` when it is to come."""
     try:
         left = timestamp(moment) - now if moment else 0
@@ -64,10 +64,10 @@ def when(moment: object, now: float) -> str:
 def local_time(moment: object, zone: Any = None) -> str:
     """An RFC 3339 time in the user's zone: 2026-01-31 13:00:00 CET."""
     try:
-        when = datetime.fromtimestamp(timestamp(moment)).astimezone(zone)
+        age_or_countdown = datetime.fromtimestamp(timestamp(moment)).astimezone(zone)
     except (ValueError, OverflowError, OSError):
         return str(moment)
-    return when.strftime("%Y-%m-%d %H:%M:%S %Z")
+    return age_or_countdown.strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 # .name, .name with \. in it, ['name'], [0], [*], [?(@.type=="Ready")]
@@ -78,7 +78,7 @@ _STEP = re.compile(
 )
 
 
-def pick(data: Any, path: str) -> Any:
+def jsonpath_value(data: Any, path: str) -> Any:
     """What a column's JSONPath points at; None when nothing is there, a list when the path fans out."""
     found = [data]
     fans = False
@@ -115,18 +115,18 @@ def cell(value: Any) -> str:
         return ", ".join(map(cell, value))
     if isinstance(value, dict):
         return ", ".join(f"{key}={cell(each)}" for key, each in value.items()) or EMPTY
-    return clean(str(value))
+    return printable(str(value))
 
 
-def clean(text: str) -> str:
+def printable(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)
 
 
-def widths(rows: Iterable[Sequence[str]]) -> list[int]:
+def column_widths(rows: Iterable[Sequence[str]]) -> list[int]:
     return [max(map(len, column)) for column in zip(*rows, strict=True)]
 
 
-def line(row: Sequence[str], sizes: Sequence[int], *, colour: bool = False) -> str:
+def format_row(row: Sequence[str], sizes: Sequence[int], *, colour: bool = False) -> str:
     """One row of a table; the last column is not padded, so that lines end where their text does."""
     padded = [text.ljust(size) for text, size in zip(row, sizes, strict=True)]
     if colour:
@@ -139,9 +139,9 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, headers: bool
     shown = [titles, *rows] if headers else list(rows)
     if not shown:
         return ""
-    sizes = widths(shown)
-    colour = coloured()
-    return "\n".join(line(row, sizes, colour=colour) for row in shown)
+    sizes = column_widths(shown)
+    colour = use_colour()
+    return "\n".join(format_row(row, sizes, colour=colour) for row in shown)
 
 
 def _tinted(text: str, padded: str) -> str:
@@ -168,16 +168,16 @@ def as_yaml(data: Any) -> str:
     return out.rstrip("\n")
 
 
-def shown_as(data: Any, form: str) -> str:
+def dump(data: Any, form: str) -> str:
     return as_json(data) if form == "json" else as_yaml(data)
 
 
-def fail(error: BaseException) -> int:
+def print_error(error: BaseException) -> int:
     """Say an error on stderr, with what to do next; the exit status."""
     message, hint = _sentence(error)
-    click.echo(f"error: {clean(message)}", err=True)
+    click.echo(f"error: {printable(message)}", err=True)
     if hint:
-        click.echo(f"hint: {clean(hint)}", err=True)
+        click.echo(f"hint: {printable(hint)}", err=True)
     return 1
 
 

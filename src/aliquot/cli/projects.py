@@ -16,11 +16,12 @@ import click
 from aliquot import units
 from aliquot.api import KINDS, Json
 from aliquot.cli import output
-from aliquot.cli.delete_and_label import delete_all
-from aliquot.cli.get import as_list, output_options
-from aliquot.cli.program import Verb
-from aliquot.cli.session import Place, Session, session
-from aliquot.cli.targets import Target, complete_names, no_such_project
+from aliquot.cli.context import CommandContext, NamespaceScope, command_context
+from aliquot.cli.delete_and_label import delete_objects
+from aliquot.cli.get import list_object, output_options
+from aliquot.cli.object_refs import ObjectRef, project_not_found
+from aliquot.cli.program import GlobalOptionsCommand
+from aliquot.cli.shell_completion import complete_names
 from aliquot.errors import Invalid, NotFound, PlatformError, Unavailable
 from aliquot.store.driver import AnyKind, Document, StoreDriver
 
@@ -48,7 +49,7 @@ _AMOUNTS: dict[str, tuple[tuple[str, str], Callable[[str], Any], str]] = {
 }
 
 
-def spec_of(flags: dict[str, Any]) -> Json:
+def spec_from_flags(flags: dict[str, Any]) -> Json:
     """The part of a spec that flags say, as a merge patch; `unlimited` removes an amount."""
     terms: Json = {}
     for flag, (path, parse, _) in _AMOUNTS.items():
@@ -105,57 +106,59 @@ def _group(kind: AnyKind) -> click.Group:
         text = "Come back when the project is ready for use."
         return click.option("--wait/--no-wait", default=True, help=text)(command)
 
-    @group.command("create", cls=Verb, help=f"Create a {word}.")
+    @group.command("create", cls=GlobalOptionsCommand, help=f"Create a {word}.")
     @click.argument("name", metavar="NAME")
     @_queue_flags(kind)
     @waiting
     def create(name: str, wait: bool = False, **flags: Any) -> None:
-        _create(session(), Target(kind, name), spec_of(flags), wait)
+        _create(command_context(), ObjectRef(kind, name), spec_from_flags(flags), wait)
 
-    @group.command("update", cls=Verb, help=f"Change a {word}; what is not named stays.")
+    @group.command("update", cls=GlobalOptionsCommand, help=f"Change a {word}; what is not named stays.")
     @name
     @_queue_flags(kind)
     def update(name: str, **flags: Any) -> None:
-        spec = spec_of(flags)
+        spec = spec_from_flags(flags)
         if not spec:
             raise click.UsageError("say what to change, such as --gpu 4")
-        _update(session(), Target(kind, name), spec)
+        _update(command_context(), ObjectRef(kind, name), spec)
 
-    @group.command("delete", cls=Verb, help=f"Delete {word}s.")
+    @group.command("delete", cls=GlobalOptionsCommand, help=f"Delete {word}s.")
     @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_names(word))
     @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
     @click.option("--wait", is_flag=True, help="Come back when they are gone.")
     def delete(names: tuple[str, ...], yes: bool, wait: bool) -> int:
-        return delete_all(session(), [Target(kind, each) for each in names], Place(), yes=yes, wait=wait)
+        return delete_objects(
+            command_context(), [ObjectRef(kind, each) for each in names], NamespaceScope(), yes=yes, wait=wait
+        )
 
-    @group.command("list", cls=Verb, help=f"List {word}s with their quotas.")
+    @group.command("list", cls=GlobalOptionsCommand, help=f"List {word}s with their quotas.")
     @output_options
-    def list_(form: str, no_headers: bool) -> int:
-        return list_queues(session(), kind, form, headers=not no_headers)
+    def list_(output_format: str, no_headers: bool) -> int:
+        return list_queues(command_context(), kind, output_format, headers=not no_headers)
 
     return group
 
 
-def _create(here: Session, target: Target, spec: Json, wait: bool) -> None:
-    kind = target.kind
-    given = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": target.name}}
+def _create(context: CommandContext, ref: ObjectRef, spec: Json, wait: bool) -> None:
+    kind = ref.kind
+    given = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": ref.name}}
 
     async def work(driver: StoreDriver) -> None:
         document = await driver.create(kind, Document({**given, "spec": _without_nothing(spec)}))
-        click.echo(f"{target} created")
+        click.echo(f"{ref} created")
         if wait:
-            await wait_until_ready(here, driver, target, document.uid)
+            await wait_until_ready(context, driver, ref, document.uid)
 
-    here.run(work)
+    context.run(work)
 
 
-def _update(here: Session, target: Target, spec: Json) -> None:
+def _update(context: CommandContext, ref: ObjectRef, spec: Json) -> None:
     async def work(driver: StoreDriver) -> None:
-        before = await driver.get(target.kind, target.name)
-        after = await driver.patch(target.kind, target.name, "", {"spec": spec})
-        click.echo(f"{target} " + ("configured" if after.version != before.version else "unchanged"))
+        before = await driver.get(ref.kind, ref.name)
+        after = await driver.patch(ref.kind, ref.name, "", {"spec": spec})
+        click.echo(f"{ref} " + ("configured" if after.version != before.version else "unchanged"))
 
-    here.run(work)
+    context.run(work)
 
 
 def _without_nothing(value: Any) -> Any:
@@ -166,50 +169,52 @@ def _without_nothing(value: Any) -> Any:
 
 
 async def wait_until_ready(
-    here: Session, driver: StoreDriver, target: Target, uid: str, patience_s: float = READY_S
+    context: CommandContext, driver: StoreDriver, ref: ObjectRef, uid: str, patience_s: float = READY_S
 ) -> None:
-    since, said = time.monotonic(), False
+    since, notified = time.monotonic(), False
     while True:
-        document = await driver.get(target.kind, target.name)
+        document = await driver.get(ref.kind, ref.name)
         status = document.data.get("status") or {}
         if status.get("phase") == "Ready" or document.uid != uid:
             return
         if status.get("phase") == "Failed":
-            raise PlatformError(f"{target} failed: {status.get('message') or 'no reason given'}", hint=_see(target))
+            raise PlatformError(f"{ref} failed: {status.get('message') or 'no reason given'}", hint=_see(ref))
         waited = time.monotonic() - since
         if waited > patience_s:
-            raise Unavailable(f"{target} was created but is not ready after {patience_s:g} s", hint=_see(target))
-        if waited > _QUIET_S and not said:
-            said = True
-            here.note(f"waiting for {target} to be ready")
+            raise Unavailable(f"{ref} was created but is not ready after {patience_s:g} s", hint=_see(ref))
+        if waited > _QUIET_S and not notified:
+            notified = True
+            context.note(f"waiting for {ref} to be ready")
         await asyncio.sleep(_POLL_S)
 
 
-def _see(target: Target) -> str:
-    return f"see `aliquot describe {target.kind.singular} {target.name}`"
+def _see(ref: ObjectRef) -> str:
+    return f"see `aliquot describe {ref.kind.singular} {ref.name}`"
 
 
-def list_queues(here: Session, kind: AnyKind, form: str, *, headers: bool) -> int:
+def list_queues(context: CommandContext, kind: AnyKind, output_format: str, *, headers: bool) -> int:
     """Projects or departments with what they are due and what they hold."""
-    listing = here.run(lambda driver: driver.list(kind))
+    listing = context.run(lambda driver: driver.list(kind))
     documents = sorted(listing.items, key=lambda each: each.name)
-    if form in ("json", "yaml"):
-        click.echo(output.shown_as(as_list(documents), form))
-    elif form == "name":
+    if output_format in ("json", "yaml"):
+        click.echo(output.dump(list_object(documents), output_format))
+    elif output_format == "name":
         for document in documents:
             click.echo(f"{kind.singular}/{document.name}")
     elif documents:
-        columns = _columns(kind, here.settings.project, time.time(), wide=form == "wide")
+        columns = _columns(kind, context.settings.project, time.time(), wide=output_format == "wide")
         rows = [[show(document.data) for show in columns.values()] for document in documents]
         click.echo(output.table(list(columns), rows, headers=headers))
     else:
-        here.note(f"No {kind.plural} yet. Make one with: aliquot {kind.singular} create NAME --gpu N")
+        context.note(f"No {kind.plural} yet. Make one with: aliquot {kind.singular} create NAME --gpu N")
     return 0
 
 
 def _columns(kind: AnyKind, default: str, now: float, *, wide: bool) -> dict[str, Callable[[Json], str]]:
     def at(path: str, otherwise: Any = None) -> Callable[[Json], str]:
-        return lambda data: output.cell(found if (found := output.pick(data, path)) is not None else otherwise)
+        return lambda data: output.cell(
+            found if (found := output.jsonpath_value(data, path)) is not None else otherwise
+        )
 
     def name(data: Json) -> str:
         own = str(data["metadata"]["name"])
@@ -235,18 +240,18 @@ project = _group(KINDS.named("project"))
 department = _group(KINDS.named("department"))
 
 
-@project.command("set", cls=Verb)
+@project.command("set", cls=GlobalOptionsCommand)
 @click.argument("name", metavar="NAME", shell_complete=complete_names("project"))
-def set_(name: str) -> None:
+def set_default_project(name: str) -> None:
     """Make a project your default."""
-    here = session()
+    context = command_context()
 
     async def look(driver: StoreDriver) -> None:
         try:
             await driver.get(KINDS.named("project"), name)
         except NotFound:
-            raise no_such_project(name) from None
+            raise project_not_found(name) from None
 
-    here.run(look)
-    here.remember_project(name)
+    context.run(look)
+    context.save_default_project(name)
     click.echo(f"project {name} configured successfully")

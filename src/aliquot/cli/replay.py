@@ -15,9 +15,9 @@ from typing import Any
 import click
 
 from aliquot.cli import output
-from aliquot.cli.manifests import parsed, sources
-from aliquot.cli.program import Verb
-from aliquot.cli.session import session
+from aliquot.cli.context import command_context
+from aliquot.cli.manifests import parse_documents, read_sources
+from aliquot.cli.program import GlobalOptionsCommand
 from aliquot.errors import Invalid
 from aliquot.sim.replay import Contender, Replay, figures
 from aliquot.sim.replay.policies import LADDER, NAMES, from_document, named
@@ -39,13 +39,15 @@ class _Seconds(click.ParamType[float]):
             self.fail(f"{value!r} is not a time such as 90, 30s, 10m or 2h", param, ctx)
 
 
-@click.command(cls=Verb)
+@click.command(cls=GlobalOptionsCommand)
 @click.argument("file", metavar="TRACE|-", type=click.Path(dir_okay=False, allow_dash=True))
 @click.option(
     "--policy", "policies", multiple=True, metavar="NAME|FILE",
     help=f"A policy to play it with: {', '.join(NAMES)}, or a file with a SchedulingPolicy. Several are compared.",
 )  # fmt: skip
-@click.option("--format", "form", type=click.Choice(sorted(FORMATS)), help="Format of the trace; else by its content.")
+@click.option(
+    "--format", "trace_format", type=click.Choice(sorted(FORMATS)), help="Format of the trace; else by its content."
+)
 @click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Nodes; as the trace has it unless given.")
 @click.option("--gpus-per-node", type=click.IntRange(min=1, max=1024), metavar="N", help="GPUs of each node.")
 @click.option("--quotas", "quota_file", metavar="FILE", help="Quotas: a CSV file with the columns project,gpus.")
@@ -76,20 +78,30 @@ def replay(file: str, policies: tuple[str, ...], json_file: str | None, charts: 
     except Invalid as exc:
         if isinstance(exc.__cause__, OSError):
             raise  # there is no file to be valid or not
-        output.fail(exc)
+        output.print_error(exc)
         return 2
     played: list[Replay] = []
     for contender in contenders:
         one = Replay(trace, contender, given["grace"])
-        with _progress(contender.name, len(trace.jobs)) as told:
-            one.run(told)
+        with _progress(contender.name, len(trace.jobs)) as report_progress:
+            one.run(report_progress)
         played.append(one)
     results = [figures(one) for one in played]
     _write(trace, results, played, json_file, charts)
     return 0
 
 
-_SHAPE = ("form", "nodes", "gpus_per_node", "quota_file", "teams", "restart_cost", "checkpoint_every", "limit", "seed")
+_SHAPE = (
+    "trace_format",
+    "nodes",
+    "gpus_per_node",
+    "quota_file",
+    "teams",
+    "restart_cost",
+    "checkpoint_every",
+    "limit",
+    "seed",
+)
 
 
 def _chart() -> Any:
@@ -100,7 +112,7 @@ def _chart() -> Any:
 
 def _trace(
     file: str,
-    form: str | None,
+    trace_format: str | None,
     nodes: int | None,
     gpus_per_node: int | None,
     quota_file: str | None,
@@ -110,7 +122,7 @@ def _trace(
     limit: int | None,
     seed: int | None,
 ) -> Trace:
-    trace = load(read(file, sys.stdin.buffer.read), form, limit, seed)
+    trace = load(read(file, sys.stdin.buffer.read), trace_format, limit, seed)
     asked: dict[str, Any] = {
         "gpus_per_node": gpus_per_node,
         "restart_cost": restart_cost,
@@ -139,8 +151,8 @@ def _contender(name: str, ladder: str) -> Contender:
         return named(name, _steps(ladder))
     if not Path(name).exists():
         raise Invalid(f"--policy {name}: neither a name nor a file", hint=f"names are {', '.join(NAMES)}")
-    source = sources([name])[0]
-    documents = [one for one in parsed(source) if one is not None]
+    source = read_sources([name])[0]
+    documents = [one for one in parse_documents(source) if one is not None]
     if len(documents) != 1:
         raise Invalid(f"{name}: holds {len(documents)} documents and must hold one")
     return from_document(documents[0], name)
@@ -159,10 +171,10 @@ def _steps(ladder: str) -> tuple[float, ...]:
 @contextmanager
 def _progress(name: str, jobs: int) -> Iterator[Callable[[int], None] | None]:
     """A bar on a terminal; nothing elsewhere."""
-    if session().quiet or not sys.stderr.isatty():
+    if command_context().quiet or not sys.stderr.isatty():
         yield None
         return
-    with click.progressbar(length=jobs, label=output.clean(name), file=sys.stderr, show_pos=True) as bar:
+    with click.progressbar(length=jobs, label=output.printable(name), file=sys.stderr, show_pos=True) as bar:
         step = max(1, jobs // 500)  # a terminal is slower than a plan
         yield lambda ended: bar.update(ended - bar.pos) if ended - bar.pos >= step or ended == jobs else None
 
@@ -184,17 +196,17 @@ def _write(
     else:
         if json_file is not None:
             Path(json_file).write_text(output.as_json({**head, "policies": results}) + "\n", encoding="utf-8")
-            session().note(f"figures are in {json_file}")
+            command_context().note(f"figures are in {json_file}")
         click.echo(_table(trace, results))
     for chart in charts:
         title = f"{Path(trace.name).name}: {_count(len(trace.jobs), 'job')}, {_count(trace.gpus, 'GPU')}"
         _chart().draw(chart, title, results, played)
-        session().note(f"a chart is in {chart}")
+        command_context().note(f"a chart is in {chart}")
     for one in played:
         for work in one.left[:1]:
             why = next((refusal.text for refusal in one.last.refusals.get(work.job.name, ())), "it waits")
-            session().note(
-                output.clean(f"{one.contender.name}: {len(one.left)} left in the end; {work.job.name}: {why}")
+            command_context().note(
+                output.printable(f"{one.contender.name}: {len(one.left)} left in the end; {work.job.name}: {why}")
             )
 
 
@@ -230,13 +242,13 @@ def _table(trace: Trace, results: list[dict[str, Any]]) -> str:
         for name, unit, pick in _ROWS
         if _says(trace, name)
     ]
-    titles = ["FIGURE", *(output.clean(one["policy"]).upper() for one in results)]
+    titles = ["FIGURE", *(output.printable(one["policy"]).upper() for one in results)]
     counts = f"{_count(len(trace.projects), 'project')}, {_count(len(trace.jobs), 'job')}"
     cluster = f"{_count(trace.nodes, 'node')} × {_count(trace.gpus_per_node, 'GPU')}"
     if trace.machines:
         cluster = f"{_count(len(trace.machines), 'node')}, {_count(trace.gpus, 'GPU')}"
     shape = f"{cluster}, {counts}"
-    return f"{output.clean(Path(trace.name).name)} ({trace.format}): {shape}\n{output.table(titles, rows)}"
+    return f"{output.printable(Path(trace.name).name)} ({trace.format}): {shape}\n{output.table(titles, rows)}"
 
 
 _OF_FILLING = ("jobs placed", "jobs dropped", "allocation end")

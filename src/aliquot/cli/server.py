@@ -15,8 +15,8 @@ from typing import Any
 
 import click
 
-from aliquot.cli.program import Verb
-from aliquot.cli.session import Session, session
+from aliquot.cli.context import CommandContext, command_context
+from aliquot.cli.program import GlobalOptionsCommand
 from aliquot.errors import Denied, PlatformError, Unavailable
 from aliquot.folder import DataFolder, RunningServer, running_server
 
@@ -25,7 +25,7 @@ _POLL_S = 0.05
 _QUIET_S = 2.0
 
 
-@click.command(cls=Verb, shown=("--data-dir",))
+@click.command(cls=GlobalOptionsCommand, visible_globals=("--data-dir",))
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
 @click.option(
     "--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 takes a free one."
@@ -110,7 +110,7 @@ def up(
     from aliquot.serve import API_ONLY, PARTS, Options, serve
 
     options = Options(
-        data_dir=session().data_dir,
+        data_dir=command_context().data_dir,
         host=host,
         port=port,
         parts=frozenset(API_ONLY if api_only else PARTS),
@@ -136,7 +136,7 @@ class Parts(click.ParamType[frozenset[str]]):
         return parts
 
 
-@click.command(cls=Verb, shown=("--data-dir",))
+@click.command(cls=GlobalOptionsCommand, visible_globals=("--data-dir",))
 @click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Of the cluster to serve.")
 @click.option("--context", default="", metavar="NAME", help="Which context of the kubeconfig; its current one.")
 @click.option(
@@ -213,7 +213,7 @@ def serve(
 
     run(
         Options(
-            data_dir=session().data_dir,
+            data_dir=command_context().data_dir,
             host=host,
             port=port,
             parts=parts,
@@ -252,7 +252,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-@click.command(cls=Verb, shown=("--data-dir",))
+@click.command(cls=GlobalOptionsCommand, visible_globals=("--data-dir",))
 @click.option("--timeout", default=90, show_default=True, type=click.IntRange(1), help="Seconds to wait for the end.")
 @click.option("--keep-jobs", is_flag=True, help="Leave jobs running, as Ctrl-C does; the next `up` finds them.")
 def down(timeout: int, keep_jobs: bool) -> int:
@@ -260,18 +260,18 @@ def down(timeout: int, keep_jobs: bool) -> int:
 
     What was submitted stays: the next `up` queues it again, and starts it anew.
     """
-    here = session()
-    server = running_server(here.data_dir)
+    context = command_context()
+    server = running_server(context.data_dir)
     if server is None or not server.alive:
-        click.echo(f"no server is running for {here.data_dir}")
+        click.echo(f"no server is running for {context.data_dir}")
         return 0
-    DataFolder(here.data_dir).stop_jobs(not keep_jobs)
-    stop(here, server, timeout)
+    DataFolder(context.data_dir).stop_jobs(not keep_jobs)
+    stop(context, server, timeout)
     click.echo(f"server stopped (pid {server.pid}, {server.url})")
     return 0
 
 
-def stop(here: Session, server: RunningServer, timeout: float) -> None:
+def stop(context: CommandContext, server: RunningServer, timeout: float) -> None:
     try:
         os.kill(server.pid, signal.SIGTERM)
     except ProcessLookupError:
@@ -280,14 +280,14 @@ def stop(here: Session, server: RunningServer, timeout: float) -> None:
         raise Denied(f"process {server.pid} is not yours to stop", hint="ask its owner, or use sudo") from exc
     except OSError as exc:
         raise PlatformError(f"cannot stop process {server.pid}: {exc.strerror}") from exc
-    since, said = time.monotonic(), False
+    since, notified = time.monotonic(), False
     while server.alive and not _is_zombie(server.pid):
         waited = time.monotonic() - since
         if waited > timeout:
             raise Unavailable(f"server {server.pid} has not ended after {timeout:g} s", hint="see its log")
-        if waited > _QUIET_S and not said:
-            said = True
-            here.note(f"waiting for server {server.pid} to end")
+        if waited > _QUIET_S and not notified:
+            notified = True
+            context.note(f"waiting for server {server.pid} to end")
         time.sleep(_POLL_S)
 
 

@@ -13,9 +13,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from aliquot.cli import output
-from aliquot.cli.manifests import Source, parsed, sources
-from aliquot.cli.program import Verb
-from aliquot.cli.session import session
+from aliquot.cli.context import command_context
+from aliquot.cli.manifests import Source, parse_documents, read_sources
+from aliquot.cli.program import GlobalOptionsCommand
 from aliquot.errors import Exists, Fault, Invalid, NotFound, PlatformError
 from aliquot.sim import Player, World, worlds
 from aliquot.sim.explain import knows, sentences
@@ -30,20 +30,24 @@ def _complete_workloads(ctx: click.Context, param: click.Parameter, incomplete: 
     # An option that lacks its value keeps click from sorting out the arguments.
     typed = [ctx.params.get("file"), *ctx.args]
     try:
-        found = worlds(_data(sources([path for path in typed if path and path != "-"][:1], _LARGEST_FILE)[0]))
+        found = worlds(_data(read_sources([path for path in typed if path and path != "-"][:1], _LARGEST_FILE)[0]))
     except (PlatformError, IndexError):
         return []  # the command itself will say it
     names = {name for world in found for name in Player(world).names}
     return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
 
-@click.command(cls=Verb, shown=("--url", "--token-file"))
+@click.command(cls=GlobalOptionsCommand, visible_globals=("--url", "--token-file"))
 @click.argument("file", metavar="FILE|-", required=False, type=click.Path(dir_okay=False, allow_dash=True))
 @click.option(
     "--rounds", type=click.IntRange(min=1), metavar="N", help="Rounds to play; as the file says unless given."
 )
 @click.option(
-    "--format", "form", type=click.Choice(["json", "table"]), default="json", help="json, or a summary per round."
+    "--format",
+    "output_format",
+    type=click.Choice(["json", "table"]),
+    default="json",
+    help="json, or a summary per round.",
 )
 @click.option(
     "--explain", metavar="WORKLOAD", shell_complete=_complete_workloads, help="Say why it waits or was stopped."
@@ -51,7 +55,7 @@ def _complete_workloads(ctx: click.Context, param: click.Parameter, incomplete: 
 @click.option("--from-cluster", is_flag=True, help="Write what the live scheduler sees, to FILE or to stdout.")
 @click.option("--timing", is_flag=True, help="Add how long loading and planning took, and the planner's peak memory.")
 def simulate(
-    file: str | None, rounds: int | None, form: str, explain: str | None, from_cluster: bool, timing: bool
+    file: str | None, rounds: int | None, output_format: str, explain: str | None, from_cluster: bool, timing: bool
 ) -> int:
     """Play a scenario: a cluster and its queue in a file (YAML or JSON), the scheduler's decisions out."""
     if from_cluster:
@@ -61,7 +65,7 @@ def simulate(
         raise click.UsageError("give a file with a scenario, - for stdin, or --from-cluster")
     start = time.perf_counter()
     try:
-        source = sources([file], _LARGEST_FILE)[0]
+        source = read_sources([file], _LARGEST_FILE)[0]
         data = _data(source)
         found = worlds(data)
         load_ms = (time.perf_counter() - start) * 1000
@@ -75,7 +79,7 @@ def simulate(
         return _refuse("stdin" if file == "-" else file, exc)
     if explain is not None:
         _explain(players, explain)
-    elif form == "table":
+    elif output_format == "table":
         click.echo("\n\n".join(_table(player.world, result) for player, result in zip(players, results, strict=True)))
     else:
         click.echo(text(results if isinstance(data, list) else results[0]))
@@ -83,7 +87,7 @@ def simulate(
 
 
 def _data(source: Source) -> Any:
-    documents = parsed(source)
+    documents = parse_documents(source)
     if len(documents) != 1:
         raise Invalid(f"{source.name}: holds {len(documents)} documents", hint="put the scenarios into one list")
     return documents[0]
@@ -92,7 +96,7 @@ def _data(source: Source) -> Any:
 def _refuse(name: str, error: Invalid) -> int:
     """Every fault in a line of its own, with its path."""
     for fault in error.faults or (Fault("", error.message.removeprefix(f"{name}: ")),):
-        click.echo(f"error: {output.clean(f'{name}: {fault}')}", err=True)
+        click.echo(f"error: {output.printable(f'{name}: {fault}')}", err=True)
     if error.hint:
         click.echo(f"hint: {error.hint}", err=True)
     return 2
@@ -104,23 +108,23 @@ def _explain(players: list[Player], name: str) -> None:
         raise NotFound(f"no workload is called {name!r} in this file", hint="see the names with --format table")
     for player in asked:
         if len(players) > 1:
-            click.echo(output.clean(f"{player.world.scenario.name}:"))
+            click.echo(output.printable(f"{player.world.scenario.name}:"))
         for sentence in sentences(player, name):
-            click.echo(output.clean(sentence))
+            click.echo(output.printable(sentence))
 
 
-def _table(world: World, told: dict[str, Any]) -> str:
+def _table(world: World, result: dict[str, Any]) -> str:
     parts = []
-    for heading, titles, rows in tables(world, told):
+    for heading, titles, rows in tables(world, result):
         shown = output.table(titles, [[output.cell(each) for each in row] for row in rows])
-        parts.append(f"{output.clean(heading)}\n{shown}" if heading else shown)
-    return "\n\n".join([*parts, "stable" if told["stable"] else "not stable: more rounds would change more"])
+        parts.append(f"{output.printable(heading)}\n{shown}" if heading else shown)
+    return "\n\n".join([*parts, "stable" if result["stable"] else "not stable: more rounds would change more"])
 
 
 def _write(file: str | None) -> None:
     """What the live scheduler sees, as a file that this command reads."""
-    here = session()
-    shown = output.as_yaml(here.run(lambda server: server.scenario()))
+    context = command_context()
+    shown = output.as_yaml(context.run(lambda server: server.scenario()))
     if file in (None, "-"):
         click.echo(shown)
         return
@@ -130,4 +134,4 @@ def _write(file: str | None) -> None:
             opened.write(shown + "\n")
     except FileExistsError:
         raise Exists(f"{path} exists", hint="remove it, or give another name") from None
-    here.note(f"written to {path}")
+    context.note(f"written to {path}")

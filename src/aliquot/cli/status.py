@@ -10,9 +10,9 @@ import click
 from aliquot import units
 from aliquot.api import KINDS, Node, Pod
 from aliquot.cli import output
-from aliquot.cli.program import Verb
-from aliquot.cli.runai.nodes import machine
-from aliquot.cli.session import Session, session
+from aliquot.cli.context import CommandContext, command_context
+from aliquot.cli.program import GlobalOptionsCommand
+from aliquot.cli.runai.nodes import node_usage
 from aliquot.client.remote import RemoteServer
 from aliquot.errors import Denied, NotFound, PlatformError, Unavailable
 from aliquot.folder import RunningServer, running_server
@@ -20,23 +20,23 @@ from aliquot.store.driver import StoreDriver
 from aliquot.store.typed_store import Store
 
 
-@click.command(cls=Verb, shown=("--data-dir",))
-@click.option("--json", "form", flag_value="json", help="As JSON.")
-@click.option("--yaml", "form", flag_value="yaml", help="As YAML.")
-def status(form: str | None) -> int:
+@click.command(cls=GlobalOptionsCommand, visible_globals=("--data-dir",))
+@click.option("--json", "output_format", flag_value="json", help="As JSON.")
+@click.option("--yaml", "output_format", flag_value="yaml", help="As YAML.")
+def status(output_format: str | None) -> int:
     """Say how the server is; exit status 1 when there is none, or it is not ready."""
-    here = session()
-    report = gather(here)
-    click.echo(output.shown_as(report, form) if form else "\n".join(lines(report, time.time())))
+    context = command_context()
+    report = collect_report(context)
+    click.echo(output.dump(report, output_format) if output_format else "\n".join(report_lines(report, time.time())))
     return 0 if report["ready"] else 1
 
 
-def gather(here: Session) -> dict[str, Any]:
+def collect_report(context: CommandContext) -> dict[str, Any]:
     """What is known about the server; raises when there is none to ask."""
-    connection = here.connection
-    local = running_server(here.data_dir)
+    connection = context.connection
+    local = running_server(context.data_dir)
     same = local if local and local.alive and local.url.rstrip("/") == connection.url.rstrip("/") else None
-    return {"url": connection.url, **_from_file(same), **here.run(_ask)}
+    return {"url": connection.url, **_from_file(same), **context.run(_ask)}
 
 
 def _from_file(server: RunningServer | None) -> dict[str, Any]:
@@ -72,7 +72,7 @@ async def _running(driver: StoreDriver) -> dict[str, Any]:
         store = Store(driver)
         pods = (await store.list(Pod)).items
         for node in (await store.list(Node)).items:
-            each = machine(node, pods)
+            each = node_usage(node, pods)
             held = units.whole_units(sum(share.milli for share in each.shares))
             facts = {"name": each.name, "gpus": len(each.devices), "allocated": held}
             nodes.append({**facts, "pods": len(each.holders), "simulated": each.simulated})
@@ -83,20 +83,20 @@ async def _running(driver: StoreDriver) -> dict[str, Any]:
     return {"nodes": nodes, **({"isolation": isolation} if isolation else {})}
 
 
-def lines(report: dict[str, Any], now: float) -> list[str]:
-    told = [("Server", report["url"])]
-    told += [(title, str(report[name])) for name, title in _TITLES.items() if name in report]
+def report_lines(report: dict[str, Any], now: float) -> list[str]:
+    rows = [("Server", report["url"])]
+    rows += [(title, str(report[name])) for name, title in _TITLES.items() if name in report]
     if "started" in report:
-        told.append(("Up since", f"{output.local_time(report['started'])} ({output.age_of(report['started'], now)})"))
-    told.append(("Ready", "yes" if report["ready"] else f"no: {report['reason']}"))
+        rows.append(("Up since", f"{output.local_time(report['started'])} ({output.age_of(report['started'], now)})"))
+    rows.append(("Ready", "yes" if report["ready"] else f"no: {report['reason']}"))
     # Events come and go; how many there are tells nobody anything.
     counts = {plural: count for plural, count in report["counts"].items() if count and plural != "events"}
     held = [f"{count} {_counted(plural, count)}" for plural, count in counts.items()]
-    told.append(("Holds", ", ".join(held) or "nothing yet"))
-    told += [("Node", _node_line(node)) for node in report.get("nodes", ())]
+    rows.append(("Holds", ", ".join(held) or "nothing yet"))
+    rows += [("Node", _node_line(node)) for node in report.get("nodes", ())]
     if "isolation" in report:
-        told.append(("Isolation", report["isolation"]))
-    return [f"{name + ':':<10} {output.clean(text)}" for name, text in told]
+        rows.append(("Isolation", report["isolation"]))
+    return [f"{name + ':':<10} {output.printable(text)}" for name, text in rows]
 
 
 def _node_line(node: dict[str, Any]) -> str:

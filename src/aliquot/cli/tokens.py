@@ -8,11 +8,12 @@ import click
 
 from aliquot import units
 from aliquot.api import KINDS, Json
-from aliquot.cli.delete_and_label import delete_all
-from aliquot.cli.get import Query, output_options, show
-from aliquot.cli.program import Verb
-from aliquot.cli.session import Place, session
-from aliquot.cli.targets import Target, complete_names
+from aliquot.cli.context import NamespaceScope, command_context
+from aliquot.cli.delete_and_label import delete_objects
+from aliquot.cli.get import Selector, output_options, print_objects
+from aliquot.cli.object_refs import ObjectRef
+from aliquot.cli.program import GlobalOptionsCommand
+from aliquot.cli.shell_completion import complete_names
 from aliquot.client import Server
 from aliquot.errors import Invalid, Unavailable
 from aliquot.store.driver import Document
@@ -22,29 +23,29 @@ _KIND = KINDS.named("token")
 token = click.Group("token", help="Access tokens for programs.", no_args_is_help=True)
 
 
-@token.command("create", cls=Verb)
+@token.command("create", cls=GlobalOptionsCommand)
 @click.argument("name", metavar="NAME")
 @click.option("--user", default="", metavar="NAME", help="Whom it speaks for; you.")
 @click.option("--expires", default="", metavar="DURATION", help="When it stops working, such as 12h or 90d; never.")
 @click.option("--description", default="", metavar="TEXT", help="What it is for.")
 def create(name: str, user: str, expires: str, description: str) -> None:
     """Create a token and print it. It cannot be shown again."""
-    here = session()
-    spec = spec_of(expires, description, time.time())
+    context = command_context()
+    spec = spec_from_flags(expires, description, time.time())
 
     async def work(server: Server) -> Document:
         speaks_for = user or str((await server.whoami()).get("user") or "")
         given = {"apiVersion": _KIND.api_version, "kind": _KIND.name, "metadata": {"name": name}}
         return await server.create(_KIND, Document({**given, "spec": {"user": speaks_for, **spec}}))
 
-    secret = here.run(work).data.get("token")
+    secret = context.run(work).data.get("token")
     if not isinstance(secret, str):
         raise Unavailable(f"the server made token/{name} but did not say it", hint=f"`aliquot token delete {name}`")
-    here.note(f"token/{name} created. Keep it now: it is not shown again.")
+    context.note(f"token/{name} created. Keep it now: it is not shown again.")
     click.echo(secret)
 
 
-def spec_of(expires: str, description: str, now: float) -> Json:
+def spec_from_flags(expires: str, description: str, now: float) -> Json:
     spec: Json = {"description": description} if description else {}
     if expires:
         try:
@@ -54,15 +55,19 @@ def spec_of(expires: str, description: str, now: float) -> Json:
     return spec
 
 
-@token.command("list", cls=Verb)
+@token.command("list", cls=GlobalOptionsCommand)
 @output_options
-def list_(form: str, no_headers: bool) -> None:
+def list_(output_format: str, no_headers: bool) -> None:
     """List tokens, without their secrets."""
-    show(session(), _KIND.plural, (), Place(), Query(), form, headers=not no_headers)
+    print_objects(
+        command_context(), _KIND.plural, (), NamespaceScope(), Selector(), output_format, headers=not no_headers
+    )
 
 
-@token.command("delete", cls=Verb)
+@token.command("delete", cls=GlobalOptionsCommand)
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_names("token"))
 def delete(names: tuple[str, ...]) -> int:
     """Delete tokens; whoever shows one is refused from then on."""
-    return delete_all(session(), [Target(_KIND, name) for name in names], Place(), yes=True, wait=True)
+    return delete_objects(
+        command_context(), [ObjectRef(_KIND, name) for name in names], NamespaceScope(), yes=True, wait=True
+    )

@@ -41,7 +41,7 @@ async def follow(
             if lost:
                 listing = await driver.list(kind, namespace, labels=labels, fields=fields)
                 lost = False
-                catch_up(shown, listing, change)
+                report_missed_changes(shown, listing, change)
             await _read(driver, kind, namespace, listing.version, labels, fields, shown, change)
         except Expired:
             pass
@@ -72,7 +72,7 @@ async def _read(
         change(document, step.type == "DELETED")
 
 
-def catch_up(shown: Shown, listing: Listing, change: Callable[[Document, bool], None]) -> None:
+def report_missed_changes(shown: Shown, listing: Listing, change: Callable[[Document, bool], None]) -> None:
     """Show what changed while nobody watched."""
     present = {_key(document): document for document in listing.items}
     for key in sorted(shown.keys() - present.keys()):

@@ -233,5 +233,5 @@ def _feed(loop: asyncio.AbstractEventLoop, handle: int, reader: asyncio.StreamRe
 
 
 def _refused(exc: PlatformError) -> web.Response:
-    said = {"kind": "Status", "message": exc.message, "reason": exc.reason, "code": exc.status}
-    return web.json_response(said, status=exc.status)
+    status = {"kind": "Status", "message": exc.message, "reason": exc.reason, "code": exc.status}
+    return web.json_response(status, status=exc.status)

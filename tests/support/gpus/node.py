@@ -131,7 +131,7 @@ class Node(Platform):
         self._begun.append(name)
         variables = " ".join(f"-e {key}={value}" for key, value in self.machine.environment().items())
         mount = f"--host-path path={self.machine.folder},mount={PLACE},readwrite"
-        self.submitted(name, PROJECT, f"{how} --cpu 0.1 -i ubuntu --interactive {variables} {mount} {command}", *phases)
+        self.submit(name, PROJECT, f"{how} --cpu 0.1 -i ubuntu --interactive {variables} {mount} {command}", *phases)
 
     def program(self, text: str) -> str:
         """A program's file, as jobs see it."""
@@ -173,23 +173,23 @@ class Node(Platform):
         for name in self._begun:
             self.sh(f"runai delete {name} -p {PROJECT}")
         for name in self._begun:
-            self.gone(name, PROJECT)
+            self.wait_until_gone(name, PROJECT)
         self._programs, self._begun = [], []
 
     # --- what is so, whatever the jobs say
 
     def card(self, job: str) -> int:
         """The card on which a job has a part."""
-        pod = self.ask(f"{PREFIX}/namespaces/runai-{PROJECT}/pods/{job}-0-0")
+        pod = self.get(f"{PREFIX}/namespaces/runai-{PROJECT}/pods/{job}-0-0")
         (found,) = json.loads(pod["metadata"]["annotations"][DEVICES])
         return int(found["index"])
 
     def uid(self, job: str) -> str:
-        return str(self.ask(f"{PREFIX}/namespaces/runai-{PROJECT}/pods/{job}-0-0")["metadata"]["uid"])
+        return str(self.get(f"{PREFIX}/namespaces/runai-{PROJECT}/pods/{job}-0-0")["metadata"]["uid"])
 
     def held(self, job: str) -> dict[int, int]:
         """MiB of each of a job's processes, as the driver counts them."""
-        namespace = syscalls.pid_namespace(self.lives()[job].pid)
+        namespace = syscalls.pid_namespace(self.job_instances()[job].pid)
         return {pid: mib for pid, mib in self.process_memory().items() if _is_in(pid, namespace)}
 
     def limit(self, job: str) -> int:

@@ -29,7 +29,7 @@ VARYING = tuple(
 
 
 @dataclass(frozen=True)
-class Done:
+class CommandResult:
     """How a command ended and what it printed."""
 
     status: int
@@ -38,7 +38,7 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Life:
+class JobInstance:
     """What stays the same as long as a job runs on: its pod, its process, how often it was started, and since when."""
 
     pod: str
@@ -48,7 +48,7 @@ class Life:
     started_at: str
 
 
-def normal(text: str) -> str:
+def normalize(text: str) -> str:
     for pattern, name in VARYING:
         text = pattern.sub(name, text)
     return text
@@ -99,7 +99,7 @@ class Platform:
         assert done.status == 0, done
         self.server.stop()
 
-    def sh(self, command: str, typed: str = "", **environment: str) -> Done:
+    def sh(self, command: str, typed: str = "", **environment: str) -> CommandResult:
         """Run a line of shell, with what is typed as its input."""
         done = subprocess.run(
             ["bash", "-c", command],
@@ -111,11 +111,11 @@ class Platform:
             timeout=120,
             check=False,
         )
-        return Done(done.returncode, done.stdout, done.stderr)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
 
     # --- what is so, asked of the server and the machine and not of the command under test
 
-    def ask(self, path: str) -> Any:
+    def get(self, path: str) -> Any:
         """An object or a list; None when there is none."""
         headers = {"Authorization": f"Bearer {self.server.token}"}
         try:
@@ -128,45 +128,45 @@ class Platform:
             raise
 
     def job(self, name: str, project: str) -> Any:
-        return self.ask(f"{PREFIX}/namespaces/runai-{project}/workloads/{name}")
+        return self.get(f"{PREFIX}/namespaces/runai-{project}/workloads/{name}")
 
     def phase(self, name: str, project: str) -> str:
         found = self.job(name, project) or {}
         return str(found.get("status", {}).get("phase", ""))
 
-    def reaches(self, name: str, project: str, *phases: str) -> None:
+    def wait_for_phase(self, name: str, project: str, *phases: str) -> None:
         until(
             lambda: self.phase(name, project) in phases, f"{name} {'/'.join(phases)}; it is {self.job(name, project)}"
         )
 
-    def gone(self, name: str, project: str) -> None:
+    def wait_until_gone(self, name: str, project: str) -> None:
         """With its pod, which may take some time to end and holds its GPUs until then."""
         until(lambda: self.job(name, project) is None and not self._has_pod(name, project), f"{name} gone")
 
     def _has_pod(self, name: str, project: str) -> bool:
-        pods = self.ask(f"{PREFIX}/namespaces/runai-{project}/pods")["items"]
+        pods = self.get(f"{PREFIX}/namespaces/runai-{project}/pods")["items"]
         return any(pod["metadata"]["name"] == f"{name}-0-0" for pod in pods)
 
-    def submitted(self, name: str, project: str, how: str, *phases: str) -> None:
+    def submit(self, name: str, project: str, how: str, *phases: str) -> None:
         """Submit a job and wait until it is in one of these phases."""
         done = self.sh(f"runai submit {name} -p {project} {how}")
         assert done.status == 0, done
-        self.reaches(name, project, *(phases or ("Running",)))
+        self.wait_for_phase(name, project, *(phases or ("Running",)))
 
-    def lives(self, but: Collection[str] = ()) -> dict[str, Life]:
+    def job_instances(self, but: Collection[str] = ()) -> dict[str, JobInstance]:
         """Every job that runs, by name, as its processes tell it; of those in `but`, which just end, nobody can say."""
         running = {
             pod["metadata"]["name"].removesuffix("-0-0"): pod
-            for pod in self.ask(f"{PREFIX}/pods")["items"]
+            for pod in self.get(f"{PREFIX}/pods")["items"]
             if pod.get("status", {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
         }
         return {name: self._life(pod) for name, pod in running.items() if name not in but}
 
-    def _life(self, pod: Any) -> Life:
+    def _life(self, pod: Any) -> JobInstance:
         uid = pod["metadata"]["uid"]
         state = json.loads((self._data / "pods" / uid / "state.json").read_text())
         container = pod["status"]["containerStatuses"][0]
-        return Life(
+        return JobInstance(
             uid,
             state["pid"],
             start_of(state["pid"]),

@@ -8,24 +8,24 @@ from typing import Any
 
 import pytest
 
+from support.cli.environment import CliEnvironment
 from support.cli.pod_server import PodServer
-from support.cli.world import World
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliEnvironment:
     for name in ("ALIQUOT_URL", "ALIQUOT_TOKEN", "ALIQUOT_TOKEN_FILE", "ALIQUOT_DATA_DIR", "VISUAL", "EDITOR"):
         monkeypatch.delenv(name, raising=False)
-    return World(tmp_path)
+    return CliEnvironment(tmp_path)
 
 
 @pytest.fixture
-def server(world: World) -> Iterator[PodServer]:
+def server(cli: CliEnvironment) -> Iterator[PodServer]:
     """Serves the world, which has a project `team-a` and a job `x`."""
-    world.project("team-a")
-    world.said("config project team-a")
-    world.said("submit x -i python -g 1")
-    made = PodServer(world.driver)
+    cli.create_project("team-a")
+    cli.run_runai("config project team-a")
+    cli.run_runai("submit x -i python -g 1")
+    made = PodServer(cli.driver)
     with made.serving():
         yield made
 

@@ -8,44 +8,44 @@ from pathlib import Path
 import pytest
 
 from aliquot.errors import NotFound
-from support.cli.world import World
+from support.cli.environment import CliEnvironment
 
 Text = Callable[..., str]
 HEAD = "apiVersion: aliquot.dev/v1\nkind: Project\n"
 
 
-def test_apply_creates_then_finds_nothing_to_do(world: World, project_yaml: Text) -> None:
+def test_apply_creates_then_finds_nothing_to_do(cli: CliEnvironment, project_yaml: Text) -> None:
     """The first apply creates, the second has nothing to do, a changed file configures."""
-    assert world.ok("apply", "-f", "-", input=project_yaml(quota="{gpu: 2}")) == "project/team-a created\n"
-    assert world.ok("apply", "-f", "-", input=project_yaml(quota="{gpu: 2}")) == "project/team-a unchanged\n"
-    assert world.ok("apply", "-f", "-", input=project_yaml(quota="{gpu: 3}")) == "project/team-a configured\n"
-    assert world.get("project", "team-a")["spec"]["quota"]["gpu"] == 3
+    assert cli.run("apply", "-f", "-", input=project_yaml(quota="{gpu: 2}")) == "project/team-a created\n"
+    assert cli.run("apply", "-f", "-", input=project_yaml(quota="{gpu: 2}")) == "project/team-a unchanged\n"
+    assert cli.run("apply", "-f", "-", input=project_yaml(quota="{gpu: 3}")) == "project/team-a configured\n"
+    assert cli.get("project", "team-a")["spec"]["quota"]["gpu"] == 3
 
 
-def test_apply_keeps_what_the_file_does_not_mention(world: World, project_yaml: Text) -> None:
+def test_apply_keeps_what_the_file_does_not_mention(cli: CliEnvironment, project_yaml: Text) -> None:
     """Two files may each say a part of the same object."""
-    world.ok("apply", "-f", "-", input=project_yaml(quota="{gpu: 2}"))
-    world.ok("apply", "-f", "-", input=project_yaml(description="ours"))
-    assert world.get("project", "team-a")["spec"] == {"quota": {"gpu": 2}, "description": "ours"}
+    cli.run("apply", "-f", "-", input=project_yaml(quota="{gpu: 2}"))
+    cli.run("apply", "-f", "-", input=project_yaml(description="ours"))
+    assert cli.get("project", "team-a")["spec"] == {"quota": {"gpu": 2}, "description": "ours"}
 
 
-def test_dry_run_changes_nothing(world: World, project_yaml: Text) -> None:
+def test_dry_run_changes_nothing(cli: CliEnvironment, project_yaml: Text) -> None:
     """A dry run says what would happen."""
-    assert world.ok("apply", "--dry-run", "-f", "-", input=project_yaml()) == "project/team-a created (dry run)\n"
+    assert cli.run("apply", "--dry-run", "-f", "-", input=project_yaml()) == "project/team-a created (dry run)\n"
     with pytest.raises(NotFound):
-        world.get("project", "team-a")
+        cli.get("project", "team-a")
 
 
-def test_apply_reads_what_get_printed(world: World, project_yaml: Text, tmp_path: Path) -> None:
+def test_apply_reads_what_get_printed(cli: CliEnvironment, project_yaml: Text, tmp_path: Path) -> None:
     """A listing that was saved can be applied again."""
-    world.ok("apply", "-f", "-", input=project_yaml() + "---\n" + project_yaml("team-b"))
+    cli.run("apply", "-f", "-", input=project_yaml() + "---\n" + project_yaml("team-b"))
     for form in ("yaml", "json"):
         saved = tmp_path / f"saved.{form}"
-        saved.write_text(world.ok("get", "projects", "-o", form))
-        assert world.ok("apply", "-f", str(saved)) == "project/team-a unchanged\nproject/team-b unchanged\n"
+        saved.write_text(cli.run("get", "projects", "-o", form))
+        assert cli.run("apply", "-f", str(saved)) == "project/team-a unchanged\nproject/team-b unchanged\n"
 
 
-def test_apply_takes_a_folder_and_several_files(world: World, project_yaml: Text, tmp_path: Path) -> None:
+def test_apply_takes_a_folder_and_several_files(cli: CliEnvironment, project_yaml: Text, tmp_path: Path) -> None:
     """Files of a folder are applied by name; other files in it are left alone."""
     (tmp_path / "b.yaml").write_text(project_yaml("team-b"))
     (tmp_path / "a.yml").write_text(project_yaml("team-a"))
@@ -53,16 +53,16 @@ def test_apply_takes_a_folder_and_several_files(world: World, project_yaml: Text
     other = tmp_path / "more" / "c.json"
     other.parent.mkdir()
     other.write_text('{"apiVersion": "aliquot.dev/v1", "kind": "Department", "metadata": {"name": "ml"}}')
-    out = world.ok("apply", "-f", str(tmp_path), "-f", str(other))
+    out = cli.run("apply", "-f", str(tmp_path), "-f", str(other))
     assert out == "project/team-a created\nproject/team-b created\ndepartment/ml created\n"
 
 
-def test_one_bad_document_stops_all(world: World, project_yaml: Text, tmp_path: Path) -> None:
+def test_one_bad_document_stops_all(cli: CliEnvironment, project_yaml: Text, tmp_path: Path) -> None:
     """Every fault is named with file, document and field, and nothing is applied."""
     bad = project_yaml("team-b", quota="{gpu: many}", colour="red")
     path = tmp_path / "teams.yaml"
     path.write_text(project_yaml() + "---\n" + bad + "---\nkind: Project\n")
-    result = world("apply", "-f", str(path))
+    result = cli.invoke("apply", "-f", str(path))
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr.splitlines() == [
@@ -72,11 +72,11 @@ def test_one_bad_document_stops_all(world: World, project_yaml: Text, tmp_path: 
         "hint: nothing was applied",
     ]
     with pytest.raises(NotFound):
-        world.get("project", "team-a")
+        cli.get("project", "team-a")
 
 
 @pytest.mark.parametrize(
-    "name, text, said",
+    "name, text, error",
     [
         ("a.yaml", "a: b\n  c: [\n", "line 2, column 4"),
         ("a.yaml", "a: 1\na: 2\n", "line 2, column 1: key 'a' stands twice"),
@@ -95,50 +95,50 @@ def test_one_bad_document_stops_all(world: World, project_yaml: Text, tmp_path: 
         ("a.yaml", HEAD + "metadata: {name: a}\nspec: &x {description: *x}\n", "recursive"),
     ],
 )
-def test_broken_files_say_where(world: World, tmp_path: Path, name: str, text: str, said: str) -> None:
+def test_broken_files_say_where(cli: CliEnvironment, tmp_path: Path, name: str, text: str, error: str) -> None:
     """A file that cannot be read names the place, in one line."""
     path = tmp_path / name
     path.write_text(text)
-    result = world("apply", "-f", str(path))
+    result = cli.invoke("apply", "-f", str(path))
     assert result.exit_code == 1
-    assert said in result.stderr
+    assert error in result.stderr
     assert result.stderr.startswith("error: ")
     assert "Traceback" not in result.output
 
 
-def test_yaml_that_spells_billions_is_refused(world: World, tmp_path: Path) -> None:
+def test_yaml_that_spells_billions_is_refused(cli: CliEnvironment, tmp_path: Path) -> None:
     """A few lines of aliases that stand for more than memory holds end in an error, quickly."""
     layers = [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 10)]
     path = tmp_path / "bomb.yaml"
     path.write_text("\n".join(["l0: &l0 [x]", *layers]))
-    result = world("apply", "-f", str(path))
+    result = cli.invoke("apply", "-f", str(path))
     assert result.exit_code == 1
     assert "values" in result.stderr
 
 
-def test_times_stay_text(world: World, tmp_path: Path) -> None:
+def test_times_stay_text(cli: CliEnvironment, tmp_path: Path) -> None:
     """YAML's own times would not survive the way to JSON."""
     text = (
         "apiVersion: aliquot.dev/v1\nkind: Token\nmetadata: {name: t}\nspec: {user: me, expires: 2030-01-01T00:00:00Z"
     )
-    world.ok("apply", "-f", "-", input=text + f", hash: '{'0' * 64}'}}\n")
-    assert world.get("token", "t")["spec"]["expires"] == "2030-01-01T00:00:00Z"
+    cli.run("apply", "-f", "-", input=text + f", hash: '{'0' * 64}'}}\n")
+    assert cli.get("token", "t")["spec"]["expires"] == "2030-01-01T00:00:00Z"
 
 
-def test_objects_of_a_project_land_in_its_namespace(world: World) -> None:
+def test_objects_of_a_project_land_in_its_namespace(cli: CliEnvironment) -> None:
     """Without a namespace of its own, an object goes to the project that is named or set."""
-    world.put("namespace", "runai-team-a")
+    cli.create("namespace", "runai-team-a")
     text = "apiVersion: aliquot.dev/v1\nkind: Template\nmetadata: {name: t}\nspec: {description: x}\n"
-    refused = world("apply", "-f", "-", input=text)
+    refused = cli.invoke("apply", "-f", "-", input=text)
     assert (refused.exit_code, "metadata.namespace" in refused.stderr) == (1, True)
-    assert world.ok("apply", "-p", "team-a", "-f", "-", input=text) == "template/t created\n"
-    assert world.get("template", "t", "runai-team-a")["metadata"]["namespace"] == "runai-team-a"
+    assert cli.run("apply", "-p", "team-a", "-f", "-", input=text) == "template/t created\n"
+    assert cli.get("template", "t", "runai-team-a")["metadata"]["namespace"] == "runai-team-a"
 
 
-def test_a_refusal_does_not_hold_up_the_others(world: World, project_yaml: Text) -> None:
+def test_a_refusal_does_not_hold_up_the_others(cli: CliEnvironment, project_yaml: Text) -> None:
     """What the server refuses is said, the rest is applied, and the status is 1."""
     template = "apiVersion: aliquot.dev/v1\nkind: Template\nmetadata: {name: t, namespace: runai-gone}\n---\n"
-    result = world("apply", "-f", "-", input=template + project_yaml())
+    result = cli.invoke("apply", "-f", "-", input=template + project_yaml())
     assert result.exit_code == 1
     assert result.stdout == "project/team-a created\n"
     assert "template/t: " in result.stderr

@@ -7,7 +7,7 @@ from typing import Any
 from aliquot.api import KINDS
 from aliquot.labels import PROJECT
 from aliquot.store.driver import Document
-from support.cli.world import MemoryServer, World
+from support.cli.environment import CliEnvironment, MemoryServer
 
 BOTH = """
 apiVersion: aliquot.dev/v1
@@ -45,15 +45,15 @@ class SlowPlatform(MemoryServer):
         return await self.patch(kind, name, "", {"status": self._status}, status=True)
 
 
-def test_waits_for_the_namespace(world: World) -> None:
+def test_waits_for_the_namespace(cli: CliEnvironment) -> None:
     """What lives in a project is created once the project is ready."""
-    world.driver = SlowPlatform(phase="Ready")
-    assert world.ok("apply", "-f", "-", input=BOTH) == "project/team-a created\ntemplate/half created\n"
+    cli.driver = SlowPlatform(phase="Ready")
+    assert cli.run("apply", "-f", "-", input=BOTH) == "project/team-a created\ntemplate/half created\n"
 
 
-def test_says_why_the_project_is_not_ready(world: World) -> None:
+def test_says_why_the_project_is_not_ready(cli: CliEnvironment) -> None:
     """A project that cannot get its namespace says so, and the command fails."""
-    world.driver = SlowPlatform(phase="Failed", message="namespace runai-team-a belongs to project team-b")
-    result = world("apply", "-f", "-", input=BOTH)
+    cli.driver = SlowPlatform(phase="Failed", message="namespace runai-team-a belongs to project team-b")
+    result = cli.invoke("apply", "-f", "-", input=BOTH)
     assert result.exit_code == 1
     assert "error: project/team-a failed: namespace runai-team-a belongs to project team-b\n" in result.stderr

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from support.cli.world import World
+from support.cli.environment import CliEnvironment
 
 LINES = [
     ("state", "big of project team-a waits."),
@@ -18,17 +18,17 @@ LINES = [
 
 
 @pytest.fixture
-def asked(world: World) -> World:
-    world.project("team-a")
-    world.put("workload", "big", "runai-team-a", spec={"type": "training", "image": "x"})
+def asked(cli: CliEnvironment) -> CliEnvironment:
+    cli.create_project("team-a")
+    cli.create("workload", "big", "runai-team-a", spec={"type": "training", "image": "x"})
     lines = [{"about": about, "text": text} for about, text in LINES]
-    world.driver.explanation = {"workload": "big", "state": "waiting", "lines": lines}
-    return world
+    cli.driver.explanation = {"workload": "big", "state": "waiting", "lines": lines}
+    return cli
 
 
-def test_sentences_under_titles(asked: World) -> None:
+def test_sentences_under_titles(asked: CliEnvironment) -> None:
     """Reasons and ways out have a title each; the rest speaks for itself."""
-    assert asked.ok("explain", "big", "-p", "team-a") == (
+    assert asked.run("explain", "big", "-p", "team-a") == (
         "big of project team-a waits.\n"
         "Why it waits:\n  allocate: full.\n  reclaim: nothing.\n"
         "It is number 1 of 1.\n"
@@ -37,32 +37,32 @@ def test_sentences_under_titles(asked: World) -> None:
 
 
 @pytest.mark.parametrize("form", ["--json", "--yaml"])
-def test_as_data(asked: World, form: str) -> None:
+def test_as_data(asked: CliEnvironment, form: str) -> None:
     """Programs get what the server said."""
-    text = asked.ok("explain", "big", "-p", "team-a", form)
+    text = asked.run("explain", "big", "-p", "team-a", form)
     if form == "--json":
         assert json.loads(text) == asked.driver.explanation
     else:
         assert "state: waiting\n" in text
 
 
-def test_default_project(asked: World) -> None:
+def test_default_project(asked: CliEnvironment) -> None:
     """Without -p it is the user's own project."""
-    asked.ok("project", "set", "team-a")
-    assert asked.ok("explain", "big").startswith("big of project")
+    asked.run("project", "set", "team-a")
+    assert asked.run("explain", "big").startswith("big of project")
 
 
-def test_unknown_job(asked: World) -> None:
+def test_unknown_job(asked: CliEnvironment) -> None:
     """A job that does not exist is said in a line, with what to do."""
-    result = asked("explain", "bog", "-p", "team-a")
+    result = asked.invoke("explain", "bog", "-p", "team-a")
     assert result.exit_code == 1
     assert result.stderr == (
         "error: job 'bog' does not exist in project 'team-a'\nhint: `runai list -A` shows all jobs\n"
     )
 
 
-def test_no_scheduler(asked: World) -> None:
+def test_no_scheduler(asked: CliEnvironment) -> None:
     """A server that schedules nothing says so in a line."""
     asked.driver.explanation = None
-    result = asked("explain", "big", "-p", "team-a")
+    result = asked.invoke("explain", "big", "-p", "team-a")
     assert (result.exit_code, result.stderr) == (1, "error: no scheduler runs in this process\n")

@@ -9,19 +9,19 @@ import pytest
 import yaml
 
 from aliquot.errors import NotFound
-from support.cli.world import World
+from support.cli.environment import CliEnvironment
 
 
 @pytest.fixture
-def teams(world: World) -> World:
-    world.put("project", "team-b", spec={"department": "ml", "quota": {"gpu": 0.5}})
-    world.put("project", "team-a", spec={"quota": {"gpu": 4}}, metadata={"labels": {"tier": "gold"}})
-    return world
+def teams(cli: CliEnvironment) -> CliEnvironment:
+    cli.create("project", "team-b", spec={"department": "ml", "quota": {"gpu": 0.5}})
+    cli.create("project", "team-a", spec={"quota": {"gpu": 4}}, metadata={"labels": {"tier": "gold"}})
+    return cli
 
 
-def test_listing_is_sorted_and_aligned(teams: World) -> None:
+def test_listing_is_sorted_and_aligned(teams: CliEnvironment) -> None:
     """A table in the order of names, with an age, and without blanks at line ends."""
-    lines = teams.ok("get", "projects").splitlines()
+    lines = teams.run("get", "projects").splitlines()
     assert lines[0].split()[0] == "NAME"
     assert lines[0].split()[-1] == "AGE"
     assert [line.split()[0] for line in lines[1:]] == ["team-a", "team-b"]
@@ -29,123 +29,126 @@ def test_listing_is_sorted_and_aligned(teams: World) -> None:
     assert len({line.index("GPU QUOTA") for line in lines[:1]}) == 1
 
 
-def test_forms(teams: World) -> None:
+def test_forms(teams: CliEnvironment) -> None:
     """The same objects as names, JSON and YAML; one named object stands alone."""
-    assert teams.ok("get", "proj", "-o", "name") == "project/team-a\nproject/team-b\n"
-    listed = json.loads(teams.ok("get", "projects", "--json"))
+    assert teams.run("get", "proj", "-o", "name") == "project/team-a\nproject/team-b\n"
+    listed = json.loads(teams.run("get", "projects", "--json"))
     assert [item["metadata"]["name"] for item in listed["items"]] == ["team-a", "team-b"]
-    assert yaml.safe_load(teams.ok("get", "projects", "--yaml")) == listed
-    assert json.loads(teams.ok("get", "project/team-a", "-o", "json"))["metadata"]["name"] == "team-a"
-    assert not teams.ok("get", "projects", "--no-headers").startswith("NAME")
-    assert "NAMESPACE" in teams.ok("get", "projects", "-o", "wide")
+    assert yaml.safe_load(teams.run("get", "projects", "--yaml")) == listed
+    assert json.loads(teams.run("get", "project/team-a", "-o", "json"))["metadata"]["name"] == "team-a"
+    assert not teams.run("get", "projects", "--no-headers").startswith("NAME")
+    assert "NAMESPACE" in teams.run("get", "projects", "-o", "wide")
 
 
-def test_several_kinds(teams: World) -> None:
+def test_several_kinds(teams: CliEnvironment) -> None:
     """Kinds joined by commas give a table each, with the kind before the name."""
-    teams.put("department", "ml")
-    out = teams.ok("get", "projects,departments")
+    teams.create("department", "ml")
+    out = teams.run("get", "projects,departments")
     assert "project/team-a" in out
     assert "\n\nNAME" in out
     assert "department/ml" in out
 
 
-def test_selectors(teams: World) -> None:
+def test_selectors(teams: CliEnvironment) -> None:
     """Labels and fields choose."""
-    assert teams.ok("get", "projects", "-l", "tier=gold", "-o", "name") == "project/team-a\n"
-    assert teams.ok("get", "projects", "--field-selector", "spec.department=ml", "-o", "name") == "project/team-b\n"
-    nothing = teams("get", "projects", "-l", "tier=lead")
+    assert teams.run("get", "projects", "-l", "tier=gold", "-o", "name") == "project/team-a\n"
+    assert teams.run("get", "projects", "--field-selector", "spec.department=ml", "-o", "name") == "project/team-b\n"
+    nothing = teams.invoke("get", "projects", "-l", "tier=lead")
     assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (0, "", "No projects match.\n")
 
 
-def test_an_empty_list_says_how_to_begin(world: World) -> None:
+def test_an_empty_list_says_how_to_begin(cli: CliEnvironment) -> None:
     """Nothing there is no error, and data stays data."""
-    result = world("get", "projects")
+    result = cli.invoke("get", "projects")
     assert (result.exit_code, result.stdout) == (0, "")
     assert "aliquot project create NAME" in result.stderr
-    assert json.loads(world.ok("get", "projects", "--json"))["items"] == []
+    assert json.loads(cli.run("get", "projects", "--json"))["items"] == []
 
 
-def test_missing_names_are_errors(teams: World) -> None:
+def test_missing_names_are_errors(teams: CliEnvironment) -> None:
     """What is there is shown, what is not there is named, and the status is 1."""
-    result = teams("get", "project", "team-a", "nobody", "nowhere")
+    result = teams.invoke("get", "project", "team-a", "nobody", "nowhere")
     assert result.exit_code == 1
     assert "team-a" in result.stdout
     assert result.stderr == "error: project 'nobody' not found\nerror: project 'nowhere' not found\n"
 
 
-def test_an_unknown_kind_lists_the_known(world: World) -> None:
+def test_an_unknown_kind_lists_the_known(cli: CliEnvironment) -> None:
     """A word that is no kind gets the list of kinds."""
-    result = world("get", "gadgets")
+    result = cli.invoke("get", "gadgets")
     assert result.exit_code == 1
     assert result.stderr.startswith("error: unknown kind 'gadgets'\nhint: one of: ")
 
 
-@pytest.mark.parametrize("words", [("get",), ("get", "projects", "-o", "xml"), ("delete", "project"), ("frob",)])
-def test_usage_errors_exit_2(world: World, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("arguments", [("get",), ("get", "projects", "-o", "xml"), ("delete", "project"), ("frob",)])
+def test_usage_errors_exit_2(cli: CliEnvironment, arguments: tuple[str, ...]) -> None:
     """What the parser rejects is one line, a hint and status 2."""
-    result = world(*words)
+    result = cli.invoke(*arguments)
     assert result.exit_code == 2
     assert result.stderr.startswith("error: ")
     assert "--help" in result.stderr
 
 
-def test_objects_in_a_project_need_one(world: World) -> None:
+def test_objects_in_a_project_need_one(cli: CliEnvironment) -> None:
     """Without -p, -n or a default project there is nowhere to look; with one there is."""
-    world.put("namespace", "runai-team-a")
-    world.put("template", "t", "runai-team-a", spec={"description": "x"})
-    refused = world("get", "templates")
+    cli.create("namespace", "runai-team-a")
+    cli.create("template", "t", "runai-team-a", spec={"description": "x"})
+    refused = cli.invoke("get", "templates")
     assert refused.exit_code == 1
     assert "-p PROJECT" in refused.stderr
-    assert world.ok("get", "templates", "-p", "team-a", "-o", "name") == "template/t\n"
-    assert world.ok("get", "templates", "-n", "runai-team-a", "-o", "name") == "template/t\n"
-    assert "NAMESPACE" in world.ok("get", "templates", "-A")
-    assert world("get", "templates", "-A", "-p", "team-a").exit_code == 2
+    assert cli.run("get", "templates", "-p", "team-a", "-o", "name") == "template/t\n"
+    assert cli.run("get", "templates", "-n", "runai-team-a", "-o", "name") == "template/t\n"
+    assert "NAMESPACE" in cli.run("get", "templates", "-A")
+    assert cli.invoke("get", "templates", "-A", "-p", "team-a").exit_code == 2
 
 
-def test_describe(teams: World) -> None:
+def test_describe(teams: CliEnvironment) -> None:
     """Labels, spec and what happened, in words."""
     project = teams.get("project", "team-a")
-    teams.put("namespace", "runai")
+    teams.create("namespace", "runai")
     about = {"kind": "Project", "name": "team-a", "uid": project["metadata"]["uid"]}
-    teams.put("event", "e1", "runai", involvedObject=about, reason="Created", message="namespace made", type="Normal")
-    out = teams.ok("describe", "project", "team-a")
+    teams.create(
+        "event", "e1", "runai", involvedObject=about, reason="Created", message="namespace made", type="Normal"
+    )
+    out = teams.run("describe", "project", "team-a")
     assert "Name:         team-a" in out
     assert "Labels:       tier=gold" in out
     assert "    GPU: 4" in out
     assert "namespace made" in out
-    assert yaml.safe_load(teams.ok("describe", "project/team-a", "-o", "yaml")) == project
+    assert yaml.safe_load(teams.run("describe", "project/team-a", "-o", "yaml")) == project
 
 
-def test_label(teams: World) -> None:
+def test_label(teams: CliEnvironment) -> None:
     """k=v sets, k- removes, and saying it again changes nothing."""
-    assert teams.ok("label", "project", "team-a", "tier-", "cost=42") == "project/team-a labeled\n"
+    assert teams.run("label", "project", "team-a", "tier-", "cost=42") == "project/team-a labeled\n"
     assert teams.get("project", "team-a")["metadata"]["labels"] == {"cost": "42"}
-    assert teams.ok("label", "project/team-a", "cost=42") == "project/team-a unchanged\n"
-    assert teams("label", "project", "team-a").exit_code == 2
-    assert teams("label", "project", "team-a", "cost=not valid!").exit_code == 1
+    assert teams.run("label", "project/team-a", "cost=42") == "project/team-a unchanged\n"
+    assert teams.invoke("label", "project", "team-a").exit_code == 2
+    assert teams.invoke("label", "project", "team-a", "cost=not valid!").exit_code == 1
 
 
-def test_delete_asks_for_what_holds_others(teams: World) -> None:
+def test_delete_asks_for_what_holds_others(teams: CliEnvironment) -> None:
     """A project goes only with a yes; a token goes at once."""
-    refused = teams("delete", "project", "team-a")
+    refused = teams.invoke("delete", "project", "team-a")
     assert refused.exit_code == 1
     assert "--yes" in refused.stderr
     assert (
-        teams.ok("delete", "project", "team-a", "team-b", "--yes") == "project/team-a deleted\nproject/team-b deleted\n"
+        teams.run("delete", "project", "team-a", "team-b", "--yes")
+        == "project/team-a deleted\nproject/team-b deleted\n"
     )
-    teams.put("token", "t", spec={"user": "me"})
-    assert teams.ok("delete", "token", "t") == "token/t deleted\n"
+    teams.create("token", "t", spec={"user": "me"})
+    assert teams.run("delete", "token", "t") == "token/t deleted\n"
 
 
-def test_delete_says_when_it_takes_longer(world: World) -> None:
+def test_delete_says_when_it_takes_longer(cli: CliEnvironment) -> None:
     """An object that somebody still holds is on its way, not gone."""
-    world.put("user", "ann", metadata={"finalizers": ["aliquot.dev/test"]})
-    assert world.ok("delete", "user", "ann") == "user/ann is being deleted\n"
+    cli.create("user", "ann", metadata={"finalizers": ["aliquot.dev/test"]})
+    assert cli.run("delete", "user", "ann") == "user/ann is being deleted\n"
 
 
-def test_delete_goes_on_after_a_missing_name(teams: World) -> None:
+def test_delete_goes_on_after_a_missing_name(teams: CliEnvironment) -> None:
     """One wrong name does not keep the others."""
-    result = teams("delete", "project", "nobody", "team-a", "-y")
+    result = teams.invoke("delete", "project", "nobody", "team-a", "-y")
     assert (result.exit_code, result.stdout) == (1, "project/team-a deleted\n")
     with pytest.raises(NotFound):
         teams.get("project", "team-a")
@@ -161,55 +164,55 @@ def _editor(path: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(path))
 
 
-def test_edit_writes_back(teams: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_edit_writes_back(teams: CliEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the editor saved is what the object says, and no scratch file stays."""
     _editor(tmp_path, 'sed -i "s/gpu: 4/gpu: 6/" "$1"', monkeypatch)
-    assert teams.ok("edit", "project", "team-a") == "project/team-a configured\n"
+    assert teams.run("edit", "project", "team-a") == "project/team-a configured\n"
     assert teams.get("project", "team-a")["spec"]["quota"]["gpu"] == 6
     assert not list(tmp_path.glob("*.yaml"))
 
 
-def test_edit_can_remove_a_field(teams: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_edit_can_remove_a_field(teams: CliEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line that is gone is a field that is gone."""
     _editor(tmp_path, 'sed -i "/department/d" "$1"', monkeypatch)
-    teams.ok("edit", "project", "team-b")
+    teams.run("edit", "project", "team-b")
     assert "department" not in teams.get("project", "team-b")["spec"]
 
 
-def test_edit_without_change(teams: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_edit_without_change(teams: CliEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaving the editor without a change does nothing."""
     _editor(tmp_path, "true", monkeypatch)
-    assert teams.ok("edit", "project", "team-a") == "project/team-a unchanged\n"
+    assert teams.run("edit", "project", "team-a") == "project/team-a unchanged\n"
 
 
 @pytest.mark.parametrize(
-    "script, said", [("s/gpu: 4/gpu: many/", "spec.quota.gpu"), ("s/name: team-a/name: other/", "name")]
+    "script, error", [("s/gpu: 4/gpu: many/", "spec.quota.gpu"), ("s/name: team-a/name: other/", "name")]
 )
 def test_edit_keeps_text_it_cannot_apply(
-    teams: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
+    teams: CliEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, error: str
 ) -> None:
     """A mistake costs no typing: the text is in a file, and the error says where."""
     _editor(tmp_path, f'sed -i "{script}" "$1"', monkeypatch)
-    result = teams("edit", "project", "team-a")
+    result = teams.invoke("edit", "project", "team-a")
     (kept,) = tmp_path.glob("*.yaml")
     assert result.exit_code == 1
-    assert said in result.stderr
+    assert error in result.stderr
     assert str(kept) in result.stderr
     assert teams.get("project", "team-a")["spec"]["quota"]["gpu"] == 4
 
 
-def test_edit_loses_to_a_faster_change(teams: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_edit_loses_to_a_faster_change(teams: CliEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody else's change in the meantime is not overwritten."""
     from aliquot.cli.edit import changed_document, editable
+    from aliquot.cli.object_refs import parse_refs
     from aliquot.cli.output import as_yaml
-    from aliquot.cli.targets import targets
     from aliquot.errors import Conflict
     from aliquot.store.driver import Document
 
-    (target,) = targets("project", ["team-a"])
+    (target,) = parse_refs("project", ["team-a"])
     before = Document(teams.get("project", "team-a"))
     mine = changed_document(target, before, as_yaml(editable(before.data)).replace("gpu: 4", "gpu: 6"))
-    teams.ok("project", "update", "team-a", "--gpu", "5")
+    teams.run("project", "update", "team-a", "--gpu", "5")
     with pytest.raises(Conflict):
-        teams.session().run(lambda driver: driver.update(target.kind, mine))
+        teams.context().run(lambda driver: driver.update(target.kind, mine))
     assert teams.get("project", "team-a")["spec"]["quota"]["gpu"] == 5

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aliquot.cli import output
-from aliquot.cli.describe import title
+from aliquot.cli.describe import field_title
 from aliquot.errors import Invalid
 
 
@@ -34,8 +34,8 @@ def test_times() -> None:
     """Past times are ages, times to come say so, and wrong ones are a dash."""
     assert output.age_of("1970-01-01T00:00:00Z", 120) == "2m"
     assert output.age_of(None, 120) == output.age_of("soon", 120) == "-"
-    assert output.when("1970-01-02T00:00:00Z", 0) == "in 1d"
-    assert output.when("1970-01-01T00:00:00Z", 60) == "1m"
+    assert output.age_or_countdown("1970-01-02T00:00:00Z", 0) == "in 1d"
+    assert output.age_or_countdown("1970-01-01T00:00:00Z", 60) == "1m"
     assert output.local_time("2026-01-31T12:00:00Z", UTC) == "2026-01-31 12:00:00 UTC"
     assert output.local_time("soon") == "soon"
 
@@ -68,7 +68,7 @@ DATA = {
 )
 def test_column_paths(path: str, value: Any) -> None:
     """Every form of path that a column may have."""
-    assert output.pick(DATA, path) == value
+    assert output.jsonpath_value(DATA, path) == value
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_tables_are_aligned() -> None:
 
 def test_colour_does_not_move_columns() -> None:
     """A coloured word takes the same room."""
-    plain = output.line(["Ready", "x"], [8, 1])
-    tinted = output.line(["Ready", "x"], [8, 1], colour=True)
+    plain = output.format_row(["Ready", "x"], [8, 1])
+    tinted = output.format_row(["Ready", "x"], [8, 1], colour=True)
     assert "\x1b[32m" in tinted
     assert tinted.replace("\x1b[32m", "").replace("\x1b[0m", "") == plain
 
@@ -103,13 +103,13 @@ def test_yaml_is_for_people() -> None:
 
 
 def test_names_of_fields_as_words() -> None:
-    assert title("overQuotaWeight") == "Over quota weight"
-    assert title("gpu") == "GPU"
-    assert title("aliquot.dev/project") == "aliquot.dev/project"
+    assert field_title("overQuotaWeight") == "Over quota weight"
+    assert field_title("gpu") == "GPU"
+    assert field_title("aliquot.dev/project") == "aliquot.dev/project"
 
 
 @pytest.mark.parametrize(
-    "error, said",
+    "error, message",
     [
         (Invalid("wrong", hint="do it right"), "error: wrong\nhint: do it right\n"),
         (FileNotFoundError(2, "No such file", "x"), "error: x: No such file\n"),
@@ -119,6 +119,6 @@ def test_names_of_fields_as_words() -> None:
         ),
     ],
 )
-def test_errors_are_one_line(error: Exception, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert output.fail(error) == 1
-    assert capsys.readouterr().err == said
+def test_errors_are_one_line(error: Exception, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert output.print_error(error) == 1
+    assert capsys.readouterr().err == message

@@ -14,20 +14,20 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from aliquot.cli.context import CommandContext
 from aliquot.cli.main import ADMIN_COMMANDS, COMMANDS, RUNAI_COMMANDS, aliquot, runai, runai_adm
-from aliquot.cli.program import Entry, Program
+from aliquot.cli.program import CommandSpec, Program
 from aliquot.cli.server import check_host
-from aliquot.cli.session import Session
 from aliquot.client.connection import Asked
 from aliquot.errors import Conflict, Denied
 from aliquot.folder import start_time
-from support.cli.world import World
+from support.cli.environment import CliEnvironment
 
 HEAVY = ("pydantic", "aiohttp", "yaml", "fastapi", "asyncio", "aliquot.api", "aliquot.store")
 
 
-def python(*words: str, **more: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, **more)  # type: ignore[call-overload, no-any-return]
+def python(*arguments: str, **more: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, **more)  # type: ignore[call-overload, no-any-return]
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -40,7 +40,7 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize("table", [COMMANDS, RUNAI_COMMANDS, ADMIN_COMMANDS])
-def test_every_command_of_the_table_loads(table: dict[str, Entry]) -> None:
+def test_every_command_of_the_table_loads(table: dict[str, CommandSpec]) -> None:
     """The lines that help shows without loading lead to commands."""
     context = click.Context(aliquot)
     for name in table:
@@ -92,7 +92,7 @@ def _failing(error: BaseException) -> Program:
 
 
 @pytest.mark.parametrize(
-    "error, status, said",
+    "error, status, message",
     [
         (Conflict("somebody was faster"), 1, "error: somebody was faster\n"),
         (RuntimeError("odd"), 1, "error: unexpected RuntimeError: odd\n"),
@@ -101,11 +101,11 @@ def _failing(error: BaseException) -> Program:
         (BrokenPipeError(32, "Broken pipe"), 1, ""),
     ],
 )
-def test_errors_become_a_line_and_a_status(error: BaseException, status: int, said: str) -> None:
+def test_errors_become_a_line_and_a_status(error: BaseException, status: int, message: str) -> None:
     """Whatever goes wrong: no traceback, and the status says what kind it was."""
     result = CliRunner().invoke(_failing(error), ["go"])
     assert result.exit_code == status
-    assert result.stderr.startswith(said)
+    assert result.stderr.startswith(message)
     assert "Traceback" not in result.output
 
 
@@ -126,8 +126,8 @@ def test_a_reader_that_leaves_is_no_error_message() -> None:
 
 def test_no_server_is_one_line(tmp_path: Path) -> None:
     """Global options may stand before or after the command."""
-    for words in (["--data-dir", str(tmp_path), "status"], ["status", "--data-dir", str(tmp_path)]):
-        result = CliRunner().invoke(aliquot, words)
+    for arguments in (["--data-dir", str(tmp_path), "status"], ["status", "--data-dir", str(tmp_path)]):
+        result = CliRunner().invoke(aliquot, arguments)
         assert result.exit_code == 1
         assert result.stderr.splitlines() == [
             f"error: no server is running for {tmp_path}",
@@ -153,8 +153,8 @@ def test_up_refuses_half_a_cluster() -> None:
     assert CliRunner().invoke(aliquot, ["up", "--port", "99999"]).exit_code == 2
 
 
-def _down(folder: Path, *words: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(aliquot, ["down", *words], obj=Session(Asked(data_dir=str(folder))))
+def _down(folder: Path, *arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(aliquot, ["down", *arguments], obj=CommandContext(Asked(data_dir=str(folder))))
     return result.exit_code, result.stdout, result.stderr
 
 
@@ -167,8 +167,8 @@ def test_down_without_a_server(tmp_path: Path) -> None:
 def sleeper(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process that stands in for the server, and its word in the data folder."""
     process = subprocess.Popen(["sleep", "60"])
-    said = {"url": "http://127.0.0.1:1", "pid": process.pid, "startTime": start_time(process.pid)}
-    (tmp_path / "server.json").write_text(json.dumps(said))
+    server_facts = {"url": "http://127.0.0.1:1", "pid": process.pid, "startTime": start_time(process.pid)}
+    (tmp_path / "server.json").write_text(json.dumps(server_facts))
     yield process
     process.kill()
     process.wait(5)
@@ -183,31 +183,31 @@ def test_down_stops_the_server(tmp_path: Path, sleeper: subprocess.Popen[bytes])
 
 def test_down_spares_another_process_with_the_number(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     """A number that was given out again is not the server."""
-    said = json.loads((tmp_path / "server.json").read_text())
-    (tmp_path / "server.json").write_text(json.dumps({**said, "startTime": "1"}))
+    server_facts = json.loads((tmp_path / "server.json").read_text())
+    (tmp_path / "server.json").write_text(json.dumps({**server_facts, "startTime": "1"}))
     status, out, _ = _down(tmp_path)
     assert (status, out) == (0, f"no server is running for {tmp_path}\n")
     assert sleeper.poll() is None
 
 
-def _completed(world: World, line: str) -> list[str]:
-    words = line.split(" ")
-    env = {"_ALIQUOT_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    result = CliRunner().invoke(aliquot, [], obj=world.session(), env=env)
+def _completed(cli: CliEnvironment, line: str) -> list[str]:
+    arguments = line.split(" ")
+    env = {"_ALIQUOT_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(arguments) - 1)}
+    result = CliRunner().invoke(aliquot, [], obj=cli.context(), env=env)
     return [item.partition(",")[2] for item in result.stdout.splitlines()]
 
 
-def test_completion_of_words(world: World) -> None:
+def test_completion_of_words(cli: CliEnvironment) -> None:
     """Commands, kinds and the names of objects."""
-    world.put("project", "team-a")
-    world.put("project", "team-b")
-    assert _completed(world, "aliquot proj") == ["project"]
-    assert _completed(world, "aliquot get proj") == ["projects"]
-    assert _completed(world, "aliquot get projects,node") == ["projects,nodepools", "projects,nodes"]
-    assert _completed(world, "aliquot get project team") == ["team-a", "team-b"]
-    assert _completed(world, "aliquot delete project team-a team") == ["team-b"]
-    assert _completed(world, "aliquot project set team") == ["team-a", "team-b"]
-    assert "list" not in _completed(world, "aliquot l")
+    cli.create("project", "team-a")
+    cli.create("project", "team-b")
+    assert _completed(cli, "aliquot proj") == ["project"]
+    assert _completed(cli, "aliquot get proj") == ["projects"]
+    assert _completed(cli, "aliquot get projects,node") == ["projects,nodepools", "projects,nodes"]
+    assert _completed(cli, "aliquot get project team") == ["team-a", "team-b"]
+    assert _completed(cli, "aliquot delete project team-a team") == ["team-b"]
+    assert _completed(cli, "aliquot project set team") == ["team-a", "team-b"]
+    assert "list" not in _completed(cli, "aliquot l")
 
 
 def test_completion_without_a_server_is_silent(tmp_path: Path) -> None:

@@ -14,20 +14,20 @@ from click.testing import CliRunner
 
 from aliquot.api import KINDS
 from aliquot.cli.main import aliquot
-from aliquot.cli.projects import spec_of, wait_until_ready
-from aliquot.cli.targets import Target
+from aliquot.cli.object_refs import ObjectRef
+from aliquot.cli.projects import spec_from_flags, wait_until_ready
 from aliquot.client.connection import Connection
 from aliquot.errors import PlatformError, Unavailable
-from support.cli.world import World
+from support.cli.environment import CliEnvironment
 
 PROJECT = KINDS.named("project")
 
 
-def test_create_project_with_quota(world: World) -> None:
+def test_create_project_with_quota(cli: CliEnvironment) -> None:
     """Flags become the spec, as exact numbers."""
     flags = "--gpu 4 --cpu 0.5 --memory 64GiB --gpu-limit 8 --department ml --no-over-quota --priority 7"
-    world.ok("project", "create", "team-a", "--no-wait", *flags.split(), "--description", "ours")
-    assert world.get("project", "team-a")["spec"] == {
+    cli.run("project", "create", "team-a", "--no-wait", *flags.split(), "--description", "ours")
+    assert cli.get("project", "team-a")["spec"] == {
         "department": "ml",
         "description": "ours",
         "quota": {"gpu": 4, "cpu": 0.5, "memory": "64Gi"},
@@ -39,12 +39,12 @@ def test_create_project_with_quota(world: World) -> None:
 
 def test_quota_of_another_pool() -> None:
     """With --node-pool the amounts are those of that pool."""
-    assert spec_of({"gpu": "2", "node_pool": "a100"}) == {"pools": {"a100": {"quota": {"gpu": 2}}}}
-    assert spec_of({"gpu": "2", "node_pool": "default"}) == {"quota": {"gpu": 2}}
+    assert spec_from_flags({"gpu": "2", "node_pool": "a100"}) == {"pools": {"a100": {"quota": {"gpu": 2}}}}
+    assert spec_from_flags({"gpu": "2", "node_pool": "default"}) == {"quota": {"gpu": 2}}
 
 
 @pytest.mark.parametrize(
-    "flag, value, said",
+    "flag, value, error",
     [
         ("--gpu", "many", "--gpu: must be a number such as 4 or 0.5, not 'many'"),
         ("--gpu", "-1", "--gpu: must not be negative"),
@@ -53,68 +53,68 @@ def test_quota_of_another_pool() -> None:
         ("--cpu", "1e30", "--cpu: is too large"),
     ],
 )
-def test_bad_amounts(world: World, flag: str, value: str, said: str) -> None:
+def test_bad_amounts(cli: CliEnvironment, flag: str, value: str, error: str) -> None:
     """A wrong amount names its flag, and nothing is created."""
-    result = world("project", "create", "team-a", flag, value)
+    result = cli.invoke("project", "create", "team-a", flag, value)
     assert result.exit_code == 1
-    assert said in result.stderr
-    assert world.ok("get", "projects", "-o", "name") == ""
+    assert error in result.stderr
+    assert cli.run("get", "projects", "-o", "name") == ""
 
 
-def test_update(world: World) -> None:
+def test_update(cli: CliEnvironment) -> None:
     """Only what is named changes; unlimited takes an amount away."""
-    world.ok("project", "create", "team-a", "--no-wait", "--gpu", "4", "--memory", "1Gi")
-    assert world.ok("project", "update", "team-a", "--memory", "unlimited") == "project/team-a configured\n"
-    assert world.get("project", "team-a")["spec"] == {"quota": {"gpu": 4}}
-    assert world.ok("project", "update", "team-a", "--gpu", "4") == "project/team-a unchanged\n"
-    assert world("project", "update", "team-a").exit_code == 2
-    assert world("project", "update", "nobody", "--gpu", "1").exit_code == 1
+    cli.run("project", "create", "team-a", "--no-wait", "--gpu", "4", "--memory", "1Gi")
+    assert cli.run("project", "update", "team-a", "--memory", "unlimited") == "project/team-a configured\n"
+    assert cli.get("project", "team-a")["spec"] == {"quota": {"gpu": 4}}
+    assert cli.run("project", "update", "team-a", "--gpu", "4") == "project/team-a unchanged\n"
+    assert cli.invoke("project", "update", "team-a").exit_code == 2
+    assert cli.invoke("project", "update", "nobody", "--gpu", "1").exit_code == 1
 
 
-def test_names_are_taken_once(world: World) -> None:
-    world.ok("department", "create", "ml", "--gpu", "8")
-    result = world("department", "create", "ml")
+def test_names_are_taken_once(cli: CliEnvironment) -> None:
+    cli.run("department", "create", "ml", "--gpu", "8")
+    result = cli.invoke("department", "create", "ml")
     assert result.exit_code == 1
     assert "already exists" in result.stderr
 
 
-def test_list_marks_the_default(world: World) -> None:
+def test_list_marks_the_default(cli: CliEnvironment) -> None:
     """`project set` stores a default, and the list shows it."""
-    world.ok("project", "create", "team-a", "--no-wait", "--gpu", "1.5")
-    world.ok("project", "create", "team-b", "--no-wait", "--department", "ml")
-    assert world.ok("project", "set", "team-a") == "project team-a configured successfully\n"
-    assert json.loads((world.home / "config.json").read_text()) == {"project": "team-a"}
-    lines = world.ok("project", "list").splitlines()
+    cli.run("project", "create", "team-a", "--no-wait", "--gpu", "1.5")
+    cli.run("project", "create", "team-b", "--no-wait", "--department", "ml")
+    assert cli.run("project", "set", "team-a") == "project team-a configured successfully\n"
+    assert json.loads((cli.home / "config.json").read_text()) == {"project": "team-a"}
+    lines = cli.run("project", "list").splitlines()
     assert lines[0].split() == ["PROJECT", "DEPARTMENT", "DESERVED", "GPUs", "ALLOCATED", "GPUs", "STATUS", "AGE"]
     assert lines[1].split()[:4] == ["team-a", "(default)", "default", "1.5"]
     assert lines[2].split()[:3] == ["team-b", "ml", "0"]
-    assert world.ok("list", "projects") == "\n".join(lines) + "\n"
-    assert world("project", "set", "nobody").exit_code == 1
+    assert cli.run("list", "projects") == "\n".join(lines) + "\n"
+    assert cli.invoke("project", "set", "nobody").exit_code == 1
 
 
-def test_department_list(world: World) -> None:
-    assert "department create" in world("department", "list").stderr
-    world.ok("department", "create", "ml", "--gpu", "8")
-    assert world.ok("department", "list").splitlines()[1].split()[:3] == ["ml", "0", "8"]
-    assert world.ok("department", "list", "-o", "name") == "department/ml\n"
-    assert world.ok("department", "delete", "ml", "-y") == "department/ml deleted\n"
+def test_department_list(cli: CliEnvironment) -> None:
+    assert "department create" in cli.invoke("department", "list").stderr
+    cli.run("department", "create", "ml", "--gpu", "8")
+    assert cli.run("department", "list").splitlines()[1].split()[:3] == ["ml", "0", "8"]
+    assert cli.run("department", "list", "-o", "name") == "department/ml\n"
+    assert cli.run("department", "delete", "ml", "-y") == "department/ml deleted\n"
 
 
-async def _settle(world: World, **status: object) -> None:
-    await world.driver.patch(PROJECT, "team-a", "", {"status": status}, status=True)
+async def _settle(cli: CliEnvironment, **status: object) -> None:
+    await cli.driver.patch(PROJECT, "team-a", "", {"status": status}, status=True)
 
 
-def test_waiting_ends_when_ready(world: World) -> None:
+def test_waiting_ends_when_ready(cli: CliEnvironment) -> None:
     """create comes back as soon as the project can be used."""
-    made = world.put("project", "team-a")
+    made = cli.create("project", "team-a")
 
     async def scene() -> None:
         waiting = asyncio.create_task(
-            wait_until_ready(world.session(), world.driver, Target(PROJECT, "team-a"), made.uid)
+            wait_until_ready(cli.context(), cli.driver, ObjectRef(PROJECT, "team-a"), made.uid)
         )
         await asyncio.sleep(0)
         assert not waiting.done()
-        await _settle(world, phase="Ready")
+        await _settle(cli, phase="Ready")
         await asyncio.wait_for(waiting, 5)
 
     began = time.monotonic()
@@ -122,56 +122,56 @@ def test_waiting_ends_when_ready(world: World) -> None:
     assert time.monotonic() - began < 2
 
 
-def test_waiting_ends_with_an_error(world: World) -> None:
+def test_waiting_ends_with_an_error(cli: CliEnvironment) -> None:
     """A project that failed, or takes too long, says so."""
-    made = world.put("project", "team-a")
-    wait = wait_until_ready(world.session(), world.driver, Target(PROJECT, "team-a"), made.uid, patience_s=0)
+    made = cli.create("project", "team-a")
+    wait = wait_until_ready(cli.context(), cli.driver, ObjectRef(PROJECT, "team-a"), made.uid, patience_s=0)
     with pytest.raises(Unavailable, match="was created but is not ready"):
         asyncio.run(wait)
-    asyncio.run(_settle(world, phase="Failed", message="namespace is taken"))
+    asyncio.run(_settle(cli, phase="Failed", message="namespace is taken"))
     with pytest.raises(PlatformError, match="namespace is taken"):
-        asyncio.run(wait_until_ready(world.session(), world.driver, Target(PROJECT, "team-a"), made.uid))
+        asyncio.run(wait_until_ready(cli.context(), cli.driver, ObjectRef(PROJECT, "team-a"), made.uid))
 
 
-def test_token_is_shown_once(world: World) -> None:
+def test_token_is_shown_once(cli: CliEnvironment) -> None:
     """The secret is the only thing on stdout, so that it can be piped to where it belongs."""
-    result = world("token", "create", "ci", "--expires", "12h", "--description", "for CI")
+    result = cli.invoke("token", "create", "ci", "--expires", "12h", "--description", "for CI")
     assert (result.exit_code, result.stdout) == (0, "alq_shown_once\n")
-    spec = world.get("token", "ci")["spec"]
+    spec = cli.get("token", "ci")["spec"]
     assert (spec["user"], spec["description"]) == ("admin", "for CI")
     assert "expires" in spec
-    assert "alq_" not in world.ok("token", "list", "-o", "yaml")
-    assert world("token", "create", "x", "--expires", "soon").exit_code == 1
-    assert world.ok("token", "delete", "ci") == "token/ci deleted\n"
+    assert "alq_" not in cli.run("token", "list", "-o", "yaml")
+    assert cli.invoke("token", "create", "x", "--expires", "soon").exit_code == 1
+    assert cli.run("token", "delete", "ci") == "token/ci deleted\n"
 
 
-def test_whoami(world: World) -> None:
-    assert world.ok("whoami") == "User:    admin\nSubject: token:first\nRoles:   system-administrator\n"
-    assert json.loads(world.ok("whoami", "--json"))["user"] == "admin"
+def test_whoami(cli: CliEnvironment) -> None:
+    assert cli.run("whoami") == "User:    admin\nSubject: token:first\nRoles:   system-administrator\n"
+    assert json.loads(cli.run("whoami", "--json"))["user"] == "admin"
 
 
-def test_status(world: World) -> None:
+def test_status(cli: CliEnvironment) -> None:
     """Where the server is, that it is ready, and what it holds."""
-    world.put("project", "team-a")
-    out = world.ok("status")
+    cli.create("project", "team-a")
+    out = cli.run("status")
     assert "http://127.0.0.1:1" in out
     assert "Ready:     yes" in out
     assert "1 project" in out
-    assert json.loads(world.ok("status", "--json"))["counts"]["projects"] == 1
+    assert json.loads(cli.run("status", "--json"))["counts"]["projects"] == 1
 
 
-def test_node_roles(world: World) -> None:
+def test_node_roles(cli: CliEnvironment) -> None:
     """Roles of nodes are labels; --all takes every node."""
     for name in ("dgx1", "dgx2"):
-        world.put("node", name)
-    assert world.adm("set", "node-role", "--gpu-worker", "dgx1").stdout == "node/dgx1 role gpu-worker set\n"
-    assert "node-role.kubernetes.io/runai-gpu-worker" in world.get("node", "dgx1")["metadata"]["labels"]
-    assert world.adm("set", "node-role", "--cpu-worker", "--all").stdout.count("set") == 2
-    assert world.adm("remove", "node-role", "--gpu-worker", "--cpu-worker", "--all").exit_code == 0
-    assert not world.get("node", "dgx1")["metadata"].get("labels")
-    assert world.adm("set", "node-role", "dgx1").exit_code == 2
-    assert world.adm("set", "node-role", "--gpu-worker").exit_code == 2
-    assert world.adm("set", "node-role", "--gpu-worker", "nobody").exit_code == 1
+        cli.create("node", name)
+    assert cli.invoke_adm("set", "node-role", "--gpu-worker", "dgx1").stdout == "node/dgx1 role gpu-worker set\n"
+    assert "node-role.kubernetes.io/runai-gpu-worker" in cli.get("node", "dgx1")["metadata"]["labels"]
+    assert cli.invoke_adm("set", "node-role", "--cpu-worker", "--all").stdout.count("set") == 2
+    assert cli.invoke_adm("remove", "node-role", "--gpu-worker", "--cpu-worker", "--all").exit_code == 0
+    assert not cli.get("node", "dgx1")["metadata"].get("labels")
+    assert cli.invoke_adm("set", "node-role", "dgx1").exit_code == 2
+    assert cli.invoke_adm("set", "node-role", "--gpu-worker").exit_code == 2
+    assert cli.invoke_adm("set", "node-role", "--gpu-worker", "nobody").exit_code == 1
 
 
 def test_roles_as_text() -> None:
@@ -181,7 +181,7 @@ def test_roles_as_text() -> None:
     assert roles_text(roles) == "viewer (project team-a), editor"
 
 
-def test_a_server_out_of_reach_says_how_to_go_on(world: World) -> None:
+def test_a_server_out_of_reach_says_how_to_go_on(cli: CliEnvironment) -> None:
     """Errors of the connection end with the next step."""
 
     @asynccontextmanager
@@ -191,7 +191,7 @@ def test_a_server_out_of_reach_says_how_to_go_on(world: World) -> None:
         raise error
         yield
 
-    session = world.session()
+    session = cli.context()
     session.opener = refused
     result = CliRunner().invoke(aliquot, ["get", "projects"], obj=session)
     assert result.exit_code == 1

@@ -13,7 +13,7 @@ from aliquot.cli import watch
 from aliquot.errors import Expired, Unavailable
 from aliquot.store.driver import AnyKind, Change, Document, StoreDriver
 from aliquot.store.drivers.memory import MemoryDriver
-from support.cli.world import World
+from support.cli.environment import CliEnvironment
 
 PROJECT = KINDS.named("project")
 
@@ -95,6 +95,6 @@ async def test_a_gap_is_made_good(error: Exception, monkeypatch: pytest.MonkeyPa
     assert seen == [("old", False), ("stays", False), ("old", True), ("in-the-gap", False)]
 
 
-def test_watch_is_for_one_kind(world: World) -> None:
-    assert world("get", "projects,departments", "-w").exit_code == 2
-    assert world("get", "projects", "a", "b", "-w").exit_code == 2
+def test_watch_is_for_one_kind(cli: CliEnvironment) -> None:
+    assert cli.invoke("get", "projects,departments", "-w").exit_code == 2
+    assert cli.invoke("get", "projects", "a", "b", "-w").exit_code == 2

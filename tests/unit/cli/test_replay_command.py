@@ -22,12 +22,12 @@ TRACE = """submit,duration,gpus,project
 """
 
 
-def replay(*words: str, input: str = TRACE) -> Result:
-    return CliRunner().invoke(aliquot, ["replay", "-", "--nodes", "1", "--gpus-per-node", "2", *words], input=input)
+def replay(*arguments: str, input: str = TRACE) -> Result:
+    return CliRunner().invoke(aliquot, ["replay", "-", "--nodes", "1", "--gpus-per-node", "2", *arguments], input=input)
 
 
-def told(*words: str, input: str = TRACE) -> Any:
-    result = replay("--json", "-", *words, input=input)
+def replay_json(*arguments: str, input: str = TRACE) -> Any:
+    result = replay("--json", "-", *arguments, input=input)
     assert (result.exit_code, result.stderr) == (0, ""), result.output
     return json.loads(result.stdout)
 
@@ -46,17 +46,17 @@ def test_table() -> None:
 
 def test_quotas(tmp_path: Path) -> None:
     """All projects get the same unless a file says: with a quota `a` takes back what `b` borrowed, without it waits."""
-    assert told()["quotas"] == {"a": 1, "b": 1}
-    assert told()["policies"][0]["disruption"]["evictions"] == 1
+    assert replay_json()["quotas"] == {"a": 1, "b": 1}
+    assert replay_json()["policies"][0]["disruption"]["evictions"] == 1
     path = tmp_path / "q.csv"
     path.write_text("project,gpus\na,0\nb,2\n")
-    assert told("--quotas", str(path))["policies"][0]["disruption"]["evictions"] == 0
+    assert replay_json("--quotas", str(path))["policies"][0]["disruption"]["evictions"] == 0
 
 
 def test_habits_of_jobs() -> None:
     """Restart cost and checkpoints are options; without checkpoints in between nothing is lost."""
     lost = [
-        told("--restart-cost", cost, "--checkpoint-every", every)["policies"][0]["disruption"]["gpuHoursLost"]
+        replay_json("--restart-cost", cost, "--checkpoint-every", every)["policies"][0]["disruption"]["gpuHoursLost"]
         for cost, every in (("0", "0"), ("10m", "0"), ("0", "1h"))
     ]
     assert lost[0] == 0
@@ -65,21 +65,21 @@ def test_habits_of_jobs() -> None:
 
 def test_teams() -> None:
     """Jobs of one crowd are dealt out to projects of equal quota."""
-    assert told("--teams", "2")["quotas"] == {"team-00": 1, "team-01": 1}
+    assert replay_json("--teams", "2")["quotas"] == {"team-00": 1, "team-01": 1}
 
 
 def test_policy_files(tmp_path: Path) -> None:
     """A policy as `aliquot apply` takes it, beside others."""
     path = tmp_path / "calm.yaml"
     path.write_text("kind: SchedulingPolicy\nmetadata: {name: calm}\nspec: {steps: [allocate]}\n")
-    shown = told("--policy", str(path), "--policy", "newest")["policies"]
+    shown = replay_json("--policy", str(path), "--policy", "newest")["policies"]
     assert [(one["policy"], one["disruption"]["evictions"] > 0) for one in shown] == [("calm", False), ("newest", True)]
 
 
 def test_seed() -> None:
     """Jobs of the same moment come in another order with another seed, and in the same with the same."""
     many = "submit,duration,gpus\n" + "".join(f"0,{seconds},2\n" for seconds in range(1, 30))
-    means = [told("--seed", seed, input=many)["policies"][0]["jctSeconds"]["mean"] for seed in ("1", "2", "1")]
+    means = [replay_json("--seed", seed, input=many)["policies"][0]["jctSeconds"]["mean"] for seed in ("1", "2", "1")]
     assert means[0] == means[2] != means[1]
 
 
@@ -106,9 +106,18 @@ def test_progress(tmp_path: Path) -> None:
     """On a terminal there is a bar for each policy, on stderr; with -q there is none."""
     (tmp_path / "t.csv").write_text(TRACE)
 
-    def shown(*words: str) -> str:
+    def shown(*arguments: str) -> str:
         outer, inner = pty.openpty()
-        command = [sys.executable, "-m", "aliquot.cli.main", "replay", str(tmp_path / "t.csv"), "--json", "-", *words]
+        command = [
+            sys.executable,
+            "-m",
+            "aliquot.cli.main",
+            "replay",
+            str(tmp_path / "t.csv"),
+            "--json",
+            "-",
+            *arguments,
+        ]
         subprocess.run(command, stdout=subprocess.PIPE, stderr=inner, check=True)
         os.write(inner, b"END")  # so that there is something to read
         return os.read(outer, 10_000).decode()
@@ -125,7 +134,7 @@ def test_what_is_left() -> None:
 
 
 @pytest.mark.parametrize(
-    "words, message",
+    "arguments, message",
     [
         (["--policy", "nice"], "error: --policy nice: neither a name nor a file\nhint: names are binpack, "),
         (["--ladder", "2h,1h", "--policy", "ladder"], "error: --ladder 2h,1h: each step must be longer"),
@@ -137,9 +146,9 @@ def test_what_is_left() -> None:
         (["--restart-cost", "soon"], "error: Invalid value for '--restart-cost': 'soon' is not a time such as 90, 30s"),
     ],
 )
-def test_bad_input(words: list[str], message: str) -> None:
+def test_bad_input(arguments: list[str], message: str) -> None:
     """One line and a fix, and exit status 2."""
-    result = replay(*words)
+    result = replay(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(message)
 
@@ -174,8 +183,8 @@ def test_without_matplotlib(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(TRACE)
     program = "import sys; sys.path.insert(0, sys.argv.pop(1)); from aliquot.cli.main import aliquot; aliquot()"
 
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", program, str(tmp_path), "replay", str(tmp_path / "t.csv"), *words]
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", program, str(tmp_path), "replay", str(tmp_path / "t.csv"), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert run().returncode == 0

@@ -22,19 +22,19 @@ workloads:
 """
 
 
-def simulate(*words: str, input: str | None = FILE) -> Result:
-    return CliRunner().invoke(aliquot, ["simulate", *words], input=input)
+def simulate(*arguments: str, input: str | None = FILE) -> Result:
+    return CliRunner().invoke(aliquot, ["simulate", *arguments], input=input)
 
 
-def told(*words: str, input: str | None = FILE) -> Any:
-    result = simulate(*words, input=input)
+def simulate_json(*arguments: str, input: str | None = FILE) -> Any:
+    result = simulate(*arguments, input=input)
     assert (result.exit_code, result.stderr) == (0, ""), result.output
     return json.loads(result.stdout)
 
 
 def test_from_stdin() -> None:
     """A scenario in, a result out."""
-    result = told("-")
+    result = simulate_json("-")
     assert (result["name"], len(result["rounds"])) == ("busy", 1)
 
 
@@ -43,26 +43,26 @@ def test_from_files(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("now: 2026-01-01T00:00:00Z\n" + FILE)
     data = {"now": "2026-01-01T00:00:00Z", "projects": [{"name": "a", "created": "2025-01-01T00:00:00Z"}]}
     (tmp_path / "x.json").write_text(json.dumps(data))
-    assert told(str(tmp_path / "x.yaml"))["name"] == "busy"
-    assert told(str(tmp_path / "x.json"))["final"]["fairShare"] == {"a": {"gpu": 0.0}}
+    assert simulate_json(str(tmp_path / "x.yaml"))["name"] == "busy"
+    assert simulate_json(str(tmp_path / "x.json"))["final"]["fairShare"] == {"a": {"gpu": 0.0}}
 
 
 def test_list_of_scenarios() -> None:
     """A list in, a list out."""
-    result = told("-", input="[{name: x}, {name: y}]")
+    result = simulate_json("-", input="[{name: x}, {name: y}]")
     assert [each["name"] for each in result] == ["x", "y"]
-    assert told("-", input="[]") == []
+    assert simulate_json("-", input="[]") == []
 
 
 def test_rounds() -> None:
     """--rounds wins over the file, and there are always as many rounds as asked for."""
-    assert len(told("-", "--rounds", "5", input="rounds: 2\n" + FILE)["rounds"]) == 5
-    assert len(told("-", input="rounds: 2\n" + FILE)["rounds"]) == 2
+    assert len(simulate_json("-", "--rounds", "5", input="rounds: 2\n" + FILE)["rounds"]) == 5
+    assert len(simulate_json("-", input="rounds: 2\n" + FILE)["rounds"]) == 2
 
 
 def test_timing() -> None:
     """--timing adds what reading and planning cost."""
-    assert set(told("-", "--timing")["rounds"][0]["timing"]) == {"loadMs", "planMs", "peakMiB"}
+    assert set(simulate_json("-", "--timing")["rounds"][0]["timing"]) == {"loadMs", "planMs", "peakMiB"}
 
 
 def test_invalid_file() -> None:

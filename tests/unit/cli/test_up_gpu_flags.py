@@ -28,19 +28,19 @@ def test_every_policy_can_be_chosen() -> None:
 
 def test_the_defaults_are_those_of_the_platform() -> None:
     """Who gives no flag gets what the settings say by themselves."""
-    told = [FLAGS[name].default for name in ("gpu_overrun", "gpu_reserve_mib", "gpu_compute")]
+    defaults = [FLAGS[name].default for name in ("gpu_overrun", "gpu_reserve_mib", "gpu_compute")]
     wanted = GpuSettings()
 
-    assert told == [wanted.overrun.value, wanted.reserve_mib, wanted.compute.value]
+    assert defaults == [wanted.overrun.value, wanted.reserve_mib, wanted.compute.value]
     assert not wanted.mps  # a switch: off unless it is given
 
 
 @pytest.mark.parametrize(
-    "words", ["--gpu-overrun shout", "--gpu-reserve-mib -1", "--gpu-reserve-mib 1G", "--gpu-compute mps"]
+    "arguments", ["--gpu-overrun shout", "--gpu-reserve-mib -1", "--gpu-reserve-mib 1G", "--gpu-compute mps"]
 )
-def test_what_cannot_be_is_refused(words: str) -> None:
+def test_what_cannot_be_is_refused(arguments: str) -> None:
     """Before anything is started, with the flag."""
-    done = CliRunner().invoke(up, words.split())
+    done = CliRunner().invoke(up, arguments.split())
 
     assert done.exit_code == 2
-    assert f"Invalid value for '{words.split()[0]}'" in done.output
+    assert f"Invalid value for '{arguments.split()[0]}'" in done.output

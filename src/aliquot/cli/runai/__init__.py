@@ -1,11 +1,15 @@
-"""The researchers' words: `runai submit`, `list`, `get`, `logs`, `bash`, `delete` and the rest of the classic grammar.
+"""The commands of researchers, with the flags and the output of the classic `runai` program.
 
-    words      how a command line is read before click sees it
-    program    the outermost group and the command classes that use it
-    flags      every flag of `submit`, as a table; spec and mounts turn what was given into a workload
-    scope      which project is meant, and which jobs and pods are in it
-    state      what the classic columns say of a workload; pure
-    terminal   the user's own terminal, while a command runs in a pod
+Entry point: the command tables in `aliquot.cli.main`. Shared by the commands:
 
-The other modules are the commands.
+    program        the program's outermost group and the classes of its commands
+    argument_scan  parsing of the classic argument syntax, before click
+    flags          the table of the flags of `submit`
+    flag_values    parsing of flag values that have a syntax of their own
+    workload_spec  from the flags of `submit` to a workload
+    job_lookup     the project of a command, and the jobs and pods in it
+    job_columns    the values of the classic columns of a job; pure
+    terminal       the user's terminal while a command runs in a pod
+
+The other modules are the commands themselves. Commands for any kind of object are one level up, in `aliquot.cli`.
 """

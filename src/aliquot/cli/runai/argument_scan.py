@@ -1,10 +1,15 @@
-"""A command line before click sees it: the classic grammar has habits that click does not share.
+"""Rewrites the arguments of a classic `runai` command line into arguments that click parses.
 
-A value flag takes the next word whatever it looks like; `--flag=false` switches off; `--command` takes a value or
-stands alone; words after `--` are the user's own; slips that are printed in documents people follow are understood;
-and a whole second command may follow `project set NAME` on the same line.
+The classic syntax differs from click's:
 
-Everything here is text in, text out; nothing is imported but the standard library.
+- a flag with a value takes the next argument, whatever it looks like (`--args --epochs=3`);
+- `--flag=false` turns a switch off;
+- `--command` takes a value or stands alone;
+- arguments after `--` belong to the user's own program;
+- a few misspellings that are printed in published documents are corrected, with a warning;
+- a second command may follow `project set NAME` on the same line.
+
+Pure functions on text; imports only the standard library.
 """
 
 from __future__ import annotations
@@ -12,136 +17,139 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-# `--command` standing alone becomes this flag: the program is among the words after `--`.
-FOLLOWS = "--entrypoint-follows"
-COMMAND_WORDS = {"delte": "delete"}
-_FLAG_WORDS = {"--large-shdm": "--large-shm", "--g": "-g"}
-_TWO_MODES = ("--command", "-c")
-_LONG_DASHES = "–—"  # what text processors make of "--"
+# Stands for a `--command` without a value: the program is the first of the arguments after `--`.
+ENTRYPOINT_FOLLOWS = "--entrypoint-follows"
+COMMAND_CORRECTIONS = {"delte": "delete"}
+_FLAG_CORRECTIONS = {"--large-shdm": "--large-shm", "--g": "-g"}
+_OPTIONAL_VALUE_FLAGS = ("--command", "-c")
+_LONG_DASHES = "–—"  # word processors turn "--" into these
 _TRUE, _FALSE = ("true", "t", "1", "yes"), ("false", "f", "0", "no")
 
 
 @dataclass
-class Scanned:
-    """What click is given, and what it is not."""
-
-    words: list[str] = field(default_factory=list)
-    # Those of them that are neither flags nor their values.
+class ScannedArguments:
+    # What click parses.
+    arguments: list[str] = field(default_factory=list)
+    # Those of `arguments` that are neither flags nor values of flags.
     positionals: list[str] = field(default_factory=list)
-    # What stands after a bare "--"; None when there is none.
-    rest: list[str] | None = None
+    # The arguments after a bare "--"; None when there is no "--".
+    trailing: list[str] | None = None
     # Switches that were given as `--flag=false`.
-    off: set[str] = field(default_factory=set)
+    disabled: set[str] = field(default_factory=set)
     warnings: list[str] = field(default_factory=list)
-    # (flag, value) of a switch that was given something that is neither true nor false.
-    wrong: tuple[str, str] | None = None
+    # (flag, value) of the first switch whose value is neither true nor false.
+    invalid_switch: tuple[str, str] | None = None
 
 
-def scan(args: Sequence[str], takes_value: Mapping[str, bool], own_words: int | None = None) -> Scanned:
-    """Read a command's words. `takes_value` has every flag; after `own_words` positionals the rest is the user's."""
-    return _Scanner(list(args), takes_value, own_words).run()
+def scan(args: Sequence[str], takes_value: Mapping[str, bool], max_positionals: int | None = None) -> ScannedArguments:
+    """Scan the arguments of one command.
+
+    `takes_value` lists every flag of the command. After `max_positionals` positional arguments the rest is trailing.
+    """
+    return _Scanner(list(args), takes_value, max_positionals).run()
 
 
 class _Scanner:
-    def __init__(self, args: list[str], takes_value: Mapping[str, bool], own_words: int | None) -> None:
+    def __init__(self, args: list[str], takes_value: Mapping[str, bool], max_positionals: int | None) -> None:
         self._left = args
         self._takes_value = takes_value
-        self._own_words = own_words
-        self._found = Scanned()
+        self._max_positionals = max_positionals
+        self._result = ScannedArguments()
 
-    def run(self) -> Scanned:
-        found = self._found
+    def run(self) -> ScannedArguments:
+        result = self._result
         while self._left:
-            word = self._left.pop(0)
-            if word == "--":
-                found.rest, self._left = self._left, []
+            argument = self._left.pop(0)
+            if argument == "--":
+                result.trailing, self._left = self._left, []
                 break
-            word = self._spelled(word)
-            if word.startswith("--"):
-                self._long(word)
-            elif word.startswith("-") and len(word) > 1:
-                self._short(word)
-            elif len(found.positionals) == self._own_words:
-                found.rest, self._left = [word, *self._left], []
+            argument = self._corrected(argument)
+            if argument.startswith("--"):
+                self._long_flag(argument)
+            elif argument.startswith("-") and len(argument) > 1:
+                self._short_flags(argument)
+            elif len(result.positionals) == self._max_positionals:
+                result.trailing, self._left = [argument, *self._left], []
             else:
-                found.positionals.append(word)
-                found.words.append(word)
-        return found
+                result.positionals.append(argument)
+                result.arguments.append(argument)
+        return result
 
-    def _spelled(self, word: str) -> str:
-        """The flag that was meant."""
-        meant = word
-        if word[0:1] and word[0] in _LONG_DASHES:
-            bare = word.lstrip(_LONG_DASHES + "-")
-            meant = f"--{bare}" if len(bare.partition("=")[0]) > 1 else f"-{bare}"
-        name, equals, value = meant.partition("=")
-        if name in _FLAG_WORDS and name not in self._takes_value:
-            meant = _FLAG_WORDS[name] + equals + value
-        if meant != word:
-            self._found.warnings.append(f"warning: {word.partition('=')[0]}: taken as {meant.partition('=')[0]}")
-        return meant
+    def _corrected(self, argument: str) -> str:
+        """The argument with known misspellings of flags corrected; adds a warning where it changes."""
+        corrected = argument
+        if argument[0:1] and argument[0] in _LONG_DASHES:
+            bare = argument.lstrip(_LONG_DASHES + "-")
+            corrected = f"--{bare}" if len(bare.partition("=")[0]) > 1 else f"-{bare}"
+        name, equals, value = corrected.partition("=")
+        if name in _FLAG_CORRECTIONS and name not in self._takes_value:
+            corrected = _FLAG_CORRECTIONS[name] + equals + value
+        if corrected != argument:
+            typed, flag = argument.partition("=")[0], corrected.partition("=")[0]
+            self._result.warnings.append(f"warning: {typed}: taken as {flag}")
+        return corrected
 
-    def _long(self, word: str) -> None:
-        found = self._found
-        name, equals, value = word.partition("=")
-        if name in _TWO_MODES and name in self._takes_value:
-            self._two_modes(name, value if equals else None)
+    def _long_flag(self, argument: str) -> None:
+        result = self._result
+        name, equals, value = argument.partition("=")
+        if name in _OPTIONAL_VALUE_FLAGS and name in self._takes_value:
+            self._optional_value_flag(value if equals else None)
         elif self._takes_value.get(name):
             if equals:
-                found.words.append(word)
+                result.arguments.append(argument)
             else:
-                found.words.extend([name, *self._next()])
+                result.arguments.extend([name, *self._next()])
         elif equals and name in self._takes_value:
             self._switch(name, value)
         else:
-            found.words.append(word)
+            result.arguments.append(argument)
 
-    def _short(self, word: str) -> None:
+    def _short_flags(self, argument: str) -> None:
         """`-g 1`, `-g1`, `-g=1`, `-it`, `-itp team-a`."""
-        if word in _TWO_MODES and word in self._takes_value:
-            self._two_modes(word, None)
+        if argument in _OPTIONAL_VALUE_FLAGS and argument in self._takes_value:
+            self._optional_value_flag(None)
             return
-        for position in range(1, len(word)):
-            flag = "-" + word[position]
+        for position in range(1, len(argument)):
+            flag = "-" + argument[position]
             if self._takes_value.get(flag):
-                value = word[position + 1 :].removeprefix("=")
-                self._found.words.extend([flag, value] if value else [flag, *self._next()])
+                value = argument[position + 1 :].removeprefix("=")
+                self._result.arguments.extend([flag, value] if value else [flag, *self._next()])
                 return
-            if word[position + 1 : position + 2] == "=":
-                self._switch(flag, word[position + 2 :])
+            if argument[position + 1 : position + 2] == "=":
+                self._switch(flag, argument[position + 2 :])
                 return
-            self._found.words.append(flag)
+            self._result.arguments.append(flag)
 
-    def _two_modes(self, name: str, value: str | None) -> None:
+    def _optional_value_flag(self, value: str | None) -> None:
         if value is not None:
-            self._found.words.append(f"--command={value}")
+            self._result.arguments.append(f"--command={value}")
         elif self._left and self._left[0][:1] not in ("-", *_LONG_DASHES):
-            self._found.words.append(f"--command={self._left.pop(0)}")
+            self._result.arguments.append(f"--command={self._left.pop(0)}")
         else:
-            self._found.words.append(FOLLOWS)
+            self._result.arguments.append(ENTRYPOINT_FOLLOWS)
 
     def _switch(self, name: str, value: str) -> None:
         if value.lower() in _TRUE:
-            self._found.words.append(name)
+            self._result.arguments.append(name)
         elif value.lower() in _FALSE:
-            self._found.off.add(name)
+            self._result.disabled.add(name)
         else:
-            self._found.wrong = self._found.wrong or (name, value)
+            self._result.invalid_switch = self._result.invalid_switch or (name, value)
 
     def _next(self) -> list[str]:
         return [self._left.pop(0)] if self._left else []
 
 
-_SETS_PROJECT = (("project", "set"), ("config", "project"))
+_SET_PROJECT_COMMANDS = (("project", "set"), ("config", "project"))
 
 
-def commands(args: Sequence[str], program: str, takes_value: Mapping[str, bool]) -> list[list[str]]:
-    """The commands on one line: `project set team-a runai submit ...` is two, both with the global options."""
+def split_commands(args: Sequence[str], program: str, takes_value: Mapping[str, bool]) -> list[list[str]]:
+    """The commands of one line: `project set team-a runai submit ...` is two, both with the global options."""
     start = 0
     while start < len(args) and args[start].startswith("-"):
         start += 2 if takes_value.get(args[start]) else 1
-    words = list(args[start:])
-    if len(words) > 3 and tuple(words[:2]) in _SETS_PROJECT and words[3] == program:
-        head = list(args[:start])
-        return [head + words[:3], *([head + words[4:]] if words[4:] else [])]
+    arguments = list(args[start:])
+    if len(arguments) > 3 and tuple(arguments[:2]) in _SET_PROJECT_COMMANDS and arguments[3] == program:
+        global_args = list(args[:start])
+        return [global_args + arguments[:3], *([global_args + arguments[4:]] if arguments[4:] else [])]
     return [list(args)]

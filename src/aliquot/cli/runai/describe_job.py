@@ -12,16 +12,24 @@ from aliquot.api import Json, Node, Pod, Template, Workload, encode, to_json
 from aliquot.api.pod import last_checkpoint_time
 from aliquot.api.workload import Interruption
 from aliquot.cli import output
+from aliquot.cli.context import CommandContext, command_context
+from aliquot.cli.describe import count_suffix, events_of, sort_events
 from aliquot.cli.describe import describe as describe_object
-from aliquot.cli.describe import events_of, in_order, times
 from aliquot.cli.get import get as get_objects
 from aliquot.cli.runai import job_columns
+from aliquot.cli.runai.job_lookup import (
+    JOB_KIND_NAMES,
+    ProjectScope,
+    get_job,
+    list_pods,
+    names_kind,
+    pods_of_job,
+    resolve_project,
+)
 from aliquot.cli.runai.list_jobs import created_by_cli
 from aliquot.cli.runai.nodes import describe_nodes
-from aliquot.cli.runai.program import JobOrKind, project_option
-from aliquot.cli.runai.scope import JOB_WORDS, Scope, is_kind, job, pods_in, pods_of, scope_of
-from aliquot.cli.session import Session, session
-from aliquot.cli.targets import complete_names
+from aliquot.cli.runai.program import JobOrKindCommand, project_option
+from aliquot.cli.shell_completion import complete_names
 from aliquot.client import Server
 from aliquot.errors import Denied, NotFound, PlatformError
 from aliquot.labels import FILLED_BY, NOMINATION, SYSTEM_NAMESPACE
@@ -30,76 +38,80 @@ from aliquot.store.typed_store import Store
 
 _FORMS = click.Choice(["wide", "json", "yaml"])
 _ABOUT_WAITING = ("why", "promise", "place", "help")
-_OWN_KINDS = (*JOB_WORDS, "node", "nodes", "template", "templates")
+_OWN_KINDS = (*JOB_KIND_NAMES, "node", "nodes", "template", "templates")
 
 
 def _form_options(command: click.decorators.FC) -> click.decorators.FC:
-    command = click.option("--json", "form", flag_value="json", help="The same as -o json.")(command)
-    command = click.option("--yaml", "form", flag_value="yaml", help="The same as -o yaml.")(command)
-    return click.option("-o", "--output", "form", type=_FORMS, default="wide", help="How to print it.")(command)
+    command = click.option("--json", "output_format", flag_value="json", help="The same as -o json.")(command)
+    command = click.option("--yaml", "output_format", flag_value="yaml", help="The same as -o yaml.")(command)
+    return click.option("-o", "--output", "output_format", type=_FORMS, default="wide", help="How to print it.")(
+        command
+    )
 
 
-@click.command("get", cls=JobOrKind, general=get_objects, is_general=lambda words: is_kind(words[0]))
+@click.command(
+    "get", cls=JobOrKindCommand, kind_command=get_objects, is_for_kind=lambda arguments: names_kind(arguments[0])
+)
 @click.argument("name", metavar="NAME", shell_complete=complete_names("workload"))
 @_form_options
 @project_option
-def get(name: str, form: str, project: str) -> int:
+def get(name: str, output_format: str, project: str) -> int:
     """Show one job. `get KIND [NAME]...` lists objects of any kind."""
-    return show_job(session(), name, project, form)
+    return print_job(command_context(), name, project, output_format)
 
 
-def _is_general(words: Sequence[str]) -> bool:
-    return is_kind(words[0]) and words[0].lower() not in _OWN_KINDS
+def _names_other_kind(arguments: Sequence[str]) -> bool:
+    return names_kind(arguments[0]) and arguments[0].lower() not in _OWN_KINDS
 
 
-@click.command("describe", cls=JobOrKind, general=describe_object, is_general=_is_general)
+@click.command("describe", cls=JobOrKindCommand, kind_command=describe_object, is_for_kind=_names_other_kind)
 @click.argument("what", metavar="job|node|template|KIND")
 @click.argument("names", nargs=-1, metavar="NAME", shell_complete=complete_names("workload"))
 @_form_options
 @project_option
-def describe(what: str, names: tuple[str, ...], form: str, project: str) -> int:
+def describe(what: str, names: tuple[str, ...], output_format: str, project: str) -> int:
     """Show everything about a job, a node, or any other object."""
-    here, what = session(), what.lower()
+    context, what = command_context(), what.lower()
     if what in ("node", "nodes"):
-        return describe_nodes(here, names, form)
+        return describe_nodes(context, names, output_format)
     if what not in _OWN_KINDS:
         raise click.UsageError(f"describe what? `runai describe job {what}` shows a job.")
     if len(names) != 1:
         raise click.UsageError(f"which {what}? Give one name.")
-    if what in JOB_WORDS:
-        return show_job(here, names[0], project, form)
-    return show_template(here, names[0], project, form)
+    if what in JOB_KIND_NAMES:
+        return print_job(context, names[0], project, output_format)
+    return print_template(context, names[0], project, output_format)
 
 
-def show_job(here: Session, name: str, asked: str, form: str) -> int:
+def print_job(context: CommandContext, name: str, project: str, output_format: str) -> int:
     async def work(driver: Server) -> tuple[Workload, list[Pod], list[Json], dict[str, str], list[str]]:
-        scope = await scope_of(here, driver, asked)
-        found = await job(driver, scope, name)
-        if form in ("json", "yaml"):
+        scope = await resolve_project(context, driver, project)
+        found = await get_job(driver, scope, name)
+        if output_format in ("json", "yaml"):
             return found, [], [], {}, []
-        pods = pods_of(found, await pods_in(driver, scope.namespace))
+        pods = pods_of_job(found, await list_pods(driver, scope.namespace))
         why = await _why(driver, found, pods)
         return found, pods, await _events(driver, found, pods), await _addresses(driver), why
 
-    found, pods, events, addresses, why = here.run(work)
-    if form in ("json", "yaml"):
-        click.echo(output.shown_as(to_json(found), form))
+    found, pods, events, addresses, why = context.run(work)
+    if output_format in ("json", "yaml"):
+        click.echo(output.dump(to_json(found), output_format))
     else:
-        click.echo("\n".join(described(found, pods, events, addresses, time.time(), why)))
+        click.echo("\n".join(description_lines(found, pods, events, addresses, time.time(), why)))
     return 0
 
 
 async def _why(server: Server, workload: Workload, pods: Sequence[Pod]) -> list[str]:
     """Why it waits and what for, as the scheduler says it now; where nobody can be asked, what it wrote down last."""
     promised = any(NOMINATION in pod.metadata.annotations for pod in pods)
-    waits = job_columns.status_word(workload, pods) in ("Pending", "Terminating")
+    waits = job_columns.job_status(workload, pods) in ("Pending", "Terminating")
     if not waits or not (workload.status.refusals or promised):
         return []
     try:
-        told = await server.explain(workload.metadata.namespace, workload.metadata.name, what_if=True)
+        explanation = await server.explain(workload.metadata.namespace, workload.metadata.name, what_if=True)
     except PlatformError:
-        return job_columns.why_waiting(workload)
-    return [str(line["text"]) for line in told["lines"] if line["about"] in _ABOUT_WAITING]
+        return job_columns.pending_reasons(workload)
+    return [str(line["text"]) for line in explanation["lines"] if line["about"] in _ABOUT_WAITING]
 
 
 async def _events(driver: StoreDriver, workload: Workload, pods: Sequence[Pod]) -> list[Json]:
@@ -107,7 +119,7 @@ async def _events(driver: StoreDriver, workload: Workload, pods: Sequence[Pod]) 
     found: dict[str, Json] = {}
     for each in (workload, *pods):
         found |= {event["metadata"]["name"]: event for event in await events_of(driver, Document(to_json(each)))}
-    return in_order(found.values())
+    return sort_events(found.values())
 
 
 async def _addresses(driver: StoreDriver) -> dict[str, str]:
@@ -122,7 +134,7 @@ async def _addresses(driver: StoreDriver) -> dict[str, str]:
     }
 
 
-def described(
+def description_lines(
     workload: Workload,
     pods: Sequence[Pod],
     events: Sequence[Json],
@@ -130,9 +142,9 @@ def described(
     now: float,
     why: Sequence[str] = (),
 ) -> Iterator[str]:
-    word = job_columns.status_word(workload, pods)
+    word = job_columns.job_status(workload, pods)
     for title, text in properties(workload, pods, word, now):
-        yield f"{title}: {output.clean(text)}".rstrip()
+        yield f"{title}: {output.printable(text)}".rstrip()
     mounts = list(mount_rows(workload))
     if mounts:
         yield "\nMounts:"
@@ -141,7 +153,7 @@ def described(
     yield output.table(("POD", "STATUS", "TYPE", "AGE", "NODE"), [_pod_row(workload, p, addresses, now) for p in pods])
     if why:
         yield "\nWhy it waits:"
-        yield from (f"  {output.clean(text)}" for text in why)
+        yield from (f"  {output.printable(text)}" for text in why)
     stops = [_stop_row(stop, now) for stop in workload.status.interruptions]
     if stops:
         yield "\nInterruptions:"
@@ -155,7 +167,7 @@ def properties(workload: Workload, pods: Sequence[Pod], word: str, now: float) -
     counts = status.pods
     yield "NAME", workload.metadata.name
     yield "NAMESPACE", workload.metadata.namespace
-    yield "TYPE", job_columns.TYPE_WORDS[spec.type]
+    yield "TYPE", job_columns.TYPE_LABELS[spec.type]
     yield "STATUS", word
     if status.message:
         yield "MESSAGE", status.message
@@ -187,7 +199,7 @@ def _per_pod(workload: Workload) -> str:
     compute = workload.spec.compute
     if compute.gpu_memory:
         return units.quantity_text(compute.gpu_memory)
-    return compute.mig_profile or f"{units.whole_units(job_columns.gpu_of(compute)):g}"
+    return compute.mig_profile or f"{units.whole_units(job_columns.gpu_per_pod(compute)):g}"
 
 
 def mount_rows(workload: Workload) -> Iterator[list[str]]:
@@ -220,8 +232,8 @@ def _pod_row(workload: Workload, pod: Pod, addresses: dict[str, str], now: float
     address = addresses.get(node) or pod.status.host_ip
     return [
         pod.metadata.name,
-        job_columns.pod_word(pod).upper(),
-        job_columns.TYPE_WORDS[workload.spec.type],
+        job_columns.pod_status(pod).upper(),
+        job_columns.TYPE_LABELS[workload.spec.type],
         output.age(now - (pod.metadata.created or now)),
         f"{node}/{address}" if node and address else node,
     ]
@@ -231,9 +243,9 @@ def _stop_row(stop: Interruption, now: float) -> list[str]:
     return [
         output.age(max(0.0, now - stop.at)),
         stop.reason or output.EMPTY,
-        output.clean(stop.by) or output.EMPTY,
+        output.printable(stop.by) or output.EMPTY,
         output.age(stop.lost_seconds),
-        output.clean(stop.message) + (" (it ended with that)" if stop.final else ""),
+        output.printable(stop.message) + (" (it ended with that)" if stop.final else ""),
     ]
 
 
@@ -243,30 +255,32 @@ def _event_row(event: Json, now: float) -> list[str]:
     source = f"{str(about.get('kind') or '').lower()}/{about.get('name') or ''}"
     message = " ".join(filter(None, (f"[{event.get('reason')}]" if event.get("reason") else "", event.get("message"))))
     return [
-        output.clean(source),
+        output.printable(source),
         str(event.get("type") or "-"),
         output.age_of(at, now),
-        output.clean(message) + times(event),
+        output.printable(message) + count_suffix(event),
     ]
 
 
 # --- templates
 
 
-def show_template(here: Session, name: str, asked: str, form: str = "wide") -> int:
-    found = here.run(lambda driver: _template(here, driver, name, asked))
-    if form in ("json", "yaml"):
-        click.echo(output.shown_as(to_json(found), form))
+def print_template(context: CommandContext, name: str, project: str, output_format: str = "wide") -> int:
+    found = context.run(lambda driver: _template(context, driver, name, project))
+    if output_format in ("json", "yaml"):
+        click.echo(output.dump(to_json(found), output_format))
         return 0
     click.echo(f"Name: {found.metadata.name}")
-    click.echo(f"Description: {output.clean(found.spec.description)}{' (default)' if found.spec.default else ''}")
+    click.echo(f"Description: {output.printable(found.spec.description)}{' (default)' if found.spec.default else ''}")
     values = output.as_yaml(encode(found.spec.values) or {})
     click.echo("Values:\n" + "\n".join("  " + line for line in values.splitlines()))
     return 0
 
 
-async def _template(here: Session, driver: StoreDriver, name: str, asked: str) -> Template:
-    own: list[Scope] = [await scope_of(here, driver, asked)] if asked or here.settings.project else []
+async def _template(context: CommandContext, driver: StoreDriver, name: str, project: str) -> Template:
+    own: list[ProjectScope] = (
+        [await resolve_project(context, driver, project)] if project or context.settings.project else []
+    )
     for namespace in (*(scope.namespace for scope in own), SYSTEM_NAMESPACE):
         try:
             return await Store(driver).get(Template, name, namespace)

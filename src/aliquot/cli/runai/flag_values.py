@@ -9,7 +9,7 @@ from aliquot.api import Json
 from aliquot.errors import Invalid
 
 
-def pairs(flag: str, text: str, known: Sequence[str]) -> dict[str, str]:
+def parse_pairs(flag: str, text: str, known: Sequence[str]) -> dict[str, str]:
     """`key=value,key` as a mapping; a bare word has the value ""."""
     found: dict[str, str] = {}
     for part in text.split(","):
@@ -21,13 +21,13 @@ def pairs(flag: str, text: str, known: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def needed(flag: str, found: dict[str, str], *keys: str) -> None:
+def require_keys(flag: str, found: dict[str, str], *keys: str) -> None:
     missing = [key for key in keys if not found.get(key)]
     if missing:
         raise Invalid(f"--{flag}: {', '.join(missing)} is missing")
 
 
-def said(**values: Any) -> Json:
+def without_empty(**values: Any) -> Json:
     """Only what was given."""
     return {name: value for name, value in values.items() if value not in (None, "", [])}
 
@@ -48,14 +48,14 @@ def volume(text: str, nfs_server: str = "") -> tuple[str, Json]:
     if len(more) > 1:
         raise Invalid(f"--volume: must be SRC:DST[:ro|:rw][:NFS-HOST], not {text!r}")
     server = more[0] if more else nfs_server
-    entry = said(path=source, mountPath=target, readOnly=read_only or None)
+    entry = without_empty(path=source, mountPath=target, readOnly=read_only or None)
     return ("nfs", {"server": server, **entry}) if server else ("hostPath", entry)
 
 
 def host_path(text: str) -> Json:
-    found = pairs("host-path", text, ("path", "mount", "mount-propagation", "readwrite", "name"))
-    needed("host-path", found, "path", "mount")
-    return said(
+    found = parse_pairs("host-path", text, ("path", "mount", "mount-propagation", "readwrite", "name"))
+    require_keys("host-path", found, "path", "mount")
+    return without_empty(
         path=found["path"],
         mountPath=found["mount"],
         name=found.get("name"),
@@ -65,9 +65,9 @@ def host_path(text: str) -> Json:
 
 
 def nfs(text: str) -> Json:
-    found = pairs("nfs", text, ("path", "server", "mountpath", "readwrite", "name"))
-    needed("nfs", found, "path", "server", "mountpath")
-    return said(
+    found = parse_pairs("nfs", text, ("path", "server", "mountpath", "readwrite", "name"))
+    require_keys("nfs", found, "path", "server", "mountpath")
+    return without_empty(
         server=found["server"],
         path=found["path"],
         mountPath=found["mountpath"],
@@ -83,18 +83,18 @@ def claim(text: str) -> Json:
     if parts[-1] in ("ro", "rw"):
         parts = parts[:-1]
     if len(parts) == 2 and all(parts):
-        return said(claimName=parts[0], path=parts[1], existing=True, readOnly=read_only)
+        return without_empty(claimName=parts[0], path=parts[1], existing=True, readOnly=read_only)
     if len(parts) == 3 and parts[1] and parts[2]:
-        new = said(storageClass=parts[0], size=parts[1], path=parts[2], readOnly=read_only)
+        new = without_empty(storageClass=parts[0], size=parts[1], path=parts[2], readOnly=read_only)
         return {"existing": False, **new}
     raise Invalid(f"--pvc: must be NAME:PATH[:ro], or [CLASS]:SIZE:PATH[:ro] for a new claim, not {text!r}")
 
 
 def existing_claim(text: str) -> Json:
-    found = pairs("existing-pvc", text, ("claimname", "path", "ro", "readonly"))
-    needed("existing-pvc", found, "claimname", "path")
+    found = parse_pairs("existing-pvc", text, ("claimname", "path", "ro", "readonly"))
+    require_keys("existing-pvc", found, "claimname", "path")
     read_only = _is_on(found, "ro") or _is_on(found, "readonly")
-    return said(claimName=found["claimname"], path=found["path"], existing=True, readOnly=read_only or None)
+    return without_empty(claimName=found["claimname"], path=found["path"], existing=True, readOnly=read_only or None)
 
 
 _MODES = {"accessmode-rwo": "ReadWriteOnce", "accessmode-rom": "ReadOnlyMany", "accessmode-rwm": "ReadWriteMany"}
@@ -102,9 +102,9 @@ _MODES = {"accessmode-rwo": "ReadWriteOnce", "accessmode-rom": "ReadOnlyMany", "
 
 def new_claim(text: str) -> Json:
     keys = ("claimname", "storageclass", "size", "path", *_MODES, "ro", "ephemeral")
-    found = pairs("new-pvc", text, keys)
-    needed("new-pvc", found, "size", "path")
-    entry = said(
+    found = parse_pairs("new-pvc", text, keys)
+    require_keys("new-pvc", found, "size", "path")
+    entry = without_empty(
         claimName=found.get("claimname"),
         storageClass=found.get("storageclass"),
         size=found["size"],
@@ -119,13 +119,13 @@ def new_claim(text: str) -> Json:
 def git(text: str) -> Json:
     """Words of both grammars: source or repository, target or path."""
     keys = ("source", "repository", "branch", "rev", "username", "password", "secret", "target", "path", "name")
-    found = pairs("git-sync", text, keys)
+    found = parse_pairs("git-sync", text, keys)
     if found.get("password"):
         raise Invalid("--git-sync: passwords are not kept in workloads: give secret=NAME of a secret that holds it")
     source = found.get("source") or found.get("repository")
     if not source:
         raise Invalid("--git-sync: source is missing")
-    return said(
+    return without_empty(
         repository=source,
         path=found.get("target") or found.get("path"),
         branch=found.get("branch"),
@@ -137,37 +137,43 @@ def git(text: str) -> Json:
 
 
 def bucket(text: str) -> Json:
-    found = pairs("s3", text, ("bucket", "key", "secret", "accesskey", "url", "target", "path", "name"))
+    found = parse_pairs("s3", text, ("bucket", "key", "secret", "accesskey", "url", "target", "path", "name"))
     if found.get("key"):
         raise Invalid("--s3: keys are not kept in workloads: give accesskey=NAME of a secret that holds them")
     path = found.get("target") or found.get("path")
     if not path:
         raise Invalid("--s3: target is missing")
-    needed("s3", found, "bucket")
+    require_keys("s3", found, "bucket")
     secret = found.get("accesskey") or found.get("secret")
-    return said(bucket=found["bucket"], path=path, url=found.get("url"), secret=secret, name=found.get("name"))
+    return without_empty(bucket=found["bucket"], path=path, url=found.get("url"), secret=secret, name=found.get("name"))
 
 
 def config_map(text: str) -> Json:
-    found = pairs("configmap-volume", text, ("name", "path", "subpath"))
-    needed("configmap-volume", found, "name", "path")
-    return said(source=found["name"], path=found["path"], subPath=found.get("subpath"))
+    found = parse_pairs("configmap-volume", text, ("name", "path", "subpath"))
+    require_keys("configmap-volume", found, "name", "path")
+    return without_empty(source=found["name"], path=found["path"], subPath=found.get("subpath"))
 
 
 def ports(text: str) -> list[Json]:
     """`8888`, `30022:22`, several with commas, or `container=80,external=8080,service-type=NodePort`."""
     if "=" in text:
-        found = pairs("port", text, ("service-type", "container", "external", "protocol", "name"))
-        needed("port", found, "container")
+        found = parse_pairs("port", text, ("service-type", "container", "external", "protocol", "name"))
+        require_keys("port", found, "container")
         kind = found.get("service-type", "").lower()
-        return [said(container=_number("port", found["container"]), external=_number("port", found.get("external")),
-                     serviceType=kind, protocol=found.get("protocol", "").upper(), name=found.get("name"))]  # fmt: skip
+        entry = without_empty(
+            container=_number("port", found["container"]),
+            external=_number("port", found.get("external")),
+            serviceType=kind,
+            protocol=found.get("protocol", "").upper(),
+            name=found.get("name"),
+        )
+        return [entry]
     return [_port(each.strip()) for each in text.split(",")]
 
 
 def _port(text: str) -> Json:
     outside, colon, inside = text.rpartition(":")
-    return said(container=_number("port", inside), external=_number("port", outside) if colon else None)
+    return without_empty(container=_number("port", inside), external=_number("port", outside) if colon else None)
 
 
 def _number(flag: str, text: str | None) -> int | None:
@@ -196,10 +202,10 @@ def _people(text: str | None) -> list[str]:
 
 
 def external_url(text: str) -> Json:
-    found = pairs("external-url", text, ("container", "url", "authusers", "authgroups", "name"))
-    needed("external-url", found, "container")
+    found = parse_pairs("external-url", text, ("container", "url", "authusers", "authgroups", "name"))
+    require_keys("external-url", found, "container")
     users, groups = _people(found.get("authusers")), _people(found.get("authgroups"))
-    return said(
+    return without_empty(
         container=_number("external-url", found["container"]),
         url=found.get("url"),
         toolName=found.get("name"),
@@ -213,9 +219,9 @@ def serving_port(text: str) -> Json:
     if "=" not in text:
         return {"container": _number("serving-port", text)}
     keys = ("container", "protocol", "authorization-type", "authorized-users", "authorized-groups")
-    found = pairs("serving-port", text, keys)
-    needed("serving-port", found, "container")
-    return said(
+    found = parse_pairs("serving-port", text, keys)
+    require_keys("serving-port", found, "container")
+    return without_empty(
         container=_number("serving-port", found["container"]),
         protocol=found.get("protocol"),
         authorizationType=found.get("authorization-type"),
@@ -225,11 +231,11 @@ def serving_port(text: str) -> Json:
 
 
 def toleration(text: str) -> Json:
-    found = pairs("toleration", text, ("operator", "key", "value", "effect", "seconds", "name"))
+    found = parse_pairs("toleration", text, ("operator", "key", "value", "effect", "seconds", "name"))
     seconds = found.get("seconds")
     if seconds and not (seconds.isascii() and seconds.isdigit()):
         raise Invalid(f"--toleration: seconds must be a whole number, not {seconds!r}")
-    return said(
+    return without_empty(
         name=found.get("name"),
         key=found.get("key"),
         operator=found.get("operator"),
@@ -252,9 +258,9 @@ def variable(text: str, flag: str = "environment") -> Json:
     return {"name": name, "secret": {"name": secret, "key": key}}
 
 
-def marks(flag: str, words: Sequence[str]) -> dict[str, str]:
+def key_values(flag: str, arguments: Sequence[str]) -> dict[str, str]:
     found = {}
-    for word in words:
+    for word in arguments:
         key, equals, value = word.partition("=")
         if not key or not equals:
             raise Invalid(f"--{flag}: must be KEY=VALUE, not {word!r}")
@@ -262,5 +268,5 @@ def marks(flag: str, words: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def resources(flag: str, words: Sequence[str]) -> list[Json]:
-    return [{"resource": name, "quantity": amount} for name, amount in marks(flag, words).items()]
+def resources(flag: str, arguments: Sequence[str]) -> list[Json]:
+    return [{"resource": name, "quantity": amount} for name, amount in key_values(flag, arguments).items()]

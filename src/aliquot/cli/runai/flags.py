@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import click
 
-from aliquot.cli.runai.argument_scan import FOLLOWS
+from aliquot.cli.runai.argument_scan import ENTRYPOINT_FOLLOWS
 
 # text: one value, the last wins. switch: true or false. list: repeated, or with commas. many: repeated only.
 Form = Literal["text", "switch", "list", "many"]
@@ -23,7 +23,7 @@ Form = Literal["text", "switch", "list", "many"]
 class Flag(NamedTuple):
     names: str  # "--image -i": the first is the one that messages use
     form: Form
-    lands: str = ""  # "compute.cpu", in the spec's JSON
+    spec_path: str = ""  # "compute.cpu", in the spec's JSON
     help: str = ""
     metavar: str = "VALUE"
     hidden: bool = False
@@ -38,20 +38,20 @@ class Flag(NamedTuple):
         return self.name.replace("-", "_")
 
 
-def _text(names: str, lands: str = "", help: str = "", metavar: str = "VALUE", hidden: bool = False) -> Flag:
-    return Flag(names, "text", lands, help, metavar, hidden)
+def _text(names: str, spec_path: str = "", help: str = "", metavar: str = "VALUE", hidden: bool = False) -> Flag:
+    return Flag(names, "text", spec_path, help, metavar, hidden)
 
 
-def _switch(names: str, lands: str = "", help: str = "", hidden: bool = False) -> Flag:
-    return Flag(names, "switch", lands, help, hidden=hidden)
+def _switch(names: str, spec_path: str = "", help: str = "", hidden: bool = False) -> Flag:
+    return Flag(names, "switch", spec_path, help, hidden=hidden)
 
 
-def _list(names: str, lands: str = "", help: str = "", metavar: str = "VALUE,...") -> Flag:
-    return Flag(names, "list", lands, help, metavar)
+def _list(names: str, spec_path: str = "", help: str = "", metavar: str = "VALUE,...") -> Flag:
+    return Flag(names, "list", spec_path, help, metavar)
 
 
-def _many(names: str, lands: str = "", help: str = "", metavar: str = "VALUE") -> Flag:
-    return Flag(names, "many", lands, help, metavar)
+def _many(names: str, spec_path: str = "", help: str = "", metavar: str = "VALUE") -> Flag:
+    return Flag(names, "many", spec_path, help, metavar)
 
 
 _WHAT = (
@@ -69,7 +69,7 @@ _WHAT = (
     _switch("--jupyter", help="A Jupyter notebook: interactive, with image and settings."),
     _switch("--elastic", "elastic", "May start with fewer GPUs and get more later."),
     _text("--command -c", help="Program to run, with --args; alone: the program is after `--`.", metavar="[PROGRAM]"),
-    Flag(FOLLOWS, "switch", hidden=True),
+    Flag(ENTRYPOINT_FOLLOWS, "switch", hidden=True),
     _many("--args", help="An argument of the program; repeat it.", metavar="ARG"),
     _text("--working-dir", "workingDir", "Folder the program starts in.", "DIR"),
     _many("--environment -e", help="A variable: NAME=VALUE, or NAME=SECRET:secret,key.", metavar="NAME=VALUE"),

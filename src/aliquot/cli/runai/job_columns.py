@@ -13,8 +13,8 @@ from aliquot.api import Pod, Workload
 from aliquot.api.compute import Compute
 from aliquot.api.pod import ContainerStatus
 
-TYPE_WORDS = {"training": "Train", "interactive": "Interactive", "inference": "Inference"}
-ENDED = ("Succeeded", "Failed", "Deleted", "TimedOut", "Preempted", "ContainerCannotRun")
+TYPE_LABELS = {"training": "Train", "interactive": "Interactive", "inference": "Inference"}
+ENDED_STATUSES = ("Succeeded", "Failed", "Deleted", "TimedOut", "Preempted", "ContainerCannotRun")
 # Reasons of a workload that are the classic status word themselves.
 _REASONS = ("TimedOut", "Preempted", "ContainerCannotRun", "Unknown")
 # Of several pods the one that tells most about the whole: trouble first, then what is under way, then the good.
@@ -25,7 +25,7 @@ _TELLING = (
 )  # fmt: skip
 
 
-def status_word(workload: Workload, pods: Sequence[Pod]) -> str:
+def job_status(workload: Workload, pods: Sequence[Pod]) -> str:
     """One of the classic status words."""
     status = workload.status
     if workload.metadata.deleted is not None or status.phase == "Deleting":
@@ -39,9 +39,9 @@ def status_word(workload: Workload, pods: Sequence[Pod]) -> str:
         if live:
             return "Terminating"
         return status.reason if status.reason in _REASONS else "Suspended"
-    words = [pod_word(pod) for pod in pods]
-    if words:
-        return min(words, key=_rank)
+    arguments = [pod_status(pod) for pod in pods]
+    if arguments:
+        return min(arguments, key=_rank)
     # The pods may be gone or not ours to see; the phase is the next best.
     return {"Running": "Running", "Degraded": "Running", "Initializing": "ContainerCreating"}.get(
         status.phase or "", "Pending"
@@ -53,7 +53,7 @@ def _rank(word: str) -> int:
     return _TELLING.index(word) if word in _TELLING else len(_TELLING)
 
 
-def pod_word(pod: Pod) -> str:
+def pod_status(pod: Pod) -> str:
     """How a pod is, in one word."""
     if pod.metadata.deleted is not None:
         return "Terminating"
@@ -104,19 +104,19 @@ def _container_word(status: ContainerStatus) -> str:
 
 def requested_gpu(workload: Workload) -> int:
     """Thousandths of GPUs it asks for in all its pods together."""
-    told = workload.status.requested.gpu
-    if told is not None:
-        return told
+    requested = workload.status.requested.gpu
+    if requested is not None:
+        return requested
     spec = workload.spec
-    each = gpu_of(spec.compute)
+    each = gpu_per_pod(spec.compute)
     if spec.distributed:
-        return each * (spec.distributed.workers or 1) + gpu_of(spec.distributed.master.compute)
+        return each * (spec.distributed.workers or 1) + gpu_per_pod(spec.distributed.master.compute)
     if spec.serving and spec.serving.replicas is not None:
         return each * spec.serving.replicas
     return each * (spec.completions or 1)
 
 
-def gpu_of(compute: Compute) -> int:
+def gpu_per_pod(compute: Compute) -> int:
     """Thousandths that one pod asks for; 0 for memory and MIG, whose size only the node knows."""
     return (compute.gpu or 0) * (compute.gpu_devices or 1)
 
@@ -132,7 +132,7 @@ def short_gpus(workload: Workload) -> str:
 
 def gpu_cell(workload: Workload, word: str) -> str:
     """`0.30 (0.30)`: allocated and requested; an ended job has `-`."""
-    allocated = "-" if word in ENDED else two_decimals(workload.status.allocated.gpu or 0)
+    allocated = "-" if word in ENDED_STATUSES else two_decimals(workload.status.allocated.gpu or 0)
     return f"{allocated} ({two_decimals(requested_gpu(workload))})"
 
 
@@ -169,7 +169,7 @@ def run_seconds(workload: Workload, now: float) -> float:
     return status.run_seconds + (max(0.0, now - (status.started_at or now)) if under_way else 0.0)
 
 
-def why_waiting(workload: Workload) -> list[str]:
+def pending_reasons(workload: Workload) -> list[str]:
     """The scheduler's reasons, each sentence once, in its own order."""
-    told = [refusal.text or refusal.code for refusal in workload.status.refusals]
-    return list(dict.fromkeys(told))
+    reasons = [refusal.text or refusal.code for refusal in workload.status.refusals]
+    return list(dict.fromkeys(reasons))

@@ -13,11 +13,11 @@ import click
 
 from aliquot import units
 from aliquot.api import Pod, Workload
+from aliquot.cli.context import CommandContext, command_context
 from aliquot.cli.runai import job_columns, terminal
-from aliquot.cli.runai.program import REST, JobVerb, project_option
-from aliquot.cli.runai.scope import job, pod_of, pods_in, pods_of, scope_of
-from aliquot.cli.session import Session, session
-from aliquot.cli.targets import complete_names
+from aliquot.cli.runai.job_lookup import get_job, list_pods, pods_of_job, resolve_project, select_pod
+from aliquot.cli.runai.program import TRAILING_ARGUMENTS, RunaiCommand, project_option
+from aliquot.cli.shell_completion import complete_names
 from aliquot.client import Server
 from aliquot.client.log_following import Place, Times, place_in
 from aliquot.errors import Conflict, Invalid, NotFound, Unavailable
@@ -31,7 +31,7 @@ NAME = click.argument("name", metavar="NAME", shell_complete=complete_names("wor
 POD = click.option("--pod", default="", metavar="NAME", help="Which pod of the job; the first.")
 
 
-@click.command("logs", cls=JobVerb)
+@click.command("logs", cls=RunaiCommand)
 @NAME
 @click.option("-f", "--follow", is_flag=True, help="Go on as long as the job runs.")
 @POD
@@ -68,8 +68,8 @@ def logs(
         limit_bytes=_count("limit-bytes", limit_bytes),
     )
     patience = seconds("wait-timeout", wait_timeout) if wait_timeout else None
-    here = session()
-    here.run(lambda server: _logs(here, server, name, pod or instance, project, options, patience))
+    context = command_context()
+    context.run(lambda server: _logs(context, server, name, pod or instance, project, options, patience))
     return 0
 
 
@@ -100,12 +100,18 @@ def since_moment(since: str | None, since_time: str | None, now: float) -> float
 
 
 async def _logs(
-    here: Session, server: Server, name: str, asked: str, project: str, options: LogOptions, patience: int | None
+    context: CommandContext,
+    server: Server,
+    name: str,
+    asked: str,
+    project: str,
+    options: LogOptions,
+    patience: int | None,
 ) -> None:
-    pod = await _pod_with_log(here, server, name, asked, project, wait=options.follow, patience=patience)
+    pod = await _pod_with_log(context, server, name, asked, project, wait=options.follow, patience=patience)
     options = dataclasses.replace(options, pod_uid=pod.metadata.uid)
     if options.follow:
-        await follow_log(server, pod, options, _write, here.note)
+        await follow_log(server, pod, options, _write, context.note)
         return
     async with server.logs(pod.metadata.namespace, pod.metadata.name, options) as log:
         async for piece in log.pieces:
@@ -118,30 +124,30 @@ def _write(data: bytes) -> None:
 
 
 async def _pod_with_log(
-    here: Session, server: Server, name: str, asked: str, project: str, *, wait: bool, patience: int | None
+    context: CommandContext, server: Server, name: str, asked: str, project: str, *, wait: bool, patience: int | None
 ) -> Pod:
     """The pod whose log is meant; waits for its start where that was asked for."""
-    scope = await scope_of(here, server, project)
+    scope = await resolve_project(context, server, project)
     until = None if patience is None else time.monotonic() + patience
-    said = False
+    notified = False
     while True:
-        workload = await job(server, scope, name)
-        pods = pods_of(workload, await pods_in(server, scope.namespace))
-        word = job_columns.status_word(workload, pods)
+        workload = await get_job(server, scope, name)
+        pods = pods_of_job(workload, await list_pods(server, scope.namespace))
+        word = job_columns.job_status(workload, pods)
         pod = _first_started(workload, pods, asked)
         may_start = word in ("Pending", "ContainerCreating", "PodInitializing") or word.startswith("Init:")
         waits = (wait or until is not None) and may_start and (until is None or time.monotonic() < until)
         if pod is not None or not waits:
             return pod or _none_started(workload, pods, asked, word)
-        if not said:
-            said = True
-            here.note(f"Waiting for job {name} to start; it is {word}.")
+        if not notified:
+            notified = True
+            context.note(f"Waiting for job {name} to start; it is {word}.")
         await asyncio.sleep(_POLL_S)
 
 
 def _first_started(workload: Workload, pods: Sequence[Pod], asked: str) -> Pod | None:
     try:
-        pod = pod_of(workload, pods, asked)
+        pod = select_pod(workload, pods, asked)
     except NotFound:
         return None
     return pod if has_started(pod) else None
@@ -154,7 +160,7 @@ def has_started(pod: Pod) -> bool:
 
 def _none_started(workload: Workload, pods: Sequence[Pod], asked: str, word: str) -> Pod:
     if asked:
-        pod_of(workload, pods, asked)
+        select_pod(workload, pods, asked)
     raise Conflict(f"job {workload.metadata.name!r} has no log: {not_running(workload, pods, word)}")
 
 
@@ -166,7 +172,7 @@ def not_running(workload: Workload, pods: Sequence[Pod], word: str) -> str:
         for status in pod.status.container_statuses
         if status.state.waiting and (text := status.state.waiting.message)
     ]
-    why = [*job_columns.why_waiting(workload), *waiting, *filter(None, [workload.status.message])]
+    why = [*job_columns.pending_reasons(workload), *waiting, *filter(None, [workload.status.message])]
     return f"it is {word}" + (f": {why[0]}" if why else "")
 
 
@@ -245,8 +251,8 @@ def is_running(pod: Pod) -> bool:
     return not statuses or any(status.state.running for status in statuses)
 
 
-class ExecVerb(JobVerb):
-    own_words = 1  # the job's name; what follows is the command, with all its flags
+class ExecVerb(RunaiCommand):
+    max_positionals = 1  # the job's name; what follows is the command, with all its flags
 
 
 @click.command("exec", cls=ExecVerb, epilog="Flags of the command itself are its own: `runai exec NAME ls -l`.")
@@ -258,13 +264,13 @@ class ExecVerb(JobVerb):
 @click.pass_context
 def exec_(ctx: click.Context, name: str, stdin: bool, tty: bool, pod: str, project: str) -> int:
     """Run a command in a job: `exec NAME COMMAND [ARG]...`."""
-    command = ctx.meta.get(REST)
+    command = ctx.meta.get(TRAILING_ARGUMENTS)
     if not command:
         raise click.UsageError("which command? `runai exec NAME COMMAND`.")
     return _exec(name, command, pod, project, tty=tty and terminal.is_terminal(), stdin=stdin or tty)
 
 
-@click.command("bash", cls=JobVerb)
+@click.command("bash", cls=RunaiCommand)
 @NAME
 @POD
 @project_option
@@ -274,19 +280,19 @@ def bash(name: str, pod: str, project: str) -> int:
 
 
 def _exec(name: str, command: Sequence[str], asked: str, project: str, *, tty: bool, stdin: bool) -> int:
-    here = session()
+    context = command_context()
 
     async def work(server: Server) -> int:
-        scope = await scope_of(here, server, project)
-        workload = await job(server, scope, name)
-        pods = pods_of(workload, await pods_in(server, scope.namespace))
-        pod = pod_of(workload, pods, asked) if asked else next(filter(is_running, pods), None)
+        scope = await resolve_project(context, server, project)
+        workload = await get_job(server, scope, name)
+        pods = pods_of_job(workload, await list_pods(server, scope.namespace))
+        pod = select_pod(workload, pods, asked) if asked else next(filter(is_running, pods), None)
         if pod is None or not is_running(pod):
-            word = job_columns.status_word(workload, pods)
+            word = job_columns.job_status(workload, pods)
             raise Conflict(f"nothing runs in job {name!r}: {not_running(workload, pods, word)}")
-        size = terminal.size()
+        size = terminal.terminal_size()
         place = pod.metadata
         async with server.exec(place.namespace, place.name, command, tty=tty, stdin=stdin, size=size) as inside:
-            return await terminal.drive(inside, tty=tty, stdin=stdin)
+            return await terminal.attach(inside, tty=tty, stdin=stdin)
 
-    return here.run(work)
+    return context.run(work)

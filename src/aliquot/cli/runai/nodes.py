@@ -12,11 +12,11 @@ import click
 from aliquot import labels, units
 from aliquot.api import Device, DeviceShare, Node, Pod, devices_of, shares_of, to_json
 from aliquot.cli import output
+from aliquot.cli.context import CommandContext, command_context
 from aliquot.cli.get import output_options
-from aliquot.cli.program import Entry, Lazy
-from aliquot.cli.runai.program import JobVerb
-from aliquot.cli.runai.scope import pods_in, project_in, projects_by_namespace
-from aliquot.cli.session import Session, session
+from aliquot.cli.program import CommandSpec, LazyGroup
+from aliquot.cli.runai.job_lookup import list_pods, project_of_namespace, projects_by_namespace
+from aliquot.cli.runai.program import RunaiCommand
 from aliquot.errors import Invalid, NotFound
 from aliquot.store.driver import StoreDriver
 from aliquot.store.typed_store import Store
@@ -27,7 +27,7 @@ _GIB = 1 << 30
 
 
 @dataclass(frozen=True)
-class Machine:
+class NodeUsage:
     """A node, its devices, and the pods that hold something on it."""
 
     node: Node
@@ -60,7 +60,7 @@ class Machine:
         return marks.get(labels.SIMULATED) == "true"
 
 
-def machine(node: Node, pods: Sequence[Pod]) -> Machine:
+def node_usage(node: Node, pods: Sequence[Pod]) -> NodeUsage:
     """Pods that have ended hold nothing, and reservations hold for others, who say what; an annotation nobody can read
     counts as none."""
     live = [
@@ -83,7 +83,7 @@ def machine(node: Node, pods: Sequence[Pod]) -> Machine:
             shares = tuple(DeviceShare(index=one.index, milli=GPU, memory_mib=one.memory_mib) for one in free[:count])
             free = free[count:]
         holders.append((pod, shares))
-    return Machine(node, devices, tuple(holders))
+    return NodeUsage(node, devices, tuple(holders))
 
 
 def _whole_gpus(pod: Pod) -> int:
@@ -97,16 +97,16 @@ def _readable(read: Any, owner: Any) -> Any:
         return ()
 
 
-async def read_machines(driver: StoreDriver, names: Sequence[str] = ()) -> list[Machine]:
+async def read_node_usage(driver: StoreDriver, names: Sequence[str] = ()) -> list[NodeUsage]:
     nodes = sorted((await Store(driver).list(Node)).items, key=lambda node: node.metadata.name)
     for name in names:
         if name not in {node.metadata.name for node in nodes}:
             raise NotFound(f"node {name!r} does not exist", hint="`runai list nodes` shows those there are")
-    pods = await pods_in(driver, None)
-    return [machine(node, pods) for node in nodes if not names or node.metadata.name in names]
+    pods = await list_pods(driver, None)
+    return [node_usage(node, pods) for node in nodes if not names or node.metadata.name in names]
 
 
-def row(each: Machine) -> list[str]:
+def node_row(each: NodeUsage) -> list[str]:
     taken = sum(share.milli for share in each.shares)
     held = sum(share.memory_mib for share in each.shares)
     memory = sum(device.memory_mib for device in each.devices)
@@ -122,19 +122,19 @@ def row(each: Machine) -> list[str]:
     ]
 
 
-def _busy(each: Machine) -> str:
+def _busy(each: NodeUsage) -> str:
     """Over all its GPUs; idle ones count as 0."""
-    said = each.node.metadata.annotations.get(labels.GPU_UTILIZATION, "").split(",")
-    if not each.devices or not all(one.isdigit() for one in said):
+    per_gpu = each.node.metadata.annotations.get(labels.GPU_UTILIZATION, "").split(",")
+    if not each.devices or not all(one.isdigit() for one in per_gpu):
         return "-"  # nobody measures it
-    return f"{sum(map(int, said)) / len(each.devices):.0f}%"
+    return f"{sum(map(int, per_gpu)) / len(each.devices):.0f}%"
 
 
-def _has(each: Machine, resource: str) -> float:
+def _has(each: NodeUsage, resource: str) -> float:
     return _amount(each.node.status.allocatable or each.node.status.capacity, resource)
 
 
-def _asked(each: Machine, resource: str) -> float:
+def _asked(each: NodeUsage, resource: str) -> float:
     containers = [container for pod, _ in each.holders for container in pod.spec.containers]
     return sum(_amount(container.resources.requests, resource) for container in containers)
 
@@ -147,28 +147,28 @@ def _amount(quantities: Mapping[str, str], resource: str) -> float:
         return 0.0  # other programs write these
 
 
-def list_nodes(here: Session, names: Sequence[str], form: str, *, headers: bool) -> int:
-    found = here.run(lambda driver: read_machines(driver, names))
-    if form in ("json", "yaml"):
+def list_nodes(context: CommandContext, names: Sequence[str], output_format: str, *, headers: bool) -> int:
+    found = context.run(lambda driver: read_node_usage(driver, names))
+    if output_format in ("json", "yaml"):
         items = [to_json(each.node) for each in found]
-        click.echo(output.shown_as({"apiVersion": "v1", "kind": "List", "items": items}, form))
-    elif form == "name":
+        click.echo(output.dump({"apiVersion": "v1", "kind": "List", "items": items}, output_format))
+    elif output_format == "name":
         for each in found:
             click.echo(f"node/{each.name}")
     else:
-        click.echo(output.table(TITLES, list(map(row, found)), headers=headers))
+        click.echo(output.table(TITLES, list(map(node_row, found)), headers=headers))
     return 0
 
 
-@click.command("node", cls=JobVerb)
+@click.command("node", cls=RunaiCommand)
 @click.argument("names", nargs=-1, metavar="[NODE]...")
 @click.option("-d", "--details", is_flag=True, help="Each GPU on a line of its own.")
 @output_options
-def top_node(names: tuple[str, ...], details: bool, form: str, no_headers: bool) -> int:
+def top_node(names: tuple[str, ...], details: bool, output_format: str, no_headers: bool) -> int:
     """Show how full the nodes are."""
-    if not details or form in ("json", "yaml", "name"):
-        return list_nodes(session(), names, form, headers=not no_headers)
-    found = session().run(lambda driver: read_machines(driver, names))
+    if not details or output_format in ("json", "yaml", "name"):
+        return list_nodes(command_context(), names, output_format, headers=not no_headers)
+    found = command_context().run(lambda driver: read_node_usage(driver, names))
     rows = [cells for each in found for cells in device_rows(each)]
     click.echo(output.table(("NODE", *DEVICE_TITLES), rows, headers=not no_headers))
     return 0
@@ -177,14 +177,14 @@ def top_node(names: tuple[str, ...], details: bool, form: str, no_headers: bool)
 DEVICE_TITLES = ("GPU", "TYPE", "ALLOCATED", "MEM", "JOBS")
 
 
-def device_rows(each: Machine, known: dict[str, str] | None = None) -> Iterator[list[str]]:
+def device_rows(each: NodeUsage, known: dict[str, str] | None = None) -> Iterator[list[str]]:
     """One row per GPU: how much of it is taken, and by whom."""
     for device in each.devices:
         users, taken, held = [], 0, 0
         for pod, shares in each.holders:
             for share in shares:
                 if share.index == device.index:
-                    users.append(f"{project_in(pod.metadata.namespace, known or {})}/{pod.metadata.name}")
+                    users.append(f"{project_of_namespace(pod.metadata.namespace, known or {})}/{pod.metadata.name}")
                     taken, held = taken + share.milli, held + share.memory_mib
         memory = f"{held}/{device.memory_mib}MiB"
         model = device.model + ("" if device.healthy else " (not well)")
@@ -192,34 +192,34 @@ def device_rows(each: Machine, known: dict[str, str] | None = None) -> Iterator[
         yield [each.name, str(device.index), model or "-", share_text, memory, ", ".join(users) or "-"]
 
 
-def describe_nodes(here: Session, names: Sequence[str], form: str = "wide") -> int:
-    if form in ("json", "yaml"):
-        return list_nodes(here, names, form, headers=True)
+def describe_nodes(context: CommandContext, names: Sequence[str], output_format: str = "wide") -> int:
+    if output_format in ("json", "yaml"):
+        return list_nodes(context, names, output_format, headers=True)
 
-    async def work(driver: StoreDriver) -> tuple[list[Machine], dict[str, str]]:
-        return await read_machines(driver, names), await projects_by_namespace(driver)
+    async def work(driver: StoreDriver) -> tuple[list[NodeUsage], dict[str, str]]:
+        return await read_node_usage(driver, names), await projects_by_namespace(driver)
 
-    found, known = here.run(work)
-    blocks = ["\n".join(described(each, known, time.time())) for each in found]
+    found, known = context.run(work)
+    blocks = ["\n".join(description_lines(each, known, time.time())) for each in found]
     click.echo("\n\n".join(blocks))
     return 0
 
 
-def described(each: Machine, known: dict[str, str], now: float) -> Iterator[str]:
-    for title, text in zip(TITLES, row(each), strict=True):
-        yield f"{title}: {output.clean(text)}"
+def description_lines(each: NodeUsage, known: dict[str, str], now: float) -> Iterator[str]:
+    for title, text in zip(TITLES, node_row(each), strict=True):
+        yield f"{title}: {output.printable(text)}"
     yield f"AGE: {output.age(now - (each.node.metadata.created or now))}"
     marks = ", ".join(f"{key}={value}" for key, value in sorted(each.node.metadata.labels.items()))
-    yield f"LABELS: {output.clean(marks) or '-'}"
+    yield f"LABELS: {output.printable(marks) or '-'}"
     if each.node.status.conditions:
         yield "\nCONDITIONS:"
-        told = [[one.type, one.status, one.reason, one.message] for one in each.node.status.conditions]
-        yield output.table(("TYPE", "STATUS", "REASON", "MESSAGE"), told)
+        conditions = [[one.type, one.status, one.reason, one.message] for one in each.node.status.conditions]
+        yield output.table(("TYPE", "STATUS", "REASON", "MESSAGE"), conditions)
     if each.devices:
         yield "\nGPUs:"
         rows = [cells[1:] for cells in device_rows(each, known)]
         yield output.table(DEVICE_TITLES, rows)
 
 
-_ENTRY = Entry("aliquot.cli.runai.nodes", "top_node", "How full the nodes are.")
-top = Lazy("top", {"node": _ENTRY, "nodes": _ENTRY._replace(hidden=True)}, help="Show how full things are.")
+_ENTRY = CommandSpec("aliquot.cli.runai.nodes", "top_node", "How full the nodes are.")
+top = LazyGroup("top", {"node": _ENTRY, "nodes": _ENTRY._replace(hidden=True)}, help="Show how full things are.")

@@ -18,11 +18,11 @@ from typing import NamedTuple
 import click
 
 from aliquot.api import Pod
+from aliquot.cli.context import CommandContext, command_context
 from aliquot.cli.runai import job_columns
+from aliquot.cli.runai.job_lookup import get_job, list_pods, pods_of_job, resolve_project, select_pod
 from aliquot.cli.runai.logs_and_exec import NAME, POD, is_running, not_running, seconds
-from aliquot.cli.runai.program import JobVerb, project_option
-from aliquot.cli.runai.scope import job, pod_of, pods_in, pods_of, scope_of
-from aliquot.cli.session import Session, session
+from aliquot.cli.runai.program import RunaiCommand, project_option
 from aliquot.client import Server
 from aliquot.errors import Conflict, Invalid, NotFound, PlatformError, Unavailable
 from aliquot.store.typed_store import Store
@@ -48,7 +48,7 @@ def _filters(command: Callable[..., int]) -> Callable[..., int]:
     return command
 
 
-@click.command("port-forward", cls=JobVerb, epilog="Ctrl-C ends it; so does the end of the job.")
+@click.command("port-forward", cls=RunaiCommand, epilog="Ctrl-C ends it; so does the end of the job.")
 @NAME
 @click.option("--port", "ports", multiple=True, metavar="LOCAL[:REMOTE]", help="8080:80, or 80 for both; repeatable.")
 @click.option("--address", default="localhost", metavar="ADDRESS,...", help="Where to listen; on this machine alone.")
@@ -62,26 +62,26 @@ def port_forward(
     """Make ports of a job reachable on this machine."""
     if not ports:
         raise click.UsageError("which port? `runai port-forward NAME --port 8080:80`.")
-    forwards = [forward(each.strip()) for text in ports for each in text.split(",")]
+    forwards = [parse_forward(each.strip()) for text in ports for each in text.split(",")]
     addresses = [each.strip() for each in address.split(",") if each.strip()]
     patience = seconds("pod-running-timeout", pod_running_timeout)
-    here = session()
+    context = command_context()
 
     async def work(server: Server) -> None:
-        found = await _running_pod(here, server, name, pod, project, patience)
-        forwarder = _Forwarder(server, found, here.note)
+        found = await _running_pod(context, server, name, pod, project, patience)
+        forwarder = _Forwarder(server, found, context.note)
         try:
             for line in [line for each in forwards for line in await forwarder.listen(each, addresses)]:
                 click.echo(line)
-            here.note(await forwarder.until_ended())
+            context.note(await forwarder.until_ended())
         finally:
             await forwarder.close()
 
-    here.run(work)
+    context.run(work)
     return 0
 
 
-def forward(text: str) -> Forward:
+def parse_forward(text: str) -> Forward:
     """`8080:80`; `80` is the same port on both sides, `:80` any free one here."""
     local, colon, remote = text.rpartition(":")
     there = _port(text, remote, 1)
@@ -94,23 +94,25 @@ def _port(text: str, number: str, lowest: int) -> int:
     return int(number)
 
 
-async def _running_pod(here: Session, server: Server, name: str, asked: str, project: str, patience: int) -> Pod:
+async def _running_pod(
+    context: CommandContext, server: Server, name: str, asked: str, project: str, patience: int
+) -> Pod:
     """The pod that is meant, once it runs."""
-    scope = await scope_of(here, server, project)
-    until, said = time.monotonic() + patience, False
+    scope = await resolve_project(context, server, project)
+    until, notified = time.monotonic() + patience, False
     while True:
-        workload = await job(server, scope, name)
-        pods = pods_of(workload, await pods_in(server, scope.namespace))
-        word = job_columns.status_word(workload, pods)
+        workload = await get_job(server, scope, name)
+        pods = pods_of_job(workload, await list_pods(server, scope.namespace))
+        word = job_columns.job_status(workload, pods)
         may_start = word in _MAY_START or word.startswith("Init:")
-        found = pod_of(workload, pods, asked) if asked and pods else next(filter(is_running, pods), None)
+        found = select_pod(workload, pods, asked) if asked and pods else next(filter(is_running, pods), None)
         if found is not None and is_running(found):
             return found
         if not may_start or time.monotonic() >= until:
             raise Conflict(f"nothing runs in job {name!r}: {not_running(workload, pods, word)}")
-        if not said:
-            said = True
-            here.note(f"Waiting for job {name} to start; it is {word}.")
+        if not notified:
+            notified = True
+            context.note(f"Waiting for job {name} to start; it is {word}.")
         await asyncio.sleep(_POLL_S)
 
 

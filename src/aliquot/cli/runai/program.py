@@ -1,4 +1,4 @@
-"""The `runai` program and the class of its commands. Imports click and nothing heavier, as all that `--help` needs."""
+"""The `runai` program and the class of its commands. Imports only click, so that `--help` starts fast."""
 
 from __future__ import annotations
 
@@ -7,70 +7,72 @@ from typing import Any
 
 import click
 
-from aliquot.cli.program import Program, Verb
-from aliquot.cli.runai.argument_scan import COMMAND_WORDS, commands, scan
+from aliquot.cli.program import GlobalOptionsCommand, Program
+from aliquot.cli.runai.argument_scan import COMMAND_CORRECTIONS, scan, split_commands
 
-# Where a command finds what click does not parse: the words after "--", and the switches that were set to false.
-REST = "aliquot.rest"
-OFF = "aliquot.off"
+# Keys in click's `Context.meta` for what click does not parse: the arguments after "--" (None: there is no "--"), and
+# the names of the switches that were set to false.
+TRAILING_ARGUMENTS = "aliquot.trailing-arguments"
+DISABLED_SWITCHES = "aliquot.disabled-switches"
 
 
-class JobVerb(Verb):
-    """A command in the classic grammar (see words.py)."""
+class RunaiCommand(GlobalOptionsCommand):
+    """A command in the classic argument syntax (see argument_scan.py)."""
 
-    # After so many positionals all words belong to the user's own command; None: flags may stand anywhere.
-    own_words: int | None = None
+    # After so many positional arguments the rest is the user's own command; None: flags may stand anywhere.
+    max_positionals: int | None = None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        found = scan(args, takes_value(self.params), self.own_words)
-        ctx.meta[REST] = found.rest
-        ctx.meta[OFF] = {param.name for param in self.params if found.off & set(param.opts)}
+        scanned = scan(args, takes_value(self.params), self.max_positionals)
+        ctx.meta[TRAILING_ARGUMENTS] = scanned.trailing
+        ctx.meta[DISABLED_SWITCHES] = {param.name for param in self.params if scanned.disabled & set(param.opts)}
         if not ctx.resilient_parsing:
-            for warning in found.warnings:
+            for warning in scanned.warnings:
                 click.echo(warning, err=True)
-            if found.wrong:
+            if scanned.invalid_switch:
                 from aliquot.errors import Invalid
 
-                raise Invalid(f"{found.wrong[0]}: must be true or false, not {found.wrong[1]!r}")
-        return super().parse_args(ctx, found.words)
+                flag, value = scanned.invalid_switch
+                raise Invalid(f"{flag}: must be true or false, not {value!r}")
+        return super().parse_args(ctx, scanned.arguments)
 
 
-class JobOrKind(JobVerb):
-    """A command about jobs whose word also works on objects of any kind: then the general command takes over."""
+class JobOrKindCommand(RunaiCommand):
+    """A command about jobs. With the name of another kind as its argument, the command for any kind runs instead."""
 
     def __init__(
-        self, *args: Any, general: click.Command, is_general: Callable[[Sequence[str]], bool], **kwargs: Any
+        self, *args: Any, kind_command: click.Command, is_for_kind: Callable[[Sequence[str]], bool], **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._general = general
-        self._is_general = is_general
+        self._kind_command = kind_command
+        self._is_for_kind = is_for_kind
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        words = scan(args, takes_value(self.params)).positionals
-        if words and self._is_general(words):
-            return self._general.make_context(info_name, args, parent=parent, **extra)
+        positionals = scan(args, takes_value(self.params)).positionals
+        if positionals and self._is_for_kind(positionals):
+            return self._kind_command.make_context(info_name, args, parent=parent, **extra)
         return super().make_context(info_name, args, parent=parent, **extra)
 
 
-class Runai(Program):
-    """The same tree under the name people know, with a few of their slips understood."""
+class RunaiProgram(Program):
+    """The program `runai`: corrects known misspellings of commands, and takes two commands on one line."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        meant = COMMAND_WORDS.get(cmd_name, cmd_name)
-        if meant != cmd_name and not ctx.resilient_parsing:
-            click.echo(f"warning: {cmd_name}: taken as {meant}", err=True)
-        return super().get_command(ctx, meant)
+        corrected = COMMAND_CORRECTIONS.get(cmd_name, cmd_name)
+        if corrected != cmd_name and not ctx.resilient_parsing:
+            click.echo(f"warning: {cmd_name}: taken as {corrected}", err=True)
+        return super().get_command(ctx, corrected)
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> Any:  # type: ignore[override]  # always standalone
         import sys
 
         arguments = list(sys.argv[1:] if args is None else args)
-        *first, last = commands(arguments, self.name or "", takes_value(self.params))
-        for each in first:
+        *first, last = split_commands(arguments, self.name or "", takes_value(self.params))
+        for command in first:
             try:
-                super().main(each, prog_name, **extra)
+                super().main(command, prog_name, **extra)
             except SystemExit as exc:
                 if exc.code:
                     raise  # the second command would run in the wrong project
@@ -78,7 +80,7 @@ class Runai(Program):
 
 
 def takes_value(params: Sequence[click.Parameter]) -> Mapping[str, bool]:
-    """Every flag of a command, and whether it has a value."""
+    """Every flag of a command, and whether it takes a value."""
     options = [param for param in params if isinstance(param, click.Option)]
     return {name: not option.is_flag and not option.count for option in options for name in option.opts}
 

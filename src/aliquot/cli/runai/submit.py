@@ -13,13 +13,13 @@ import click
 from aliquot import labels
 from aliquot.api import KINDS, Json
 from aliquot.cli import output
-from aliquot.cli.program import Entry, Lazy
+from aliquot.cli.context import command_context
+from aliquot.cli.program import CommandSpec, LazyGroup
 from aliquot.cli.runai import workload_spec as specs
 from aliquot.cli.runai.flags import COMMON, DISTRIBUTED, SERVING, Flag, with_flags
-from aliquot.cli.runai.program import OFF, REST, JobVerb, project_option
-from aliquot.cli.runai.scope import Scope, scope_of
-from aliquot.cli.runai.workload_spec import Given
-from aliquot.cli.session import session
+from aliquot.cli.runai.job_lookup import ProjectScope, resolve_project
+from aliquot.cli.runai.program import DISABLED_SWITCHES, TRAILING_ARGUMENTS, RunaiCommand, project_option
+from aliquot.cli.runai.workload_spec import SubmitFlags
 from aliquot.client import Server
 from aliquot.errors import Exists, Invalid
 from aliquot.store.driver import Document
@@ -31,30 +31,30 @@ _EPILOG = "Words after a bare `--` are arguments of the image's program, or with
 
 
 def _command(name: str, framework: str, flags: Sequence[Flag], help: str) -> click.Command:
-    @click.command(name, cls=JobVerb, help=help, epilog=_EPILOG)
-    @click.argument("words", nargs=-1, metavar="[NAME]")
+    @click.command(name, cls=RunaiCommand, help=help, epilog=_EPILOG)
+    @click.argument("arguments", nargs=-1, metavar="[NAME]")
     @with_flags(flags)
     @project_option
     @click.pass_context
-    def command(ctx: click.Context, /, words: tuple[str, ...], project: str, **values: Any) -> int:
-        off = frozenset(ctx.meta.get(OFF) or ())
-        given = Given(values, ctx.meta.get(REST), off, framework, tuple(flags))
-        return _submit(given, words, project)
+    def command(ctx: click.Context, /, arguments: tuple[str, ...], project: str, **values: Any) -> int:
+        off = frozenset(ctx.meta.get(DISABLED_SWITCHES) or ())
+        given = SubmitFlags(values, ctx.meta.get(TRAILING_ARGUMENTS), off, framework, tuple(flags))
+        return _submit(given, arguments, project)
 
     return command
 
 
-def _submit(given: Given, words: Sequence[str], asked: str) -> int:
-    here = session()
-    name = job_name(given, words)
-    wanted = specs.spec_of(given)
+def _submit(given: SubmitFlags, arguments: Sequence[str], project: str) -> int:
+    context = command_context()
+    name = job_name(given, arguments)
+    wanted = specs.spec_from_flags(given)
     wanted["user"] = user_name()
 
-    async def work(server: Server) -> tuple[Scope, Json]:
-        scope = await scope_of(here, server, asked)
+    async def work(server: Server) -> tuple[ProjectScope, Json]:
+        scope = await resolve_project(context, server, project)
         return scope, await _create(server, scope, name, given, wanted)
 
-    scope, made = here.run(work)
+    scope, made = context.run(work)
     if given.switch("dry_run"):
         click.echo(output.as_yaml(made))
         return 0
@@ -64,18 +64,18 @@ def _submit(given: Given, words: Sequence[str], asked: str) -> int:
     if given.switch("jupyter"):
         click.echo(f"The token of the notebook: {_token_in(made['spec'])}")
     if given.switch("attach"):
-        here.note(f"Attaching is not possible yet; follow it with: runai logs -f {done} -p {scope.project}")
+        context.note(f"Attaching is not possible yet; follow it with: runai logs -f {done} -p {scope.project}")
     return 0
 
 
-def job_name(given: Given, words: Sequence[str]) -> str:
+def job_name(given: SubmitFlags, arguments: Sequence[str]) -> str:
     """The name that was given; "" when one is to be made."""
-    if len(words) > 1:
-        raise click.UsageError(f"unexpected word {words[1]!r}: one job at a time; its arguments go after `--`")
+    if len(arguments) > 1:
+        raise click.UsageError(f"unexpected word {arguments[1]!r}: one job at a time; its arguments go after `--`")
     named = given.text("name")
-    if words and named and words[0] != named:
-        raise Invalid(f"the job has two names, {words[0]!r} and --name {named!r}: give one")
-    return words[0] if words else named
+    if arguments and named and arguments[0] != named:
+        raise Invalid(f"the job has two names, {arguments[0]!r} and --name {named!r}: give one")
+    return arguments[0] if arguments else named
 
 
 def user_name() -> str:
@@ -94,7 +94,7 @@ def _token_in(spec: Json) -> str:
 # --- names
 
 
-async def _create(server: Server, scope: Scope, name: str, given: Given, spec: Json) -> Json:
+async def _create(server: Server, scope: ProjectScope, name: str, given: SubmitFlags, spec: Json) -> Json:
     if name:
         try:
             return await _store(server, scope, name, given, spec)
@@ -112,18 +112,18 @@ async def _create(server: Server, scope: Scope, name: str, given: Given, spec: J
     raise AssertionError("names do not end")
 
 
-async def _store(server: Server, scope: Scope, name: str, given: Given, spec: Json) -> Json:
+async def _store(server: Server, scope: ProjectScope, name: str, given: SubmitFlags, spec: Json) -> Json:
     """The job as the server made it, with what its template and policies say."""
-    document = Document(specs.checked(name, scope.namespace, spec, CREATED_BY_CLI))
+    document = Document(specs.workload_document(name, scope.namespace, spec, CREATED_BY_CLI))
     try:
         if given.switch("dry_run"):
             return await server.rehearse(_KIND, document)
         return (await server.create(_KIND, document)).data
     except Invalid as exc:
-        raise specs.by_flags(exc) from None
+        raise specs.name_flags_in(exc) from None
 
 
-def _names(given: Given, taken: set[str]) -> Iterator[tuple[str, str]]:
+def _names(given: SubmitFlags, taken: set[str]) -> Iterator[tuple[str, str]]:
     """(prefix, name) for ever: counted on from the highest there is, or with random letters."""
     if given.text("name_prefix"):
         prefix = given.text("name_prefix")
@@ -146,14 +146,14 @@ tensorflow = _command("tf", "tensorflow", _DISTRIBUTED, "Submit a distributed jo
 xgboost = _command("xgboost", "xgboost", _DISTRIBUTED, "Submit a distributed job with XGBoost.")
 
 _HERE = "aliquot.cli.runai.submit"
-submit_dist = Lazy(
+submit_dist = LazyGroup(
     "submit-dist",
     {
-        "mpi": Entry(_HERE, "mpi", "With MPI."),
-        "pytorch": Entry(_HERE, "pytorch", "With PyTorch."),
-        "tf": Entry(_HERE, "tensorflow", "With TensorFlow."),
-        "tensorflow": Entry(_HERE, "tensorflow", "With TensorFlow.", hidden=True),
-        "xgboost": Entry(_HERE, "xgboost", "With XGBoost."),
+        "mpi": CommandSpec(_HERE, "mpi", "With MPI."),
+        "pytorch": CommandSpec(_HERE, "pytorch", "With PyTorch."),
+        "tf": CommandSpec(_HERE, "tensorflow", "With TensorFlow."),
+        "tensorflow": CommandSpec(_HERE, "tensorflow", "With TensorFlow.", hidden=True),
+        "xgboost": CommandSpec(_HERE, "xgboost", "With XGBoost."),
     },
     help="Submit a distributed job.",
 )

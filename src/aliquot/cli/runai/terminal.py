@@ -28,7 +28,7 @@ def is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def size() -> TerminalSize:
+def terminal_size() -> TerminalSize:
     """Of the terminal itself: COLUMNS and LINES do not follow when it changes."""
     for stream in (sys.stdout, sys.stdin):
         with suppress(OSError, ValueError):
@@ -52,7 +52,7 @@ def raw_mode(wanted: bool) -> Iterator[None]:
         termios.tcsetattr(handle, termios.TCSADRAIN, before)
 
 
-async def drive(session: ExecStream, *, tty: bool, stdin: bool) -> int:
+async def attach(session: ExecStream, *, tty: bool, stdin: bool) -> int:
     """Connect a command to this terminal until it ends; its exit status."""
     loop = asyncio.get_running_loop()
     me = asyncio.current_task()
@@ -66,7 +66,7 @@ async def drive(session: ExecStream, *, tty: bool, stdin: bool) -> int:
     tasks: set[asyncio.Task[None]] = set()
 
     def resize() -> None:
-        tasks.add(asyncio.create_task(session.resize(size())))
+        tasks.add(asyncio.create_task(session.resize(terminal_size())))
 
     with raw_mode(tty), _signals(loop, end, resize if tty else None):
         if stdin:

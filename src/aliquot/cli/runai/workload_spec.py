@@ -16,7 +16,7 @@ _GPU = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Given:
+class SubmitFlags:
     """What a command line said: values by key, and the words after `--` (None: there was no `--`)."""
 
     values: Mapping[str, Any]
@@ -40,19 +40,19 @@ class Given:
         return False if key in self.off else True if self.values.get(key) else None
 
 
-def spec_of(given: Given) -> Json:
+def spec_from_flags(given: SubmitFlags) -> Json:
     """The spec's JSON, unchecked: only what was given."""
     spec: Json = {}
     for flag in given.flags:
         value = _value(given, flag)
-        if flag.lands and value is not None:
-            put(spec, flag.lands, value)
+        if flag.spec_path and value is not None:
+            set_path(spec, flag.spec_path, value)
     for part in _PARTS:
         part(given, spec)
     return spec
 
 
-def _value(given: Given, flag: Flag) -> Any:
+def _value(given: SubmitFlags, flag: Flag) -> Any:
     match flag.form:
         case "switch":
             return given.switch(flag.key)
@@ -64,7 +64,7 @@ def _value(given: Given, flag: Flag) -> Any:
             return given.values.get(flag.key)
 
 
-def put(spec: Json, path: str, value: Any) -> None:
+def set_path(spec: Json, path: str, value: Any) -> None:
     *above, last = path.split(".")
     for name in above:
         spec = spec.setdefault(name, {})
@@ -73,27 +73,27 @@ def put(spec: Json, path: str, value: Any) -> None:
 
 def _put_all(spec: Json, path: str, values: Sequence[Any]) -> None:
     if values:
-        put(spec, path, list(values))
+        set_path(spec, path, list(values))
 
 
 # --- the parts that one field cannot say
 
 
-def _type(given: Given, spec: Json) -> None:
+def _type(given: SubmitFlags, spec: Json) -> None:
     interactive = given.switch("interactive") or given.switch("jupyter")
     if interactive and given.switch("inference"):
         raise Invalid("--inference and --interactive: give one of them")
     spec["type"] = "inference" if given.switch("inference") else "interactive" if interactive else "training"
-    stray = [f"--{flag.name}" for flag in given.flags if flag.lands.startswith("serving.") and _value(given, flag)]
+    stray = [f"--{flag.name}" for flag in given.flags if flag.spec_path.startswith("serving.") and _value(given, flag)]
     if stray and spec["type"] != "inference":
         raise Invalid(f"{stray[0]}: needs --inference")
     if given.switch("jupyter"):
         spec["jupyter"] = True
     if given.framework:
-        put(spec, "distributed.framework", given.framework)
+        set_path(spec, "distributed.framework", given.framework)
 
 
-def _program(given: Given, spec: Json) -> None:
+def _program(given: SubmitFlags, spec: Json) -> None:
     args, rest = given.many("args"), list(given.rest or ())
     command = [given.text("command")] if given.text("command") else []
     if given.switch("entrypoint_follows"):
@@ -108,22 +108,22 @@ def _program(given: Given, spec: Json) -> None:
         spec["template"] = given.text("template")
 
 
-def _image(given: Given, spec: Json) -> None:
+def _image(given: SubmitFlags, spec: Json) -> None:
     policy = given.text("image_pull_policy")
     if policy:
-        words = {word.lower(): word for word in ("Always", "IfNotPresent", "Never")}
-        spec["imagePullPolicy"] = words.get(policy.lower(), policy)
+        arguments = {word.lower(): word for word in ("Always", "IfNotPresent", "Never")}
+        spec["imagePullPolicy"] = arguments.get(policy.lower(), policy)
     elif given.switch("local_image"):
         spec["imagePullPolicy"] = "Never"
     elif given.switch("always_pull_image"):
         spec["imagePullPolicy"] = "Always"
 
 
-def _marks(given: Given, spec: Json) -> None:
+def _marks(given: SubmitFlags, spec: Json) -> None:
     _put_all(spec, "environment", [flag_values.variable(each) for each in given.many("environment")])
-    for key, lands in (("label", "labels"), ("annotation", "annotations")):
+    for key, spec_path in (("label", "labels"), ("annotation", "annotations")):
         if given.listed(key):
-            spec[lands] = flag_values.marks(key, given.listed(key))
+            spec[spec_path] = flag_values.key_values(key, given.listed(key))
 
 
 def gpu_text(flag: str, text: str) -> str:
@@ -133,7 +133,7 @@ def gpu_text(flag: str, text: str) -> str:
     return text.strip()
 
 
-def _gpu(given: Given, spec: Json) -> None:
+def _gpu(given: SubmitFlags, spec: Json) -> None:
     """A whole number beside a part or a memory size says on how many devices that is wanted."""
     whole, part = given.text("gpu"), given.text("gpu_portion_request")
     kind = given.text("gpu_request_type")
@@ -144,18 +144,18 @@ def _gpu(given: Given, spec: Json) -> None:
     shares = bool(part or given.text("gpu_memory"))
     if whole and shares and whole.isdigit() and int(whole):
         if int(whole) > 1:
-            put(spec, "compute.gpuDevices", int(whole))
+            set_path(spec, "compute.gpuDevices", int(whole))
     elif whole:
-        put(spec, "compute.gpu", whole)
+        set_path(spec, "compute.gpu", whole)
     if part:
         if "gpu" in spec.get("compute", {}):
             raise Invalid("--gpu-portion-request: needs a whole number of devices in --gpu, or none")
-        put(spec, "compute.gpu", gpu_text("gpu-portion-request", part))
+        set_path(spec, "compute.gpu", gpu_text("gpu-portion-request", part))
     extended = flag_values.resources("extended-resource", given.listed("extended_resource"))
     _put_all(spec, "compute.extendedResources", extended)
 
 
-def _storage(given: Given, spec: Json) -> None:
+def _storage(given: SubmitFlags, spec: Json) -> None:
     found: Json = {}
     for text in given.listed("volume"):
         place, entry = flag_values.volume(text, given.text("nfs_server"))
@@ -179,7 +179,7 @@ def _storage(given: Given, spec: Json) -> None:
         spec["storage"] = found
 
 
-def _network(given: Given, spec: Json) -> None:
+def _network(given: SubmitFlags, spec: Json) -> None:
     found = [port for text in given.many("port") for port in flag_values.ports(text)]
     for text in given.many("service_type"):
         kind, own = flag_values.service(text)
@@ -188,31 +188,31 @@ def _network(given: Given, spec: Json) -> None:
     _put_all(spec, "ports", found)
     _put_all(spec, "exposedUrls", [flag_values.external_url(text) for text in given.many("external_url")])
     if given.text("serving_port"):
-        put(spec, "serving.port", flag_values.serving_port(given.text("serving_port")))
+        set_path(spec, "serving.port", flag_values.serving_port(given.text("serving_port")))
 
 
-def _place(given: Given, spec: Json) -> None:
+def _place(given: SubmitFlags, spec: Json) -> None:
     pools = [pool for text in given.listed("node_pools") for pool in text.split()]
     _put_all(spec, "nodePools", pools)
     _put_all(spec, "tolerations", [flag_values.toleration(text) for text in given.many("toleration")])
 
 
-def _security(given: Given, spec: Json) -> None:
+def _security(given: SubmitFlags, spec: Json) -> None:
     if given.switch("prevent_privilege_escalation"):
-        put(spec, "security.allowPrivilegeEscalation", False)
+        set_path(spec, "security.allowPrivilegeEscalation", False)
     if given.switch("run_as_user"):
         spec.setdefault("createHomeDir", True)
 
 
-def _master(given: Given, spec: Json) -> None:
+def _master(given: SubmitFlags, spec: Json) -> None:
     base = "distributed.master"
     if given.text("master_command"):
-        put(spec, f"{base}.command", [given.text("master_command")])
+        set_path(spec, f"{base}.command", [given.text("master_command")])
     _put_all(spec, f"{base}.args", given.many("master_args"))
     variables = [_master_variable(text) for text in given.many("master_environment")]
     _put_all(spec, f"{base}.environment", variables)
     if given.text("master_gpu"):
-        put(spec, f"{base}.compute.gpu", gpu_text("master-gpu", given.text("master_gpu")))
+        set_path(spec, f"{base}.compute.gpu", gpu_text("master-gpu", given.text("master_gpu")))
     extended = flag_values.resources("master-extended-resource", given.listed("master_extended_resource"))
     _put_all(spec, f"{base}.compute.extendedResources", extended)
 
@@ -228,7 +228,7 @@ _PARTS = (_type, _program, _image, _marks, _gpu, _storage, _network, _place, _se
 # --- the whole
 
 
-def checked(name: str, namespace: str, spec: Json, annotations: Mapping[str, str]) -> Json:
+def workload_document(name: str, namespace: str, spec: Json, annotations: Mapping[str, str]) -> Json:
     """The document to create; `Invalid` in one line that names the flags."""
     try:
         check_name(KINDS.of(Workload), name)
@@ -238,10 +238,10 @@ def checked(name: str, namespace: str, spec: Json, annotations: Mapping[str, str
     try:
         return to_json(decode(Workload, {"metadata": metadata, "spec": spec}, strict=True))
     except Invalid as exc:
-        raise by_flags(exc) from None
+        raise name_flags_in(exc) from None
 
 
-def by_flags(error: Invalid) -> Invalid:
+def name_flags_in(error: Invalid) -> Invalid:
     """The same with its faults named by flag, as whoever typed them knows them."""
     text = "; ".join(map(fault_text, error.faults)) or error.message
     return Invalid(text, hint=error.hint, faults=error.faults)
@@ -276,7 +276,7 @@ _FLAG_OF = {
 
 def flag_of(path: str) -> str:
     """The flag whose value stands at a path; "" where there is none."""
-    known = {flag.lands: flag.name for flag in (*DISTRIBUTED, *SERVING, *COMMON) if flag.lands} | _FLAG_OF
+    known = {flag.spec_path: flag.name for flag in (*DISTRIBUTED, *SERVING, *COMMON) if flag.spec_path} | _FLAG_OF
     steps = re.sub(r"\[.*?\]", "", path).split(".")
     for length in range(len(steps), 0, -1):
         found = known.get(".".join(steps[:length]))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aliquot.cli.runai.argument_scan import FOLLOWS, commands, scan
-from support.cli.world import World
+from aliquot.cli.runai.argument_scan import ENTRYPOINT_FOLLOWS, scan, split_commands
+from support.cli.environment import CliEnvironment
 
 FLAGS = {
     "--gpu": True, "-g": True, "--args": True, "--command": True, "-c": True, "--project": True, "-p": True,
@@ -14,7 +14,7 @@ FLAGS = {
 
 
 @pytest.mark.parametrize(
-    "line, words",
+    "line, arguments",
     [
         ("--args --num_mounts=2", ["--args", "--num_mounts=2"]),
         ("--args=--num_mounts=2", ["--args=--num_mounts=2"]),
@@ -28,28 +28,28 @@ FLAGS = {
         ("--unknown x", ["--unknown", "x"]),
     ],
 )
-def test_a_value_flag_takes_the_next_word(line: str, words: list[str]) -> None:
+def test_a_value_flag_takes_the_next_word(line: str, arguments: list[str]) -> None:
     """Whatever the word looks like; flags and names may be mixed."""
-    assert scan(line.split(), FLAGS).words == words
+    assert scan(line.split(), FLAGS).arguments == arguments
 
 
 @pytest.mark.parametrize(
-    "line, words, rest",
+    "line, arguments, trailing",
     [
         ("--command=sleep --args 1", ["--command=sleep", "--args", "1"], None),
         ("--command sleep", ["--command=sleep"], None),
         ("--command=-x", ["--command=-x"], None),
-        ("--command -- python x.py", [FOLLOWS], ["python", "x.py"]),
-        ("--command --interactive", [FOLLOWS, "--interactive"], None),
-        ("--command", [FOLLOWS], None),
-        ("-c -- ls -l", [FOLLOWS], ["ls", "-l"]),
+        ("--command -- python x.py", [ENTRYPOINT_FOLLOWS], ["python", "x.py"]),
+        ("--command --interactive", [ENTRYPOINT_FOLLOWS, "--interactive"], None),
+        ("--command", [ENTRYPOINT_FOLLOWS], None),
+        ("-c -- ls -l", [ENTRYPOINT_FOLLOWS], ["ls", "-l"]),
         ("job1 -- --gpu 1", ["job1"], ["--gpu", "1"]),
     ],
 )
-def test_command_has_two_modes(line: str, words: list[str], rest: list[str] | None) -> None:
+def test_command_has_two_modes(line: str, arguments: list[str], trailing: list[str] | None) -> None:
     """With a value it names the program; alone, the program stands after `--`."""
     found = scan(line.split(), FLAGS)
-    assert (found.words, found.rest) == (words, rest)
+    assert (found.arguments, found.trailing) == (arguments, trailing)
 
 
 @pytest.mark.parametrize(
@@ -64,25 +64,25 @@ def test_command_has_two_modes(line: str, words: list[str], rest: list[str] | No
 def test_slips_are_understood(word: str, meant: str) -> None:
     """With one line that says so."""
     found = scan([word], FLAGS)
-    assert (found.words, found.warnings) == ([meant], [f"warning: {word}: taken as {meant}"])
+    assert (found.arguments, found.warnings) == ([meant], [f"warning: {word}: taken as {meant}"])
 
 
 def test_a_slip_keeps_its_value() -> None:
-    assert scan(["--g", "1"], FLAGS).words == ["-g", "1"]
-    assert scan(["--g=1"], FLAGS).words == ["-g", "1"]
-    assert scan(["--args", "–x"], FLAGS).words == ["--args", "–x"]
+    assert scan(["--g", "1"], FLAGS).arguments == ["-g", "1"]
+    assert scan(["--g=1"], FLAGS).arguments == ["-g", "1"]
+    assert scan(["--args", "–x"], FLAGS).arguments == ["--args", "–x"]
 
 
 def test_switches_take_true_and_false() -> None:
     """As Go programs spell them."""
     found = scan(["--interactive=false", "--stdin=true"], FLAGS)
-    assert (found.words, found.off) == (["--stdin"], {"--interactive"})
-    assert scan(["--interactive=maybe"], FLAGS).wrong == ("--interactive", "maybe")
+    assert (found.arguments, found.disabled) == (["--stdin"], {"--interactive"})
+    assert scan(["--interactive=maybe"], FLAGS).invalid_switch == ("--interactive", "maybe")
 
 
 def test_own_words_end_where_the_command_begins() -> None:
-    found = scan(["build1", "-it", "ls", "-l", "--project", "x"], FLAGS, own_words=1)
-    assert (found.words, found.rest) == (["build1", "-i", "-t"], ["ls", "-l", "--project", "x"])
+    found = scan(["build1", "-it", "ls", "-l", "--project", "x"], FLAGS, max_positionals=1)
+    assert (found.arguments, found.trailing) == (["build1", "-i", "-t"], ["ls", "-l", "--project", "x"])
 
 
 @pytest.mark.parametrize(
@@ -97,40 +97,40 @@ def test_own_words_end_where_the_command_begins() -> None:
     ],
 )
 def test_two_commands_on_one_line(line: str, parts: list[str]) -> None:
-    assert commands(line.split(), "runai", {"--url": True, "-q": False}) == [part.split() for part in parts]
+    assert split_commands(line.split(), "runai", {"--url": True, "-q": False}) == [part.split() for part in parts]
 
 
-def test_the_second_command_runs_in_the_new_project(world: World) -> None:
+def test_the_second_command_runs_in_the_new_project(cli: CliEnvironment) -> None:
     """As the documents print it."""
-    world.project("team-a")
-    out = world.said("project set team-a runai submit hyper1 -i gcr.io/run-ai-demo/quickstart -g 1")
+    cli.create_project("team-a")
+    out = cli.run_runai("project set team-a runai submit hyper1 -i gcr.io/run-ai-demo/quickstart -g 1")
     assert out.splitlines()[:2] == ["project team-a configured successfully", "Job hyper1 submitted successfully."]
-    assert world.get("workload", "hyper1", "runai-team-a")["spec"]["compute"] == {"gpu": 1}
+    assert cli.get("workload", "hyper1", "runai-team-a")["spec"]["compute"] == {"gpu": 1}
 
 
-def test_the_second_command_waits_for_the_first(world: World) -> None:
+def test_the_second_command_waits_for_the_first(cli: CliEnvironment) -> None:
     """A project that is not there: nothing is submitted anywhere."""
-    world.project("team-a")
-    world.said("config project team-a")
-    assert world.runai("project set nobody runai submit x -i y").exit_code == 1
-    assert world.said("list -A").count("\n") == 1
+    cli.create_project("team-a")
+    cli.run_runai("config project team-a")
+    assert cli.invoke_runai("project set nobody runai submit x -i y").exit_code == 1
+    assert cli.run_runai("list -A").count("\n") == 1
 
 
-def test_delte(world: World) -> None:
-    world.project("team-a")
-    world.said("submit x -i python -p team-a")
-    result = world.runai("delte x -p team-a")
+def test_delte(cli: CliEnvironment) -> None:
+    cli.create_project("team-a")
+    cli.run_runai("submit x -i python -p team-a")
+    result = cli.invoke_runai("delte x -p team-a")
     assert (result.exit_code, result.stdout) == (0, "Job x deleted successfully.\n")
     assert result.stderr == "warning: delte: taken as delete\n"
 
 
 @pytest.mark.parametrize("line", ["submit x --gpuu 1", "list --colour", "logs x --folow", "get x --jsn"])
-def test_unknown_flags_are_usage_errors(world: World, line: str) -> None:
-    result = world.runai(line)
+def test_unknown_flags_are_usage_errors(cli: CliEnvironment, line: str) -> None:
+    result = cli.invoke_runai(line)
     assert result.exit_code == 2
     assert "No such option" in result.stderr
 
 
-def test_unknown_flags_get_a_suggestion(world: World) -> None:
-    assert "--gpu" in world.runai("submit x --gpuu 1").stderr
-    assert "--follow" in world.runai("logs x --folow").stderr
+def test_unknown_flags_get_a_suggestion(cli: CliEnvironment) -> None:
+    assert "--gpu" in cli.invoke_runai("submit x --gpuu 1").stderr
+    assert "--follow" in cli.invoke_runai("logs x --folow").stderr

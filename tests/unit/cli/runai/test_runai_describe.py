@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from aliquot.api import Pod, Workload, decode
-from aliquot.cli.runai.describe_job import described
-from support.cli.world import World
+from aliquot.cli.runai.describe_job import description_lines
+from support.cli.environment import CliEnvironment
 
 NOW = 1_000_000_000.0
 
@@ -29,7 +29,7 @@ def test_a_running_job() -> None:
            "status": {"phase": "Running"}}  # fmt: skip
     event = {"involvedObject": {"kind": "Pod", "name": "hyper1-0-0"}, "type": "Normal", "reason": "Scheduled",
              "message": "placed on dgx1-1", "lastTimestamp": "2001-09-09T01:45:40Z"}  # fmt: skip
-    text = "\n".join(described(job, [decode(Pod, pod)], [event], {"dgx1-1": "10.0.0.1"}, NOW))
+    text = "\n".join(description_lines(job, [decode(Pod, pod)], [event], {"dgx1-1": "10.0.0.1"}, NOW))
     assert text.splitlines() == [
         "NAME: hyper1",
         "NAMESPACE: runai-team-a",
@@ -67,33 +67,33 @@ def test_a_running_job() -> None:
 def test_why_a_job_waits() -> None:
     """The scheduler's reasons, each a line."""
     job = _job(spec={"compute": {"gpu": 16}}, status={"phase": "Pending"})
-    text = "\n".join(described(job, [], [], {}, NOW, ["needs 16 GPUs; no node has more than 8"]))
+    text = "\n".join(description_lines(job, [], [], {}, NOW, ["needs 16 GPUs; no node has more than 8"]))
     assert "Why it waits:\n  needs 16 GPUs; no node has more than 8\n\nEvents:" in text
 
 
 REFUSALS = [{"step": "allocate", "code": "enough-gpu", "text": "needs 16 GPUs; no node has more than 8"}] * 2
 
 
-def _waiting(world: World) -> None:
-    world.project("team-a")
-    world.put("workload", "big", "runai-team-a", spec={"type": "training", "image": "x", "compute": {"gpu": 16}})
-    world.told("workload", "big", "runai-team-a", phase="Pending", refusals=REFUSALS)
+def _waiting(cli: CliEnvironment) -> None:
+    cli.create_project("team-a")
+    cli.create("workload", "big", "runai-team-a", spec={"type": "training", "image": "x", "compute": {"gpu": 16}})
+    cli.set_status("workload", "big", "runai-team-a", phase="Pending", refusals=REFUSALS)
 
 
-def test_the_scheduler_is_asked(world: World) -> None:
+def test_the_scheduler_is_asked(cli: CliEnvironment) -> None:
     """Why it waits, its place and what would help are what the scheduler says now."""
-    _waiting(world)
+    _waiting(cli)
     lines = [("state", "big waits."), ("why", "allocate: full."), ("place", "It is number 1."), ("help", "Less would.")]
-    world.driver.explanation = {"lines": [{"about": about, "text": text} for about, text in lines]}
-    said = world.said("describe job big -p team-a")
-    assert "Why it waits:\n  allocate: full.\n  It is number 1.\n  Less would.\n" in said
-    assert "big waits." not in said
+    cli.driver.explanation = {"lines": [{"about": about, "text": text} for about, text in lines]}
+    text = cli.run_runai("describe job big -p team-a")
+    assert "Why it waits:\n  allocate: full.\n  It is number 1.\n  Less would.\n" in text
+    assert "big waits." not in text
 
 
-def test_nobody_to_ask(world: World) -> None:
+def test_nobody_to_ask(cli: CliEnvironment) -> None:
     """Without a scheduler at hand, each reason that it wrote down last, once."""
-    _waiting(world)
-    assert "Why it waits:\n  needs 16 GPUs; no node has more than 8\n\nEvents:" in world.said(
+    _waiting(cli)
+    assert "Why it waits:\n  needs 16 GPUs; no node has more than 8\n\nEvents:" in cli.run_runai(
         "describe job big -p team-a"
     )
 
@@ -107,7 +107,7 @@ def test_what_stopped_a_job() -> None:
     job = _job(status={"phase": "Running", "restarts": 2, "interruptions": stops})
     saved = {"type": "aliquot.dev/saved", "status": "True", "lastTransitionTime": NOW - 7}
     pod = {"metadata": {"name": "hyper1-0-0"}, "status": {"phase": "Running", "conditions": [saved]}}
-    lines = "\n".join(described(job, [decode(Pod, pod)], [], {}, NOW)).splitlines()
+    lines = "\n".join(description_lines(job, [decode(Pod, pod)], [], {}, NOW)).splitlines()
     assert "RESTARTS: 2" in lines
     assert "LAST CHECKPOINT: 7s ago" in lines
     at = lines.index("Interruptions:")
@@ -121,70 +121,74 @@ def test_what_stopped_a_job() -> None:
 def test_many_pods() -> None:
     """A search over parameters counts all its pods."""
     spec = {"compute": {"gpu": 1}, "parallelism": 3, "completions": 12}
-    lines = list(described(_job(spec=spec, status={"allocated": {"gpu": 3}}), [], [], {}, NOW))
+    lines = list(description_lines(_job(spec=spec, status={"allocated": {"gpu": 3}}), [], [], {}, NOW))
     for line in ("GPUS: 1", "TOTAL REQUESTED GPUS: 12", "ALLOCATED GPUS: 3", "PARALLELISM: 3", "COMPLETIONS: 12"):
         assert line in lines
 
 
 @pytest.fixture
-def team(world: World) -> World:
-    world.project("team-a")
-    world.said("config project team-a")
-    world.said("submit x -i python -g 1")
-    return world
+def team(cli: CliEnvironment) -> CliEnvironment:
+    cli.create_project("team-a")
+    cli.run_runai("config project team-a")
+    cli.run_runai("submit x -i python -g 1")
+    return cli
 
 
-def test_get_is_describe_job(team: World) -> None:
-    assert team.said("get x") == team.said("describe job x") == team.said("describe job x -o wide -p team-a")
+def test_get_is_describe_job(team: CliEnvironment) -> None:
+    assert (
+        team.run_runai("get x")
+        == team.run_runai("describe job x")
+        == team.run_runai("describe job x -o wide -p team-a")
+    )
 
 
-def test_as_data(team: World) -> None:
-    assert json.loads(team.said("get x -o json"))["metadata"]["name"] == "x"
-    assert team.said("describe job x -o yaml").startswith("apiVersion: aliquot.dev/v1\nkind: Workload\n")
+def test_as_data(team: CliEnvironment) -> None:
+    assert json.loads(team.run_runai("get x -o json"))["metadata"]["name"] == "x"
+    assert team.run_runai("describe job x -o yaml").startswith("apiVersion: aliquot.dev/v1\nkind: Workload\n")
 
 
 @pytest.mark.parametrize("line", ["get nobody", "describe job nobody", "logs nobody", "bash nobody", "exec nobody ls"])
-def test_unknown_jobs(team: World, line: str) -> None:
+def test_unknown_jobs(team: CliEnvironment, line: str) -> None:
     """The message names the job and the project."""
-    result = team.runai(line)
+    result = team.invoke_runai(line)
     assert result.exit_code == 1
     assert result.stderr.splitlines()[0] == "error: job 'nobody' does not exist in project 'team-a'"
 
 
 @pytest.mark.parametrize("line", ["get", "describe", "describe job", "describe job a b", "describe x"])
-def test_which_job(team: World, line: str) -> None:
-    assert team.runai(line).exit_code == 2
+def test_which_job(team: CliEnvironment, line: str) -> None:
+    assert team.invoke_runai(line).exit_code == 2
 
 
-def test_events_of_the_job_and_its_pods(team: World) -> None:
+def test_events_of_the_job_and_its_pods(team: CliEnvironment) -> None:
     """Oldest first."""
     job = team.get("workload", "x", "runai-team-a")["metadata"]
     owner = {"apiVersion": "aliquot.dev/v1", "kind": "Workload", "name": "x", "uid": job["uid"]}
-    pod = team.put("pod", "x-0-0", "runai-team-a", metadata={"ownerReferences": [owner]}, spec={"containers": []})
+    pod = team.create("pod", "x-0-0", "runai-team-a", metadata={"ownerReferences": [owner]}, spec={"containers": []})
     for number, (kind, uid) in enumerate((("Pod", pod.uid), ("Workload", job["uid"]))):
         about = {"kind": kind, "name": "x", "namespace": "runai-team-a", "uid": uid}
-        team.put("event", f"e{number}", "runai-team-a", involvedObject=about, message=f"step {number}",
+        team.create("event", f"e{number}", "runai-team-a", involvedObject=about, message=f"step {number}",
                  lastTimestamp=f"2026-01-01T00:00:0{number}Z")  # fmt: skip
-    out = team.said("get x")
+    out = team.run_runai("get x")
     assert "x-0-0   PENDING   Train" in out
     assert out.index("step 0") < out.index("step 1")
 
 
-def test_events_of_pods_that_are_gone(team: World) -> None:
+def test_events_of_pods_that_are_gone(team: CliEnvironment) -> None:
     """What happened to an earlier pod of the job is told too, with how often."""
     uid = team.get("workload", "x", "runai-team-a")["metadata"]["uid"]
     about = {"kind": "Pod", "name": "x-0-0", "namespace": "runai-team-a", "uid": "of-a-pod-that-is-gone"}
-    team.put("event", "e", "runai-team-a", metadata={"labels": {"aliquot.dev/workload-uid": uid}},
+    team.create("event", "e", "runai-team-a", metadata={"labels": {"aliquot.dev/workload-uid": uid}},
              involvedObject=about, reason="Started", message="it began", count=3,
              lastTimestamp="2026-01-01T00:00:00Z")  # fmt: skip
-    assert "[Started] it began (x3)" in team.said("describe job x")
-    assert "it began (x3)" in team.ok("describe", "workload", "x", "-p", "team-a")
+    assert "[Started] it began (x3)" in team.run_runai("describe job x")
+    assert "it began (x3)" in team.run("describe", "workload", "x", "-p", "team-a")
 
 
-def test_a_template(team: World) -> None:
-    team.put("namespace", "runai")
-    team.put("template", "base", "runai", spec={"values": {"image": "ubuntu"}, "description": "To begin with"})
+def test_a_template(team: CliEnvironment) -> None:
+    team.create("namespace", "runai")
+    team.create("template", "base", "runai", spec={"values": {"image": "ubuntu"}, "description": "To begin with"})
     expected = "Name: base\nDescription: To begin with\nValues:\n  image: ubuntu\n"
-    assert team.said("describe template base") == team.said("template get base") == expected
-    assert team.runai("describe template nobody").exit_code == 1
-    assert team.said("template list").splitlines()[1].split() == ["base", "To", "begin", "with"]
+    assert team.run_runai("describe template base") == team.run_runai("template get base") == expected
+    assert team.invoke_runai("describe template nobody").exit_code == 1
+    assert team.run_runai("template list").splitlines()[1].split() == ["base", "To", "begin", "with"]

@@ -12,18 +12,18 @@ from aliquot.api.crds import crds
 from aliquot.cli.main import runai
 from aliquot.cli.runai.flags import COMMON, DISTRIBUTED, SERVING
 from aliquot.cli.runai.workload_spec import flag_of
-from support.cli.world import World
+from support.cli.environment import CliEnvironment
 
 
 @pytest.fixture
-def team(world: World) -> World:
-    world.project("team-a")
-    world.said("config project team-a")
-    return world
+def team(cli: CliEnvironment) -> CliEnvironment:
+    cli.create_project("team-a")
+    cli.run_runai("config project team-a")
+    return cli
 
 
-def _submitted(team: World, flags: str, command: str = "submit") -> dict[str, Any]:
-    result = team(*command.split(), "x", "-i", "python", *shlex.split(flags), program=runai)
+def _submitted(team: CliEnvironment, flags: str, command: str = "submit") -> dict[str, Any]:
+    result = team.invoke(*command.split(), "x", "-i", "python", *shlex.split(flags), program=runai)
     assert result.exit_code == 0, result.output
     spec: dict[str, Any] = team.get("workload", "x", "runai-team-a")["spec"]
     return {key: value for key, value in spec.items() if key not in ("user", "type", "image")}
@@ -104,11 +104,11 @@ LANDS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("flags, spec", LANDS, ids=[flags for flags, _ in LANDS])
-def test_a_flag_lands(team: World, flags: str, spec: dict[str, Any]) -> None:
+def test_a_flag_lands(team: CliEnvironment, flags: str, spec: dict[str, Any]) -> None:
     assert _submitted(team, flags) == spec
 
 
-def test_distributed(team: World) -> None:
+def test_distributed(team: CliEnvironment) -> None:
     """Every framework, with a master that differs."""
     flags = "--workers 4 -g 2 --slots-per-worker 2 --master-args a --master-environment A=- --master-gpu 1"
     assert _submitted(team, flags, "submit-mpi") == {
@@ -123,7 +123,7 @@ def test_distributed(team: World) -> None:
 
 
 @pytest.mark.parametrize("word, framework", [("mpi", "mpi"), ("pytorch", "pytorch"), ("tf", "tensorflow")])
-def test_frameworks(team: World, word: str, framework: str) -> None:
+def test_frameworks(team: CliEnvironment, word: str, framework: str) -> None:
     spec = _submitted(team, "--workers 2 --clean-pod-policy All", f"submit-dist {word}")
     assert spec["distributed"] == {"framework": framework, "workers": 2, "cleanPodPolicy": "All"}
 
@@ -162,14 +162,14 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("flags, said", WRONG, ids=[flags for flags, _ in WRONG])
-def test_a_wrong_value_is_one_line(team: World, flags: str, said: str) -> None:
+@pytest.mark.parametrize("flags, error", WRONG, ids=[flags for flags, _ in WRONG])
+def test_a_wrong_value_is_one_line(team: CliEnvironment, flags: str, error: str) -> None:
     """It names the flag; nothing is created."""
-    result = team("submit", "x", "-i", "python", *shlex.split(flags), program=runai)
+    result = team.invoke("submit", "x", "-i", "python", *shlex.split(flags), program=runai)
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"error: {said}")
+    assert result.stderr.startswith(f"error: {error}")
     assert len(result.stderr.splitlines()) == 1
-    assert team.said("list -o name") == ""
+    assert team.run_runai("list -o name") == ""
 
 
 def _fields(schema: dict[str, Any], path: list[str]) -> dict[str, Any]:
@@ -183,12 +183,12 @@ def test_every_flag_lands_in_a_field_that_exists() -> None:
     crd = next(each for each in crds() if each["spec"]["names"]["kind"] == "Workload")
     spec = _fields(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], ["spec"])
     for flag in (*COMMON, *SERVING, *DISTRIBUTED):
-        if flag.lands:
-            assert _fields(spec, flag.lands.split("."))
-            assert flag_of(flag.lands)
+        if flag.spec_path:
+            assert _fields(spec, flag.spec_path.split("."))
+            assert flag_of(flag.spec_path)
 
 
-def test_every_flag_of_the_contract_is_there(world: World) -> None:
+def test_every_flag_of_the_contract_is_there(cli: CliEnvironment) -> None:
     """The flags of the classic and of the newer command line."""
     known = set(re.findall(r"--[a-zA-Z0-9-]+", " ".join(flag.names for flag in (*COMMON, *SERVING, *DISTRIBUTED))))
     wanted = """--name --job-name-prefix --image --gpu --gpu-memory --mig-profile --mps --interactive --preemptible

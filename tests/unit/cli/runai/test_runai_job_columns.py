@@ -12,8 +12,8 @@ from aliquot.cli.runai import job_columns
 
 def workload(phase: str | None = None, *, deleted: bool = False, spec: Any = None, **status: Any) -> Workload:
     metadata = {"name": "x", "namespace": "n", **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})}
-    told = {**({"phase": phase} if phase else {}), **status}
-    return decode(Workload, {"metadata": metadata, "spec": spec or {}, "status": told})
+    merged = {**({"phase": phase} if phase else {}), **status}
+    return decode(Workload, {"metadata": metadata, "spec": spec or {}, "status": merged})
 
 
 def pod(phase: str = "", node: str = "", deleted: bool = False, inits: Any = (), **container: Any) -> Pod:
@@ -74,7 +74,7 @@ WORDS: list[tuple[str, Workload, list[Pod]]] = [
 
 @pytest.mark.parametrize("word, job, pods", WORDS)
 def test_status_word(word: str, job: Workload, pods: list[Pod]) -> None:
-    assert job_columns.status_word(job, pods) == word
+    assert job_columns.job_status(job, pods) == word
 
 
 @pytest.mark.parametrize(

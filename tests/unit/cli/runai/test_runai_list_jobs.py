@@ -9,15 +9,15 @@ import pytest
 import yaml
 
 from aliquot.api import Pod, Workload, decode
-from aliquot.cli.runai.job_columns import status_word
-from aliquot.cli.runai.list_jobs import LAYOUT_2020, LAYOUT_2023, Job, in_order_2020, in_order_2023, table
-from support.cli.world import World
+from aliquot.cli.runai.job_columns import job_status
+from aliquot.cli.runai.list_jobs import LAYOUT_2020, LAYOUT_2023, JobRow, sort_2020, sort_2023, table
+from support.cli.environment import CliEnvironment
 
 NOW = 1_000_000_000.0
 IMAGE = "gcr.io/run-ai-demo/quickstart"
 
 
-def job(name: str, age: float, phase: str, gpu: float, *, node: str = "", cli: bool = True, **more: Any) -> Job:
+def job(name: str, age: float, phase: str, gpu: float, *, node: str = "", cli: bool = True, **more: Any) -> JobRow:
     metadata = {"name": name, "namespace": "runai-team-a", "creationTimestamp": NOW - age}
     if cli:
         metadata["annotations"] = {"aliquot.dev/created-by": "cli"}
@@ -28,10 +28,10 @@ def job(name: str, age: float, phase: str, gpu: float, *, node: str = "", cli: b
     if node:
         pod = {"metadata": {"name": f"{name}-0-0"}, "spec": {"nodeName": node}, "status": {"phase": "Running"}}
         pods = [decode(Pod, pod)]
-    return Job(workload, pods, "team-a", status_word(workload, pods))
+    return JobRow(workload, pods, "team-a", job_status(workload, pods))
 
 
-def lines(jobs: list[Job], layout: Any) -> list[str]:
+def lines(jobs: list[JobRow], layout: Any) -> list[str]:
     return table(jobs, layout, NOW).splitlines()
 
 
@@ -43,7 +43,7 @@ def test_the_layout_of_2020() -> None:
         job("other", 4 * 86400, "Completed", 1, cli=False),
         job("wait", 43300, "Pending", 2),
     ]
-    assert lines(in_order_2020(jobs), LAYOUT_2020) == [
+    assert lines(sort_2020(jobs), LAYOUT_2020) == [
         "NAME     STATUS      AGE   NODE     IMAGE                           TYPE          PROJECT   USER    GPUs   "
         "CREATED BY CLI   SERVICE URL(S)",
         "wait     Pending     12h            gcr.io/run-ai-demo/quickstart   Train         team-a    yaron   2      "
@@ -60,7 +60,7 @@ def test_the_layout_of_2020() -> None:
 def test_jobs_of_one_second() -> None:
     """The one that was numbered last is the newest."""
     jobs = [job(name, age, "Running", 1) for name, age in (("job-10", 5), ("job-2", 5), ("job-9", 5), ("job-1", 4))]
-    assert [each.workload.metadata.name for each in in_order_2020(jobs)] == ["job-1", "job-10", "job-9", "job-2"]
+    assert [each.workload.metadata.name for each in sort_2020(jobs)] == ["job-1", "job-10", "job-9", "job-2"]
 
 
 def test_the_layout_of_2023() -> None:
@@ -69,7 +69,7 @@ def test_the_layout_of_2023() -> None:
         job("frac03", 43300, "Failed", 0.3),
         job("anand-workspace", 4 * 86400, "Stopped", 0.1, spec={"type": "interactive"}),
     ]
-    assert lines(in_order_2023(jobs), LAYOUT_2023) == [
+    assert lines(sort_2023(jobs), LAYOUT_2023) == [
         "NAME              STATUS      AGE   NODE   IMAGE                           TYPE          PROJECT   USER    "
         "GPUs Allocated (Requested)   PODs Running (Pending)   SERVICE URL(S)",
         "anand-workspace   Suspended   4d           gcr.io/run-ai-demo/quickstart   Interactive   team-a    yaron   "
@@ -82,58 +82,58 @@ def test_the_layout_of_2023() -> None:
 
 
 @pytest.fixture
-def teams(world: World) -> World:
+def teams(cli: CliEnvironment) -> CliEnvironment:
     for name in ("team-a", "team-b"):
-        world.project(name)
-    world.said("config project team-a")
-    world.said("submit one -i python -g 1")
-    world.said("submit two -i python -p team-b")
-    return world
+        cli.create_project(name)
+    cli.run_runai("config project team-a")
+    cli.run_runai("submit one -i python -g 1")
+    cli.run_runai("submit two -i python -p team-b")
+    return cli
 
 
-def test_one_project_has_a_first_line(teams: World) -> None:
+def test_one_project_has_a_first_line(teams: CliEnvironment) -> None:
     """All projects together have none."""
-    assert teams.said("list").splitlines()[0] == "Showing jobs for project team-a"
-    assert teams.said("list jobs -p team-b").splitlines()[0] == "Showing jobs for project team-b"
-    assert teams.said("list -A").splitlines()[0].startswith("NAME ")
-    assert [line.split()[0] for line in teams.said("list jobs -A").splitlines()[1:]] == ["one", "two"]
+    assert teams.run_runai("list").splitlines()[0] == "Showing jobs for project team-a"
+    assert teams.run_runai("list jobs -p team-b").splitlines()[0] == "Showing jobs for project team-b"
+    assert teams.run_runai("list -A").splitlines()[0].startswith("NAME ")
+    assert [line.split()[0] for line in teams.run_runai("list jobs -A").splitlines()[1:]] == ["one", "two"]
 
 
-def test_an_empty_list_has_its_titles(teams: World) -> None:
-    teams.said("delete one")
-    assert len(teams.said("list").splitlines()) == 2
+def test_an_empty_list_has_its_titles(teams: CliEnvironment) -> None:
+    teams.run_runai("delete one")
+    assert len(teams.run_runai("list").splitlines()) == 2
 
 
 @pytest.mark.parametrize(
     "line",
     ["list", "list jobs", "list -A", "list nodes", "list projects", "list templates", "list clusters", "top node"],
 )
-def test_every_listing_has_json_and_yaml(teams: World, line: str) -> None:
-    assert json.loads(teams.said(f"{line} --json")) == yaml.safe_load(teams.said(f"{line} --yaml"))
+def test_every_listing_has_json_and_yaml(teams: CliEnvironment, line: str) -> None:
+    assert json.loads(teams.run_runai(f"{line} --json")) == yaml.safe_load(teams.run_runai(f"{line} --yaml"))
 
 
-def test_jobs_as_json_are_the_objects(teams: World) -> None:
-    items = json.loads(teams.said("list --json"))["items"]
+def test_jobs_as_json_are_the_objects(teams: CliEnvironment) -> None:
+    items = json.loads(teams.run_runai("list --json"))["items"]
     assert [(item["kind"], item["metadata"]["name"]) for item in items] == [("Workload", "one")]
 
 
-def test_other_kinds(teams: World) -> None:
+def test_other_kinds(teams: CliEnvironment) -> None:
     """The words of `aliquot` still work."""
-    assert teams.said("list projects").splitlines()[1].startswith("team-a (default)")
-    assert teams.said("list namespaces -o name").split() == ["namespace/runai-team-a", "namespace/runai-team-b"]
-    assert teams.said("get projects -o name").split() == ["project/team-a", "project/team-b"]
-    assert "Kind:" in teams.said("describe project team-a")
-    assert teams.said("list clusters").splitlines()[1].split() == [
+    assert teams.run_runai("list projects").splitlines()[1].startswith("team-a (default)")
+    assert teams.run_runai("list namespaces -o name").split() == ["namespace/runai-team-a", "namespace/runai-team-b"]
+    assert teams.run_runai("get projects -o name").split() == ["project/team-a", "project/team-b"]
+    assert "Kind:" in teams.run_runai("describe project team-a")
+    assert teams.run_runai("list clusters").splitlines()[1].split() == [
         "default",
         "(current)",
         "http://127.0.0.1:1",
         "Ready",
     ]
-    assert teams.runai("list pigs").exit_code == 1
-    assert teams.runai("list jobs one").exit_code == 2
+    assert teams.invoke_runai("list pigs").exit_code == 1
+    assert teams.invoke_runai("list jobs one").exit_code == 2
 
 
-def test_cells_do_not_carry_control_characters(teams: World) -> None:
+def test_cells_do_not_carry_control_characters(teams: CliEnvironment) -> None:
     """A name that somebody chose cannot repaint our terminal."""
-    teams.put("workload", "evil", "runai-team-a", spec={"image": "a\x1b[31mb", "user": "u"})
-    assert "\x1b" not in teams.said("list")
+    teams.create("workload", "evil", "runai-team-a", spec={"image": "a\x1b[31mb", "user": "u"})
+    assert "\x1b" not in teams.run_runai("list")

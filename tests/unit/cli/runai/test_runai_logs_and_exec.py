@@ -18,76 +18,76 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from aliquot.cli.context import CommandContext
 from aliquot.cli.main import runai
-from aliquot.cli.session import Session
 from aliquot.client.connection import Asked
 from aliquot.errors import Conflict
+from support.cli.environment import CliEnvironment
 from support.cli.pod_server import TOKEN, PodServer
-from support.cli.world import World
 
 SPACE = "runai-team-a"
 PROGRAM = [sys.executable, "-c", "from aliquot.cli.main import runai; runai()"]
 
 
-def _pod(world: World, name: str = "x-0-0", phase: str = "Running", **state: Any) -> None:
-    job = world.get("workload", "x", SPACE)["metadata"]
+def _pod(cli: CliEnvironment, name: str = "x-0-0", phase: str = "Running", **state: Any) -> None:
+    job = cli.get("workload", "x", SPACE)["metadata"]
     owner = {"apiVersion": "aliquot.dev/v1", "kind": "Workload", "name": "x", "uid": job["uid"]}
     spec = {"nodeName": "dgx1-1", "containers": [{"name": "main", "image": "python"}]}
-    world.put("pod", name, SPACE, metadata={"ownerReferences": [owner]}, spec=spec)
+    cli.create("pod", name, SPACE, metadata={"ownerReferences": [owner]}, spec=spec)
     statuses = [{"name": "main", "image": "python", "state": state or {"running": {}}}]
-    world.told("pod", name, SPACE, phase=phase, containerStatuses=statuses)
+    cli.set_status("pod", name, SPACE, phase=phase, containerStatuses=statuses)
 
 
-def _env(world: World, server: PodServer) -> dict[str, str]:
-    return {"ALIQUOT_URL": server.url, "ALIQUOT_TOKEN": TOKEN, "RUNAI_CLI_CONFIG_PATH": str(world.home)}
+def _env(cli: CliEnvironment, server: PodServer) -> dict[str, str]:
+    return {"ALIQUOT_URL": server.url, "ALIQUOT_TOKEN": TOKEN, "RUNAI_CLI_CONFIG_PATH": str(cli.home)}
 
 
-def _type(world: World, server: PodServer, *words: str, input: bytes | None = None) -> Result:
-    here = Session(Asked(url=server.url), world.home / "config.json")
-    return CliRunner().invoke(runai, list(words), obj=here, input=input, env=_env(world, server))
+def _type(cli: CliEnvironment, server: PodServer, *arguments: str, input: bytes | None = None) -> Result:
+    here = CommandContext(Asked(url=server.url), cli.home / "config.json")
+    return CliRunner().invoke(runai, list(arguments), obj=here, input=input, env=_env(cli, server))
 
 
-def test_logs(world: World, server: PodServer) -> None:
+def test_logs(cli: CliEnvironment, server: PodServer) -> None:
     """Bytes as they are; flags become what the server is asked."""
-    _pod(world)
+    _pod(cli)
     server.logs = [[b"Epoch 1 \xff\n", b"loss 0.5\n"]]
-    result = _type(world, server, "logs", "x", "--tail", "5", "--since", "2m", "--timestamps")
+    result = _type(cli, server, "logs", "x", "--tail", "5", "--since", "2m", "--timestamps")
     assert (result.exit_code, result.stdout_bytes) == (0, b"Epoch 1 \xff\nloss 0.5\n")
     (query,) = server.queries
-    assert query.pop("uid") == world.get("pod", "x-0-0", SPACE)["metadata"]["uid"]
+    assert query.pop("uid") == cli.get("pod", "x-0-0", SPACE)["metadata"]["uid"]
     assert 120 <= int(query.pop("sinceSeconds")) <= 130
     assert query == {"tailLines": "5", "timestamps": "true"}
 
 
-def test_all_lines(world: World, server: PodServer) -> None:
-    _pod(world)
+def test_all_lines(cli: CliEnvironment, server: PodServer) -> None:
+    _pod(cli)
     server.logs = [[b"x"]]
-    _type(world, server, "logs", "x", "-t", "-1", "--pod", "x-0")
+    _type(cli, server, "logs", "x", "-t", "-1", "--pod", "x-0")
     assert [set(query) for query in server.queries] == [{"uid"}]
 
 
-def test_a_followed_log_survives_a_server(world: World, server: PodServer) -> None:
+def test_a_followed_log_survives_a_server(cli: CliEnvironment, server: PodServer) -> None:
     """The connection breaks in the middle of a line; no byte is lost or shown twice."""
-    _pod(world)
+    _pod(cli)
     server.offsets = True
     server.logs = [[b"one\n", b"tw", None], [b"o\nthree\n"], [b"fo"], [b"ur\n"]]
     server.ends_as = {"phase": "Succeeded"}
-    result = _type(world, server, "logs", "-f", "x")
+    result = _type(cli, server, "logs", "-f", "x")
     assert (result.exit_code, result.stdout) == (0, "one\ntwo\nthree\nfour\n")
     assert "connection lost" in result.stderr
     assert [query.get("follow") for query in server.queries] == ["true", "true", "true", None]
     assert [query.get("offset") for query in server.queries] == [None, "6", "14", "16"]
 
 
-def test_a_followed_log_of_a_cluster(world: World, server: PodServer) -> None:
+def test_a_followed_log_of_a_cluster(cli: CliEnvironment, server: PodServer) -> None:
     """A log that has times instead of offsets goes on as well."""
-    _pod(world)
+    _pod(cli)
     server.stamped = True
-    words = (b"one", b"two", b"three", b"four")
-    one, two, three, four = (b"2026-01-31T12:00:0%d.000000000Z %s\n" % each for each in enumerate(words))
+    arguments = (b"one", b"two", b"three", b"four")
+    one, two, three, four = (b"2026-01-31T12:00:0%d.000000000Z %s\n" % each for each in enumerate(arguments))
     server.logs = [[one, two[:-2], None], [one, two, three], [three, four]]
     server.ends_as = {"phase": "Succeeded"}
-    result = _type(world, server, "logs", "-f", "x", "--tail", "9")
+    result = _type(cli, server, "logs", "-f", "x", "--tail", "9")
     assert (result.exit_code, result.stdout) == (0, "one\ntwo\nthree\nfour\n")
     assert [query.get("tailLines") for query in server.queries] == ["9", None, None]
     times = [query.get("sinceTime") for query in server.queries]
@@ -95,21 +95,21 @@ def test_a_followed_log_of_a_cluster(world: World, server: PodServer) -> None:
     assert all(query["marks"] == "true" for query in server.queries)
 
 
-def test_a_container_that_was_started_again(world: World, server: PodServer) -> None:
+def test_a_container_that_was_started_again(cli: CliEnvironment, server: PodServer) -> None:
     """What the last start printed while the connection was broken is asked for before the new one's log."""
-    _pod(world)
+    _pod(cli)
     server.stamped = True
     old, last, new = (b"2026-01-31T12:00:0%d.000000000Z %s\n" % (n, text) for n, text in enumerate((b"a", b"b", b"c")))
     ended = {"name": "main", "image": "python", "restartCount": 1, "state": {"terminated": {"exitCode": 0}}}
     server.ends_as, server.ends_at = {"phase": "Succeeded", "containerStatuses": [ended]}, 3
     server.logs = [[old, None], [old, last], [new]]
-    result = _type(world, server, "logs", "-f", "x")
+    result = _type(cli, server, "logs", "-f", "x")
     assert (result.exit_code, result.stdout) == (0, "a\nb\nc\n")
     assert [query.get("previous") for query in server.queries] == [None, "true", None]
 
 
 @pytest.mark.parametrize(
-    "words, said",
+    "arguments, error",
     [
         (["--tail", "x"], "--tail: must be a whole number, not 'x'"),
         (["--since", "soon"], "--since: must be a duration such as 30s, 5m, 2h or 1d, not 'soon'"),
@@ -117,84 +117,86 @@ def test_a_container_that_was_started_again(world: World, server: PodServer) -> 
         (["--since-time", "noon"], "--since-time: must be a time such as 2026-01-31T12:00:00Z, not 'noon'"),
     ],
 )
-def test_wrong_values(world: World, server: PodServer, words: list[str], said: str) -> None:
-    result = _type(world, server, "logs", "x", *words)
-    assert (result.exit_code, result.stderr) == (1, f"error: {said}\n")
+def test_wrong_values(cli: CliEnvironment, server: PodServer, arguments: list[str], error: str) -> None:
+    result = _type(cli, server, "logs", "x", *arguments)
+    assert (result.exit_code, result.stderr) == (1, f"error: {error}\n")
 
 
-def test_a_job_that_never_started(world: World, server: PodServer) -> None:
+def test_a_job_that_never_started(cli: CliEnvironment, server: PodServer) -> None:
     """The answer says why there is nothing to see."""
     refusal = {"step": "allocate", "code": "enough-gpu", "text": "no node has 1 GPU free"}
-    world.told("workload", "x", SPACE, phase="Pending", refusals=[refusal])
-    result = _type(world, server, "logs", "x")
+    cli.set_status("workload", "x", SPACE, phase="Pending", refusals=[refusal])
+    result = _type(cli, server, "logs", "x")
     assert (result.exit_code, result.stderr) == (
         1,
         "error: job 'x' has no log: it is Pending: no node has 1 GPU free\n",
     )
-    result = _type(world, server, "bash", "x")
+    result = _type(cli, server, "bash", "x")
     assert (result.exit_code, result.stderr) == (
         1,
         "error: nothing runs in job 'x': it is Pending: no node has 1 GPU free\n",
     )
 
 
-def test_an_image_that_is_not_there(world: World, server: PodServer) -> None:
-    _pod(world, phase="Pending", waiting={"reason": "ErrImagePull", "message": "no image foo"})
-    result = _type(world, server, "logs", "x")
+def test_an_image_that_is_not_there(cli: CliEnvironment, server: PodServer) -> None:
+    _pod(cli, phase="Pending", waiting={"reason": "ErrImagePull", "message": "no image foo"})
+    result = _type(cli, server, "logs", "x")
     assert result.stderr == "error: job 'x' has no log: it is ErrImagePull: no image foo\n"
 
 
-def test_the_server_may_know_better(world: World, server: PodServer) -> None:
-    _pod(world)
+def test_the_server_may_know_better(cli: CliEnvironment, server: PodServer) -> None:
+    _pod(cli)
     server.refusal = Conflict("its log has been removed")
-    assert _type(world, server, "logs", "x").stderr == "error: its log has been removed\n"
+    assert _type(cli, server, "logs", "x").stderr == "error: its log has been removed\n"
 
 
-def test_waiting_for_the_start(world: World, server: PodServer) -> None:
+def test_waiting_for_the_start(cli: CliEnvironment, server: PodServer) -> None:
     """Only as long as the user has time."""
-    result = _type(world, server, "logs", "x", "--wait-timeout", "0s")
+    result = _type(cli, server, "logs", "x", "--wait-timeout", "0s")
     assert result.exit_code == 1
 
 
-def test_bash_in_a_finished_job(world: World, server: PodServer) -> None:
-    _pod(world, phase="Succeeded", terminated={"exitCode": 0})
-    world.told("workload", "x", SPACE, phase="Completed")
-    result = _type(world, server, "bash", "x")
+def test_bash_in_a_finished_job(cli: CliEnvironment, server: PodServer) -> None:
+    _pod(cli, phase="Succeeded", terminated={"exitCode": 0})
+    cli.set_status("workload", "x", SPACE, phase="Completed")
+    result = _type(cli, server, "bash", "x")
     assert (result.exit_code, result.stderr) == (1, "error: nothing runs in job 'x': it is Succeeded\n")
-    assert "x-0-0" in _type(world, server, "bash", "x", "--pod", "x-9-9").stderr
+    assert "x-0-0" in _type(cli, server, "bash", "x", "--pod", "x-9-9").stderr
 
 
-def _process(world: World, server: PodServer, *words: str, **more: Any) -> subprocess.CompletedProcess[bytes]:
-    env = {**os.environ, **_env(world, server)}
-    return subprocess.run([*PROGRAM, *words], env=env, capture_output=True, timeout=60, check=False, **more)
+def _process(
+    cli: CliEnvironment, server: PodServer, *arguments: str, **more: Any
+) -> subprocess.CompletedProcess[bytes]:
+    env = {**os.environ, **_env(cli, server)}
+    return subprocess.run([*PROGRAM, *arguments], env=env, capture_output=True, timeout=60, check=False, **more)
 
 
-def test_exec(world: World, server: PodServer) -> None:
+def test_exec(cli: CliEnvironment, server: PodServer) -> None:
     """The command's words are its own; its output, errors and exit status are ours."""
-    _pod(world)
-    done = _process(world, server, "exec", "x", "sh", "-c", "echo out; echo err >&2; exit 3")
+    _pod(cli)
+    done = _process(cli, server, "exec", "x", "sh", "-c", "echo out; echo err >&2; exit 3")
     assert (done.returncode, done.stdout, done.stderr) == (3, b"out\n", b"err\n")
-    assert _process(world, server, "exec", "-p", "team-a", "x", "--", "echo", "-n", "-p").stdout == b"-p"
-    assert _type(world, server, "exec", "x").exit_code == 2
+    assert _process(cli, server, "exec", "-p", "team-a", "x", "--", "echo", "-n", "-p").stdout == b"-p"
+    assert _type(cli, server, "exec", "x").exit_code == 2
 
 
-def test_exec_with_input(world: World, server: PodServer) -> None:
+def test_exec_with_input(cli: CliEnvironment, server: PodServer) -> None:
     """A file goes through a command in the job."""
-    _pod(world)
-    assert _process(world, server, "exec", "-i", "x", "wc", "-c", input=b"x" * 300_000).stdout.split() == [b"300000"]
-    assert _process(world, server, "bash", "x", input=b"echo $((6*7)); exit 5").returncode == 5
+    _pod(cli)
+    assert _process(cli, server, "exec", "-i", "x", "wc", "-c", input=b"x" * 300_000).stdout.split() == [b"300000"]
+    assert _process(cli, server, "bash", "x", input=b"echo $((6*7)); exit 5").returncode == 5
 
 
 class Screen:
     """The program in a terminal of its own."""
 
-    def __init__(self, world: World, server: PodServer, *words: str) -> None:
+    def __init__(self, cli: CliEnvironment, server: PodServer, *arguments: str) -> None:
         self.ours, theirs = pty.openpty()
         self.resize(30, 100)
         self.before = termios.tcgetattr(theirs)
         self.theirs = theirs
         self.process = subprocess.Popen(
-            [*PROGRAM, *words], stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, **_env(world, server)}
+            [*PROGRAM, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, **_env(cli, server)}
         )
         self.shown = b""
 
@@ -235,10 +237,10 @@ class Screen:
         return code
 
 
-def test_a_shell_in_a_terminal(world: World, server: PodServer) -> None:
+def test_a_shell_in_a_terminal(cli: CliEnvironment, server: PodServer) -> None:
     """A real terminal on both sides: type-ahead, its size, Ctrl-C, and the shell's exit status."""
-    _pod(world)
-    with Screen(world, server, "exec", "-it", "x", "bash", "--norc") as screen:
+    _pod(cli)
+    with Screen(cli, server, "exec", "-it", "x", "bash", "--norc") as screen:
         screen.type(b"tty >/dev/null && stty size; echo A$((1+1))\n")
         screen.until(b"30 100")
         screen.until(b"A2")
@@ -253,9 +255,9 @@ def test_a_shell_in_a_terminal(world: World, server: PodServer) -> None:
         assert screen.end() == 9
 
 
-def test_a_terminal_is_put_back_when_we_are_ended(world: World, server: PodServer) -> None:
-    _pod(world)
-    with Screen(world, server, "bash", "x") as screen:
+def test_a_terminal_is_put_back_when_we_are_ended(cli: CliEnvironment, server: PodServer) -> None:
+    _pod(cli)
+    with Screen(cli, server, "bash", "x") as screen:
         screen.type(b"echo A$((1+1))\n")
         screen.until(b"A2")
         screen.process.terminate()

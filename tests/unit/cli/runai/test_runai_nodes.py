@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from support.cli.world import World
+from support.cli.environment import CliEnvironment
 
 V100 = "Tesla V100-SXM2-32GB"
 
 
 @pytest.fixture
-def cluster(world: World) -> World:
+def cluster(cli: CliEnvironment) -> CliEnvironment:
     devices = [{"index": index, "model": V100, "memoryMiB": 32510} for index in range(2)]
-    world.project("team-a")
+    cli.create_project("team-a")
     for name in ("dgx1-1", "dgx1-2"):
         marks = {
             "labels": {"aliquot.dev/simulated": "true"},
@@ -24,21 +24,21 @@ def cluster(world: World) -> World:
             "allocatable": {"cpu": "40", "memory": "64Gi"},
             "conditions": [{"type": "Ready", "status": "True"}],
         }
-        world.put("node", name, metadata=marks, status=status)
+        cli.create("node", name, metadata=marks, status=status)
     shares = [{"index": 1, "milli": 500, "memoryMiB": 16255}]
     resources = {"requests": {"cpu": "500m", "memory": "1Gi"}}
     for name, phase in (("x-0-0", "Running"), ("old-0-0", "Succeeded")):
-        world.put(
+        cli.create(
             "pod", name, "runai-team-a", metadata={"annotations": {"aliquot.dev/devices": json.dumps(shares)}},
             spec={"nodeName": "dgx1-1", "containers": [{"name": "main", "image": "python", "resources": resources}]},
         )  # fmt: skip
-        world.told("pod", name, "runai-team-a", phase=phase)
-    return world
+        cli.set_status("pod", name, "runai-team-a", phase=phase)
+    return cli
 
 
-def test_list_nodes(cluster: World) -> None:
+def test_list_nodes(cluster: CliEnvironment) -> None:
     """Pods that have ended hold nothing; a simulated node says so."""
-    assert cluster.said("list nodes").splitlines() == [
+    assert cluster.run_runai("list nodes").splitlines() == [
         "NODE     GPU TYPE               GPUs (Allocated/Total)   GPU UTIL   GPU MEM          CPU      "
         "MEM          STATUS",
         "dgx1-1   Tesla V100-SXM2-32GB   0.5/2                    -          16255/65020MiB   0.5/40   1.0/64.0Gi   "
@@ -46,80 +46,80 @@ def test_list_nodes(cluster: World) -> None:
         "dgx1-2   Tesla V100-SXM2-32GB   0/2                      -          0/65020MiB       0/40     0.0/64.0Gi   "
         "Ready (simulated)",
     ]
-    assert cluster.said("top node") == cluster.said("list nodes")
-    assert len(cluster.said("list nodes dgx1-2").splitlines()) == 2
+    assert cluster.run_runai("top node") == cluster.run_runai("list nodes")
+    assert len(cluster.run_runai("list nodes dgx1-2").splitlines()) == 2
 
 
-def test_what_holds_for_others_is_not_counted(cluster: World) -> None:
+def test_what_holds_for_others_is_not_counted(cluster: CliEnvironment) -> None:
     """A shared GPU is held whole by a pod of ours; what is allocated of it is what those who share it have."""
-    before = cluster.said("list nodes")
+    before = cluster.run_runai("list nodes")
     held = json.dumps([{"index": 1, "milli": 1000, "memoryMiB": 32510}])
-    cluster.put("namespace", "runai-reservation")
-    cluster.put(
+    cluster.create("namespace", "runai-reservation")
+    cluster.create(
         "pod", "gpu-1-dgx1-1", "runai-reservation", metadata={"annotations": {"aliquot.dev/devices": held}},
         spec={"nodeName": "dgx1-1", "containers": [{"name": "hold", "image": "aliquot"}]},
     )  # fmt: skip
-    cluster.told("pod", "gpu-1-dgx1-1", "runai-reservation", phase="Running")
+    cluster.set_status("pod", "gpu-1-dgx1-1", "runai-reservation", phase="Running")
 
-    assert cluster.said("list nodes") == before
+    assert cluster.run_runai("list nodes") == before
 
 
-def test_pods_of_other_schedulers_are_counted(cluster: World) -> None:
+def test_pods_of_other_schedulers_are_counted(cluster: CliEnvironment) -> None:
     """They say how many GPUs they hold and not which: shown on those that are free."""
     asks = {"limits": {"nvidia.com/gpu": "1"}}
-    cluster.put("namespace", "other")
-    cluster.put(
+    cluster.create("namespace", "other")
+    cluster.create(
         "pod", "foreign", "other",
         spec={"nodeName": "dgx1-1", "containers": [{"name": "main", "image": "job", "resources": asks}]},
     )  # fmt: skip
-    cluster.told("pod", "foreign", "other", phase="Running")
+    cluster.set_status("pod", "foreign", "other", phase="Running")
 
-    assert "1.5/2" in cluster.said("list nodes dgx1-1")
-    rows = [line.split() for line in cluster.said("top node dgx1-1 -d").splitlines()[1:]]
+    assert "1.5/2" in cluster.run_runai("list nodes dgx1-1")
+    rows = [line.split() for line in cluster.run_runai("top node dgx1-1 -d").splitlines()[1:]]
     assert [(row[1], row[-1]) for row in rows] == [("0", "other/foreign"), ("1", "team-a/x-0-0")]
 
 
-def test_each_gpu(cluster: World) -> None:
-    lines = cluster.said("top node dgx1-1 -d").splitlines()
+def test_each_gpu(cluster: CliEnvironment) -> None:
+    lines = cluster.run_runai("top node dgx1-1 -d").splitlines()
     assert lines[0].split() == ["NODE", "GPU", "TYPE", "ALLOCATED", "MEM", "JOBS"]
     assert lines[2].split()[-3:] == ["0.5", "16255/32510MiB", "team-a/x-0-0"]
 
 
-def test_describe_node(cluster: World) -> None:
-    out = cluster.said("describe node dgx1-1")
+def test_describe_node(cluster: CliEnvironment) -> None:
+    out = cluster.run_runai("describe node dgx1-1")
     assert "GPUs (Allocated/Total): 0.5/2\n" in out
     assert "STATUS: Ready (simulated)\n" in out
     assert "team-a/x-0-0" in out
-    assert "NODE: dgx1-2" in cluster.said("describe node")
+    assert "NODE: dgx1-2" in cluster.run_runai("describe node")
 
 
-def test_describe_node_has_its_conditions(cluster: World) -> None:
+def test_describe_node_has_its_conditions(cluster: CliEnvironment) -> None:
     """How its GPUs are shared, and whether the library knows their driver, with the words of the agent."""
     sharing = {"type": "GPUSharing", "status": "True", "reason": "Shim", "message": "library 1, driver 580: because"}
-    cluster.put("node", "real", status={"conditions": [{"type": "Ready", "status": "True"}, sharing]})
+    cluster.create("node", "real", status={"conditions": [{"type": "Ready", "status": "True"}, sharing]})
 
-    lines = [line.split() for line in cluster.said("describe node real").splitlines()]
+    lines = [line.split() for line in cluster.run_runai("describe node real").splitlines()]
 
     assert ["GPUSharing", "True", "Shim", "library", "1,", "driver", "580:", "because"] in lines
 
 
 @pytest.mark.parametrize(("busy", "shown"), [("83,0", "42%"), ("", "-"), ("lots", "-")])
-def test_how_busy_a_node_is(cluster: World, busy: str, shown: str) -> None:
+def test_how_busy_a_node_is(cluster: CliEnvironment, busy: str, shown: str) -> None:
     """The mean over its GPUs, idle ones included; a dash where nobody measures."""
     marks = {"aliquot.dev/devices": json.dumps([{"index": 0}, {"index": 1}]), "aliquot.dev/gpu-busy": busy}
-    cluster.put("node", "real", metadata={"annotations": marks})
+    cluster.create("node", "real", metadata={"annotations": marks})
 
-    assert cluster.said("list nodes real").splitlines()[1].split()[3] == shown
+    assert cluster.run_runai("list nodes real").splitlines()[1].split()[3] == shown
 
 
-def test_unknown_node(cluster: World) -> None:
+def test_unknown_node(cluster: CliEnvironment) -> None:
     for line in ("list nodes nobody", "describe node nobody", "top node nobody"):
-        assert cluster.runai(line).stderr.startswith("error: node 'nobody' does not exist\n")
+        assert cluster.invoke_runai(line).stderr.startswith("error: node 'nobody' does not exist\n")
 
 
-def test_a_broken_annotation_hides_nothing_else(cluster: World) -> None:
-    cluster.put("node", "odd", metadata={"annotations": {"aliquot.dev/devices": "{"}})
-    assert cluster.said("list nodes").splitlines()[3].split() == [
+def test_a_broken_annotation_hides_nothing_else(cluster: CliEnvironment) -> None:
+    cluster.create("node", "odd", metadata={"annotations": {"aliquot.dev/devices": "{"}})
+    assert cluster.run_runai("list nodes").splitlines()[3].split() == [
         "odd",
         "-",
         "0/0",

@@ -16,38 +16,40 @@ from contextlib import contextmanager
 import pytest
 from click.testing import CliRunner, Result
 
+from aliquot.cli.context import CommandContext
 from aliquot.cli.main import runai
-from aliquot.cli.runai.port_forward import Forward, forward
-from aliquot.cli.session import Session
+from aliquot.cli.runai.port_forward import Forward, parse_forward
 from aliquot.client.connection import Asked
 from aliquot.errors import Invalid
+from support.cli.environment import CliEnvironment
 from support.cli.pod_server import TOKEN, PodServer
-from support.cli.world import World
 
 SPACE = "runai-team-a"
 PROGRAM = [sys.executable, "-c", "from aliquot.cli.main import runai; runai()"]
 
 
-def _runs(world: World) -> None:
+def _runs(cli: CliEnvironment) -> None:
     metadata = {"labels": {"aliquot.dev/workload": "x"}}
-    world.put("pod", "x-0-0", SPACE, metadata=metadata, spec={"containers": [{"name": "main", "image": "python"}]})
-    world.told("pod", "x-0-0", SPACE, phase="Running", containerStatuses=[{"name": "main", "state": {"running": {}}}])
+    cli.create("pod", "x-0-0", SPACE, metadata=metadata, spec={"containers": [{"name": "main", "image": "python"}]})
+    cli.set_status(
+        "pod", "x-0-0", SPACE, phase="Running", containerStatuses=[{"name": "main", "state": {"running": {}}}]
+    )
 
 
-def _env(world: World, server: PodServer) -> dict[str, str]:
-    return {"ALIQUOT_URL": server.url, "ALIQUOT_TOKEN": TOKEN, "RUNAI_CLI_CONFIG_PATH": str(world.home)}
+def _env(cli: CliEnvironment, server: PodServer) -> dict[str, str]:
+    return {"ALIQUOT_URL": server.url, "ALIQUOT_TOKEN": TOKEN, "RUNAI_CLI_CONFIG_PATH": str(cli.home)}
 
 
-def _type(world: World, server: PodServer, *words: str) -> Result:
-    here = Session(Asked(url=server.url), world.home / "config.json")
-    return CliRunner().invoke(runai, ["port-forward", "x", *words], obj=here, env=_env(world, server))
+def _type(cli: CliEnvironment, server: PodServer, *arguments: str) -> Result:
+    here = CommandContext(Asked(url=server.url), cli.home / "config.json")
+    return CliRunner().invoke(runai, ["port-forward", "x", *arguments], obj=here, env=_env(cli, server))
 
 
 @contextmanager
-def _forwarding(world: World, server: PodServer, *words: str) -> Iterator[subprocess.Popen[str]]:
+def _forwarding(cli: CliEnvironment, server: PodServer, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [*PROGRAM, "port-forward", "x", *words],
-        env={**os.environ, **_env(world, server)},
+        [*PROGRAM, "port-forward", "x", *arguments],
+        env={**os.environ, **_env(cli, server)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -98,20 +100,20 @@ def _ask(port: int, text: bytes) -> bytes:
     "text, wanted", [("8080:80", Forward(8080, 80)), ("80", Forward(80, 80)), (":80", Forward(0, 80))]
 )
 def test_which_ports(text: str, wanted: Forward) -> None:
-    assert forward(text) == wanted
+    assert parse_forward(text) == wanted
 
 
 @pytest.mark.parametrize("text", ["", "x", "0", "80:0", "80:", "-1", "65536", "1:2:3", "٣"])
 def test_wrong_ports(text: str) -> None:
     """One line that names the flag and shows what was given."""
     with pytest.raises(Invalid, match=r"^--port: must be a port from 1 to 65535, or LOCAL:REMOTE, not "):
-        forward(text)
+        parse_forward(text)
 
 
-def test_connections(world: World, server: PodServer, job_port: int) -> None:
+def test_connections(cli: CliEnvironment, server: PodServer, job_port: int) -> None:
     """What one side says reaches the other, and the end of it; one that fails does not disturb the next."""
-    _runs(world)
-    with _forwarding(world, server, "--port", f":{job_port}", "--port", ":1", "--address", "127.0.0.1") as process:
+    _runs(cli)
+    with _forwarding(cli, server, "--port", f":{job_port}", "--port", ":1", "--address", "127.0.0.1") as process:
         good, bad = _port(process, job_port), _port(process, 1)
         assert _ask(good, b"hello" * 50_000) == b"HELLO" * 50_000
         with pytest.raises(ConnectionResetError):
@@ -121,39 +123,39 @@ def test_connections(world: World, server: PodServer, job_port: int) -> None:
         assert _ask(good, b"again") == b"AGAIN"
 
 
-def test_interrupt(world: World, server: PodServer, job_port: int) -> None:
+def test_interrupt(cli: CliEnvironment, server: PodServer, job_port: int) -> None:
     """Ctrl-C ends it with status 130 and no more than a line's end, also while somebody is connected."""
-    _runs(world)
-    with _forwarding(world, server, "--port", f":{job_port}", "--address", "127.0.0.1") as process:
+    _runs(cli)
+    with _forwarding(cli, server, "--port", f":{job_port}", "--address", "127.0.0.1") as process:
         with socket.create_connection(("127.0.0.1", _port(process, job_port)), 60) as line:
             line.sendall(b"x")
             process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=60)
-        assert (process.returncode, said) == (130, "\n")
+            _, stderr = process.communicate(timeout=60)
+        assert (process.returncode, stderr) == (130, "\n")
 
 
-def test_the_end_of_the_job(world: World, server: PodServer) -> None:
-    _runs(world)
-    with _forwarding(world, server, "--port", ":80", "--address", "127.0.0.1") as process:
+def test_the_end_of_the_job(cli: CliEnvironment, server: PodServer) -> None:
+    _runs(cli)
+    with _forwarding(cli, server, "--port", ":80", "--address", "127.0.0.1") as process:
         _port(process, 80)
-        world.told("pod", "x-0-0", SPACE, phase="Succeeded")
-        _, said = process.communicate(timeout=60)
-    assert (process.returncode, said) == (0, "Pod x-0-0 has ended (Succeeded).\n")
+        cli.set_status("pod", "x-0-0", SPACE, phase="Succeeded")
+        _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (0, "Pod x-0-0 has ended (Succeeded).\n")
 
 
-def test_waiting_for_the_start(world: World, server: PodServer) -> None:
+def test_waiting_for_the_start(cli: CliEnvironment, server: PodServer) -> None:
     """A job that has not started yet is waited for, and one is told so."""
-    with _forwarding(world, server, "--port", ":80", "--address", "127.0.0.1") as process:
+    with _forwarding(cli, server, "--port", ":80", "--address", "127.0.0.1") as process:
         assert process.stderr is not None
         assert process.stderr.readline() == "Waiting for job x to start; it is Pending.\n"
-        _runs(world)
+        _runs(cli)
         _port(process, 80)
 
 
-def test_on_this_machine_alone(world: World, server: PodServer, job_port: int) -> None:
+def test_on_this_machine_alone(cli: CliEnvironment, server: PodServer, job_port: int) -> None:
     """Without --address it listens on loopback, IPv4 and where there is one IPv6, on the same port."""
-    _runs(world)
-    with _forwarding(world, server, "--port", f":{job_port}") as process:
+    _runs(cli)
+    with _forwarding(cli, server, "--port", f":{job_port}") as process:
         port = _port(process, job_port)
         assert _ask(port, b"a") == b"A"
         if _has_loopback6():
@@ -168,12 +170,12 @@ def _has_loopback6() -> bool:
         return False
 
 
-def test_a_port_in_use(world: World, server: PodServer) -> None:
-    _runs(world)
+def test_a_port_in_use(cli: CliEnvironment, server: PodServer) -> None:
+    _runs(cli)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        said = _type(world, server, "--port", f"{port}:80")
-    assert (said.exit_code, said.stdout, said.stderr) == (
+        result = _type(cli, server, "--port", f"{port}:80")
+    assert (result.exit_code, result.stdout, result.stderr) == (
         1,
         "",
         f"error: --port: cannot listen on 127.0.0.1:{port}: address already in use\n"
@@ -181,22 +183,22 @@ def test_a_port_in_use(world: World, server: PodServer) -> None:
     )
 
 
-@pytest.mark.parametrize("words, status, said", [
+@pytest.mark.parametrize("arguments, status, error", [
     ([], 2, "which port?"),
     (["--port", "80:x"], 1, "error: --port: must be a port from 1 to 65535, or LOCAL:REMOTE, not '80:x'\n"),
     (["--port", ":80", "--address", "192.0.2.1"], 1, "error: --address: cannot listen on 192.0.2.1: "),
     (["--port", ":80", "--pod-running-timeout", "soon"], 1, "error: --pod-running-timeout: must be a duration"),
     (["--port", ":80", "--pod", "x-7-0"], 1, "error: job 'x' has no pod 'x-7-0'; it has: x-0-0\n"),
 ])  # fmt: skip
-def test_wrong_words(world: World, server: PodServer, words: list[str], status: int, said: str) -> None:
+def test_wrong_words(cli: CliEnvironment, server: PodServer, arguments: list[str], status: int, error: str) -> None:
     """One line, with the flag that is wrong."""
-    _runs(world)
-    result = _type(world, server, *words)
+    _runs(cli)
+    result = _type(cli, server, *arguments)
     assert (result.exit_code, result.stdout) == (status, "")
-    assert said in result.stderr
+    assert error in result.stderr
 
 
-def test_a_job_that_does_not_run(world: World, server: PodServer) -> None:
-    world.told("workload", "x", SPACE, phase="Completed")
-    result = _type(world, server, "--port", ":80")
+def test_a_job_that_does_not_run(cli: CliEnvironment, server: PodServer) -> None:
+    cli.set_status("workload", "x", SPACE, phase="Completed")
+    result = _type(cli, server, "--port", ":80")
     assert (result.exit_code, result.stderr) == (1, "error: nothing runs in job 'x': it is Succeeded\n")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aliquot.cli.main import runai
-from support.cli.world import World
+from support.cli.environment import CliEnvironment
 
 QUICKSTART = "gcr.io/run-ai-demo/quickstart"
 NETAPP = (
@@ -99,20 +99,20 @@ SUBMITS: list[tuple[str, str, str, dict[str, Any]]] = [
 
 
 @pytest.fixture
-def teams(world: World) -> World:
+def teams(cli: CliEnvironment) -> CliEnvironment:
     for name in ("team-a", "team-b", "team-d", "user-agm"):
-        world.project(name)
-    world.said("config project team-a")
-    return world
+        cli.create_project(name)
+    cli.run_runai("config project team-a")
+    return cli
 
 
-def _type(world: World, line: str) -> Any:
-    return world(*shlex.split(line)[1:], program=runai)
+def _type(cli: CliEnvironment, line: str) -> Any:
+    return cli.invoke(*shlex.split(line)[1:], program=runai)
 
 
 @pytest.mark.parametrize("line, project, name, spec", SUBMITS, ids=[name for _, _, name, _ in SUBMITS])
 def test_a_submission(
-    teams: World, monkeypatch: pytest.MonkeyPatch, line: str, project: str, name: str, spec: dict[str, Any]
+    teams: CliEnvironment, monkeypatch: pytest.MonkeyPatch, line: str, project: str, name: str, spec: dict[str, Any]
 ) -> None:
     """It is stored as it was meant, under the name of the user of this machine."""
     monkeypatch.setenv("LOGNAME", "yaron")
@@ -123,16 +123,16 @@ def test_a_submission(
     assert made["metadata"]["annotations"] == {"aliquot.dev/created-by": "cli"}
 
 
-def test_a_template(teams: World) -> None:
+def test_a_template(teams: CliEnvironment) -> None:
     """`--template batch_ops` brings what is not given; what is given wins."""
     values = {"image": "python", "compute": {"gpu": 2, "cpu": 4}, "environment": [{"name": "A", "value": "1"}]}
-    teams.put("namespace", "runai")
-    teams.put("template", "batch-ops", "runai", spec={"values": values})
-    teams.said("submit x -g 1 -e B=2 --template batch_ops")
+    teams.create("namespace", "runai")
+    teams.create("template", "batch-ops", "runai", spec={"values": values})
+    teams.run_runai("submit x -g 1 -e B=2 --template batch_ops")
     spec = teams.get("workload", "x", "runai-team-a")["spec"]
     assert (spec["image"], spec["compute"], spec["template"]) == ("python", {"gpu": 1, "cpu": 4}, "batch-ops")
     assert spec["environment"] == [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]
-    assert "--template: template 'ops' does not exist" in teams.runai("submit y --template ops").stderr
+    assert "--template: template 'ops' does not exist" in teams.invoke_runai("submit y --template ops").stderr
 
 
 @pytest.mark.parametrize(
@@ -148,15 +148,15 @@ def test_a_template(teams: World) -> None:
         "runai delete -p team-a hyper1",
     ],
 )
-def test_what_follows_a_submission(teams: World, line: str) -> None:
-    teams.said("submit hyper1 -i python -g 1")
+def test_what_follows_a_submission(teams: CliEnvironment, line: str) -> None:
+    teams.run_runai("submit hyper1 -i python -g 1")
     result = _type(teams, line)
     assert result.exit_code == 0, result.output
     assert "hyper1" in result.stdout
 
 
-def test_several_jobs_at_once(teams: World) -> None:
+def test_several_jobs_at_once(teams: CliEnvironment) -> None:
     for name in ("d-1-gggg", "d-2-gg", "d-3-gg"):
-        teams.said(f"submit {name} -i python -p team-d")
-    out = teams.said("delete -p team-d d-1-gggg d-2-gg d-3-gg")
+        teams.run_runai(f"submit {name} -i python -p team-d")
+    out = teams.run_runai("delete -p team-d d-1-gggg d-2-gg d-3-gg")
     assert out.splitlines() == [f"Job {name} deleted successfully." for name in ("d-1-gggg", "d-2-gg", "d-3-gg")]

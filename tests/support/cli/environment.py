@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from aliquot.admission.validation import validate_document
 from aliquot.admission.workload_admission import WorkloadAdmission
 from aliquot.api import KINDS, Json
+from aliquot.cli.context import CommandContext
 from aliquot.cli.main import aliquot, runai, runai_adm
-from aliquot.cli.session import Session
 from aliquot.client.connection import Asked, Connection
 from aliquot.errors import NotFound
 from aliquot.scheduler.last_decision import Decision
@@ -69,55 +69,55 @@ class MemoryServer(MemoryDriver):
             return done
 
 
-class World:
+class CliEnvironment:
     """A store, a home folder, and a way to type commands."""
 
     def __init__(self, home: Path) -> None:
         self.driver = MemoryServer()
         self.home = home
 
-    def session(self) -> Session:
+    def context(self) -> CommandContext:
         @asynccontextmanager
         async def opener(connection: Connection) -> AsyncIterator[MemoryServer]:
             yield self.driver
 
-        return Session(Asked(url="http://127.0.0.1:1"), self.home / "config.json", opener=opener)
+        return CommandContext(Asked(url="http://127.0.0.1:1"), self.home / "config.json", opener=opener)
 
-    def __call__(self, *words: str, input: str | None = None, program: Any = aliquot) -> Result:
-        return CliRunner().invoke(program, list(words), obj=self.session(), input=input)
+    def invoke(self, *arguments: str, input: str | None = None, program: Any = aliquot) -> Result:
+        return CliRunner().invoke(program, list(arguments), obj=self.context(), input=input)
 
-    def adm(self, *words: str) -> Result:
-        return self(*words, program=runai_adm)
+    def invoke_adm(self, *arguments: str) -> Result:
+        return self.invoke(*arguments, program=runai_adm)
 
-    def runai(self, line: str, *words: str) -> Result:
+    def invoke_runai(self, line: str, *arguments: str) -> Result:
         """A `runai` command, typed as one line (without quotes), with further words that may hold anything."""
-        return self(*line.split(), *words, program=runai)
+        return self.invoke(*line.split(), *arguments, program=runai)
 
-    def said(self, line: str, *words: str) -> str:
+    def run_runai(self, line: str, *arguments: str) -> str:
         """What a `runai` command that works prints on stdout."""
-        result = self.runai(line, *words)
+        result = self.invoke_runai(line, *arguments)
         assert result.exit_code == 0, result.output
         return result.stdout
 
-    def project(self, name: str, **spec: Any) -> None:
+    def create_project(self, name: str, **spec: Any) -> None:
         """A project that is ready for use."""
-        self.put("project", name, spec=spec)
-        self.put("namespace", f"runai-{name}", metadata={"labels": {"aliquot.dev/project": name}})
+        self.create("project", name, spec=spec)
+        self.create("namespace", f"runai-{name}", metadata={"labels": {"aliquot.dev/project": name}})
 
-    def told(self, word: str, name: str, namespace: str = "", **status: Any) -> None:
+    def set_status(self, word: str, name: str, namespace: str = "", **status: Any) -> None:
         """Write an object's status, as loops and agents do."""
         asyncio.run(self.driver.patch(KINDS.named(word), name, namespace, {"status": status}, status=True))
 
-    def ok(self, *words: str, input: str | None = None) -> str:
+    def run(self, *arguments: str, input: str | None = None) -> str:
         """What a command that works prints on stdout."""
-        result = self(*words, input=input)
+        result = self.invoke(*arguments, input=input)
         assert result.exit_code == 0, result.output
         return result.stdout
 
     def get(self, word: str, name: str, namespace: str = "") -> Json:
         return asyncio.run(self.driver.get(KINDS.named(word), name, namespace)).data
 
-    def put(self, word: str, name: str, namespace: str = "", **parts: Any) -> Document:
+    def create(self, word: str, name: str, namespace: str = "", **parts: Any) -> Document:
         kind = KINDS.named(word)
         metadata = {"name": name, **({"namespace": namespace} if namespace else {}), **parts.pop("metadata", {})}
         data = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **parts}

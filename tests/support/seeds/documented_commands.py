@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from support.seeds.platform import USER, Done, Platform, normal, until
+from support.seeds.platform import USER, CommandResult, Platform, normalize, until
 
 COLUMNS_2020 = "NAME  STATUS  AGE  NODE  IMAGE  TYPE  PROJECT  USER  GPUs  CREATED BY CLI  SERVICE URL(S)"
 COLUMNS_2023 = (
@@ -36,11 +36,11 @@ class Step:
 
 
 def runs(name: str, project: str) -> Check:
-    return lambda platform: platform.reaches(name, project, "Running")
+    return lambda platform: platform.wait_for_phase(name, project, "Running")
 
 
 def gone(name: str, project: str) -> Check:
-    return lambda platform: platform.gone(name, project)
+    return lambda platform: platform.wait_until_gone(name, project)
 
 
 def has_trained(name: str) -> Check:
@@ -97,7 +97,7 @@ EPOCH = (
     r" *(\d+)/\1 \[=+\] - \S+ \d+[mu]?s/step - loss: \d+\.\d+ - accuracy: [01]\.\d+ - val_accuracy: [01]\.\d+",
 )
 
-SESSION = (
+DOCUMENTED_COMMANDS = (
     # 2
     Step(
         "runai project set team-a runai submit hyper1 -i gcr.io/run-ai-demo/quickstart -g 1",
@@ -166,7 +166,7 @@ SESSION = (
 )
 
 
-def play(platform: Platform, step: Step) -> Done:
+def play(platform: Platform, step: Step) -> CommandResult:
     step.ready(platform)
     done = platform.sh(step.command, step.typed)
-    return Done(done.status, normal(done.out), done.err)
+    return CommandResult(done.status, normalize(done.out), done.err)

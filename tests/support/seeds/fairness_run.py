@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from aliquot.labels import DEVICES
+from support.seeds.documented_commands import COLUMNS_2020
+from support.seeds.fairness_steps import EVICTED, FILLING, QUOTAS, RETURNING, SHARING, Step
 from support.seeds.platform import PREFIX, Platform, until
-from support.seeds.sections import EVICTED, FILLING, QUOTAS, RETURNING, SHARING, Step
-from support.seeds.session import COLUMNS_2020
 
 _TEAMS = {name[-1]: name for name in QUOTAS}
 _PLACES = {f"runai-{team}" for team in QUOTAS}
@@ -35,12 +35,12 @@ class Cluster:
         """Those that hold something, by job."""
         return {
             pod["metadata"]["name"].removesuffix("-0-0"): pod
-            for pod in self._platform.ask(f"{PREFIX}/pods")["items"]
+            for pod in self._platform.get(f"{PREFIX}/pods")["items"]
             if pod["spec"].get("nodeName") and pod["metadata"]["namespace"] in _PLACES
         }
 
     def phases(self) -> dict[str, str]:
-        jobs = self._platform.ask(f"{PREFIX}/workloads")["items"]
+        jobs = self._platform.get(f"{PREFIX}/workloads")["items"]
         return {job["metadata"]["name"]: job.get("status", {}).get("phase", "") for job in jobs}
 
     def held(self) -> tuple[float, ...]:
@@ -78,7 +78,7 @@ def play(platform: Platform, cluster: Cluster, step: Step, between: Callable[[],
     cluster.settle(step)
 
 
-def sections(platform: Platform, between: Callable[[], None], lives: Lives) -> Cluster:
+def run_fairness_steps(platform: Platform, between: Callable[[], None], lives: Lives) -> Cluster:
     """A, B and C, each going on from the one before."""
     cluster = Cluster(platform, lives)
     for step in FILLING:

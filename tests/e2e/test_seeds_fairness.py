@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from support.seeds.course import sections, team_of
+from support.seeds.fairness_run import run_fairness_steps, team_of
+from support.seeds.fairness_steps import EVICTED, FILLING, RETURNING, SHARING
 from support.seeds.platform import Platform, until
-from support.seeds.sections import EVICTED, FILLING, RETURNING, SHARING
 
 pytestmark = pytest.mark.xdist_group("seeds")
 
@@ -43,14 +43,14 @@ def _log(platform: Platform, job: str) -> str:
 
 def test_sections(platform: Platform) -> None:
     """Whoever borrowed gives back and nobody else is touched; what is free again is shared by quota."""
-    sections(platform, lambda: None, platform.lives)
+    run_fairness_steps(platform, lambda: None, platform.job_instances)
     resumed(platform)
     assert "Traceback" not in platform.server.log
 
 
 def test_sections_with_kills(platform: Platform) -> None:
     """The same when the platform is killed after each command, before it can have carried it out."""
-    sections(platform, platform.kill, platform.lives)
+    run_fairness_steps(platform, platform.kill, platform.job_instances)
     resumed(platform)
     assert platform.server.starts == len(FILLING + RETURNING + SHARING) + 1
     assert "Traceback" not in platform.server.log

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from aliquot import labels
 from aliquot.api import KINDS, Pod, Project, Workload
-from aliquot.cli.session import Session
-from aliquot.cli.targets import no_such_project
+from aliquot.cli.context import CommandContext
+from aliquot.cli.object_refs import project_not_found
 from aliquot.errors import Denied, Invalid, NotFound
 from aliquot.labels import namespace_of
 from aliquot.store.driver import StoreDriver
 from aliquot.store.typed_store import Store
 
-JOB_WORDS = ("job", "jobs", "workload", "workloads", "wl")
+JOB_KIND_NAMES = ("job", "jobs", "workload", "workloads", "wl")
 
 
-def is_kind(word: str) -> bool:
+def names_kind(word: str) -> bool:
     """Whether a word names a kind of object: `project`, or `project/team-a`."""
     try:
         KINDS.named(word.partition("/")[0])
@@ -27,29 +27,29 @@ def is_kind(word: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Scope:
+class ProjectScope:
     """A project and the namespace that holds its jobs."""
 
     project: str
     namespace: str
 
 
-async def scope_of(here: Session, driver: StoreDriver, asked: str) -> Scope:
+async def resolve_project(context: CommandContext, driver: StoreDriver, asked: str) -> ProjectScope:
     """The project that was asked for, or the user's default; it must be there."""
-    name = asked or here.settings.project
+    name = asked or context.settings.project
     if not name:
         raise Invalid("no project is set: run `runai config project NAME`, or give -p NAME")
     try:
         return _scope(await Store(driver).get(Project, name))
     except NotFound:
-        raise no_such_project(name) from None
+        raise project_not_found(name) from None
     except Denied:
-        return Scope(name, namespace_of(name))  # its jobs may be ours to see even so
+        return ProjectScope(name, namespace_of(name))  # its jobs may be ours to see even so
 
 
-def _scope(project: Project) -> Scope:
+def _scope(project: Project) -> ProjectScope:
     name = project.metadata.name
-    return Scope(name, project.status.namespace or project.spec.namespace or namespace_of(name))
+    return ProjectScope(name, project.status.namespace or project.spec.namespace or namespace_of(name))
 
 
 async def projects_by_namespace(driver: StoreDriver) -> dict[str, str]:
@@ -61,26 +61,26 @@ async def projects_by_namespace(driver: StoreDriver) -> dict[str, str]:
     return {scope.namespace: scope.project for scope in map(_scope, found)}
 
 
-def project_in(namespace: str, known: dict[str, str]) -> str:
+def project_of_namespace(namespace: str, known: dict[str, str]) -> str:
     return known.get(namespace) or namespace.removeprefix(labels.PROJECT_NAMESPACE_PREFIX)
 
 
-async def job(driver: StoreDriver, scope: Scope, name: str) -> Workload:
+async def get_job(driver: StoreDriver, scope: ProjectScope, name: str) -> Workload:
     try:
         return await Store(driver).get(Workload, name, scope.namespace)
     except NotFound:
-        raise no_such_job(scope, name) from None
+        raise job_not_found(scope, name) from None
 
 
-def no_such_job(scope: Scope, name: str) -> NotFound:
+def job_not_found(scope: ProjectScope, name: str) -> NotFound:
     return NotFound(f"job {name!r} does not exist in project {scope.project!r}", hint="`runai list -A` shows all jobs")
 
 
-async def pods_in(driver: StoreDriver, namespace: str | None) -> list[Pod]:
+async def list_pods(driver: StoreDriver, namespace: str | None) -> list[Pod]:
     return sorted((await Store(driver).list(Pod, namespace)).items, key=lambda pod: pod.metadata.name)
 
 
-def pods_of(workload: Workload, pods: Iterable[Pod]) -> list[Pod]:
+def pods_of_job(workload: Workload, pods: Iterable[Pod]) -> list[Pod]:
     """Those that are attempts to run it: by owner, or by label where somebody else made them."""
     place = workload.metadata
     return [
@@ -95,7 +95,7 @@ def pods_of(workload: Workload, pods: Iterable[Pod]) -> list[Pod]:
     ]
 
 
-def pod_of(workload: Workload, pods: Sequence[Pod], asked: str = "") -> Pod:
+def select_pod(workload: Workload, pods: Sequence[Pod], asked: str = "") -> Pod:
     """The pod that is meant: the one named (the short name of older versions too), else the first."""
     name = workload.metadata.name
     if not asked:
