@@ -1,7 +1,7 @@
-"""Looking inside a running pod: its log, commands in it, and its ports.
+"""Logs, exec and port-forward for pods: the protocols that a back end offers and the server passes on.
 
-Who runs pods (the agent here, the kubelet on Kubernetes) offers this; the server passes it on. It is the one thing
-that does not go through the store, because bytes of a terminal are nobody's state.
+The local agent implements them for its processes, the Kubernetes back end through the kubelet. Only these bytes do not
+go through the store, because they are not state.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Protocol
 
 from aliquot.api import Pod
 
-# Headers of an answer: where in the log it begins, or else that each of its lines begins with its time.
+# Response headers: the offset at which the log begins, or else that each of its lines begins with its time.
 LOG_OFFSET, LOG_STAMPED = "Aliquot-Log-Offset", "Aliquot-Log-Stamped"
 
-# How commands and ports go over a websocket: Kubernetes' protocol. The first byte of a message says what the rest is.
+# Exec and port-forward over a websocket use Kubernetes' protocol: the first byte of a message is its channel.
 CHANNELS = "v5.channel.k8s.io"
 STDIN, STDOUT, STDERR, STATUS, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
-DATA, ERROR = 0, 1  # of a port; CLOSE as above
+DATA, ERROR = 0, 1  # channels of a port; CLOSE as above
 
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """Which part of a log, and whether to go on when it ends."""
+    """Which part of a log, and whether to follow it."""
 
     follow: bool = False
     tail_lines: int | None = None
@@ -31,13 +31,13 @@ class LogOptions:
     timestamps: bool = False
     previous: bool = False  # of the container before the last restart
     limit_bytes: int | None = None
-    # Bytes from the log's beginning: go on from exactly there. Wins over tail_lines and since.
+    # Bytes from the log's beginning: start exactly there. Wins over tail_lines and since.
     offset: int | None = None
-    # A log that has no offsets shall begin each line with its time, so that its reader can go on after a break.
+    # A log without offsets begins each line with its time, so that its reader can resume after a broken connection.
     line_times: bool = False
-    # Such a time, in seconds since 1970: go on from there. Wins over tail_lines and since.
+    # Such a time, in seconds since 1970: resume there. Wins over tail_lines and since.
     resume: float | None = None
-    # Of the pod with this uid, and of no other that has its name now; empty: whoever has the name.
+    # Only of the pod with this uid, not of a later one with the same name; empty: of any pod with the name.
     pod_uid: str = ""
 
 
@@ -51,19 +51,19 @@ class TerminalSize:
 class Log:
     """A log that is being read."""
 
-    # In order; `Unavailable` when whoever has the log broke off.
-    pieces: AsyncIterator[bytes]
-    # Bytes from the log's beginning at which this begins; None where logs have no offsets.
+    # In order; `Unavailable` when the connection to the log broke.
+    chunks: AsyncIterator[bytes]
+    # Bytes from the log's beginning at which `chunks` begin; None where logs have no offsets.
     offset: int | None = None
     # Whether each line begins with its time because of `line_times`.
-    stamped: bool = False
+    has_line_times: bool = False
 
 
 class ExecStream(Protocol):
     """A command that runs inside a pod."""
 
     def output(self) -> AsyncIterator[tuple[int, bytes]]:
-        """What it writes, as (1 or 2, bytes); with a terminal everything is 1. Ends when the command has ended."""
+        """Its output as (1 or 2, bytes); with a terminal everything is 1. Ends when the command has ended."""
 
     async def write(self, data: bytes) -> None: ...
 
@@ -75,36 +75,38 @@ class ExecStream(Protocol):
         """The exit status; 128 + n for signal n."""
 
     async def close(self) -> None:
-        """The reader is gone: hang up, as a terminal does."""
+        """Hang up, as a terminal does when its user leaves."""
 
 
 class PortStream(Protocol):
     """A connection to a port of a pod."""
 
     def output(self) -> AsyncIterator[bytes]:
-        """What the pod sends, until it closes its side; `Conflict` when nobody listens there."""
+        """What the pod sends, until it closes its side; `Conflict` when nothing listens there."""
 
     async def write(self, data: bytes) -> None: ...
 
     async def close_input(self) -> None:
-        """Nothing more will be written. What the pod sends goes on."""
+        """Close our side: nothing more will be written. The pod may go on sending."""
 
     async def close(self) -> None: ...
 
 
 class Streams(Protocol):
+    """What a back end offers."""
+
     async def open_log(self, pod: Pod, options: LogOptions) -> Log:
-        """A pod's log. `Conflict` says why there is none (not started, image unknown)."""
+        """Open a pod's log. `Conflict` says why there is none (not started, image unknown)."""
 
     async def exec(self, pod: Pod, command: Sequence[str], *, tty: bool, size: TerminalSize) -> ExecStream:
-        """Start a command in the pod's main container. `Conflict` when it does not run."""
+        """Start a command in the pod's main container. `Conflict` when the pod does not run."""
 
     async def connect(self, pod: Pod, port: int) -> PortStream:
-        """Open a port of the pod. `Conflict` when it does not run, or (here or at the first read) nobody listens."""
+        """Connect to a port of the pod. `Conflict` when it does not run, or (here or at the first read) none listens."""
 
 
 def why_not_running(pod: Pod) -> str:
-    """Why nothing can be seen of a pod that does not run: `it waits (ErrImagePull): no such image`."""
+    """Why a pod does not run, for messages: `it waits (ErrImagePull): no such image`."""
     status = pod.status
     if status.phase in ("Succeeded", "Failed"):
         return f"it has ended ({status.phase})"

@@ -55,8 +55,8 @@ class Tree:
 async def test_commands_in_a_pod_are_limited_too(island: World, tmp_path: Path) -> None:
     """`runai exec` joins the group that the driver limits; where it cannot, nothing is run."""
     tree = Tree(tmp_path / "tree")
-    runtime = ProcessRuntime(island.data, isolated=True, control_groups=tree.groups, keeper=r615())
-    assert runtime.group_version == 2
+    runtime = ProcessRuntime(island.data, isolated=True, control_groups=tree.groups, cgroup_limiter=r615())
+    assert runtime.cgroup_version == 2
     assignment = PodAssignment(UID, "runai-team-a", "p-0-0", NODE)
     given = Injection(cgroup_limits=(CgroupLimit("GPU-a", 1 << 30, 1 << 30),))
     seen = Pod(metadata=Metadata(name="p-0-0", namespace="runai-team-a", uid=UID))

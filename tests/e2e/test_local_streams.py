@@ -177,7 +177,7 @@ async def test_times(world: World) -> None:
 
 async def test_a_flood_does_not_fill_the_disk(world: World) -> None:
     """A job that prints without end keeps a bounded log: its newest part, in whole lines."""
-    world.log_limits = LogLimits(piece=1 << 20, pieces=2)
+    world.log_limits = LogLimits(chunk=1 << 20, chunks=2)
     count = 1_200_000 if os.environ.get("ALIQUOT_SOAK") else 400_000
     script = f"for i in range({count}): print(f'{{i:0100}}')"
     async with world.agent():

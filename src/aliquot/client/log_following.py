@@ -25,7 +25,7 @@ _SLACK_S = 1
 
 def place_in(log: Log, *, timestamps: bool) -> Place | Times:
     """What remembers how far the reader of such a log has come."""
-    return Times(timestamps=timestamps) if log.stamped else Place(timestamps=timestamps)
+    return Times(timestamps=timestamps) if log.has_line_times else Place(timestamps=timestamps)
 
 
 class Place:

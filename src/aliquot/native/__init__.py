@@ -1,6 +1,7 @@
-"""The sharing library as data: one shared object per machine architecture, built by `make native` from native/gpushare.
+"""The GPU sharing library as package data: one shared object per machine architecture.
 
-One wheel serves every platform, so both builds travel in it and the node picks its own.
+`make native` builds them from native/gpushare. One wheel serves every architecture, so it contains all builds, and each
+node picks its own.
 """
 
 from __future__ import annotations
@@ -12,6 +13,6 @@ MACHINES = ("x86_64", "aarch64")
 
 
 def library(machine: str | None = None) -> Path | None:
-    """The shared object for a machine (default: this one), or None where none was built for it."""
-    found = Path(__file__).parent / f"libgpushare-{machine or platform.machine()}.so"
-    return found if found.is_file() else None
+    """The shared object for an architecture (default: this machine's), or None where none was built for it."""
+    path = Path(__file__).parent / f"libgpushare-{machine or platform.machine()}.so"
+    return path if path.is_file() else None

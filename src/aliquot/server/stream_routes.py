@@ -77,9 +77,9 @@ class StreamRoutes:
             raise NotFound(f"pod {name} is gone with its log; another pod has its name")
         log = await self._pod_streams().open_log(pod, options)
         headers = {} if log.offset is None else {LOG_OFFSET: str(log.offset)}
-        if log.stamped:
+        if log.has_line_times:
             headers[LOG_STAMPED] = "true"
-        return StreamingResponse(self._log_chunks(log.pieces), headers=headers, media_type="text/plain; charset=utf-8")
+        return StreamingResponse(self._log_chunks(log.chunks), headers=headers, media_type="text/plain; charset=utf-8")
 
     async def _log_chunks(self, source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """The log, until it ends, the client disconnects or the server stops."""

@@ -112,7 +112,7 @@ class LogFollower:
         async with here as server, server.logs(self.job.namespace, self.job.pod, options) as log:
             assert log.offset == len(self.data), f"{self.job.name}: at {log.offset}, not {len(self.data)}"
             self._reading = True
-            async for piece in log.pieces:
+            async for piece in log.chunks:
                 self.data += piece
         # The server says that this was all. Of a job that counts for ever it may say so only once it is deleted, or
         # stopped for another; of one that was stopped there will be more.
@@ -304,7 +304,7 @@ class Person:
             )
             here = connect(self._connection())
             async with here as server, server.logs(job.namespace, job.pod, LogOptions(offset=0)) as log:
-                async for piece in log.pieces:
+                async for piece in log.chunks:
                     reader.data += piece
             reader.ended = job.form != "stays"
             lines += reader.check()

@@ -29,7 +29,7 @@ def _client(server: PodServer, token: str = TOKEN) -> RemoteServer:
 
 async def _log(server: PodServer, options: LogOptions | None = None) -> bytes:
     async with _client(server) as here, here.logs("runai-team-a", "x-0-0", options or LogOptions()) as log:
-        return b"".join([piece async for piece in log.pieces])
+        return b"".join([piece async for piece in log.chunks])
 
 
 async def test_a_log(server: PodServer) -> None:

@@ -77,7 +77,7 @@ def test_memory_stays_small() -> None:
     assert sum(len(each) for each in times._seen.values()) == 20
 
 
-@pytest.mark.parametrize("log, known", [(Log(iter(()), stamped=True), True), (Log(iter(())), False)])  # type: ignore[arg-type]
+@pytest.mark.parametrize("log, known", [(Log(iter(()), has_line_times=True), True), (Log(iter(())), False)])  # type: ignore[arg-type]
 def test_which_place(log: Log, known: bool) -> None:
     """A log that says neither offsets nor times cannot be gone on with."""
     assert place_in(log, timestamps=False).known == known

@@ -42,7 +42,7 @@ class KubernetesStreams:
             raise Conflict(_no_log_message(pod, options, exc)) from exc
         except Unavailable as exc:
             raise _unreachable(pod, exc) from exc
-        return Log(stream.chunks(), stamped=options.line_times)
+        return Log(stream.chunks(), has_line_times=options.line_times)
 
     async def exec(self, pod: Pod, command: Sequence[str], *, tty: bool, size: TerminalSize) -> KubernetesExecSession:
         if not command:

@@ -84,7 +84,7 @@ async def local_agent(
 ) -> LocalAgent:
     """The agent of this machine. Without a GPU, or when `simulate` names a preset or file, its nodes are simulated."""
     driver = open_driver() if simulate is None else None
-    runtime = ProcessRuntime(data, host_paths=host_paths, keeper=driver)
+    runtime = ProcessRuntime(data, host_paths=host_paths, cgroup_limiter=driver)
     devices: Devices
     if driver is not None:
         devices = await _real_devices(data, driver, runtime, settings)
@@ -107,7 +107,7 @@ async def _real_devices(data: Path, driver: GpuDriver, runtime: ProcessRuntime, 
         contexts,
         native.library(),
         settings=settings,
-        cgroups=runtime.group_version,
+        cgroups=runtime.cgroup_version,
     )
     log.info("GPUs are shared", backend=devices.choice.enforcement.value, reason=devices.choice.reason)
     return devices

@@ -114,7 +114,7 @@ async def _logs(
         await follow_log(server, pod, options, _write, context.note)
         return
     async with server.logs(pod.metadata.namespace, pod.metadata.name, options) as log:
-        async for piece in log.pieces:
+        async for piece in log.chunks:
             _write(piece)
 
 
@@ -190,7 +190,7 @@ async def follow_log(
         async with server.logs(pod.metadata.namespace, pod.metadata.name, asked) as log:
             place = place or place_in(log, timestamps=options.timestamps)
             place.begin(log.offset)
-            async for piece in log.pieces:
+            async for piece in log.chunks:
                 broken_since = None
                 if shown := place.feed(piece):
                     pause = _POLL_S

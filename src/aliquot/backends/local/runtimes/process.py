@@ -1,12 +1,13 @@
-"""Pods as processes of this machine, without a container engine.
+"""Runs pods as processes of this machine, without a container engine.
 
-Started as root, each pod has its own root, processes, host name and, with its project, its own uid (sandbox.py).
-Started by a user, it is that user's process in its own session, and nothing more is kept apart.
+When the platform runs as root, each pod has its own root file system, processes and host name, and each project its own
+uid (sandbox.py). When a user runs the platform, a pod is that user's process in a session of its own, without further
+isolation.
 
-The truth about a pod is on the disk and in the kernel, never only here: who runs is known by pid *and* start time,
-how it ended by a file its supervisor wrote, what it printed by its log. So this object can be thrown away at any
-moment, and the next one carries on. Nothing limits how much a pod writes into its folder, as on any machine without
-quotas; a full disk stops writes, and breaks nobody's stored data.
+The state of a pod is on disk and in the kernel, never only here: a running pod is known by pid *and* start time, its
+end by a file that its supervisor wrote, its output by its log. So this object can be dropped at any moment, and the
+next one carries on. Nothing limits how much a pod writes into its folder, as on any machine without quotas; a full
+disk stops writes and does not damage stored data.
 """
 
 from __future__ import annotations
@@ -43,26 +44,26 @@ from aliquot.gpu.injection import LIBRARY, CgroupLimit
 from aliquot.streams import Log, LogOptions, TerminalSize, why_not_running
 
 log = structlog.get_logger()
-_AT_ONCE = 4  # launchers side by side: each is mostly CPU
+_MAX_LAUNCHERS = 4  # in parallel: each needs mostly CPU
 _LAUNCH_SECONDS = 30.0
-# The pause before each further try, when a launcher or its starter was killed: 10 tries in about 4 seconds.
+# The pause before each further try, when a launcher or the forkserver was killed: 10 tries in about 4 seconds.
 _RETRY_SECONDS = tuple(min(0.02 * 2**n, 1.0) for n in range(9))
-_LOOK_AGAIN_SECONDS = 0.02
-_MARK_SECONDS = 1.0
-_HASTY_SECONDS = 0.1  # while a log grows fast
+_POLL_SECONDS = 0.02
+_LOG_SECONDS = 1.0
+_FAST_LOG_SECONDS = 0.1  # while a log grows fast
 _COLLECT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class LogLimits:
-    """At most `pieces` of this many bytes are kept of a log."""
+    """At most `chunks` times `chunk` bytes are kept of a log."""
 
-    piece: int = 10 << 20
-    pieces: int = 5
+    chunk: int = 10 << 20
+    chunks: int = 5
 
 
 class ProcessRuntime:
-    """See aliquot.backends.local.runtime.Runtime and aliquot.streams.Streams. `run` must run beside it."""
+    """See aliquot.backends.local.runtime.Runtime and aliquot.streams.Streams. `run` must run in the background."""
 
     def __init__(
         self,
@@ -72,60 +73,62 @@ class ProcessRuntime:
         host_paths: Sequence[str] = (),
         log_limits: LogLimits = LogLimits(),  # noqa: B008  # frozen
         control_groups: Cgroups | None = None,
-        keeper: CgroupLimiter | None = None,
+        cgroup_limiter: CgroupLimiter | None = None,
     ) -> None:
-        """`keeper` limits the GPU memory of control groups, where the driver can."""
+        """`cgroup_limiter` limits the GPU memory of control groups, where the driver can."""
         self._data = data.resolve()
         self._root = self._data / "pods"
         self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._allowed = tuple(host_paths)
-        self._limits = log_limits
+        self._host_paths = tuple(host_paths)
+        self._log_limits = log_limits
         self._isolated = can_isolate() if isolated is None else isolated
         self._cgroups = control_groups or Cgroups()
-        self._groups = PodCgroups(self._cgroups, keeper)
+        self._pod_cgroups = PodCgroups(self._cgroups, cgroup_limiter)
         self._uids = ProjectUids(self._data / "uids.json")
         self._checkpoints = Checkpoints(self._data / "checkpoints")
-        self._soft_files = _raise_open_files()
-        self._slots = asyncio.Semaphore(_AT_ONCE)
-        self._starter = Forkserver([*_LAUNCHER, "serve"], _LAUNCHER_ENV)
-        self._keepers: dict[str, LogTrimmer] = {}
-        self._listeners: dict[str, preemption_files.SaveWatcher] = {}
-        self._watched: dict[str, int] = {}  # uid -> pidfd of its supervisor
+        self._open_files = _raise_open_files()
+        self._launch_slots = asyncio.Semaphore(_MAX_LAUNCHERS)
+        self._forkserver = Forkserver([*_LAUNCHER, "serve"], _LAUNCHER_ENV)
+        self._log_trimmers: dict[str, LogTrimmer] = {}
+        self._save_watchers: dict[str, preemption_files.SaveWatcher] = {}
+        self._watched: dict[str, int] = {}  # pidfd of the supervisor, by uid
         self._tasks: set[asyncio.Task[None]] = set()
         self.on_end: Callable[[str, Ended], None] = lambda uid, ended: None
         self.on_saved: Callable[[str, float], None] = lambda uid, at: None
-        self.has_ended: Callable[[str], bool] = lambda uid: False  # not known, so whoever follows a log waits
-        self.isolation = self._sentence()
+        self.has_ended: Callable[[str], bool] = lambda uid: False  # not known, so log followers wait
+        self.isolation = self._describe_isolation()
 
-    def _sentence(self) -> str:
+    def _describe_isolation(self) -> str:
         if self._isolated:
             return (
                 "each project's jobs run under a uid of their own, in namespaces of their own, without sight of the "
                 f"data folder or of other projects; {self._cgroups.summary}"
             )
-        why = "the platform was started by a user" if os.geteuid() else "this machine does not let us make namespaces"
+        reason = "the platform was started by a user"
+        if not os.geteuid():
+            reason = "this machine does not let us make namespaces"
         return (
-            f"jobs are not kept apart from each other or from the platform's data, because {why}; "
+            f"jobs are not kept apart from each other or from the platform's data, because {reason}; "
             f"{self._cgroups.summary}"
         )
 
     @property
-    def group_version(self) -> int:
-        """Of the control groups that every pod can have, for a driver that limits them; 0: not every pod can."""
+    def cgroup_version(self) -> int:
+        """The version of control groups that every pod can have, for a driver that limits them; 0: not every pod."""
         return 2 if self._isolated and self._cgroups.leaf("any") else 0
 
-    # --- life of a pod
+    # --- lifecycle of a pod
 
     def recover_pods(self) -> list[RecoveredPod]:
-        found = []
+        recovered = []
         for folder in folders(self._root):
             assignment = folder.assignment()
             if assignment is None:
-                folder.remove()  # orders were never written, so nothing was ever started
+                folder.remove()  # the launch spec was never written, so nothing was ever started
                 continue
             process = folder.process()
-            found.append(RecoveredPod(assignment, process.attempt if process else 0))
-        return found
+            recovered.append(RecoveredPod(assignment, process.attempt if process else 0))
+        return recovered
 
     async def resume(self, uid: str, attempt: int) -> Started | Ended | None:
         folder = self._folder(uid)
@@ -139,21 +142,23 @@ class ProcessRuntime:
 
     async def start(self, launch: Launch) -> Started | Ended:
         folder = self._folder(launch.assignment.uid)
-        if found := await self.resume(launch.assignment.uid, launch.attempt):
-            return found
+        if result := await self.resume(launch.assignment.uid, launch.attempt):
+            return result
         try:
-            await asyncio.to_thread(self._write_orders, launch, folder)
+            await asyncio.to_thread(self._write_spec, launch, folder)
         except OSError as exc:
             raise CannotStart("CreateContainerError", f"cannot make its folder: {exc.strerror or exc}") from exc
-        await asyncio.to_thread(self._groups.set_gpu_limits, folder)
-        for _ in range(int(_LAUNCH_SECONDS / _LOOK_AGAIN_SECONDS)):
+        await asyncio.to_thread(self._pod_cgroups.set_gpu_limits, folder)
+        for _ in range(int(_LAUNCH_SECONDS / _POLL_SECONDS)):
             answer = await self._launch(folder)
             if "error" in answer:
-                raise CannotStart(answer.get("reason") or _reason(answer["code"]), answer["error"], answer["code"])
-            if found := await self.resume(launch.assignment.uid, launch.attempt):
-                return found
-            # A launcher of the platform before us is half way: it finishes, or its end frees the lock.
-            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+                raise CannotStart(
+                    answer.get("reason") or _start_failure_reason(answer["code"]), answer["error"], answer["code"]
+                )
+            if result := await self.resume(launch.assignment.uid, launch.attempt):
+                return result
+            # A launcher of the previous platform is still at work: it finishes, or its end releases the lock.
+            await asyncio.sleep(_POLL_SECONDS)
         raise CannotStart("CreateContainerError", "another launcher holds the pod and does not finish")
 
     def signal(self, uid: str, name: SignalName) -> None:
@@ -168,10 +173,8 @@ class ProcessRuntime:
     def write_preemption_notice(self, uid: str, text: str) -> None:
         try:
             preemption_files.write_notice(self._folder(uid).preemption_dir, text)
-        except (
-            OSError
-        ) as exc:  # a full disk, say, or a pod from before there were notices: it gets its TERM all the same
-            log.warning("notice not written", pod=uid, error=str(exc))
+        except OSError as exc:  # for example a full disk; the pod gets its TERM all the same
+            log.warning("preemption notice not written", pod=uid, error=str(exc))
 
     async def remove(self, uid: str) -> None:
         folder = self._folder(uid)
@@ -179,11 +182,11 @@ class ProcessRuntime:
         if process is not None:
             while process.supervised:
                 self._kill(uid, process)
-                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+                await asyncio.sleep(_POLL_SECONDS)
             await self._clear(folder, process)
         self._forget(uid)
-        # Before its folder, which alone knows of them.
-        await asyncio.to_thread(self._groups.remove, folder)
+        # Before the folder, which alone has their paths.
+        await asyncio.to_thread(self._pod_cgroups.remove, folder)
         await asyncio.to_thread(folder.remove)
 
     def checkpointed_workloads(self) -> list[tuple[str, str]]:
@@ -193,61 +196,60 @@ class ProcessRuntime:
         await asyncio.to_thread(self._checkpoints.remove, namespace, workload)
 
     async def run(self) -> None:
-        """Look after logs, hear of saved work and collect ends, until cancelled. Pods go on without us."""
-        self._starter.open()
+        """Maintain logs, report saved work and collect ended pods, until cancelled. Pods run on without us."""
+        self._forkserver.open()
         try:
             while True:
-                hasty = [keeper.update() for keeper in list(self._keepers.values())]
-                self._listen(time.monotonic())
-                await asyncio.sleep(_HASTY_SECONDS if any(hasty) else _MARK_SECONDS)
+                growing_fast = [trimmer.update() for trimmer in list(self._log_trimmers.values())]
+                self._report_saves(time.monotonic())
+                await asyncio.sleep(_FAST_LOG_SECONDS if any(growing_fast) else _LOG_SECONDS)
         finally:
             for uid in list(self._watched):
                 self._unwatch(uid)
             for task in self._tasks:
                 task.cancel()
-            self._starter.close()
+            self._forkserver.close()
 
     # --- starting
 
     def _folder(self, uid: str) -> PodFolder:
         return PodFolder(self._root / os.path.basename(uid))
 
-    def _write_orders(self, launch: Launch, folder: PodFolder) -> None:
+    def _write_spec(self, launch: Launch, folder: PodFolder) -> None:
         assignment = launch.assignment
         owner = self._uids.uid(assignment.namespace) if self._isolated else None
-        folder.prepare(
-            owner, launch_spec.bashrc(launch, folder, self._isolated), launch_spec.host_name(assignment.name)
-        )
+        host_name = launch_spec.host_name(assignment.name)
+        folder.prepare(owner, launch_spec.bashrc(launch, folder, self._isolated), host_name)
         injected = launch_spec.inject(launch.injection, folder)
-        lasting = (
-            self._checkpoints.folder(assignment.namespace, assignment.workload, owner) if assignment.workload else None
-        )
+        checkpoints = None
+        if assignment.workload:
+            checkpoints = self._checkpoints.folder(assignment.namespace, assignment.workload, owner)
         if owner is not None:
-            special = launch_spec.isolated_spec(launch, folder, self._data, owner, self._allowed, lasting)
+            specific = launch_spec.isolated_spec(launch, folder, self._data, owner, self._host_paths, checkpoints)
         else:
-            special = launch_spec.plain_spec(launch, folder, self._data, self._allowed, lasting)
+            specific = launch_spec.plain_spec(launch, folder, self._data, self._host_paths, checkpoints)
         common: Json = {
             "folder": str(folder.path),
             "attempt": launch.attempt,
-            "hostname": launch_spec.host_name(assignment.name),
+            "hostname": host_name,
             "argv": list(launch.argv),
             "devices": list(launch.injection.devices),
             "injected": injected,
             "loads": LIBRARY if launch.injection.requires_library else "",
             "hostIPC": launch.host_ipc,
-            "files": self._soft_files,
-            "cgroups": self._groups.spec(launch),
+            "files": self._open_files,
+            "cgroups": self._pod_cgroups.spec(launch),
             "gpuLimits": [asdict(limit) for limit in launch.injection.cgroup_limits],
         }
-        folder.write_spec(common | special, assignment)
+        folder.write_spec(common | specific, assignment)
 
     async def _launch(self, folder: PodFolder) -> Json:
-        """What the launcher answers. If a launcher was killed, another one continues from the state in the folder."""
+        """The launcher's answer. If a launcher was killed, another one continues from the state in the folder."""
         pauses = iter(_RETRY_SECONDS)
         while True:
             try:
-                async with self._slots:
-                    return await self._starter.start(folder.spec_file, _LAUNCH_SECONDS)
+                async with self._launch_slots:
+                    return await self._forkserver.start(folder.spec_file, _LAUNCH_SECONDS)
             except LauncherFailed as exc:
                 pause = next(pauses, None) if isinstance(exc, LauncherGone) else None
                 if pause is None:
@@ -258,19 +260,19 @@ class ProcessRuntime:
     # --- ending
 
     def _watch(self, folder: PodFolder, process: Process) -> bool:
-        """Hear of its end, once. False when it has ended already."""
+        """Watch for the end of the supervisor. False when it has ended already."""
         if folder.uid in self._watched:
             return True
         try:
             handle = os.pidfd_open(process.pid)
         except OSError:
             return False
-        if not process.supervised:  # looked at after opening: the number cannot change hands any more
+        if not process.supervised:  # checked after opening: the pidfd stays with this process
             os.close(handle)
             return False
         self._watched[folder.uid] = handle
-        self._keepers[folder.uid] = LogTrimmer(folder.log, self._limits.piece, self._limits.pieces)
-        self._listeners[folder.uid] = preemption_files.SaveWatcher(folder.preemption_dir)
+        self._log_trimmers[folder.uid] = LogTrimmer(folder.log, self._log_limits.chunk, self._log_limits.chunks)
+        self._save_watchers[folder.uid] = preemption_files.SaveWatcher(folder.preemption_dir)
         asyncio.get_running_loop().add_reader(handle, self._supervisor_ended, folder, process)
         return True
 
@@ -283,7 +285,7 @@ class ProcessRuntime:
     def _supervisor_ended(self, folder: PodFolder, process: Process) -> None:
         self._unwatch(folder.uid)
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(process.pid, os.WNOHANG)  # ours to bury only when we are process 1 of a container
+            os.waitpid(process.pid, os.WNOHANG)  # our child only when we are process 1 of a container
         self._spawn(self._finish(folder, process))
 
     async def _finish(self, folder: PodFolder, process: Process) -> None:
@@ -292,28 +294,28 @@ class ProcessRuntime:
         self.on_end(folder.uid, self._ended(folder, process))
 
     async def _clear(self, folder: PodFolder, process: Process) -> None:
-        """End what the command left behind, and wait until all it printed is in the log."""
+        """Kill processes that the command left behind, and wait until all output is in the log."""
         deadline = time.monotonic() + _COLLECT_SECONDS
         isolated = (folder.spec() or {}).get("isolated", False)
         while time.monotonic() < deadline:
-            left = [] if isolated else self._marked(folder.uid)
+            left = [] if isolated else self._pids_by_variable(folder.uid)
             for pid in left:
                 _send(pid, signal.SIGKILL)
             if not left and process.collected:
                 return
-            await asyncio.sleep(_LOOK_AGAIN_SECONDS / 4)
+            await asyncio.sleep(_POLL_SECONDS / 4)
 
-    def _listen(self, now: float) -> None:
-        for uid, listener in list(self._listeners.items()):
-            if (saved := listener.poll(now)) is not None:
+    def _report_saves(self, now: float) -> None:
+        for uid, watcher in list(self._save_watchers.items()):
+            if (saved := watcher.poll(now)) is not None:
                 self.on_saved(uid, saved)
 
     def _forget(self, uid: str) -> None:
         self._unwatch(uid)
-        self._listeners.pop(uid, None)
-        keeper = self._keepers.pop(uid, None)
-        if keeper is not None:
-            keeper.update()
+        self._save_watchers.pop(uid, None)
+        trimmer = self._log_trimmers.pop(uid, None)
+        if trimmer is not None:
+            trimmer.update()
 
     def _ended(self, folder: PodFolder, process: Process) -> Ended:
         status = folder.exit_status(process.attempt)
@@ -332,69 +334,70 @@ class ProcessRuntime:
             preemption_files.saved_at(folder.preemption_dir),
         )
 
-    def _marked(self, uid: str) -> list[int]:
+    def _pids_by_variable(self, uid: str) -> list[int]:
+        """Processes that carry the pod's uid in their environment."""
         return syscalls.pids_with_variable(f"{launch_spec.POD_VARIABLE}={uid}".encode())
 
     def _kill(self, uid: str, process: Process) -> None:
-        """As root this is process 1 of the pod: the kernel ends all others with it."""
+        """In an isolated pod the supervisor is process 1: the kernel kills all others with it."""
         _send(process.pid, signal.SIGKILL)
         if not (self._folder(uid).spec() or {}).get("isolated", False):
-            for pid in self._marked(uid):
+            for pid in self._pids_by_variable(uid):
                 _send(pid, signal.SIGKILL)
 
     async def _terminate(self, process: Process) -> None:
-        """To the command itself, which is the supervisor's oldest child.
+        """Send TERM to the command itself, which is the supervisor's oldest child.
 
-        For a moment it is not there yet, and for another it is still a copy of the supervisor, whose shell would
-        swallow the signal: it has the same words on its command line then.
+        At first it does not exist yet. Then it is still a fork of the supervisor's shell, which would swallow the
+        signal: it has the same command line then.
         """
         while process.supervised:
-            found = syscalls.children(process.pid)
-            if found and syscalls.command_line(found[0]) != syscalls.command_line(process.pid):
-                _send(found[0], signal.SIGTERM)
+            children = syscalls.children(process.pid)
+            if children and syscalls.command_line(children[0]) != syscalls.command_line(process.pid):
+                _send(children[0], signal.SIGTERM)
                 return
-            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    # --- whose is a process
+    # --- owners of processes
 
     def owners(self, pids: Sequence[int]) -> dict[int, str]:
-        """The pod of each process that belongs to one; also of one that has gone into namespaces of its own."""
-        inits, spaces = self._running()
-        found = {}
+        """The pod uid of each process that belongs to a pod, also of one that has entered namespaces of its own."""
+        supervisors, namespaces = self._running()
+        owners = {}
         for pid in pids:
-            if uid := _owner(pid, inits, spaces):
-                found[pid] = uid
-        return found
+            if uid := _owner(pid, supervisors, namespaces):
+                owners[pid] = uid
+        return owners
 
     def _running(self) -> tuple[dict[int, str], dict[str, str]]:
-        """Pods by their supervisor, and those that have one by their PID namespace."""
-        inits, spaces = {}, {}
+        """Pod uids by pid of the supervisor, and those of isolated pods by PID namespace."""
+        supervisors, namespaces = {}, {}
         for uid in self._watched:
             folder = self._folder(uid)
             process = folder.process()
             if process is not None and process.supervised:
-                inits[process.pid] = uid
+                supervisors[process.pid] = uid
                 if (folder.spec() or {}).get("isolated", False):
-                    spaces[syscalls.pid_namespace(process.pid)] = uid
-        return inits, spaces
+                    namespaces[syscalls.pid_namespace(process.pid)] = uid
+        return supervisors, namespaces
 
     def program(self, pid: int) -> str:
-        """What a process calls itself."""
+        """The name of a process."""
         return syscalls.program(pid)
 
     def kill_process(self, uid: str, pid: int) -> bool:
-        """Kill one process of a pod; False when it is not the pod's, or no more."""
+        """Kill one process of a pod; False when it is not the pod's, or has ended."""
         try:
             handle = os.pidfd_open(pid)
         except OSError:
             return False
         try:
-            # Looked at after opening: the number cannot change hands any more.
+            # Checked after opening: the pidfd stays with this process.
             if self.owners([pid]).get(pid) != uid:
                 return False
             signal.pidfd_send_signal(handle, signal.SIGKILL)
@@ -406,37 +409,37 @@ class ProcessRuntime:
             os.close(handle)
 
     def set_cgroup_limit(self, uid: str, limit: CgroupLimit) -> bool:
-        """Change what the driver grants a pod that runs; False when it did not, and the log says why."""
-        return self._groups.change_gpu_limit(self._folder(uid), limit)
+        """Change what the driver grants a running pod; False when it was not changed, and the log says why."""
+        return self._pod_cgroups.change_gpu_limit(self._folder(uid), limit)
 
-    # --- looking inside
+    # --- logs, exec and port-forward
 
     async def logs(self, pod: Pod, options: LogOptions) -> AsyncIterator[bytes]:
-        """Who follows goes on with the next start of the pod, until it has ended for good."""
+        """A follower goes on with the pod's next attempt, until the pod has ended for good."""
         folder = self._folder(pod.metadata.uid)
-        part = self._part(pod, options)
+        begin, end = self._log_range(pod, options)
 
-        def over() -> bool:
+        def ended() -> bool:
             return options.previous or self.has_ended(folder.uid)
 
         try:
-            async for piece in log_file.read(folder.log, options, over, *part):
-                yield piece
+            async for chunk in log_file.read(folder.log, options, ended, begin, end):
+                yield chunk
         except FileNotFoundError:
             raise Conflict(_no_log(pod, options.previous)) from None
 
     async def open_log(self, pod: Pod, options: LogOptions) -> Log:
         try:
-            start = log_file.start(self._folder(pod.metadata.uid).log, options, *self._part(pod, options))
+            start = log_file.start(self._folder(pod.metadata.uid).log, options, *self._log_range(pod, options))
         except FileNotFoundError:
             raise Conflict(_no_log(pod, options.previous)) from None
         return Log(self.logs(pod, dataclasses.replace(options, offset=start)), start)
 
-    def _part(self, pod: Pod, options: LogOptions) -> tuple[int, int | None]:
-        """From where to where in its log a pod's last attempt is, or the one before; `Conflict` when there is none."""
+    def _log_range(self, pod: Pod, options: LogOptions) -> tuple[int, int | None]:
+        """The offsets of the pod's last attempt in its log, or of the one before; `Conflict` when there is none."""
         folder = self._folder(pod.metadata.uid)
         process = folder.process()
-        # The log may be there a moment before its process is: not yet, then.
+        # The log exists a moment before the process is recorded.
         if process is None or (options.previous and process.previous_start is None):
             raise Conflict(_no_log(pod, options.previous))
         return (process.previous_start or 0, process.log_start) if options.previous else (process.log_start, None)
@@ -449,12 +452,12 @@ class ProcessRuntime:
         if not command:
             raise Conflict("no command was given")
         env = {"TERM": os.environ.get("TERM", "xterm-256color")} if tty else {}
-        wish: Json = {"pid": process.pid, "argv": list(command), "tty": tty, "env": env}
-        wish |= {"rows": size.rows, "columns": size.columns}
-        return await start_exec([*_LAUNCHER, "exec", str(folder.spec_file)], _LAUNCHER_ENV, wish)
+        request: Json = {"pid": process.pid, "argv": list(command), "tty": tty, "env": env}
+        request |= {"rows": size.rows, "columns": size.columns}
+        return await start_exec([*_LAUNCHER, "exec", str(folder.spec_file)], _LAUNCHER_ENV, request)
 
     async def connect(self, pod: Pod, port: int) -> PortConnection:
-        """Pods share the machine's network, so it is looked up whose the port is: a pod is no way to others' ports."""
+        """Pods share the machine's network, so the port must belong to the pod: others' ports cannot be reached."""
         if pod.metadata.uid not in self._watched:
             raise Conflict(f"pod {pod.metadata.name} does not run: {why_not_running(pod)}")
         addresses = await asyncio.to_thread(self._listening, pod.metadata.uid, port)
@@ -464,18 +467,18 @@ class ProcessRuntime:
 
     def _listening(self, uid: str, port: int) -> list[str]:
         listeners = ports.listeners(port)
-        mine = self.owners(list(syscalls.pids())) if listeners else {}
-        held = {inode for pid, owner in mine.items() if owner == uid for inode in ports.sockets(pid)}
-        return [address for inode, address in listeners.items() if inode in held]
+        owners = self.owners(list(syscalls.pids())) if listeners else {}
+        inodes = {inode for pid, owner in owners.items() if owner == uid for inode in ports.sockets(pid)}
+        return [address for inode, address in listeners.items() if inode in inodes]
 
 
-# The launcher imports nothing but the standard library and its own package, so it needs no site packages.
+# The launcher imports only the standard library and its own package, so it needs no site packages.
 _LAUNCHER_ENV = {"PYTHONPATH": launch_spec.PACKAGE_PARENT, "PATH": os.defpath}
 _LAUNCHER = [sys.executable, "-S", "-s", "-m", "aliquot.backends.local.runtimes.launcher"]
 
 
 def can_isolate() -> bool:
-    """Whether we are root on a machine that lets us make namespaces. Tried, in a child, not guessed."""
+    """Whether we are root on a machine that lets us create namespaces. Tried in a child process, not guessed."""
     if os.geteuid() != 0:
         return False
     pid = os.fork()
@@ -493,7 +496,7 @@ def can_isolate() -> bool:
 
 
 def _raise_open_files() -> int:
-    """One open file per running pod: take what the machine allows. Gives the limit that jobs get."""
+    """Raise our limit of open files: each running pod needs one. Returns the previous limit, which jobs get."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = min(hard, 65_536) if hard != resource.RLIM_INFINITY else 65_536
     if soft < wanted:
@@ -501,18 +504,18 @@ def _raise_open_files() -> int:
     return soft
 
 
-def _owner(pid: int, inits: Mapping[int, str], spaces: Mapping[str, str]) -> str:
-    """By its PID namespace, or that of an ancestor: a process cannot get rid of the first process of its namespace.
+def _owner(pid: int, supervisors: Mapping[int, str], namespaces: Mapping[str, str]) -> str:
+    """Found by the PID namespace of the process or of an ancestor: it cannot leave process 1 of its namespace.
 
-    The mark in its environment, which anybody can write, is believed only of pods that have no namespace.
+    The variable in its environment, which any process can set, counts only for pods without a namespace.
     """
-    place = pid
-    while place > 1:
-        if uid := inits.get(place) or spaces.get(syscalls.pid_namespace(place)):
+    ancestor = pid
+    while ancestor > 1:
+        if uid := supervisors.get(ancestor) or namespaces.get(syscalls.pid_namespace(ancestor)):
             return uid
-        place = syscalls.parent(place)
+        ancestor = syscalls.parent(ancestor)
     uid = syscalls.variable(pid, f"{launch_spec.POD_VARIABLE}=".encode())
-    return uid if uid in inits.values() and uid not in spaces.values() else ""
+    return uid if uid in supervisors.values() and uid not in namespaces.values() else ""
 
 
 def _send(pid: int, number: signal.Signals) -> None:
@@ -520,7 +523,7 @@ def _send(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _reason(code: int) -> str:
+def _start_failure_reason(code: int) -> str:
     return "ContainerCannotRun" if code in (126, 127) else "CreateContainerError"
 
 

@@ -37,7 +37,7 @@ class Place:
 
     def runtime(self, keeper: FakeDriver | None = None) -> ProcessRuntime:
         tree = Cgroups(self.groups, self.groups)
-        return ProcessRuntime(self.data, isolated=False, control_groups=tree, keeper=keeper or self.driver)
+        return ProcessRuntime(self.data, isolated=False, control_groups=tree, cgroup_limiter=keeper or self.driver)
 
     async def runs(self, runtime: ProcessRuntime, script: str = "echo ran") -> str:
         """What a pod prints whose GPU the driver limits."""
@@ -145,4 +145,4 @@ def test_only_one_tree_of_groups_will_do(tmp_path: Path) -> None:
     (tmp_path / "old" / "memory").mkdir(parents=True)
 
     assert Cgroups(tmp_path / "old").leaf(UID) is None
-    assert Place(tmp_path).runtime().group_version == 0  # nor where pods are not kept apart
+    assert Place(tmp_path).runtime().cgroup_version == 0  # nor where pods are not kept apart

@@ -68,7 +68,7 @@ for place in (tree, tree / "aliquot"):
 driver = open_driver()
 share_dirs, contexts, library = ShareDirs(here / "share_dirs"), ContextSizes(here / "c.json"), Path("/lib/none.so")
 devices = RealDevices("here", driver, share_dirs, contexts, library, cgroups=2)
-runtime = ProcessRuntime(here / "data", isolated=False, control_groups=Cgroups(tree, tree), keeper=driver)
+runtime = ProcessRuntime(here / "data", isolated=False, control_groups=Cgroups(tree, tree), cgroup_limiter=driver)
 share = DeviceShare(index=0, milli=250)
 given = devices.injection("here", [share], SharingOptions(limit_milli=500), "pod-1")
 group = tree / "aliquot" / "pod-1"
