@@ -102,7 +102,7 @@ class Streams(Protocol):
         """Start a command in the pod's main container. `Conflict` when the pod does not run."""
 
     async def connect(self, pod: Pod, port: int) -> PortStream:
-        """Connect to a port of the pod. `Conflict` when it does not run, or (here or at the first read) none listens."""
+        """Connect to a port of the pod. `Conflict` when the pod does not run, or (also later) nothing listens there."""
 
 
 def why_not_running(pod: Pod) -> str:
