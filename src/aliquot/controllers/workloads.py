@@ -162,7 +162,7 @@ def _in_phase(
     message: str = "",
     allocated: Amounts | None = None,
 ) -> WorkloadStatus:
-    """The status in this phase. Run and wait times are added up when the phase ends or begins to run or to wait."""
+    """The status in this phase. Run and wait times are updated when the workload starts or stops running or waiting."""
     running, waiting = phase == "Running", phase in _WAITING
     if waiting and status.queued_at is None:
         status = replace(status, queued_at=now)
