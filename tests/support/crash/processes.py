@@ -72,16 +72,16 @@ class Watchman:
         given: Counter[tuple[str, int]] = Counter()
         pods: Counter[tuple[str, int]] = Counter()
         for folder in folders(self.data / "pods"):
-            ticket, process = folder.ticket(), folder.process()
+            assignment, process = folder.assignment(), folder.process()
             main = alive.get(folder.uid)
-            if main is None or ticket is None or process is None:
+            if main is None or assignment is None or process is None:
                 continue
             self.collectors[process.collector] = process.collector_start
             assert (process.pid, process.start_time) == (main.pid, main.start_time), "another one was written down"
-            assert process.attempt == 0, f"pod {ticket.name} was restarted"
-            for share in ticket.shares:
-                given[ticket.node, share.index] += share.milli
-                pods[ticket.node, share.index] += 1
+            assert process.attempt == 0, f"pod {assignment.name} was restarted"
+            for share in assignment.shares:
+                given[assignment.node, share.index] += share.milli
+                pods[assignment.node, share.index] += 1
         over = {device: milli for device, milli in given.items() if milli > GPU}
         assert not over, f"more than a whole device is given out: {over}"
         self.shared += any(count > 1 for count in pods.values())
