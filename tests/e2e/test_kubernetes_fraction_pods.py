@@ -1,7 +1,7 @@
-"""Parts of GPUs on a real node: a real kubelet starts the pods, and the sharing library keeps their limits inside them.
+"""GPU fractions on a real node: a real kubelet starts the pods, the sharing library enforces their limits.
 
-The GPUs are stood in for: a device plugin gives them out, and the driver's libraries are those of tests/native, brought
-into the pods by a mount, as NVIDIA's container toolkit would.
+The GPUs are simulated: a device plugin assigns them, and the driver's libraries are those of tests/native, mounted into
+the pods as NVIDIA's container toolkit would do.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ JOB, FILES, WITH_DRIVER = "standin/job:1", "standin/files:1", "standin/driver:1"
 
 @pytest.fixture(scope="module")
 def gpu_node(native_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A cluster of its own: the names of its GPUs must be those of the stand-in cards."""
+    """A separate cluster, because its GPUs must have the UUIDs of the simulated driver."""
     from support.kubernetes.nodes import NodeCluster
 
-    made = NodeCluster(available_nodes(), nodes=1)
-    node = made.nodes[0]
+    cluster = NodeCluster(available_nodes(), nodes=1)
+    node = cluster.nodes[0]
     node.gpus = list(UUIDS)
     folder = tmp_path_factory.mktemp("images")
     filler = folder / "filler"
@@ -70,45 +70,45 @@ def gpu_node(native_build: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         image(folder / "files.tar", FILES, files, ["/bin/sh"]),
     ]
     try:
-        made.start()
-        for one in images:
-            node.load(one)
+        cluster.start()
+        for tar in images:
+            node.load(tar)
         standin(native_build, node.folder / "run" / "standin")
-        made.cluster.kubectl("label", "node", node.name, f"{labels.GPU_MEMORY}={CARD_MIB}")
-        yield made
+        cluster.cluster.kubectl("label", "node", node.name, f"{labels.GPU_MEMORY}={CARD_MIB}")
+        yield cluster
     finally:
-        made.stop()
+        cluster.stop()
 
 
 @pytest_asyncio.fixture
 async def harness(gpu_node: Any) -> AsyncIterator[SharingHarness]:
-    """The platform on it, with the library put onto the node by our DaemonSet."""
-    async with sharing(gpu_node.cluster, SETTINGS) as made, webhook(made):
+    """GPU sharing on that cluster, with the library installed by the DaemonSet."""
+    async with sharing(gpu_node.cluster, SETTINGS) as running, webhook(running):
         script = "mkdir -p /host/gates && chmod 1777 /host/gates && cp /libgpushare.so /host/library/libgpushare.so"
-        await made.driver.apply(DAEMON_SET, daemon_set(SETTINGS, Installer(FILES, ("/bin/sh", "-c", script))))
+        await running.driver.apply(DAEMON_SET, daemon_set(SETTINGS, Installer(FILES, ("/bin/sh", "-c", script))))
 
-        async def there() -> bool:
-            for pod in (await made.driver.list(POD, labels.SYSTEM_NAMESPACE)).items:
-                if not pod.data["spec"].get("nodeName"):  # the stock scheduler would; none runs here
-                    await made.driver.bind(pod.name, pod.namespace, "node-1", {})
-            status = (await made.driver.get(DAEMON_SET, NAME, labels.SYSTEM_NAMESPACE)).data.get("status") or {}
+        async def is_installed() -> bool:
+            for pod in (await running.driver.list(POD, labels.SYSTEM_NAMESPACE)).items:
+                if not pod.data["spec"].get("nodeName"):  # kube-scheduler does not run here
+                    await running.driver.bind(pod.name, pod.namespace, "node-1", {})
+            status = (await running.driver.get(DAEMON_SET, NAME, labels.SYSTEM_NAMESPACE)).data.get("status") or {}
             return bool(status.get("numberReady"))
 
-        await until(there)
-        yield made
+        await until(is_installed)
+        yield running
 
 
 @pytest_asyncio.fixture
 async def space(harness: SharingHarness, gpu_node: Any) -> AsyncIterator[str]:
-    """The name of a fresh namespace; its pods are gone afterwards, and the GPUs free."""
+    """The name of a new namespace; afterwards its pods are deleted and the GPUs are free."""
     name = gpu_node.cluster.create_namespace()
     yield name
     await asyncio.to_thread(gpu_node.cluster.kubectl, "delete", "pods", "--all", "-n", name, "--timeout=120s")
-    await until(lambda: _free(harness))
+    await until(lambda: _is_free(harness))
 
 
-async def submit(harness: SharingHarness, namespace: str, name: str, **marks: str) -> Pod:
-    """A job's pod; where the driver is, its own image would not have to say."""
+async def submit(harness: SharingHarness, namespace: str, name: str, **annotations: str) -> Pod:
+    """Creates a job's pod. The variables and the mount stand in for NVIDIA's container toolkit."""
     container = {
         "name": "main",
         "image": JOB,
@@ -122,124 +122,124 @@ async def submit(harness: SharingHarness, namespace: str, name: str, **marks: st
         "volumes": [{"name": "driver", "hostPath": {"path": PLACE}}],
         "terminationGracePeriodSeconds": 1,
     }
-    metadata = {"name": name, "namespace": namespace, "annotations": marks}
+    metadata = {"name": name, "namespace": namespace, "annotations": annotations}
     await harness.driver.create(POD, Document({"metadata": metadata, "spec": spec}))
     return await harness.store.get(Pod, name, namespace)
 
 
-async def bound(harness: SharingHarness, pod: Pod, milli: int) -> Pod:
-    """Running on the node, with a part of its first GPU."""
+async def bind(harness: SharingHarness, pod: Pod, milli: int) -> Pod:
+    """Binds the pod with a fraction of the node's first GPU, and waits until it runs."""
     await harness.binder.bind(pod, "node-1", [DeviceShare(index=0, milli=milli)])
-    return await ready(harness, pod)
+    return await wait_ready(harness, pod)
 
 
-async def ready(harness: SharingHarness, pod: Pod) -> Pod:
-    async def runs() -> bool:
-        now = await harness.store.get(Pod, pod.metadata.name, pod.metadata.namespace)
-        return any(one.type == "Ready" and one.status == "True" for one in now.status.conditions)
+async def wait_ready(harness: SharingHarness, pod: Pod) -> Pod:
+    async def is_ready() -> bool:
+        current = await harness.store.get(Pod, pod.metadata.name, pod.metadata.namespace)
+        return any(item.type == "Ready" and item.status == "True" for item in current.status.conditions)
 
     try:
-        await until(runs)
+        await until(is_ready)
     except TimeoutError:
-        now = await harness.driver.get(POD, pod.metadata.name, pod.metadata.namespace)
-        pytest.fail(f"not ready: {json.dumps(now.data.get('status'))}")
+        current = await harness.driver.get(POD, pod.metadata.name, pod.metadata.namespace)
+        pytest.fail(f"not ready: {json.dumps(current.data.get('status'))}")
     return await harness.store.get(Pod, pod.metadata.name, pod.metadata.namespace)
 
 
-class Inside:
-    """What a pod's container sees."""
+class Container:
+    """Runs commands in a pod's container."""
 
     def __init__(self, cluster: Any, pod: Pod) -> None:
         self._cluster, self._pod = cluster, pod
 
     async def run(self, *command: str) -> str:
-        place = self._pod.metadata
-        words = ("exec", "-n", place.namespace, place.name, "-c", "main", "--", *command)
-        return await asyncio.to_thread(self._cluster.kubectl, *words)
+        meta = self._pod.metadata
+        arguments = ("exec", "-n", meta.namespace, meta.name, "-c", "main", "--", *command)
+        return await asyncio.to_thread(self._cluster.kubectl, *arguments)
 
 
-async def test_part_of_a_gpu(harness: SharingHarness, gpu_node: Any, space: str) -> None:
-    """A job with half a GPU sees its device, library, preload and limits, and gets half the memory and not a byte more;
-    when it is gone its GPU is whole again."""
+async def test_gpu_fraction(harness: SharingHarness, gpu_node: Any, space: str) -> None:
+    """A job with half a GPU sees its device, library, preload and limits, and can allocate half the memory and no more.
+    When it is gone its GPU is free again."""
     cluster, node = gpu_node.cluster, gpu_node.nodes[0]
-    pod = await bound(harness, await submit(harness, space, "half", **{"gpu-fraction": "0.5"}), 500)
-    inside = Inside(cluster, pod)
-    held = await harness.reservation("node-1")
+    pod = await bind(harness, await submit(harness, space, "half", **{"gpu-fraction": "0.5"}), 500)
+    in_pod = Container(cluster, pod)
+    reservation = await harness.reservation("node-1")
 
-    # The reservation holds the GPU that the kubelet chose, and the pod was given that very one.
+    # The reservation holds the GPU that the kubelet chose, and the pod has the same one.
     [given] = node.plugin.allocations[-1]
-    assert held.spec.node_name == "node-1"
-    assert held.status.phase == "Running"
-    assert [share.uuid for share in shares_of(held)] == [share.uuid for share in shares_of(pod)] == [given]
+    assert reservation.spec.node_name == "node-1"
+    assert reservation.status.phase == "Running"
+    assert [share.uuid for share in shares_of(reservation)] == [share.uuid for share in shares_of(pod)] == [given]
 
-    environment = dict(line.partition("=")[::2] for line in (await inside.run("env")).splitlines())
+    environment = dict(line.partition("=")[::2] for line in (await in_pod.run("env")).splitlines())
     assert environment["NVIDIA_VISIBLE_DEVICES"] == environment["CUDA_VISIBLE_DEVICES"] == given
     assert environment["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
     assert environment["RUNAI_NUM_OF_GPUS"] == "0.5"
-    assert await inside.run("cat", "/etc/ld.so.preload") == "/usr/local/gpushare/libgpushare.so\n"
+    assert await in_pod.run("cat", "/etc/ld.so.preload") == "/usr/local/gpushare/libgpushare.so\n"
     limit = CARD_MIB // 2
-    limits = (await inside.run("cat", "/run/gpushare/limits")).splitlines()
+    limits = (await in_pod.run("cat", "/run/gpushare/limits")).splitlines()
     assert limits[1] == f"tenant {pod.metadata.uid}"
     assert limits[3].startswith(f"gpu {given} limit={limit << 20} ")
-    assert await inside.run("stat", "-c", "%s %a", "/run/gpushare/ledger") == "131072 666\n"
+    assert await in_pod.run("stat", "-c", "%s %a", "/run/gpushare/ledger") == "131072 666\n"
 
-    # The limit holds: half of the memory, contexts included, is there, and another GPU of the node is not.
-    rows = [line.split() for line in (await inside.run("filler")).splitlines()]
+    # The limit is enforced: half of the memory, contexts included, can be allocated, and nothing on the other GPU.
+    rows = [line.split() for line in (await in_pod.run("filler")).splitlines()]
     seen = {name: (int(total), int(taken), int(code)) for name, total, taken, code in rows}
     assert seen.pop(given[:8]) == (limit, (limit - CONTEXT) // 64 * 64, 2)
     [(_, taken, code)] = seen.values()
     assert (taken, code) == (0, 2)
 
-    # No program of the job can take the fence away.
-    for place in ("/run/gpushare/limits", "/run/gpushare/ledger", "/etc/ld.so.preload"):
-        told = await inside.run("sh", "-c", f"rm -f {place} 2>&1; [ -e {place} ] && echo there")
-        assert told.endswith("there\n")
+    # No program of the job can remove the files.
+    for path in ("/run/gpushare/limits", "/run/gpushare/ledger", "/etc/ld.so.preload"):
+        output = await in_pod.run("sh", "-c", f"rm -f {path} 2>&1; [ -e {path} ] && echo exists")
+        assert output.endswith("exists\n")
 
     await harness.driver.delete(POD, "half", space)
-    await until(lambda: harness.is_deleted(held))
+    await until(lambda: harness.is_deleted(reservation))
 
-    await until(lambda: _free(harness))
-    await whole(harness, space)
+    await until(lambda: _is_free(harness))
+    await run_with_all_gpus(harness, space)
 
 
 async def test_two_share_a_gpu(harness: SharingHarness, gpu_node: Any, space: str) -> None:
-    """Two jobs on one GPU have limits and ledgers of their own, and one gate."""
+    """Two jobs on one GPU have separate limits and ledgers, and share one gate."""
     cluster = gpu_node.cluster
     strict = {"aliquot.dev/gpu-compute": "strict"}
     pods = [
-        await bound(harness, await submit(harness, space, "a", **{"gpu-fraction": "0.5"}, **strict), 500),
-        await bound(harness, await submit(harness, space, "b", **{"gpu-memory": "4096"}, **strict), 250),
+        await bind(harness, await submit(harness, space, "a", **{"gpu-fraction": "0.5"}, **strict), 500),
+        await bind(harness, await submit(harness, space, "b", **{"gpu-memory": "4096"}, **strict), 250),
     ]
     given = {share.uuid for pod in pods for share in shares_of(pod)}
     assert len(given) == 1
     [uuid] = given
 
     for pod, limit in zip(pods, (CARD_MIB // 2, 4096), strict=True):
-        inside = Inside(cluster, pod)
-        assert await inside.run("stat", "-c", "%s %a", f"/run/gpushare/gate/{uuid}") == "16384 666\n"
-        rows = [line.split() for line in (await inside.run("filler")).splitlines()]
+        in_pod = Container(cluster, pod)
+        assert await in_pod.run("stat", "-c", "%s %a", f"/run/gpushare/gate/{uuid}") == "16384 666\n"
+        rows = [line.split() for line in (await in_pod.run("filler")).splitlines()]
         assert [row[1:] for row in rows if row[0] == uuid[:8]] == [[str(limit), str((limit - CONTEXT) // 64 * 64), "2"]]
-    nodes = [(await Inside(cluster, pod).run("stat", "-c", "%i", "/run/gpushare/gate/" + uuid)) for pod in pods]
-    assert nodes[0] == nodes[1]
+    inodes = [(await Container(cluster, pod).run("stat", "-c", "%i", "/run/gpushare/gate/" + uuid)) for pod in pods]
+    assert inodes[0] == inodes[1]
 
 
-async def whole(harness: SharingHarness, space: str) -> None:
-    """A pod that has both GPUs of the node, past any scheduler."""
+async def run_with_all_gpus(harness: SharingHarness, space: str) -> None:
+    """Runs a pod with both GPUs of the node, without a scheduler."""
     container = {"name": "main", "image": JOB, "imagePullPolicy": "Never"}
     container["resources"] = {"limits": {"nvidia.com/gpu": "2"}}  # type: ignore[assignment]  # JSON
     metadata = {"name": "whole", "namespace": space}
     spec = {"nodeName": "node-1", "containers": [container], "terminationGracePeriodSeconds": 1}
     await harness.driver.create(POD, Document({"metadata": metadata, "spec": spec}))
-    await ready(harness, await harness.store.get(Pod, "whole", space))
+    await wait_ready(harness, await harness.store.get(Pod, "whole", space))
 
 
-async def _free(harness: SharingHarness) -> bool:
+async def _is_free(harness: SharingHarness) -> bool:
     return not (await harness.driver.list(POD, labels.RESERVATION_NAMESPACE)).items
 
 
 async def test_refused_by_the_kubelet(harness: SharingHarness, gpu_node: Any, space: str) -> None:
-    """A GPU that somebody else took meanwhile is refused by its node, and the pod is not bound."""
-    await whole(harness, space)
+    """If another pod got the GPU first, the node refuses the reservation and the pod is not bound."""
+    await run_with_all_gpus(harness, space)
     pod = await submit(harness, space, "half", **{"gpu-fraction": "0.5"})
     with pytest.raises((Unavailable, Conflict), match="GPU 0 of node node-1 is not free"):
         await harness.binder.bind(pod, "node-1", [DeviceShare(index=0, milli=500)])
@@ -249,7 +249,7 @@ async def test_refused_by_the_kubelet(harness: SharingHarness, gpu_node: Any, sp
 
 
 def test_submitted(gpu_node: Any, native_build: Path, tmp_path: Path) -> None:
-    """What a researcher submits with half a GPU runs there, sees half its memory, and is refused the next byte."""
+    """A job that a researcher submits with half a GPU runs, sees half the memory, and cannot allocate more."""
     cluster, node = gpu_node.cluster, gpu_node.nodes[0]
     library = node.folder / "var/lib/aliquot/gpushare/libgpushare.so"
     library.parent.mkdir(parents=True, exist_ok=True)
@@ -265,12 +265,20 @@ def test_submitted(gpu_node: Any, native_build: Path, tmp_path: Path) -> None:
         platform.wait_for_phase("half", "team", "Running")
         rows = [line.split() for line in platform.sh("runai exec half -p team filler").out.splitlines()]
         assert [row[1:] for row in rows if row[2] != "0"] == [["8192", str((8192 - CONTEXT) // 64 * 64), "2"]]
-        [held] = json.loads(cluster.kubectl("get", "pods", "-n", labels.RESERVATION_NAMESPACE, "-o", "json"))["items"]
-        assert held["status"]["phase"] == "Running"
+        [reservation] = json.loads(cluster.kubectl("get", "pods", "-n", labels.RESERVATION_NAMESPACE, "-o", "json"))[
+            "items"
+        ]
+        assert reservation["status"]["phase"] == "Running"
 
         platform.sh("runai delete half -p team")
-        words = ("wait", "-n", labels.RESERVATION_NAMESPACE, "--for=delete", f"pod/{held['metadata']['name']}")
-        cluster.kubectl(*words, "--timeout=120s")
+        arguments = (
+            "wait",
+            "-n",
+            labels.RESERVATION_NAMESPACE,
+            "--for=delete",
+            f"pod/{reservation['metadata']['name']}",
+        )
+        cluster.kubectl(*arguments, "--timeout=120s")
     finally:
         platform.server.stop()
         cluster.kubectl("delete", "mutatingwebhookconfiguration", "aliquot", "--ignore-not-found")

@@ -1,4 +1,4 @@
-"""Real nodes: what tests on them rely on, and that nothing stays of them."""
+"""Real nodes: what tests on them rely on, and that nothing of them remains."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from support.kubernetes.images import busybox, image
 from support.kubernetes.nodes import NodeCluster, missing
 
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("nodes")]
-PATIENCE = 120.0
+TIMEOUT_SECONDS = 120.0
 UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
-# Starts a node with a pod and tells what it made; ends only when it is killed.
-LONELY_RUN = """
+# Starts a node with a pod and prints what it created; runs until it is killed.
+KILLED_RUN = """
 import json, sys, time
 from pathlib import Path
 from support.kubernetes.nodes import NodeCluster
@@ -47,14 +47,14 @@ class Space:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.name = cluster.create_namespace()
-        # Pods are refused until the account is there under which they run.
+        # Pods are refused until their service account exists.
         self.kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=120s")
 
     def kubectl(self, *arguments: str, stdin: str = "") -> str:
         return self._cluster.kubectl("--namespace", self.name, *arguments, stdin=stdin)
 
     def run(self, name: str, node: str, gpus: int = 0, image: str = "ubuntu", **spec: Any) -> None:
-        """A pod on a node, past any scheduler."""
+        """Runs a pod on a node, without a scheduler."""
         container = {"name": "main", "image": image, "resources": {"limits": {"nvidia.com/gpu": gpus}} if gpus else {}}
         pod = {
             "apiVersion": "v1",
@@ -66,46 +66,46 @@ class Space:
 
     def run_ready(self, name: str, node: str, gpus: int = 0, image: str = "ubuntu") -> None:
         self.run(name, node, gpus, image)
-        self.kubectl("wait", "--for=condition=Ready", f"pod/{name}", f"--timeout={PATIENCE:.0f}s")
+        self.kubectl("wait", "--for=condition=Ready", f"pod/{name}", f"--timeout={TIMEOUT_SECONDS:.0f}s")
 
     def pod(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.kubectl("get", "pod", name, "-o", "json"))
-        return found
+        pod: dict[str, Any] = json.loads(self.kubectl("get", "pod", name, "-o", "json"))
+        return pod
 
 
 @pytest.fixture
 def space(real_nodes: NodeCluster) -> Iterator[Space]:
-    made = Space(real_nodes.cluster)
-    yield made
-    made.kubectl("delete", "pods", "--all", "--grace-period=1", "--timeout=120s")
+    created = Space(real_nodes.cluster)
+    yield created
+    created.kubectl("delete", "pods", "--all", "--grace-period=1", "--timeout=120s")
 
 
-def test_a_pod_runs_and_its_log_is_there(space: Space) -> None:
+def test_pod_runs_and_has_a_log(space: Space) -> None:
     """A pod of an image without a tag is pulled, gets Ready, and its output can be read."""
     space.run_ready("job", "node-1", image="gcr.io/run-ai-demo/quickstart")
 
     _until(lambda: "step 1" in space.kubectl("logs", "job"))
 
 
-def test_a_command_in_a_pod_ends_with_its_own_status(space: Space, real_nodes: NodeCluster) -> None:
-    """What a command in a container returns is what the caller gets."""
+def test_exec_exit_status(space: Space, real_nodes: NodeCluster) -> None:
+    """The caller gets the exit status of a command in a container."""
     space.run_ready("job", "node-2")
     command = ["exec", "--namespace", space.name, "job", "--", "bash", "-c", "echo $HOSTNAME; exit 7"]
 
-    said = real_nodes.cluster.kubectl(*command, check=False)
+    output = real_nodes.cluster.kubectl(*command, check=False)
 
-    assert said.splitlines() == ["job", "command terminated with exit code 7"]
+    assert output.splitlines() == ["job", "command terminated with exit code 7"]
 
 
-def test_a_port_of_a_pod_can_be_reached_from_here(space: Space, real_nodes: NodeCluster) -> None:
-    """A forwarded port answers with what the pod serves."""
+def test_port_forward(space: Space, real_nodes: NodeCluster) -> None:
+    """A forwarded port reaches the pod's server."""
     space.run_ready("notebook", "node-1", image="jupyter/base-notebook")
     with _forwarded(real_nodes.cluster, space.name, "notebook", 8888) as port:
         assert _fetch(f"http://127.0.0.1:{port}/") == b"a notebook\n"
 
 
-def test_a_service_reaches_a_pod_on_another_node(space: Space) -> None:
-    """The address of a service leads from a pod on one node to a pod on the other."""
+def test_service_reaches_a_pod_on_another_node(space: Space) -> None:
+    """A pod on one node reaches a pod on the other through a Service."""
     space.run_ready("notebook", "node-1", image="jupyter/base-notebook")
     space.run_ready("job", "node-2")
     space.kubectl("label", "pod", "notebook", "app=notebook")
@@ -116,12 +116,12 @@ def test_a_service_reaches_a_pod_on_another_node(space: Space) -> None:
     assert space.kubectl("exec", "job", "--", "sh", "-c", fetch) == "a notebook\n"
 
 
-def test_a_pod_gets_the_gpus_it_asked_for_and_knows_which(space: Space, real_nodes: NodeCluster) -> None:
-    """Two pods of one node see as many GPUs as they asked for, and never the same one."""
+def test_gpus_of_pods(space: Space, real_nodes: NodeCluster) -> None:
+    """Two pods of one node see as many GPUs as they request, and never the same one."""
     for name, gpus in (("two", 2), ("three", 3)):
         space.run_ready(name, "node-1", gpus=gpus)
-    ask = ("sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES")
-    seen = [space.kubectl("exec", name, "--", *ask) for name in ("two", "three")]
+    command = ("sh", "-c", "echo $NVIDIA_VISIBLE_DEVICES")
+    seen = [space.kubectl("exec", name, "--", *command) for name in ("two", "three")]
     two, three = (set(names.strip().split(",")) for names in seen)
 
     assert (len(two), len(three)) == (2, 3)
@@ -129,8 +129,8 @@ def test_a_pod_gets_the_gpus_it_asked_for_and_knows_which(space: Space, real_nod
     assert two | three <= set(real_nodes.nodes[0].gpus)
 
 
-def test_a_node_refuses_a_pod_for_which_no_gpu_is_left(space: Space) -> None:
-    """Whoever binds pods, a node never gives out a GPU twice: the pod that is too much fails."""
+def test_node_refuses_a_pod_without_free_gpus(space: Space) -> None:
+    """A node never assigns a GPU twice, whatever is bound to it: the pod that does not fit fails."""
     space.run_ready("most", "node-1", gpus=7)
     space.run("late", "node-1", gpus=2)
 
@@ -139,21 +139,21 @@ def test_a_node_refuses_a_pod_for_which_no_gpu_is_left(space: Space) -> None:
     assert "nvidia.com/gpu" in space.pod("late")["status"]["message"]
 
 
-def test_an_unhealthy_gpu_is_not_offered(real_nodes: NodeCluster) -> None:
-    """A node offers one GPU less while one of them is unhealthy."""
+def test_unhealthy_gpu_is_not_allocatable(real_nodes: NodeCluster) -> None:
+    """A node has one allocatable GPU less while one of them is unhealthy."""
     node = real_nodes.nodes[1]
 
-    def offered() -> str:
+    def allocatable() -> str:
         return str(node.object()["status"]["allocatable"]["nvidia.com/gpu"])
 
     node.plugin.set_health(node.gpus[0], False)
-    _until(lambda: offered() == "7")
+    _until(lambda: allocatable() == "7")
     node.plugin.set_health(node.gpus[0], True)
-    _until(lambda: offered() == "8")
+    _until(lambda: allocatable() == "8")
 
 
-def test_an_image_can_be_put_on_a_node(space: Space, real_nodes: NodeCluster, tmp_path: Path) -> None:
-    """An image made here runs where it was loaded, without a registry that has it."""
+def test_image_loaded_on_a_node(space: Space, real_nodes: NodeCluster, tmp_path: Path) -> None:
+    """An image that was loaded on a node runs there, without a registry."""
     files = {**busybox(), "bin/hello": b"#!/bin/sh\necho hello; trap exit TERM; sleep 3600 & wait\n"}
     real_nodes.nodes[0].load(image(tmp_path / "hello.tar", "example.com/hello:1", files, ["/bin/hello"]))
     space.run_ready("hello", "node-1", image="example.com/hello:1")
@@ -161,8 +161,8 @@ def test_an_image_can_be_put_on_a_node(space: Space, real_nodes: NodeCluster, tm
     _until(lambda: space.kubectl("logs", "hello") == "hello\n")
 
 
-def test_a_killed_node_is_noticed_and_comes_back(space: Space, real_nodes: NodeCluster) -> None:
-    """A node that dies is told unreachable, with its pods; started again it runs them again. The other node stays."""
+def test_killed_node_recovers(space: Space, real_nodes: NodeCluster) -> None:
+    """A killed node and its pods become unready; after a restart they run again. The other node is not affected."""
     space.run_ready("job", "node-2")
     alive, dead = real_nodes.nodes
     dead.kill()
@@ -173,81 +173,81 @@ def test_a_killed_node_is_noticed_and_comes_back(space: Space, real_nodes: NodeC
         _until(lambda: _condition(space.pod("job"), "Ready") == "False")
     finally:
         real_nodes.start_node(dead)
-    space.kubectl("wait", "--for=condition=Ready", "pod/job", f"--timeout={PATIENCE:.0f}s")
+    space.kubectl("wait", "--for=condition=Ready", "pod/job", f"--timeout={TIMEOUT_SECONDS:.0f}s")
 
     assert space.pod("job")["status"]["containerStatuses"][0]["restartCount"] == 1
 
 
-def test_nothing_stays_of_a_run_that_was_killed() -> None:
-    """When the tests are killed, no process, mount, control group, interface or file of their nodes is left."""
+def test_nothing_remains_of_a_killed_run() -> None:
+    """After the tests are killed, no process, mount, control group, interface or file of their nodes remains."""
     tests = Path(__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": f"{tests}{os.pathsep}{tests.parent / 'src'}"}
-    command = [sys.executable, "-c", LONELY_RUN, str(available_nodes())]
+    command = [sys.executable, "-c", KILLED_RUN, str(available_nodes())]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
-        made = json.loads(run.stdout.readline())
-        spaces = {name: os.readlink(f"/proc/{made['pid']}/ns/{name}") for name in ("pid", "mnt", "net")}
-        assert len(_processes_in(spaces)) > 5  # first process, containerd, kubelet, kube-proxy, shim, pause, job
-        assert _left(made) == {"folder", "group", "bridge"}
+        created = json.loads(run.stdout.readline())
+        namespaces = {name: os.readlink(f"/proc/{created['pid']}/ns/{name}") for name in ("pid", "mnt", "net")}
+        assert len(_processes_in(namespaces)) > 5  # first process, containerd, kubelet, kube-proxy, shim, pause, job
+        assert _remaining(created) == {"folder", "group", "bridge"}
         run.send_signal(signal.SIGKILL)
 
-    _until(lambda: not _left(made))
+    _until(lambda: not _remaining(created))
 
-    assert _processes_in(spaces) == []
-    assert made["folder"] not in Path("/proc/self/mountinfo").read_text()
+    assert _processes_in(namespaces) == []
+    assert created["folder"] not in Path("/proc/self/mountinfo").read_text()
 
 
-def test_a_machine_without_the_programs_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is missing for real nodes is named, so that a skipped test says it."""
+def test_missing_programs_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that real nodes need and that are missing are named, so that a skipped test says what to install."""
     monkeypatch.setenv("PATH", "/nowhere")
 
     assert missing() == "root" if os.geteuid() else missing().startswith("busybox, cc, containerd, ctr, ip")
 
 
-def _left(made: dict[str, Any]) -> set[str]:
-    groups = [*Path("/sys/fs/cgroup").glob(made["group"]), *Path("/sys/fs/cgroup").glob(f"*/{made['group']}")]
-    links = [link.name for link in Path("/sys/class/net").iterdir() if link.name.startswith(made["bridge"])]
-    there = {"folder": Path(made["folder"]).exists(), "group": bool(groups), "bridge": bool(links)}
-    return {name for name, still in there.items() if still}
+def _remaining(created: dict[str, Any]) -> set[str]:
+    groups = [*Path("/sys/fs/cgroup").glob(created["group"]), *Path("/sys/fs/cgroup").glob(f"*/{created['group']}")]
+    links = [link.name for link in Path("/sys/class/net").iterdir() if link.name.startswith(created["bridge"])]
+    exists = {"folder": Path(created["folder"]).exists(), "group": bool(groups), "bridge": bool(links)}
+    return {name for name, is_left in exists.items() if is_left}
 
 
-def _processes_in(spaces: dict[str, str]) -> list[str]:
-    """Those that are in any of these namespaces, or have them in use."""
-    found = []
+def _processes_in(namespaces: dict[str, str]) -> list[str]:
+    """The processes in any of these namespaces."""
+    processes = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if any(os.readlink(process / "ns" / name) == space for name, space in spaces.items()):
-                found.append(process.name)
+            if any(os.readlink(process / "ns" / name) == namespace for name, namespace in namespaces.items()):
+                processes.append(process.name)
         except OSError:
             continue  # it has ended meanwhile
-    return found
+    return processes
 
 
 @contextmanager
 def _forwarded(cluster: Cluster, namespace: str, pod: str, port: int) -> Iterator[int]:
-    where = [f"--kubeconfig={cluster.kubeconfig}", f"--namespace={namespace}"]
-    command = [str(cluster.binaries / "kubectl"), *where, "port-forward", f"pod/{pod}", f":{port}"]
+    options = [f"--kubeconfig={cluster.kubeconfig}", f"--namespace={namespace}"]
+    command = [str(cluster.binaries / "kubectl"), *options, "port-forward", f"pod/{pod}", f":{port}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as forward:
         try:
             assert forward.stdout is not None
-            said = re.match(r"Forwarding from 127\.0\.0\.1:(\d+)", forward.stdout.readline())
-            assert said is not None
-            yield int(said[1])
+            match = re.match(r"Forwarding from 127\.0\.0\.1:(\d+)", forward.stdout.readline())
+            assert match is not None
+            yield int(match[1])
         finally:
             forward.terminate()
 
 
 def _fetch(url: str) -> bytes:
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=30) as answer:
-        return bytes(answer.read())
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=30) as response:
+        return bytes(response.read())
 
 
 def _condition(pod: dict[str, Any], kind: str) -> str:
-    return next(one["status"] for one in pod["status"]["conditions"] if one["type"] == kind)
+    return next(item["status"] for item in pod["status"]["conditions"] if item["type"] == kind)
 
 
-def _until(happened: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE
-    while not happened():
-        assert time.monotonic() < until, "it did not happen"
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "not in time"
         time.sleep(0.1)

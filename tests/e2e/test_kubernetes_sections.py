@@ -1,5 +1,5 @@
-"""The customer's three tests of fairness on a real control plane: the same commands, the same outcome, and `kubectl`
-sees the same. The nodes are KWOK's, which only moves phases of pods."""
+"""The customer's three fairness tests on a real control plane: the same commands give the same result, and `kubectl`
+shows the same. The nodes are KWOK's, which only moves phases of pods."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def platform(cluster: Cluster, tmp_path: Path) -> Iterator[Platform]:
-    made = Platform(Path(sys.executable).parent, tmp_path / "platform", "--kubeconfig", str(cluster.kubeconfig)).up()
+    running = Platform(Path(sys.executable).parent, tmp_path / "platform", "--kubeconfig", str(cluster.kubeconfig)).up()
     for team, quota in QUOTAS.items():
-        done = made.sh(f"aliquot project create {team} --gpu {quota:g}")
+        done = running.sh(f"aliquot project create {team} --gpu {quota:g}")
         assert done.status == 0, done
-    yield made
-    made.down()
+    yield running
+    running.down()
 
 
 def pods(cluster: Cluster) -> dict[str, Any]:
-    """As kubectl sees them, by job."""
-    found = json.loads(cluster.kubectl("get", "pods", "-A", "-o", "json"))["items"]
-    return {pod["metadata"]["name"].removesuffix("-0-0"): pod for pod in found}
+    """The pods that kubectl lists, by job."""
+    items = json.loads(cluster.kubectl("get", "pods", "-A", "-o", "json"))["items"]
+    return {pod["metadata"]["name"].removesuffix("-0-0"): pod for pod in items}
 
 
 @dataclass(frozen=True)
-class Life:
-    """What stays the same as long as a pod runs on."""
+class PodIdentity:
+    """Stays the same as long as a pod keeps running."""
 
     uid: str
     started_at: str
@@ -57,13 +57,13 @@ class Life:
     restarts: int
 
 
-def lives(cluster: Cluster) -> dict[str, Life]:
+def lives(cluster: Cluster) -> dict[str, PodIdentity]:
     return {
-        job: Life(
+        job: PodIdentity(
             pod["metadata"]["uid"],
             pod["status"]["startTime"],
             pod["spec"]["nodeName"],
-            sum(one["restartCount"] for one in pod["status"]["containerStatuses"]),
+            sum(status["restartCount"] for status in pod["status"]["containerStatuses"]),
         )
         for job, pod in pods(cluster).items()
         if pod["status"]["phase"] == "Running"
@@ -72,38 +72,39 @@ def lives(cluster: Cluster) -> dict[str, Life]:
     }
 
 
-def check_granted(cluster: Cluster) -> None:
-    """What a kubelet would have to grant fits each node: whole GPUs of pods, and one for each reservation."""
-    asked: Counter[str] = Counter()
+def check_assigned(cluster: Cluster) -> None:
+    """The GPUs that a kubelet would assign fit each node: whole GPUs of pods, and one for each reservation."""
+    requested: Counter[str] = Counter()
     for pod in pods(cluster).values():
         if pod["spec"].get("nodeName") and pod["status"]["phase"] in ("Pending", "Running"):
             for container in pod["spec"]["containers"]:
-                asked[pod["spec"]["nodeName"]] += int(container["resources"].get("limits", {}).get("nvidia.com/gpu", 0))
-    assert asked == {"dgx1-1": 8, "dgx1-2": 8}
+                limits = container["resources"].get("limits", {})
+                requested[pod["spec"]["nodeName"]] += int(limits.get("nvidia.com/gpu", 0))
+    assert requested == {"dgx1-1": 8, "dgx1-2": 8}
 
 
 def test_sections_on_a_cluster(cluster: Cluster, platform: Platform) -> None:
-    """Whoever borrowed gives back and nobody else is touched; what is free again is shared by quota."""
-    played = run_fairness_steps(platform, lambda: None, lambda: lives(cluster))
-    assert played.lives == lives(cluster)
-    check_granted(cluster)
+    """Borrowed GPUs are reclaimed without affecting other jobs; freed GPUs are shared by quota."""
+    result = run_fairness_steps(platform, lambda: None, lambda: lives(cluster))
+    assert result.lives == lives(cluster)
+    check_assigned(cluster)
     listed = cluster.kubectl("get", "workloads", "-A")
     assert [line.split()[3] for line in listed.splitlines()[1:]].count("Pending") == 2
     assert "Traceback" not in platform.server.log
 
 
 def test_sections_on_a_cluster_with_kills(cluster: Cluster, platform: Platform) -> None:
-    """The same when the platform is killed after every third command, before it can have carried it out."""
-    with_kills(cluster, platform, 3)
+    """The same if the platform is killed after every third command, before it can have acted on it."""
+    run_with_kills(cluster, platform, 3)
 
 
 @pytest.mark.soak
 def test_sections_on_a_cluster_with_many_kills(cluster: Cluster, platform: Platform) -> None:
-    """The same, after each command."""
-    with_kills(cluster, platform, 1)
+    """The same, with a kill after each command."""
+    run_with_kills(cluster, platform, 1)
 
 
-def with_kills(cluster: Cluster, platform: Platform, every: int) -> None:
+def run_with_kills(cluster: Cluster, platform: Platform, every: int) -> None:
     commands = itertools.count(1)
 
     def between() -> None:
@@ -111,6 +112,6 @@ def with_kills(cluster: Cluster, platform: Platform, every: int) -> None:
             platform.kill()
 
     run_fairness_steps(platform, between, lambda: lives(cluster))
-    check_granted(cluster)
+    check_assigned(cluster)
     assert platform.server.starts == len(FILLING + RETURNING + SHARING) // every + 1
     assert "Traceback" not in platform.server.log

@@ -1,4 +1,4 @@
-"""Looking inside jobs on real nodes: client, our server, API server, kubelet, container."""
+"""Logs, exec and port-forward for jobs on real nodes: client, REST API, API server, kubelet, container."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ from support.seeds.tmux import PROMPT, Screen, needs_tmux
 
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("nodes")]
 PROJECT = "streams"
-SERVES = "mkdir -p /www && echo hello >/www/index.html && httpd -p 8080 -h /www && exec nc -ll -p 9001 -e cat"
+SERVER_SCRIPT = "mkdir -p /www && echo hello >/www/index.html && httpd -p 8080 -h /www && exec nc -ll -p 9001 -e cat"
 
 
 @pytest.fixture(scope="module")
 def platform(real_nodes: NodeCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     folder, kubeconfig = tmp_path_factory.mktemp("streams"), real_nodes.cluster.kubeconfig
-    made = Platform(Path(sys.executable).parent, folder / "platform", "--kubeconfig", str(kubeconfig)).up()
+    running = Platform(Path(sys.executable).parent, folder / "platform", "--kubeconfig", str(kubeconfig)).up()
     for command in (f"aliquot project create {PROJECT} --gpu 2", f"runai config project {PROJECT}"):
-        done = made.sh(command)
+        done = running.sh(command)
         assert done.status == 0, done
-    yield made
-    made.sh(f"runai delete -A -p {PROJECT}")
-    made.server.stop()
+    yield running
+    running.sh(f"runai delete -A -p {PROJECT}")
+    running.server.stop()
 
 
 @pytest.fixture(scope="module")
 def box(platform: Platform) -> str:
-    """A job to look into: a web server on port 8080, an echo on 9001."""
-    submit(platform, "box", SERVES, "--interactive")
+    """A job with a web server on port 8080 and an echo server on 9001."""
+    submit(platform, "box", SERVER_SCRIPT, "--interactive")
     return "box"
 
 
 def submit(platform: Platform, name: str, script: str, *flags: str, phase: str = "Running") -> None:
-    words = f"-i ubuntu {' '.join(flags)} --command sh --args -c --args '{script}'"
-    platform.submit(name, PROJECT, words, phase, "Completed")
+    arguments = f"-i ubuntu {' '.join(flags)} --command sh --args -c --args '{script}'"
+    platform.submit(name, PROJECT, arguments, phase, "Completed")
 
 
-class Running:
-    """A command of the platform in the background."""
+class BackgroundCommand:
+    """A command of the platform that runs in the background."""
 
     def __init__(self, platform: Platform, folder: Path, command: str) -> None:
         self._out, self._err = folder / "out", folder / "err"
@@ -68,36 +68,36 @@ class Running:
 
     def prints(self, pattern: str) -> re.Match[str]:
         until(lambda: bool(re.search(pattern, self.out)) or self.process.poll() is not None, pattern)
-        found = re.search(pattern, self.out)
-        assert found, (self.out, self.err)
-        return found
+        match = re.search(pattern, self.out)
+        assert match, (self.out, self.err)
+        return match
 
     def ends(self) -> int:
         return self.process.wait(SECONDS)
 
 
 @contextmanager
-def running(platform: Platform, folder: Path, command: str) -> Iterator[Running]:
-    made = Running(platform, folder, command)
+def running(platform: Platform, folder: Path, command: str) -> Iterator[BackgroundCommand]:
+    started = BackgroundCommand(platform, folder, command)
     try:
-        yield made
+        yield started
     finally:
-        made.process.kill()
-        made.process.wait()
+        started.process.kill()
+        started.process.wait()
 
 
 # --- logs
 
 
 def test_log_to_the_end(platform: Platform) -> None:
-    """Who follows a log gets every line, and is done when the job is."""
+    """A followed log has every line, and ends with the job."""
     submit(platform, "count", "for i in $(seq 1 20); do echo line $i; sleep 0.1; done")
     done = platform.sh("runai logs -f count")
     assert (done.status, done.out, done.err) == (0, "".join(f"line {n}\n" for n in range(1, 21)), "")
 
 
 def test_log_options(platform: Platform) -> None:
-    """The last lines alone, with their times, of a job that has ended."""
+    """Tail, timestamps, byte limit and start time, for a job that has ended."""
     submit(platform, "ended", "seq 1 100")
     platform.wait_for_phase("ended", PROJECT, "Completed")
     assert platform.sh("runai logs ended --tail 2").out == "99\n100\n"
@@ -108,7 +108,7 @@ def test_log_options(platform: Platform) -> None:
 
 
 def test_log_survives_a_killed_server(platform: Platform, tmp_path: Path) -> None:
-    """The server is killed and comes back; who follows sees the log go on, no line lost or twice."""
+    """After a kill and restart of the server a followed log continues, with no line lost or repeated."""
     submit(platform, "long", "i=0; until [ -e /stop ]; do i=$((i+1)); echo line $i; sleep 0.02; done; echo done")
     with running(platform, tmp_path, "runai logs -f long") as following:
         following.prints("line 20\n")
@@ -123,12 +123,12 @@ def test_log_survives_a_killed_server(platform: Platform, tmp_path: Path) -> Non
 
 
 def test_log_survives_a_killed_api_server(platform: Platform, real_nodes: NodeCluster, tmp_path: Path) -> None:
-    """The same when it is the cluster's API server that goes for a while."""
+    """The same if the cluster's API server is down for a while."""
     submit(platform, "longer", "i=0; until [ -e /stop ]; do i=$((i+1)); echo line $i; sleep 0.02; done; echo done")
     with running(platform, tmp_path, "runai logs -f longer") as following:
         following.prints("line 20\n")
         real_nodes.cluster.kill_apiserver()
-        until(lambda: "connection lost" in following.err, "a word about it")
+        until(lambda: "connection lost" in following.err, "a message about it")
         seen = following.out.count("\n")
         real_nodes.cluster.start_apiserver()
         until(lambda: following.out.count("\n") > seen + 20, "lines after the kill")
@@ -139,7 +139,7 @@ def test_log_survives_a_killed_api_server(platform: Platform, real_nodes: NodeCl
 
 
 def test_log_goes_on_after_a_restart(platform: Platform, tmp_path: Path) -> None:
-    """A container that is started again in its pod goes on with the same log for whoever follows it."""
+    """A followed log continues after a container was restarted in its pod."""
     submit(platform, "again", "echo begins; until [ -e /stop ]; do sleep 0.05; done; echo ends", "--interactive")
     with running(platform, tmp_path, "runai logs -f again") as following:
         following.prints("begins\n")
@@ -148,20 +148,20 @@ def test_log_goes_on_after_a_restart(platform: Platform, tmp_path: Path) -> None
 
 
 def test_no_log(platform: Platform) -> None:
-    """Of a job whose image cannot be had the answer says so, in the cluster's words."""
+    """For a job whose image cannot be pulled the error has the cluster's reason."""
     done = platform.sh("runai submit nothing -i acme/nothing:1")
     assert done.status == 0, done
     until(lambda: "ImagePull" in platform.sh("runai logs nothing").err, "the reason")
-    said = platform.sh("runai logs nothing")
-    assert (said.status, said.out) == (1, "")
-    assert "acme/nothing:1" in said.err
+    done = platform.sh("runai logs nothing")
+    assert (done.status, done.out) == (1, "")
+    assert "acme/nothing:1" in done.err
 
 
 # --- commands
 
 
 def test_exit_status(platform: Platform, box: str) -> None:
-    """Output, errors and exit status are the command's; a signal counts as 128 and its number."""
+    """Output, errors and exit status are those of the command; a signal gives 128 plus its number."""
     done = platform.sh(f"runai exec {box} sh -c 'echo out; echo err >&2; exit 7'")
     assert (done.status, done.out, done.err) == (7, "out\n", "err\n")
     assert platform.sh(f"runai exec {box} sh -c 'kill -9 $$'").status == 128 + signal.SIGKILL
@@ -174,14 +174,14 @@ def test_command_not_found(platform: Platform, box: str) -> None:
 
 
 def test_input(platform: Platform, box: str) -> None:
-    """What is piped in reaches the command, whole, and its end too; without -i there is none."""
+    """Piped input reaches the command completely, with its end; without -i there is no input."""
     assert platform.sh(f"head -c 3000000 /dev/zero | runai exec -i {box} wc -c").out.strip() == "3000000"
     assert platform.sh(f"runai exec {box} cat").out == ""
 
 
 @pytest.fixture
 def shell(platform: Platform, box: str) -> Iterator[Screen]:
-    """A terminal in which `runai bash` has just been typed."""
+    """A terminal that runs `runai bash`."""
     needs_tmux()
     screen = Screen(platform.environment, platform.home)
     try:
@@ -194,7 +194,7 @@ def shell(platform: Platform, box: str) -> Iterator[Screen]:
 
 
 def test_terminal(shell: Screen) -> None:
-    """A terminal as large as the window, that follows it; Ctrl-C for the command; the shell's exit status."""
+    """The terminal follows the window's size; Ctrl-C reaches the command; the exit status is the shell's."""
     shell.type("until [ \"$(stty size)\" = '40 120' ]; do sleep 0.1; done; echo first $((1 + 1))")
     shell.shows("first 2")
     shell.resize(100, 30)
@@ -213,23 +213,23 @@ def test_terminal(shell: Screen) -> None:
 
 
 def _get(port: int) -> bytes:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=SECONDS) as answer:
-        return bytes(answer.read())
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=SECONDS) as response:
+        return bytes(response.read())
 
 
-def _forwarded(forward: Running, remote: int) -> int:
+def _forwarded(forward: BackgroundCommand, remote: int) -> int:
     return int(forward.prints(rf"Forwarding from 127\.0\.0\.1:(\d+) -> {remote}\n")[1])
 
 
 def test_port_forward(platform: Platform, box: str, tmp_path: Path) -> None:
-    """Many connections at a time to several ports; one that fails ends none of the others; Ctrl-C ends it."""
+    """Many connections at once to several ports; a failed one does not end the others; Ctrl-C ends the command."""
     with running(platform, tmp_path, f"runai port-forward {box} --port :8080 --port :9001 --port :9") as forward:
-        web, echo, nobody = (_forwarded(forward, port) for port in (8080, 9001, 9))
+        web, echo, unused = (_forwarded(forward, port) for port in (8080, 9001, 9))
         with socket.create_connection(("127.0.0.1", echo), SECONDS) as line:
             line.sendall(b"one")
             assert line.recv(10) == b"one"
             with (
-                socket.create_connection(("127.0.0.1", nobody), SECONDS) as refused,
+                socket.create_connection(("127.0.0.1", unused), SECONDS) as refused,
                 pytest.raises(ConnectionResetError),
             ):
                 refused.recv(1)
@@ -237,26 +237,26 @@ def test_port_forward(platform: Platform, box: str, tmp_path: Path) -> None:
                 assert list(pool.map(_get, [web] * 16)) == [b"hello\n"] * 16
             line.sendall(b"two")
             assert line.recv(10) == b"two"
-        until(lambda: "nothing in pod box-0-0 listens on port 9\n" in forward.err, "a word about the port")
+        until(lambda: "nothing in pod box-0-0 listens on port 9\n" in forward.err, "a message about the port")
         forward.process.send_signal(signal.SIGINT)
         assert forward.ends() == 130
 
 
 def test_much_data(platform: Platform, box: str, tmp_path: Path) -> None:
-    """Every byte arrives, both ways at once."""
+    """Every byte arrives, in both directions at once."""
     sent = bytes(range(256)) * 20_000
     with running(platform, tmp_path, f"runai port-forward {box} --port :9001") as forward:
         port = _forwarded(forward, 9001)
         with socket.create_connection(("127.0.0.1", port), SECONDS) as line, ThreadPoolExecutor(1) as pool:
-            sending, got = pool.submit(line.sendall, sent), b""
-            while len(got) < len(sent) and (piece := line.recv(1 << 16)):
-                got += piece
+            sending, received = pool.submit(line.sendall, sent), b""
+            while len(received) < len(sent) and (chunk := line.recv(1 << 16)):
+                received += chunk
             sending.result()
-    assert got == sent
+    assert received == sent
 
 
 def test_port_forward_survives_a_killed_server(platform: Platform, box: str, tmp_path: Path) -> None:
-    """The server is killed and comes back; the port goes on leading to the job."""
+    """After a kill and restart of the server the port still reaches the job."""
     with running(platform, tmp_path, f"runai port-forward {box} --port :8080") as forward:
         web = _forwarded(forward, 8080)
         assert _get(web) == b"hello\n"

@@ -1,4 +1,4 @@
-"""What users of a cluster expect of whoever schedules it, tried with their own tools. The nodes are KWOK's."""
+"""What users of a cluster expect of its scheduler, tested with their own tools. The nodes are KWOK's."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwokTestbed]:
-    made = KwokTestbed(tmp_path_factory.mktemp("users"))
-    yield made
-    made.close()
+    running = KwokTestbed(tmp_path_factory.mktemp("users"))
+    yield running
+    running.close()
 
 
 @pytest.fixture(scope="module")
 def platform(testbed: KwokTestbed) -> Iterator[Platform]:
-    made = testbed.platform("platform").up()
-    yield made
-    assert "Traceback" not in made.server.log
+    running = testbed.platform("platform").up()
+    yield running
+    assert "Traceback" not in running.server.log
 
 
 @pytest.fixture
 def new_project(testbed: KwokTestbed, platform: Platform) -> Iterator[NewProject]:
-    """Makes a project with a quota and returns its namespace; when the test is over nothing is left in it."""
-    made = []
+    """Creates a project with a quota and returns its namespace; everything in it is deleted after the test."""
+    namespaces = []
 
-    def make(gpu: float) -> str:
-        made.append(testbed.create_project(f"team-{next(_numbers)}", gpu))
-        return made[-1]
+    def create(gpu: float) -> str:
+        namespaces.append(testbed.create_project(f"team-{next(_numbers)}", gpu))
+        return namespaces[-1]
 
-    yield make
-    for namespace in made:
+    yield create
+    for namespace in namespaces:
         testbed.delete_all(namespace)
 
 
 @pytest.fixture
 def volumes(testbed: KwokTestbed) -> str:
-    """Some volumes of a storage class, which is returned; they get their claims when a pod wants one."""
-    name = f"shelf-{next(_numbers)}"
+    """Four volumes of a storage class, bound when a pod needs one; returns the class's name."""
+    name = f"local-{next(_numbers)}"
     testbed.apply(storage_class(name), *(volume(f"{name}-{number}", name) for number in range(4)))
     return name
 
 
 @pytest.fixture
 def nodes(testbed: KwokTestbed) -> Iterator[None]:
-    """What a test does to nodes is undone."""
+    """Undoes what a test does to nodes."""
     yield
     testbed.kubectl("uncordon", *NODES)
     for name in NODES:
@@ -62,11 +62,11 @@ def nodes(testbed: KwokTestbed) -> Iterator[None]:
             testbed.kubectl("taint", "nodes", name, "runai-")
 
 
-# --- where jobs go
+# --- placement
 
 
 def test_node_types(testbed: KwokTestbed, platform: Platform, new_project: NewProject) -> None:
-    """A job that wants a type of node goes to one with that label; where there is none it waits, and says why."""
+    """A job that asks for a node type runs on a node with that label; if there is none it waits, with the reason."""
     space = new_project(4)
     team = space.removeprefix("runai-")
     testbed.kubectl("label", "node", "dgx1-2", "run.ai/type=dgx-2", "--overwrite")
@@ -79,20 +79,20 @@ def test_node_types(testbed: KwokTestbed, platform: Platform, new_project: NewPr
 
 
 def test_cordoned(testbed: KwokTestbed, new_project: NewProject, nodes: None) -> None:
-    """A node that takes nothing new gets nothing new, and who runs there stays."""
+    """A cordoned node gets no new jobs, and its running jobs stay."""
     space = new_project(3 * GPUS)
     testbed.apply(workload("before", space, 1))
-    place = testbed.wait_until_running("before-0-0", space)
-    testbed.kubectl("cordon", place["spec"]["nodeName"])
+    before = testbed.wait_until_running("before-0-0", space)
+    testbed.kubectl("cordon", before["spec"]["nodeName"])
     testbed.apply(*(workload(f"after-{number}", space, GPUS - 1) for number in range(3)))
     until(lambda: set(testbed.nodes_of_pods(space).values()) == {*NODES, ""}, "the others are full")
     waiting = next(name for name, node in testbed.nodes_of_pods(space).items() if not node)
     testbed.wait_for_refusal(waiting.removesuffix("-0-0"), space, "1 node tainted node.kubernetes.io/unschedulable")
-    assert testbed.get("pod", "before-0-0", space)["metadata"]["uid"] == place["metadata"]["uid"]
+    assert testbed.get("pod", "before-0-0", space)["metadata"]["uid"] == before["metadata"]["uid"]
 
 
 def test_drained(testbed: KwokTestbed, new_project: NewProject, nodes: None) -> None:
-    """`kubectl taint nodes NODE runai=drain:NoExecute`: training goes on elsewhere, and its history says why."""
+    """After `kubectl taint nodes NODE runai=drain:NoExecute` training continues elsewhere, and its history says why."""
     space = new_project(GPUS)
     testbed.apply(workload("train", space, 2))
     first = testbed.wait_until_running("train-0-0", space)
@@ -100,8 +100,8 @@ def test_drained(testbed: KwokTestbed, new_project: NewProject, nodes: None) -> 
     testbed.kubectl("taint", "nodes", node, "runai=drain:NoExecute")
 
     def moved() -> bool:
-        found = testbed.get("pod", "train-0-0", space)
-        return found is not None and found["spec"].get("nodeName", node) != node and _phase(found) == "Running"
+        current = testbed.get("pod", "train-0-0", space)
+        return current is not None and current["spec"].get("nodeName", node) != node and _phase(current) == "Running"
 
     until(moved, "it runs on another node")
     stops = testbed.get("workload", "train", space)["status"]["interruptions"]
@@ -109,11 +109,11 @@ def test_drained(testbed: KwokTestbed, new_project: NewProject, nodes: None) -> 
     assert f"the cluster stopped it on node {node}: " in stops[0]["message"]
 
 
-# --- pods that are not ours
+# --- pods without a workload
 
 
 def test_plain_pods(testbed: KwokTestbed, new_project: NewProject) -> None:
-    """Any pod that names the scheduler is placed, charged to its project, and told why when it cannot run."""
+    """Any pod that names the scheduler is bound, counts against its project, and has a condition if it cannot run."""
     space = new_project(4)
     testbed.apply(pod("fits", space, 2), pod("too-big", space, GPUS + 1))
     testbed.wait_until_running("fits", space)
@@ -126,20 +126,20 @@ def test_plain_pods(testbed: KwokTestbed, new_project: NewProject) -> None:
     sentence = "no node has 9 GPUs; the largest of the 3 nodes have 8 each"
     until(lambda: sentence in testbed.kubectl("describe", "pod", "too-big", "-n", space), "describe says why")
     conditions = testbed.get("pod", "too-big", space)["status"]["conditions"]
-    (told,) = [one for one in conditions if one["type"] == "PodScheduled"]
-    assert (told["status"], told["reason"], told["message"]) == ("False", "Unschedulable", sentence)
+    (scheduled,) = [condition for condition in conditions if condition["type"] == "PodScheduled"]
+    assert (scheduled["status"], scheduled["reason"], scheduled["message"]) == ("False", "Unschedulable", sentence)
     assert "placed on dgx1-" in testbed.kubectl("describe", "pod", "fits", "-n", space)
 
 
 def test_pods_of_other_schedulers(testbed: KwokTestbed, platform: Platform, new_project: NewProject) -> None:
-    """They hold their GPUs on our nodes, and are never stopped for whoever waits."""
+    """They keep their GPUs, and are never evicted for pending jobs."""
     space = new_project(3 * GPUS)
     testbed.apply(pod("theirs", "default", GPUS, "default-scheduler"))
     try:
         testbed.bind("theirs", "default", "dgx1-1")
         before = testbed.wait_until_running("theirs", "default", "dgx1-1")
         testbed.apply(*(workload(f"job-{number}", space, GPUS) for number in range(3)))
-        until(lambda: set(testbed.nodes_of_pods(space).values()) == {"dgx1-2", "dgx1-3", ""}, "two have a place")
+        until(lambda: set(testbed.nodes_of_pods(space).values()) == {"dgx1-2", "dgx1-3", ""}, "two are bound")
         waiting = next(name for name, node in testbed.nodes_of_pods(space).items() if not node)
         testbed.wait_for_refusal(waiting.removesuffix("-0-0"), space, "no node has room for 8 GPUs now")
         after = testbed.get("pod", "theirs", "default")
@@ -150,11 +150,11 @@ def test_pods_of_other_schedulers(testbed: KwokTestbed, platform: Platform, new_
         testbed.kubectl("delete", "pod", "theirs", "--ignore-not-found")
 
 
-# --- what a job brings with it
+# --- Services and volumes
 
 
 def test_service(testbed: KwokTestbed, platform: Platform, new_project: NewProject) -> None:
-    """A job with ports has a service of its name, which goes with it."""
+    """A job with ports has a Service of its name, which is deleted with the job."""
     space = new_project(1)
     command = f"runai submit web -p {space.removeprefix('runai-')} -i job -g 1 --interactive"
     done = platform.sh(f"{command} --service-type nodeport --port 30123:8080")
@@ -170,7 +170,7 @@ def test_service(testbed: KwokTestbed, platform: Platform, new_project: NewProje
 
 
 def test_missing_claim(testbed: KwokTestbed, platform: Platform, new_project: NewProject, volumes: str) -> None:
-    """A job that mounts a claim which is not there waits and says so; once it is there, the job runs with it."""
+    """A job that mounts a missing claim waits, with the reason; once the claim exists the job runs."""
     space = new_project(1)
     team = space.removeprefix("runai-")
     done = platform.sh(f"runai submit pvc-test -p {team} --pvc test:/tmp/pvc1mount -i job -g 1")
@@ -180,14 +180,14 @@ def test_missing_claim(testbed: KwokTestbed, platform: Platform, new_project: Ne
     assert "volume claim test does not exist" in platform.sh(f"runai describe job pvc-test -p {team}").out
     assert "volume claim test does not exist" in testbed.kubectl("describe", "workload", "pvc-test", "-n", space)
     testbed.apply(claim("test", space, volumes))
-    found = testbed.wait_until_running("pvc-test-0-0", space)
-    assert found["spec"]["containers"][0]["volumeMounts"][0]["mountPath"] == "/tmp/pvc1mount"
+    running = testbed.wait_until_running("pvc-test-0-0", space)
+    assert running["spec"]["containers"][0]["volumeMounts"][0]["mountPath"] == "/tmp/pvc1mount"
     testbed.kubectl("delete", "workload", "pvc-test", "-n", space)
     assert testbed.get("pvc", "test", space)["status"]["phase"] == "Bound"
 
 
 def test_new_claims(testbed: KwokTestbed, platform: Platform, new_project: NewProject, volumes: str) -> None:
-    """A new claim is made for a job and goes with it; an ephemeral one goes with each stop, and is then made anew."""
+    """A new claim is created and deleted with its job; an ephemeral one is deleted at each stop and created again."""
     space = new_project(1)
     team = space.removeprefix("runai-")
     new = f"--new-pvc storageclass={volumes},size=1Gi,path"
@@ -209,15 +209,15 @@ def test_new_claims(testbed: KwokTestbed, platform: Platform, new_project: NewPr
 
 
 def test_reasons_of_pods(testbed: KwokTestbed, new_project: NewProject) -> None:
-    """The pod of a job that waits says why in its condition, where autoscalers look, until it runs."""
+    """The pod of a pending job has the reason in its condition, where autoscalers look, until it runs."""
     space = new_project(GPUS)
     testbed.kubectl("cordon", *NODES)
     try:
         testbed.apply(workload("waits", space, 1))
-        until(lambda: _scheduled(testbed, space).get("status") == "False", "its pod says that it waits")
-        said = _scheduled(testbed, space)
-        assert said["reason"] == "Unschedulable"
-        assert "3 nodes tainted node.kubernetes.io/unschedulable" in said["message"]
+        until(lambda: _scheduled(testbed, space).get("status") == "False", "its pod has the condition")
+        condition = _scheduled(testbed, space)
+        assert condition["reason"] == "Unschedulable"
+        assert "3 nodes tainted node.kubernetes.io/unschedulable" in condition["message"]
     finally:
         testbed.kubectl("uncordon", *NODES)
     testbed.wait_until_running("waits-0-0", space)
@@ -226,14 +226,14 @@ def test_reasons_of_pods(testbed: KwokTestbed, new_project: NewProject) -> None:
 
 def _scheduled(testbed: KwokTestbed, space: str) -> dict[str, str]:
     conditions = (testbed.get("pod", "waits-0-0", space) or {"status": {}})["status"].get("conditions", ())
-    return next((one for one in conditions if one["type"] == "PodScheduled"), {})
+    return next((condition for condition in conditions if condition["type"] == "PodScheduled"), {})
 
 
-# --- with kubectl alone
+# --- kubectl only
 
 
 def test_manifests(testbed: KwokTestbed, new_project: NewProject) -> None:
-    """Our kinds and those of Run:ai are applied, listed and deleted like any other."""
+    """Our kinds and those of Run:ai can be applied, listed and deleted like any other."""
     space = new_project(4)
     testbed.apply(workload("ours", space, 1), training("theirs", space, 2))
     for name in ("ours", "theirs"):
@@ -244,10 +244,10 @@ def test_manifests(testbed: KwokTestbed, new_project: NewProject) -> None:
         return {row["NAME"]: row for row in rows if row.get("NAMESPACE", space) == space}
 
     project = f"project.aliquot.dev/{space.removeprefix('runai-')}"
-    until(lambda: listed()[project]["GPUS"] == "3", "all is charged")
+    until(lambda: listed()[project]["GPUS"] == "3", "the project holds 3 GPUs")
     rows = listed()
     assert (rows[project]["GPU QUOTA"], rows[project]["PHASE"]) == ("4", "Ready")
-    ours, made, theirs = (
+    ours, translated, theirs = (
         rows[f"{kind}/{name}"]
         for kind, name in (
             ("workload.aliquot.dev", "ours"),
@@ -256,7 +256,7 @@ def test_manifests(testbed: KwokTestbed, new_project: NewProject) -> None:
         )
     )
     assert (ours["TYPE"], ours["PHASE"], ours["GPUS"]) == ("training", "Running", "1")
-    assert (made["TYPE"], made["PHASE"], made["GPUS"]) == ("training", "Running", "2")
+    assert (translated["TYPE"], translated["PHASE"], translated["GPUS"]) == ("training", "Running", "2")
     assert (theirs["PHASE"], theirs["GPUS"]) == ("Running", "2")
 
     testbed.kubectl("delete", "workload/ours", "tw/theirs", "-n", space)
@@ -268,11 +268,11 @@ def test_manifests(testbed: KwokTestbed, new_project: NewProject) -> None:
 def test_events(
     testbed: KwokTestbed, new_project: NewProject, make: Callable[[str, str, int], dict[str, object]]
 ) -> None:
-    """`kubectl get events` tells who was placed, who waits, and who was stopped for whom."""
+    """`kubectl get events` shows which jobs were bound, which are pending, and which were evicted for which."""
     lender, borrower = new_project(GPUS), new_project(0)
     names = [f"job-{number}" for number in range(3)]
     testbed.apply(*(make(name, borrower, GPUS) for name in names))
-    until(lambda: set(testbed.nodes_of_pods(borrower).values()) == set(NODES), "all is borrowed")
+    until(lambda: set(testbed.nodes_of_pods(borrower).values()) == set(NODES), "all GPUs are borrowed")
     testbed.apply(workload("due", lender, GPUS), workload("greedy", lender, GPUS + 1))
     testbed.wait_until_running("due-0-0", lender)
     testbed.wait_for_events(lender, "pod/due-0-0", "Scheduled", "Started")
@@ -282,14 +282,14 @@ def test_events(
     testbed.wait_for_events(borrower, f"pod/{stopped}{suffix}", "Scheduled")
     if make is workload:
         testbed.wait_for_events(borrower, f"workload/{stopped}", "Unschedulable")
-    told = testbed.kubectl("get", "events", "-n", borrower, "--field-selector=reason=Evicted", "--no-headers")
-    assert f"{lender.removeprefix('runai-')}/due" in told
+    events = testbed.kubectl("get", "events", "-n", borrower, "--field-selector=reason=Evicted", "--no-headers")
+    assert f"{lender.removeprefix('runai-')}/due" in events
 
 
 def _events_with(testbed: KwokTestbed, namespace: str, reason: str) -> set[tuple[str, str]]:
-    until(lambda: any(why == reason for _, why in testbed.events(namespace)), f"an event {reason}")
+    until(lambda: any(found == reason for _, found in testbed.events(namespace)), f"an event {reason}")
     return testbed.events(namespace)
 
 
-def _phase(found: dict[str, dict[str, str]]) -> str:
-    return found["status"].get("phase", "")
+def _phase(pod: dict[str, dict[str, str]]) -> str:
+    return pod["status"].get("phase", "")
