@@ -1,6 +1,6 @@
-"""A real API server with our kinds, and an administrator's hand on its store.
+"""A real API server with our kinds, and an administrator's access to its store.
 
-Of its own: rules for the whole cluster, as other tests have them, would show up in every namespace here.
+It is not shared with other tests: their rules for the whole cluster would show up in every namespace.
 """
 
 from __future__ import annotations
@@ -38,6 +38,6 @@ async def admin(cluster_with_kinds: Cluster) -> AsyncIterator[KubernetesDriver]:
 
 @pytest_asyncio.fixture
 async def team(admin: KubernetesDriver) -> AsyncIterator[Team]:
-    found = await Team(admin).prepare()
-    yield found
-    await found.leave()
+    prepared = await Team(admin).prepare()
+    yield prepared
+    await prepared.delete_wide_rules()

@@ -1,4 +1,4 @@
-"""Words for tests of access on Kubernetes: projects with their namespaces, people, and rules about them."""
+"""Builders for tests of access on Kubernetes: projects with their namespaces, users, and access rules."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from aliquot.store.typed_store import Store
 CLUSTER = Scope(kind="cluster")
 
 
-def unique(word: str) -> str:
-    return f"{word}-{uuid.uuid4().hex[:8]}"
+def unique(prefix: str) -> str:
+    return f"{prefix}-{uuid.uuid4().hex[:8]}"
 
 
 def in_project(name: str) -> Scope:
@@ -33,26 +33,26 @@ def rule(role: str, scope: Scope, *, user: str = "", group: str = "", name: str 
 
 
 class Team:
-    """What an administrator does, straight in the store."""
+    """Creates objects in the store, as an administrator would."""
 
     def __init__(self, driver: StoreDriver) -> None:
         self.driver = driver
         self.store = Store(driver)
-        self._wide: list[str] = []
+        self._wide_rules: list[str] = []
 
     async def prepare(self) -> Team:
-        """The platform's own namespace, as the first start makes it."""
+        """Creates the platform's own namespace, as the first start does."""
         with suppress(Exists):
             await self.store.create(Namespace(metadata=Metadata(name=SYSTEM_NAMESPACE)))
         return self
 
     async def project(self, **spec: str) -> str:
-        """A project that is ready, with its namespace."""
+        """Creates a project that is ready, with its namespace; returns its name."""
         name = unique("team")
-        made = await self.store.create(Project(metadata=Metadata(name=name), spec=ProjectSpec(**spec)))
+        created = await self.store.create(Project(metadata=Metadata(name=name), spec=ProjectSpec(**spec)))
         await self.store.create(Namespace(metadata=Metadata(name=namespace_of(name), labels={PROJECT: name})))
         status = ProjectStatus(phase="Ready", namespace=namespace_of(name))
-        await self.store.update_status(replace(made, status=status), seen=made)
+        await self.store.update_status(replace(created, status=status), seen=created)
         return name
 
     async def user(self, *groups: str, **spec: bool) -> str:
@@ -61,19 +61,19 @@ class Team:
         return name
 
     async def rule(self, role: str, scope: Scope, *, user: str = "", group: str = "") -> AccessRule:
-        made = await self.store.create(rule(role, scope, user=user, group=group))
+        created = await self.store.create(rule(role, scope, user=user, group=group))
         if scope.kind != "project":
-            self._wide.append(made.metadata.name)
-        return made
+            self._wide_rules.append(created.metadata.name)
+        return created
 
-    async def leave(self) -> None:
-        """Takes rules along that would hold in other tests' projects too."""
-        for name in self._wide:
+    async def delete_wide_rules(self) -> None:
+        """Deletes the rules that would apply in other tests' projects too."""
+        for name in self._wide_rules:
             with suppress(NotFound):
                 await self.driver.delete(KINDS.of(AccessRule), name)
 
     async def member(self, project: str, role: str = "l1-researcher") -> str:
-        """Somebody with a role in one project."""
+        """Creates a user with a role in one project; returns its name."""
         name = await self.user()
         await self.rule(role, in_project(project), user=name)
         return name

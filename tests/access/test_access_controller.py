@@ -1,4 +1,4 @@
-"""The loop that turns access rules into RBAC, on a real API server."""
+"""The controller that turns access rules into RBAC, on a real API server."""
 
 from __future__ import annotations
 
@@ -25,201 +25,201 @@ pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("access")]
 
 
 @asynccontextmanager
-async def looping(team: Team) -> AsyncIterator[None]:
+async def running_controller(team: Team) -> AsyncIterator[None]:
     informers = Informers(team.driver)
     rbac = RbacController(team.driver, informers)
 
-    async def rests() -> bool:
+    async def is_idle() -> bool:
         return rbac.controller.idle
 
     async with running(*(informer.run() for informer in informers), rbac.run()):
         yield
-        # A request that is cancelled while it connects would leave its socket to the garbage collector.
-        await until(rests)
+        # A request that is cancelled while it connects leaves its socket to the garbage collector, which warns.
+        await until(is_idle)
 
 
 async def bound(team: Team, project: str) -> dict[str, list[str]]:
-    """Role -> names of those bound to it, as far as the Role is there too."""
+    """Role -> names of its subjects, for Roles that exist."""
     space = namespace_of(project)
     roles = {role.name for role in (await team.driver.list(ROLE, space)).items}
     bindings = (await team.driver.list(ROLE_BINDING, space)).items
     return {
-        one.data["roleRef"]["name"]: [subject["name"] for subject in one.data.get("subjects") or ()]
-        for one in bindings
-        if one.data["roleRef"]["name"] in roles
+        binding.data["roleRef"]["name"]: [subject["name"] for subject in binding.data.get("subjects") or ()]
+        for binding in bindings
+        if binding.data["roleRef"]["name"] in roles
     }
 
 
-async def becomes(team: Team, project: str, wanted: dict[str, list[str]]) -> None:
-    """Until the bindings are these, and no Role is left over."""
+async def wait_bound(team: Team, project: str, wanted: dict[str, list[str]]) -> None:
+    """Waits until the bindings are these, and no other Role is left."""
 
-    async def look() -> bool:
+    async def is_bound() -> bool:
         roles = {role.name for role in (await team.driver.list(ROLE, namespace_of(project))).items}
         return await bound(team, project) == wanted and roles == set(wanted)
 
     try:
-        await until(look)
+        await until(is_bound)
     except TimeoutError:
         assert await bound(team, project) == wanted
         raise
 
 
 async def test_rule_added_changed_removed(team: Team) -> None:
-    """A rule's rights come with it, change with it and go with it."""
+    """Rights are granted, changed and revoked with their rule."""
     project = await team.project()
-    async with looping(team):
+    async with running_controller(team):
         rule = await team.rule("viewer", in_project(project), user="ann")
-        await becomes(team, project, {"aliquot-viewer": ["ann"]})
+        await wait_bound(team, project, {"aliquot-viewer": ["ann"]})
         spec = replace(rule.spec, role="editor")
         rule = await team.store.update(replace(rule, spec=spec), seen=rule)
-        await becomes(team, project, {"aliquot-editor": ["ann"]})
+        await wait_bound(team, project, {"aliquot-editor": ["ann"]})
         await team.store.delete(rule)
-        await becomes(team, project, {})
+        await wait_bound(team, project, {})
 
 
 async def test_rule_for_the_cluster_reaches_every_project(team: Team) -> None:
-    """Also one that is made later; and nothing is bound for the whole cluster."""
+    """It also applies to a project that is created later; no ClusterRoleBinding is made."""
     first = await team.project()
-    async with looping(team):
+    async with running_controller(team):
         rule = await team.rule("viewer", CLUSTER, user="the-auditor")
-        await becomes(team, first, {"aliquot-viewer": ["the-auditor"]})
+        await wait_bound(team, first, {"aliquot-viewer": ["the-auditor"]})
         second = await team.project()
-        await becomes(team, second, {"aliquot-viewer": ["the-auditor"]})
+        await wait_bound(team, second, {"aliquot-viewer": ["the-auditor"]})
         await team.store.delete(rule)
-        await becomes(team, first, {})
-        await becomes(team, second, {})
+        await wait_bound(team, first, {})
+        await wait_bound(team, second, {})
 
 
 async def test_project_moves_to_another_department(team: Team) -> None:
-    """Rules of the new department hold, those of the old one no longer."""
+    """Rules of the new department apply, those of the old one no longer."""
     project = await team.project(department="old")
     rules = [
         await team.rule("viewer", replace(CLUSTER, kind="department", name=name), user=name) for name in ("old", "new")
     ]
-    async with looping(team):
-        await becomes(team, project, {"aliquot-viewer": ["old"]})
+    async with running_controller(team):
+        await wait_bound(team, project, {"aliquot-viewer": ["old"]})
         seen = await team.store.get(Project, project)
         await team.store.update(replace(seen, spec=replace(seen.spec, department="new")), seen=seen)
-        await becomes(team, project, {"aliquot-viewer": ["new"]})
+        await wait_bound(team, project, {"aliquot-viewer": ["new"]})
         for rule in rules:
             await team.store.delete(rule)
-        await becomes(team, project, {})
+        await wait_bound(team, project, {})
 
 
-async def test_catches_up_after_it_was_away(team: Team) -> None:
-    """What changed while no loop ran is put right by the next one."""
+async def test_catches_up_after_a_restart(team: Team) -> None:
+    """What changed while no controller ran is reconciled by the next one."""
     project = await team.project()
     rule = await team.rule("viewer", in_project(project), user="ann")
-    async with looping(team):
-        await becomes(team, project, {"aliquot-viewer": ["ann"]})
+    async with running_controller(team):
+        await wait_bound(team, project, {"aliquot-viewer": ["ann"]})
     await team.store.delete(rule)
     await team.rule("editor", in_project(project), user="ben")
-    async with looping(team):
-        await becomes(team, project, {"aliquot-editor": ["ben"]})
+    async with running_controller(team):
+        await wait_bound(team, project, {"aliquot-editor": ["ben"]})
 
 
-async def test_two_loops_at_once(team: Team) -> None:
-    """Two that do the same come to the same."""
+async def test_two_controllers_at_once(team: Team) -> None:
+    """Two controllers reach the same state."""
     project = await team.project()
-    async with looping(team), looping(team):
+    async with running_controller(team), running_controller(team):
         for name in ("ann", "ben", "eve"):
             await team.rule("viewer", in_project(project), user=name)
-        await becomes(team, project, {"aliquot-viewer": ["ann", "ben", "eve"]})
+        await wait_bound(team, project, {"aliquot-viewer": ["ann", "ben", "eve"]})
 
 
-async def test_what_somebody_changed_is_put_back(team: Team) -> None:
-    """A subject that no rule names does not stay in our binding, and a binding that was deleted comes again."""
+async def test_manual_changes_are_reverted(team: Team) -> None:
+    """A subject without a rule is removed from our binding, and a deleted binding is created again."""
     project = await team.project()
     space = namespace_of(project)
     await team.rule("viewer", in_project(project), user="ann")
-    async with looping(team):
-        await becomes(team, project, {"aliquot-viewer": ["ann"]})
+    async with running_controller(team):
+        await wait_bound(team, project, {"aliquot-viewer": ["ann"]})
         eve = {"kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io"}
         await team.driver.patch(ROLE_BINDING, "aliquot-viewer", space, {"subjects": [eve]})
-        await becomes(team, project, {"aliquot-viewer": ["ann"]})
+        await wait_bound(team, project, {"aliquot-viewer": ["ann"]})
         await team.driver.delete(ROLE_BINDING, "aliquot-viewer", space)
-        await becomes(team, project, {"aliquot-viewer": ["ann"]})
+        await wait_bound(team, project, {"aliquot-viewer": ["ann"]})
 
 
-async def test_somebody_elses_role_of_our_name(team: Team, cluster: Cluster) -> None:
-    """It stays as it is, and nobody is bound to it; other roles are not held up."""
+async def test_foreign_role_of_our_name(team: Team, cluster: Cluster) -> None:
+    """It stays as it is, and no subject is bound to it; other roles are bound as usual."""
     project = await team.project()
     space = namespace_of(project)
     cluster.kubectl("-n", space, "create", "role", "aliquot-viewer", "--verb=*", "--resource=secrets")
     before = await team.driver.get(ROLE, "aliquot-viewer", space)
     await team.rule("viewer", in_project(project), user="ann")
     await team.rule("editor", in_project(project), user="ben")
-    async with looping(team):
+    async with running_controller(team):
 
-        async def settled() -> bool:
+        async def is_bound() -> bool:
             return await bound(team, project) == {"aliquot-editor": ["ben"]}
 
-        await until(settled)
+        await until(is_bound)
         assert cluster.kubectl("auth", "can-i", "get", "secrets", "-n", space, "--as=ann", check=False).startswith("no")
         assert await team.driver.get(ROLE, "aliquot-viewer", space) == before
 
 
-async def test_somebody_elses_objects_survive(team: Team, cluster: Cluster) -> None:
-    """Roles and bindings of other names are none of our business, also when all our rules go."""
+async def test_foreign_objects_are_kept(team: Team, cluster: Cluster) -> None:
+    """Roles and bindings with other names are left alone, also when all rules are deleted."""
     project = await team.project()
     space = namespace_of(project)
     cluster.kubectl("-n", space, "create", "role", "theirs", "--verb=get", "--resource=pods")
     cluster.kubectl("-n", space, "create", "rolebinding", "theirs", "--role=theirs", "--user=eve")
     rule = await team.rule("viewer", in_project(project), user="ann")
-    async with looping(team):
+    async with running_controller(team):
         both = {"aliquot-viewer": ["ann"], "theirs": ["eve"]}
-        await becomes(team, project, both)
+        await wait_bound(team, project, both)
         await team.store.delete(rule)
-        await becomes(team, project, {"theirs": ["eve"]})
+        await wait_bound(team, project, {"theirs": ["eve"]})
 
 
 async def test_disabled_user(team: Team) -> None:
-    """Rights and account of a disabled user go at once; those of others stay."""
+    """The rights and the account of a disabled user are deleted at once; those of others stay."""
     project = await team.project()
     name = await team.member(project)
     await team.rule("l1-researcher", in_project(project), user="ben")
     user = await team.store.get(User, name)
     account = account_name(namespace_of(project), name)
     await team.driver.create(SERVICE_ACCOUNT, new_account(namespace_of(project), user))
-    async with looping(team):
-        await becomes(team, project, {"aliquot-l1-researcher": [account, name, "ben"]})
+    async with running_controller(team):
+        await wait_bound(team, project, {"aliquot-l1-researcher": [account, name, "ben"]})
         await team.store.update(replace(user, spec=replace(user.spec, disabled=True)), seen=user)
-        await becomes(team, project, {"aliquot-l1-researcher": ["ben"]})
+        await wait_bound(team, project, {"aliquot-l1-researcher": ["ben"]})
         with pytest.raises(NotFound):
             await team.driver.get(SERVICE_ACCOUNT, account, SYSTEM_NAMESPACE)
 
 
-async def test_namespace_goes(team: Team) -> None:
-    """With the namespace go the accounts for it; the rules wait for the next one."""
+async def test_namespace_deleted(team: Team) -> None:
+    """The accounts for a namespace are deleted with it."""
     project = await team.project()
     name = await team.member(project)
     account = new_account(namespace_of(project), await team.store.get(User, name))
     await team.driver.create(SERVICE_ACCOUNT, account)
-    async with looping(team):
-        await becomes(team, project, {"aliquot-l1-researcher": [account.name, name]})
+    async with running_controller(team):
+        await wait_bound(team, project, {"aliquot-l1-researcher": [account.name, name]})
         await team.store.delete(await team.store.get(Namespace, namespace_of(project)))
 
-        async def gone() -> bool:
+        async def is_account_deleted() -> bool:
             with suppress(NotFound):
                 await team.driver.get(SERVICE_ACCOUNT, account.name, SYSTEM_NAMESPACE)
                 return False
             return True
 
-        await until(gone)
+        await until(is_account_deleted)
 
 
 async def test_other_labels_are_kept(team: Team) -> None:
-    """What somebody wrote on our binding beside its subjects stays when it changes."""
+    """Annotations that a user added to our binding are kept when it changes."""
     project = await team.project()
     space = namespace_of(project)
     await team.rule("viewer", in_project(project), user="ann")
-    async with looping(team):
-        await becomes(team, project, {"aliquot-viewer": ["ann"]})
+    async with running_controller(team):
+        await wait_bound(team, project, {"aliquot-viewer": ["ann"]})
         await team.driver.patch(ROLE_BINDING, "aliquot-viewer", space, {"metadata": {"annotations": {"note": "mine"}}})
         await team.rule("viewer", in_project(project), user="ben")
-        await becomes(team, project, {"aliquot-viewer": ["ann", "ben"]})
-        there: Document = await team.driver.get(ROLE_BINDING, "aliquot-viewer", space)
-        assert json.loads(there.raw)["metadata"]["annotations"] == {"note": "mine"}
+        await wait_bound(team, project, {"aliquot-viewer": ["ann", "ben"]})
+        binding: Document = await team.driver.get(ROLE_BINDING, "aliquot-viewer", space)
+        assert json.loads(binding.raw)["metadata"]["annotations"] == {"note": "mine"}
 
 
 async def test_it_may_stop_and_go_on(team: Team) -> None:

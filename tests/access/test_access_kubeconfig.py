@@ -1,4 +1,4 @@
-"""Issuing kubeconfigs: who may, what is in one, when it ends; through the real server, its client and its command."""
+"""Issued kubeconfigs: who may issue one, what it contains and when it ends, through server, client and command."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ WORKLOAD = KINDS.of(Workload)
 
 @dataclass
 class Served:
-    """A server in this process, on the real cluster, with the loop beside it."""
+    """A server in this process on the real cluster, with the RBAC controller."""
 
     url: str
     team: Team
@@ -57,12 +57,13 @@ class Served:
         return tokens.format_token(name, secret).reveal()
 
     async def administrator(self) -> str:
-        """The token of somebody who may do everything, once the server knows it."""
+        """The token of an administrator, once the server knows the rule."""
         name = await self.team.user()
         await self.team.rule("system-administrator", CLUSTER, user=name)
-        return await self.known(name, 1)
+        return await self.token_with_roles(name, 1)
 
-    async def known(self, user: str, rules: int) -> str:
+    async def token_with_roles(self, user: str, rules: int) -> str:
+        """A token of the user, once the server knows so many of its rules."""
         token = await self.token(user)
 
         async def ready() -> bool:
@@ -75,11 +76,11 @@ class Served:
         async with connect(Connection(self.url, token)) as server:
             return await server.kubeconfig(project, user, seconds)
 
-    async def run(self, token: str, *words: str, folder: Path) -> tuple[int, str, str]:
-        """The command, as a program of its own."""
+    async def run(self, token: str, *arguments: str, folder: Path) -> tuple[int, str, str]:
+        """Runs `aliquot kubeconfig`; returns exit status, output and errors."""
         environment = {**os.environ, "ALIQUOT_URL": self.url, "ALIQUOT_TOKEN": token, "HOME": str(folder)}
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "aliquot.cli.main", "kubeconfig", *words,
+            sys.executable, "-m", "aliquot.cli.main", "kubeconfig", *arguments,
             cwd=folder, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         out, err = await process.communicate()
@@ -95,40 +96,40 @@ async def served(team: Team, admin: KubernetesDriver) -> AsyncIterator[Served]:
     listener = config.bind_socket()
     serving = asyncio.create_task(server.serve(sockets=[listener]))
 
-    async def rests() -> bool:
+    async def is_idle() -> bool:
         return rbac.controller.idle
 
     async with running(*(informer.run() for informer in service.informers), rbac.run()):
         await service.informers.wait()
         yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", team, service)
-        await until(rests)
+        await until(is_idle)
     server.should_exit = True
     await serving
 
 
-async def works(config: Json, folder: Path) -> None:
-    """`Unauthenticated` or `Denied` unless workloads can be listed with it, in its own namespace."""
+async def check_works(config: Json, folder: Path) -> None:
+    """Raises `Unauthenticated` or `Denied` if workloads cannot be listed with it in its own namespace."""
     file = folder / "issued"
     file.write_text(json.dumps(config))
     async with KubernetesDriver(kubeconfig.load([file])) as driver:
         await driver.list(WORKLOAD, config["contexts"][0]["context"]["namespace"])
 
 
-async def ends(config: Json, folder: Path) -> None:
-    """Until the token is nobody's any more. Before that it has no rights: Kubernetes remembers a token for seconds."""
+async def wait_revoked(config: Json, folder: Path) -> None:
+    """Waits until the token is invalid. Kubernetes caches tokens for seconds; until then the token has no rights."""
 
-    async def ended() -> bool:
+    async def is_revoked() -> bool:
         try:
-            await works(config, folder)
+            await check_works(config, folder)
         except (Denied, Unauthenticated) as exc:
             return isinstance(exc, Unauthenticated)
         return False
 
-    await until(ended)
+    await until(is_revoked)
 
 
-async def test_it_holds_what_kubectl_needs(served: Served, cluster: Cluster, tmp_path: Path) -> None:
-    """The cluster's address and authority, the namespace, and a token that works."""
+async def test_content(served: Served, cluster: Cluster, tmp_path: Path) -> None:
+    """It has the cluster's address and authority, the namespace, and a token that works."""
     project = await served.team.project()
     user = await served.team.member(project)
     issued = await served.issue(await served.administrator(), project, user)
@@ -138,11 +139,11 @@ async def test_it_holds_what_kubectl_needs(served: Served, cluster: Cluster, tmp
         "certificate-authority-data": base64.b64encode((cluster.pki / "ca.crt").read_bytes()).decode(),
     }
     assert config["contexts"][0]["context"]["namespace"] == issued["namespace"] == namespace_of(project)
-    await works(config, tmp_path)
+    await check_works(config, tmp_path)
 
 
-async def test_it_lasts_as_long_as_asked(served: Served) -> None:
-    """To the second, as Kubernetes counts."""
+async def test_duration(served: Served) -> None:
+    """The token expires after the requested duration."""
     project = await served.team.project()
     user = await served.team.member(project)
     before = time.time()
@@ -156,8 +157,8 @@ async def test_it_lasts_as_long_as_asked(served: Served) -> None:
     assert claims["sub"] == f"system:serviceaccount:runai:{namespace_of(project)}.{user}"
 
 
-async def test_the_token_is_nowhere_else(served: Served, capfd: pytest.CaptureFixture[str]) -> None:
-    """It is in the answer, and neither in a log nor in the cluster."""
+async def test_token_is_not_stored(served: Served, capfd: pytest.CaptureFixture[str]) -> None:
+    """The token is in the response, and neither in a log nor in the cluster."""
     project = await served.team.project()
     user = await served.team.member(project)
     issued = await served.issue(await served.administrator(), project, user)
@@ -169,32 +170,32 @@ async def test_the_token_is_nowhere_else(served: Served, capfd: pytest.CaptureFi
     assert token not in json.dumps(account.data)
 
 
-async def test_only_for_who_may_manage_access(served: Served) -> None:
-    """Members, editors and administrators of other projects are refused, also for themselves."""
-    mine, theirs = await served.team.project(), await served.team.project()
-    user = await served.team.member(mine)
+async def test_only_access_managers_may_issue(served: Served) -> None:
+    """Members, editors and administrators of other projects are refused, even for themselves."""
+    own, other_project = await served.team.project(), await served.team.project()
+    user = await served.team.member(own)
     editor, other = await served.team.user(), await served.team.user()
     await served.team.rule("editor", CLUSTER, user=editor)
-    await served.team.rule("system-administrator", in_project(theirs), user=other)
+    await served.team.rule("system-administrator", in_project(other_project), user=other)
     for name in (user, editor, other):
-        token = await served.known(name, 1)
+        token = await served.token_with_roles(name, 1)
         with pytest.raises(Denied, match="may not create accessrules for project"):
-            await served.issue(token, mine, user)
+            await served.issue(token, own, user)
     with pytest.raises(Unauthenticated):
-        await served.issue("alq_no_token", mine, user)
+        await served.issue("alq_no_token", own, user)
 
 
-async def test_an_administrator_of_the_project_may(served: Served, tmp_path: Path) -> None:
-    """Whoever manages access in one project issues kubeconfigs for that project."""
+async def test_project_administrator_may_issue(served: Served, tmp_path: Path) -> None:
+    """An administrator of one project may issue kubeconfigs for that project."""
     project = await served.team.project()
-    user, boss = await served.team.member(project), await served.team.user()
-    await served.team.rule("system-administrator", in_project(project), user=boss)
-    issued = await served.issue(await served.known(boss, 1), project, user)
-    await works(issued["kubeconfig"], tmp_path)
+    user, administrator = await served.team.member(project), await served.team.user()
+    await served.team.rule("system-administrator", in_project(project), user=administrator)
+    issued = await served.issue(await served.token_with_roles(administrator, 1), project, user)
+    await check_works(issued["kubeconfig"], tmp_path)
 
 
-async def test_who_has_no_role_gets_none(served: Served) -> None:
-    """And no account is left behind."""
+async def test_user_without_a_role(served: Served) -> None:
+    """A user without a role gets no kubeconfig, and no account is created."""
     project = await served.team.project()
     token, user = await served.administrator(), await served.team.user()
     with pytest.raises(Invalid, match="has no role in project"):
@@ -207,8 +208,8 @@ async def test_who_has_no_role_gets_none(served: Served) -> None:
         await served.issue(token, "no-project", user)
 
 
-async def test_disabled_users_get_none(served: Served) -> None:
-    """As with every other way in."""
+async def test_disabled_user(served: Served) -> None:
+    """A disabled user gets no kubeconfig."""
     project = await served.team.project()
     user = await served.team.user(disabled=True)
     await served.team.rule("viewer", in_project(project), user=user)
@@ -217,36 +218,36 @@ async def test_disabled_users_get_none(served: Served) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, 599, 366 * 86400])
-async def test_time_is_bounded(served: Served, seconds: int) -> None:
-    """Neither shorter than Kubernetes allows nor longer than a year."""
+async def test_duration_limits(served: Served, seconds: int) -> None:
+    """The duration is at least what Kubernetes allows, and at most a year."""
     project = await served.team.project()
     with pytest.raises(Invalid, match="duration: must be from 10m to 365d"):
         await served.issue(await served.administrator(), project, "ann", seconds)
 
 
-async def test_losing_the_last_rule_ends_it(served: Served, tmp_path: Path) -> None:
-    """Whatever time it had left."""
+async def test_revoked_with_the_last_rule(served: Served, tmp_path: Path) -> None:
+    """Deleting the user's last rule revokes it, however long it was valid."""
     project = await served.team.project()
     user = await served.team.user()
     rule = await served.team.rule("viewer", in_project(project), user=user)
     issued = await served.issue(await served.administrator(), project, user)
-    await works(issued["kubeconfig"], tmp_path)
+    await check_works(issued["kubeconfig"], tmp_path)
     await served.team.store.delete(await served.team.store.get(AccessRule, rule.metadata.name))
-    await ends(issued["kubeconfig"], tmp_path)
+    await wait_revoked(issued["kubeconfig"], tmp_path)
 
 
-async def test_disabling_the_user_ends_it(served: Served, tmp_path: Path) -> None:
-    """At once, by the loop."""
+async def test_revoked_when_the_user_is_disabled(served: Served, tmp_path: Path) -> None:
+    """Disabling the user revokes it at once."""
     project = await served.team.project()
     user = await served.team.member(project)
     issued = await served.issue(await served.administrator(), project, user)
     seen = await served.team.store.get(User, user)
     await served.team.store.update(replace(seen, spec=replace(seen.spec, disabled=True)), seen=seen)
-    await ends(issued["kubeconfig"], tmp_path)
+    await wait_revoked(issued["kubeconfig"], tmp_path)
 
 
-async def test_a_smaller_role_makes_it_smaller(served: Served, tmp_path: Path) -> None:
-    """A kubeconfig follows its user's rules."""
+async def test_rights_follow_the_rules(served: Served, tmp_path: Path) -> None:
+    """A smaller role of the user reduces the rights of its kubeconfig."""
     project = await served.team.project()
     user = await served.team.user()
     rule = await served.team.rule("l1-researcher", in_project(project), user=user)
@@ -257,46 +258,46 @@ async def test_a_smaller_role_makes_it_smaller(served: Served, tmp_path: Path) -
     job = {"metadata": {"name": "train", "namespace": namespace_of(project)}, "spec": {"image": "pytorch"}}
     async with KubernetesDriver(kubeconfig.load([tmp_path / "issued"])) as driver:
 
-        async def smaller() -> bool:
+        async def cannot_create() -> bool:
             try:
-                made = await driver.create(WORKLOAD, Document(job))
-                await driver.delete(WORKLOAD, made.name, made.namespace)
+                created = await driver.create(WORKLOAD, Document(job))
+                await driver.delete(WORKLOAD, created.name, created.namespace)
             except Denied:
                 return True
             return False
 
-        async def sees() -> bool:
+        async def can_list() -> bool:
             try:
                 await driver.list(WORKLOAD, namespace_of(project))
             except Denied:
                 return False
             return True
 
-        await until(smaller)
-        await until(sees)  # what is taken goes before what is given comes
+        await until(cannot_create)
+        await until(can_list)  # rights are revoked before others are granted
 
 
-async def test_a_second_one_leaves_the_first(served: Served, tmp_path: Path) -> None:
-    """People have more than one machine."""
+async def test_second_kubeconfig(served: Served, tmp_path: Path) -> None:
+    """A second kubeconfig does not revoke the first."""
     project = await served.team.project()
     user, token = await served.team.member(project), await served.administrator()
     first, second = [await served.issue(token, project, user) for _ in range(2)]
-    await works(first["kubeconfig"], tmp_path)
-    await works(second["kubeconfig"], tmp_path)
+    await check_works(first["kubeconfig"], tmp_path)
+    await check_works(second["kubeconfig"], tmp_path)
 
 
-async def test_many_at_once(served: Served, tmp_path: Path) -> None:
-    """Ten people of one project, at the same moment, while the loop binds too."""
+async def test_concurrent_issues(served: Served, tmp_path: Path) -> None:
+    """Ten kubeconfigs for one project can be issued at once, while the controller binds too."""
     project = await served.team.project()
     users = [await served.team.member(project) for _ in range(10)]
     token = await served.administrator()
     issued = await asyncio.gather(*(served.issue(token, project, user) for user in users))
-    for one in issued:
-        await works(one["kubeconfig"], tmp_path)
+    for result in issued:
+        await check_works(result["kubeconfig"], tmp_path)
 
 
-async def test_an_account_of_our_name_that_is_not_ours(served: Served) -> None:
-    """It may have rights that we know nothing of, so no token of it is given away."""
+async def test_foreign_account_of_our_name(served: Served) -> None:
+    """No token is issued for an account that Aliquot does not manage: it may have other rights."""
     project = await served.team.project()
     user = await served.team.member(project)
     name = account_name(namespace_of(project), user)
@@ -307,8 +308,8 @@ async def test_an_account_of_our_name_that_is_not_ours(served: Served) -> None:
         await served.issue(await served.administrator(), project, user)
 
 
-async def test_a_role_of_our_name_that_is_not_ours(served: Served) -> None:
-    """The administrator is told what stands in the way."""
+async def test_foreign_role_of_our_name(served: Served) -> None:
+    """The error names the Role that is in the way."""
     project = await served.team.project()
     space = namespace_of(project)
     foreign = {"metadata": {"name": "aliquot-viewer", "namespace": space}, "rules": []}
@@ -319,33 +320,33 @@ async def test_a_role_of_our_name_that_is_not_ours(served: Served) -> None:
 
 
 async def test_command_writes_a_private_file(served: Served, tmp_path: Path) -> None:
-    """0600, with the address that was asked for; a second time only by force."""
+    """The file has mode 0600 and the requested address; it is overwritten only with --force."""
     project = await served.team.project()
     user, token = await served.team.member(project), await served.administrator()
-    words = ["--project", project, "--user", user, "-o", "mine.yaml"]
-    status, out, err = await served.run(token, *words, "--server", "https://k8s.example.com:6443", folder=tmp_path)
+    arguments = ["--project", project, "--user", user, "-o", "mine.yaml"]
+    status, out, err = await served.run(token, *arguments, "--server", "https://k8s.example.com:6443", folder=tmp_path)
     assert (status, out) == (0, "")
     assert err.startswith("mine.yaml written\n")
     file = tmp_path / "mine.yaml"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert yaml.safe_load(file.read_text())["clusters"][0]["cluster"]["server"] == "https://k8s.example.com:6443"
     before = file.read_text()
-    status, out, err = await served.run(token, *words, folder=tmp_path)
+    status, out, err = await served.run(token, *arguments, folder=tmp_path)
     assert (status, out) == (1, "")
     assert err.startswith("error: mine.yaml is there already\nhint: ")
     assert file.read_text() == before
-    assert (await served.run(token, *words, "--force", folder=tmp_path))[0] == 0
+    assert (await served.run(token, *arguments, "--force", folder=tmp_path))[0] == 0
     assert file.read_text() != before
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert os.listdir(tmp_path) == ["mine.yaml"]
 
 
 async def test_command_prints_a_kubeconfig(served: Served, tmp_path: Path) -> None:
-    """Without a file it goes to standard output, and all else to standard error."""
+    """Without a file the kubeconfig goes to standard output, and messages to standard error."""
     project = await served.team.project()
     user = await served.team.member(project)
-    words = ["-p", project, "--user", user, "--duration", "10m"]
-    status, out, err = await served.run(await served.administrator(), *words, folder=tmp_path)
+    arguments = ["-p", project, "--user", user, "--duration", "10m"]
+    status, out, err = await served.run(await served.administrator(), *arguments, folder=tmp_path)
     assert (status, err.count("\n")) == (0, 1)
     assert f"{user} may use namespace {namespace_of(project)} with it until " in err
-    await works(yaml.safe_load(out), tmp_path)
+    await check_works(yaml.safe_load(out), tmp_path)

@@ -1,6 +1,6 @@
 """With a kubeconfig that the platform issued, everything outside the project's namespace is denied by the API server.
 
-Which verbs, resources and namespaces there are is asked of the API server itself, so that nothing is forgotten.
+The API server itself lists the verbs and resources, so that none is forgotten.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from access.access_reviews import AccessQuestion, allowed, questions
+from access.access_reviews import AccessQuestion, all_questions, allowed
 from access.team import CLUSTER, Team, in_project
 from aliquot.api import KINDS
 from aliquot.auth.roles import REPORT, ROLES, ObjectScope, ScopedRole
@@ -33,8 +33,8 @@ from support.kubernetes.cluster import Cluster
 
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("access")]
 
-# What Kubernetes lets everybody ask who has proved who he is: about himself.
-FOR_EVERYBODY = {
+# Kubernetes allows every authenticated user to question about itself.
+ALLOWED_TO_EVERYONE = {
     ("create", "authorization.k8s.io", "selfsubjectaccessreviews"),
     ("create", "authorization.k8s.io", "selfsubjectrulesreviews"),
     ("create", "authentication.k8s.io", "selfsubjectreviews"),
@@ -49,7 +49,7 @@ ACTIONS = {
 
 @dataclass(frozen=True)
 class Holder:
-    """Somebody with an issued kubeconfig."""
+    """A user with an issued kubeconfig."""
 
     role: str
     project: str
@@ -62,9 +62,9 @@ class Holder:
     def space(self) -> str:
         return namespace_of(self.project)
 
-    def kubectl(self, *words: str, stdin: str = "") -> str:
-        """What kubectl says with the issued file, and nothing else."""
-        command = [str(self.cluster.binaries / "kubectl"), f"--kubeconfig={self.file}", *words]
+    def kubectl(self, *arguments: str, stdin: str = "") -> str:
+        """The output of kubectl with the issued file only."""
+        command = [str(self.cluster.binaries / "kubectl"), f"--kubeconfig={self.file}", *arguments]
         environment = {"HOME": str(self.file.parent), "PATH": "/usr/bin:/bin"}
         done = subprocess.run(
             command, input=stdin, capture_output=True, text=True, env=environment, timeout=120, check=False
@@ -76,7 +76,7 @@ class Holder:
 async def holder(
     request: pytest.FixtureRequest, team: Team, admin: KubernetesDriver, cluster: Cluster, tmp_path: Path
 ) -> AsyncIterator[Holder]:
-    """A researcher of one project; and somebody who may do everything in the whole cluster, asked for one project."""
+    """A researcher of one project, and an administrator of the cluster, each with a kubeconfig for one project."""
     project = await team.project()
     name = await team.user()
     await team.rule(
@@ -89,71 +89,75 @@ async def holder(
         yield Holder(request.param, project, name, file, driver, cluster)
 
 
-async def test_everything_elsewhere_is_denied(
-    holder: Holder, team: Team, admin: KubernetesDriver, namespace: str
-) -> None:
-    """No verb on any resource in any other namespace or in the cluster as a whole, but for questions about oneself."""
+async def test_other_namespaces_are_denied(holder: Holder, team: Team, admin: KubernetesDriver, namespace: str) -> None:
+    """No verb on any resource is allowed in another namespace or in the cluster, except reviews of one's own rights."""
     other = await team.project()
     await team.rule("viewer", in_project(other), user="somebody-else")
     await apply(admin, decide(await read_namespace(admin, namespace_of(other))))
-    asks = await questions(admin, [namespace_of(other), namespace, "default", "kube-system", SYSTEM_NAMESPACE])
-    granted = await allowed(holder.driver, asks)
-    print(f"\n{len(asks)} questions about {len({ask.resource for ask in asks})} resources, {len(granted)} granted")
-    assert len(asks) > 3000
-    assert {(ask.verb, ask.group, ask.resource) for ask in granted} == FOR_EVERYBODY
+    questions = await all_questions(admin, [namespace_of(other), namespace, "default", "kube-system", SYSTEM_NAMESPACE])
+    granted = await allowed(holder.driver, questions)
+    print(
+        f"\n{len(questions)} questions about {len({question.resource for question in questions})} resources, {len(granted)} granted"
+    )
+    assert len(questions) > 3000
+    assert {(question.verb, question.group, question.resource) for question in granted} == ALLOWED_TO_EVERYONE
 
 
-async def test_at_home_it_is_what_our_api_allows(holder: Holder, admin: KubernetesDriver) -> None:
-    """In the project's own namespace, every verb on every resource: what the role has in our API, and nothing else."""
-    asks = [ask for ask in await questions(admin, [holder.space]) if ask.namespace == holder.space]
-    granted = {(ask.verb, ask.group, ask.resource) for ask in await allowed(holder.driver, asks)}
-    served = {(ask.group, ask.resource) for ask in asks}
-    assert granted == {one for one in wanted(holder.role) if one[1:] in served}
+async def test_own_namespace_matches_the_rest_api(holder: Holder, admin: KubernetesDriver) -> None:
+    """In the project's namespace a role may do exactly what the REST API allows it, for every verb and resource."""
+    questions = [
+        question for question in await all_questions(admin, [holder.space]) if question.namespace == holder.space
+    ]
+    granted = {
+        (question.verb, question.group, question.resource) for question in await allowed(holder.driver, questions)
+    }
+    served = {(question.group, question.resource) for question in questions}
+    assert granted == {right for right in wanted(holder.role) if right[1:] in served}
     assert ("create", "aliquot.dev", "workloads") in granted
 
 
 def wanted(role: str) -> set[tuple[str, str, str]]:
-    """The same from the table of our API."""
-    found: set[tuple[str, str, str]] = set()
+    """(verb, group, resource) that the REST API's table grants the role."""
+    rights: set[tuple[str, str, str]] = set()
     named = [*((kind, kind.name) for kind in KINDS if kind.namespaced), *((kind, "Workload") for kind in RUNAI_KINDS)]
     for kind, name in named:
         may = {
             act: rest_allows([ScopedRole(role, "project", "p")], act, name, ObjectScope("p"))
             for act in (*ACTIONS, REPORT)
         }
-        found |= {(verb, kind.group, kind.plural) for act, verbs in ACTIONS.items() if may[act] for verb in verbs}
+        rights |= {(verb, kind.group, kind.plural) for act, verbs in ACTIONS.items() if may[act] for verb in verbs}
         status = [*(["get"] if may["view"] else []), *(["patch", "update"] if may[REPORT] else [])]
-        found |= {(verb, kind.group, f"{kind.plural}/status") for verb in status if kind.has_status}
+        rights |= {(verb, kind.group, f"{kind.plural}/status") for verb in status if kind.has_status}
         if kind.name == "Pod":
-            talk = ("attach", "exec", "portforward") if may["edit"] else ()
-            found |= {(verb, "", f"pods/{part}") for part in talk for verb in ("create", "get")}
-            found |= {("get", "", "pods/log")} if may["view"] else set()
-            found |= {("create", "", "pods/binding")} if may[REPORT] else set()
-    return found
+            connect = ("attach", "exec", "portforward") if may["edit"] else ()
+            rights |= {(verb, "", f"pods/{part}") for part in connect for verb in ("create", "get")}
+            rights |= {("get", "", "pods/log")} if may["view"] else set()
+            rights |= {("create", "", "pods/binding")} if may[REPORT] else set()
+    return rights
 
 
 async def test_every_role_by_name(team: Team, admin: KubernetesDriver) -> None:
-    """For each role, a Kubernetes user with the name in the rule may do what our API allows the role, and no more."""
+    """For each role, the Kubernetes user named in the rule may do exactly what the REST API allows the role."""
     project = await team.project()
     space = namespace_of(project)
     users = {role: await team.member(project, role) for role in ROLES}
     await apply(admin, decide(await read_namespace(admin, space)))
     kinds = {(kind.group, kind.plural) for kind in KINDS if kind.namespaced}
-    asks = [
-        AccessQuestion(verb, group, resource, place)
+    questions = [
+        AccessQuestion(verb, group, resource, scope)
         for group, resource in sorted(kinds)
         for verb in ("get", "list", "watch", "create", "patch", "update", "delete", "deletecollection")
-        for place in (space, "default", "")
+        for scope in (space, "default", "")
     ]
     for role, user in users.items():
-        granted = await allowed(admin, asks, user=user)
-        assert {ask.namespace for ask in granted} <= {space}
-        found = {(ask.verb, ask.group, ask.resource) for ask in granted}
-        assert found == {one for one in wanted(role) if one[1:] in kinds}, role
+        granted = await allowed(admin, questions, user=user)
+        assert {question.namespace for question in granted} <= {space}
+        rights = {(question.verb, question.group, question.resource) for question in granted}
+        assert rights == {right for right in wanted(role) if right[1:] in kinds}, role
 
 
 DENIED = [
-    # Elsewhere, by what people would try.
+    # In other namespaces and in the cluster.
     "get pods -A",
     "get workloads -A",
     "get secrets -n kube-system",
@@ -171,7 +175,7 @@ DENIED = [
     "create token default -n kube-system",
     "create clusterrolebinding me --clusterrole=cluster-admin --serviceaccount=runai:any",
     "create rolebinding me -n default --clusterrole=admin --serviceaccount=runai:any",
-    # At home, where more could be had.
+    # In the own namespace: what would allow to get more rights.
     "get secrets -n {space}",
     "get serviceaccounts -n {space}",
     "create token default -n {space}",
@@ -179,7 +183,7 @@ DENIED = [
     "create role all -n {space} --verb=* --resource=*",
     "get rolebindings -n {space}",
     "patch rolebinding any -n {space} -p {{}}",
-    # As somebody else.
+    # As another user.
     "get secrets -n kube-system --as=admin --as-group=system:masters",
     "get pods -n {space} --as=system:serviceaccount:kube-system:default",
     "create token {account} -n runai",
@@ -188,15 +192,15 @@ DENIED = [
 
 
 async def test_kubectl_is_refused(holder: Holder) -> None:
-    """Real requests: the API server says no to each."""
+    """The API server refuses each of these requests."""
     names = {"space": holder.space, "account": f"{holder.space}.{holder.name}"}
     for line in DENIED:
-        said = holder.kubectl(*(word.format(**names) for word in line.split()))
-        assert "Forbidden" in said or "forbidden" in said or "You must be logged in" in said, f"{line}: {said}"
-        assert "Unauthorized" not in said, line
+        output = holder.kubectl(*(word.format(**names) for word in line.split()))
+        assert "Forbidden" in output or "forbidden" in output or "You must be logged in" in output, f"{line}: {output}"
+        assert "Unauthorized" not in output, line
 
 
-async def test_kubectl_works_at_home(holder: Holder) -> None:
+async def test_kubectl_works_in_the_own_namespace(holder: Holder) -> None:
     """Without naming a namespace: list, submit, describe and delete a workload."""
     job = {
         "apiVersion": "aliquot.dev/v1",
@@ -210,27 +214,27 @@ async def test_kubectl_works_at_home(holder: Holder) -> None:
     assert holder.kubectl("delete", "workload", "train").startswith('workload.aliquot.dev "train" deleted')
 
 
-async def test_no_pod_speaks_for_another(holder: Holder, team: Team, admin: KubernetesDriver) -> None:
-    """Accounts of others are not where pods are made, so no pod can be started as one."""
-    boss = await team.member(holder.project, "editor")
-    await Kubeconfigs(admin).issue(holder.project, boss, 3600)
+async def test_no_pod_runs_as_another_user(holder: Holder, team: Team, admin: KubernetesDriver) -> None:
+    """Accounts of other users are not in the project's namespace, so no pod can run as one."""
+    editor = await team.member(holder.project, "editor")
+    await Kubeconfigs(admin).issue(holder.project, editor, 3600)
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "spy", "namespace": holder.space},
-        "spec": {"serviceAccountName": f"{holder.space}.{boss}", "containers": [{"name": "c", "image": "x"}]},
+        "spec": {"serviceAccountName": f"{holder.space}.{editor}", "containers": [{"name": "c", "image": "x"}]},
     }
-    said = holder.kubectl("create", "-f", "-", stdin=json.dumps(pod))
-    assert f'serviceaccount "{holder.space}.{boss}" not found' in said
+    output = holder.kubectl("create", "-f", "-", stdin=json.dumps(pod))
+    assert f'serviceaccount "{holder.space}.{editor}" not found' in output
 
 
 async def test_own_binding_cannot_be_widened(holder: Holder, admin: KubernetesDriver) -> None:
-    """The binding that gives the rights is not its holder's to change."""
-    (mine, *_) = (await admin.list(ROLE_BINDING, holder.space)).items
+    """A user cannot change the binding that grants its rights."""
+    (binding, *_) = (await admin.list(ROLE_BINDING, holder.space)).items
     with pytest.raises(Denied):
-        await holder.driver.patch(ROLE_BINDING, mine.name, holder.space, {"subjects": []})
+        await holder.driver.patch(ROLE_BINDING, binding.name, holder.space, {"subjects": []})
     with pytest.raises(Denied):
-        await holder.driver.delete(ROLE_BINDING, mine.name, holder.space)
+        await holder.driver.delete(ROLE_BINDING, binding.name, holder.space)
     with pytest.raises(Denied):
         await holder.driver.list(SECRET, SYSTEM_NAMESPACE)
     with pytest.raises(Denied):

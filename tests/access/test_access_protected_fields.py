@@ -1,4 +1,4 @@
-"""Fields that only the platform writes are safe from kubectl too, by a policy inside the API server."""
+"""A policy inside the API server protects fields that only the platform writes from kubectl."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REFUSED = "only the platform writes this"
 
 @dataclass
 class Member:
-    """A researcher with an issued kubeconfig, where the policies are in force."""
+    """A researcher with an issued kubeconfig, on a cluster with the policies."""
 
     driver: KubernetesDriver
     space: str
@@ -55,28 +55,28 @@ async def member(team: Team, admin: KubernetesDriver, tmp_path: Path) -> AsyncIt
     file = tmp_path / "issued"
     file.write_text(yaml.safe_dump(issued.kubeconfig))
     async with KubernetesDriver(kubeconfig.load([file])) as driver:
-        found = Member(driver, namespace_of(project), admin)
+        created = Member(driver, namespace_of(project), admin)
 
         async def in_force() -> bool:
-            """A policy works a moment after it was made."""
+            """A policy takes effect a moment after it was created."""
             refused = 0
-            for kind, wrong in (
-                (POD, found.pod("probe", {"nodeName": "n"})),
-                (WORKLOAD, found.workload("probe", subject="x")),
+            for kind, invalid in (
+                (POD, created.pod("probe", {"nodeName": "n"})),
+                (WORKLOAD, created.workload("probe", subject="x")),
             ):
                 try:
-                    await driver.create(kind, wrong)
-                    await driver.delete(kind, "probe", found.space, grace_seconds=0)
+                    await driver.create(kind, invalid)
+                    await driver.delete(kind, "probe", created.space, grace_seconds=0)
                 except Denied as exc:
                     refused += REFUSED in exc.message
             return refused == 2
 
         await until(in_force)
-        yield found
+        yield created
 
 
-async def test_ordinary_objects_are_not_held_up(member: Member) -> None:
-    """Pods and workloads without such fields come, change and go."""
+async def test_ordinary_objects(member: Member) -> None:
+    """Pods and workloads without such fields can be created, changed and deleted."""
     await member.driver.create(POD, member.pod("job", note="mine"))
     await member.driver.patch(POD, "job", member.space, {"metadata": {"annotations": {"note": "other"}}})
     await member.driver.create(WORKLOAD, member.workload("train"))
@@ -84,40 +84,40 @@ async def test_ordinary_objects_are_not_held_up(member: Member) -> None:
     await member.driver.delete(POD, "job", member.space, grace_seconds=0)
 
 
-@pytest.mark.parametrize("mark", [DEVICES, EVICTION_RECORD, NOMINATION])
-async def test_marks_of_the_scheduler(member: Member, mark: str) -> None:
-    """Nobody gives a pod devices, a notice or a promised place but the platform; nor takes them away."""
+@pytest.mark.parametrize("annotation", [DEVICES, EVICTION_RECORD, NOMINATION])
+async def test_annotations_of_the_scheduler(member: Member, annotation: str) -> None:
+    """Only the platform can set or remove a pod's devices, eviction record or nomination."""
     with pytest.raises(Denied, match=REFUSED):
-        await member.driver.create(POD, member.pod("greedy", **{mark: "[]"}))
+        await member.driver.create(POD, member.pod("greedy", **{annotation: "[]"}))
     await member.driver.create(POD, member.pod("plain"))
     with pytest.raises(Denied, match=REFUSED):
-        await member.driver.patch(POD, "plain", member.space, {"metadata": {"annotations": {mark: "[]"}}})
-    await member.admin.patch(POD, "plain", member.space, {"metadata": {"annotations": {mark: "[]"}}})
+        await member.driver.patch(POD, "plain", member.space, {"metadata": {"annotations": {annotation: "[]"}}})
+    await member.admin.patch(POD, "plain", member.space, {"metadata": {"annotations": {annotation: "[]"}}})
     await member.driver.patch(POD, "plain", member.space, {"metadata": {"annotations": {"note": "mine"}}})
     with pytest.raises(Denied, match=REFUSED):
-        await member.driver.patch(POD, "plain", member.space, {"metadata": {"annotations": {mark: None}}})
+        await member.driver.patch(POD, "plain", member.space, {"metadata": {"annotations": {annotation: None}}})
 
 
-async def test_a_node_is_not_chosen_past_the_scheduler(member: Member) -> None:
-    """A pod that names its node would hold what the scheduler gave to others."""
+async def test_node_name(member: Member) -> None:
+    """A user cannot choose a pod's node past the scheduler."""
     with pytest.raises(Denied, match=REFUSED):
         await member.driver.create(POD, member.pod("direct", {"nodeName": "node-1"}))
 
 
-async def test_nobody_signs_for_another(member: Member) -> None:
-    """Who submitted a workload is not its owner's to say."""
+async def test_subject(member: Member) -> None:
+    """A user cannot submit a workload under another name."""
     with pytest.raises(Denied, match=REFUSED):
         await member.driver.create(WORKLOAD, member.workload("forged", subject="somebody-else"))
 
 
-async def test_the_platform_writes_them(member: Member) -> None:
-    """The policies stand in nobody's way who may write statuses."""
+async def test_platform_may_write(member: Member) -> None:
+    """The policies allow users who may write statuses."""
     await member.admin.create(POD, member.pod("placed", {"nodeName": "node-1"}, **{DEVICES: "[]"}))
     await member.admin.create(WORKLOAD, member.workload("signed", subject="ann"))
 
 
-async def test_other_namespaces_are_not_ours_to_judge(member: Member, cluster: Cluster, namespace: str) -> None:
-    """Where no project is, whoever may create pods names their node as ever."""
+async def test_other_namespaces(member: Member, cluster: Cluster, namespace: str) -> None:
+    """In namespaces without a project the policies do not apply."""
     pod = member.pod("theirs", {"nodeName": "node-1"})
     pod.metadata["namespace"] = namespace
     manifest = json.dumps({**pod.data, "apiVersion": "v1", "kind": "Pod"})
@@ -129,8 +129,8 @@ async def test_other_namespaces_are_not_ours_to_judge(member: Member, cluster: C
     assert REFUSED in cluster.kubectl("create", "--as=outsider", "-f", "-", stdin=moved, check=False)
 
 
-async def test_installing_again_changes_nothing(member: Member) -> None:
-    """Every start installs."""
+async def test_install_is_idempotent(member: Member) -> None:
+    """A second installation, as at every start, changes nothing."""
     names = [f"aliquot-trusted-{kind.plural}" for kind in KINDS if kind.protected_fields]
     before = [(await member.admin.get(ADMISSION_POLICY, name)).version for name in names]
     await protected_fields.install(member.admin)

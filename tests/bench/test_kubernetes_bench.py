@@ -1,7 +1,7 @@
-"""Our scheduler and Kubernetes' own on a real API server with KWOK's nodes, side by side in one run.
+"""Our scheduler and kube-scheduler on a real API server with KWOK nodes, in one run.
 
-Both get the same pods, one after the other, on the same control plane; the stock scheduler with its limit on requests
-lifted. Time counts from the first binding that is seen to the last, with all pods there before the scheduler starts.
+Both get the same pods, one after the other, on the same control plane; kube-scheduler without its limit on requests.
+Time is measured from the first binding that is observed to the last. All pods exist before the scheduler starts.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ SIZES = tuple(int(size) for size in os.environ.get("ALIQUOT_BENCH_NODES", "200,5
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    # The API server's own limit on requests in flight is not what is measured here.
-    made = kwok_cluster("--max-requests-inflight=3000", "--max-mutating-requests-inflight=1000")
-    yield made
-    made.stop()
+    # The API server's limit on requests in flight is not what is measured here.
+    running_cluster = kwok_cluster("--max-requests-inflight=3000", "--max-mutating-requests-inflight=1000")
+    yield running_cluster
+    running_cluster.stop()
 
 
 @asynccontextmanager
@@ -50,8 +50,8 @@ async def connected(cluster: Cluster) -> AsyncIterator[KubernetesDriver]:
 
 
 @contextmanager
-def ours(cluster: Cluster, folder: Path, part: str = "scheduler") -> Iterator[int]:
-    """Our scheduler, or another part, alone; its process."""
+def aliquot_process(cluster: Cluster, folder: Path, part: str = "scheduler") -> Iterator[int]:
+    """Our scheduler, or another part, alone; yields its process id."""
     command = [
         sys.executable, "-m", "aliquot.cli.main", "serve", "--parts", part, "--port", "0",
         "--kubeconfig", str(cluster.kubeconfig), "--data-dir", str(folder / part), "--log-format", "text",
@@ -64,8 +64,8 @@ def ours(cluster: Cluster, folder: Path, part: str = "scheduler") -> Iterator[in
 
 
 @contextmanager
-def stock(cluster: Cluster, folder: Path) -> Iterator[int]:
-    """Kubernetes' own scheduler; its process."""
+def kube_scheduler(cluster: Cluster, folder: Path) -> Iterator[int]:
+    """kube-scheduler; yields its process id."""
     config = str(cluster.kubeconfig)
     command = [
         str(cluster.binaries / "kube-scheduler"), f"--kubeconfig={config}", f"--authentication-kubeconfig={config}",
@@ -79,8 +79,8 @@ def stock(cluster: Cluster, folder: Path) -> Iterator[int]:
             process.terminate()
 
 
-async def project(driver: KubernetesDriver, name: str, gpus: int) -> str:
-    """A project with its namespace, where no loop makes it."""
+async def create_project(driver: KubernetesDriver, name: str, gpus: int) -> str:
+    """Creates a project and its namespace, because no controller runs."""
     namespace = f"runai-{name}"
     store = Store(driver)
     await store.create(Project(metadata=Metadata(name=name), spec=ProjectSpec(quota=Quota(gpu=gpus * 1000))))
@@ -88,32 +88,32 @@ async def project(driver: KubernetesDriver, name: str, gpus: int) -> str:
     return namespace
 
 
-async def empty(driver: KubernetesDriver, watcher: Watcher) -> None:
-    for one in (await driver.list(POD)).items:
-        await driver.delete(POD, one.name, one.namespace, grace_seconds=0)
+async def delete_pods(driver: KubernetesDriver, watcher: Watcher) -> None:
+    for item in (await driver.list(POD)).items:
+        await driver.delete(POD, item.name, item.namespace, grace_seconds=0)
     async with asyncio.timeout(300):
-        while (await driver.list(POD)).items:  # noqa: ASYNC110  # the store rings no bell for a condition
+        while (await driver.list(POD)).items:  # noqa: ASYNC110  # the store has no event for a condition
             await asyncio.sleep(0.2)
     watcher.bound.clear()
 
 
-def told(what: str, **figures: float) -> None:
+def report(what: str, **figures: float) -> None:
     print(f"{what:48}", "  ".join(f"{name} {value:.3g}" for name, value in figures.items()), flush=True)
 
 
 async def fill(
     driver: KubernetesDriver, watcher: Watcher, count: int, start: object, name: str, namespace: str
 ) -> None:
-    """Everything waits, then the scheduler starts."""
+    """Creates all pods, then starts the scheduler."""
     scheduler = "aliquot" if name == "aliquot" else "default-scheduler"
     await create(driver, (pod(f"{name}-{index}", namespace, scheduler) for index in range(count)))
     with start as pid:  # type: ignore[attr-defined]
         await watcher.until(lambda: bool(watcher.bound))
-        before, begun = Cost.of(pid), time.monotonic()
+        before, began = Cost.of(pid), time.monotonic()
         end = await watcher.until(lambda: len(watcher.bound) == count)
         after = Cost.of(pid)
-        seconds = end - begun
-        told(
+        seconds = end - began
+        report(
             f"fill {count} by {name}", pods_per_s=count / seconds, s=seconds,
             client_cpu_ms_per_pod=1000 * (after.cpu - before.cpu) / count, memory_mib=after.memory,
         )  # fmt: skip
@@ -121,82 +121,85 @@ async def fill(
 
 @pytest.mark.parametrize("nodes", SIZES)
 async def test_scheduling_on_a_cluster(cluster: Cluster, tmp_path: Path, nodes: int) -> None:
-    """Fill all GPUs, take one back, a gang that takes many back, and one that cannot run and is told so."""
+    """Fills all GPUs, reclaims one, reclaims many for a gang, and refuses a gang that cannot run."""
     await asyncio.to_thread(add_nodes, cluster, [f"node-{index:04}" for index in range(nodes)])
     count, watcher = nodes * GPUS, Watcher()
     gang = 128 if nodes < 500 else 250
-    async with connected(cluster) as driver, connected(cluster) as eyes:
+    async with connected(cluster) as driver, connected(cluster) as watching:
         await install(driver)
-        rich, poor = await project(driver, "owner", count), await project(driver, "borrower", 0)
+        owner, borrower = await create_project(driver, "owner", count), await create_project(driver, "borrower", 0)
         plain = await asyncio.to_thread(cluster.create_namespace)
-        async with running(watcher.run(eyes)):
+        async with running(watcher.run(watching)):
             print(f"\n{nodes} nodes x {GPUS} GPUs")
-            await fill(driver, watcher, count, stock(cluster, tmp_path), "stock", plain)
-            await empty(driver, watcher)
-            await fill(driver, watcher, count, ours(cluster, tmp_path), "aliquot", poor)
-            with ours(cluster, tmp_path):
-                await warm(driver, watcher, rich)
-                await measure(driver, watcher, rich, gang)
-            await costs(cluster, tmp_path, driver, watcher, rich)
+            await fill(driver, watcher, count, kube_scheduler(cluster, tmp_path), "stock", plain)
+            await delete_pods(driver, watcher)
+            await fill(driver, watcher, count, aliquot_process(cluster, tmp_path), "aliquot", borrower)
+            with aliquot_process(cluster, tmp_path):
+                await warm(driver, watcher, owner)
+                await measure(driver, watcher, owner, gang)
+            await costs(cluster, tmp_path, driver, watcher, owner)
 
 
 async def warm(driver: KubernetesDriver, watcher: Watcher, namespace: str) -> None:
-    """Until it decides: it has just started, and looks at everything first."""
+    """Waits for the first decision after the start, when the scheduler reads everything."""
     await create(driver, [pod("first", namespace, "aliquot")])
     await watcher.until(lambda: "first" in watcher.bound)
 
 
 async def measure(driver: KubernetesDriver, watcher: Watcher, namespace: str, gang: int) -> None:
-    begun = time.monotonic()
+    began = time.monotonic()
     await create(driver, [pod("one", namespace, "aliquot")])
-    told("reclaim one GPU", s=await watcher.until(lambda: "one" in watcher.bound) - begun)
+    report("reclaim one GPU", s=await watcher.until(lambda: "one" in watcher.bound) - began)
 
     names = [f"gang-{index}" for index in range(gang)]
-    begun = time.monotonic()
+    began = time.monotonic()
     await create(driver, (pod(name, namespace, "aliquot", gang=("gang", gang)) for name in names))
     created = time.monotonic()
     end = await watcher.until(lambda: all(name in watcher.bound for name in names))
-    told(f"gang of {gang} that reclaims", s=end - begun, after_the_last_pod_came_s=end - created)
+    report(f"gang of {gang} that reclaims", s=end - began, after_the_last_pod_came_s=end - created)
 
     names = [f"never-{index}" for index in range(gang)]
-    begun = time.monotonic()
-    # No node has nine GPUs, and it is told only when all of its pods are there.
+    began = time.monotonic()
+    # No node has nine GPUs, and a gang is refused only when all of its pods exist.
     await create(driver, (pod(name, namespace, "aliquot", gang=("never", gang), gpus=GPUS + 1) for name in names))
     created = time.monotonic()
     end = await watcher.until(lambda: all(name in watcher.refused for name in names))
-    told(f"gang of {gang} told unschedulable", s=end - begun, after_the_last_pod_came_s=end - created)
+    report(f"gang of {gang} refused", s=end - began, after_the_last_pod_came_s=end - created)
 
 
 async def costs(cluster: Cluster, folder: Path, driver: KubernetesDriver, watcher: Watcher, namespace: str) -> None:
-    """Of each of our processes, with all GPUs in use: when nothing happens, and when jobs come all the time."""
+    """The cost of each of our processes with all GPUs in use: idle, and while jobs are submitted."""
     with ExitStack() as stack:
-        pids = {part: stack.enter_context(ours(cluster, folder, part)) for part in ("server", "loops", "scheduler")}
+        pids = {
+            part: stack.enter_context(aliquot_process(cluster, folder, part))
+            for part in ("server", "loops", "scheduler")
+        }
         await submit(driver, "first", namespace)
         await watcher.until(lambda: "first-0-0" in watcher.bound)
-        await asyncio.sleep(60)  # the loops tell first what happened to all these pods
+        await asyncio.sleep(60)  # the controllers first write events for all these pods
         before = {part: Cost.of(pid) for part, pid in pids.items()}
         await asyncio.sleep(SECONDS)
-        rest = {part: Cost.of(pid) for part, pid in pids.items()}
-        begun, jobs = time.monotonic(), 0
-        while time.monotonic() < begun + SECONDS:
+        idle = {part: Cost.of(pid) for part, pid in pids.items()}
+        began, jobs = time.monotonic(), 0
+        while time.monotonic() < began + SECONDS:
             await submit(driver, f"job-{jobs}", namespace)
             jobs += 1
-            await asyncio.sleep(max(0.0, begun + jobs / JOBS_PER_SECOND - time.monotonic()))
-        seconds = time.monotonic() - begun
+            await asyncio.sleep(max(0.0, began + jobs / JOBS_PER_SECOND - time.monotonic()))
+        seconds = time.monotonic() - began
         load = {part: Cost.of(pid) for part, pid in pids.items()}
         await watcher.until(lambda: all(f"job-{index}-0-0" in watcher.bound for index in range(jobs)))
-        told("jobs came", per_s=jobs / seconds, all_placed_after_s=time.monotonic() - begun - seconds)
+        report("jobs submitted", per_s=jobs / seconds, all_placed_after_s=time.monotonic() - began - seconds)
         for part in pids:
-            told(
+            report(
                 part,
-                rest_cpu_percent=100 * (rest[part].cpu - before[part].cpu) / SECONDS,
-                rest_memory_mib=rest[part].memory,
-                load_cpu_percent=100 * (load[part].cpu - rest[part].cpu) / seconds,
+                rest_cpu_percent=100 * (idle[part].cpu - before[part].cpu) / SECONDS,
+                rest_memory_mib=idle[part].memory,
+                load_cpu_percent=100 * (load[part].cpu - idle[part].cpu) / seconds,
                 load_memory_mib=load[part].memory,
             )
 
 
 async def submit(driver: KubernetesDriver, name: str, namespace: str) -> None:
-    """A job without a GPU, for which there is always room."""
+    """Submits a job without a GPU, which always fits."""
     spec = {"type": "training", "image": "job", "user": "root", "compute": {"cpu": 0.1}}
     await driver.create(WORKLOAD, document(WORKLOAD, name, namespace, spec))

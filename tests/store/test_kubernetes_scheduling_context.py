@@ -1,4 +1,4 @@
-"""What the scheduler reads of a real cluster besides pods: priorities, gangs of other projects, claims and volumes."""
+"""What the scheduler reads of a real cluster besides pods: priorities, other projects' gangs, claims and volumes."""
 
 from __future__ import annotations
 
@@ -33,34 +33,36 @@ VALUES = {"train": 50, "build-preemptible": 75, "interactive-preemptible": 75, "
 
 
 @pytest.fixture(scope="module")
-def storing() -> Iterator[Cluster]:
+def volume_cluster() -> Iterator[Cluster]:
     """A cluster that binds claims to volumes."""
-    made = Cluster(available_programs(), controllers=(*CONTROLLERS, "persistentvolume-binder-controller")).start()
-    yield made
-    made.stop()
+    running_cluster = Cluster(
+        available_programs(), controllers=(*CONTROLLERS, "persistentvolume-binder-controller")
+    ).start()
+    yield running_cluster
+    running_cluster.stop()
 
 
 @pytest.fixture
-def place(storing: Cluster) -> str:
+def namespace(volume_cluster: Cluster) -> str:
     """A namespace in the cluster of this module."""
-    return storing.create_namespace()
+    return volume_cluster.create_namespace()
 
 
 @pytest_asyncio.fixture
-async def driver(storing: Cluster) -> AsyncIterator[KubernetesDriver]:
-    async with KubernetesDriver(kubeconfig.load([storing.kubeconfig])) as found:
-        yield found
+async def driver(volume_cluster: Cluster) -> AsyncIterator[KubernetesDriver]:
+    async with KubernetesDriver(kubeconfig.load([volume_cluster.kubeconfig])) as connected:
+        yield connected
 
 
 @pytest_asyncio.fixture
-async def around(driver: KubernetesDriver) -> AsyncIterator[KubernetesSchedulingContext]:
-    """What is read of the cluster, kept up to date."""
+async def context(driver: KubernetesDriver) -> AsyncIterator[KubernetesSchedulingContext]:
+    """A running scheduling context."""
     informers = Informers(driver)
-    made = KubernetesSchedulingContext(driver, informers)
-    made.watch_pods(informers.of(Pod))
-    async with running(*(informer.run() for informer in informers), *made.background_tasks()):
-        await made.wait_synced()
-        yield made
+    scheduling_context = KubernetesSchedulingContext(driver, informers)
+    scheduling_context.watch_pods(informers.of(Pod))
+    async with running(*(informer.run() for informer in informers), *scheduling_context.background_tasks()):
+        await scheduling_context.wait_synced()
+        yield scheduling_context
 
 
 def apply(cluster: Cluster, *documents: Json) -> None:
@@ -74,22 +76,22 @@ def storage_class(name: str, provisioner: str) -> Json:
     }  # fmt: skip
 
 
-def volume(name: str, kind: str, node: str) -> Json:
+def volume(name: str, storage_class: str, node: str) -> Json:
     term = {"matchExpressions": [{"key": "host", "operator": "In", "values": [node]}]}
     return {
         "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
         "spec": {
-            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": kind,
+            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": storage_class,
             "local": {"path": "/data"}, "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
         },
     }  # fmt: skip
 
 
-def claim(namespace: str, kind: str) -> Json:
+def claim(namespace: str, storage_class: str) -> Json:
     return {
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": namespace},
         "spec": {
-            "accessModes": ["ReadWriteOnce"], "storageClassName": kind,
+            "accessModes": ["ReadWriteOnce"], "storageClassName": storage_class,
             "resources": {"requests": {"storage": "1Gi"}},
         },
     }  # fmt: skip
@@ -100,11 +102,11 @@ def pod(namespace: str) -> Pod:
     return decode(Pod, {"metadata": {"name": "p", "namespace": namespace}, "spec": {"volumes": volumes}})
 
 
-def so(claim: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:
-    async def holds() -> bool:
-        return claim()
+def asynchronous(condition: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:
+    async def is_met() -> bool:
+        return condition()
 
-    return holds
+    return is_met
 
 
 def at(*nodes: str) -> Any:
@@ -112,17 +114,17 @@ def at(*nodes: str) -> Any:
 
 
 async def test_priority_classes_are_installed(driver: KubernetesDriver) -> None:
-    """All five, and a second start changes nothing; pods get their number from them."""
+    """All five are installed, and a second start changes nothing."""
     await install_priority_classes(driver)
     before = {name: (await driver.get(PRIORITY_CLASS, name)).data for name in VALUES}
     await install_priority_classes(driver)
 
-    assert {name: one["value"] for name, one in before.items()} == VALUES
+    assert {name: item["value"] for name, item in before.items()} == VALUES
     assert {name: (await driver.get(PRIORITY_CLASS, name)).data for name in VALUES} == before
 
 
-async def test_priority_class_of_somebody_else_stays(driver: KubernetesDriver) -> None:
-    """One that is there with another value keeps it."""
+async def test_existing_priority_class_is_kept(driver: KubernetesDriver) -> None:
+    """An existing class with another value keeps it."""
     with suppress(NotFound):
         await driver.delete(PRIORITY_CLASS, "build")
     await driver.create(PRIORITY_CLASS, Document({"metadata": {"name": "build"}, "value": 7}))
@@ -133,83 +135,84 @@ async def test_priority_class_of_somebody_else_stays(driver: KubernetesDriver) -
     await driver.delete(PRIORITY_CLASS, "build")
 
 
-async def test_parts_of_a_gpu_are_no_resource(storing: Cluster, place: str) -> None:
-    """Kubernetes refuses nvidia.com/gpu: "0.5"; so a part is an annotation."""
+async def test_fractions_are_no_resource(volume_cluster: Cluster, namespace: str) -> None:
+    """Kubernetes refuses nvidia.com/gpu: "0.5", so a fraction is an annotation."""
     limits = {"limits": {"nvidia.com/gpu": "0.5"}}
-    made = {
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "half", "namespace": place},
+    half = {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "half", "namespace": namespace},
         "spec": {"containers": [{"name": "main", "image": "x", "resources": limits}]},
     }  # fmt: skip
     with pytest.raises(ClusterError, match="must be an integer"):
-        apply(storing, made)
+        apply(volume_cluster, half)
 
 
-async def test_volume_says_where_its_pod_may_go(
-    storing: Cluster, place: str, around: KubernetesSchedulingContext
+async def test_volume_restricts_nodes(
+    volume_cluster: Cluster, namespace: str, context: KubernetesSchedulingContext
 ) -> None:
-    """A claim that waits for its first pod may have any free volume; once it has one, its pod goes there."""
-    apply(storing, storage_class("here", "kubernetes.io/no-provisioner"), claim(place, "here"))
-    apply(storing, volume("here-1", "here", "n1"), volume("here-2", "here", "n2"))
+    """An unbound claim may get any free volume; once it is bound, its pod must run where the volume is."""
+    apply(volume_cluster, storage_class("here", "kubernetes.io/no-provisioner"), claim(namespace, "here"))
+    apply(volume_cluster, volume("here-1", "here", "n1"), volume("here-2", "here", "n2"))
     both = {at("n1", "n2"), at("n2", "n1")}
-    await until(so(lambda: around.volume_constraints(pod(place)).node in both))
+    await until(asynchronous(lambda: context.volume_constraints(pod(namespace)).node in both))
 
-    node = await Store(around._driver).create(NodeObject(metadata=Metadata(name="n2", labels={"host": "n2"})))
-    await until(so(lambda: around._nodes.get("n2") is not None))
-    await around.bind_claims(pod(place), "n2")
-    await Store(around._driver).delete(node)
+    node = await Store(context._driver).create(NodeObject(metadata=Metadata(name="n2", labels={"host": "n2"})))
+    await until(asynchronous(lambda: context._nodes.get("n2") is not None))
+    await context.bind_claims(pod(namespace), "n2")
+    await Store(context._driver).delete(node)
 
-    await until(so(lambda: around.volume_constraints(pod(place)).node == at("n2")))
-    bound = await Store(around._driver).get(Claim, "data", place)
+    await until(asynchronous(lambda: context.volume_constraints(pod(namespace)).node == at("n2")))
+    bound = await Store(context._driver).get(Claim, "data", namespace)
     assert bound.spec.volume_name == "here-2"
 
 
-async def test_no_volume_on_that_node(storing: Cluster, place: str, around: KubernetesSchedulingContext) -> None:
-    """A node that has none left is told so, and nothing was changed."""
-    apply(storing, storage_class("there", "kubernetes.io/no-provisioner"), claim(place, "there"))
-    apply(storing, volume("there-1", "there", "n1"))
-    await until(so(lambda: around.volume_constraints(pod(place)).node == at("n1")))
+async def test_no_volume_on_that_node(
+    volume_cluster: Cluster, namespace: str, context: KubernetesSchedulingContext
+) -> None:
+    """A bind to a node without a free volume fails, and nothing is changed."""
+    apply(volume_cluster, storage_class("there", "kubernetes.io/no-provisioner"), claim(namespace, "there"))
+    apply(volume_cluster, volume("there-1", "there", "n1"))
+    await until(asynchronous(lambda: context.volume_constraints(pod(namespace)).node == at("n1")))
 
     with pytest.raises(Unavailable, match="no free volume of storage class there is left on n2 for claim data"):
-        await around.bind_claims(pod(place), "n2")
+        await context.bind_claims(pod(namespace), "n2")
 
-    assert around.volume_constraints(pod(place)).node == at("n1")
+    assert context.volume_constraints(pod(namespace)).node == at("n1")
 
 
-async def test_maker_of_volumes_learns_the_node(
-    storing: Cluster, place: str, around: KubernetesSchedulingContext
+async def test_provisioner_gets_the_node(
+    volume_cluster: Cluster, namespace: str, context: KubernetesSchedulingContext
 ) -> None:
-    """Where volumes are made on demand, the claim says for which node; one that takes long is not asked for twice."""
-    apply(storing, storage_class("made", "example.com/disks"), claim(place, "made"))
-    await until(so(lambda: around.volume_constraints(pod(place)).hindrance == ""))
+    """For volumes that are provisioned on demand, the claim names the node; a second attempt waits for the same one."""
+    apply(volume_cluster, storage_class("made", "example.com/disks"), claim(namespace, "made"))
+    await until(asynchronous(lambda: context.volume_constraints(pod(namespace)).hindrance == ""))
 
     with pytest.raises(Unavailable, match="has got no volume on n1 in 0 s"):
-        await bind_claims(around._driver, around.storage, pod(place), Node("n1"), seconds=0)
+        await bind_claims(context._driver, context.storage, pod(namespace), Node("n1"), seconds=0)
 
-    seen = await Store(around._driver).get(Claim, "data", place)
-    assert seen.metadata.annotations[SELECTED_NODE] == "n1"
+    claimed = await Store(context._driver).get(Claim, "data", namespace)
+    assert claimed.metadata.annotations[SELECTED_NODE] == "n1"
     chosen = (((NodeSelectorRequirement("", "In", ("n1",)),),),)
-    await until(so(lambda: around.volume_constraints(pod(place)).node == chosen))
+    await until(asynchronous(lambda: context.volume_constraints(pod(namespace)).node == chosen))
 
 
-async def test_claim_that_is_missing_hinders_until_it_comes(
-    storing: Cluster, place: str, around: KubernetesSchedulingContext
-) -> None:
-    """The pod waits with a sentence; when the claim comes, whoever listens hears that its namespace is other."""
-    told = asyncio.Event()
-    around.listen(lambda namespace: told.set() if namespace == place else None)
+async def test_missing_claim(volume_cluster: Cluster, namespace: str, context: KubernetesSchedulingContext) -> None:
+    """The pod waits, with the reason; when the claim is created, listeners are notified of its namespace."""
+    notified = asyncio.Event()
+    context.listen(lambda changed: notified.set() if changed == namespace else None)
     assert (
-        around.volume_constraints(pod(place)).hindrance == "volume claim data does not exist; create it and this starts"
+        context.volume_constraints(pod(namespace)).hindrance
+        == "volume claim data does not exist; create it and this starts"
     )
 
-    apply(storing, storage_class("soon", "example.com/disks"), claim(place, "soon"))
+    apply(volume_cluster, storage_class("soon", "example.com/disks"), claim(namespace, "soon"))
 
     async with asyncio.timeout(30):
-        await told.wait()
-    await until(so(lambda: around.volume_constraints(pod(place)).hindrance == ""))
+        await notified.wait()
+    await until(asynchronous(lambda: context.volume_constraints(pod(namespace)).hindrance == ""))
 
 
-def pod_groups() -> Json:
-    free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+def pod_group_definition() -> Json:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "podgroups.scheduling.run.ai"},
@@ -217,27 +220,27 @@ def pod_groups() -> Json:
             "group": "scheduling.run.ai", "scope": "Namespaced",
             "names": {"kind": "PodGroup", "plural": "podgroups", "singular": "podgroup"},
             "versions": [
-                {"name": "v2alpha2", "served": True, "storage": True, "schema": {"openAPIV3Schema": free}},
+                {"name": "v2alpha2", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}},
             ],
         },
     }  # fmt: skip
 
 
-async def test_pod_groups_of_kai_say_how_many(storing: Cluster, driver: KubernetesDriver, place: str) -> None:
-    """Where the cluster has KAI's pod groups, their minMember is the gang's minimum, and changes are heard."""
-    await install(driver, [pod_groups()])
+async def test_pod_groups_of_kai(volume_cluster: Cluster, driver: KubernetesDriver, namespace: str) -> None:
+    """If the cluster has KAI's pod groups, their minMember is the gang's minimum, and changes are followed."""
+    await install(driver, [pod_group_definition()])
     group = {
         "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
-        "metadata": {"name": "g", "namespace": place}, "spec": {"minMember": 4},
+        "metadata": {"name": "g", "namespace": namespace}, "spec": {"minMember": 4},
     }  # fmt: skip
-    apply(storing, group)
+    apply(volume_cluster, group)
     informers = Informers(driver)
-    around = KubernetesSchedulingContext(driver, informers)
+    context = KubernetesSchedulingContext(driver, informers)
 
-    async with running(*(informer.run() for informer in informers), *around.background_tasks()):
-        await around.wait_synced()
-        assert around.min_available(place, "podgroup:g") == 4
-        assert around.min_available(place, "podgroup:other") is None
-        assert around.min_available(place, "g") is None
-        apply(storing, {**group, "spec": {"minMember": 2}})
-        await until(so(lambda: around.min_available(place, "podgroup:g") == 2))
+    async with running(*(informer.run() for informer in informers), *context.background_tasks()):
+        await context.wait_synced()
+        assert context.min_available(namespace, "podgroup:g") == 4
+        assert context.min_available(namespace, "podgroup:other") is None
+        assert context.min_available(namespace, "g") is None
+        apply(volume_cluster, {**group, "spec": {"minMember": 2}})
+        await until(asynchronous(lambda: context.min_available(namespace, "podgroup:g") == 2))

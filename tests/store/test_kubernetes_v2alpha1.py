@@ -1,4 +1,4 @@
-"""Run:ai's YAML on a real API server: kubectl applies it, a workload comes of it, and the object says how it fares."""
+"""Run:ai's kinds on a real API server: kubectl applies a manifest, a workload is created, its status is written back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ from support.stores.running import running, until
 pytestmark = pytest.mark.kube
 
 
-class World:
+class RunaiKinds:
+    """Applies Run:ai manifests in one namespace and waits for what becomes of them."""
+
     def __init__(self, cluster: Cluster, store: Store, namespace: str) -> None:
         self._cluster, self.store, self.namespace = cluster, store, namespace
 
@@ -39,8 +41,8 @@ class World:
         }  # fmt: skip
         return self._cluster.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
 
-    def kubectl(self, *words: str) -> str:
-        return self._cluster.kubectl("-n", self.namespace, *words)
+    def kubectl(self, *arguments: str) -> str:
+        return self._cluster.kubectl("-n", self.namespace, *arguments)
 
     async def workload(self, name: str) -> Workload | None:
         try:
@@ -48,243 +50,251 @@ class World:
         except NotFound:
             return None
 
-    async def until_workload(self, name: str, holds: Callable[[Workload], bool] = lambda found: True) -> Workload:
-        async def so() -> bool:
-            found = await self.workload(name)
-            return found is not None and holds(found)
+    async def until_workload(
+        self, name: str, condition: Callable[[Workload], bool] = lambda workload: True
+    ) -> Workload:
+        async def is_met() -> bool:
+            workload = await self.workload(name)
+            return workload is not None and condition(workload)
 
-        await until(so)
-        found = await self.workload(name)
-        assert found is not None
-        return found
+        await until(is_met)
+        workload = await self.workload(name)
+        assert workload is not None
+        return workload
 
     async def until_gone(self, name: str) -> None:
-        async def so() -> bool:
+        async def is_gone() -> bool:
             return await self.workload(name) is None
 
-        await until(so)
+        await until(is_gone)
 
     async def until_status(self, name: str, kind: Any = TRAINING, **wanted: Any) -> Json:
         last: list[Json] = [{}]
 
-        async def so() -> bool:
+        async def is_met() -> bool:
             last[0] = (await self.store.driver.get(kind, name, self.namespace)).data.get("status") or {}
-            return all(last[0].get(word) == value for word, value in wanted.items())
+            return all(last[0].get(field) == value for field, value in wanted.items())
 
-        await until(so)
+        await until(is_met)
         return last[0]
 
 
 def condition(status: Json, name: str) -> tuple[str, str]:
-    found = next(one for one in status["conditions"] if one["type"] == name)
-    return found["status"], found.get("message", "")
+    condition = next(item for item in status["conditions"] if item["type"] == name)
+    return condition["status"], condition.get("message", "")
 
 
 @pytest_asyncio.fixture
-async def world(cluster_with_kinds: Cluster, namespace: str) -> AsyncIterator[World]:
-    """Both loops on the cluster, with a namespace for one test."""
+async def runai(cluster_with_kinds: Cluster, namespace: str) -> AsyncIterator[RunaiKinds]:
+    """Both controllers on the cluster, with a namespace for one test."""
     async with KubernetesDriver(kubeconfig.load([cluster_with_kinds.kubeconfig])) as driver:
         await install(driver, definitions())
-        async with living(driver):
-            yield World(cluster_with_kinds, Store(driver), namespace)
+        async with running_controllers(driver):
+            yield RunaiKinds(cluster_with_kinds, Store(driver), namespace)
 
 
-def living(driver: KubernetesDriver) -> Any:
+def running_controllers(driver: KubernetesDriver) -> Any:
     informers = Informers(driver)
     admission, workloads = WorkloadAdmission(driver, informers), informers.of(Workload)
-    loops = [RunaiWorkloadController(Store(driver), kind, admission, workloads) for kind in RUNAI_KINDS]
+    controllers = [RunaiWorkloadController(Store(driver), kind, admission, workloads) for kind in RUNAI_KINDS]
     work = [informer.run() for informer in informers]
-    return running(*work, *(loop.objects.run() for loop in loops), *(loop.controller.run() for loop in loops))
+    return running(
+        *work, *(each.objects.run() for each in controllers), *(each.controller.run() for each in controllers)
+    )
 
 
 def value(given: Any) -> Json:
     return {"value": given}
 
 
-async def test_manifest_becomes_a_workload(world: World) -> None:
-    """kubectl applies it unchanged, and the workload of its name belongs to it and says the same."""
-    world.apply("job-1", gpu=value("0.5"), image=value("gcr.io/run-ai-demo/quickstart"), name=value("job-1"))
+async def test_manifest_creates_a_workload(runai: RunaiKinds) -> None:
+    """kubectl applies it unchanged, and it owns a workload of the same name and content."""
+    runai.apply("job-1", gpu=value("0.5"), image=value("gcr.io/run-ai-demo/quickstart"), name=value("job-1"))
 
-    made = await world.until_workload("job-1")
+    workload = await runai.until_workload("job-1")
 
-    assert (made.spec.type, made.spec.image, made.spec.compute.gpu) == (
+    assert (workload.spec.type, workload.spec.image, workload.spec.compute.gpu) == (
         "training",
         "gcr.io/run-ai-demo/quickstart",
         500,
     )
-    assert [(owner.kind, owner.name) for owner in made.metadata.owners] == [("TrainingWorkload", "job-1")]
-    status = await world.until_status("job-1", workload="job-1", phase="Creating")
+    assert [(owner.kind, owner.name) for owner in workload.metadata.owners] == [("TrainingWorkload", "job-1")]
+    status = await runai.until_status("job-1", workload="job-1", phase="Creating")
     assert (condition(status, "Accepted")[0], condition(status, "Complete")) == ("True", ("True", ""))
 
 
-async def test_interactive_manifest(world: World) -> None:
-    """The other kind is interactive work."""
-    world.apply("nb", "InteractiveWorkload", image=value("jupyter/base-notebook"))
+async def test_interactive_manifest(runai: RunaiKinds) -> None:
+    """An InteractiveWorkload creates an interactive workload."""
+    runai.apply("nb", "InteractiveWorkload", image=value("jupyter/base-notebook"))
 
-    assert (await world.until_workload("nb")).spec.type == "interactive"
-    await world.until_status("nb", INTERACTIVE, workload="nb")
-
-
-async def test_status_follows_the_workload(world: World) -> None:
-    """Phase, message and nodes are those of the workload, also in the columns of kubectl."""
-    world.apply("job-1", image=value("x"), gpu=value("2"), username=value("frej"))
-    made = await world.until_workload("job-1")
-    await world.until_status("job-1", workload="job-1")
-
-    said = WorkloadStatus(phase="Running", nodes=("dgx1-1",), message="all is well")
-    await world.store.update_status(replace(made, status=said), seen=made)
-
-    await world.until_status("job-1", phase="Running", nodes=["dgx1-1"], message="all is well")
-    shown = world.kubectl("get", "trainingworkloads", "--no-headers")
-    assert shown.split()[:4] == ["job-1", "Running", "2", "frej"]
+    assert (await runai.until_workload("nb")).spec.type == "interactive"
+    await runai.until_status("nb", INTERACTIVE, workload="nb")
 
 
-async def test_active_false_suspends(world: World) -> None:
+async def test_status_follows_the_workload(runai: RunaiKinds) -> None:
+    """Phase, message and nodes are those of the workload, also in kubectl's columns."""
+    runai.apply("job-1", image=value("x"), gpu=value("2"), username=value("frej"))
+    workload = await runai.until_workload("job-1")
+    await runai.until_status("job-1", workload="job-1")
+
+    status = WorkloadStatus(phase="Running", nodes=("dgx1-1",), message="all is well")
+    await runai.store.update_status(replace(workload, status=status), seen=workload)
+
+    await runai.until_status("job-1", phase="Running", nodes=["dgx1-1"], message="all is well")
+    listed = runai.kubectl("get", "trainingworkloads", "--no-headers")
+    assert listed.split()[:4] == ["job-1", "Running", "2", "frej"]
+
+
+async def test_active_false_suspends(runai: RunaiKinds) -> None:
     """`spec.active.value: false` stops the workload, true starts it again."""
-    world.apply("job-1", image=value("x"))
-    await world.until_workload("job-1", lambda found: found.spec.active)
+    runai.apply("job-1", image=value("x"))
+    await runai.until_workload("job-1", lambda workload: workload.spec.active)
 
-    world.apply("job-1", image=value("x"), active=value(False))
-    await world.until_workload("job-1", lambda found: not found.spec.active)
+    runai.apply("job-1", image=value("x"), active=value(False))
+    await runai.until_workload("job-1", lambda workload: not workload.spec.active)
 
-    world.apply("job-1", image=value("x"), active=value(True))
-    await world.until_workload("job-1", lambda found: found.spec.active)
-
-
-async def test_only_what_changed_is_changed(world: World) -> None:
-    """A workload that somebody suspended in another way stays so when another line of the manifest changes."""
-    world.apply("job-1", image=value("x"))
-    made = await world.until_workload("job-1")
-    await world.store.update(replace(made, spec=replace(made.spec, active=False, description="mine")), seen=made)
-
-    world.apply("job-1", image=value("y"))
-
-    found = await world.until_workload("job-1", lambda found: found.spec.image == "y")
-    assert (found.spec.active, found.spec.description) == (False, "mine")
+    runai.apply("job-1", image=value("x"), active=value(True))
+    await runai.until_workload("job-1", lambda workload: workload.spec.active)
 
 
-async def test_wrong_values_are_told(world: World) -> None:
-    """In the status, as a condition and as an event, each with its path; no workload is made of it."""
-    world.apply("bad", gpu=value("1.5"), image=value("x"))
+async def test_only_changed_fields_are_updated(runai: RunaiKinds) -> None:
+    """A workload that a user suspended stays suspended when another field of the manifest changes."""
+    runai.apply("job-1", image=value("x"))
+    workload = await runai.until_workload("job-1")
+    await runai.store.update(
+        replace(workload, spec=replace(workload.spec, active=False, description="mine")), seen=workload
+    )
 
-    status = await world.until_status("bad", phase="Invalid")
+    runai.apply("job-1", image=value("y"))
 
-    words = "spec.gpu.value: must be a whole number of GPUs, or a fraction of one below 1, not 1.5"
-    assert (status["message"], condition(status, "Accepted")) == (words, ("False", words))
-    assert await world.workload("bad") is None
-    events = (await world.store.list(Event, world.namespace)).items
-    assert [(one.reason, one.message, one.involved_object.name) for one in events] == [("Invalid", words, "bad")]
+    updated = await runai.until_workload("job-1", lambda workload: workload.spec.image == "y")
+    assert (updated.spec.active, updated.spec.description) == (False, "mine")
 
 
-async def test_corrected_manifest_is_taken(world: World) -> None:
-    """What was wrong is forgotten as soon as it is right."""
-    world.apply("late", gpu=value("1.5"), image=value("x"))
-    await world.until_status("late", phase="Invalid")
+async def test_invalid_values(runai: RunaiKinds) -> None:
+    """Faults are in the status, a condition and an event, with their path; no workload is created."""
+    runai.apply("bad", gpu=value("1.5"), image=value("x"))
 
-    world.apply("late", gpu=value("1"), image=value("x"))
+    status = await runai.until_status("bad", phase="Invalid")
 
-    await world.until_workload("late")
-    status = await world.until_status("late", phase="Creating")
+    message = "spec.gpu.value: must be a whole number of GPUs, or a fraction of one below 1, not 1.5"
+    assert (status["message"], condition(status, "Accepted")) == (message, ("False", message))
+    assert await runai.workload("bad") is None
+    events = (await runai.store.list(Event, runai.namespace)).items
+    assert [(event.reason, event.message, event.involved_object.name) for event in events] == [
+        ("Invalid", message, "bad")
+    ]
+
+
+async def test_corrected_manifest(runai: RunaiKinds) -> None:
+    """A corrected manifest creates its workload."""
+    runai.apply("late", gpu=value("1.5"), image=value("x"))
+    await runai.until_status("late", phase="Invalid")
+
+    runai.apply("late", gpu=value("1"), image=value("x"))
+
+    await runai.until_workload("late")
+    status = await runai.until_status("late", phase="Creating")
     assert condition(status, "Accepted")[0] == "True"
 
 
-async def test_wrong_change_leaves_the_workload(world: World) -> None:
-    """What runs goes on as it was; the status says what is wrong with the change."""
-    world.apply("job-1", gpu=value("1"), image=value("x"))
-    await world.until_workload("job-1")
+async def test_invalid_change_keeps_the_workload(runai: RunaiKinds) -> None:
+    """The workload stays as it is; the status reports what is wrong with the change."""
+    runai.apply("job-1", gpu=value("1"), image=value("x"))
+    await runai.until_workload("job-1")
 
-    world.apply("job-1", gpu=value("lots"), image=value("x"))
+    runai.apply("job-1", gpu=value("lots"), image=value("x"))
 
-    status = await world.until_status("job-1", reason="Invalid")
+    status = await runai.until_status("job-1", reason="Invalid")
     assert (status["phase"], condition(status, "Accepted")[0]) == ("Creating", "False")
-    assert (await world.until_workload("job-1")).spec.compute.gpu == 1000
+    assert (await runai.until_workload("job-1")).spec.compute.gpu == 1000
 
 
-async def test_unknown_fields_are_kept_and_told(world: World) -> None:
-    """The API server keeps them, and the object says that they do nothing."""
-    world.apply("job-1", image=value("x"), colour=value("red"))
+async def test_unknown_fields(runai: RunaiKinds) -> None:
+    """The API server keeps them, and the status reports that they have no effect."""
+    runai.apply("job-1", image=value("x"), colour=value("red"))
 
-    await world.until_workload("job-1")
+    await runai.until_workload("job-1")
 
-    status = await world.until_status("job-1", phase="Creating")
+    status = await runai.until_status("job-1", phase="Creating")
     assert condition(status, "Complete") == (
         "False", "spec.colour: is an unknown field and has no effect; remove it",
     )  # fmt: skip
-    kept = (await world.store.driver.get(TRAINING, "job-1", world.namespace)).data["spec"]
+    kept = (await runai.store.driver.get(TRAINING, "job-1", runai.namespace)).data["spec"]
     assert kept["colour"] == {"value": "red"}
 
 
-async def test_policies_hold_here_too(world: World) -> None:
-    """A manifest that a policy forbids is refused with the policy's words."""
+async def test_policies_apply(runai: RunaiKinds) -> None:
+    """A manifest that a policy forbids is refused with the policy's message."""
     values = {"rules": {"compute.gpu": {"max": 1}}}
-    policy = decode(Policy, {"metadata": {"name": "small", "namespace": world.namespace}, "spec": values})
-    await world.store.create(policy)
+    policy = decode(Policy, {"metadata": {"name": "small", "namespace": runai.namespace}, "spec": values})
+    await runai.store.create(policy)
 
-    world.apply("big", gpu=value("8"), image=value("x"))
+    runai.apply("big", gpu=value("8"), image=value("x"))
 
-    status = await world.until_status("big", phase="Invalid")
+    status = await runai.until_status("big", phase="Invalid")
     assert "spec.gpu.value" in status["message"]
-    assert await world.workload("big") is None
+    assert await runai.workload("big") is None
 
 
-async def test_name_that_is_taken(world: World) -> None:
-    """A workload that somebody made otherwise is not touched."""
-    other = decode(Workload, {"metadata": {"name": "job-1", "namespace": world.namespace}, "spec": {"image": "mine"}})
-    await world.store.create(other)
+async def test_existing_workload_of_the_name(runai: RunaiKinds) -> None:
+    """A workload that was not created from the manifest is left alone."""
+    other = decode(Workload, {"metadata": {"name": "job-1", "namespace": runai.namespace}, "spec": {"image": "mine"}})
+    await runai.store.create(other)
 
-    world.apply("job-1", image=value("x"))
+    runai.apply("job-1", image=value("x"))
 
-    await world.until_status("job-1", phase="Invalid", reason="NameTaken")
-    assert (await world.until_workload("job-1")).spec.image == "mine"
-
-
-async def test_deleted_workload_does_not_come_back(world: World) -> None:
-    """Somebody deleted it, or its time was over: only a change of the manifest runs it again."""
-    world.apply("job-1", image=value("x"))
-    made = await world.until_workload("job-1")
-    await world.until_status("job-1", workload="job-1")
-    await world.store.delete(made)
-
-    await world.until_status("job-1", phase="Deleted")
-    assert await world.workload("job-1") is None
-    world.apply("job-1", image=value("y"))
-
-    assert (await world.until_workload("job-1")).metadata.uid != made.metadata.uid
+    await runai.until_status("job-1", phase="Invalid", reason="NameTaken")
+    assert (await runai.until_workload("job-1")).spec.image == "mine"
 
 
-async def test_workload_goes_with_its_manifest(world: World) -> None:
-    """kubectl delete takes both."""
-    world.apply("job-1", image=value("x"))
-    await world.until_workload("job-1")
+async def test_deleted_workload_is_not_recreated(runai: RunaiKinds) -> None:
+    """Only a change of the manifest creates it again."""
+    runai.apply("job-1", image=value("x"))
+    workload = await runai.until_workload("job-1")
+    await runai.until_status("job-1", workload="job-1")
+    await runai.store.delete(workload)
 
-    world.kubectl("delete", "trainingworkload", "job-1")
+    await runai.until_status("job-1", phase="Deleted")
+    assert await runai.workload("job-1") is None
+    runai.apply("job-1", image=value("y"))
 
-    await world.until_gone("job-1")
+    assert (await runai.until_workload("job-1")).metadata.uid != workload.metadata.uid
 
 
-async def test_loop_that_was_away_catches_up(cluster_with_kinds: Cluster, namespace: str) -> None:
-    """What was changed while no loop ran is found at the next start, and what was made is found again."""
+async def test_workload_is_deleted_with_its_manifest(runai: RunaiKinds) -> None:
+    """kubectl delete deletes both."""
+    runai.apply("job-1", image=value("x"))
+    await runai.until_workload("job-1")
+
+    runai.kubectl("delete", "trainingworkload", "job-1")
+
+    await runai.until_gone("job-1")
+
+
+async def test_catches_up_after_a_restart(cluster_with_kinds: Cluster, namespace: str) -> None:
+    """Changes workload while no controller ran are applied at the next start, to the same workload."""
     async with KubernetesDriver(kubeconfig.load([cluster_with_kinds.kubeconfig])) as driver:
         await install(driver, definitions())
-        world = World(cluster_with_kinds, Store(driver), namespace)
-        world.apply("job-1", image=value("x"))
-        async with living(driver):
-            made = await world.until_workload("job-1")
-        world.apply("job-1", image=value("y"))
-        async with living(driver):
-            found = await world.until_workload("job-1", lambda found: found.spec.image == "y")
+        runai = RunaiKinds(cluster_with_kinds, Store(driver), namespace)
+        runai.apply("job-1", image=value("x"))
+        async with running_controllers(driver):
+            workload = await runai.until_workload("job-1")
+        runai.apply("job-1", image=value("y"))
+        async with running_controllers(driver):
+            updated = await runai.until_workload("job-1", lambda workload: workload.spec.image == "y")
 
-    assert found.metadata.uid == made.metadata.uid
-
-
-async def test_definitions_explain_themselves(world: World) -> None:
-    """kubectl explain says where a field goes."""
-    assert "spec.compute.gpu" in world.kubectl("explain", "trainingworkload.spec.gpu")
-    assert yaml.safe_load(world.kubectl("get", "trainingworkloads,interactiveworkloads", "-o", "yaml"))["items"] == []
+    assert updated.metadata.uid == workload.metadata.uid
 
 
-async def test_marks_of_a_manifest(world: World) -> None:
-    """The workload keeps what it was made from as an annotation: a restart knows then what has changed since."""
-    world.apply("job-1", image=value("x"))
-    made = await world.until_workload("job-1")
-    assert json.loads(made.metadata.annotations[labels.TRANSLATED_SPEC]) == {"image": "x", "type": "training"}
+async def test_definitions_have_descriptions(runai: RunaiKinds) -> None:
+    """kubectl explain names the Workload's field."""
+    assert "spec.compute.gpu" in runai.kubectl("explain", "trainingworkload.spec.gpu")
+    assert yaml.safe_load(runai.kubectl("get", "trainingworkloads,interactiveworkloads", "-o", "yaml"))["items"] == []
+
+
+async def test_translated_spec_annotation(runai: RunaiKinds) -> None:
+    """An annotation of the workload holds the translated spec, so that changes are known after a restart."""
+    runai.apply("job-1", image=value("x"))
+    workload = await runai.until_workload("job-1")
+    assert json.loads(workload.metadata.annotations[labels.TRANSLATED_SPEC]) == {"image": "x", "type": "training"}

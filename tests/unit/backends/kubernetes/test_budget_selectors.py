@@ -1,4 +1,4 @@
-"""Which pods a disruption budget is about."""
+"""Which pods a PodDisruptionBudget selects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from aliquot.backends.kubernetes.disruption_budgets import terms_of
 
-MARKS = {"app": "web", "tier": "front"}
+LABELS = {"app": "web", "tier": "front"}
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,6 @@ MARKS = {"app": "web", "tier": "front"}
     ],
 )
 def test_selectors(selector: dict[str, Any] | None, selects: bool) -> None:
-    """As Kubernetes reads them: an empty selector is about every pod, a missing one about none."""
+    """As in Kubernetes: an empty selector matches every pod, a missing one matches none."""
     terms = terms_of(selector)
-    assert (terms is not None and all(term.matches(MARKS) for term in terms)) is selects
+    assert (terms is not None and all(term.matches(LABELS) for term in terms)) is selects

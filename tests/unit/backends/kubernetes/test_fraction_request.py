@@ -1,4 +1,4 @@
-"""What a pod may ask for of a GPU, and what it is told otherwise."""
+"""Which GPU fractions a pod may ask for, and how others are refused."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from aliquot.errors import Invalid
 from aliquot.gpu.fractions import ComputeMode
 
 
-def pod(containers: list[dict[str, Any]] | None = None, **marks: str) -> dict[str, Any]:
-    return {"metadata": {"annotations": marks}, "spec": {"containers": containers or [{"name": "main"}]}}
+def pod(containers: list[dict[str, Any]] | None = None, **annotations: str) -> dict[str, Any]:
+    return {"metadata": {"annotations": annotations}, "spec": {"containers": containers or [{"name": "main"}]}}
 
 
 def gpu(amount: str, name: str = "nvidia.com/gpu") -> list[dict[str, Any]]:
@@ -21,42 +21,42 @@ def gpu(amount: str, name: str = "nvidia.com/gpu") -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", ["aliquot.dev/gpu-fraction", "gpu-fraction"])
 def test_fraction(name: str) -> None:
-    """A fraction is read by our name and by that of other systems."""
+    """A fraction is read from our annotation and from that of other systems."""
     assert parse_fraction_request(pod(**{name: "0.125"})) == FractionRequest(milli=125)
 
 
 def test_memory_on_several_devices() -> None:
-    """An amount of memory is in MiB and counts for each of its devices."""
+    """An amount of memory is in MiB and applies to each device."""
     assert parse_fraction_request(pod(**{"gpu-memory": "2000", "gpu-fraction-num-devices": "2"})) == FractionRequest(
         memory_mib=2000, devices=2
     )
 
 
 def test_our_name_wins() -> None:
-    """Where both names are there ours counts."""
+    """If both annotations are set, ours counts."""
     assert parse_fraction_request(pod(**{"gpu-fraction": "0.1", "aliquot.dev/gpu-fraction": "0.2"})).milli == 200
 
 
 def test_mode() -> None:
-    """How the time of the GPU is shared can be chosen."""
+    """The compute mode can be chosen."""
     assert (
         parse_fraction_request(pod(**{"gpu-fraction": "0.5", "aliquot.dev/gpu-compute": "strict"})).mode
         is ComputeMode.STRICT
     )
 
 
-def test_whole_gpus_are_no_part() -> None:
-    """A pod with whole GPUs does not ask for a part."""
+def test_other_annotations() -> None:
+    """A pod without these annotations does not ask for a fraction."""
     assert not asks_for_fraction({"other": "0.5"})
 
 
-def test_zero_gpus_beside_a_part() -> None:
-    """No whole GPU, said in full, contradicts nothing."""
+def test_zero_gpus_with_a_fraction() -> None:
+    """An explicit limit of 0 GPUs does not contradict a fraction."""
     assert parse_fraction_request(pod(gpu("0"), **{"gpu-fraction": "0.5"})).milli == 500
 
 
 @pytest.mark.parametrize(
-    "asked, told",
+    "requested, message",
     [
         (pod(**{"gpu-fraction": "half"}), "['gpu-fraction']: must be a number such as 4 or 0.5, not 'half'"),
         (pod(**{"gpu-fraction": "0.3333"}), "['gpu-fraction']: must have at most three decimals, not '0.3333'"),
@@ -77,16 +77,16 @@ def test_zero_gpus_beside_a_part() -> None:
         ({**pod(**{"gpu-fraction": "0.5"}), "spec": {"nodeName": "n1"}}, "spec.nodeName: must be empty"),
     ],
 )
-def test_refused(asked: dict[str, Any], told: str) -> None:
-    """What cannot be given is refused in one line that says where and what to write instead."""
+def test_refused(requested: dict[str, Any], message: str) -> None:
+    """An invalid request is refused in one line with its path and what to write instead."""
     with pytest.raises(Invalid) as refused:
-        parse_fraction_request(asked)
-    assert told in str(refused.value)
+        parse_fraction_request(requested)
+    assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_every_fault_at_once() -> None:
-    """Several faults are told together."""
+def test_all_faults_at_once() -> None:
+    """Several faults are reported together."""
     with pytest.raises(Invalid) as refused:
         parse_fraction_request(pod(gpu("1"), **{"gpu-fraction": "x", "aliquot.dev/gpu-compute": "y"}))
     assert len(refused.value.faults) == 3

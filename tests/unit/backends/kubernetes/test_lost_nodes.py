@@ -1,4 +1,4 @@
-"""Nodes that do not answer: their pods are given up after a while, and the workload's history says so."""
+"""Lost nodes: their pods are deleted after a while, and the workload's history says why."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from support.stores.running import running, until
 
 SPACE = "runai-a"
 SILENT_SINCE = 1000.0
-PATIENCE = 60.0
+LOST_SECONDS = 60.0
 
 
 def node(ready: str | None, since: float | None = SILENT_SINCE, name: str = "n1") -> Node:
-    told = () if ready is None else (NodeCondition(type="Ready", status=ready, last_transition_time=since),)
-    return Node(metadata=Metadata(name=name), status=NodeStatus(conditions=told))
+    conditions = () if ready is None else (NodeCondition(type="Ready", status=ready, last_transition_time=since),)
+    return Node(metadata=Metadata(name=name), status=NodeStatus(conditions=conditions))
 
 
 @pytest.mark.parametrize(
-    ("found", "since"),
+    ("lost", "since"),
     [
         (node("True"), None),
         (node("False"), None),
@@ -39,56 +39,58 @@ def node(ready: str | None, since: float | None = SILENT_SINCE, name: str = "n1"
         (node("Unknown", None), 2000.0),
         (None, 0.0),
     ],
-    ids=["well", "unwell and says so", "new", "silent", "silent since nobody knows when", "gone"],
+    ids=["ready", "not ready", "new", "silent", "silent since an unknown time", "deleted"],
 )
-def test_lost_since(found: Node | None, since: float | None) -> None:
-    """Lost is who is gone, or is said not to answer."""
-    assert silent_since(found, now=2000.0) == since
+def test_silent_since(lost: Node | None, since: float | None) -> None:
+    """A node is silent if it is deleted, or if its Ready condition is Unknown."""
+    assert silent_since(lost, now=2000.0) == since
 
 
-class World:
-    """One node, with a workload's pod on it, and a clock that stands still."""
+class Cluster:
+    """One node with a workload's pod, and a clock that the test sets."""
 
     def __init__(self) -> None:
         self.driver = MemoryDriver()
         self.store = Store(self.driver)
         self.informers = Informers(self.driver)
         self.now = SILENT_SINCE
-        self.controller = LostNodeController(self.store, self.informers, PATIENCE, clock=lambda: self.now).controller
+        self.controller = LostNodeController(
+            self.store, self.informers, LOST_SECONDS, clock=lambda: self.now
+        ).controller
 
-    async def build(self, ready: str = "True", phase: str = "Running") -> World:
+    async def prepare(self, ready: str = "True", phase: str = "Running") -> Cluster:
         await self.store.create(Namespace(metadata=Metadata(name=SPACE)))
         await self.store.create(node(ready))
         spec = WorkloadSpec(image="python", compute=Compute(gpu=1000))
-        made = await self.store.create(Workload(metadata=Metadata(name="w", namespace=SPACE), spec=spec))
+        workload = await self.store.create(Workload(metadata=Metadata(name="w", namespace=SPACE), spec=spec))
         status = WorkloadStatus(phase="Running", started_at=SILENT_SINCE - 100)
-        made = await self.store.update_status(replace(made, status=status), seen=made)
-        await self.pod(build_pod(made, "a"), phase)
+        workload = await self.store.update_status(replace(workload, status=status), seen=workload)
+        await self.create_pod(build_pod(workload, "a"), phase)
         return self
 
-    async def pod(self, wanted: Pod, phase: str = "Running") -> Pod:
-        made = await self.store.create(replace(wanted, spec=replace(wanted.spec, node_name="n1")))
-        return await self.store.update_status(replace(made, status=PodStatus(phase=phase)), seen=made)
+    async def create_pod(self, pod: Pod, phase: str = "Running") -> Pod:
+        created = await self.store.create(replace(pod, spec=replace(pod.spec, node_name="n1")))
+        return await self.store.update_status(replace(created, status=PodStatus(phase=phase)), seen=created)
 
-    async def turns(self, ready: str) -> None:
-        """And this has been heard of."""
+    async def set_ready(self, ready: str) -> None:
+        """Sets the node's Ready condition and waits until the informer has it."""
         seen = await self.store.get(Node, "n1")
         await self.store.update_status(replace(seen, status=node(ready).status), seen=seen)
 
-        async def heard() -> bool:
-            found = self.informers.of(Node).get("n1")
-            return found is not None and found.status.conditions[0].status == ready
+        async def is_synced() -> bool:
+            cached = self.informers.of(Node).get("n1")
+            return cached is not None and cached.status.conditions[0].status == ready
 
-        await until(heard)
+        await until(is_synced)
 
     @asynccontextmanager
-    async def watched(self) -> AsyncIterator[None]:
+    async def running_controller(self) -> AsyncIterator[None]:
         async with running(*(informer.run() for informer in self.informers), self.controller.run()):
             await self.informers.wait()
             yield
 
-    async def looked(self) -> None:
-        """The node was looked at again, and what was to be done is done."""
+    async def reconcile(self) -> None:
+        """Reconciles the node once more and waits until that is done."""
 
         async def idle() -> bool:
             return self.controller.idle
@@ -97,85 +99,85 @@ class World:
         await until(idle)
 
     async def pods(self) -> list[str]:
-        return [one.metadata.name for one in (await self.store.list(Pod)).items]
+        return [pod.metadata.name for pod in (await self.store.list(Pod)).items]
 
-    async def stops(self) -> tuple[Interruption, ...]:
+    async def interruptions(self) -> tuple[Interruption, ...]:
         return (await self.store.get(Workload, "w", SPACE)).status.interruptions
 
 
-async def without_pods(world: World) -> bool:
-    return not await world.pods()
+async def has_no_pods(cluster: Cluster) -> bool:
+    return not await cluster.pods()
 
 
-async def test_pods_of_a_lost_node_are_given_up() -> None:
-    """When its time is over the workload says why it was interrupted, and its pod is gone without the node's word."""
-    world = await World().build()
-    uid = (await world.store.list(Pod)).items[0].metadata.uid
-    async with world.watched():
-        await world.turns("Unknown")
-        world.now = SILENT_SINCE + PATIENCE
-        await world.looked()
-        await until(lambda: without_pods(world))
-        (stop,) = await world.stops()
+async def test_pods_of_a_lost_node_are_deleted() -> None:
+    """After the timeout the interruption is recorded on the workload, and the pod is deleted without the kubelet."""
+    cluster = await Cluster().prepare()
+    uid = (await cluster.store.list(Pod)).items[0].metadata.uid
+    async with cluster.running_controller():
+        await cluster.set_ready("Unknown")
+        cluster.now = SILENT_SINCE + LOST_SECONDS
+        await cluster.reconcile()
+        await until(lambda: has_no_pods(cluster))
+        (stop,) = await cluster.interruptions()
     assert (stop.reason, stop.message, stop.pod) == ("node-lost", "node n1 does not answer", uid)
-    assert (stop.lost_seconds, stop.final) == (100 + PATIENCE, False)
+    assert (stop.lost_seconds, stop.final) == (100 + LOST_SECONDS, False)
 
 
-async def test_told_once() -> None:
-    """Who was stopped between the two writes has told it already."""
-    world = await World().build("Unknown")
-    uid = (await world.store.list(Pod)).items[0].metadata.uid
-    told = Interruption(at=SILENT_SINCE + PATIENCE, reason="node-lost", pod=uid)
-    seen = await world.store.get(Workload, "w", SPACE)
-    await world.store.update_status(replace(seen, status=replace(seen.status, interruptions=(told,))), seen=seen)
-    world.now = SILENT_SINCE + 2 * PATIENCE
-    async with world.watched():
-        await until(lambda: without_pods(world))
-    assert await world.stops() == (told,)
+async def test_interruption_is_recorded_once() -> None:
+    """After a crash between the two writes the interruption is not recorded again."""
+    cluster = await Cluster().prepare("Unknown")
+    uid = (await cluster.store.list(Pod)).items[0].metadata.uid
+    recorded = Interruption(at=SILENT_SINCE + LOST_SECONDS, reason="node-lost", pod=uid)
+    seen = await cluster.store.get(Workload, "w", SPACE)
+    await cluster.store.update_status(replace(seen, status=replace(seen.status, interruptions=(recorded,))), seen=seen)
+    cluster.now = SILENT_SINCE + 2 * LOST_SECONDS
+    async with cluster.running_controller():
+        await until(lambda: has_no_pods(cluster))
+    assert await cluster.interruptions() == (recorded,)
 
 
-async def test_a_node_that_comes_back_in_time() -> None:
-    """Nothing happens to who is silent for a moment."""
-    world = await World().build()
-    async with world.watched():
-        await world.turns("Unknown")
-        world.now = SILENT_SINCE + PATIENCE - 1
-        await world.looked()
-        assert await world.pods() == ["w-0-0"]
-        await world.turns("True")
-        world.now = SILENT_SINCE + 2 * PATIENCE
-        await world.looked()
-        assert await world.pods() == ["w-0-0"]
-    assert await world.stops() == ()
+async def test_node_that_recovers_in_time() -> None:
+    """Nothing happens if a node is silent only for a moment."""
+    cluster = await Cluster().prepare()
+    async with cluster.running_controller():
+        await cluster.set_ready("Unknown")
+        cluster.now = SILENT_SINCE + LOST_SECONDS - 1
+        await cluster.reconcile()
+        assert await cluster.pods() == ["w-0-0"]
+        await cluster.set_ready("True")
+        cluster.now = SILENT_SINCE + 2 * LOST_SECONDS
+        await cluster.reconcile()
+        assert await cluster.pods() == ["w-0-0"]
+    assert await cluster.interruptions() == ()
 
 
-async def test_a_node_that_is_removed() -> None:
-    """There is nothing to wait for."""
-    world = await World().build()
-    async with world.watched():
-        await world.store.delete(await world.store.get(Node, "n1"))
-        await until(lambda: without_pods(world))
-    assert [stop.reason for stop in await world.stops()] == ["node-lost"]
+async def test_deleted_node() -> None:
+    """The pods of a deleted node are deleted at once."""
+    cluster = await Cluster().prepare()
+    async with cluster.running_controller():
+        await cluster.store.delete(await cluster.store.get(Node, "n1"))
+        await until(lambda: has_no_pods(cluster))
+    assert [stop.reason for stop in await cluster.interruptions()] == ["node-lost"]
 
 
-async def test_pods_of_others() -> None:
-    """Who made them looks after them."""
-    world = await World().build("Unknown")
+async def test_other_pods_are_left_alone() -> None:
+    """Pods without a workload are not deleted."""
+    cluster = await Cluster().prepare("Unknown")
     theirs = Pod(
         metadata=Metadata(name="plain", namespace=SPACE),
         spec=PodSpec(containers=(Container(name="main", image="python"),)),
     )
-    await world.pod(theirs)
-    world.now = SILENT_SINCE + PATIENCE
-    async with world.watched():
-        await world.looked()
-        assert await world.pods() == ["plain"]
+    await cluster.create_pod(theirs)
+    cluster.now = SILENT_SINCE + LOST_SECONDS
+    async with cluster.running_controller():
+        await cluster.reconcile()
+        assert await cluster.pods() == ["plain"]
 
 
-async def test_a_pod_that_had_ended() -> None:
-    """It is taken away, and was not interrupted."""
-    world = await World().build("Unknown", phase="Succeeded")
-    world.now = SILENT_SINCE + PATIENCE
-    async with world.watched():
-        await until(lambda: without_pods(world))
-    assert await world.stops() == ()
+async def test_pod_that_had_ended() -> None:
+    """It is deleted, but no interruption is recorded."""
+    cluster = await Cluster().prepare("Unknown", phase="Succeeded")
+    cluster.now = SILENT_SINCE + LOST_SECONDS
+    async with cluster.running_controller():
+        await until(lambda: has_no_pods(cluster))
+    assert await cluster.interruptions() == ()

@@ -1,4 +1,4 @@
-"""A forwarded port over a real websocket: what the other side says in SPDY frames, whatever their pieces."""
+"""A forwarded port over a real websocket: SPDY frames, in whatever chunks they arrive."""
 
 from __future__ import annotations
 
@@ -30,24 +30,26 @@ REPLIES = control(2, struct.pack(">I", DATA) + b"headers") + control(2, struct.p
 END = data(DATA, last=True) + data(ERROR, last=True)
 
 
-def says(heard: list[bytes], messages: Iterable[bytes]) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def pod_side(
+    received: list[bytes], messages: Iterable[bytes]
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def answer(request: web.Request) -> web.StreamResponse:
-        line = web.WebSocketResponse(protocols=(PROTOCOL,))
-        await line.prepare(request)
-        heard.append(await line.receive_bytes())
+        websocket = web.WebSocketResponse(protocols=(PROTOCOL,))
+        await websocket.prepare(request)
+        received.append(await websocket.receive_bytes())
         for message in messages:
-            await line.send_bytes(message)
-        async for message in line:
-            heard.append(message.data)  # noqa: PERF401  # each as it comes: the test looks once the line is closed
-        return line
+            await websocket.send_bytes(message)
+        async for message in websocket:
+            received.append(message.data)  # noqa: PERF401  # one by one: the websocket may end in between
+        return websocket
 
     return answer
 
 
-async def talk(messages: Iterable[bytes], typed: bytes = b"") -> tuple[bytes, list[Frame]]:
-    """What the pod's side said, and the frames it heard."""
-    heard: list[bytes] = []
-    async with ScriptedServer(says(heard, messages)) as server:
+async def exchange(messages: Iterable[bytes], typed: bytes = b"") -> tuple[bytes, list[Frame]]:
+    """The data that the pod's side sent, and the frames it received."""
+    received: list[bytes] = []
+    async with ScriptedServer(pod_side(received, messages)) as server:
         transport = Transport(Endpoint(server.url), Timeouts())
         pipe = PortPipe(await transport.socket("/portforward", [], PROTOCOL), "web-0-0", 80)
         try:
@@ -55,25 +57,25 @@ async def talk(messages: Iterable[bytes], typed: bytes = b"") -> tuple[bytes, li
             if typed:
                 await pipe.write(typed)
                 await pipe.close_input()
-            got = b"".join([piece async for piece in pipe.output()])
+            output = b"".join([chunk async for chunk in pipe.output()])
         finally:
             await pipe.close()
             await transport.close()
-    return got, split(b"".join(heard))[0]
+    return output, split(b"".join(received))[0]
 
 
 @pytest.mark.parametrize("size", [1, 5, 1000])
-async def test_frames_in_any_pieces(size: int) -> None:
-    """Messages of the websocket end anywhere in a frame."""
+async def test_frames_in_any_chunks(size: int) -> None:
+    """A websocket message may end anywhere in a frame."""
     sent = REPLIES + data(DATA, b"hello, ") + data(DATA, b"") + data(DATA, b"world") + END
-    got, _ = await talk([sent[at : at + size] for at in range(0, len(sent), size)])
-    assert got == b"hello, world"
+    output, _ = await exchange([sent[start : start + size] for start in range(0, len(sent), size)])
+    assert output == b"hello, world"
 
 
-async def test_what_is_asked_and_written() -> None:
-    """Two streams are opened, errors first; what is written comes in data frames, and its end is one."""
+async def test_streams_and_input() -> None:
+    """Two streams are opened, the error stream first; input is sent in data frames, and its end is a flag."""
     typed = b"x" * 200_000
-    _, frames = await talk([REPLIES, END], typed)
+    _, frames = await exchange([REPLIES, END], typed)
     opened, written = frames[:2], frames[2:]
     assert [(frame.type, frame.stream, frame.flags) for frame in opened] == [(1, ERROR, 1), (1, DATA, 0)]
     assert {frame.stream for frame in written} == {DATA}
@@ -82,38 +84,38 @@ async def test_what_is_asked_and_written() -> None:
 
 
 async def test_a_ping_is_answered() -> None:
-    _, frames = await talk([PING, END])
+    _, frames = await exchange([PING, END])
     assert [frame.data for frame in frames if frame.type == 6] == [b"\0\0\0\2"]
 
 
-async def test_nobody_listens() -> None:
-    """The error's text comes after the end of the data, and becomes ours."""
+async def test_port_without_a_listener() -> None:
+    """The runtime's error may arrive after the end of the data, and becomes a short message."""
     with pytest.raises(Conflict, match=r"^nothing in pod web-0-0 listens on port 80$"):
-        await talk(
+        await exchange(
             [data(DATA, last=True), data(ERROR, REFUSED[:20]), data(ERROR, REFUSED[20:]), data(ERROR, last=True)]
         )
 
 
 async def test_another_error() -> None:
     with pytest.raises(Conflict, match=r"^port 80 of pod web-0-0: out of file handles$"):
-        await talk([data(ERROR, b"out of\nfile handles"), END])
+        await exchange([data(ERROR, b"out of\nfile handles"), END])
 
 
 @pytest.mark.parametrize("message", [control(3, struct.pack(">II", DATA, 5)), data(DATA, b"half")])
-async def test_broken_off(message: bytes) -> None:
-    """A stream that is reset, or a websocket that ends early, is no end of the data."""
+async def test_broken_connection(message: bytes) -> None:
+    """A reset stream, or a websocket that ends early, is an error and not the end of the data."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        line = web.WebSocketResponse(protocols=(PROTOCOL,))
-        await line.prepare(request)
-        await line.send_bytes(message)
-        await line.close()
-        return line
+        websocket = web.WebSocketResponse(protocols=(PROTOCOL,))
+        await websocket.prepare(request)
+        await websocket.send_bytes(message)
+        await websocket.close()
+        return websocket
 
     async with ScriptedServer(answer) as server:
         transport = Transport(Endpoint(server.url), Timeouts())
         pipe = PortPipe(await transport.socket("/portforward", [], PROTOCOL), "web-0-0", 80)
         with pytest.raises(Unavailable, match="broke"):
-            [piece async for piece in pipe.output()]
+            [chunk async for chunk in pipe.output()]
         await pipe.close()
         await transport.close()

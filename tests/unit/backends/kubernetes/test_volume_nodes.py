@@ -1,4 +1,4 @@
-"""Which nodes will do for what a pod mounts, and what gangs of other projects say about themselves."""
+"""Which nodes a pod's volumes allow, and the minimum size of other projects' gangs."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ POD = decode(
 
 def volume(name: str, node: str = "", size: str = "10Gi", phase: str = "Available", **spec: Any) -> Volume:
     terms = [{"matchExpressions": [{"key": "host", "operator": "In", "values": [node]}]}]
-    place = {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}} if node else {}
-    known = {"storageClassName": "local", "capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"]}
+    affinity = {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}} if node else {}
+    defaults = {"storageClassName": "local", "capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"]}
     return Volume.of(
-        Document({"metadata": {"name": name}, "spec": {**known, **place, **spec}, "status": {"phase": phase}})
+        Document({"metadata": {"name": name}, "spec": {**defaults, **affinity, **spec}, "status": {"phase": phase}})
     )
 
 
-def kind(name: str, **more: Any) -> StorageClass:
-    return StorageClass.of(Document({"metadata": {"name": name}, **more}))
+def storage_class(name: str, **fields: Any) -> StorageClass:
+    return StorageClass.of(Document({"metadata": {"name": name}, **fields}))
 
 
 WAITS = {"volumeBindingMode": "WaitForFirstConsumer"}
 ZONE = {"key": "z", "values": ["a"]}
 CLASSES = [
-    kind("now", provisioner="x"),
-    kind("later", provisioner="x", **WAITS),
-    kind("zoned", provisioner="x", **WAITS, allowedTopologies=[{"matchLabelExpressions": [ZONE]}]),
-    kind("local", provisioner="kubernetes.io/no-provisioner", **WAITS),
+    storage_class("now", provisioner="x"),
+    storage_class("later", provisioner="x", **WAITS),
+    storage_class("zoned", provisioner="x", **WAITS, allowedTopologies=[{"matchLabelExpressions": [ZONE]}]),
+    storage_class("local", provisioner="kubernetes.io/no-provisioner", **WAITS),
 ]
 
 
-def claim(storage: str = "local", bound: str = "", marks: dict[str, str] | None = None, phase: str = "") -> Claim:
+def claim(storage: str = "local", bound: str = "", annotations: dict[str, str] | None = None, phase: str = "") -> Claim:
     spec = {
         "storageClassName": storage, "volumeName": bound, "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": "10Gi"}},
     }  # fmt: skip
-    place = {"name": "data", "namespace": "ns", "annotations": marks or {}}
-    return decode(Claim, {"metadata": place, "spec": spec, "status": {"phase": phase}})
+    metadata = {"name": "data", "namespace": "ns", "annotations": annotations or {}}
+    return decode(Claim, {"metadata": metadata, "spec": spec, "status": {"phase": phase}})
 
 
-def places(there: Claim | None, *volumes: Volume) -> Any:
-    named = {one.name: one for one in volumes}
-    storage = Storage(lambda name, namespace: there, named.get, lambda: iter(volumes), lambda: iter(CLASSES))
+def constraints(existing: Claim | None, *volumes: Volume) -> Any:
+    by_name = {volume.name: volume for volume in volumes}
+    storage = Storage(lambda name, namespace: existing, by_name.get, lambda: iter(volumes), lambda: iter(CLASSES))
     return node_requirements(POD, storage)
 
 
@@ -67,26 +67,34 @@ def at(node: str) -> tuple[NodeSelectorRequirement, ...]:
 
 
 @pytest.mark.parametrize(
-    ("there", "volumes", "node"),
+    ("existing", "volumes", "node"),
     [
         (claim(bound="v"), [volume("v", "n1", phase="Bound")], ((at("n1"),),)),
         (claim(bound="v"), [volume("v", phase="Bound")], ()),
         (claim("later"), [], ()),
         (claim("zoned"), [], (((NodeSelectorRequirement("z", "In", ("a",)),),),)),
-        (claim("later", marks={SELECTED_NODE: "n3"}), [], (((NodeSelectorRequirement("", "In", ("n3",)),),),)),
+        (claim("later", annotations={SELECTED_NODE: "n3"}), [], (((NodeSelectorRequirement("", "In", ("n3",)),),),)),
         (claim(), [volume("v", "n1"), volume("w", "n2")], ((at("n1"), at("n2")),)),
         (claim(), [volume("v", "n1"), volume("w")], ()),
     ],
-    ids=["bound", "bound anywhere", "made later", "made in a zone", "being made", "one of several", "one is anywhere"],
+    ids=[
+        "bound",
+        "bound anywhere",
+        "provisioned",
+        "provisioned in a zone",
+        "being provisioned",
+        "several",
+        "one anywhere",
+    ],
 )
-def test_places_of_a_claim(there: Claim, volumes: list[Volume], node: Any) -> None:
-    """The node must reach the volume, or one of those that could become the claim's."""
-    found = places(there, *volumes)
-    assert (found.node, found.hindrance) == (node, "")
+def test_nodes_of_a_claim(existing: Claim, volumes: list[Volume], node: Any) -> None:
+    """The node must reach the claim's volume, or one of the volumes that it could be bound to."""
+    result = constraints(existing, *volumes)
+    assert (result.node, result.hindrance) == (node, "")
 
 
 @pytest.mark.parametrize(
-    ("there", "volumes", "words"),
+    ("existing", "volumes", "message"),
     [
         (None, [], "volume claim data does not exist"),
         (claim("now"), [], "has no volume yet"),
@@ -99,13 +107,13 @@ def test_places_of_a_claim(there: Claim, volumes: list[Volume], node: Any) -> No
         (claim(), [volume("v", "n1", storageClassName="other")], "large enough"),
     ],
 )
-def test_why_a_claim_cannot_be_had(there: Claim | None, volumes: list[Volume], words: str) -> None:
-    """The pod waits, and says what it waits for."""
-    assert words in places(there, *volumes).hindrance
+def test_claim_without_a_volume(existing: Claim | None, volumes: list[Volume], message: str) -> None:
+    """The pod waits, with the reason."""
+    assert message in constraints(existing, *volumes).hindrance
 
 
-def test_pod_without_claims_goes_anywhere() -> None:
-    """Volumes of other sorts say nothing about nodes."""
+def test_pod_without_claims() -> None:
+    """Other kinds of volumes do not restrict nodes."""
     bare = decode(Pod, {"metadata": {"name": "p"}, "spec": {"volumes": [{"name": "e", "emptyDir": {}}]}})
     storage = Storage(lambda name, namespace: None, lambda name: None, lambda: iter(()), lambda: iter(()))
     assert node_requirements(bare, storage).node == ()
@@ -129,6 +137,6 @@ def test_pod_without_claims_goes_anywhere() -> None:
         ({"minMember": "many"}, None),
     ],
 )
-def test_minimum_of_other_projects_gangs(spec: dict[str, Any], minimum: int | None) -> None:
-    """Pod groups say it; of frameworks it is all replicas unless their policy says fewer."""
+def test_gang_minimum(spec: dict[str, Any], minimum: int | None) -> None:
+    """Pod groups state the minimum; for frameworks it is all replicas, unless their policy states fewer."""
     assert gang_minimum({"spec": spec}) == minimum

@@ -1,4 +1,4 @@
-"""The certificate of the webhook: shared, renewed in time, good for every name that is needed."""
+"""The webhook's certificate: shared by replicas, renewed in time, and valid for every name that is needed."""
 
 from __future__ import annotations
 
@@ -24,51 +24,51 @@ async def memory() -> MemoryDriver:
 
 
 def test_first() -> None:
-    """The first one is signed by its authority and good for names and addresses."""
-    made = renew(Certificates(), NAMES, NOW)
+    """The first one is signed by its authority and valid for names and addresses."""
+    current = renew(Certificates(), NAMES, NOW)
 
-    serving, authority = (x509.load_pem_x509_certificate(pem.encode()) for pem in (made.serving, made.authority))
+    serving, authority = (x509.load_pem_x509_certificate(pem.encode()) for pem in (current.serving, current.authority))
     serving.verify_directly_issued_by(authority)
     names = serving.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert {str(name.value) for name in names} == set(NAMES)
-    assert made.bundle == made.authority.encode()
+    assert current.bundle == current.authority.encode()
 
 
 def test_nothing_to_do() -> None:
-    """As long as it is good it stays."""
-    made = renew(Certificates(), NAMES, NOW)
-    assert renew(made, NAMES[:1], NOW + timedelta(days=100)) == made
+    """A valid certificate is kept."""
+    current = renew(Certificates(), NAMES, NOW)
+    assert renew(current, NAMES[:1], NOW + timedelta(days=100)) == current
 
 
 def test_renewed_early() -> None:
-    """With a third of its time left the next is made, by the same authority."""
-    made = renew(Certificates(), NAMES, NOW)
-    later = renew(made, NAMES, NOW + timedelta(days=250))
+    """With a third of its lifetime left it is renewed, by the same authority."""
+    current = renew(Certificates(), NAMES, NOW)
+    later = renew(current, NAMES, NOW + timedelta(days=250))
 
-    assert later.serving != made.serving
-    assert later.authority == made.authority
+    assert later.serving != current.serving
+    assert later.authority == current.authority
 
 
 def test_another_name() -> None:
-    """A replica with another name adds it, and those of the others stay good."""
-    made = renew(Certificates(), ("a",), NOW)
-    both = renew(made, ("b",), NOW)
+    """A replica with another name adds it, and the other names stay valid."""
+    current = renew(Certificates(), ("a",), NOW)
+    both = renew(current, ("b",), NOW)
 
     assert renew(both, ("a",), NOW) == both
     assert renew(both, ("b",), NOW) == both
 
 
 def test_authority_renewed() -> None:
-    """When the authority's time comes the API server trusts the old one and the new one."""
-    made = renew(Certificates(), NAMES, NOW)
-    later = renew(made, NAMES, NOW + timedelta(days=3000))
+    """When the authority is renewed the API server trusts the old and the new one."""
+    current = renew(Certificates(), NAMES, NOW)
+    later = renew(current, NAMES, NOW + timedelta(days=3000))
 
-    assert later.authority != made.authority
-    assert later.bundle == (later.authority + made.authority).encode()
+    assert later.authority != current.authority
+    assert later.bundle == (later.authority + current.authority).encode()
 
 
 def test_keys_are_not_shown() -> None:
-    """Whoever prints it sees no key."""
+    """Keys are not printed."""
     assert "KEY" not in repr(renew(Certificates(), NAMES, NOW))
 
 
@@ -76,17 +76,17 @@ async def test_replicas_share() -> None:
     """Replicas that start at once end up with the same certificate."""
     driver = await memory()
 
-    made = await asyncio.gather(*(ensure(driver, NAMES) for _ in range(5)))
+    current = await asyncio.gather(*(ensure(driver, NAMES) for _ in range(5)))
 
-    assert len({one.serving for one in made}) == 1
+    assert len({certificates.serving for certificates in current}) == 1
 
 
-async def test_spoilt_secret() -> None:
-    """A Secret that somebody spoilt is written anew."""
+async def test_unreadable_secret() -> None:
+    """A Secret that cannot be read is replaced."""
     driver = await memory()
     metadata = {"name": SECRET_NAME, "namespace": "runai"}
     await driver.create(SECRET, Document({"metadata": metadata, "data": {"tls.crt": "bm90aGluZw=="}}))
 
-    made = await ensure(driver, NAMES)
+    current = await ensure(driver, NAMES)
 
-    assert await ensure(driver, NAMES) == made
+    assert await ensure(driver, NAMES) == current

@@ -1,4 +1,4 @@
-"""Pods that hold a shared GPU: whose claims are live, and which GPU their log names."""
+"""Reservation pods: which claims are live, and which GPU their log names."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ CLAIM = GpuClaim("p", "a", "7")
 
 
 def pod(node: str = "", version: str = "7", phase: str = "", index: int = 0, uid: str = "u1") -> Pod:
-    marks = {labels.DEVICES: shares_text([DeviceShare(index=index, milli=500)])} if node else {}
+    annotations = {labels.DEVICES: shares_text([DeviceShare(index=index, milli=500)])} if node else {}
     return Pod(
-        metadata=Metadata(name="p", namespace="a", uid=uid, version=version, annotations=marks),
+        metadata=Metadata(name="p", namespace="a", uid=uid, version=version, annotations=annotations),
         spec=PodSpec(node_name=node),
         status=PodStatus(phase=phase),
     )
 
 
-def reservation(phase: str = "Running", found: ReservedGpu | None = None, **metadata: object) -> Pod:
-    place = Metadata(
+def reservation(phase: str = "Running", gpu: ReservedGpu | None = None, **metadata: object) -> Pod:
+    meta = Metadata(
         name=reservation_name("n1", 3),
         namespace=labels.RESERVATION_NAMESPACE,
-        annotations={labels.DEVICES: devices_annotation(3, found)},
+        annotations={labels.DEVICES: devices_annotation(3, gpu)},
         **metadata,  # type: ignore[arg-type]  # as the test says
     )
-    return Pod(metadata=place, spec=PodSpec(node_name="n1"), status=PodStatus(phase=phase))
+    return Pod(metadata=meta, spec=PodSpec(node_name="n1"), status=PodStatus(phase=phase))
 
 
 @pytest.mark.parametrize(
     "now, live",
     [
-        (pod(), True),  # waits as it did: the binding may come
+        (pod(), True),  # pending and unchanged: the binding may still come
         (pod(version="8"), False),  # has changed: a binding of version 7 fails
         (pod("n1", version="9", phase="Running"), True),
         (pod("n1", version="9"), True),  # bound, not started
@@ -61,24 +61,24 @@ def reservation(phase: str = "Running", found: ReservedGpu | None = None, **meta
     ],
 )
 def test_live_claims(now: Pod | None, live: bool) -> None:
-    """A claim is live while its pod has a part of the GPU, or can still be bound by it."""
+    """A claim is live while its pod has a share of the GPU, or can still be bound by the claim."""
     assert is_claim_live(CLAIM, "u1", now, "n1", 0) is live
 
 
-def test_claims_are_kept_on_the_pod() -> None:
-    """What was written can be read; what cannot be read is nobody's claim."""
-    marked = reservation()
+def test_claims_annotation() -> None:
+    """Claims survive a round trip; an annotation that cannot be parsed has no claims."""
+    claimed = reservation()
     text = claims_annotation({"u1": CLAIM})
-    marked = replace(marked, metadata=replace(marked.metadata, annotations={labels.GPU_CLAIMS: text}))
-    assert read_claims(marked) == {"u1": CLAIM}
+    claimed = replace(claimed, metadata=replace(claimed.metadata, annotations={labels.GPU_CLAIMS: text}))
+    assert read_claims(claimed) == {"u1": CLAIM}
 
-    for spoilt in ("", "[]", "x", '{"u1": 1}', '{"u1": {}}'):
-        other = replace(marked, metadata=replace(marked.metadata, annotations={labels.GPU_CLAIMS: spoilt}))
+    for broken in ("", "[]", "x", '{"u1": 1}', '{"u1": {}}'):
+        other = replace(claimed, metadata=replace(claimed.metadata, annotations={labels.GPU_CLAIMS: broken}))
         assert read_claims(other) == {}
 
 
 @pytest.mark.parametrize(
-    "lines, found",
+    "lines, gpu",
     [
         (["aliquot-device GPU-1"], ReservedGpu("GPU-1")),
         (["aliquot-device GPU-1, 143771, 615", "aliquot-device GPU-1"], ReservedGpu("GPU-1", 143156)),
@@ -86,7 +86,7 @@ def test_claims_are_kept_on_the_pod() -> None:
         (["aliquot-device GPU-1, 1000, 10", "aliquot-device 0"], ReservedGpu("GPU-1", 990)),
         (["aliquot-device GPU-1, 1000, 10", "aliquot-device unknown"], ReservedGpu("GPU-1", 990)),
         (["aliquot-device GPU-1, [N/A], [N/A]", "aliquot-device GPU-1"], ReservedGpu("GPU-1")),
-        # The driver shows all GPUs of the node, and the variable says which.
+        # The driver shows all GPUs of the node, and the variable names one.
         (
             ["aliquot-device GPU-1, 10, 0", "aliquot-device GPU-2, 20, 0", "aliquot-device GPU-2"],
             ReservedGpu("GPU-2", 20),
@@ -98,13 +98,13 @@ def test_claims_are_kept_on_the_pod() -> None:
         ([], None),
     ],
 )
-def test_log_names_the_gpu(lines: list[str], found: ReservedGpu | None) -> None:
-    """Which GPU a reservation got is read from its log; where it is not clear, nothing is guessed."""
-    assert gpu_from_log(lines) == found
+def test_log_names_the_gpu(lines: list[str], gpu: ReservedGpu | None) -> None:
+    """The GPU of a reservation is read from its log; None if the log is ambiguous."""
+    assert gpu_from_log(lines) == gpu
 
 
 def test_names() -> None:
-    """A GPU of a node has one name, which is that of a pod also where the node's is very long."""
+    """The name is unique for a GPU of a node, and a valid pod name even for a very long node name."""
     long = "n" * 250
     assert reservation_name("n1", 3) == "gpu-3-n1"
     assert len(reservation_name(long, 3)) <= 253
@@ -112,39 +112,39 @@ def test_names() -> None:
 
 
 def test_manifest() -> None:
-    """It holds one GPU of its node, is nobody's to preempt, and says which GPU it is in our count."""
+    """It requests one GPU of its node, tolerates all taints, and names the GPU's index."""
     node = Node(metadata=Metadata(name="n1", uid="nu"))
-    made = manifest(node, 3, {"u1": CLAIM}, GpuSharingSettings(image="i", runtime_class="nvidia"))
-    spec, container = made["spec"], made["spec"]["containers"][0]
+    pod_manifest = manifest(node, 3, {"u1": CLAIM}, GpuSharingSettings(image="i", runtime_class="nvidia"))
+    spec, container = pod_manifest["spec"], pod_manifest["spec"]["containers"][0]
 
     assert (spec["nodeName"], spec["runtimeClassName"]) == ("n1", "nvidia")
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "1"}
     assert spec["automountServiceAccountToken"] is False
     assert spec["tolerations"] == [{"operator": "Exists"}]
-    assert made["metadata"]["ownerReferences"][0]["uid"] == "nu"
+    assert pod_manifest["metadata"]["ownerReferences"][0]["uid"] == "nu"
     assert "runtimeClassName" not in manifest(node, 3, {}, GpuSharingSettings())["spec"]
-    seen = reservation_of(decode(Pod, made))
-    assert seen is not None
-    assert (seen.node, seen.index, seen.state) == ("n1", 3, ReservationState.PREPARING)
+    held = reservation_of(decode(Pod, pod_manifest))
+    assert held is not None
+    assert (held.node, held.index, held.state) == ("n1", 3, ReservationState.PREPARING)
 
 
 @pytest.mark.parametrize(
-    "seen, state",
+    "reservation_pod, state",
     [
         (reservation("Pending"), ReservationState.PREPARING),
-        (reservation(), ReservationState.PREPARING),  # runs, and nobody knows its GPU yet
-        (reservation(found=ReservedGpu("GPU-1")), ReservationState.HELD),
-        (reservation(found=ReservedGpu("GPU-1"), deleted=1.0), ReservationState.LEAVING),
+        (reservation(), ReservationState.PREPARING),  # runs, but its GPU is not known yet
+        (reservation(gpu=ReservedGpu("GPU-1")), ReservationState.HELD),
+        (reservation(gpu=ReservedGpu("GPU-1"), deleted=1.0), ReservationState.LEAVING),
         (reservation("Failed"), ReservationState.LOST),
     ],
 )
-def test_states(seen: Pod, state: ReservationState) -> None:
-    """How far a reservation is."""
-    held = reservation_of(seen)
+def test_states(reservation_pod: Pod, state: ReservationState) -> None:
+    """The state follows from the pod's phase, its deletion and its UUID."""
+    held = reservation_of(reservation_pod)
     assert held is not None
     assert (held.index, held.state) == (3, state)
 
 
-def test_others_hold_nothing_for_anybody() -> None:
-    """A pod with a part of a GPU is no reservation."""
+def test_other_pods_are_no_reservations() -> None:
+    """A pod with a GPU fraction is no reservation."""
     assert reservation_of(pod("n1")) is None

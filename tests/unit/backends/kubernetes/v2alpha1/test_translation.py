@@ -1,4 +1,4 @@
-"""Run:ai's YAML, field by field, as the spec of a workload; what is wrong or left out is told with its path."""
+"""Run:ai's fields, one by one, in the spec of a Workload; faults and left-out fields are reported with their path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aliquot.backends.kubernetes.v2alpha1.fields import FIELDS, ITEMS, REFUSED, 
 from aliquot.backends.kubernetes.v2alpha1.translation import translate
 from aliquot.errors import Fault
 
-# Every field that the documentation lists for the two kinds (features.md, API-20).
+# Every field that Run:ai's documentation lists for the two kinds.
 DOCUMENTED = {
     "active",
     "allowPrivilegeEscalation",
@@ -86,23 +86,23 @@ def value(given: Any) -> dict[str, Any]:
 
 
 def items(**given: Any) -> dict[str, Any]:
-    return {"items": {name: value(one) for name, one in given.items()}}
+    return {"items": {name: value(item) for name, item in given.items()}}
 
 
 def spec_of(kind: str = "TrainingWorkload", **fields: Any) -> dict[str, Any]:
-    made = translate(kind, "job-1", fields)
-    assert (made.faults, made.left_out) == ([], [])
-    return {key: part for key, part in made.spec.items() if key != "type"}
+    translation = translate(kind, "job-1", fields)
+    assert (translation.faults, translation.left_out) == ([], [])
+    return {key: item for key, item in translation.spec.items() if key != "type"}
 
 
-def test_example_of_the_documentation() -> None:
-    """The smallest manifest that people copy."""
-    made = translate(
+def test_documented_example() -> None:
+    """The smallest manifest of the documentation."""
+    translation = translate(
         "TrainingWorkload", "job-1",
         {"gpu": value("1"), "image": value("gcr.io/run-ai-demo/quickstart"), "name": value("job-1")},
     )  # fmt: skip
-    assert made.spec == {"type": "training", "image": "gcr.io/run-ai-demo/quickstart", "compute": {"gpu": 1}}
-    assert (made.faults, made.left_out) == ([], [])
+    assert translation.spec == {"type": "training", "image": "gcr.io/run-ai-demo/quickstart", "compute": {"gpu": 1}}
+    assert (translation.faults, translation.left_out) == ([], [])
 
 
 def test_kind_decides_the_type() -> None:
@@ -169,10 +169,10 @@ def test_kind_decides_the_type() -> None:
             {"topology": {"preferred": "rack"}},
         ),
     ],
-    ids=lambda one: "+".join(one),
+    ids=lambda fields: "+".join(fields),
 )
 def test_field(fields: dict[str, Any], spec: dict[str, Any]) -> None:
-    """Each field says in a workload what it said before, spelled as workloads are."""
+    """Each field has its counterpart in a Workload, in the Workload's form."""
     assert spec_of(**fields) == spec
 
 
@@ -212,27 +212,27 @@ def test_field(fields: dict[str, Any], spec: dict[str, Any]) -> None:
             "must have no password: give `secret`, the name of a Secret that holds it",
         ),
     ],
-    ids=lambda one: "+".join(one) if isinstance(one, dict) else "",
+    ids=lambda case: "+".join(case) if isinstance(case, dict) else "",
 )
-def test_what_is_wrong_is_told_in_their_words(fields: dict[str, Any], path: str, text: str) -> None:
-    """With the path as it stands in the manifest, not as it would be in a workload."""
+def test_faults_have_paths_of_the_manifest(fields: dict[str, Any], path: str, text: str) -> None:
+    """A fault has its path in the manifest, not in the Workload."""
     assert translate("TrainingWorkload", "job-1", fields).faults == [Fault(path, text)]
 
 
 def test_all_faults_at_once() -> None:
-    """Nobody likes to hear of them one after the other."""
-    made = translate("TrainingWorkload", "job-1", {"gpu": value("x"), "cpu": value("y")})
-    assert [fault.path for fault in made.faults] == ["spec.gpu.value", "spec.cpu.value"]
+    """All faults of a manifest are reported together."""
+    translation = translate("TrainingWorkload", "job-1", {"gpu": value("x"), "cpu": value("y")})
+    assert [fault.path for fault in translation.faults] == ["spec.gpu.value", "spec.cpu.value"]
 
 
-def test_name_that_workloads_cannot_have() -> None:
-    """Workloads have shorter names than objects."""
+def test_invalid_name() -> None:
+    """Names of Workloads are shorter than those of other objects."""
     assert [fault.path for fault in translate("TrainingWorkload", "a" * 51, {}).faults] == ["metadata.name"]
 
 
 @pytest.mark.parametrize("spec", [None, [], "x"])
 def test_no_spec(spec: Any) -> None:
-    """What is no object is told to be missing."""
+    """A spec that is no object counts as missing."""
     assert translate("TrainingWorkload", "job-1", spec).faults == [Fault("spec", "is required")]
 
 
@@ -246,26 +246,26 @@ def test_no_spec(spec: Any) -> None:
         ({"podAffinity": value(True)}, "spec.podAffinity"),
     ],
 )
-def test_what_does_nothing_is_told_too(fields: dict[str, Any], path: str) -> None:
-    """The workload is made without it."""
-    made = translate("TrainingWorkload", "job-1", {"image": value("x"), **fields})
-    assert ([one.path for one in made.left_out], made.faults) == ([path], [])
-    assert made.spec == {"type": "training", "image": "x"}
+def test_left_out_fields(fields: dict[str, Any], path: str) -> None:
+    """Fields without effect are reported, and the workload is created without them."""
+    translation = translate("TrainingWorkload", "job-1", {"image": value("x"), **fields})
+    assert ([fault.path for fault in translation.left_out], translation.faults) == ([path], [])
+    assert translation.spec == {"type": "training", "image": "x"}
 
 
 def test_template_is_not_run() -> None:
-    """usage: Template is for others to refer to."""
+    """An object with `usage: Template` is only a template."""
     assert translate("TrainingWorkload", "job-1", {"usage": "Template"}).template_only
 
 
 def test_every_documented_field_is_known() -> None:
-    """None is told to be unknown."""
+    """No documented field is unknown."""
     assert DOCUMENTED - {*FIELDS, *ITEMS, *SPECIAL, *REFUSED} == set()
 
 
 def test_every_field_has_a_schema() -> None:
-    """What is read is in the custom resources, with a word about where it goes."""
+    """Every field is in the definitions, with a description."""
     for definition in definitions():
         spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
         assert set(spec["properties"]) == {*FIELDS, *ITEMS, *SPECIAL}
-        assert all(part["description"] for part in spec["properties"].values())
+        assert all(item["description"] for item in spec["properties"].values())
