@@ -1,4 +1,4 @@
-"""Run:ai's kinds on a real API server: kubectl applies a manifest, a workload is created, its status is written back."""
+"""Run:ai's kinds on a real API server: a manifest creates a workload, and its status is written back."""
 
 from __future__ import annotations
 
