@@ -1,7 +1,7 @@
-"""Figures of the scheduler at scale: `make bench`. A full cluster, ten waiting jobs a node; one job ends, one starts.
+"""Planner at scale: `make bench`. A full cluster with ten pending jobs a node, in which one job ends and one starts.
 
-*cold* is a plan from nothing, *steady* a plan of a session that is told what changed. Memory is the peak of the cold
-plan and of what the session keeps.
+*cold* is a plan from scratch, *steady* a plan of an incremental planner that gets the changes. Memory is the peak of
+the cold plan and what the incremental planner keeps.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def figures() -> Iterator[dict[int, tuple[float, float]]]:
 
 
 def full(nodes: int) -> Snapshot:
-    """Every GPU is taken, and ten jobs a node wait, in four projects of two departments."""
+    """Every GPU is in use, and ten jobs a node are pending, in four projects of two departments."""
     devices = tuple(Device(index, 32510) for index in range(GPUS))
     each = nodes * GPUS * 1000 // 4
     queues = [Queue(f"d{i}", pools={"default": PoolQuota(quota=(2 * each, None, None))}) for i in range(2)]
@@ -73,22 +73,22 @@ def running(name: str, index: int, node: str, device: int) -> Job:
 
 @pytest.mark.parametrize("nodes", SIZES)
 def test_cold_and_steady(nodes: int, figures: dict[int, tuple[float, float]]) -> None:
-    """Whoever's turn it is starts where a job has ended; the plan is that from nothing."""
-    snapshot, policy, session = full(nodes), Policy(), IncrementalPlanner()
+    """The next job starts where one has ended, and the plan equals the one from scratch."""
+    snapshot, policy, planner = full(nodes), Policy(), IncrementalPlanner()
     began = time.perf_counter()
     assert plan(snapshot, policy, 100).binds == ()
     cold = time.perf_counter() - began
-    session.plan(snapshot, policy, 100)
+    planner.plan(snapshot, policy, 100)
     jobs = {job.name: job for job in snapshot.jobs}
     took = []
     for ending in range(ENDINGS):
         gone = f"run-{ending:06}"
         jobs.pop(gone)
         changed: dict[str, Job | None] = {gone: None}
-        for _ in range(2):  # it ends; then what was decided is seen
+        for _ in range(2):  # the job ends; then the bind is observed
             snapshot = replace(snapshot, jobs=tuple(jobs.values()))
             began = time.perf_counter()
-            decided = session.plan(snapshot, policy, 100, changed=changed)
+            decided = planner.plan(snapshot, policy, 100, changed=changed)
             took.append(time.perf_counter() - began)
             changed = {}
             for bind in decided.binds:
@@ -102,11 +102,11 @@ def test_cold_and_steady(nodes: int, figures: dict[int, tuple[float, float]]) ->
 
 
 def test_memory() -> None:
-    """What a session of 5,000 nodes, 40,000 running and 50,000 waiting jobs keeps."""
-    snapshot, session = full(5000), IncrementalPlanner()
+    """What a planner of 5,000 nodes, 40,000 running and 50,000 pending jobs keeps."""
+    snapshot, planner = full(5000), IncrementalPlanner()
     tracemalloc.start()
-    decided = session.plan(snapshot, Policy(), 100)
+    decided = planner.plan(snapshot, Policy(), 100)
     kept, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    print(f"\nsession at 5,000 nodes: keeps {kept >> 20} MB, peak {peak >> 20} MB")
+    print(f"\nplanner at 5,000 nodes: keeps {kept >> 20} MB, peak {peak >> 20} MB")
     assert (len(decided.binds), len(decided.refusals)) == (0, 50_000)

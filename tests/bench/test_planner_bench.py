@@ -1,8 +1,8 @@
-"""Figures of the scheduler's core on the peer's inputs: `make bench`. Outcomes are asserted, times only printed.
+"""The planner on the benchmark inputs of a peer: `make bench`. Results are asserted, times are only printed.
 
-Time is that of `plan()` alone, from snapshot to plan, building its arrays included: the median of several runs after
-one to warm up, in one process, the collector of garbage left as it is. The peer's figures are its own benchmark's on
-this kind of machine, less the sleep in its harness.
+Time is that of `plan()` from snapshot to plan: the median of several runs after a warm-up, in one process, with the
+garbage collector as it is. The peer's figures are from its own benchmark on this kind of machine, without the sleep in
+its harness.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ GROWTH = (
     ("allocate-100-500", "allocate-1000-5000"), ("full-cycle-100-500", "full-cycle-1000-5000"),
     ("large-100", "large-1000"), ("many-single-100", "many-single-1000"), ("impossible-100", "impossible-1000"),
 )  # fmt: skip
-SECONDS = 3.0  # runs of one input stop after this, so that the large ones do not take all day
+SECONDS = 3.0  # runs of one input stop after this time, since the large ones take long
 RUNS = 9
 
 
 @dataclass
 class Table:
-    """What was measured so far, printed at the end."""
+    """The measurements, printed at the end."""
 
     ms: dict[str, float] = field(default_factory=dict)
-    best: dict[str, float] = field(default_factory=dict)  # what it takes when nothing else runs
+    best: dict[str, float] = field(default_factory=dict)  # the time when nothing else runs
     notes: list[str] = field(default_factory=list)
 
     def show(self) -> None:
@@ -95,14 +95,14 @@ def measure(name: str, snapshot: Snapshot, policy: Policy, table: Table) -> Plan
 
 
 def outcome(decided: Plan) -> tuple[dict[str, int], dict[str, int], set[str], set[str]]:
-    """Tasks bound and reserved by job, who is evicted for good or moved, and who is refused."""
+    """The number of bound and nominated tasks by job, the evicted or moved jobs, and the refused jobs."""
     bound: dict[str, int] = {}
-    reserved: dict[str, int] = {}
+    nominated: dict[str, int] = {}
     for bind in decided.binds:
         bound[bind.job] = bound.get(bind.job, 0) + 1
-    for promise in decided.nominations:
-        reserved[promise.job] = reserved.get(promise.job, 0) + 1
-    return bound, reserved, {one.job for one in decided.evictions}, set(decided.refusals)
+    for nomination in decided.nominations:
+        nominated[nomination.job] = nominated.get(nomination.job, 0) + 1
+    return bound, nominated, {one.job for one in decided.evictions}, set(decided.refusals)
 
 
 def named(prefix: str) -> list[str]:
@@ -126,14 +126,14 @@ def test_gangs(table: Table) -> None:
 
 @pytest.mark.parametrize("name", named("set-up"))
 def test_set_up(name: str, table: Table) -> None:
-    """Nobody waits, so nothing is done."""
+    """No job is pending, so the plan is empty."""
     snapshot, policy, _ = load(name)
     assert outcome(measure(name, snapshot, policy, table)) == ({}, {}, set(), set())
 
 
 @pytest.mark.parametrize("name", named("preempt"))
 def test_preempt(name: str, table: Table) -> None:
-    """All have one priority, so nobody makes way and whoever waits is told so."""
+    """All jobs have one priority, so none is evicted and every pending job is refused."""
     snapshot, policy, running = load(name)
     found = outcome(measure(name, snapshot, policy, table))
     assert found == ({}, {}, set(), {job.name for job in snapshot.jobs if job.name not in running})
@@ -141,7 +141,7 @@ def test_preempt(name: str, table: Table) -> None:
 
 @pytest.mark.parametrize("name", [*named("consolidate"), *named("full-cycle")])
 def test_half_runs(name: str, table: Table) -> None:
-    """GPUs are idle, so whoever waits starts and nobody is disturbed."""
+    """GPUs are free, so every pending job starts and none is evicted."""
     snapshot, policy, running = load(name)
     found = outcome(measure(name, snapshot, policy, table))
     assert found == ({job.name: 1 for job in snapshot.jobs if job.name not in running}, {}, set(), set())
@@ -149,7 +149,7 @@ def test_half_runs(name: str, table: Table) -> None:
 
 @pytest.mark.parametrize("name", named("large"))
 def test_large(name: str, table: Table) -> None:
-    """Half of the nodes are emptied, those with the newest jobs, and nobody else is touched."""
+    """The half of the nodes with the newest jobs is cleared, and no other job is evicted."""
     snapshot, policy, running = load(name)
     decided = measure(name, snapshot, policy, table)
     half = len(snapshot.nodes) // 2
@@ -163,19 +163,19 @@ def test_large(name: str, table: Table) -> None:
 
 @pytest.mark.parametrize("name", named("many-single"))
 def test_many_single(name: str, table: Table) -> None:
-    """Every GPU goes back to its owner, each eviction for one job."""
+    """Every GPU is reclaimed by its owner, each eviction for one job."""
     snapshot, policy, running = load(name)
     decided = measure(name, snapshot, policy, table)
     waiting = {job.name: 1 for job in snapshot.jobs if job.name not in running}
     assert outcome(decided) == ({}, waiting, set(running), set())
     assert {one.by for one in decided.evictions} == set(waiting)
-    places = [(one.node, share.index) for one in decided.nominations for share in one.shares]
-    assert len(set(places)) == len(waiting)
+    devices = [(one.node, share.index) for one in decided.nominations for share in one.shares]
+    assert len(set(devices)) == len(waiting)
 
 
 @pytest.mark.parametrize("name", named("impossible"))
 def test_impossible(name: str, table: Table) -> None:
-    """The gang waits, and nobody is stopped in vain."""
+    """The gang waits, and no job is evicted in vain."""
     snapshot, policy, _ = load(name)
     assert outcome(measure(name, snapshot, policy, table)) == ({}, {}, set(), {"gang"})
 
@@ -190,7 +190,7 @@ def test_placements_a_second(table: Table) -> None:
 
 
 def test_peak_memory(table: Table) -> None:
-    """A thousand nodes, 8,000 jobs that run and 8,000 that wait; what `plan()` allocates beyond its snapshot."""
+    """What `plan()` allocates beyond its snapshot for 1,000 nodes, 8,000 running and 8,000 pending jobs."""
     snapshot, policy, _ = load("many-single-1000")
     tracemalloc.start()
     try:

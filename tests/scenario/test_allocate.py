@@ -1,4 +1,4 @@
-"""What starts, where, and on which devices, while nobody is disturbed."""
+"""The allocate step: which jobs start, on which nodes and devices."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from support.planner import TaskState, cluster, gpus, quota
 
 
 def test_fraction_goes_to_the_fullest_device() -> None:
-    """A part of a GPU goes where the least is left, so that whole GPUs stay whole."""
+    """A fraction goes to the device with the least left, so that whole GPUs stay whole."""
     world = cluster([gpus(3, "n1")], {"a": quota(3)})
     world.running("x", "n1", [1], gpu=0.5).pending("y", gpu=0.5)
     assert world.started()["y"] == ("n1", [1])
 
 
-def test_whole_gpus_keep_off_shared_devices() -> None:
-    """A whole GPU is a whole GPU."""
+def test_whole_gpus_avoid_shared_devices() -> None:
+    """A request for whole GPUs does not get a device that is partly in use."""
     world = cluster([gpus(3, "n1")], {"a": quota(3)})
     world.running("x", "n1", [0], gpu=0.1).pending("y", gpu=2)
     assert world.started()["y"] == ("n1", [1, 2])
 
 
 def test_node_with_the_least_left() -> None:
-    """Work is packed: the fuller node first, ties by name."""
+    """Binpack prefers the fuller node; ties go to the first name."""
     world = cluster([gpus(8, "n1"), gpus(8, "n2")], {"a": quota(16)})
     world.running("x", "n2", [0, 1], gpu=2).pending("y", gpu=1)
     assert world.started()["y"][0] == "n2"
 
 
-def test_memory_slice() -> None:
-    """An amount of memory takes its MiB and the matching part of the device."""
+def test_gpu_memory() -> None:
+    """A memory request takes its MiB and the matching milli of the device."""
     world = cluster([gpus(1, "n1", memory_mib=10_000)], {"a": quota(1)})
     world.pending("x", mib=4_000)
     (bind,) = world.plan().binds
@@ -38,21 +38,21 @@ def test_memory_slice() -> None:
 
 
 def test_memory_on_several_devices() -> None:
-    """The same amount on two GPUs of one node."""
+    """A memory request on two GPUs takes the same amount of both."""
     world = cluster([gpus(2, "n1", memory_mib=10_000)], {"a": quota(2)})
     world.pending("x", mib=6_000, on=2).pending("y", mib=6_000)
     assert world.started() == {"x": ("n1", [0, 1])}
 
 
-def test_small_job_passes_a_large_one_that_waits() -> None:
-    """A job that does not fit does not hold up one that does."""
+def test_small_job_starts_while_a_large_one_waits() -> None:
+    """A job that does not fit does not block one that does."""
     world = cluster([gpus(2, "n1")], {"a": quota(8)})
     world.running("x", "n1", [0]).pending("large", gpu=2).pending("small", gpu=1)
     assert list(world.started()) == ["small"]
 
 
-def test_releasing_devices_are_promised() -> None:
-    """What still stops still holds its GPUs: who gets them is promised a place."""
+def test_nomination_for_releasing_devices() -> None:
+    """A terminating task still holds its GPUs, so the next task is nominated for them."""
     world = cluster([gpus(1, "n1")], {"a": quota(1)})
     world.running("old", "n1", [0], state=TaskState.RELEASING).pending("new", gpu=1)
     assert world.started() == {}
@@ -60,7 +60,7 @@ def test_releasing_devices_are_promised() -> None:
 
 
 def test_releasing_no_longer_counts_against_quota() -> None:
-    """What stops has left its queue."""
+    """A terminating task no longer counts as usage of its queue."""
     world = cluster([gpus(2, "n1")], {"a": quota(1)})
     world.running("old", "n1", [0], state=TaskState.RELEASING, preemptible=False)
     world.pending("new", gpu=1, preemptible=False)
@@ -68,7 +68,7 @@ def test_releasing_no_longer_counts_against_quota() -> None:
 
 
 def test_unhealthy_device() -> None:
-    """A broken GPU is not given out."""
+    """An unhealthy GPU is not allocated."""
     node = gpus(2, "n1")
     node = replace(node, devices=(replace(node.devices[0], healthy=False), node.devices[1]))
     world = cluster([node], {"a": quota(2)}).pending("x", gpu=1).pending("y", gpu=1)
@@ -76,21 +76,21 @@ def test_unhealthy_device() -> None:
 
 
 def test_node_type() -> None:
-    """Labels decide where a job may go (G1)."""
+    """Node types and selectors restrict the nodes of a job (G1)."""
     world = cluster([gpus(8, "n1"), gpus(8, "n2", labels={"run.ai/type": "dgx-2"})], {"a": quota(8)})
     world.pending("x", gpu=1, node_types=("dgx-2",)).pending("y", gpu=1, selector={"run.ai/type": "dgx-2"})
     assert {node for node, _ in world.started().values()} == {"n2"}
 
 
 def test_taint() -> None:
-    """A tainted node is for those who bear it."""
+    """Only a job that tolerates the taint uses a tainted node."""
     world = cluster([gpus(8, "n1", taints=(Taint("runai", "drain"),))], {"a": quota(8)})
     world.pending("x", gpu=1).pending("y", gpu=1, tolerations=(Toleration("runai"),))
     assert list(world.started()) == ["y"]
 
 
-def test_cpu_only_keeps_off_gpus() -> None:
-    """A job without GPUs goes to a node without GPUs when there is one."""
+def test_cpu_only_avoids_gpu_nodes() -> None:
+    """A job without GPUs prefers a node without GPUs."""
     world = cluster([gpus(8, "n1"), gpus(0, "n2")], {"a": quota(8)}).pending("x")
     assert world.started()["x"] == ("n2", [])
 
@@ -103,26 +103,26 @@ def test_spread_over_nodes() -> None:
 
 
 def test_spread_over_devices() -> None:
-    """Parts spread over the GPUs of a node take the emptiest one."""
+    """With spread devices a fraction takes the emptiest GPU of the node."""
     world = cluster([gpus(2, "n1")], {"a": quota(2)}, policy=Policy(device="spread"))
     world.running("x", "n1", [0], gpu=0.5).pending("y", gpu=0.5)
     assert world.started()["y"] == ("n1", [1])
 
 
-def test_promise_is_kept() -> None:
-    """Who was promised a place that is free now starts there, before an older job that came later to it."""
+def test_nominated_task_starts_first() -> None:
+    """A nominated task starts on its devices when they are free, before an older pending job."""
     world = cluster([gpus(1, "n1")], {"a": quota(2)}).pending("old", gpu=1, created=-9.0)
-    world.running("promised", "n1", [0], state=TaskState.NOMINATED)
-    assert world.started() == {"promised": ("n1", [0])}
+    world.running("nominated", "n1", [0], state=TaskState.NOMINATED)
+    assert world.started() == {"nominated": ("n1", [0])}
 
 
 def test_gang_whole_or_not_at_all() -> None:
-    """A gang that does not fit starts nothing, and leaves the room to others."""
+    """A gang that does not fit starts no task, and other jobs use the GPUs."""
     world = cluster([gpus(3)], {"a": quota(8)}).pending("gang", gpu=1, count=4).pending("single", gpu=1)
     assert list(world.started()) == ["single"]
 
 
-def test_elastic_takes_what_there_is() -> None:
+def test_elastic_job_starts_what_fits() -> None:
     """Above its minimum a job starts as many tasks as fit."""
     world = cluster([gpus(3)], {"a": quota(8)}).pending("elastic", gpu=1, count=5, min_available=2)
     assert len(world.plan().binds) == 3

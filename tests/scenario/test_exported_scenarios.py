@@ -43,7 +43,7 @@ NOW = 1_790_000_000.123456  # a real clock has fractions
 
 
 def written(snapshot: Snapshot, policy: Policy, now: float, **policies: Policy) -> World:
-    """Through the text of a file and back."""
+    """The snapshot written to a scenario file and read back."""
     import yaml
 
     text = as_yaml(scenario_of(Decision(snapshot, policy, policies, now, Plan())))
@@ -52,7 +52,7 @@ def written(snapshot: Snapshot, policy: Policy, now: float, **policies: Policy) 
 
 
 def shifted(snapshot: Snapshot, by: float) -> Snapshot:
-    """The same by a clock that shows so much more."""
+    """The same snapshot with all times shifted."""
 
     def moved(moment: float | None) -> Any:
         return None if moment is None else moment + by
@@ -73,7 +73,7 @@ def shifted(snapshot: Snapshot, by: float) -> Snapshot:
 
 
 def relative(snapshot: Snapshot, now: float) -> Snapshot:
-    """The same snapshot as a scenario has it: times from now, by name, and nothing left to be read between lines."""
+    """The snapshot as a scenario has it: times relative to now, sorted by name, with all defaults filled in."""
     snapshot = shifted(snapshot, -now)
     jobs = [
         replace(
@@ -83,14 +83,16 @@ def relative(snapshot: Snapshot, now: float) -> Snapshot:
         )
         for one in snapshot.jobs
     ]
-    # Where nobody says since when, what runs below its minimum does so from now on.
+    # A job without `stale_since` that runs below its minimum is stale from now on.
     stale = [replace(one, stale_since=0.0) if one.stale_since is None and below_minimum(one) else one for one in jobs]
     queues = [replace(one, pools={"default": PoolQuota(), **one.pools}) for one in snapshot.queues]
     mounted = {claim for one in snapshot.jobs for claim in one.claims}
     return Snapshot(
         tuple(sorted(snapshot.nodes, key=lambda one: one.name)),
         tuple(sorted(queues, key=lambda one: one.name)),
-        tuple(sorted((one for one in stale if one.tasks), key=lambda one: one.name)),  # without tasks it is nothing
+        tuple(
+            sorted((one for one in stale if one.tasks), key=lambda one: one.name)
+        ),  # jobs without tasks are not written
         snapshot.topologies,
         frozenset(mounted) if snapshot.claims is None else snapshot.claims,
     )
@@ -101,22 +103,22 @@ def sorted_queues(snapshot: Snapshot) -> Snapshot:
 
 
 def same(case: Case, rounds: int, lingering: bool) -> None:
-    """Also some plans later, when there are promises, and some on their way out."""
+    """The export is read back and decided alike, also some plans later, with nominated and terminating tasks."""
     snapshot, shift = case.snapshot, NOW - case.now
     for _ in range(rounds):
         snapshot = after(snapshot, plan(snapshot, case.policy, case.now), lingering=lingering, now=case.now)
-    snapshot = shifted(snapshot, shift)  # to a clock as large as a real one
+    snapshot = shifted(snapshot, shift)  # to times as large as real ones
     read = written(snapshot, case.policy, NOW)
-    found, wanted = sorted_queues(read.snapshot()), relative(snapshot, NOW)
-    assert found == wanted
+    read_back, wanted = sorted_queues(read.snapshot()), relative(snapshot, NOW)
+    assert read_back == wanted
     assert read.policy == case.policy
-    told, decided = plan(read.snapshot(), read.policy, read.now), plan(snapshot, case.policy, NOW)
-    assert told == replace(decided, refusals=told.refusals)
-    assert _shown(told) == _shown(decided)
+    replayed, decided = plan(read.snapshot(), read.policy, read.now), plan(snapshot, case.policy, NOW)
+    assert replayed == replace(decided, refusals=replayed.refusals)
+    assert _refusals_without_times(replayed) == _refusals_without_times(decided)
 
 
-def _shown(decided: Plan) -> Any:
-    """Refusals without their moments, which are counted from another zero."""
+def _refusals_without_times(decided: Plan) -> Any:
+    """Refusals without `until`, which is relative to another time."""
     return {name: [replace(one, until=None) for one in reasons] for name, reasons in decided.refusals.items()}
 
 
@@ -129,18 +131,18 @@ def explore(count: int, again: bool) -> None:
 
 
 def test_random_clusters() -> None:
-    """Any cluster that could come about is read as it was written, and decided alike."""
+    """Every random cluster is read as it was written, and decided alike."""
     explore(80, again=True)
 
 
 @pytest.mark.soak
-def test_random_clusters_for_long() -> None:
-    """The same, for thousands of clusters."""
+def test_random_clusters_soak() -> None:
+    """The same for thousands of clusters."""
     explore(4000, again=False)
 
 
-NAMED, ROOMY = NodeSelectorRequirement("", "In", ("n1",)), NodeSelectorRequirement("cores", "Gt", ("8",))
-# One of everything: each field of the model is other than its default somewhere.
+NAMED, MANY_CORES = NodeSelectorRequirement("", "In", ("n1",)), NodeSelectorRequirement("cores", "Gt", ("8",))
+# Each field of the model has a value other than its default somewhere.
 EVERYTHING = Snapshot(
     nodes=(
         Node(
@@ -171,7 +173,7 @@ EVERYTHING = Snapshot(
                 ),
                 Task("b", Request(1, 0, 333), TaskState.PENDING, "", (), "y", 0, {"zone": "a"}, (), ("dgx",)),
                 Task("c", Request(1, 1000, mig=(("1g.5gb", 1),)), subgroup="y", tolerations=(Toleration("k", "v"),)),
-                Task("d", Request(1, 1000), subgroup="y", affinity=((), ((), (NAMED, ROOMY)))),
+                Task("d", Request(1, 1000), subgroup="y", affinity=((), ((), (NAMED, MANY_CORES)))),
             ),
             created=NOW - 30.25, priority=75, preemptible=False, pools=("other",), started=NOW - 20, saved=NOW - 10,
             stops=(NOW - 100, NOW - 90.5), min_subgroups=1, topology_constraint=TopologyConstraint("t", None, "rack"),
@@ -198,30 +200,30 @@ EVERYTHING = Snapshot(
     topologies={"t": ("zone", "rack")},
     claims=frozenset({"data"}),
 )  # fmt: skip
-PECULIAR = Policy(
+UNUSUAL_POLICY = Policy(
     steps=("allocate", "reclaim"), spare="weight", gpu="spread", cpu="spread", device="spread", stale_grace=5,
     terminating_grace=6, usage_weight=0.5, victims="newest", disruption_bound=None, share_unit="whole",
     saturation_multiplier=2, department_first=False, hold_after=None, restarts_per_hour=3,
 )  # fmt: skip
 
 
-def test_everything_there_is() -> None:
-    """Whatever the scheduler looks at is in the file."""
-    read = written(EVERYTHING, PECULIAR, NOW)
+def test_all_fields_are_exported() -> None:
+    """All that the scheduler reads is in the file."""
+    read = written(EVERYTHING, UNUSUAL_POLICY, NOW)
     wanted = relative(EVERYTHING, NOW)
-    gang, going = wanted.jobs  # both have a task called a, and tasks of a scenario are known by name alone
-    tasks = [tuple(replace(task, name=f"{job.name}/{task.name}") for task in job.tasks) for job in (gang, going)]
-    wanted = replace(wanted, jobs=(replace(gang, tasks=tasks[0]), replace(going, tasks=tasks[1])))
+    gang, terminating = wanted.jobs  # both have a task called a, and tasks of a scenario are known by name alone
+    tasks = [tuple(replace(task, name=f"{job.name}/{task.name}") for task in job.tasks) for job in (gang, terminating)]
+    wanted = replace(wanted, jobs=(replace(gang, tasks=tasks[0]), replace(terminating, tasks=tasks[1])))
     assert sorted_queues(read.snapshot()) == wanted
-    assert read.policy == PECULIAR
+    assert read.policy == UNUSUAL_POLICY
 
 
 @pytest.mark.parametrize(
     "kind", [Snapshot, Node, Device, Queue, PoolQuota, Job, Task, SubGroup, TopologyConstraint, Policy]
 )
 def test_no_field_is_forgotten(kind: type) -> None:
-    """A field that the model gets is in the cluster of the test above, or this says which one is missing there."""
-    found = [PECULIAR, *_inside(EVERYTHING)]
+    """A new field of the model must be added to the cluster of the test above."""
+    found = [UNUSUAL_POLICY, *_inside(EVERYTHING)]
     for field in fields(kind):
         values = [getattr(one, field.name) for one in found if type(one) is kind]
         default = field.default_factory() if callable(field.default_factory) else field.default
@@ -239,32 +241,32 @@ def _inside(value: Any) -> list[Any]:
 
 
 def test_policies_of_pools() -> None:
-    """A pool with a policy of its own keeps it."""
-    read = written(EVERYTHING, Policy(), NOW, other=PECULIAR, empty=Policy(spare="weight"))
-    assert (read.policy, read.policies) == (Policy(), {"other": PECULIAR})
+    """The policies of node pools are exported."""
+    read = written(EVERYTHING, Policy(), NOW, other=UNUSUAL_POLICY, empty=Policy(spare="weight"))
+    assert (read.policy, read.policies) == (Policy(), {"other": UNUSUAL_POLICY})
 
 
-def test_what_holds_more_than_there_is() -> None:
-    """Shares that no request gives are written as they are."""
+def test_overallocated_devices() -> None:
+    """Shares that do not match a request are written as they are."""
     odd = Task("odd", Request(2, 1000), TaskState.RUNNING, "n1", (DeviceShare(0, GPU, 1000), DeviceShare(7, 3, 4)))
     crowd = Task("crowd", Request(1, 500), TaskState.RUNNING, "n1", (DeviceShare(0, 500, 500),))
-    promised = replace(crowd, name="promised", state=TaskState.NOMINATED)
-    jobs = tuple(Job(task.name, "p", (task,), NOW) for task in (odd, crowd, promised))
+    nominated = replace(crowd, name="nominated", state=TaskState.NOMINATED)
+    jobs = tuple(Job(task.name, "p", (task,), NOW) for task in (odd, crowd, nominated))
     read = written(replace(EVERYTHING, jobs=jobs), Policy(), NOW)
     assert {name: job.tasks for name, job in read.jobs.items()} == {job.name: job.tasks for job in jobs}
 
 
-def test_what_a_scenario_cannot_say() -> None:
-    """Who has no project, or was on a node that has left, is not in the file; a promise there is none."""
+def test_what_is_not_exported() -> None:
+    """Jobs without a project, tasks on a removed node and nominations for one are not exported."""
     tasks = [
-        ("stranger", "nobody", Task("s", Request(1, 1000))),
+        ("projectless", "nobody", Task("s", Request(1, 1000))),
         ("lost", "p", Task("l", Request(1, 1000), TaskState.RUNNING, "gone", (DeviceShare(0, GPU, 1000),))),
-        ("promised", "p", Task("q", Request(1, 1000), TaskState.NOMINATED, "gone", (DeviceShare(0, GPU, 1000),))),
+        ("nominated", "p", Task("q", Request(1, 1000), TaskState.NOMINATED, "gone", (DeviceShare(0, GPU, 1000),))),
         ("strange", "p", Task("t", Request(1, 1500))),
     ]
     jobs = tuple(Job(name, queue, (task,), NOW) for name, queue, task in tasks)
     read = written(replace(EVERYTHING, jobs=jobs), Policy(), NOW)
     assert {name: job.tasks[0].state for name, job in read.jobs.items()} == {
-        "promised": TaskState.PENDING,
+        "nominated": TaskState.PENDING,
         "strange": TaskState.PENDING,
     }

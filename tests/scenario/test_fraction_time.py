@@ -1,4 +1,4 @@
-"""F9: how the time of a GPU is shared. The library's own arithmetic (lease.c), with a clock that the test moves."""
+"""F9: time sharing of a GPU. Runs the lease arithmetic of the native library (lease.c) with a simulated clock."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "native" / "gpushare" / "lease.c"
 GO, DRAIN, WAIT, SLEEP = range(4)
 MS = 1_000_000
-# Of gate.h: where tenants begin, and how long one is.
+# From gate.h: the offset of the tenants, and the size of one.
 TENANTS, TENANT = 256, 152
 
 
 @pytest.fixture(scope="session")
 def leases(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    made = tmp_path_factory.mktemp("lease") / "lease.so"
+    library = tmp_path_factory.mktemp("lease") / "lease.so"
     compiler = shutil.which("cc") or "cc"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(made), str(SOURCE)], check=True, timeout=120)
-    found = ctypes.CDLL(str(made))
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(SOURCE)], check=True, timeout=120)
+    found = ctypes.CDLL(str(library))
     found.lease_ask.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)]
     found.lease_drained.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64]
     found.lease_drained.restype = ctypes.c_bool
@@ -37,7 +37,7 @@ def leases(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 @dataclass(frozen=True)
 class Job:
-    """Launches kernels of so many nanoseconds, one after the other, from one moment to another."""
+    """Launches kernels of `kernel` nanoseconds, one after the other, between `begins` and `ends`."""
 
     weight: int
     strict: bool = False
@@ -47,56 +47,56 @@ class Job:
 
 
 class Card:
-    """One GPU and those who launch on it."""
+    """One GPU and the jobs that launch on it."""
 
     def __init__(self, leases: ctypes.CDLL, *jobs: Job) -> None:
         self._leases = leases
         self._jobs = jobs
         self._gate = ctypes.create_string_buffer(16384)
-        # Of each job: under which lease its process was last counted, and whether a kernel of it runs.
+        # By job: the lease under which its process was last counted, and whether a kernel of it runs.
         self._counted = [ctypes.c_uint32() for _ in jobs]
         self._computing = [False] * len(jobs)
         self.computed = [0] * len(jobs)
 
     def run(self, seconds: float) -> list[float]:
-        """The part of the card's time in which each has computed."""
-        start = 1_000 * MS  # clocks of machines do not begin at 0
+        """The fraction of the GPU's time that each job has used."""
+        start = 1_000 * MS  # a real clock does not begin at 0
         end = start + int(seconds * 1000 * MS)
-        turns = [(start + job.begins, place) for place, job in enumerate(self._jobs)]
-        heapq.heapify(turns)
-        while turns and turns[0][0] < end:
-            now, place = heapq.heappop(turns)
-            if self._computing[place]:
-                self._computed(place, now)
-            if now < start + self._jobs[place].ends:
-                heapq.heappush(turns, (self._turn(place, now), place))
+        events = [(start + job.begins, number) for number, job in enumerate(self._jobs)]
+        heapq.heapify(events)
+        while events and events[0][0] < end:
+            now, number = heapq.heappop(events)
+            if self._computing[number]:
+                self._computed(number, now)
+            if now < start + self._jobs[number].ends:
+                heapq.heappush(events, (self._step(number, now), number))
         return [computed / (end - start) for computed in self.computed]
 
-    def _turn(self, place: int, now: int) -> int:
-        """What one does at a moment; when it goes on."""
-        job, gate, until = self._jobs[place], ctypes.addressof(self._gate), ctypes.c_uint64()
-        me = self._leases.lease_join(gate, f"pod-{place}".encode(), job.weight, job.strict, now)
-        assert me == place
+    def _step(self, number: int, now: int) -> int:
+        """Let a job act at a moment. Returns when it acts next."""
+        job, gate, until = self._jobs[number], ctypes.addressof(self._gate), ctypes.c_uint64()
+        me = self._leases.lease_join(gate, f"pod-{number}".encode(), job.weight, job.strict, now)
+        assert me == number
         answer = self._leases.lease_ask(gate, me, now, ctypes.byref(until))
         if answer == GO:
-            self._leases.lease_launched(self._tenant(place), ctypes.byref(self._counted[place]))
+            self._leases.lease_launched(self._tenant(number), ctypes.byref(self._counted[number]))
             # While a kernel runs the program is in a synchronise call, or the lease would be taken for idle.
-            self._leases.lease_wait_begins(self._tenant(place))
-            self._computing[place] = True
-            self.computed[place] += job.kernel
+            self._leases.lease_wait_begins(self._tenant(number))
+            self._computing[number] = True
+            self.computed[number] += job.kernel
             return now + job.kernel
         if answer == DRAIN:
             self._leases.lease_drained(gate, me, now)
             return now + 1000
         return int(until.value) if answer == SLEEP else now + MS // 10
 
-    def _computed(self, place: int, now: int) -> None:
-        self._leases.lease_wait_ends(self._tenant(place), now)
-        self._leases.lease_emptied(self._tenant(place), ctypes.byref(self._counted[place]))
-        self._computing[place] = False
+    def _computed(self, number: int, now: int) -> None:
+        self._leases.lease_wait_ends(self._tenant(number), now)
+        self._leases.lease_emptied(self._tenant(number), ctypes.byref(self._counted[number]))
+        self._computing[number] = False
 
-    def _tenant(self, place: int) -> int:
-        return ctypes.addressof(self._gate) + TENANTS + TENANT * place
+    def _tenant(self, number: int) -> int:
+        return ctypes.addressof(self._gate) + TENANTS + TENANT * number
 
 
 @pytest.mark.parametrize(
@@ -108,15 +108,15 @@ class Card:
         ((250,) * 4, (0.25,) * 4),
     ],
 )
-def test_fair_follows_the_parts(leases: ctypes.CDLL, weights: tuple[int, ...], wanted: tuple[float, ...]) -> None:
-    """Busy jobs get time in proportion to their parts, within two points."""
+def test_fair_follows_the_weights(leases: ctypes.CDLL, weights: tuple[int, ...], wanted: tuple[float, ...]) -> None:
+    """Busy jobs get time in proportion to their fractions, within two percentage points."""
     found = Card(leases, *(Job(weight) for weight in weights)).run(5)
 
     assert found == pytest.approx(wanted, abs=0.02)
 
 
 def test_fair_gives_idle_time_away(leases: ctypes.CDLL) -> None:
-    """When the other is idle a job of a quarter has the whole card; when it comes back it has its part again."""
+    """A job with a quarter gets the whole GPU while the other is idle, and its quarter when the other is back."""
     card = Card(leases, Job(250), Job(750, begins=2_000 * MS, ends=4_000 * MS))
 
     small, large = card.run(6)
@@ -125,30 +125,30 @@ def test_fair_gives_idle_time_away(leases: ctypes.CDLL) -> None:
     assert (small, large) == (pytest.approx(4.5 / 6, abs=0.02), pytest.approx(1.5 / 6, abs=0.02))
 
 
-def test_who_was_away_has_saved_up_nothing(leases: ctypes.CDLL) -> None:
-    """A job that comes late shares from then on: it is not paid back what it did not use."""
+def test_idle_time_is_not_saved_up(leases: ctypes.CDLL) -> None:
+    """A job that starts late shares from then on, and is not compensated for the time before."""
     early, late = Card(leases, Job(500), Job(500, begins=3_000 * MS)).run(6)
 
     assert (early, late) == (pytest.approx(0.75, abs=0.02), pytest.approx(0.25, abs=0.02))
 
 
 @pytest.mark.parametrize("weight", [250, 500, 750])
-def test_strict_keeps_to_the_part_on_an_idle_card(leases: ctypes.CDLL, weight: int) -> None:
-    """A strict job never has more than its part, even when nobody else wants the rest."""
+def test_strict_stays_within_its_fraction(leases: ctypes.CDLL, weight: int) -> None:
+    """A strict job never gets more than its fraction, even on an idle GPU."""
     (found,) = Card(leases, Job(weight, strict=True)).run(5)
 
     assert found == pytest.approx(weight / 1000, abs=0.01)
 
 
 def test_strict_jobs_beside_each_other(leases: ctypes.CDLL) -> None:
-    """25 and 75 are 25 and 75."""
+    """Strict jobs with 25 % and 75 % get 25 % and 75 %."""
     found = Card(leases, Job(250, strict=True), Job(750, strict=True)).run(5)
 
     assert found == pytest.approx((0.25, 0.75), abs=0.02)
 
 
 def test_small_kernels_beside_large_ones(leases: ctypes.CDLL) -> None:
-    """Shares are of time, not of launches: a thousand small kernels count as much as one that is as long."""
+    """Fractions are of time, not of launches: many small kernels count as much as one that takes as long."""
     found = Card(leases, Job(500, kernel=MS // 100), Job(500, kernel=5 * MS)).run(3)
 
     assert found == pytest.approx((0.5, 0.5), abs=0.03)

@@ -1,6 +1,6 @@
-"""What holds of every plan for every cluster, and of where plans lead.
+"""Properties of the plans for random clusters, and of the states that plans lead to.
 
-The quick tests look at the same few hundred clusters every time; `make soak` looks at other thousands each time.
+The quick tests use the same few hundred clusters every time. `make soak` uses thousands of new ones each time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,19 @@ from support.planner.clusters import Case, cases
 from support.planner.fair_shares import FairShareCheck
 from support.planner.oracle import Oracle
 
-_SOAK = {"sound": 6000, "order": 4000, "rest": 6000, "goes on": 5000, "fair": 3000, "shares": 2000, "refusals": 6000}
-_QUICK = {"sound": 80, "order": 60, "rest": 80, "goes on": 80, "fair": 80, "shares": 60, "refusals": 80}
+_SOAK = {
+    "valid": 6000,
+    "order": 4000,
+    "settles": 6000,
+    "incremental": 5000,
+    "fair": 3000,
+    "shares": 2000,
+    "refusals": 6000,
+}
+_QUICK = {"valid": 80, "order": 60, "settles": 80, "incremental": 80, "fair": 80, "shares": 60, "refusals": 80}
 
 
-def not_overallocated(case: Case) -> None:
+def valid(case: Case) -> None:
     check(case.snapshot, case.policy, plan(case.snapshot, case.policy, case.now), case.now)
 
 
@@ -34,14 +42,14 @@ def order(case: Case, chance: Random) -> None:
     assert plan(shuffled(case.snapshot, chance), case.policy, case.now) == decided
 
 
-def rest(case: Case, lingering: bool) -> None:
+def settles(case: Case, lingering: bool) -> None:
     settle(case.snapshot, case.policy, case.now, lingering)
 
 
 def refusals(case: Case, lingering: bool) -> None:
-    rested = settle(case.snapshot, case.policy, case.now, lingering)
-    shares = plan(rested, case.policy, case.now).fair_shares["default"]
-    assert next(Oracle(rested, case.policy, shares, case.now).ways(), None) is None
+    settled = settle(case.snapshot, case.policy, case.now, lingering)
+    shares = plan(settled, case.policy, case.now).fair_shares["default"]
+    assert next(Oracle(settled, case.policy, shares, case.now).ways(), None) is None
 
 
 def fair(case: Case) -> None:
@@ -50,18 +58,18 @@ def fair(case: Case) -> None:
 
 
 def shares(case: Case) -> None:
-    due = plan(case.snapshot, case.policy, case.now).fair_shares["default"]
-    FairShareCheck(case.snapshot, case.policy, due).check()
+    fair_shares = plan(case.snapshot, case.policy, case.now).fair_shares["default"]
+    FairShareCheck(case.snapshot, case.policy, fair_shares).check()
 
 
-def goes_on(case: Case, chance: Random) -> None:
-    """Round after round, some jobs come and go, one session beside a plan that is made anew each time."""
-    session = IncrementalPlanner()
+def incremental(case: Case, chance: Random) -> None:
+    """Over several rounds, jobs come and go, and an incremental planner is compared with planning from scratch."""
+    planner = IncrementalPlanner()
     away: list[Job] = []
     now, snapshot = case.now, case.snapshot
     changed: dict[str, Job | None] | None = None
     for _ in range(6):
-        decided = session.plan(snapshot, case.policy, now, changed=changed)
+        decided = planner.plan(snapshot, case.policy, now, changed=changed)
         assert decided == plan(snapshot, case.policy, now)
         now += chance.choice((0, 10, 1000))
         following = after(snapshot, decided, lingering=chance.random() < 0.5, now=now)
@@ -76,20 +84,20 @@ def goes_on(case: Case, chance: Random) -> None:
 
 
 PROPERTIES: dict[str, tuple[Callable[..., None], tuple[st.SearchStrategy[Any], ...]]] = {
-    "sound": (not_overallocated, (cases(),)),
+    "valid": (valid, (cases(),)),
     "order": (order, (cases(), st.randoms(use_true_random=False))),
-    "rest": (rest, (cases(), st.booleans())),
-    "goes on": (goes_on, (cases(), st.randoms(use_true_random=False))),
+    "settles": (settles, (cases(), st.booleans())),
+    "incremental": (incremental, (cases(), st.randoms(use_true_random=False))),
     "fair": (fair, (cases(tiny=True),)),
     "shares": (shares, (cases(tiny=True),)),
-    # The order `newest` promises the peer's search, which gives up earlier.
+    # With `newest` the search is that of the peer, which gives up earlier.
     "refusals": (refusals, (cases(tiny=True, newest=False), st.booleans())),
 }
 
 
 def explore(name: str, count: int, again: bool) -> None:
-    """`again`: the same clusters as last time."""
-    proposition, strategies = PROPERTIES[name]
+    """`again`: use the same clusters every time."""
+    check_property, strategies = PROPERTIES[name]
     wanted = settings(
         max_examples=count,
         derandomize=again,
@@ -98,47 +106,47 @@ def explore(name: str, count: int, again: bool) -> None:
         suppress_health_check=list(HealthCheck),
         print_blob=True,
     )
-    wanted(given(*strategies)(proposition))()
+    wanted(given(*strategies)(check_property))()
 
 
-def test_plans_are_sound() -> None:
-    """Nothing is given out twice, nobody is stopped for nothing, gangs are whole, queues keep their bounds."""
-    explore("sound", _QUICK["sound"], again=True)
+def test_plans_are_valid() -> None:
+    """Nothing is allocated twice, no task is evicted in vain, gangs are whole, queues stay within their bounds."""
+    explore("valid", _QUICK["valid"], again=True)
 
 
-def test_order_is_nothing() -> None:
-    """The same cluster has the same plan, whatever the order in which it is told."""
+def test_order_of_the_snapshot_is_irrelevant() -> None:
+    """The same cluster has the same plan, whatever the order of its parts."""
     explore("order", _QUICK["order"], again=True)
 
 
-def test_comes_to_rest() -> None:
-    """Plan after plan the cluster comes to rest, and every plan on the way is sound."""
-    explore("rest", _QUICK["rest"], again=True)
+def test_plans_settle() -> None:
+    """After a few plans nothing changes any more, and every plan on the way is valid."""
+    explore("settles", _QUICK["settles"], again=True)
 
 
-def test_a_session_plans_alike() -> None:
-    """A session that is told what changed gives the plan that is made from nothing."""
-    explore("goes on", _QUICK["goes on"], again=True)
+def test_incremental_plans_equal_plans_from_scratch() -> None:
+    """An incremental planner that gets the changes returns the plan that planning from scratch returns."""
+    explore("incremental", _QUICK["incremental"], again=True)
 
 
-def test_takes_back_fairly() -> None:
-    """Who takes back stays within its share, and takes only from those who hold more than they may keep."""
+def test_reclaims_are_fair() -> None:
+    """A queue that reclaims stays within its fair share, and takes only what other queues may not keep."""
     explore("fair", _QUICK["fair"], again=True)
 
 
-def test_shares_are_shared_out() -> None:
-    """Everybody is due what its quota covers of what it asks for, and nothing is left while somebody may have more."""
+def test_fair_shares() -> None:
+    """A queue gets what its quota covers of what it wants, and nothing is left over while a queue may have more."""
     explore("shares", _QUICK["shares"], again=True)
 
 
 def test_refusals_are_true() -> None:
-    """Where a job waits in a cluster at rest, a search through all that the rules allow finds no way either: nothing
-    usable is idle, and nobody below its share waits for what others hold above theirs."""
+    """Where a job waits in a settled cluster, an exhaustive search finds no way to run it either: nothing usable is
+    idle, and no queue below its fair share waits for what others use above theirs."""
     explore("refusals", _QUICK["refusals"], again=True)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", PROPERTIES)
-def test_for_long(name: str) -> None:
-    """The same, for thousands of clusters."""
+def test_soak(name: str) -> None:
+    """The same for thousands of clusters."""
     explore(name, _SOAK[name], again=False)

@@ -1,15 +1,15 @@
-"""The acceptance scenarios, played by `aliquot simulate`, with every intermediate step checked.
+"""The acceptance scenarios, run by `aliquot simulate`, with every intermediate step checked.
 
 A file holds a `scenario` as users write it and what to `expect` after its steps:
 
     continues         another file, whose steps come first
-    expect            a list; each names its `step` (the file's own, from 1) and says what must hold once it settled
+    expect            a list; each entry names its `step` (of the file, from 1) and what must hold once it has settled
     neverInterrupted  workloads (with * for any) that are neither stopped nor moved in any step
 
 What must hold after a step: allocated (GPUs by project), cluster (GPUs in use), nodes (GPUs in use by node), running
 and pending (all names, or how many), runs and waits (these among others), states (by workload), tasks (how many run, by
 workload), placed (node by workload), stopped and moved (all names), evictions (how many tasks), sameDevice, fairShare,
-and fairShareFloor. Where the rules leave a choice, `oneOf` lists such sets, and exactly one of them must hold.
+and fairShareFloor. Where the rules leave a choice, `oneOf` lists alternatives, exactly one of which must hold.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def _read(name: str) -> dict[str, Any]:
 @cache
 def _played(name: str) -> dict[str, Any]:
     text = json.dumps(_read(name)["scenario"])
-    said = CliRunner().invoke(aliquot, ["simulate", "-"], input=text)
-    assert said.exit_code == 0, said.output
-    result: dict[str, Any] = json.loads(said.stdout)
+    outcome = CliRunner().invoke(aliquot, ["simulate", "-"], input=text)
+    assert outcome.exit_code == 0, outcome.output
+    result: dict[str, Any] = json.loads(outcome.stdout)
     return result
 
 
-class Seen:
-    """One settled step, in the words of the files."""
+class SettledStep:
+    """One settled step of the result, with a method for each expectation."""
 
     def __init__(self, scenario: dict[str, Any], step: dict[str, Any]) -> None:
         submitted = [each for one in scenario.get("steps", []) for each in one.get("submit", [])]
@@ -60,7 +60,7 @@ class Seen:
         self.workloads, self.tasks = step["workloads"], step["tasks"]
 
     def of(self, workload: str) -> dict[str, Any]:
-        """Its tasks."""
+        """The tasks of a workload."""
         own = {name: task for name, task in self.tasks.items() if name.rsplit("-", 2)[0] == workload}
         assert own, f"{workload} has no task"
         return own
@@ -132,7 +132,7 @@ class Seen:
         return [subgroup for subgroup in wanted if len({place(name) for name in subgroup}) == 1]
 
     def fair_share(self, wanted: dict[str, float]) -> dict[str, float]:
-        # Shares are exact to a thousandth; who gets the last one is a matter of ties.
+        # Fair shares are exact to a thousandth; ties decide which queue gets the last one.
         found = {name: self.step["fairShare"][name]["gpu"] for name in wanted}
         return {name: wanted[name] if abs(gpus - wanted[name]) < 0.0015 else gpus for name, gpus in found.items()}
 
@@ -140,16 +140,28 @@ class Seen:
         return {name: math.floor(self.step["fairShare"][name]["gpu"]) for name in wanted}
 
 
-_LOOKS = {
-    "allocated": Seen.allocated, "cluster": Seen.cluster, "nodes": Seen.nodes, "running": Seen.running,
-    "pending": Seen.pending, "runs": Seen.runs, "waits": Seen.waits, "tasks": Seen.tasks_running, "placed": Seen.placed,
-    "stopped": Seen.stopped, "moved": Seen.moved, "evictions": Seen.evictions, "sameDevice": Seen.same_device,
-    "fairShare": Seen.fair_share, "fairShareFloor": Seen.fair_share_floor, "states": Seen.states,
-}  # fmt: skip
+_EXPECTATIONS = {
+    "allocated": SettledStep.allocated,
+    "cluster": SettledStep.cluster,
+    "nodes": SettledStep.nodes,
+    "running": SettledStep.running,
+    "pending": SettledStep.pending,
+    "runs": SettledStep.runs,
+    "waits": SettledStep.waits,
+    "tasks": SettledStep.tasks_running,
+    "placed": SettledStep.placed,
+    "stopped": SettledStep.stopped,
+    "moved": SettledStep.moved,
+    "evictions": SettledStep.evictions,
+    "sameDevice": SettledStep.same_device,
+    "fairShare": SettledStep.fair_share,
+    "fairShareFloor": SettledStep.fair_share_floor,
+    "states": SettledStep.states,
+}
 
 
-def _differences(seen: Seen, wanted: dict[str, Any]) -> list[str]:
-    found = {word: _LOOKS[word](seen, value) for word, value in wanted.items()}
+def _differences(step: SettledStep, wanted: dict[str, Any]) -> list[str]:
+    found = {word: _EXPECTATIONS[word](step, value) for word, value in wanted.items()}
     return [f"{word}: wanted {wanted[word]}, is {found[word]}" for word in wanted if found[word] != wanted[word]]
 
 
@@ -160,30 +172,30 @@ def _names() -> list[str]:
 @pytest.mark.parametrize("name", _names())
 def test_scenario(name: str) -> None:
     """Every expectation of the file holds after its step."""
-    told, result = _read(name), _played(name)
-    assert told["expect"], "a scenario that expects nothing tests nothing"
-    for expected in told["expect"]:
+    scenario, result = _read(name), _played(name)
+    assert scenario["expect"], "a scenario that expects nothing tests nothing"
+    for expected in scenario["expect"]:
         wanted = dict(expected)
         number = wanted.pop("step")
         choices = wanted.pop("oneOf", None)
-        seen = Seen(told["scenario"], result["steps"][told["before"] + number - 1])
-        assert _differences(seen, wanted) == [], f"step {number}"
+        step = SettledStep(scenario["scenario"], result["steps"][scenario["before"] + number - 1])
+        assert _differences(step, wanted) == [], f"step {number}"
         if choices is not None:
-            wrong = [_differences(seen, each) for each in choices]
+            wrong = [_differences(step, each) for each in choices]
             assert sum(not each for each in wrong) == 1, f"step {number}: {wrong}"
 
 
 @pytest.mark.parametrize("name", _names())
 def test_scenario_never_interrupted(name: str) -> None:
-    """What may not be stopped is neither stopped nor moved in any step."""
-    spared = _read(name).get("neverInterrupted", [])
+    """Workloads listed under `neverInterrupted` are neither stopped nor moved in any step."""
+    never = _read(name).get("neverInterrupted", [])
     hit = {one["workload"] for step in _played(name)["steps"] for one in step["evictions"]}
-    assert [each for each in sorted(hit) if any(fnmatchcase(each, pattern) for pattern in spared)] == []
+    assert [each for each in sorted(hit) if any(fnmatchcase(each, pattern) for pattern in never)] == []
 
 
 @pytest.mark.parametrize("name", _names())
 def test_scenario_invariants(name: str) -> None:
-    """No GPU is given out twice, every step settles, and whoever waits is told why."""
+    """No GPU is allocated twice, every step settles, and every pending workload has a refusal."""
     result = _played(name)
     assert result["stable"]
     for step in result["steps"]:
@@ -195,7 +207,7 @@ def test_scenario_invariants(name: str) -> None:
 
 
 def test_all_scenarios_are_here() -> None:
-    """None of the acceptance scenarios is forgotten."""
+    """Every acceptance scenario has a file."""
     wanted = ["a", "b", "c", "c1", "c2", "c3", "c4", "f7", "f8", "g1", "g2", "g4", "g6"]
     wanted += [f"d{number}" for number in (*range(1, 6), *range(8, 17))]
     wanted += [f"e{number}" for number in (*range(1, 7), *range(12, 16))]

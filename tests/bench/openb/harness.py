@@ -1,8 +1,9 @@
-"""Pods arrive one by one and stay; who does not fit is gone. How much of the GPUs is given out as demand grows?
+"""Pods arrive one by one and stay; a pod that does not fit is dropped. How much of the GPUs is allocated as demand
+grows?
 
-`Ours` is the scheduler's own placement: a scene of the cluster, one job for each pod, through the same `Placer` as in a
-plan. What the session does between two plans is done here between two pods: the job that came is counted among those
-whose requests are known, and one that did not fit is forgotten.
+`Ours` is the planner's placement: one cycle state, one job for each pod, and the same `Placer` as in a plan. What the
+incremental planner does between two plans is done here between two pods: a job that arrives is counted as a sample of
+requests, and one that does not fit is taken back.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Ours:
         self.state = CycleState(Snapshot(tuple(nodes), (QUEUE,), ()), policy, 0)
         self.state.add_jobs([])
         self._count = 0
-        self.held: dict[str, tuple[str, tuple[DeviceShare, ...]]] = {}  # who is where
+        self.held: dict[str, tuple[str, tuple[DeviceShare, ...]]] = {}  # node and shares by job
 
     def place(self, pod: Pod) -> bool:
         state = self.state
@@ -78,11 +79,11 @@ def pods(name: str) -> list[Pod]:
     return openb.pods(read(str(DATA / f"openb_pod_list_{name}.csv.gz")))
 
 
-def allocated(contender: str, some: Sequence[Node], listed: Sequence[Pod], seed: int) -> dict[int, float]:
-    """Per cent of all GPUs given out, by per cent asked for: the mean over the arrivals that round to it."""
-    gpus = sum(len(node.devices) for node in some)
+def allocated(contender: str, nodes_: Sequence[Node], listed: Sequence[Pod], seed: int) -> dict[int, float]:
+    """Per cent of all GPUs that are allocated, by per cent requested: the mean over the arrivals that round to it."""
+    gpus = sum(len(node.devices) for node in nodes_)
     order = openb.arrivals(listed, seed, gpus)
-    place = CONTENDERS[contender](some, listed).place
+    place = CONTENDERS[contender](nodes_, listed).place
     return measure(order, gpus, place)
 
 

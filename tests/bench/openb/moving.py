@@ -1,7 +1,7 @@
-"""The same arrivals where pods may be moved: one that does not fit goes through the scheduler's consolidation.
+"""The same arrivals where pods may be moved: for a pod that does not fit the planner consolidates.
 
-Every pod may be moved, at once and within the bound on disruption; who does not fit even so is gone. Up to the first
-pod that does not fit, nothing differs from `harness.Ours`, so the session begins there.
+Every pod may be moved, at once and within the disruption bound. A pod that still does not fit is dropped. Up to the
+first pod that does not fit nothing differs from `harness.Ours`, so the incremental planner begins there.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class Moving:
         self._plain: harness.Ours | None = harness.Ours(nodes, pods)
         self._pods: dict[str, Pod] = {}
         self._jobs: dict[str, Job] = {}
-        self._session = IncrementalPlanner()
+        self._planner = IncrementalPlanner()
         self._nodes, self._queues = tuple(nodes), (harness.QUEUE,)
         self._first = True
-        self._late: dict[str, Job | None] = {}  # what changed since the last plan
+        self._changed: dict[str, Job | None] = {}  # what changed since the last plan
         self._topologies: dict[str, tuple[str, ...]] = {}
         self.moves = 0
         self.helped = 0
@@ -43,19 +43,19 @@ class Moving:
     def _plan(self, job: Job) -> bool:
         self._jobs[job.name] = job
         snapshot = Snapshot(self._nodes, self._queues, tuple(self._jobs.values()), self._topologies)
-        changed: dict[str, Job | None] = {**self._late, job.name: job}
-        decided = self._session.plan(snapshot, POLICY, 0, changed=None if self._first else changed)
-        self._first, self._late = False, {}
-        places = [(one.job, one.node, one.shares) for one in (*decided.binds, *decided.nominations)]
-        places += [(one.job, one.to.node, one.to.shares) for one in decided.evictions if one.to is not None]
-        for name, node, shares in places:
-            self._jobs[name] = self._late[name] = self._running(name, node, shares)
+        changed: dict[str, Job | None] = {**self._changed, job.name: job}
+        decided = self._planner.plan(snapshot, POLICY, 0, changed=None if self._first else changed)
+        self._first, self._changed = False, {}
+        placed = [(one.job, one.node, one.shares) for one in (*decided.binds, *decided.nominations)]
+        placed += [(one.job, one.to.node, one.to.shares) for one in decided.evictions if one.to is not None]
+        for name, node, shares in placed:
+            self._jobs[name] = self._changed[name] = self._running(name, node, shares)
         self.moves += len(decided.evictions)
         self.helped += bool(decided.evictions)
-        if not places:
+        if not placed:
             del self._jobs[job.name]
-            self._late[job.name] = None
-        return bool(places)
+            self._changed[job.name] = None
+        return bool(placed)
 
     def _running(self, name: str, node: str, shares: tuple[DeviceShare, ...]) -> Job:
         pod = self._pods[name]

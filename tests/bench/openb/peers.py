@@ -1,7 +1,7 @@
-"""The publishers' FGD and BestFit, in our own words, to be compared with; only here.
+"""FGD and BestFit, the algorithms of the trace's publishers, implemented for comparison.
 
-Both score every node that has room, rounded to whole numbers, and ties go to the first name. Scores of a kind of pod
-are kept, and made anew for nodes that changed.
+Both score every node on which a pod fits, rounded to whole numbers, and ties go to the first name. Scores are cached by
+pod class, and computed again for nodes that changed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aliquot.planner.model import GPU
 from aliquot.sim.traces.openb import Pod
 
 Array = np.ndarray[Any, Any]
-_TYPICAL = 0.95  # of all pods are like the typical ones
+_TYPICAL = 0.95  # the part of all pods that the typical requests cover
 _DEVICES, _CORES = 8, 128_000  # of the largest node
 
 
@@ -33,55 +33,56 @@ class Peer:
         self.models = [node.labels[labels.NODE_TYPE] for node in ordered]
         self._scores: dict[object, tuple[Array, Array]] = {}
         self._masks: dict[object, Array] = {}
-        self._read: dict[object, int] = {}  # how many of the changes a kind has seen
+        self._read: dict[object, int] = {}  # how many of the changes are in the scores of a pod class
         self._changes: list[int] = []
 
     def allowed(self, models: tuple[str, ...]) -> Array:
         return np.array([not models or model in models for model in self.models])
 
     def place(self, pod: Pod) -> bool:
-        """Give it a place for good, if there is one."""
-        kind = (pod.request, pod.models)
-        if kind not in self._scores:
-            self._scores[kind] = (np.full(len(self.cpu), -np.inf), np.zeros(len(self.cpu), int))
-            self._masks[kind] = self.allowed(pod.models)
+        """Place a pod for good, if it fits."""
+        pod_class = (pod.request, pod.models)
+        if pod_class not in self._scores:
+            self._scores[pod_class] = (np.full(len(self.cpu), -np.inf), np.zeros(len(self.cpu), int))
+            self._masks[pod_class] = self.allowed(pod.models)
             changed = np.arange(len(self.cpu))
         else:
-            changed = np.unique(np.array(self._changes[self._read[kind] :], int))
-        self._read[kind] = len(self._changes)
-        scores, devices = self._scores[kind]
+            changed = np.unique(np.array(self._changes[self._read[pod_class] :], int))
+        self._read[pod_class] = len(self._changes)
+        scores, devices = self._scores[pod_class]
         if changed.size:
-            self._look(pod, changed, self._masks[kind], scores, devices)
+            self._update(pod, changed, self._masks[pod_class], scores, devices)
         best = int(np.argmax(self.final(scores)))
         if scores[best] == -np.inf:
             return False
-        self._take(pod, best, int(devices[best]))
+        self._allocate(pod, best, int(devices[best]))
         return True
 
-    def _look(self, pod: Pod, changed: Array, mask: Array, scores: Array, devices: Array) -> None:
+    def _update(self, pod: Pod, changed: Array, mask: Array, scores: Array, devices: Array) -> None:
         request = pod.request
         scores[changed] = -np.inf
-        here = changed[mask[changed] & (self.cpu[changed] >= request.cpu) & (self.memory[changed] >= request.memory)]
-        open_ = self.free[here] >= max(request.milli, 1)
+        fitting = changed[mask[changed] & (self.cpu[changed] >= request.cpu) & (self.memory[changed] >= request.memory)]
+        open_ = self.free[fitting] >= max(request.milli, 1)
         if request.devices:
             enough = open_.sum(1) >= request.devices
-            here, open_ = here[enough], open_[enough]
-        if not here.size:
+            fitting, open_ = fitting[enough], open_[enough]
+        if not fitting.size:
             return
         if 0 < request.milli < GPU:
-            rows, device = np.nonzero(open_)
-            after = self.free[here[rows]]
-            after[np.arange(len(rows)), device] -= request.milli
-            values = self.score(pod, here[rows], after, device)
-            for row, at, value in zip(here[rows].tolist(), device.tolist(), values.tolist(), strict=True):
-                if value > scores[row]:
-                    scores[row], devices[row] = value, at
+            position, device = np.nonzero(open_)
+            nodes = fitting[position]
+            after = self.free[nodes]
+            after[np.arange(len(nodes)), device] -= request.milli
+            values = self.score(pod, nodes, after, device)
+            for node, index, value in zip(nodes.tolist(), device.tolist(), values.tolist(), strict=True):
+                if value > scores[node]:
+                    scores[node], devices[node] = value, index
         else:
-            after = self.free[here]
+            after = self.free[fitting]
             after[open_ & (np.cumsum(open_, 1) <= request.devices)] = 0
-            scores[here] = self.score(pod, here, after, np.zeros(len(here), int))
+            scores[fitting] = self.score(pod, fitting, after, np.zeros(len(fitting), int))
 
-    def _take(self, pod: Pod, node: int, device: int) -> None:
+    def _allocate(self, pod: Pod, node: int, device: int) -> None:
         request = pod.request
         self.cpu[node] -= request.cpu
         self.memory[node] -= request.memory
@@ -99,12 +100,12 @@ class Peer:
 
 
 class BestFit(Peer):
-    """The node with the least left, cores and GPUs counting the same; on it the device with the least left."""
+    """The node with the least left, with cores and GPUs weighted equally, and on it the device with the least left."""
 
     def score(self, pod: Pod, nodes: Array, after: Array, device: Array) -> Array:
         left = 0.5 * (self.cpu[nodes] - pod.request.cpu) / _CORES + 0.5 * after.sum(1) / (_DEVICES * GPU)
         whole = np.floor(100 * (1 - left))
-        if 0 < pod.request.milli < GPU:  # below the point, which `final` takes away: the device
+        if 0 < pod.request.milli < GPU:  # the device decides after the decimal point, which `final` removes
             whole = whole + (GPU - self.free[nodes, device]) / (2 * GPU)
         return whole
 
@@ -115,7 +116,7 @@ class BestFit(Peer):
 
 
 class FGD(Peer):
-    """The node that gains the fewest fragments: idle GPU that the typical pods cannot use."""
+    """The node that gains the fewest fragments, which are idle GPUs that typical pods cannot use."""
 
     def __init__(self, nodes: Sequence[Node], pods: Sequence[Pod]) -> None:
         super().__init__(nodes, pods)
@@ -146,6 +147,6 @@ class FGD(Peer):
         found: Array = np.floor(100 / (1 + np.exp(gained / GPU)))
         return found
 
-    def _take(self, pod: Pod, node: int, device: int) -> None:
-        super()._take(pod, node, device)
+    def _allocate(self, pod: Pod, node: int, device: int) -> None:
+        super()._allocate(pod, node, device)
         self._now[node] = self._fragments(np.array([node]), self.cpu[[node]], self.free[[node]])[0]

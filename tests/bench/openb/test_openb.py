@@ -1,6 +1,7 @@
-"""openb: how much of a cluster is given out before what is left is of use to nobody.
+"""openb: how much of a cluster is allocated before no pod can use what is left.
 
-`make test` plays a small grid; `make soak` all lists and seeds, and prints the table of `docs/reports/scheduler.md`.
+`make test` runs a small grid. `make soak` runs all lists and seeds, and prints the table of
+`docs/reports/scheduler.md`.
 """
 
 from __future__ import annotations
@@ -23,32 +24,32 @@ SMALL = ("default", "gpuspec33", "multigpu50")
 
 
 def _small(name: str, seed: int) -> dict[str, float]:
-    """An eighth of the nodes, each eighth pod."""
+    """With an eighth of the nodes and of the pods."""
     nodes, pods = harness.nodes()[::8], harness.pods(name)[::8]
     return {one: harness.allocated(one, nodes, pods, seed)[100] for one in ("ours", "FGD", "BestFit")}
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_more_is_given_out_than_by_the_peers(name: str) -> None:
-    """On a small part of the trace more GPUs are in use than with FGD or BestFit, when as many were asked for."""
+def test_more_is_allocated_than_by_the_peers(name: str) -> None:
+    """On a small part of the trace, more GPUs are in use than with FGD or BestFit when 100 % are requested."""
     found = [_small(name, seed) for seed in (42, 43)]
     ours, fgd, best_fit = (mean(one[who] for one in found) for who in ("ours", "FGD", "BestFit"))
     assert ours > max(fgd, best_fit)
 
 
-def test_a_session_gives_the_same_places() -> None:
-    """What the bench drives by hand is what the live scheduler does, arrival by arrival."""
+def test_incremental_planner_places_alike() -> None:
+    """The incremental planner places each arrival as the harness does."""
     nodes, pods = harness.nodes()[::60], harness.pods("default")[::60]
     order = openb.arrivals(pods, 42, sum(len(node.devices) for node in nodes))
     ours = harness.Ours(nodes, pods)
-    session, snapshot = IncrementalPlanner(), Snapshot(tuple(nodes), (harness.QUEUE,), ())
+    planner, snapshot = IncrementalPlanner(), Snapshot(tuple(nodes), (harness.QUEUE,), ())
     jobs: dict[str, Job] = {}
     changed: dict[str, Job | None] = {}
     for number, pod in enumerate(order, 1):
         job = harness.job_of(pod, number)
         jobs[job.name] = changed[job.name] = job
         snapshot = Snapshot(snapshot.nodes, snapshot.queues, tuple(jobs.values()), snapshot.topologies)
-        decided = session.plan(snapshot, harness.POLICY, 0, changed=changed if number > 1 else None)
+        decided = planner.plan(snapshot, harness.POLICY, 0, changed=changed if number > 1 else None)
         assert ours.place(pod) == bool(decided.binds), pod
         changed = {}
         for bind in decided.binds:
@@ -58,7 +59,7 @@ def test_a_session_gives_the_same_places() -> None:
             del jobs[job.name]
             changed[job.name] = None
     held = {task.name: (task.node, task.shares) for job in jobs.values() for task in job.tasks}
-    assert held == {name: place for name, place in ours.held.items() if name in held}
+    assert held == {name: held_by for name, held_by in ours.held.items() if name in held}
     assert len(held) == len(ours.held)
 
 
@@ -87,13 +88,13 @@ def test_not_below_fgd_on_any_list() -> None:
 
 @pytest.mark.soak
 def test_what_moving_adds() -> None:
-    """Where pods may be moved for one that does not fit, no fewer GPUs are in use. Prints how many, and the moves."""
+    """With moves no fewer GPUs are in use than without. Prints how many, and the number of moves."""
     nodes, pods = harness.nodes(), harness.pods("default")
     gpus = sum(len(node.devices) for node in nodes)
     order, wanted = [], 0
     for pod in openb.arrivals(pods, 42, gpus):
         wanted += pod.milli
-        if wanted > 1.006 * gpus * GPU:  # the last that rounds to 100, and one more
+        if wanted > 1.006 * gpus * GPU:  # the last arrival that rounds to 100 %
             break
         order.append(pod)
     moving = Moving(nodes, pods)

@@ -1,4 +1,4 @@
-"""Which tasks of a job come together, which could come instead, and which go together."""
+"""The tasks of a job that start together, the alternatives to them, and the tasks that are evicted together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aliquot.planner import Job, Node, SubGroup, Task, TaskState
-from aliquot.planner.jobs import PENDING, RUNNING, JobState, TaskSlot
+from aliquot.planner.jobs import ABSENT, PENDING, RUNNING, JobState, TaskSlot
 from aliquot.planner.placement.node_state import NodeState
 from aliquot.planner.queues.queue_tree import QueueTree
 from support.planner import quota, request
@@ -16,22 +16,22 @@ NODE = NodeState(Node("n"), 0)
 
 
 def job(tasks: str, subgroups: tuple[SubGroup, ...] = (), **more: Any) -> JobState:
-    """Tasks as letters: r runs, p waits, s is done, g is gated; a word for each subgroup, `name:letters`."""
+    """Tasks as letters: r is running, p pending, s succeeded, g gated; a word for each subgroup, `name:letters`."""
     queue = QueueTree([quota(0)], "default").queues[""]
-    said = {"r": TaskState.RUNNING, "p": TaskState.PENDING, "s": TaskState.SUCCEEDED, "g": TaskState.GATED}
-    made = []
+    states = {"r": TaskState.RUNNING, "p": TaskState.PENDING, "s": TaskState.SUCCEEDED, "g": TaskState.GATED}
+    made: list[Task] = []
     for word in tasks.split():
         subgroup, _, letters = word.rpartition(":")
         for index, letter in enumerate(letters):
-            made.append(Task(f"{subgroup}{index}", request(1), said[letter], subgroup=subgroup))
-    state = JobState(Job("j", "", tuple(made), subgroups=subgroups, **more), queue)
+            made.append(Task(f"{subgroup}{index}", request(1), states[letter], subgroup=subgroup))
+    job_state = JobState(Job("j", "", tuple(made), subgroups=subgroups, **more), queue)
     for task in made:
-        now = {TaskState.RUNNING: RUNNING, TaskState.PENDING: PENDING}.get(task.state, 6)
-        member = TaskSlot(state, task, now)
-        if now == RUNNING:
+        state = {TaskState.RUNNING: RUNNING, TaskState.PENDING: PENDING}.get(task.state, ABSENT)
+        member = TaskSlot(job_state, task, state)
+        if state is RUNNING:
             member.node, member.origin = NODE, (NODE, (), (1000, 0, 0))
-        state.members.append(member)
-    return state
+        job_state.members.append(member)
+    return job_state
 
 
 def names(members: list[TaskSlot]) -> str:
@@ -46,18 +46,18 @@ AB = (SubGroup("a"), SubGroup("b"))
     [
         pytest.param("p", {}, "0", id="one task"),
         pytest.param("r", {}, "", id="nothing waits"),
-        pytest.param("ppp", {}, "0 1 2", id="a gang comes whole"),
-        pytest.param("rrp", {}, "2", id="who is missing of a gang"),
+        pytest.param("ppp", {}, "0 1 2", id="a gang starts whole"),
+        pytest.param("rrp", {}, "2", id="the missing task of a gang"),
         pytest.param("ppp", {"min_available": 2}, "0 1", id="its minimum first"),
         pytest.param("rrpp", {"min_available": 2}, "2", id="above its minimum one by one"),
-        pytest.param("pp", {"min_available": 3}, "", id="too few of them exist"),
-        pytest.param("pg", {}, "", id="one that may not start yet keeps a gang waiting"),
-        pytest.param("sp", {}, "1", id="who is done need not be there again"),
-        pytest.param("spp", {"min_available": 2}, "1", id="nor does it count against the minimum"),
+        pytest.param("pp", {"min_available": 3}, "", id="too few tasks exist"),
+        pytest.param("pg", {}, "", id="a gang waits for its gated task"),
+        pytest.param("sp", {}, "1", id="a task that succeeded is not needed again"),
+        pytest.param("spp", {"min_available": 2}, "1", id="a task that succeeded counts towards the minimum"),
         pytest.param("a:pp b:pp", {"subgroups": AB}, "a0 a1 b0 b1", id="all subgroups"),
         pytest.param("a:rr b:pp", {"subgroups": AB}, "b0 b1", id="the subgroup that is missing"),
         pytest.param("a:pp b:p", {"subgroups": AB, "min_subgroups": 1}, "b0", id="the subgroup that lacks the least"),
-        pytest.param("a:rr b:pp", {"subgroups": AB, "min_subgroups": 1}, "b0 b1", id="a spare subgroup comes whole"),
+        pytest.param("a:rr b:pp", {"subgroups": AB, "min_subgroups": 1}, "b0 b1", id="an extra subgroup starts whole"),
         pytest.param(
             "a:ppp b:p",
             {"subgroups": (SubGroup("a", min_available=1), SubGroup("b"))},
@@ -73,7 +73,7 @@ AB = (SubGroup("a"), SubGroup("b"))
     ],
 )
 def test_next_tasks(tasks: str, more: dict[str, Any], expected: str) -> None:
-    """All that are missing to the minimum, or one more."""
+    """All tasks that are missing to the minimum, or one more."""
     assert names(job(tasks, **more).next_tasks()) == expected
 
 
@@ -93,7 +93,7 @@ def test_next_tasks(tasks: str, more: dict[str, Any], expected: str) -> None:
     ],
 )
 def test_options(tasks: str, more: dict[str, Any], expected: list[str]) -> None:
-    """What could start instead, the next tasks first."""
+    """The alternatives for what starts next; the next tasks are the first."""
     state = job(tasks, **more)
     found = [names(members) for members in state.start_options()]
     assert found == expected
@@ -101,7 +101,7 @@ def test_options(tasks: str, more: dict[str, Any], expected: list[str]) -> None:
 
 
 def test_options_are_bounded() -> None:
-    """Choosing among many subgroups stops at a number of ways, not at a time."""
+    """The number of alternatives is bounded, so that plans do not depend on time."""
     subgroups = tuple(SubGroup(f"g{index:02}") for index in range(20))
     tasks = " ".join(f"{subgroup.name}:p" for subgroup in subgroups)
     assert len(list(job(tasks, subgroups, min_subgroups=10).start_options())) == 32
@@ -112,10 +112,10 @@ def test_options_are_bounded() -> None:
     [
         pytest.param("p", {}, [], id="nothing runs"),
         pytest.param("r", {}, ["0"], id="one task"),
-        pytest.param("rrr", {}, ["0 1 2"], id="a gang goes whole"),
-        pytest.param("rrr", {"min_available": 1}, ["2", "1", "0"], id="spare tasks one by one, the last first"),
+        pytest.param("rrr", {}, ["0 1 2"], id="a gang is evicted whole"),
+        pytest.param("rrr", {"min_available": 1}, ["2", "1", "0"], id="above the minimum one by one, the last first"),
         pytest.param("rrrr", {"min_available": 2}, ["3", "2", "0 1"], id="then the minimum together"),
-        pytest.param("a:rr b:r", {"subgroups": AB}, ["a0 a1 b0"], id="subgroups that are needed go together"),
+        pytest.param("a:rr b:r", {"subgroups": AB}, ["a0 a1 b0"], id="required subgroups are evicted together"),
         pytest.param(
             "a:rrr b:rr",
             {"subgroups": (SubGroup("a", min_available=1), SubGroup("b", min_available=1))},
@@ -124,14 +124,14 @@ def test_options_are_bounded() -> None:
         ),
     ],
 )
-def test_units(tasks: str, more: dict[str, Any], expected: list[str]) -> None:
-    """What stops together: first what is spare, then all the rest."""
+def test_eviction_units(tasks: str, more: dict[str, Any], expected: list[str]) -> None:
+    """Tasks above the minimum are evicted one by one, then all the rest together."""
     assert [names(unit) for unit in job(tasks, **more).eviction_units()] == expected
 
 
 @pytest.mark.parametrize(("tasks", "fullness"), [("pp", 0), ("rp", 1), ("rr", 2)])
-def test_turn_by_fullness(tasks: str, fullness: int) -> None:
-    """Below its minimum, at it, or above it."""
+def test_order_by_fullness(tasks: str, fullness: int) -> None:
+    """Jobs below their minimum come before jobs at it, and these before jobs above it."""
     assert job(tasks, min_available=1).order()[1] == fullness
 
 
@@ -145,12 +145,12 @@ def test_turn_by_fullness(tasks: str, fullness: int) -> None:
     ],
 )
 def test_satisfied(tasks: str, more: dict[str, Any], expected: bool) -> None:
-    """Whether it has its minimum."""
+    """Whether a job has its minimum."""
     assert job(tasks, **more).satisfied() is expected
 
 
 def test_order_of_tasks() -> None:
-    """A higher order goes first, then the name."""
+    """Tasks start by descending order, then by name."""
     state = job("ppp", min_available=1)
     state.members[2].task = Task("2", request(1), order=5)
     assert names(state.next_tasks()) == "2"

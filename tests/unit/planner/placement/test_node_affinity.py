@@ -1,4 +1,4 @@
-"""What a task says about its node, and who counts as a neighbour."""
+"""Node affinity of tasks and volumes, and pod anti-affinity to pods without a project."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ NODE = Node("n1", labels={"disk": "fast", "cores": "8"})
         ("", "NotIn", ("n1",), False),
     ],
 )
-def test_expressions_hold_as_on_kubernetes(key: str, operator: str, values: tuple[str, ...], expected: bool) -> None:
-    """Each operator, on labels that are there, that are not, and on the node's name."""
+def test_operators_as_in_kubernetes(key: str, operator: str, values: tuple[str, ...], expected: bool) -> None:
+    """Each operator, for a label that exists, a label that does not, and the node's name."""
     assert matches_requirement(NodeSelectorRequirement(key, operator, values), NODE) is expected
 
 
-def test_one_alternative_of_each_list_is_enough() -> None:
-    """A task goes where one alternative of its own list and one of its volume's list hold."""
+def test_one_term_of_each_list_is_enough() -> None:
+    """A node must match one term of the task and one term of its volume."""
     nodes = [gpus(1, f"n{index}", labels={"zone": zone, "disk": disk}) for index, (zone, disk) in enumerate(
         [("a", "slow"), ("b", "fast"), ("c", "fast")]
     )]  # fmt: skip
@@ -53,8 +53,8 @@ def test_one_alternative_of_each_list_is_enough() -> None:
     assert world.started() == {"j": ("n2", [0])}
 
 
-def test_tasks_that_differ_in_affinity_are_told_apart() -> None:
-    """Two tasks that ask for the same on different nodes each get theirs."""
+def test_tasks_that_differ_in_affinity() -> None:
+    """Two tasks with the same request and different node affinity each get their node."""
     nodes = [gpus(1, "n1", labels={"zone": "a"}), gpus(1, "n2", labels={"zone": "b"})]
     world = cluster(nodes, {"a": quota(2)})
     for zone in ("b", "a"):
@@ -63,8 +63,8 @@ def test_tasks_that_differ_in_affinity_are_told_apart() -> None:
     assert {job: node for job, (node, _) in world.started().items()} == {"a": "n1", "b": "n2"}
 
 
-def test_strangers_are_neighbours_too() -> None:
-    """A pod of no project keeps away whoever does not want to be near such pods."""
+def test_anti_affinity_to_pods_without_project() -> None:
+    """Anti-affinity also applies to pods that belong to no project."""
     nodes = [gpus(2, "n1", labels={"rack": "r1"}), gpus(2, "n2", labels={"rack": "r2"})]
     world = cluster(nodes, {"a": quota(4)}).running("web", "n1", [0], "", labels={"app": "web"})
 
@@ -73,8 +73,8 @@ def test_strangers_are_neighbours_too() -> None:
     assert world.started() == {"j": ("n2", [0])}
 
 
-def test_hindered_job_waits_with_its_reason() -> None:
-    """A job that asks for what cannot be given does not start where there is room, and says why."""
+def test_job_with_hindrance_waits() -> None:
+    """A job that needs what this scheduler cannot give does not start, and its refusal has the reason."""
     world = cluster([gpus(2)], {"a": quota(2)}).pending("j", gpu=1, hindrance="it wants two rules")
 
     assert world.started() == {}

@@ -1,4 +1,4 @@
-"""The room: what is free on every node now and soon, and a log that takes everything back."""
+"""The state of a pool: what is free on each node now and after release, and the undo log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.planner import TaskState, World, cluster, gpus, quota, request
 
 
 def busy_world() -> World:
-    """Whole GPUs, parts, memory, work without GPUs, neighbours, somebody who leaves, one who cannot be stopped."""
+    """Whole GPUs, fractions, GPU memory, CPU-only tasks, anti-affinity, an evicted and a nonpreemptible task."""
     world = cluster(
         [gpus(3, "n1", 10_000, labels={"rack": "r"}), gpus(2, "n2", 24_000, cpu=4000), gpus(0, "n3")],
         {"d": quota(4), "a": quota(2, parent="d"), "b": quota(2)},
@@ -29,8 +29,8 @@ def busy_world() -> World:
     return world.pending("p6", "b", gpu=2, preemptible=False)
 
 
-def picture(state: CycleState) -> dict[str, Any]:
-    """All that a search can see."""
+def visible_state(state: CycleState) -> dict[str, Any]:
+    """Everything that a search can read."""
     pool = state.pool
     members = [member for job in state.jobs for member in job.members]
     counts = {rule: {key: n for key, n in parts.items() if n} for rule, parts in pool.pod_affinity.terms.items()}
@@ -38,12 +38,12 @@ def picture(state: CycleState) -> dict[str, Any]:
         "nodes": [(_view(node.now), _view(node.after_release)) for node in pool.nodes],
         "free": pool.free,
         "order": pool._order[:],
-        "busy": set(pool._nodes_with_shared_device),
+        "shared devices": set(pool._nodes_with_shared_device),
         "cpu order": pool._cpu_order and pool._cpu_order[:],
-        "hopeless": list(pool._unplaceable),
+        "unplaceable": list(pool._unplaceable),
         "queues": {name: (queue.used[:], queue.nonpreemptible[:]) for name, queue in state.tree.queues.items()},
         "tasks": [(one.state, one.node and one.node.name, one.allocs, one.node and one.amount) for one in members],
-        "neighbours": counts,
+        "pod affinity": counts,
     }
 
 
@@ -52,7 +52,7 @@ def _view(view: FreeResources) -> tuple[object, ...]:
 
 
 def check(state: CycleState) -> None:
-    """What is kept up to date is what would come out if it were made anew."""
+    """What is updated incrementally equals what is computed from scratch."""
     pool = state.pool
     for node in pool.nodes:
         for view in (node.now, node.after_release):
@@ -63,30 +63,30 @@ def check(state: CycleState) -> None:
     assert pool.free == sum(sum(node.after_release.milli) for node in pool.nodes)
 
 
-def act(state: CycleState, what: str, which: int) -> None:
-    """Do something to one of those that it can be done to."""
+def act(state: CycleState, action: str, which: int) -> None:
+    """Apply an action to one of the tasks that allow it."""
     pool, placer = state.pool, state.placer
     members = [member for job in state.jobs for member in job.members]
 
     def one_of(fitting: list[TaskSlot]) -> TaskSlot | None:
         return fitting[which % len(fitting)] if fitting else None
 
-    match what:
-        case "place" | "promise":
+    match action:
+        case "place" | "nominate":
             if member := one_of([one for one in members if one.state is PENDING]):
                 task_class = placer.task_class(member)
-                if node := pool.find(task_class, what == "promise"):
-                    pool.place(member, task_class, node, what == "promise")
-        case "stop":
+                if node := pool.find(task_class, action == "nominate"):
+                    pool.place(member, task_class, node, action == "nominate")
+        case "evict":
             if member := one_of([one for one in members if one.state is RUNNING and not one.job.nonpreemptible]):
                 pool.evict(member)
-        case "keep":
-            stopped = [one for one in members if one.state is RELEASING and one.task.state is TaskState.RUNNING]
-            if member := one_of([one for one in stopped if pool.can_cancel_eviction(one)]):
+        case "cancel eviction":
+            evicted = [one for one in members if one.state is RELEASING and one.task.state is TaskState.RUNNING]
+            if member := one_of([one for one in evicted if pool.can_cancel_eviction(one)]):
                 pool.cancel_eviction(member)
         case "move":
-            stopped = [one for one in members if one.state is RELEASING and one.task.state is TaskState.RUNNING]
-            if (member := one_of(stopped)) and (node := pool.find(placer.task_class(member))):
+            evicted = [one for one in members if one.state is RELEASING and one.task.state is TaskState.RUNNING]
+            if (member := one_of(evicted)) and (node := pool.find(placer.task_class(member))):
                 pool.place(member, placer.task_class(member), node)
         case "defer":
             if member := one_of([one for one in members if one.state is BOUND]):
@@ -99,51 +99,54 @@ def act(state: CycleState, what: str, which: int) -> None:
                 pool.withdraw(member)
 
 
-ACTIONS = st.sampled_from(["place", "promise", "stop", "stop", "keep", "move", "defer", "start", "withdraw"])
+ACTIONS = st.sampled_from(
+    ["place", "nominate", "evict", "evict", "cancel eviction", "move", "defer", "start", "withdraw"]
+)
+TRIALS = st.sampled_from(["savepoint", "rollback"])
 
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.lists(st.tuples(st.one_of(ACTIONS, st.sampled_from(["mark", "undo"])), st.integers(0, 20)), max_size=40),
+    st.lists(st.tuples(st.one_of(ACTIONS, TRIALS), st.integers(0, 20)), max_size=40),
     st.sampled_from([Policy(), Policy(gpu="spread", cpu="spread", device="spread")]),
 )
-def test_undo_leaves_the_room_as_it_was(script: list[tuple[str, int]], policy: Policy) -> None:
-    """Whatever was done since a mark, in whatever order and with trials inside trials, undo takes it back exactly."""
+def test_rollback_restores_the_state(script: list[tuple[str, int]], policy: Policy) -> None:
+    """A rollback takes back exactly what was done since its savepoint, also with nested trials."""
     world = busy_world()
     world.policy = policy
     state = world.cycle_state()
-    state.pool.find(state.placer.task_class(state.jobs[-3].members[0]))  # from now on there is an order by CPU as well
-    savepoints = [(picture(state), state.pool.savepoint())]
-    for what, which in script:
-        if what == "mark":
-            savepoints.append((picture(state), state.pool.savepoint()))
-        elif what == "undo" and len(savepoints) > 1:
+    state.pool.find(state.placer.task_class(state.jobs[-3].members[0]))  # makes the order by CPU
+    savepoints = [(visible_state(state), state.pool.savepoint())]
+    for action, which in script:
+        if action == "savepoint":
+            savepoints.append((visible_state(state), state.pool.savepoint()))
+        elif action == "rollback" and len(savepoints) > 1:
             before, savepoint = savepoints.pop()
             state.pool.rollback(savepoint)
-            assert picture(state) == before
+            assert visible_state(state) == before
         else:
-            act(state, what, which)
+            act(state, action, which)
         check(state)
     for before, savepoint in reversed(savepoints):
         state.pool.rollback(savepoint)
-        assert picture(state) == before
+        assert visible_state(state) == before
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from([250, 500, 1000])), max_size=8))
-def test_give_is_the_reverse_of_take(parts: list[tuple[int, int]]) -> None:
-    """What is taken of a node's rows and given back leaves nothing behind."""
+def test_release_reverses_allocate(parts: list[tuple[int, int]]) -> None:
+    """Allocating and then releasing leaves the node as it was."""
     node = NodeState(Node("n", tuple(Device(index, 8000) for index in range(3)), 4000, 1 << 30), 0)
     before = _view(node.after_release)
-    taken = [(row, milli, 8 * milli) for row, milli in parts]
-    for row in taken:
-        node.allocate(node.after_release, 100, 10, [row])
-    for row in reversed(taken):
-        node.release(node.after_release, 100, 10, [row])
+    allocs = [(device, milli, 8 * milli) for device, milli in parts]
+    for alloc in allocs:
+        node.allocate(node.after_release, 100, 10, [alloc])
+    for alloc in reversed(allocs):
+        node.release(node.after_release, 100, 10, [alloc])
     assert _view(node.after_release) == before
 
 
-def test_stopping_frees_soon_not_now() -> None:
-    """The place of somebody who is stopped can be promised, not given."""
+def test_evicted_devices_are_free_after_release() -> None:
+    """On the devices of an evicted task another task can be nominated, not started."""
     state = cluster([gpus(1, "n1")], {"a": quota(1)}).running("old", "n1", [0]).pending("new", gpu=1).cycle_state()
     new, old = state.jobs[0].members[0], state.jobs[1].members[0]
     task_class = state.placer.task_class(new)
@@ -156,8 +159,8 @@ def test_stopping_frees_soon_not_now() -> None:
     assert new.state is NOMINATED
 
 
-def test_now_and_soon_are_one_until_somebody_leaves() -> None:
-    """A node on which nobody leaves is kept once."""
+def test_views_are_one_object_until_an_eviction() -> None:
+    """The two views of a node are one object as long as no task terminates."""
     state = cluster([gpus(2, "n1")], {"a": quota(1)}).running("old", "n1", [0]).cycle_state()
     node = state.pool.nodes[0]
     assert node.now is node.after_release
@@ -165,18 +168,18 @@ def test_now_and_soon_are_one_until_somebody_leaves() -> None:
     assert node.now is not node.after_release
 
 
-def test_broken_devices_are_no_rows() -> None:
-    """A share of a device that is gone counts nowhere."""
+def test_unhealthy_devices_are_ignored() -> None:
+    """A share of an unhealthy device is not counted."""
     node = NodeState(Node("n", (Device(0, 8000, healthy=False), Device(1, 8000))), 0)
     share = request(1).share_of(Device(0, 8000))
     assert (node.after_release.whole, node.allocs_of([share])) == (1, ())
 
 
-def test_stuck_place_is_not_promised() -> None:
-    """Who takes too long to leave keeps its place."""
+def test_devices_of_a_stuck_task() -> None:
+    """A task that terminates for longer than the grace period keeps its devices."""
     world = cluster([gpus(1, "n1")], {"a": quota(1)}, policy=Policy(terminating_grace=30))
     task = world.task("old-0-0", "n1", [0], state=TaskState.RELEASING)
-    for since, after_release in ((world.now - 31, 0), (world.now - 29, 1)):
+    for since, free in ((world.now - 31, 0), (world.now - 29, 1)):
         world.jobs = []
         world.job("old", "a", replace(task, releasing_since=since))
-        assert world.cycle_state().pool.nodes[0].after_release.whole == after_release
+        assert world.cycle_state().pool.nodes[0].after_release.whole == free

@@ -1,4 +1,4 @@
-"""A large job is not starved by a stream of small ones, and no more is kept idle for it than must be."""
+"""Capacity reservations: a stream of small jobs does not starve a large one, and no more than needed is reserved."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from aliquot.planner import Policy, Snapshot, TaskState, plan
 from support.planner import World, cluster, gpus, quota
 from support.planner.checks import after, check
 
-PATIENT = Policy(hold_after=600)
+WITH_LIMIT = Policy(hold_after=600)
 
 
 def waiting(age: float, nodes: int = 1, own: float = 16, **more: Any) -> World:
-    """Nodes of two GPUs, one of each taken; a job for two that has waited for so long, and a small one."""
+    """Nodes of two GPUs, each with one in use; a job for two that has waited for `age`, and a small one."""
     world = cluster(
-        [gpus(2, f"n{index}") for index in range(nodes)], {"a": quota(own), "b": quota(own)}, policy=PATIENT
+        [gpus(2, f"n{index}") for index in range(nodes)], {"a": quota(own), "b": quota(own)}, policy=WITH_LIMIT
     )
     for index in range(nodes):
         world.running(f"x{index}", f"n{index}", [0], "b", created=0, **more)
@@ -27,16 +27,16 @@ def waiting(age: float, nodes: int = 1, own: float = 16, **more: Any) -> World:
 
 
 @pytest.mark.parametrize(
-    ("age", "kept"),
+    ("age", "reserved"),
     [(0, False), (599, False), (600, True), (749, True), (750, False), (2399, False), (2400, True), (3000, False)],
 )
-def test_room_is_kept_for_a_while_and_given_up_for_a_while(age: float, kept: bool) -> None:
-    """Each four times as long as the last: from 10 to 12.5 minutes, from 40 to 50, and so on."""
-    assert ("small" not in waiting(age).started()) == kept
+def test_reservations_begin_and_end(age: float, reserved: bool) -> None:
+    """Each is four times as long as the last: from 10 to 12.5 minutes of waiting, from 40 to 50, and so on."""
+    assert ("small" not in waiting(age).started()) == reserved
 
 
-def test_both_are_told() -> None:
-    """Until when, and for whom."""
+def test_refusals_name_the_reservation() -> None:
+    """Both jobs learn for whom capacity is reserved, and until when."""
     refusals = waiting(700).plan().refusals
     own, other = (refusals[name][-1] for name in ("large", "small"))
     assert own.text == "GPUs of n0 are kept for it as they come free, since it has waited so long"
@@ -45,42 +45,42 @@ def test_both_are_told() -> None:
 
 
 def test_only_as_much_as_it_needs() -> None:
-    """The other node is for everybody."""
+    """Other jobs may use the second node."""
     assert waiting(700, nodes=2).started()["small"][0] == "n1"
 
 
-def test_not_beyond_what_is_due() -> None:
-    """Who asks for more than its fair share has no right to keep others away."""
-    world = cluster([gpus(2, "n0"), gpus(1, "n9")], {"a": quota(1), "b": quota(2)}, policy=PATIENT)
+def test_not_beyond_the_fair_share() -> None:
+    """A job that requests more than the fair share of its queue gets no reservation."""
+    world = cluster([gpus(2, "n0"), gpus(1, "n9")], {"a": quota(1), "b": quota(2)}, policy=WITH_LIMIT)
     world.running("x", "n0", [0], "b").running("y", "n9", [0], "a").pending("more", "b", gpu=2, created=world.now)
     world.pending("large", gpu=2, created=world.now - 700).pending("small", gpu=1, created=world.now - 1)
     assert "small" in world.started()
 
 
-def test_not_where_it_can_never_be() -> None:
-    """Interactive work may stay for ever: its device is not waited for."""
+def test_not_on_devices_of_nonpreemptible_jobs() -> None:
+    """A nonpreemptible job may never end, so its device is not reserved."""
     assert "small" in waiting(700, preemptible=False).started()
 
 
-def test_not_where_one_does_not_leave() -> None:
-    """A pod that should have stopped long ago may never do."""
+def test_not_on_devices_of_stuck_tasks() -> None:
+    """A pod that terminates for longer than the grace period may never end."""
     world = waiting(700, state=TaskState.RELEASING)
     (task,) = world.jobs[0].tasks
     world.jobs[0] = replace(world.jobs[0], tasks=(replace(task, releasing_since=0.0),))
     assert "small" not in world.started()
-    world.policy = replace(PATIENT, terminating_grace=60)
+    world.policy = replace(WITH_LIMIT, terminating_grace=60)
     assert "small" in world.started()
 
 
-def test_never_by_the_policy() -> None:
-    """Who would rather use everything at once says so."""
+def test_switched_off() -> None:
+    """Without a limit nothing is reserved."""
     world = waiting(700)
-    world.policy = replace(PATIENT, hold_after=None)
+    world.policy = replace(WITH_LIMIT, hold_after=None)
     assert "small" in world.started()
 
 
-def test_what_is_kept_is_there_for_the_one() -> None:
-    """It still takes back what it is owed, and what is kept counts for it."""
+def test_reserved_devices_count_in_a_reclaim() -> None:
+    """The job can still reclaim, and its reserved devices count for it."""
     world = waiting(700)
     world.queues = [replace(queue, pools=quota(0).pools) if queue.name == "b" else queue for queue in world.queues]
     decided = world.plan()
@@ -90,8 +90,8 @@ def test_what_is_kept_is_there_for_the_one() -> None:
 
 
 def _stream(policy: Policy, minutes: int) -> float | None:
-    """Each minute a small job comes, and each runs for 8 minutes on a node of 8 GPUs; when a job for all of them
-    starts that came after ten minutes."""
+    """The minutes that a job for 8 GPUs waits on a node of 8, while each minute a job for one GPU is submitted, which
+    runs for 8 minutes."""
     world = cluster([gpus(8, "n1")], {"a": quota(8)}, policy=policy)
     snapshot: Snapshot = world.snapshot()
     started: dict[str, float] = {}
@@ -114,11 +114,11 @@ def _stream(policy: Policy, minutes: int) -> float | None:
 
 
 def test_a_stream_of_small_jobs() -> None:
-    """Without patience it never starts; with it, once the small ones that run have ended."""
-    assert _stream(replace(PATIENT, hold_after=None), 300) is None
-    assert _stream(replace(PATIENT, hold_after=2400), 300) == 40 - 1 + 8
+    """Without a limit it never starts. With one it starts when the running small jobs have ended."""
+    assert _stream(replace(WITH_LIMIT, hold_after=None), 300) is None
+    assert _stream(replace(WITH_LIMIT, hold_after=2400), 300) == 40 - 1 + 8
 
 
-def test_jobs_that_run_longer_than_room_is_kept() -> None:
-    """The next time it is kept four times as long, and then it is long enough."""
-    assert _stream(replace(PATIENT, hold_after=120), 300) == 2 * 4 * 4 - 1 + 8
+def test_jobs_that_run_longer_than_the_reservation() -> None:
+    """The next reservation is four times as long, and then long enough."""
+    assert _stream(replace(WITH_LIMIT, hold_after=120), 300) == 2 * 4 * 4 - 1 + 8
