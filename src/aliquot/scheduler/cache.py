@@ -7,7 +7,7 @@ queues when a project or department changes. A snapshot puts these parts togethe
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +18,10 @@ from aliquot.api import Refusal as ApiRefusal
 from aliquot.planner import DeviceShare, Job, Policy, Snapshot, TaskState
 from aliquot.podspec.requests import is_preemptible
 from aliquot.scheduler.device_accounting import DeviceAccounting
+from aliquot.scheduler.job_cache import JobCache, group_key
 from aliquot.scheduler.node_cache import NodeCache
 from aliquot.scheduler.pending_move import PendingMove
-from aliquot.scheduler.pod_groups import group_of, project_of
+from aliquot.scheduler.pod_groups import project_of
 from aliquot.scheduler.policy import StopPolicy
 from aliquot.scheduler.queue_cache import QueueCache
 from aliquot.scheduler.scheduling_context import SchedulingContext
@@ -57,17 +58,11 @@ class SchedulerCache:
         )  # fmt: skip
         self._nodes = NodeCache()
         self._queues = QueueCache(self._projects, departments, pools, policies)
-        self._groups: dict[Key, dict[str, Pod]] = {}
-        self._jobs: dict[Key, Job] = {}
-        self._stale: dict[Key, None] = {}  # jobs to rebuild
-        self._changed_jobs: dict[str, Job | None] = {}
-        self._nominated: dict[Key, Job] = {}  # jobs with a nominated task
+        self._jobs = JobCache(self._build_job, lambda key: self._workloads.get(key[1], key[0]) is not None)
         self._jobs_with_refusals: dict[str, None] = {}  # jobs whose workload's status shows refusals
         self._shown_refusals: dict[str, tuple[ApiRefusal, ...]] = {}  # by the uid of a waiting pod
         self._interactive_waiting = False
         self._evicting: dict[Key, Pod] = {}  # pods with an eviction record
-        self._moves: dict[Key, PendingMove] = {}
-        self._nonpreemptible_until: dict[Key, float] = {}
         # Bindings that were decided but that the informer has not shown yet: pod uid -> (node, shares).
         self._assumed: dict[str, tuple[str, tuple[DeviceShare, ...]]] = {}
         self._devices = DeviceAccounting()
@@ -97,20 +92,11 @@ class SchedulerCache:
 
     def snapshot(self, now: float) -> Snapshot:
         """Parts that did not change are the same objects as in the last snapshot."""
-        self._expire(now)
-        for key in self._stale:
-            before = self._jobs.get(key)
-            self._rebuild(key)
-            after = self._jobs.get(key)
-            if after != before:
-                self._changed_jobs[job_name(*key)] = after
-        self._stale = {}
-        return Snapshot(self._nodes.nodes(), self._queues.queues(now), tuple(self._jobs.values()), _NO_TOPOLOGY)
+        return Snapshot(self._nodes.nodes(), self._queues.queues(now), self._jobs.jobs(now), _NO_TOPOLOGY)
 
     def take_changed_jobs(self) -> dict[str, Job | None]:
         """The jobs that differ between the last snapshot and the last call; None for a job that is gone."""
-        changed, self._changed_jobs = self._changed_jobs, {}
-        return changed
+        return self._jobs.take_changed()
 
     def policies(self) -> tuple[Policy, Mapping[str, Policy]]:
         """The default policy, and the policies of pools that have their own."""
@@ -119,10 +105,8 @@ class SchedulerCache:
     @property
     def valid_until(self) -> float | None:
         """When the snapshot changes without any event; None when it never does."""
-        times = [*self._nonpreemptible_until.values()]
-        if self._queues.valid_until is not None:
-            times.append(self._queues.valid_until)
-        return min(times, default=None)
+        times = (self._jobs.protection_ends, self._queues.valid_until)
+        return min((time for time in times if time is not None), default=None)
 
     # ---------------------------------------------------------------- lookups
 
@@ -142,17 +126,12 @@ class SchedulerCache:
     def waiting_pods(self, job: str) -> list[Pod]:
         """The pods of a job that have no node, and no assumed one."""
         namespace, _, group = job.partition("/")
-        pods = self._groups.get((namespace, group), {}).values()
+        pods = self._jobs.pods((namespace, group))
         return [pod for pod in pods if not pod.spec.node_name and not self.is_assumed(pod)]
 
     def nominated_tasks(self) -> list[tuple[str, str]]:
         """The waiting tasks that have a nomination, as job and task."""
-        return [
-            (job.name, task.name)
-            for job in self._nominated.values()
-            for task in job.tasks
-            if task.state is TaskState.NOMINATED
-        ]
+        return self._jobs.nominated_tasks()
 
     def evicting_pods(self) -> list[Pod]:
         """The pods that have an eviction record."""
@@ -190,20 +169,20 @@ class SchedulerCache:
     def assume(self, pod: Pod, node: str, shares: tuple[DeviceShare, ...]) -> None:
         self._assumed[pod.metadata.uid] = (node, shares)
         self._devices.assume(pod.metadata.uid, node, shares)
-        self._stale[_group_key(pod)] = None
+        self._jobs.invalidate(group_key(pod))
 
     def forget(self, pod: Pod) -> None:
         if self._assumed.pop(pod.metadata.uid, None) is not None:
             self._devices.forget(pod.metadata.uid)
-            self._stale[_group_key(pod)] = None
+            self._jobs.invalidate(group_key(pod))
 
     def forget_all(self) -> None:
         """For a new leader: another one may have decided meanwhile, and pending writes may not have arrived."""
         for uid in self._assumed:
             self._devices.forget(uid)
         self._assumed.clear()
-        self._moves.clear()
-        self._stale |= dict.fromkeys(self._groups)
+        self._jobs.drop_pending_moves()
+        self._jobs.invalidate_all()
 
     def is_assumed(self, pod: Pod) -> bool:
         return pod.metadata.uid in self._assumed
@@ -213,78 +192,38 @@ class SchedulerCache:
 
     def set_nonpreemptible_until(self, pod: Pod, until: float) -> None:
         """Keeps the pod's job from being evicted for a while, because the cluster forbids it."""
-        key = _group_key(pod)
-        self._nonpreemptible_until[key] = until
-        self._stale[key] = None
+        self._jobs.set_nonpreemptible_until(pod, until)
 
     def add_pending_move(self, pod: Pod, node: str, shares: tuple[DeviceShare, ...], until: float) -> None:
         """Holds the new place of a pod that is evicted in order to move its workload there."""
-        key = _group_key(pod)
-        self._moves[key] = PendingMove(node, shares, until)
-        self._stale[key] = None
+        self._jobs.add_pending_move(pod, PendingMove(node, shares, until))
 
     # ---------------------------------------------------------------- building jobs
 
-    def _expire(self, now: float) -> None:
-        for key in [key for key, move in self._moves.items() if now >= move.until]:
-            del self._moves[key]
-            self._stale[key] = None
-        for key in [key for key, until in self._nonpreemptible_until.items() if now >= until]:
-            del self._nonpreemptible_until[key]
-            self._stale[key] = None
-
-    def _rebuild(self, key: Key) -> None:
-        self._nominated.pop(key, None)
-        job = self._current_job(key)
-        if not self._groups.get(key):
-            self._groups.pop(key, None)
-        if job is None:
-            self._jobs.pop(key, None)
-            return
-        self._jobs[key] = job
-        if any(task.state is TaskState.NOMINATED for task in job.tasks):
-            self._nominated[key] = job
-
-    def _current_job(self, key: Key) -> Job | None:
-        pods = self._groups.get(key)
-        if pods and self._is_placeholder_in_use(pods):
-            pods = None  # the pods that share the device hold it
-        move = self._moves.get(key)
-        job = self._build_job(key, pods) if pods else self._jobs.get(key)
-        if move is None or job is None:
-            return job if pods else None
-        moved = move.applied_to(job, bool(pods)) if self._workloads.get(key[1], key[0]) is not None else None
-        if moved is not None:
-            return moved
-        del self._moves[key]
-        return job if pods else None
-
-    def _build_job(self, key: Key, pods: Mapping[str, Pod]) -> Job:
-        members = list(pods.values())
+    def _build_job(self, key: Key, pods: Sequence[Pod]) -> Job | None:
+        placeholders = [pod for pod in pods if self._context.is_placeholder(pod)]
+        if any(map(self._is_in_use, placeholders)):
+            return None  # the pods that share the device hold it
         namespace = self._namespaces.get(key[0])
-        project = self._projects.get(project_of(members, namespace.metadata.labels if namespace else {}))
+        project = self._projects.get(project_of(pods, namespace.metadata.labels if namespace else {}))
         workload = self._workloads.get(key[1], key[0])
-        job = job_of(key, members, namespace, project, workload, self._placements, self._context)
-        if any(map(self._context.is_placeholder, members)):
+        job = job_of(key, pods, namespace, project, workload, self._placements, self._context)
+        if placeholders:
             return replace(job, tasks=tuple(replace(task, state=TaskState.RELEASING) for task in job.tasks))
-        return replace(job, preemptible=False) if key in self._nonpreemptible_until else job
+        return job
 
-    def _is_placeholder_in_use(self, pods: Mapping[str, Pod]) -> bool:
+    def _is_in_use(self, placeholder: Pod) -> bool:
         """Whether pods share the device of a placeholder. One without such pods is deleted soon, which frees its
         device."""
-        return any(
-            self._context.held_device(pod) in self._devices.in_use(pod.spec.node_name)
-            for pod in pods.values()
-            if self._context.is_placeholder(pod)
-        )
+        device = self._context.held_device(placeholder)
+        return device in self._devices.in_use(placeholder.spec.node_name)
 
     # ---------------------------------------------------------------- events
 
     def _pod_changed(self, key: Key, old: Pod | None, new: Pod | None) -> None:
         """A binding that the informer shows is no longer assumed."""
         if new is not None and same_for_scheduling(old, new):
-            if key[1] in (members := self._groups.get(_group_key(new), {})):
-                members[key[1]] = new  # the next write is tied to its version
+            self._jobs.replace_pod(new)
             if key in self._evicting:
                 self._evicting[key] = new
             return
@@ -299,16 +238,14 @@ class SchedulerCache:
         self._update_node_of(key, old, new)
         for pod in (old, new):
             if pod is not None:
-                group = _group_key(pod)
-                self._groups.get(group, {}).pop(key[1], None)
-                self._stale[group] = None
+                self._jobs.remove_pod(pod)
         self._evicting.pop(key, None)
         if new is not None and labels.EVICTION_RECORD in new.metadata.annotations:
             self._evicting[key] = new
         if new is not None and old is None and not new.spec.node_name and not is_preemptible(new):
             self._interactive_waiting = True
         if new is not None and concerns_scheduler(new):
-            self._groups.setdefault(_group_key(new), {})[key[1]] = new
+            self._jobs.add_pod(new)
         if not only_checkpoint_changed(old, new):
             self._changed()
 
@@ -320,8 +257,8 @@ class SchedulerCache:
                 continue
             if self._context.is_placeholder(pod):
                 self._placeholders.get(node, {}).pop(key, None)
-            if self._placeholders.get(node):
-                self._stale |= dict.fromkeys(self._placeholders[node])
+            for placeholder in self._placeholders.get(node, ()):
+                self._jobs.invalidate(placeholder)
             if self._nodes.has_unhealthy_devices(node) and (seen := self._node_objects.get(node)) is not None:
                 self._update_node(seen)
         if new is not None and self._context.is_placeholder(new) and new.spec.node_name:
@@ -333,10 +270,10 @@ class SchedulerCache:
         else:
             self._jobs_with_refusals.pop(job_name(*key), None)
         if old is None or new is None or old.metadata.uid != new.metadata.uid or old.spec != new.spec:
-            self._stale[key] = None
+            self._jobs.invalidate(key)
             self._changed()
         elif old.status.interruptions != new.status.interruptions:
-            self._stale[key] = None  # no job can start because of it, so no cycle is needed now
+            self._jobs.invalidate(key)  # no job can start because of it, so no cycle is needed now
 
     def _node_changed(self, key: Key, old: NodeObject | None, new: NodeObject | None) -> None:
         if new is not None:
@@ -350,10 +287,12 @@ class SchedulerCache:
             self._changed()
 
     def _context_changed(self, namespace: str) -> None:
-        self._invalidate(group for group in self._groups if namespace in ("", group[0]))
+        self._jobs.invalidate_all(namespace)
+        self._changed()
 
     def _namespace_changed(self, key: Key, old: Namespace | None, new: Namespace | None) -> None:
-        self._invalidate(group for group in self._groups if group[0] == key[1])
+        self._jobs.invalidate_all(key[1])
+        self._changed()
 
     def _policy_changed(self, key: Key, old: SchedulingPolicy | None, new: SchedulingPolicy | None) -> None:
         if old is None or new is None or old.spec != new.spec:
@@ -364,12 +303,5 @@ class SchedulerCache:
         # Its status is written all the time and does not matter here. A new object of the same name may be younger.
         if old is None or new is None or old.metadata.uid != new.metadata.uid or old.spec != new.spec:
             self._queues.invalidate_queues()
-            self._invalidate(self._groups)  # jobs inherit the node types and pools of their project
-
-    def _invalidate(self, groups: Iterable[Key]) -> None:
-        self._stale |= dict.fromkeys(groups)
-        self._changed()
-
-
-def _group_key(pod: Pod) -> Key:
-    return pod.metadata.namespace, group_of(pod)
+            self._jobs.invalidate_all()  # jobs inherit the node types and pools of their project
+            self._changed()

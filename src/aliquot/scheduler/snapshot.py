@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from aliquot import labels, units
@@ -90,7 +90,7 @@ def concerns_scheduler(pod: Pod) -> bool:
 
 def job_of(
     key: tuple[str, str],
-    pods: list[Pod],
+    pods: Sequence[Pod],
     namespace: Namespace | None,
     project: Project | None,
     workload: Workload | None,
@@ -129,13 +129,13 @@ def job_of(
     )
 
 
-def _saved(pods: list[Pod]) -> float | None:
+def _saved(pods: Sequence[Pod]) -> float | None:
     """The time up to which all bound pods have saved their work; None when one of them never saved."""
     times = [last_checkpoint_time(pod) for pod in pods if pod.spec.node_name]
     return min((time for time in times if time is not None), default=None) if None not in times else None
 
 
-def _pools(pods: list[Pod], workload: Workload | None, project: Project | None) -> tuple[str, ...]:
+def _pools(pods: Sequence[Pod], workload: Workload | None, project: Project | None) -> tuple[str, ...]:
     if workload is not None and workload.spec.node_pools:
         return tuple(workload.spec.node_pools)
     if workload is None and (pools := pools_of(pods)):
@@ -143,7 +143,7 @@ def _pools(pods: list[Pod], workload: Workload | None, project: Project | None) 
     return tuple(project.spec.default_pools) if project is not None else ()
 
 
-def _node_types(pods: list[Pod], project: Project | None) -> tuple[str, ...]:
+def _node_types(pods: Sequence[Pod], project: Project | None) -> tuple[str, ...]:
     """The node types that the project allows: those for training when the pods are preemptible, otherwise those for
     interactive work."""
     if project is None:
