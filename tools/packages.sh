@@ -1,5 +1,5 @@
 #!/bin/sh
-# The Debian packages that tests use, installed where they are missing: only as root, and only where there is apt-get.
+# Installs missing Debian packages that tests use; only as root, and only if there is apt-get.
 set -eu
 missing=
 # program:package

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The wheel in dist/, installed alone: what is in it, its programs, and a short life of a server. Fails on any surprise.
+# Checks the wheel in dist/, installed alone: its content, its programs, and a short run of a server.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 uv=$("$root/tools/uv.sh")
@@ -10,7 +10,7 @@ cleanup() {
   status=$?
   trap - EXIT INT TERM
   if [ -n "$server" ] && kill -0 "$server" 2>/dev/null; then
-    aliquot down >/dev/null 2>&1 || kill "$server" 2>/dev/null || true  # down: with its jobs
+    aliquot down >/dev/null 2>&1 || kill "$server" 2>/dev/null || true  # down also stops jobs
     wait "$server" 2>/dev/null || true
   fi
   if [ "$status" -ne 0 ] && [ -s "$scratch/up.log" ]; then
@@ -25,7 +25,7 @@ trap 'exit 130' INT TERM
 
 fail() { echo "smoke: $*" >&2; exit 1; }
 
-# shows COMMAND... -- PATTERN: it succeeds, and a line of its output matches
+# shows COMMAND... -- PATTERN: the command succeeds, and a line of its output matches
 shows() {
   local command=() out
   while [ "$1" != -- ]; do command+=("$1"); shift; done
@@ -33,7 +33,7 @@ shows() {
   grep -Eq -- "$2" <<<"$out" || fail "${command[*]} printed no line like '$2': $out"
 }
 
-# refuses COMMAND... -- PATTERN: it fails with exit status 1, and says why
+# refuses COMMAND... -- PATTERN: the command fails with exit status 1, and a line of its output matches
 refuses() {
   local command=() out status=0
   while [ "$1" != -- ]; do command+=("$1"); shift; done
@@ -42,8 +42,8 @@ refuses() {
   grep -Eq -- "$2" <<<"$out" || fail "${command[*]} printed no line like '$2': $out"
 }
 
-# soon COMMAND... -- PATTERN: as shows, once it has come about
-soon() {
+# eventually COMMAND... -- PATTERN: like shows, but retries for a minute
+eventually() {
   local command=() out
   while [ "$1" != -- ]; do command+=("$1"); shift; done
   for _ in $(seq 300); do
@@ -61,10 +61,10 @@ wheel=${wheels[0]}
 case $wheel in *-py3-none-any.whl) ;; *) fail "$(basename "$wheel") is not for every platform (py3-none-any)" ;; esac
 python3 -m zipfile -l "$wheel" | awk 'NR > 1 { print $1 }' > "$scratch/contents"
 grep -Eq '^aliquot-[^/]+\.dist-info/licenses/LICENSE$' "$scratch/contents" || fail "the wheel has no licence"
-if odd=$(grep -Ev '^aliquot(/|-[^/]+\.dist-info/)' "$scratch/contents"); then fail "the wheel holds more than the package: $odd"; fi
-if odd=$(grep -E '(^|/)(tests?|conftest\.py|test_[^/]*)(/|$)|__pycache__' "$scratch/contents"); then fail "the wheel holds tests or caches: $odd"; fi
+if unexpected=$(grep -Ev '^aliquot(/|-[^/]+\.dist-info/)' "$scratch/contents"); then fail "the wheel holds more than the package: $unexpected"; fi
+if unexpected=$(grep -E '(^|/)(tests?|conftest\.py|test_[^/]*)(/|$)|__pycache__' "$scratch/contents"); then fail "the wheel holds tests or caches: $unexpected"; fi
 
-# --- installed alone: nothing of the checkout may be found by chance
+# --- installed alone: nothing of the checkout may be imported
 cd "$scratch"
 unset PYTHONPATH VIRTUAL_ENV
 while read -r name; do unset "$name"; done < <(compgen -e | grep -E '^(ALIQUOT|RUNAI)_' || true)
@@ -73,12 +73,12 @@ while read -r name; do unset "$name"; done < <(compgen -e | grep -E '^(ALIQUOT|R
 export PATH="$scratch/venv/bin:$PATH" HOME="$scratch/home" ALIQUOT_DATA_DIR="$scratch/data" NO_COLOR=1
 export XDG_CONFIG_HOME="$HOME/.config"
 mkdir -p "$HOME"
-place=$(python -c 'import aliquot; print(aliquot.__file__)')
-case $place in "$scratch"/*) ;; *) fail "aliquot was imported from $place" ;; esac
+imported=$(python -c 'import aliquot; print(aliquot.__file__)')
+case $imported in "$scratch"/*) ;; *) fail "aliquot was imported from $imported" ;; esac
 for program in aliquot runai runai-adm; do shows "$program" --help -- "^Usage: $program "; done
 shows aliquot version -- "^aliquot $(basename "$wheel" | cut -d- -f2)\$"
 
-# --- a short life
+# --- a short run of a server
 aliquot up --port 0 --simulate demo >"$scratch/up.log" 2>&1 &
 server=$!
 for _ in $(seq 600); do
@@ -91,11 +91,11 @@ shows aliquot project create smoke --gpu 2 -- '^project/smoke created$'
 shows runai project list -- '^smoke +default +2 '
 shows runai project set smoke -- '^project smoke configured '
 shows runai submit train1 -i gcr.io/run-ai-demo/quickstart -g 0.5 -- '^Job train1 submitted successfully'
-soon runai list -- '^train1 +Running .* dgx1-[12] '
-soon runai logs train1 -- '^ *1/60 .* loss: '
+eventually runai list -- '^train1 +Running .* dgx1-[12] '
+eventually runai logs train1 -- '^ *1/60 .* loss: '
 shows runai exec train1 cat /proc/self/comm -- '^cat$'
 shows runai submit once -i ubuntu --command echo --args hello -- '^Job once submitted successfully'
-soon runai logs once -- '^hello$'
+eventually runai logs once -- '^hello$'
 shows runai delete train1 once -- '^Job train1 deleted successfully'
 cat > half.yaml <<'YAML'
 apiVersion: aliquot.dev/v1

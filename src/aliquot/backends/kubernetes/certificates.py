@@ -116,11 +116,11 @@ async def _write(driver: StoreDriver, wanted: Certificates, secret: Document | N
 def _read(secret: Json) -> Certificates:
     data = secret.get("data") or {}
     try:
-        parts = {name: base64.b64decode(data.get(key) or "").decode() for name, key in _KEYS.items()}
+        values = {name: base64.b64decode(data.get(key) or "").decode() for name, key in _KEYS.items()}
         for name in ("authority", "serving"):
-            if parts[name]:
-                x509.load_pem_x509_certificate(parts[name].encode())
-        return Certificates(**parts)
+            if values[name]:
+                x509.load_pem_x509_certificate(values[name].encode())
+        return Certificates(**values)
     except ValueError:
         return Certificates()  # unreadable: replaced
 

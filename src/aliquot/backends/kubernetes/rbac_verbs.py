@@ -3,7 +3,7 @@
 They are derived from the table that the REST API uses (auth/roles.py), so that kubectl permits exactly what the REST
 API permits. Run:ai's kinds (v2alpha1) are treated as workloads. Two rights have no counterpart and are not granted:
 
-    cluster-scoped kinds   Kubernetes cannot show a part of them; the REST API can
+    cluster-scoped kinds   Kubernetes cannot filter them by project; the REST API can
     deletecollection       the REST API deletes objects by name
 """
 

@@ -21,7 +21,7 @@ _COMPONENT: Final = "app.kubernetes.io/component"
 LABELS: Final[Mapping[str, str]] = {_MANAGED_BY: "aliquot", _COMPONENT: "access"}
 # The label selector for them.
 SELECTOR: Final = ",".join(f"{key}={value}" for key, value in LABELS.items())
-_NAMESPACE, _USER, _USER_UID = (f"aliquot.dev/{word}" for word in ("account-namespace", "account-user", "account-uid"))
+_NAMESPACE, _USER, _USER_UID = (f"aliquot.dev/{name}" for name in ("account-namespace", "account-user", "account-uid"))
 _MAX_NAME_LENGTH: Final = 253
 
 

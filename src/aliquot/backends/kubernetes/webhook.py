@@ -148,7 +148,7 @@ def configuration(address: WebhookAddress, bundle: bytes) -> Json:
     names = ", ".join(f"'{name}'" for name in labels.SCHEDULER_NAMES)
     keys = ", ".join(f"'{key}'" for key in (*FRACTION_ANNOTATIONS, *MEMORY_ANNOTATIONS))
     asks_for_fraction = f"has(object.metadata.annotations) && [{keys}].exists(key, key in object.metadata.annotations)"
-    ours = {"name": "ours-to-place", "expression": f"object.spec.schedulerName in [{names}]"}
+    our_scheduler = {"name": "ours-to-place", "expression": f"object.spec.schedulerName in [{names}]"}
     return {
         "metadata": {"name": CONFIGURATION_NAME, "labels": {"app.kubernetes.io/managed-by": "aliquot"}},
         "webhooks": [
@@ -158,7 +158,7 @@ def configuration(address: WebhookAddress, bundle: bytes) -> Json:
             },
             {
                 **_hook("gpu.aliquot.dev", address.client_config("/pods", bundle)),
-                "matchConditions": [ours, {"name": "part-of-a-gpu", "expression": asks_for_fraction}],
+                "matchConditions": [our_scheduler, {"name": "part-of-a-gpu", "expression": asks_for_fraction}],
             },
         ],
     }
@@ -273,5 +273,5 @@ class Webhook:
 class _Server(uvicorn.Server):
     """Leaves signals alone: `serve` handles them for the whole process."""
 
-    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]  # a method there, too
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]  # also a method in uvicorn
         return nullcontext()

@@ -144,7 +144,7 @@ class ReservationCollector:
                 await self._reservations.annotate(pod, labels.GPU_CLAIMS, reservation_pod.claims_annotation(live))
             return
         since = self._unused_since.setdefault(pod.metadata.uid, self._clock())
-        # A running pod has its image, so the next pod would not wait long for a new one: it is released sooner.
+        # A pod that does not run yet may be pulling its image; the next bind would have to wait for that again.
         running = pod.status.phase == "Running"
         keep_seconds = self._settings.idle_seconds if running else self._settings.preparing_seconds
         left = since + keep_seconds - self._clock()

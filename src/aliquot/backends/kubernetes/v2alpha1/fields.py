@@ -27,7 +27,7 @@ def text(value: Any) -> str:
     return str(value)
 
 
-def words(value: Any) -> list[str]:
+def shell_words(value: Any) -> list[str]:
     """A command line, split as a shell does."""
     if isinstance(value, list):
         return [text(word) for word in value]
@@ -44,9 +44,9 @@ def names(value: Any) -> list[str]:
 
 def numbers(value: Any) -> list[int]:
     """`1000;2000` or a list."""
-    parts = value if isinstance(value, list) else text(value).replace(",", ";").split(";")
+    items = value if isinstance(value, list) else text(value).replace(",", ";").split(";")
     try:
-        return [int(part) for part in parts if str(part).strip()]
+        return [int(item) for item in items if str(item).strip()]
     except (TypeError, ValueError):
         raise ValueError(f"must be numbers such as 1000;2000, not {value!r}") from None
 
@@ -93,8 +93,8 @@ FIELDS: dict[str, Field] = {
     **_switches("largeShm", "mps", under="compute."),
     **_switches("allowPrivilegeEscalation", "runAsUser", "runAsNonRoot", "hostIpc", "hostNetwork", under="security."),
     "imagePullPolicy": Field("imagePullPolicy", pull_policy, "string"),
-    "command": Field("command", words),
-    "arguments": Field("args", words),
+    "command": Field("command", shell_words),
+    "arguments": Field("args", shell_words),
     "username": Field("user", text, "string"),
     "nodePools": Field("nodePools", names),
     "nodePool": Field("nodePools", names),

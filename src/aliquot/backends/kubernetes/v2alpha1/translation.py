@@ -52,13 +52,13 @@ def translate(kind: str, name: str, spec: Any) -> Translation:
     if not isinstance(spec, dict):
         result.faults.append(Fault("spec", "is required"))
         return result
-    for field_name, given in spec.items():
-        if field_name in SPECIAL or given is None:
+    for field_name, raw in spec.items():
+        if field_name in SPECIAL or raw is None:
             continue
         if field_name in FIELDS:
-            _translate_field(result, field_name, given, FIELDS[field_name])
+            _translate_field(result, field_name, raw, FIELDS[field_name])
         elif field_name in ITEMS:
-            _translate_items(result, field_name, given, ITEMS[field_name])
+            _translate_items(result, field_name, raw, ITEMS[field_name])
         else:
             result.left_out.append(Fault(f"spec.{field_name}", REFUSED.get(field_name, UNKNOWN)))
     _translate_special(result, name, spec)
@@ -68,22 +68,22 @@ def translate(kind: str, name: str, spec: Any) -> Translation:
     return result
 
 
-def _translate_field(result: Translation, field_name: str, given: Any, known: Field) -> None:
+def _translate_field(result: Translation, field_name: str, raw: Any, target: Field) -> None:
     path = f"spec.{field_name}.value"
-    if not isinstance(given, dict) or set(given) - {"value"}:
-        result.faults.append(Fault(f"spec.{field_name}", f"must be {{value: ...}}, not {_abbreviated(given)}"))
-    elif given.get("value") is not None:
+    if not isinstance(raw, dict) or set(raw) - {"value"}:
+        result.faults.append(Fault(f"spec.{field_name}", f"must be {{value: ...}}, not {_abbreviated(raw)}"))
+    elif raw.get("value") is not None:
         try:
-            result.set_value(known.path, known.parse(given["value"]), path)
+            result.set_value(target.path, target.parse(raw["value"]), path)
         except ValueError as exc:
             result.faults.append(Fault(path, str(exc)))
 
 
-def _translate_items(result: Translation, field_name: str, given: Any, known: Items) -> None:
-    items = given.get("items") if isinstance(given, dict) and not set(given) - {"items"} else None
+def _translate_items(result: Translation, field_name: str, raw: Any, target: Items) -> None:
+    items = raw.get("items") if isinstance(raw, dict) and not set(raw) - {"items"} else None
     if not isinstance(items, dict):
         result.faults.append(
-            Fault(f"spec.{field_name}", f"must be {{items: {{NAME: {{value: ...}}}}}}, not {_abbreviated(given)}")
+            Fault(f"spec.{field_name}", f"must be {{items: {{NAME: {{value: ...}}}}}}, not {_abbreviated(raw)}")
         )
         return
     values: dict[str, Any] = {}
@@ -93,12 +93,12 @@ def _translate_items(result: Translation, field_name: str, given: Any, known: It
             result.faults.append(Fault(path, f"must be {{value: ...}}, not {_abbreviated(item)}"))
             continue
         try:
-            values[name] = known.parse(name, item["value"])
+            values[name] = target.parse(name, item["value"])
         except ValueError as exc:
             result.faults.append(Fault(f"{path}.value", str(exc)))
-    result.set_value(known.path, values if known.is_mapping else list(values.values()), f"spec.{field_name}.items")
+    result.set_value(target.path, values if target.is_mapping else list(values.values()), f"spec.{field_name}.items")
     for index, name in enumerate(values):
-        result.set_origin(f"{known.path}[{index}]", f"spec.{field_name}.items.{name}.value")
+        result.set_origin(f"{target.path}[{index}]", f"spec.{field_name}.items.{name}.value")
 
 
 def _translate_special(result: Translation, name: str, spec: Json) -> None:
@@ -139,11 +139,11 @@ def _check(result: Translation, name: str) -> None:
         result.faults += [Fault(result.origin(fault.path), fault.text) for fault in exc.faults]
 
 
-def _plain(given: Any) -> Any:
+def _plain(raw: Any) -> Any:
     """Some fields are written as text or as `{value: text}`."""
-    return given.get("value") if isinstance(given, dict) else given
+    return raw.get("value") if isinstance(raw, dict) else raw
 
 
-def _abbreviated(given: Any) -> str:
-    text = repr(given)
+def _abbreviated(raw: Any) -> str:
+    text = repr(raw)
     return text if len(text) <= 60 else f"{text[:57]}..."
