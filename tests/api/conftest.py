@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from api.people import Company, Office
-from api.wire import Api, Json, named, unique
+from api.accounts import Accounts, TwoProjects
+from api.http_client import Api, Json, named, unique
 from support.kubernetes.cluster import Cluster
 from support.stores.process import ServerProcess
 
@@ -21,7 +21,7 @@ ON_KUBERNETES = pytest.param("kubernetes", marks=[pytest.mark.kube, pytest.mark.
 
 @pytest.fixture(scope="session", params=["sqlite", ON_KUBERNETES])
 def api_server(request: pytest.FixtureRequest) -> ServerProcess:
-    """A real `aliquot up` over one body or the other."""
+    """A real `aliquot up` on one of the store drivers."""
     running = request.getfixturevalue("server" if request.param == "sqlite" else "kube_server")
     assert isinstance(running, ServerProcess)
     return running
@@ -38,20 +38,20 @@ def kube_server(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture
 def api(api_server: ServerProcess) -> Iterator[Api]:
-    """The administrator's connection."""
+    """A client with the administrator's token."""
     api = Api(api_server.url, api_server.token)
     yield api
     api.close()
 
 
 @pytest.fixture
-def office(api: Api) -> Office:
-    return Office(api)
+def accounts(api: Api) -> Accounts:
+    return Accounts(api)
 
 
 @pytest.fixture
-def here(api: Api) -> str:
-    """The address of a namespace that no other test uses."""
+def namespace_path(api: Api) -> str:
+    """Path of a namespace that no other test uses."""
     name = unique("n")
     api.post("namespaces", named(name)).ok(201)
     return f"namespaces/{name}"
@@ -59,7 +59,7 @@ def here(api: Api) -> str:
 
 @pytest.fixture
 def out_of_reach(api: Api) -> str:
-    """A version that this store cannot watch from: forgotten long ago, or of another life."""
+    """A version that this store cannot watch from: too old, or never given."""
     return "1" if api.get("whoami").ok()["server"]["flavour"] == "kubernetes" else "999999999"
 
 
@@ -76,23 +76,23 @@ def own_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Serve
 
 @pytest.fixture
 def stored_user(api_server: ServerProcess, request: pytest.FixtureRequest) -> Callable[[str], Json]:
-    """What the store has of a user, past the server that hides a part of it."""
+    """Reads a user's spec from the store itself, with the fields that the server hides."""
 
-    def look(name: str) -> Json:
+    def read(name: str) -> Json:
         database = api_server.folder / "aliquot.db"
         if database.exists():
             with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
-                found = db.execute("SELECT document FROM objects WHERE kind = 'User' AND name = ?", (name,)).fetchone()
-                return dict(json.loads(found[0])["spec"])
+                row = db.execute("SELECT document FROM objects WHERE kind = 'User' AND name = ?", (name,)).fetchone()
+                return dict(json.loads(row[0])["spec"])
         cluster = request.getfixturevalue("cluster")
         return dict(json.loads(cluster.kubectl("get", "user.aliquot.dev", name, "-o", "json"))["spec"])
 
-    return look
+    return read
 
 
 @pytest.fixture(scope="session")
-def company(api_server: ServerProcess) -> Iterator[Company]:
-    """Two teams in two departments, and people of every role."""
+def two_projects(api_server: ServerProcess) -> Iterator[TwoProjects]:
+    """Two projects in two departments, and users of every role."""
     api = Api(api_server.url, api_server.token)
-    yield Company(Office(api))
+    yield TwoProjects(Accounts(api))
     api.close()

@@ -1,10 +1,10 @@
-"""One small object of each kind, as short as the kind allows."""
+"""A minimal object of each kind."""
 
 from __future__ import annotations
 
 from aliquot.api import KINDS
 from aliquot.store.driver import AnyKind
-from api.wire import Api, Json, named, unique
+from api.http_client import Api, Json, named, unique
 
 _POD: Json = {"containers": [{"name": "main", "image": "none"}]}
 _CLAIM: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
@@ -27,7 +27,7 @@ SPECS: dict[str, Json] = {
     "PersistentVolumeClaim": _CLAIM,
     "Lease": {"holderIdentity": "a"},
 }
-# Something that can be said of each kind's status.
+# A valid status of each kind.
 STATUSES: dict[str, Json] = {
     "Department": {"phase": "Ready"},
     "NodePool": {"phase": "Ready"},
@@ -42,23 +42,23 @@ STATUSES: dict[str, Json] = {
 }
 
 
-def path_of(kind: AnyKind, here: str) -> str:
-    return f"{here}/{kind.plural}" if kind.namespaced else kind.plural
+def path_of(kind: AnyKind, namespace_path: str) -> str:
+    return f"{namespace_path}/{kind.plural}" if kind.namespaced else kind.plural
 
 
-def sample(kind: AnyKind, here: str, name: str = "") -> Json:
-    made = named(name or unique("o"), SPECS.get(kind.name))
+def sample(kind: AnyKind, namespace_path: str, name: str = "") -> Json:
+    created = named(name or unique("o"), SPECS.get(kind.name))
     if kind.name == "Event":
-        namespace = here.rpartition("/")[2]
-        made["involvedObject"] = {"kind": "Pod", "name": "x", "namespace": namespace}
-    return made
+        namespace = namespace_path.rpartition("/")[2]
+        created["involvedObject"] = {"kind": "Pod", "name": "x", "namespace": namespace}
+    return created
 
 
-def create(api: Api, kind: AnyKind, here: str) -> tuple[str, Json]:
-    """A new object of the kind: its address and what the server said."""
-    path = path_of(kind, here)
-    made = api.post(path, sample(kind, here)).ok(201)
-    return f"{path}/{made['metadata']['name']}", made
+def create(api: Api, kind: AnyKind, namespace_path: str) -> tuple[str, Json]:
+    """Creates an object of the kind; returns its path and the response."""
+    path = path_of(kind, namespace_path)
+    created = api.post(path, sample(kind, namespace_path)).ok(201)
+    return f"{path}/{created['metadata']['name']}", created
 
 
 EVERY_KIND = [kind.name for kind in KINDS]

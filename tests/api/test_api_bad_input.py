@@ -1,4 +1,4 @@
-"""Bad input: each kind of mistake has its one-line answer, and nothing changes."""
+"""Bad input: each mistake is refused with a message of one line, and nothing changes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from aliquot.api import KINDS
+from api.http_client import Api, Json, named, unique
 from api.samples import create, path_of, sample
-from api.wire import Api, Json, named, unique
 
 DEEP = "[" * 5000 + "]" * 5000
 
@@ -73,94 +73,96 @@ NAMES = ["Upper", "with space", "a_b", "-a", "a-", "1st", "a.b", "a/b", "..", "Ã
 
 @pytest.mark.parametrize("what", SPECS)
 def test_wrong_spec(api: Api, what: str) -> None:
-    """A wrong field is refused with its path, and no project is there."""
+    """A create with an invalid field is refused with its path, and creates no project."""
     spec, path = SPECS[what]
     name = unique()
-    answer = api.post("projects", named(name, spec)).refused(400, "Invalid")
-    assert [found for found in answer.faults if found.startswith(path)], answer.message
+    response = api.post("projects", named(name, spec)).refused(400, "Invalid")
+    assert [fault for fault in response.faults if fault.startswith(path)], response.message
     api.get(f"projects/{name}").refused(404)
 
 
 @pytest.mark.parametrize("what", [what for what in SPECS if what != "the default pool twice"])
 def test_patch_to_wrong(api: Api, what: str) -> None:
-    """A patch cannot make what a create refuses."""
+    """A patch cannot produce an object that a create refuses."""
     spec, path = SPECS[what]
     name = unique()
     api.post("projects", named(name, {"quota": {"gpu": 2}})).ok(201)
-    answer = api.patch(f"projects/{name}", {"spec": spec}).refused(400, "Invalid")
-    assert [found for found in answer.faults if found.startswith(path)], answer.message
+    response = api.patch(f"projects/{name}", {"spec": spec}).refused(400, "Invalid")
+    assert [found for found in response.faults if found.startswith(path)], response.message
     assert api.get(f"projects/{name}").ok()["spec"] == {"quota": {"gpu": 2}}
 
 
 @pytest.mark.parametrize("what", SPECS)
 def test_replace_by_wrong(api: Api, what: str) -> None:
-    """Nor can a replacement."""
+    """A replace cannot produce an object that a create refuses."""
     spec, _ = SPECS[what]
     name = unique()
-    made = api.post("departments", named(name)).ok(201)
+    created = api.post("departments", named(name)).ok(201)
     wrong = {"limit": {"gpu": "x"}} if "department" in spec else spec
-    api.put(f"departments/{name}", {**made, "spec": wrong}).refused(400, "Invalid")
+    api.put(f"departments/{name}", {**created, "spec": wrong}).refused(400, "Invalid")
     assert "spec" not in api.get(f"departments/{name}").ok()
 
 
 @pytest.mark.parametrize("what", BODIES)
 def test_wrong_body(api: Api, what: str) -> None:
-    """A body that is no object of the kind is refused, and nothing is there afterwards."""
-    api.ask("POST", "projects", raw=BODIES[what]).refused(400)
+    """A body that is not an object of the kind is refused, and creates nothing."""
+    api.request("POST", "projects", raw=BODIES[what]).refused(400)
     api.get("projects/a").refused(404)
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
 @pytest.mark.parametrize("what", ["nothing", "a list", "null", "deep nesting", "less deep nesting", "not UTF-8"])
-def test_wrong_change(api: Api, here: str, method: str, what: str) -> None:
-    """A change that cannot be read changes nothing."""
-    path, made = create(api, KINDS.named("Template"), here)
-    api.ask(method, path, raw=BODIES[what]).refused(400)
-    assert api.get(path).version == made["metadata"]["resourceVersion"]
+def test_wrong_change(api: Api, namespace_path: str, method: str, what: str) -> None:
+    """A change that cannot be parsed changes nothing."""
+    path, created = create(api, KINDS.named("Template"), namespace_path)
+    api.request(method, path, raw=BODIES[what]).refused(400)
+    assert api.get(path).version == created["metadata"]["resourceVersion"]
 
 
 @pytest.mark.parametrize("levels", [50, 150, 400, 800, 950])
 def test_deep_patch(api: Api, levels: int) -> None:
-    """However deep a patch is, it is refused for what it is and breaks nothing."""
+    """A deeply nested patch is refused with the right status and does not break the server."""
     deep = b'{"a":' * levels + b"1" + b"}" * levels
-    api.ask("PATCH", "projects/nobody", raw=deep).refused(400 if levels > 100 else 404)
+    api.request("PATCH", "projects/nobody", raw=deep).refused(400 if levels > 100 else 404)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_bad_name(api: Api, name: str) -> None:
-    """A name that is no DNS label is refused, and the answer says what a name is."""
-    answer = api.post("projects", named(name)).refused(400)
-    assert "metadata.name" in answer.faults
+    """A name that is not a DNS label is refused under metadata.name."""
+    response = api.post("projects", named(name)).refused(400)
+    assert "metadata.name" in response.faults
 
 
 @pytest.mark.parametrize("name", ["%00", "..", "%2e%2e", "a%2fb", "%ff", "a" * 300, "%0a", "x%20y", "%F0%9F%98%80"])
 def test_odd_address(api: Api, name: str) -> None:
-    """An address that can be nobody's is nobody's."""
+    """A path with a name that no object can have is not found or invalid."""
     for path in (f"projects/{name}", f"namespaces/{name}/workloads/x", f"namespaces/runai/pods/{name}"):
         assert api.get(path).status in (400, 404), path
 
 
 def test_broken_json(api: Api) -> None:
-    """Broken JSON is shown with line and column."""
-    answer = api.ask("POST", "projects", raw=b'{\n  "metadata": {"name": "a",}\n}').refused(400)
-    assert "line 2, column" in answer.message
+    """The message about broken JSON has line and column."""
+    response = api.request("POST", "projects", raw=b'{\n  "metadata": {"name": "a",}\n}').refused(400)
+    assert "line 2, column" in response.message
 
 
 @pytest.mark.parametrize("form", ["text/plain", "application/yaml", "multipart/form-data; boundary=x", "x", "*/*", ";"])
 def test_content_type(api: Api, form: str) -> None:
-    """What does not come as JSON is not guessed at."""
+    """A content type other than JSON is refused."""
     body = json.dumps(named(unique())).encode()
-    assert "content type" in api.ask("POST", "projects", raw=body, headers={"Content-Type": form}).refused(400).message
+    assert (
+        "content type" in api.request("POST", "projects", raw=body, headers={"Content-Type": form}).refused(400).message
+    )
 
 
 @pytest.mark.parametrize("form", ["application/json", "APPLICATION/JSON", "application/json; charset=utf-8"])
 def test_content_type_of_json(api: Api, form: str) -> None:
-    """JSON is JSON however it is spelled."""
-    api.ask("POST", "departments", raw=json.dumps(named(unique())).encode(), headers={"Content-Type": form}).ok(201)
+    """The content type of JSON is accepted in any case and with parameters."""
+    api.request("POST", "departments", raw=json.dumps(named(unique())).encode(), headers={"Content-Type": form}).ok(201)
 
 
 def test_content_type_twice(api: Api) -> None:
-    """Two content types contradict each other."""
+    """A request with two content types is refused."""
     body = json.dumps(named(unique())).encode()
     connection = api.connect()
     try:
@@ -177,74 +179,74 @@ def test_content_type_twice(api: Api) -> None:
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
 def test_another_name(api: Api, method: str) -> None:
-    """An object cannot be written under another one's address."""
+    """An object cannot be written under the path of another."""
     one, two = unique(), unique()
-    made = api.post("departments", named(one)).ok(201)
-    answer = api.ask(method, f"departments/{one}", {**made, "metadata": {**made["metadata"], "name": two}})
-    assert "metadata.name" in answer.refused(400).faults
+    created = api.post("departments", named(one)).ok(201)
+    response = api.request(method, f"departments/{one}", {**created, "metadata": {**created["metadata"], "name": two}})
+    assert "metadata.name" in response.refused(400).faults
     api.get(f"departments/{two}").refused(404)
 
 
-def test_another_namespace(api: Api, here: str) -> None:
-    """An object cannot be created in another namespace than the address says."""
+def test_another_namespace(api: Api, namespace_path: str) -> None:
+    """An object cannot be created in a namespace other than that of the path."""
     wrong = named("a", namespace="runai")
-    assert "metadata.namespace" in api.post(f"{here}/templates", wrong).refused(400).faults
+    assert "metadata.namespace" in api.post(f"{namespace_path}/templates", wrong).refused(400).faults
 
 
 def test_replace_without_version(api: Api) -> None:
-    """A replacement must say which version it replaces."""
+    """A replace without a version is refused."""
     name = unique()
     api.post("departments", named(name)).ok(201)
-    answer = api.put(f"departments/{name}", named(name, {"description": "x"})).refused(400)
-    assert "metadata.resourceVersion" in answer.faults
+    response = api.put(f"departments/{name}", named(name, {"description": "x"})).refused(400)
+    assert "metadata.resourceVersion" in response.faults
 
 
 @pytest.mark.parametrize("gpu", [-1, 1.0005, "half"])
-def test_workload_gpus(api: Api, here: str, gpu: object) -> None:
-    """A workload asks for GPUs that can exist."""
+def test_workload_gpus(api: Api, namespace_path: str, gpu: object) -> None:
+    """An invalid number of GPUs is refused."""
     spec = {"type": "training", "image": "none", "compute": {"gpu": gpu}}
-    answer = api.post(f"{here}/workloads", named("a", spec)).refused(400)
-    assert "spec.compute.gpu" in answer.faults
+    response = api.post(f"{namespace_path}/workloads", named("a", spec)).refused(400)
+    assert "spec.compute.gpu" in response.faults
 
 
-def test_one_and_a_half_gpus(api: Api, here: str) -> None:
-    """More than one GPU comes in whole ones."""
+def test_one_and_a_half_gpus(api: Api, namespace_path: str) -> None:
+    """A number of GPUs above one must be whole."""
     spec = {"type": "training", "image": "none", "compute": {"gpu": 1.5}}
-    assert "spec.compute.gpu" in api.post(f"{here}/workloads", named("a", spec)).refused(400).faults
+    assert "spec.compute.gpu" in api.post(f"{namespace_path}/workloads", named("a", spec)).refused(400).faults
 
 
 @pytest.mark.parametrize(
     "options", [{"preconditions": []}, {"preconditions": "x"}, {"gracePeriodSeconds": "soon"},
                 {"gracePeriodSeconds": -1}, {"gracePeriodSeconds": 1e3}, {"gracePeriodSeconds": 10**30}],
 )  # fmt: skip
-def test_delete_options(api: Api, here: str, options: Json) -> None:
-    """A delete whose options cannot be read deletes nothing."""
+def test_delete_options(api: Api, namespace_path: str, options: Json) -> None:
+    """A delete with invalid options deletes nothing."""
     if options.get("preconditions") == []:
         options = {"preconditions": [1]}
-    path, _ = create(api, KINDS.named("Pod"), here)
+    path, _ = create(api, KINDS.named("Pod"), namespace_path)
     api.delete(path, options).refused(400)
     api.get(path).ok()
 
 
 @pytest.mark.parametrize("seconds", ["soon", "-1", "Â²", "9" * 40])
-def test_delete_grace(api: Api, here: str, seconds: str) -> None:
-    """The same for a grace that is no number of seconds."""
-    path, _ = create(api, KINDS.named("Pod"), here)
+def test_delete_grace(api: Api, namespace_path: str, seconds: str) -> None:
+    """A delete with an invalid grace period deletes nothing."""
+    path, _ = create(api, KINDS.named("Pod"), namespace_path)
     api.delete(path, gracePeriodSeconds=seconds).refused(400)
     api.get(path).ok()
 
 
 @pytest.mark.parametrize("kind", ["Namespace", "Pod", "Template"])
-def test_half_characters_in_a_patch(api: Api, here: str, kind: str) -> None:
-    """Text that is no text gets in by no door."""
-    path, _ = create(api, KINDS.named(kind), here)
-    api.ask("PATCH", path, raw=b'{"metadata": {"annotations": {"note": "\\ud800"}}}').refused(400)
+def test_half_characters_in_a_patch(api: Api, namespace_path: str, kind: str) -> None:
+    """A patch with a lone surrogate is refused for every kind."""
+    path, _ = create(api, KINDS.named(kind), namespace_path)
+    api.request("PATCH", path, raw=b'{"metadata": {"annotations": {"note": "\\ud800"}}}').refused(400)
     assert "note" not in api.get(path).ok()["metadata"].get("annotations", {})
 
 
 @pytest.mark.parametrize("kind", ["Namespace", "Pod", "Service", "Node"])
-def test_unknown_field_of_a_core_kind(api: Api, here: str, kind: str) -> None:
-    """A typing mistake in an object of Kubernetes is found too."""
+def test_unknown_field_of_a_core_kind(api: Api, namespace_path: str, kind: str) -> None:
+    """An unknown field in an object of a Kubernetes kind is refused on create."""
     wanted = KINDS.named(kind)
-    wrong = {**sample(wanted, here), "spce": {}}
-    assert "spce" in api.post(path_of(wanted, here), wrong).refused(400).faults
+    wrong = {**sample(wanted, namespace_path), "spce": {}}
+    assert "spce" in api.post(path_of(wanted, namespace_path), wrong).refused(400).faults

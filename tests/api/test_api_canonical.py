@@ -1,4 +1,4 @@
-"""One form: however an object is written, it is kept and shown in the same way."""
+"""Canonical form: however an object is written, it is stored and returned in the same form."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api.wire import Api, Json, named, unique
+from api.http_client import Api, Json, named, unique
 
 FORMS: list[tuple[Json, Json]] = [
     ({"quota": {"gpu": 2.0}}, {"quota": {"gpu": 2}}),
@@ -22,13 +22,13 @@ FORMS: list[tuple[Json, Json]] = [
 
 @pytest.mark.parametrize("written, shown", FORMS)
 def test_amounts(api: Api, written: Json, shown: Json) -> None:
-    """Amounts have one spelling."""
+    """Amounts are returned in one spelling."""
     assert api.post("departments", named(unique(), written)).ok(201)["spec"] == shown
 
 
 @pytest.mark.parametrize("written, shown", FORMS)
 def test_amounts_in_a_patch(api: Api, written: Json, shown: Json) -> None:
-    """A patch is brought into the same form."""
+    """Amounts in a patch are stored in the same form."""
     name = unique()
     api.post("departments", named(name)).ok(201)
     assert api.patch(f"departments/{name}", {"spec": written}).ok()["spec"] == shown
@@ -36,12 +36,12 @@ def test_amounts_in_a_patch(api: Api, written: Json, shown: Json) -> None:
 
 @pytest.mark.parametrize("spec", [{"overQuota": True}, {"description": ""}, {"quota": {"gpu": 0}}, {"pools": {}}, {}])
 def test_defaults_are_left_out(api: Api, spec: Json) -> None:
-    """Saying the default is saying nothing."""
+    """A field with its default value is not stored."""
     assert not api.post("departments", named(unique(), spec)).ok(201).get("spec")
 
 
 def test_default_by_patch(api: Api) -> None:
-    """A field that is patched to its default is gone."""
+    """A field that is patched to its default is removed."""
     name = unique()
     api.post("departments", named(name, {"overQuota": False, "description": "x"})).ok(201)
     assert api.patch(f"departments/{name}", {"spec": {"overQuota": True}}).ok()["spec"] == {"description": "x"}
@@ -57,23 +57,23 @@ def test_null_removes(api: Api) -> None:
 def test_same_spelled_otherwise(api: Api) -> None:
     """Writing the same amount in another spelling changes nothing."""
     name = unique()
-    made = api.post("departments", named(name, {"quota": {"memory": "1Gi"}})).ok(201)
+    created = api.post("departments", named(name, {"quota": {"memory": "1Gi"}})).ok(201)
     after = api.patch(f"departments/{name}", {"spec": {"quota": {"memory": "1024Mi"}}}).ok()
-    assert after["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+    assert after["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
 
 
 @pytest.mark.parametrize("extra", [{"managedFields": []}, {"selfLink": "/x"}, {"uid": "x"}, {"generation": 7}])
 def test_foreign_metadata(api: Api, extra: dict[str, Any]) -> None:
-    """What other clients send along in the metadata does no harm and is not kept."""
-    made = api.post("departments", named(unique(), **extra)).ok(201)
+    """Metadata that other clients send is accepted and not stored."""
+    created = api.post("departments", named(unique(), **extra)).ok(201)
     for key, value in extra.items():
-        assert made["metadata"].get(key) != value
+        assert created["metadata"].get(key) != value
 
 
 def test_envelope_may_be_left_out(api: Api) -> None:
-    """The address says which kind it is; the answer says it again."""
-    made = api.post("departments", named(unique())).ok(201)
-    assert (made["apiVersion"], made["kind"]) == ("aliquot.dev/v1", "Department")
+    """apiVersion and kind may be left out of a request; the response has them."""
+    created = api.post("departments", named(unique())).ok(201)
+    assert (created["apiVersion"], created["kind"]) == ("aliquot.dev/v1", "Department")
 
 
 def test_text_of_every_script(api: Api) -> None:

@@ -1,4 +1,4 @@
-"""Access to Kubernetes, asked of a server on one machine: refused, and in which order."""
+"""Kubeconfig requests to a server without Kubernetes are refused."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.people import Office
-from api.wire import Api, unique
+from api.accounts import Accounts
+from api.http_client import Api, unique
 from support.stores.process import ServerProcess
 
 
 @pytest.fixture
-def plain(server: ServerProcess) -> Iterator[Office]:
+def plain(server: ServerProcess) -> Iterator[Accounts]:
     admin = Api(server.url, server.token)
-    yield Office(admin)
+    yield Accounts(admin)
     admin.close()
 
 
-def test_there_is_no_kubernetes_here(plain: Office) -> None:
-    """One machine has none: the answer says so, and what to do instead."""
+def test_no_kubernetes(plain: Accounts) -> None:
+    """Without Kubernetes the message says so, and the hint says what to do instead."""
     project = plain.project()
     refused = plain.admin.post(f"projects/{project}/kubeconfig", {"user": "admin"}).refused(400, "Invalid")
     assert refused.message == "there is no Kubernetes here, so no kubeconfig"
     assert "aliquot token create" in refused.json["details"]["hint"]
 
 
-def test_who_may_not_manage_access_learns_nothing(plain: Office) -> None:
-    """A member is refused alike whether the project is there or not, and before the rest is looked at."""
+def test_denied_without_permission_to_manage_access(plain: Accounts) -> None:
+    """A member gets the same error whether or not the project exists, before the body is checked."""
     project = plain.project()
     member = plain.member(project, "editor")
     for name in (project, unique("none")):
         member.api.post(f"projects/{name}/kubeconfig", {"wrong": 1}).refused(403, "Forbidden")
-    plain.bearing(None).post(f"projects/{project}/kubeconfig", {"user": "ann"}).refused(401)
+    plain.with_token(None).post(f"projects/{project}/kubeconfig", {"user": "ann"}).refused(401)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_who_may_not_manage_access_learns_nothing(plain: Office) -> None:
         ({"user": "ann", "role": "editor"}, {"role": "is not known here"}),
     ],
 )
-def test_every_fault_is_told_with_its_path(plain: Office, sent: dict[str, object], faults: dict[str, str]) -> None:
-    """As for every other input."""
+def test_every_fault_is_listed_with_its_path(plain: Accounts, sent: dict[str, object], faults: dict[str, str]) -> None:
+    """Every fault of the request is listed with its path."""
     project = plain.project()
     assert plain.admin.post(f"projects/{project}/kubeconfig", sent).refused(400).faults == faults

@@ -1,4 +1,4 @@
-"""People with kubectl and people with our API work on the same objects."""
+"""kubectl and our API work on the same objects."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.people import Office
-from api.wire import Api, Json, named, unique, until
+from api.accounts import Accounts
+from api.http_client import Api, Json, named, unique, wait_for
 from support.kubernetes.cluster import Cluster
 from support.stores.process import ServerProcess
 
@@ -17,21 +17,21 @@ WORK = {"type": "training", "image": "none"}
 
 
 @pytest.fixture
-def here(kube_server: ServerProcess, cluster: Cluster) -> str:
+def namespace(kube_server: ServerProcess, cluster: Cluster) -> str:
     """A namespace that no other test uses."""
     return cluster.create_namespace()
 
 
 @pytest.fixture
-def office(kube_server: ServerProcess) -> Iterator[Office]:
+def accounts(kube_server: ServerProcess) -> Iterator[Accounts]:
     api = Api(kube_server.url, kube_server.token)
-    yield Office(api)
+    yield Accounts(api)
     api.close()
 
 
 def _manifest(kind: str, name: str, spec: Json, namespace: str = "") -> str:
-    place = {"name": name, **({"namespace": namespace} if namespace else {})}
-    return json.dumps({"apiVersion": "aliquot.dev/v1", "kind": kind, "metadata": place, "spec": spec})
+    meta = {"name": name, **({"namespace": namespace} if namespace else {})}
+    return json.dumps({"apiVersion": "aliquot.dev/v1", "kind": kind, "metadata": meta, "spec": spec})
 
 
 def _heads(text: str) -> list[list[str]]:
@@ -39,10 +39,10 @@ def _heads(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines() if "NAME" in line.split()]
 
 
-def test_get_projects_and_workloads(cluster: Cluster, office: Office, here: str) -> None:
-    """`kubectl get projects,workloads -A` shows both with the columns one looks for."""
-    project = office.project()
-    office.admin.post(f"namespaces/{here}/workloads", named("train-1", WORK)).ok(201)
+def test_get_projects_and_workloads(cluster: Cluster, accounts: Accounts, namespace: str) -> None:
+    """`kubectl get projects,workloads -A` shows both with their columns."""
+    project = accounts.project()
+    accounts.admin.post(f"namespaces/{namespace}/workloads", named("train-1", WORK)).ok(201)
     shown = cluster.kubectl("get", "projects,workloads", "-A")
     assert f"project.aliquot.dev/{project} " in shown
     assert "workload.aliquot.dev/train-1 " in shown
@@ -52,16 +52,16 @@ def test_get_projects_and_workloads(cluster: Cluster, office: Office, here: str)
 
 
 @pytest.mark.parametrize("word", ["proj", "projects", "project", "wl", "workloads", "dept", "np", "ar", "tok", "usr"])
-def test_short_names(cluster: Cluster, office: Office, word: str) -> None:
+def test_short_names(cluster: Cluster, accounts: Accounts, word: str) -> None:
     """Every kind has a short name."""
     cluster.kubectl("get", word, "-A")
 
 
-def test_category(cluster: Cluster, office: Office, here: str) -> None:
-    """`kubectl get aliquot` shows everything of ours in a namespace."""
-    office.admin.post(f"namespaces/{here}/workloads", named("train-1", WORK)).ok(201)
-    office.admin.post(f"namespaces/{here}/templates", named("big")).ok(201)
-    shown = cluster.kubectl("get", "aliquot", "-n", here, "-o", "name").split()
+def test_category(cluster: Cluster, accounts: Accounts, namespace: str) -> None:
+    """`kubectl get aliquot` shows all our objects in a namespace."""
+    accounts.admin.post(f"namespaces/{namespace}/workloads", named("train-1", WORK)).ok(201)
+    accounts.admin.post(f"namespaces/{namespace}/templates", named("big")).ok(201)
+    shown = cluster.kubectl("get", "aliquot", "-n", namespace, "-o", "name").split()
     assert {"workload.aliquot.dev/train-1", "template.aliquot.dev/big"} <= set(shown)
     assert "department.aliquot.dev/default" in shown
 
@@ -75,16 +75,16 @@ def test_category(cluster: Cluster, office: Office, here: str) -> None:
         ("project.spec.department", "Department that the project belongs to"),
     ],
 )
-def test_explain(cluster: Cluster, office: Office, path: str, sentence: str) -> None:
-    """`kubectl explain` tells what a field is for."""
+def test_explain(cluster: Cluster, accounts: Accounts, path: str, sentence: str) -> None:
+    """`kubectl explain` shows the description of a field."""
     shown = cluster.kubectl("explain", path)
     assert sentence in " ".join(shown.split())
     assert "<no description>" not in shown.lower()
     assert "DESCRIPTION:\n    <empty>" not in shown
 
 
-def test_explain_leaves_no_field_out(cluster: Cluster, office: Office) -> None:
-    """Every field of a workload's spec has a sentence."""
+def test_explain_leaves_no_field_out(cluster: Cluster, accounts: Accounts) -> None:
+    """Every field of a workload's spec has a description."""
     shown = cluster.kubectl("explain", "workload.spec")
     fields = shown.partition("FIELDS:")[2]
     assert "<no description>" not in fields
@@ -101,13 +101,13 @@ def test_explain_leaves_no_field_out(cluster: Cluster, office: Office) -> None:
         ({"pools": {"default": {}}}, "spec.pools"),
     ],
 )
-def test_apply_of_a_wrong_project(cluster: Cluster, office: Office, spec: Json, path: str) -> None:
-    """`kubectl apply` of something wrong names the field, and nothing is there afterwards."""
+def test_apply_of_a_wrong_project(cluster: Cluster, accounts: Accounts, spec: Json, path: str) -> None:
+    """`kubectl apply` of an invalid project names the field and creates nothing."""
     name = unique("wrong")
-    said = cluster.kubectl("apply", "-f", "-", stdin=_manifest("Project", name, spec), check=False)
-    assert path in said
-    assert len(said) < 600
-    office.admin.get(f"projects/{name}").refused(404)
+    output = cluster.kubectl("apply", "-f", "-", stdin=_manifest("Project", name, spec), check=False)
+    assert path in output
+    assert len(output) < 600
+    accounts.admin.get(f"projects/{name}").refused(404)
 
 
 @pytest.mark.parametrize(
@@ -119,51 +119,53 @@ def test_apply_of_a_wrong_project(cluster: Cluster, office: Office, spec: Json, 
         ({"type": "training", "completions": 2, "parallelism": 3}, "parallelism must not be more than completions"),
     ],
 )
-def test_apply_of_a_wrong_workload(cluster: Cluster, office: Office, here: str, spec: Json, words: str) -> None:
-    """Rules between fields are said in words too."""
-    said = cluster.kubectl("apply", "-f", "-", stdin=_manifest("Workload", "w", spec, here), check=False)
-    assert words in said
-    assert office.admin.get(f"namespaces/{here}/workloads").names == []
+def test_apply_of_a_wrong_workload(
+    cluster: Cluster, accounts: Accounts, namespace: str, spec: Json, words: str
+) -> None:
+    """Rules that span fields have a readable message too."""
+    output = cluster.kubectl("apply", "-f", "-", stdin=_manifest("Workload", "w", spec, namespace), check=False)
+    assert words in output
+    assert accounts.admin.get(f"namespaces/{namespace}/workloads").names == []
 
 
-def test_applied_is_seen_by_us(cluster: Cluster, office: Office, here: str) -> None:
-    """What kubectl applied is read, listed and watched through our server."""
-    path = f"namespaces/{here}/workloads"
-    with office.admin.watch(path) as stream:
-        cluster.kubectl("apply", "-f", "-", stdin=_manifest("Workload", "w", WORK, here))
+def test_applied_is_seen_by_us(cluster: Cluster, accounts: Accounts, namespace: str) -> None:
+    """An object that kubectl applied can be read, listed and watched through our server."""
+    path = f"namespaces/{namespace}/workloads"
+    with accounts.admin.watch(path) as stream:
+        cluster.kubectl("apply", "-f", "-", stdin=_manifest("Workload", "w", WORK, namespace))
         assert stream.names(1) == [("ADDED", "w")]
-    assert office.admin.get(f"{path}/w").ok()["spec"] == WORK
-    assert office.admin.get(path).names == ["w"]
+    assert accounts.admin.get(f"{path}/w").ok()["spec"] == WORK
+    assert accounts.admin.get(path).names == ["w"]
 
 
-def test_ours_is_seen_by_kubectl(cluster: Cluster, office: Office, here: str) -> None:
-    """What came through our server is there for kubectl."""
-    office.admin.post(f"namespaces/{here}/workloads", named("w", WORK)).ok(201)
-    shown = json.loads(cluster.kubectl("get", "workload", "w", "-n", here, "-o", "json"))
+def test_ours_is_seen_by_kubectl(cluster: Cluster, accounts: Accounts, namespace: str) -> None:
+    """An object that was created through our server can be read with kubectl."""
+    accounts.admin.post(f"namespaces/{namespace}/workloads", named("w", WORK)).ok(201)
+    shown = json.loads(cluster.kubectl("get", "workload", "w", "-n", namespace, "-o", "json"))
     assert shown["spec"] == {**WORK, "subject": "admin"}
 
 
-def test_changed_by_both(cluster: Cluster, office: Office, here: str) -> None:
-    """Neither undoes the other's change."""
-    path = f"namespaces/{here}/workloads"
-    cluster.kubectl("apply", "-f", "-", stdin=_manifest("Workload", "w", WORK, here))
-    office.admin.patch(f"{path}/w", {"spec": {"description": "ours"}}).ok()
-    cluster.kubectl("label", "workload", "w", "-n", here, "team=a")
-    seen = office.admin.get(f"{path}/w").ok()
-    assert seen["metadata"]["labels"] == {"team": "a"}
-    assert seen["spec"] == {**WORK, "description": "ours"}
+def test_changed_by_both(cluster: Cluster, accounts: Accounts, namespace: str) -> None:
+    """Changes through kubectl and through our server do not undo each other."""
+    path = f"namespaces/{namespace}/workloads"
+    cluster.kubectl("apply", "-f", "-", stdin=_manifest("Workload", "w", WORK, namespace))
+    accounts.admin.patch(f"{path}/w", {"spec": {"description": "ours"}}).ok()
+    cluster.kubectl("label", "workload", "w", "-n", namespace, "team=a")
+    current = accounts.admin.get(f"{path}/w").ok()
+    assert current["metadata"]["labels"] == {"team": "a"}
+    assert current["spec"] == {**WORK, "description": "ours"}
 
 
-def test_deleted_by_kubectl(cluster: Cluster, office: Office, here: str) -> None:
-    """What kubectl deleted is gone for us."""
-    path = f"namespaces/{here}/workloads"
-    office.admin.post(path, named("w", WORK)).ok(201)
-    cluster.kubectl("delete", "workload", "w", "-n", here)
-    office.admin.get(f"{path}/w").refused(404)
+def test_deleted_by_kubectl(cluster: Cluster, accounts: Accounts, namespace: str) -> None:
+    """An object that kubectl deleted is not found through our server."""
+    path = f"namespaces/{namespace}/workloads"
+    accounts.admin.post(path, named("w", WORK)).ok(201)
+    cluster.kubectl("delete", "workload", "w", "-n", namespace)
+    accounts.admin.get(f"{path}/w").refused(404)
 
 
-def test_project_becomes_ready(cluster: Cluster, office: Office) -> None:
-    """A project made with kubectl gets its namespace and becomes ready, as if made through us."""
+def test_project_becomes_ready(cluster: Cluster, accounts: Accounts) -> None:
+    """A project that kubectl created gets its namespace and becomes ready."""
     name = unique("team")
     cluster.kubectl("apply", "-f", "-", stdin=_manifest("Project", name, {"quota": {"gpu": 2}}))
     cluster.kubectl("wait", f"project/{name}", "--for=jsonpath={.status.phase}=Ready", "--timeout=60s")
@@ -171,44 +173,44 @@ def test_project_becomes_ready(cluster: Cluster, office: Office) -> None:
     assert labels["aliquot.dev/project"] == name
 
 
-def test_rule_made_with_kubectl(cluster: Cluster, office: Office) -> None:
-    """An access rule made with kubectl is in force in our server."""
-    ann, rule = office.person(), unique("rule")
+def test_rule_made_with_kubectl(cluster: Cluster, accounts: Accounts) -> None:
+    """An access rule that kubectl created is in force in our server."""
+    ann, rule = accounts.user(), unique("rule")
     spec = {"subject": {"kind": "user", "name": ann.name}, "role": "viewer", "scope": {"kind": "cluster"}}
     cluster.kubectl("apply", "-f", "-", stdin=_manifest("AccessRule", rule, spec))
-    until(lambda: office.roles(ann) == ["viewer"])
+    wait_for(lambda: accounts.roles(ann) == ["viewer"])
 
 
-def test_unknown_fields_of_a_pod_survive(cluster: Cluster, office: Office, here: str) -> None:
-    """A field of a pod that we do not know stays when the pod is changed through us."""
+def test_unknown_fields_of_a_pod_survive(cluster: Cluster, accounts: Accounts, namespace: str) -> None:
+    """Fields of a pod that our types do not have survive a change through our server."""
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "p", "namespace": here},
+        "metadata": {"name": "p", "namespace": namespace},
         "spec": {"containers": [{"name": "main", "image": "none"}], "shareProcessNamespace": True},
     }
-    until(lambda: "default" in cluster.kubectl("get", "serviceaccounts", "-n", here, "-o", "name"))
+    wait_for(lambda: "default" in cluster.kubectl("get", "serviceaccounts", "-n", namespace, "-o", "name"))
     cluster.kubectl("apply", "-f", "-", stdin=json.dumps(pod))
-    office.admin.patch(f"namespaces/{here}/pods/p", {"metadata": {"labels": {"team": "a"}}}).ok()
-    seen = json.loads(cluster.kubectl("get", "pod", "p", "-n", here, "-o", "json"))
-    assert seen["spec"]["shareProcessNamespace"] is True
-    assert seen["metadata"]["labels"] == {"team": "a"}
+    accounts.admin.patch(f"namespaces/{namespace}/pods/p", {"metadata": {"labels": {"team": "a"}}}).ok()
+    current = json.loads(cluster.kubectl("get", "pod", "p", "-n", namespace, "-o", "json"))
+    assert current["spec"]["shareProcessNamespace"] is True
+    assert current["metadata"]["labels"] == {"team": "a"}
 
 
-def test_secrets_of_users_stay_inside(cluster: Cluster, office: Office) -> None:
-    """What our server hides it hides also when kubectl wrote it."""
+def test_secrets_of_users_stay_inside(cluster: Cluster, accounts: Accounts) -> None:
+    """Hidden fields are hidden also when kubectl wrote them."""
     name = unique("user")
     cluster.kubectl("apply", "-f", "-", stdin=_manifest("User", name, {"passwordHash": "scrypt$secret"}))
-    assert b"scrypt$secret" not in office.admin.get(f"users/{name}").raw
-    assert b"scrypt$secret" not in office.admin.get("users").raw
+    assert b"scrypt$secret" not in accounts.admin.get(f"users/{name}").raw
+    assert b"scrypt$secret" not in accounts.admin.get("users").raw
 
 
-def test_hidden_notes_survive(cluster: Cluster, office: Office) -> None:
-    """Read, change and write back through us keeps what kubectl noted for its next apply."""
+def test_last_applied_annotation_survives(cluster: Cluster, accounts: Accounts) -> None:
+    """Reading and writing back an object keeps kubectl's last-applied annotation."""
     name = unique("user")
     cluster.kubectl("apply", "-f", "-", stdin=_manifest("User", name, {"passwordHash": "scrypt$secret"}))
-    seen = office.admin.get(f"users/{name}").ok()
-    office.admin.put(f"users/{name}", {**seen, "spec": {**seen["spec"], "firstName": "Ann"}}).ok()
+    current = accounts.admin.get(f"users/{name}").ok()
+    accounts.admin.put(f"users/{name}", {**current, "spec": {**current["spec"], "firstName": "Ann"}}).ok()
     stored = json.loads(cluster.kubectl("get", "user.aliquot.dev", name, "-o", "json"))
     assert "kubectl.kubernetes.io/last-applied-configuration" in stored["metadata"]["annotations"]
     assert stored["spec"]["passwordHash"] == "scrypt$secret"

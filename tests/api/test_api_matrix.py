@@ -1,7 +1,7 @@
-"""Who may do what: every role, in every scope, with every verb, on every kind, in one's own project and another's.
+"""The permission matrix: every role, scope, verb and kind, in the own project and in another.
 
-A request about something that does not exist tells as much as one about something that does: 403 is "you may not",
-404, 400 or 409 is "you may, but". So the whole matrix is asked and nothing changes.
+Requests for objects that do not exist are enough: 403 means denied; 404, 400 or 409 mean allowed. So the whole matrix
+is tested and nothing changes.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import pytest
 from aliquot.api import KINDS
 from aliquot.auth.roles import ROLES
 from aliquot.store.driver import AnyKind
-from api.people import Company
-from api.wire import Api
+from api.accounts import TwoProjects
+from api.http_client import Api
 
-# What each role gives, in one place and in other words than the server has it:
+# What each role allows, written independently of the server's table:
 # W workloads  D data (claims)  T templates  P policies  J project  E department  N nodes  O node pools  S settings
 WRITES = {
     "system-administrator": "WDTPJENOS",
@@ -49,7 +49,7 @@ LETTERS = {
     "Policy": "P", "Lease": "S", "Project": "J", "Namespace": "J", "Department": "E", "Node": "N", "NodePool": "O",
     "SchedulingPolicy": "S",
 }  # fmt: skip
-# Those that nobody but an administrator of the cluster may write, and nobody else sees.
+# Kinds that only administrators of the cluster may write.
 OF_THE_CLUSTER = ("User", "AccessRule")
 VERBS = ("view", "create", "replace", "patch", "status", "delete")
 ALL_ROLES = [*ROLES, "administrator", "researcher"]
@@ -61,50 +61,50 @@ SCOPED = [(role, "project") for role in ALL_ROLES] + [
 
 
 def test_table_is_complete() -> None:
-    """The table here speaks of every role and every kind there is."""
+    """The table of this test has every role and every kind."""
     assert set(ALL_ROLES) == WRITES.keys() | READS.keys()
     assert {kind.name for kind in KINDS} == {*LETTERS, *OF_THE_CLUSTER, "Token"}
 
 
 @pytest.mark.parametrize("role, scope", SCOPED)
-def test_in_the_own_project(company: Company, role: str, scope: str) -> None:
-    """A role gives what it says in its scope, and not more."""
-    _compare(company, role, scope, "mine")
+def test_in_the_own_project(two_projects: TwoProjects, role: str, scope: str) -> None:
+    """A role allows exactly its actions within its scope."""
+    _compare(two_projects, role, scope, "own")
 
 
 @pytest.mark.parametrize("role, scope", SCOPED)
-def test_in_another_project(company: Company, role: str, scope: str) -> None:
-    """Outside its scope a role gives nothing."""
-    _compare(company, role, scope, "theirs")
+def test_in_another_project(two_projects: TwoProjects, role: str, scope: str) -> None:
+    """Outside of its scope a role allows nothing."""
+    _compare(two_projects, role, scope, "other")
 
 
 @pytest.mark.parametrize("role, scope", SCOPED)
-def test_looking_inside(company: Company, role: str, scope: str) -> None:
-    """Whoever may see pods may read their logs; commands in them and their ports are for those who may change them."""
-    api, pod = company.person(role, scope).api, KINDS.named("pod")
-    for whose, project in company.projects.items():
+def test_logs_exec_and_port_forward(two_projects: TwoProjects, role: str, scope: str) -> None:
+    """Logs need the permission to view pods; exec and port-forward need the permission to edit them."""
+    api, pod = two_projects.user(role, scope).api, KINDS.named("pod")
+    for which, project in two_projects.projects.items():
         one = f"namespaces/runai-{project}/pods/not-there"
         asked = {
             "log": (api.get(f"{one}/log"), "view"),
             "exec": (api.upgrade(f"{one}/exec", command="true"), "patch"),
             "portforward": (api.upgrade(f"{one}/portforward", ports="80"), "patch"),
         }
-        for part, (answer, right) in asked.items():
-            may = _should(role, scope, pod, right, whose)
-            assert (part, answer.refused(404 if may else 403).status != 403) == (part, may)
+        for part, (response, right) in asked.items():
+            may = _should(role, scope, pod, right, which)
+            assert (part, response.refused(404 if may else 403).status != 403) == (part, may)
 
 
-def _compare(company: Company, role: str, scope: str, whose: str) -> None:
-    api = company.person(role, scope).api
+def _compare(two_projects: TwoProjects, role: str, scope: str, which: str) -> None:
+    api = two_projects.user(role, scope).api
     cases = [
         (kind, verb) for kind in KINDS if kind.name != "Token" for verb in VERBS if verb != "status" or kind.has_status
     ]
-    got = {(kind.name, verb): _may(api, company, kind, verb, whose) for kind, verb in cases}
-    wanted = {(kind.name, verb): _should(role, scope, kind, verb, whose) for kind, verb in cases}
+    got = {(kind.name, verb): _may(api, two_projects, kind, verb, which) for kind, verb in cases}
+    wanted = {(kind.name, verb): _should(role, scope, kind, verb, which) for kind, verb in cases}
     assert {case: may for case, may in got.items() if may != wanted[case]} == {}
 
 
-def _should(role: str, scope: str, kind: AnyKind, verb: str, whose: str) -> bool:
+def _should(role: str, scope: str, kind: AnyKind, verb: str, which: str) -> bool:
     writes = WRITES.get(role, "")
     reads = writes + READS.get(role, "")
     administers = role in ("system-administrator", "administrator")
@@ -113,12 +113,12 @@ def _should(role: str, scope: str, kind: AnyKind, verb: str, whose: str) -> bool
         return scope == "cluster" and (administers or (verb == "view" and may_read))
     letter = LETTERS[kind.name]
     if verb == "status" and not administers:
-        return False  # how things stand is the platform's word
+        return False  # only the platform writes the status
     if letter in "NO" and verb == "view":
-        return letter in reads  # nodes and pools are everybody's to see
+        return letter in reads  # nodes and pools belong to no project
     if kind.name in ("Node", "NodePool", "SchedulingPolicy"):
         return scope == "cluster" and letter in (reads if verb == "view" else writes)
-    if whose == "theirs" and scope != "cluster":
+    if which == "other" and scope != "cluster":
         return False
     if verb == "view":
         return letter in reads and (kind.name != "Department" or scope != "project")
@@ -129,32 +129,32 @@ def _should(role: str, scope: str, kind: AnyKind, verb: str, whose: str) -> bool
     return letter in writes
 
 
-def _may(api: Api, company: Company, kind: AnyKind, verb: str, whose: str) -> bool:
+def _may(api: Api, two_projects: TwoProjects, kind: AnyKind, verb: str, which: str) -> bool:
     names = {
-        "Project": company.projects[whose],
-        "Department": company.departments[whose],
-        "Namespace": f"runai-{company.projects[whose]}",
+        "Project": two_projects.projects[which],
+        "Department": two_projects.departments[which],
+        "Namespace": f"runai-{two_projects.projects[which]}",
     }
     name = names.get(kind.name, "not-there")
-    many = f"namespaces/runai-{company.projects[whose]}/{kind.plural}" if kind.namespaced else kind.plural
+    many = f"namespaces/runai-{two_projects.projects[which]}/{kind.plural}" if kind.namespaced else kind.plural
     one = f"{many}/{name}"
     match verb:
         case "view":
-            answer = api.get(one)
+            response = api.get(one)
             if kind.namespaced:
-                assert (answer.status == 403) == (api.get(many).status == 403), "a list is a look too"
+                assert (response.status == 403) == (api.get(many).status == 403), "a list needs the same permission"
         case "create":
-            # Incomplete on purpose: who may is told what is missing.
-            body = {"spec": {"department": company.departments[whose]}} if kind.name == "Project" else {}
+            # Incomplete on purpose: an allowed request gets 400.
+            body = {"spec": {"department": two_projects.departments[which]}} if kind.name == "Project" else {}
             named = {"metadata": {"name": name}} if kind.name in ("Department", "Namespace") else {}
-            answer = api.post(many, {**body, **named})
+            response = api.post(many, {**body, **named})
         case "replace":
-            answer = api.put(one, {})
+            response = api.put(one, {})
         case "patch":
-            answer = api.patch(one, {})
+            response = api.patch(one, {})
         case "status":
-            answer = api.patch(f"{one}/status", {})
+            response = api.patch(f"{one}/status", {})
         case _:
-            answer = api.delete(one, {"preconditions": {"uid": "00000000-0000-0000-0000-000000000000"}})
-    assert answer.status in (200, 400, 403, 404, 409), answer.raw
-    return answer.status != 403
+            response = api.delete(one, {"preconditions": {"uid": "00000000-0000-0000-0000-000000000000"}})
+    assert response.status in (200, 400, 403, 404, 409), response.raw
+    return response.status != 403

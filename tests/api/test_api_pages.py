@@ -1,4 +1,4 @@
-"""Pages beside the objects: health, figures, the description of the API, and who am I."""
+"""Endpoints besides objects: health, metrics, OpenAPI and whoami."""
 
 from __future__ import annotations
 
@@ -9,71 +9,71 @@ from jsonschema_rs import validator_for  # schemathesis brings it
 
 from aliquot import __version__
 from aliquot.api import KINDS
-from api.people import CLUSTER, Office
-from api.wire import Api
+from api.accounts import CLUSTER, Accounts
+from api.http_client import Api
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
 def test_health(api: Api, path: str) -> None:
-    """Health needs no token and tells nothing but that."""
-    answer = api.bearing(None).get(path)
-    assert (answer.status, answer.raw) == (200, b"ok")
+    """Health checks need no token and return only `ok`."""
+    response = api.with_token(None).get(path)
+    assert (response.status, response.raw) == (200, b"ok")
 
 
 def test_metrics_form(api: Api) -> None:
-    """Figures come in the form Prometheus reads: each line a comment or a sample."""
-    answer = api.get("/metrics")
-    assert answer.status == 200
-    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    """Metrics are in Prometheus' text format: each line is a comment or a sample."""
+    response = api.get("/metrics")
+    assert response.status == 200
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
     sample = re.compile(r'^[a-z_]+(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? [-+.0-9eE]+(inf|nan)?$')
-    lines = answer.raw.decode().splitlines()
+    lines = response.raw.decode().splitlines()
     assert [line for line in lines if not line.startswith("# ") and not sample.match(line)] == []
 
 
 def test_metrics_count_objects(api: Api) -> None:
-    """There is a figure for each kind of object."""
+    """Every kind has a metric with its number of objects."""
     text = api.get("/metrics").raw.decode()
     for kind in KINDS:
         assert f'aliquot_objects{{kind="{kind.name}"}}' in text
 
 
 def test_metrics_count_requests(api: Api) -> None:
-    """Answers are counted by verb, kind and status; names of objects are not in it."""
+    """Requests are counted by verb, resource and status, without names of objects."""
     api.get("projects/some-name-of-mine").refused(404)
     text = api.get("/metrics").raw.decode()
     assert 'aliquot_http_requests_total{code="404",resource="projects",verb="GET"}' in text
     assert "some-name-of-mine" not in text
 
 
-def test_metrics_count_watchers(api: Api, here: str) -> None:
+def test_metrics_count_watchers(api: Api, namespace_path: str) -> None:
     """Open watches are counted while they are open."""
-    with api.watch(f"{here}/templates"):
-        found = re.search(r"^aliquot_http_watchers (\S+)$", api.get("/metrics").raw.decode(), re.MULTILINE)
-    assert found is not None
-    assert float(found[1]) >= 1
+    with api.watch(f"{namespace_path}/templates"):
+        match = re.search(r"^aliquot_http_watchers (\S+)$", api.get("/metrics").raw.decode(), re.MULTILINE)
+    assert match is not None
+    assert float(match[1]) >= 1
 
 
-def test_whoami(office: Office) -> None:
-    """Everybody can ask who he is and what he was granted."""
-    ann = office.grant(office.person(), "viewer", CLUSTER)
-    said = ann.api.get("whoami").ok()
-    assert said["user"] == ann.name
-    assert said["roles"] == [{"role": "viewer", "scope": "cluster"}]
-    assert said["server"]["version"] == __version__
+def test_whoami(accounts: Accounts) -> None:
+    """whoami returns the caller's user and roles."""
+    ann = accounts.grant(accounts.user(), "viewer", CLUSTER)
+    document = ann.api.get("whoami").ok()
+    assert document["user"] == ann.name
+    assert document["roles"] == [{"role": "viewer", "scope": "cluster"}]
+    assert document["server"]["version"] == __version__
 
 
 def test_openapi_is_valid(api: Api) -> None:
-    """The description needs no token and is OpenAPI 3.1 whose schemas are JSON Schema."""
-    said = api.bearing(None).get("/openapi.json").ok()
-    assert said["openapi"] == "3.1.0"
-    assert said["info"]["version"] == __version__
-    for name, schema in said["components"]["schemas"].items():
-        validator_for({**schema, "components": said["components"]})
+    """The OpenAPI document needs no token, and its schemas are valid JSON Schema."""
+    document = api.with_token(None).get("/openapi.json").ok()
+    assert document["openapi"] == "3.1.0"
+    assert document["info"]["version"] == __version__
+    for name, schema in document["components"]["schemas"].items():
+        validator_for({**schema, "components": document["components"]})
         assert schema.get("description") or name, name
 
 
 def test_openapi_ids(api: Api) -> None:
-    """Each operation has a name of its own, so that clients can be generated."""
+    """Operation ids are unique, so that clients can be generated."""
     ids = [
         operation["operationId"]
         for methods in api.get("/openapi.json").ok()["paths"].values()
@@ -84,41 +84,41 @@ def test_openapi_ids(api: Api) -> None:
 
 
 def test_openapi_has_every_kind(api: Api) -> None:
-    """No kind is forgotten."""
+    """The OpenAPI document has every kind."""
     paths = api.get("/openapi.json").ok()["paths"]
     for kind in KINDS:
         assert f"/apis/aliquot.dev/v1/{kind.plural}" in paths
 
 
 def test_every_path_answers(api: Api) -> None:
-    """What is described is there: no address is unknown, and no verb."""
+    """Every path and method of the OpenAPI document is served."""
     for path, methods in api.get("/openapi.json").ok()["paths"].items():
-        there = path.format(namespace="runai", name="not-there")
+        actual = path.format(namespace="runai", name="not-there")
         for verb in methods.keys() - {"parameters"}:
             body = {} if verb in ("post", "put", "patch") else None
-            answer = api.ask(verb.upper(), there, body)
-            assert answer.status in (200, 400, 404), (verb, path, answer.raw)
-            if answer.status == 404:
-                assert "nothing is served" not in answer.message
+            response = api.request(verb.upper(), actual, body)
+            assert response.status in (200, 400, 404), (verb, path, response.raw)
+            if response.status == 404:
+                assert "nothing is served" not in response.message
 
 
 def test_answers_fit_the_description(api: Api) -> None:
-    """Lists of every kind have the described shape."""
-    said = api.get("/openapi.json").ok()
+    """Objects in lists match their schemas."""
+    document = api.get("/openapi.json").ok()
     for kind in KINDS:
         if not kind.is_custom_resource:
             continue
-        check = validator_for({**said["components"]["schemas"][kind.name], "components": said["components"]})
+        check = validator_for({**document["components"]["schemas"][kind.name], "components": document["components"]})
         for item in api.get(kind.plural).ok()["items"]:
             check.validate(item)
 
 
 def test_head(api: Api) -> None:
-    """HEAD answers like GET, without the body."""
-    answer = api.ask("HEAD", "projects")
-    assert (answer.status, answer.raw) == (200, b"")
+    """HEAD returns the same as GET, without the body."""
+    response = api.request("HEAD", "projects")
+    assert (response.status, response.raw) == (200, b"")
 
 
 def test_head_of_a_watch_ends(api: Api) -> None:
-    """A HEAD of a watch is no watch."""
-    assert api.ask("HEAD", "projects?watch=true&resourceVersion=1").status == 200
+    """A HEAD request for a watch returns at once."""
+    assert api.request("HEAD", "projects?watch=true&resourceVersion=1").status == 200

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from api.wire import Api, named, until
+from api.http_client import Api, named, wait_for
 from support.stores.process import ServerProcess
 
 SLEEP = {"type": "training", "image": "ubuntu", "command": ["sleep"], "args": ["infinity"]}
@@ -33,11 +33,11 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess
 
 def _fill(server: ServerProcess) -> None:
     api = Api(server.url, server.token)
-    until(lambda: api.get("projects/team-d").json.get("status", {}).get("phase") == "Ready", "the project")
+    wait_for(lambda: api.get("projects/team-d").json.get("status", {}).get("phase") == "Ready", "the project")
     for name, phase in (("large", "Running"), ("whole", "Running"), ("third", "Pending")):
         spec = {**SLEEP, "compute": {"gpu": 8}}
         api.post("namespaces/runai-team-d/workloads", named(name, spec)).ok(201)
-        until(lambda name=name, phase=phase: _has_phase(api, name, phase), f"{name} to be {phase}")
+        wait_for(lambda name=name, phase=phase: _has_phase(api, name, phase), f"{name} to be {phase}")
     api.close()
 
 

@@ -12,7 +12,7 @@ from aliquot.api.metadata import Metadata
 from aliquot.api.serialization import record
 from aliquot.errors import Fault
 
-# The nine roles of the platform, those for one kind of asset, and the four of its early versions.
+# The nine roles of Run:ai, those for one kind of asset, and those of its early versions.
 Role = Literal[
     "system-administrator",
     "department-administrator",

@@ -10,7 +10,7 @@ from aliquot.api.field_types import Duration, Positive, Strings
 from aliquot.api.serialization import record
 
 PortNumber = Annotated[int, Field(ge=1, le=65535)]
-# The classic words and those of later versions.
+# The names of Run:ai's first versions and of later ones.
 ServiceType = Literal["ingress", "portforward", "loadbalancer", "nodeport", "external-url"]
 
 

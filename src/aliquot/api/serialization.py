@@ -62,9 +62,9 @@ def record(cls: type[T]) -> type[T]:
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,))
 def kubernetes_record(cls: type[T]) -> type[T]:
     """A `record` with Kubernetes' wire names, such as podIP."""
-    made = record(cls)
-    made.__pydantic_config__ = wire_config(_kubernetes_wire_name)  # type: ignore[attr-defined]  # read by pydantic
-    return made
+    recorded = record(cls)
+    recorded.__pydantic_config__ = wire_config(_kubernetes_wire_name)  # type: ignore[attr-defined]  # read by pydantic
+    return recorded
 
 
 def wire_name(name: str) -> str:

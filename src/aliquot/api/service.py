@@ -17,7 +17,7 @@ def _int_or_text(value: object) -> object:
     return value
 
 
-# A union of two checks would report both; this one says what it wants.
+# Pydantic would report a fault for each member of the union; this validator has one message for both.
 IntOrText = Annotated[int | str, BeforeValidator(_int_or_text)]
 
 

@@ -1,4 +1,4 @@
-"""What was given wins; templates and policies fill in the rest."""
+"""Templates and policies fill in the fields that a submission leaves out."""
 
 from __future__ import annotations
 
@@ -12,81 +12,81 @@ def policy(name: str = "p", **spec: object) -> Policy:
     return Policy(metadata=Metadata(name=name, namespace="runai"), spec=PolicySpec(**spec))  # type: ignore[arg-type]
 
 
-def test_what_is_given_wins() -> None:
-    """A template brings what a submission leaves out, field by field."""
+def test_the_submission_wins() -> None:
+    """A template fills in missing fields one by one; values of the submission win."""
     template: Json = {"image": "python", "compute": {"gpu": 1, "cpu": 4}}
     assert with_defaults({"compute": {"gpu": 2}}, template) == {"image": "python", "compute": {"gpu": 2, "cpu": 4}}
 
 
-def test_variables_are_joined_by_name() -> None:
-    """A list of named things is joined by name."""
+def test_variables_merge_by_name() -> None:
+    """Lists of named items merge by name."""
     template: Json = {"environment": [{"name": "A", "value": "1"}, {"name": "B", "value": "1"}]}
     given: Json = {"environment": [{"name": "B", "value": "2"}, {"name": "C", "value": "2"}]}
-    values = {each["name"]: each["value"] for each in with_defaults(given, template)["environment"]}
+    values = {item["name"]: item["value"] for item in with_defaults(given, template)["environment"]}
     assert values == {"A": "1", "B": "2", "C": "2"}
 
 
-def test_mounts_are_joined_by_path() -> None:
-    """Two mounts at one path cannot be: the given one stays."""
+def test_mounts_merge_by_path() -> None:
+    """Mounts merge by path; the mount of the submission wins."""
     template: Json = {"storage": {"hostPath": [{"path": "/a", "mountPath": "/x"}, {"path": "/b", "mountPath": "/y"}]}}
     given: Json = {"storage": {"hostPath": [{"path": "/c", "mountPath": "/x"}]}}
-    mounts = {each["mountPath"]: each["path"] for each in with_defaults(given, template)["storage"]["hostPath"]}
+    mounts = {item["mountPath"]: item["path"] for item in with_defaults(given, template)["storage"]["hostPath"]}
     assert mounts == {"/x": "/c", "/y": "/b"}
 
 
-def test_one_can_be_left_out() -> None:
-    """`exclude` leaves out what a template would add, and is gone itself."""
+def test_an_item_can_be_excluded() -> None:
+    """An item with `exclude` removes the item of the template, and is removed itself."""
     template: Json = {"environment": [{"name": "A", "value": "1"}, {"name": "B", "value": "1"}]}
     given: Json = {"environment": [{"name": "A", "exclude": True}]}
     assert with_defaults(given, template) == {"environment": [{"name": "B", "value": "1"}]}
 
 
-def test_a_list_of_words_is_one_value() -> None:
-    """Arguments are not mixed."""
+def test_a_list_of_strings_is_one_value() -> None:
+    """A list of strings is replaced as a whole."""
     assert with_defaults({"args": ["--epochs=3"]}, {"args": ["-v", "-x"]}) == {"args": ["--epochs=3"]}
 
 
-def test_one_way_to_ask_for_gpus() -> None:
-    """Who asks for GPU memory does not get a template's number of GPUs as well."""
+def test_only_one_gpu_request() -> None:
+    """A submission that requests GPU memory does not also get the template's number of GPUs."""
     assert with_defaults({"compute": {"gpuMemory": "4Gi"}}, {"compute": {"gpu": 0.5, "gpuDevices": 2, "cpu": 1}}) == {
         "compute": {"gpuMemory": "4Gi", "cpu": 1}
     }
 
 
-def test_nothing_can_be_asked_for() -> None:
-    """A null refuses what a template has."""
+def test_null_removes_a_default() -> None:
+    """A null in the submission removes the template's value."""
     assert with_defaults({"workingDir": None}, {"workingDir": "/w", "image": "x"}) == {"image": "x"}
 
 
 def test_the_closest_default_wins() -> None:
-    """A project's default goes before everybody's."""
-    found = effective_policy([policy(defaults={"image": "a", "tty": True}), policy(defaults={"image": "b"})])
-    assert apply_policy({}, found) == {"image": "b", "tty": True}
+    """A project's default overrides the cluster's."""
+    effective = effective_policy([policy(defaults={"image": "a", "tty": True}), policy(defaults={"image": "b"})])
+    assert apply_policy({}, effective) == {"image": "b", "tty": True}
 
 
 def test_imposed_values_win_over_all() -> None:
-    """What a policy imposes every workload gets, beside what it was given."""
-    found = effective_policy(
+    """Imposed values override the submission, and imposed list items are added."""
+    effective = effective_policy(
         [policy(imposed={"priorityClass": "train", "storage": {"pvc": [{"claimName": "l", "path": "/l"}]}})]
     )
     given: Json = {"priorityClass": "build", "storage": {"pvc": [{"claimName": "d", "path": "/d"}]}}
-    spec = apply_policy(given, found)
+    spec = apply_policy(given, effective)
     assert spec["priorityClass"] == "train"
-    assert [each["path"] for each in spec["storage"]["pvc"]] == ["/d", "/l"]
+    assert [item["path"] for item in spec["storage"]["pvc"]] == ["/d", "/l"]
 
 
 def test_a_default_from_another_field() -> None:
-    """Cores for each GPU, unless cores are given."""
-    found = effective_policy(
+    """A default can be computed from another field, unless the submission sets the field."""
+    effective = effective_policy(
         [policy(rules={"compute.cpu": FieldRule(default_from=DefaultFrom(field="compute.gpu", factor=6))})]
     )
-    assert apply_policy({"compute": {"gpu": 0.5}}, found)["compute"] == {"gpu": 0.5, "cpu": 3}
-    assert apply_policy({"compute": {"gpu": 1, "cpu": 1}}, found)["compute"] == {"gpu": 1, "cpu": 1}
-    assert apply_policy({}, found) == {}
+    assert apply_policy({"compute": {"gpu": 0.5}}, effective)["compute"] == {"gpu": 0.5, "cpu": 3}
+    assert apply_policy({"compute": {"gpu": 1, "cpu": 1}}, effective)["compute"] == {"gpu": 1, "cpu": 1}
+    assert apply_policy({}, effective) == {}
 
 
-def test_what_was_filled_in_can_be_told() -> None:
-    """Which fields did not come from the submission."""
+def test_changed_paths() -> None:
+    """changed_paths lists the fields that were filled in."""
     before: Json = {"compute": {"gpu": 1}, "image": "x"}
     after: Json = {"compute": {"gpu": 1, "cpu": 2}, "image": "x", "labels": {"a": "b"}, "args": ["-v"]}
     assert changed_paths(before, after) == ["compute.cpu", "labels.a", "args"]

@@ -1,4 +1,4 @@
-"""What policies allow: each rule with the sentence it answers with."""
+"""Policy rules: which values they allow, and the message for those they refuse."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def policy(name: str = "p", **spec: object) -> Policy:
     return Policy(metadata=Metadata(name=name, namespace="runai"), spec=PolicySpec(**spec))  # type: ignore[arg-type]
 
 
-def said(spec: Json, path: str, rule: FieldRule, default: Any = None, old: Json | None = None) -> list[str]:
+def messages(spec: Json, path: str, rule: FieldRule, default: Any = None, old: Json | None = None) -> list[str]:
     values: Any = default
     for key in reversed(path.split(".")):
         values = {key: values}
-    found = effective_policy([policy(rules={path: rule}, defaults=values if default is not None else {})])
-    return [fault.text for fault in violations(spec, found, old)]
+    effective = effective_policy([policy(rules={path: rule}, defaults=values if default is not None else {})])
+    return [fault.text for fault in violations(spec, effective, old)]
 
 
 OPTIONS = (Option(value="a"), Option(value="b"))
@@ -42,8 +42,8 @@ VARIABLE = {"name": "A", "value": "1"}
     ],
 )
 def test_refused(path: str, rule: FieldRule, spec: Json, text: str) -> None:
-    """A value outside the rule is refused, and the rule is named."""
-    assert said(spec, path, rule) == [text]
+    """A value that breaks the rule is refused with the rule in the message."""
+    assert messages(spec, path, rule) == [text]
 
 
 @pytest.mark.parametrize(
@@ -58,51 +58,51 @@ def test_refused(path: str, rule: FieldRule, spec: Json, text: str) -> None:
     ],
 )
 def test_allowed(path: str, rule: FieldRule, spec: Json) -> None:
-    """A value at the edge of the rule, or none, is fine."""
-    assert said(spec, path, rule) == []
+    """A value at the limit of the rule is allowed, and so is an absent value."""
+    assert messages(spec, path, rule) == []
 
 
 def test_a_default_that_may_not_be_changed() -> None:
-    """Only the policy's own value is taken."""
+    """Only the policy's own value is allowed."""
     rule = FieldRule(can_edit=False)
-    assert said({"image": "b"}, "image", rule, "a") == ["must be a, as the policy says"]
-    assert said({"image": "a"}, "image", rule, "a") == []
+    assert messages({"image": "b"}, "image", rule, "a") == ["must be a, as the policy says"]
+    assert messages({"image": "a"}, "image", rule, "a") == []
 
 
 def test_items_that_may_not_be_added() -> None:
-    """The policy's items, and no others."""
+    """Items that the policy does not have are refused."""
     rule = FieldRule(can_add=False)
     more = {"environment": [VARIABLE, {"name": "B", "value": "2"}]}
-    assert said(more, "environment", rule, [VARIABLE]) == ["must not have more than the policy gives: B"]
-    assert said({"environment": [VARIABLE]}, "environment", rule, [VARIABLE]) == []
+    assert messages(more, "environment", rule, [VARIABLE]) == ["must not have more than the policy gives: B"]
+    assert messages({"environment": [VARIABLE]}, "environment", rule, [VARIABLE]) == []
 
 
 @pytest.mark.parametrize("given", [[], [{"name": "A", "value": "2"}], [{"name": "A", "exclude": True}]])
 def test_locked_items_stay(given: list[Json]) -> None:
-    """A locked item can be neither changed nor left out."""
+    """A locked item can be neither changed nor removed."""
     rule = FieldRule(locked=("A",))
-    assert said({"environment": given}, "environment", rule, [VARIABLE]) == ["must have A as the policy gives it"]
+    assert messages({"environment": given}, "environment", rule, [VARIABLE]) == ["must have A as the policy gives it"]
 
 
-def test_a_project_cannot_give_itself_more() -> None:
-    """For what is asked of the machines and for security the widest policy counts, else the closest."""
+def test_a_project_cannot_raise_compute_limits() -> None:
+    """For compute and security the widest policy wins, for other fields the closest."""
     wide = policy(rules={"compute.gpu": FieldRule(max=4), "backoffLimit": FieldRule(max=4)})
     close = policy(rules={"compute.gpu": FieldRule(max=8, min=1), "backoffLimit": FieldRule(max=8)})
     rules = effective_policy([wide, close]).rules
     assert (rules["compute.gpu"].max, rules["compute.gpu"].min, rules["backoffLimit"].max) == (4, 1, 8)
 
 
-def test_what_was_there_before_may_go_on() -> None:
-    """A change is held to the rules where it changes something; the rest stays as it was."""
+def test_unchanged_fields_are_not_checked() -> None:
+    """An update is checked only where it changes a field."""
     old = {"compute": {"gpu": 8}}
     rule = FieldRule(max=4)
-    assert said({**old, "active": False}, "compute.gpu", rule, old=old) == []
-    assert said({"compute": {"gpu": 9}}, "compute.gpu", rule, old=old) == ["must be no greater than 4"]
+    assert messages({**old, "active": False}, "compute.gpu", rule, old=old) == []
+    assert messages({"compute": {"gpu": 9}}, "compute.gpu", rule, old=old) == ["must be no greater than 4"]
 
 
 def test_imposed_values_cannot_be_changed_later() -> None:
-    """What a policy imposed stays."""
-    found = effective_policy([policy(imposed={"priorityClass": "train"})])
+    """An update cannot change an imposed value."""
+    effective = effective_policy([policy(imposed={"priorityClass": "train"})])
     old = {"priorityClass": "train"}
-    faults = list(violations({"priorityClass": "build"}, found, old))
+    faults = list(violations({"priorityClass": "build"}, effective, old))
     assert [(fault.path, fault.text) for fault in faults] == [("priorityClass", "must be train, as the policy says")]

@@ -1,4 +1,4 @@
-"""Any valid object of any type, made from the type itself, for properties that must hold for all of them."""
+"""Hypothesis strategies for valid objects of any type, derived from the types."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ _SPECIAL: list[tuple[Any, Any]] = [
 
 
 def values(hint: Any) -> st.SearchStrategy[Any]:
-    """Values that a field with this type may have."""
+    """Valid values of a field type."""
     for special, make in _SPECIAL:
         if hint == special:
-            made: st.SearchStrategy[Any] = make()
-            return made
+            strategy: st.SearchStrategy[Any] = make()
+            return strategy
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         return _bounded(args[0], args[1:])
@@ -74,7 +74,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 
 
 def records(cls: type) -> st.SearchStrategy[Any]:
-    """Objects of a record; a field is left at its default as often as not."""
+    """Objects of a record type; about half of the optional fields are left at their defaults."""
     hints = type_hints_of(cls)
     required = {f.name: values(hints[f.name]) for f in dataclasses.fields(cls) if _is_required(f)}
     optional = {f.name: values(hints[f.name]) for f in dataclasses.fields(cls) if not _is_required(f)}
@@ -82,9 +82,9 @@ def records(cls: type) -> st.SearchStrategy[Any]:
 
 
 def kind_objects(cls: type) -> st.SearchStrategy[Any]:
-    """Objects of a kind, as a user may write them: with a name and marks, without what the store gives."""
-    marks = st.dictionaries(KEYS, st.from_regex(r"[a-z0-9]{0,5}", fullmatch=True), max_size=2)
-    metadata = st.builds(Metadata, name=st.from_regex(r"[a-z][a-z0-9]{0,20}", fullmatch=True), labels=marks)
+    """Objects of a kind as a user writes them: with a name and labels, without fields that the store sets."""
+    labels = st.dictionaries(KEYS, st.from_regex(r"[a-z0-9]{0,5}", fullmatch=True), max_size=2)
+    metadata = st.builds(Metadata, name=st.from_regex(r"[a-z][a-z0-9]{0,20}", fullmatch=True), labels=labels)
     hints = type_hints_of(cls)
     rest = {f.name: values(hints[f.name]) for f in dataclasses.fields(cls) if f.name != "metadata"}
     return st.fixed_dictionaries({"metadata": metadata, **rest}).map(lambda fields: cls(**fields))
@@ -98,20 +98,24 @@ def _key(item: Any) -> Any:
     return getattr(item, "name", getattr(item, "type", repr(item)))
 
 
-def _bounded(base: Any, notes: tuple[Any, ...]) -> st.SearchStrategy[Any]:
-    marks = [mark for note in notes for mark in (note.metadata if isinstance(note, FieldInfo) else [note])]
-    pattern = next((mark.pattern for mark in marks if getattr(mark, "pattern", None)), None)
+def _bounded(base: Any, annotations: tuple[Any, ...]) -> st.SearchStrategy[Any]:
+    constraints = [
+        constraint
+        for annotation in annotations
+        for constraint in (annotation.metadata if isinstance(annotation, FieldInfo) else [annotation])
+    ]
+    pattern = next((each.pattern for each in constraints if getattr(each, "pattern", None)), None)
     if pattern:
-        longest = next((mark.max_length for mark in marks if isinstance(mark, MaxLen)), 200)
+        longest = next((each.max_length for each in constraints if isinstance(each, MaxLen)), 200)
         return st.from_regex(pattern, fullmatch=True).filter(lambda text: len(text) <= min(longest, 200))
-    low = next((mark.ge for mark in marks if isinstance(mark, Ge)), None)
-    above = next((mark.gt for mark in marks if isinstance(mark, Gt)), None)
-    high = next((mark.le for mark in marks if isinstance(mark, Le)), None)
+    low = next((each.ge for each in constraints if isinstance(each, Ge)), None)
+    above = next((each.gt for each in constraints if isinstance(each, Gt)), None)
+    high = next((each.le for each in constraints if isinstance(each, Le)), None)
     if base is int:
         return st.integers(low, high)
     if base is float:
         least = low if low is not None else above
         return st.integers(int((least or 0) * 4) + 1, int((100 if high is None else high) * 4)).map(lambda n: n / 4)
-    if base is str and any(isinstance(mark, MinLen) for mark in marks):
+    if base is str and any(isinstance(each, MinLen) for each in constraints):
         return WORDS.filter(bool)
     return values(base)

@@ -1,4 +1,4 @@
-"""One object of each kind with as much said as makes sense together."""
+"""An example of each kind with as many fields as make sense together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 OURS = "aliquot.dev/v1"
 
 
-def _made(api_version: str, kind: str, name: str, **parts: Any) -> dict[str, Any]:
+def _example(api_version: str, kind: str, name: str, **parts: Any) -> dict[str, Any]:
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "labels": {"team": "a"}}, **parts}
 
 
@@ -42,18 +42,18 @@ _CONDITION = {
 }
 _USE = {"allocated": {"gpu": 1.5}, "requested": {"gpu": 2, "memory": "1Gi"}, "fairShare": {"gpu": 3.125}}
 
-DEPARTMENT = _made(
+DEPARTMENT = _example(
     OURS, "Department", "research", spec=_QUEUE,
     status={
         "phase": "Ready", "projects": 3, "allocated": {"gpu": 1.5}, "requested": {"gpu": 2.5}, "pools": {"h100": _USE},
         "conditions": [_CONDITION],
     },
 )  # fmt: skip
-PROJECT = _made(
+PROJECT = _example(
     OURS, "Project", "team-a", spec={"department": "research", "namespace": "vision", **_QUEUE},
     status={"phase": "Ready", "namespace": "vision", "allocated": {"gpu": 1.5}, "pools": {"h100": _USE}},
 )  # fmt: skip
-NODE_POOL = _made(
+NODE_POOL = _example(
     OURS, "NodePool", "h100",
     spec={
         "labelKey": "gpu", "labelValue": "h100", "placement": {"gpu": "spread", "cpu": "binpack", "device": "spread"},
@@ -61,7 +61,7 @@ NODE_POOL = _made(
     },
     status={"phase": "Ready", "nodes": ["n1", "n2"], "total": {"gpu": 16, "cpu": 192}, "allocated": {"gpu": 3.5}},
 )  # fmt: skip
-SCHEDULING_POLICY = _made(
+SCHEDULING_POLICY = _example(
     OURS, "SchedulingPolicy", "fair",
     spec={
         "pools": ["h100"], "steps": ["allocate", "reclaim", "stale-gang"], "spare": "weight",
@@ -132,7 +132,7 @@ _SETTINGS: dict[str, Any] = {
     "staleGangGrace": 60, "elastic": True, "completions": 12, "parallelism": 3, "backoffLimit": 6,
     "autoDeletionTimeAfterCompletionSeconds": 3600, "podRunningTimeout": 600,
 }  # fmt: skip
-WORKLOAD = _made(
+WORKLOAD = _example(
     OURS, "Workload", "train-1",
     spec={
         "type": "training", "active": False, "user": "root", "subject": "ann", "template": "big", "namePrefix": "train",
@@ -168,7 +168,7 @@ WORKLOAD = _made(
         "parameters": {"optimizer_name": "adam"}, "replicas": 2, "revision": "r2",
     },
 )  # fmt: skip
-INFERENCE = _made(
+INFERENCE = _example(
     OURS, "Workload", "serve-1",
     spec={
         "type": "inference", "image": "example.com/llm", "compute": {"gpuMemory": "4Gi", "gpuMemoryLimit": "12Gi"},
@@ -185,12 +185,12 @@ INFERENCE = _made(
         },
     },
 )  # fmt: skip
-TEMPLATE = _made(
+TEMPLATE = _example(
     OURS, "Template", "big",
     spec={"values": _SETTINGS, "default": True, "types": ["training"], "description": "Big", "createdBy": "ann"},
     status={"conditions": [_CONDITION]},
 )  # fmt: skip
-POLICY = _made(
+POLICY = _example(
     OURS, "Policy", "bounds",
     spec={
         "types": ["interactive"], "department": "research", "distributed": False,
@@ -206,7 +206,7 @@ POLICY = _made(
     },
     status={"phase": "Ready", "message": "in force", "observedGeneration": 1, "conditions": [_CONDITION]},
 )  # fmt: skip
-USER = _made(
+USER = _example(
     OURS, "User", "ann",
     spec={
         "kind": "sso", "email": "ann@example.com", "passwordHash": "scrypt$x", "changePassword": True,
@@ -215,7 +215,7 @@ USER = _made(
     },
     status={"lastLogin": "2026-01-01T00:00:00Z", "conditions": [_CONDITION]},
 )  # fmt: skip
-ACCESS_RULE = _made(
+ACCESS_RULE = _example(
     OURS, "AccessRule", "ann-team-a",
     spec={
         "subject": {"kind": "group", "name": "Vision People"}, "role": "l1-researcher",
@@ -223,7 +223,7 @@ ACCESS_RULE = _made(
     },
     status={"conditions": [_CONDITION]},
 )  # fmt: skip
-TOKEN = _made(
+TOKEN = _example(
     OURS, "Token", "laptop",
     spec={
         "user": "ann", "hash": "0f" * 32, "description": "Laptop", "expires": "2027-01-01T00:00:00Z", "createdBy": "bo",
@@ -231,8 +231,8 @@ TOKEN = _made(
     status={"lastUsed": "2026-01-01T00:00:00Z"},
 )  # fmt: skip
 
-NAMESPACE = _made("v1", "Namespace", "vision", spec={"finalizers": ["kubernetes"]}, status={"phase": "Active"})
-NODE = _made(
+NAMESPACE = _example("v1", "Namespace", "vision", spec={"finalizers": ["kubernetes"]}, status={"phase": "Active"})
+NODE = _example(
     "v1", "Node", "n1",
     spec={"unschedulable": True, "taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}], "providerID": "x://1"},
     status={
@@ -246,7 +246,7 @@ NODE = _made(
                      "containerRuntimeVersion": "containerd://1.6"},
     },
 )  # fmt: skip
-POD = _made(
+POD = _example(
     "v1", "Pod", "train-1-0",
     spec={
         "containers": [{
@@ -293,7 +293,7 @@ POD = _made(
         "hostIP": "10.0.0.1", "podIP": "10.1.0.1", "startTime": "2026-01-01T00:00:00Z",
     },
 )  # fmt: skip
-SERVICE = _made(
+SERVICE = _example(
     "v1", "Service", "train-1",
     spec={
         "type": "NodePort", "selector": {"app": "x"},
@@ -301,7 +301,7 @@ SERVICE = _made(
     },
     status={"loadBalancer": {}},
 )  # fmt: skip
-CLAIM = _made(
+CLAIM = _example(
     "v1", "PersistentVolumeClaim", "data",
     spec={
         "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "10Gi"}}, "storageClassName": "fast",
@@ -309,7 +309,7 @@ CLAIM = _made(
     },
     status={"phase": "Bound", "capacity": {"storage": "10Gi"}, "accessModes": ["ReadWriteOnce"]},
 )  # fmt: skip
-EVENT = _made(
+EVENT = _example(
     "v1", "Event", "train-1.1",
     involvedObject={"apiVersion": OURS, "kind": "Workload", "name": "train-1", "namespace": "default", "uid": "u",
                     "resourceVersion": "5", "fieldPath": "spec"},
@@ -319,7 +319,7 @@ EVENT = _made(
     source={"component": "scheduler", "host": "h"}, reportingComponent="aliquot.dev/scheduler", reportingInstance="s-0",
     related={"kind": "Workload", "name": "d-2", "namespace": "default"},
 )  # fmt: skip
-LEASE = _made(
+LEASE = _example(
     "coordination.k8s.io/v1", "Lease", "leader",
     spec={
         "holderIdentity": "a", "leaseDurationSeconds": 15, "acquireTime": "2026-01-01T00:00:00.000000Z",

@@ -1,4 +1,4 @@
-"""GPUs of nodes, and the parts of them that pods hold."""
+"""The devices annotation: GPUs of nodes, and the shares that pods hold."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def pod(text: str) -> Pod:
 
 @given(st.lists(records(Device), max_size=4, unique_by=lambda device: device.index))
 def test_devices_come_back_equal(devices: list[Device]) -> None:
-    """What a node says about its GPUs is read as it was written."""
+    """The devices of a node are read as they were written."""
     assert devices_of(node(devices_text(devices))) == tuple(devices)
 
 
 @given(st.lists(records(DeviceShare), max_size=4, unique_by=lambda share: share.index))
 def test_shares_come_back_equal(shares: list[DeviceShare]) -> None:
-    """The GPUs that a pod was given are read as they were written."""
+    """The GPU shares of a pod are read as they were written."""
     assert shares_of(pod(shares_text(shares))) == tuple(shares)
 
 
-def test_annotation_has_the_documented_words() -> None:
+def test_annotation_has_the_documented_fields() -> None:
     """The annotation is an interface: index, uuid, model, memoryMiB, mig, healthy; index, milli, memoryMiB."""
     device = Device(
         index=1,
@@ -53,12 +53,12 @@ def test_annotation_has_the_documented_words() -> None:
     )
 
 
-def test_devices_are_counted_where_nobody_lists_them() -> None:
+def test_devices_come_from_capacity_without_the_annotation() -> None:
     """A node with NVIDIA's device plugin alone gets its GPUs from its capacity and the discovery labels."""
-    marks = {labels.GPU_PRODUCT: "Tesla-V100", labels.GPU_MEMORY: "32510"}
+    node_labels = {labels.GPU_PRODUCT: "Tesla-V100", labels.GPU_MEMORY: "32510"}
     status = NodeStatus(capacity={labels.GPU_RESOURCE: "2"}, allocatable={labels.GPU_RESOURCE: "1"})
 
-    assert devices_of(Node(metadata=Metadata(name="n1", labels=marks), status=status)) == (
+    assert devices_of(Node(metadata=Metadata(name="n1", labels=node_labels), status=status)) == (
         Device(index=0, model="Tesla-V100", memory_mib=32510),
         Device(index=1, model="Tesla-V100", memory_mib=32510, healthy=False),
     )
@@ -68,17 +68,17 @@ def test_devices_are_counted_where_nobody_lists_them() -> None:
     ("capacity", "count"), [({}, 0), ({labels.GPU_RESOURCE: "?"}, 0), ({labels.GPU_RESOURCE: "9G"}, 1024)]
 )
 def test_odd_capacity_does_no_harm(capacity: dict[str, str], count: int) -> None:
-    """A capacity that is absent, no number or absurd neither fails nor fills the memory."""
+    """A capacity that is absent, malformed or absurd neither fails nor fills the memory."""
     assert len(devices_of(Node(metadata=Metadata(name="n1"), status=NodeStatus(capacity=capacity)))) == count
 
 
 def test_pod_without_annotation_has_no_devices() -> None:
-    """A pod that was not placed yet holds nothing."""
+    """A pod that is not bound yet holds no GPUs."""
     assert shares_of(Pod(metadata=Metadata(name="p"))) == ()
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "message"),
     [
         ("[{", "]: must be JSON: Expecting property name"),
         ("{}", "]: must be a list"),
@@ -91,9 +91,9 @@ def test_pod_without_annotation_has_no_devices() -> None:
         ("9" * 5000, "]: must be JSON: "),
     ],
 )
-def test_bad_annotation_says_where(text: str, complaint: str) -> None:
-    """An annotation that cannot be read names the pod, the annotation and the place in it."""
+def test_malformed_annotation_is_named(text: str, message: str) -> None:
+    """The error about a malformed annotation names the pod, the annotation and the position in it."""
     with pytest.raises(Invalid) as caught:
         shares_of(pod(text))
 
-    assert str(caught.value).startswith(f"pod runai-a/p1: metadata.annotations['{labels.DEVICES}'{complaint}")
+    assert str(caught.value).startswith(f"pod runai-a/p1: metadata.annotations['{labels.DEVICES}'{message}")

@@ -1,4 +1,4 @@
-"""What is wrong with an object is said with its path, all at once."""
+"""Validation lists every fault of an object with its path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aliquot.errors import Invalid
 
 
 def faults(kind: str, spec: Any, *, api_version: str = "aliquot.dev/v1", name: str = "x") -> dict[str, str]:
-    """Path -> text of everything that the edge says about an object."""
+    """Path -> message of every fault that strict validation reports."""
     data = {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec}
     try:
         from_json(data, strict=True)
@@ -21,7 +21,7 @@ def faults(kind: str, spec: Any, *, api_version: str = "aliquot.dev/v1", name: s
 
 
 def test_every_fault_is_named_at_once() -> None:
-    """One answer lists everything that must be changed, so that nobody has to try ten times."""
+    """One error lists every fault, so that one correction is enough."""
     spec = {"quota": {"gpu": "many", "memory": "lots"}, "priority": "high", "overQuota": 7}
 
     assert faults("Project", spec) == {
@@ -33,7 +33,7 @@ def test_every_fault_is_named_at_once() -> None:
 
 
 def test_message_is_one_line() -> None:
-    """The error itself reads as one line that names kind, path and what must hold."""
+    """The error message is one line with kind, path and rule."""
     data = {
         "apiVersion": "aliquot.dev/v1",
         "kind": "Project",
@@ -62,20 +62,20 @@ def test_message_is_one_line() -> None:
     ],
 )
 def test_path_leads_to_the_fault(spec: dict[str, Any], path: str, text: str) -> None:
-    """A fault deep inside an object is found by its path, and its text says what must hold there."""
+    """A fault inside an object has the path of its field and the rule that it breaks."""
     assert faults("Workload", spec) == {path: text}
 
 
-def test_unknown_field_is_refused_at_the_edge() -> None:
-    """A misspelt field is a mistake, not something to drop silently."""
+def test_unknown_field_is_refused_in_strict_mode() -> None:
+    """A misspelt field is an error and is not dropped silently."""
     assert faults("Workload", {"imgae": "python", "compute": {"gpus": 1}}) == {
         "spec.imgae": "unknown field",
         "spec.compute.gpus": "unknown field",
     }
 
 
-def test_unknown_field_is_read_over_from_a_store() -> None:
-    """What a newer version wrote does not stop this one from reading the rest."""
+def test_unknown_field_from_a_store_is_ignored() -> None:
+    """An object with fields of a newer version can be read."""
     data = {
         "apiVersion": "aliquot.dev/v1",
         "kind": "Workload",
@@ -105,35 +105,35 @@ def test_name_is_required() -> None:
         ({"apiVersion": ["v1"], "kind": {"a": 1}}, "no kind"),
     ],
 )
-def test_manifest_must_say_what_it_is(data: Any, text: str) -> None:
-    """A manifest of no kind, or of one that does not exist, is refused."""
+def test_manifest_needs_a_known_kind(data: Any, text: str) -> None:
+    """A manifest without a kind, or with an unknown one, is refused."""
     with pytest.raises(Invalid, match=text.replace("[", r"\[")):
         from_json(data)
 
 
 def test_nan_is_refused() -> None:
-    """JSON has no NaN, so no number of ours may be one."""
+    """NaN is refused, because JSON does not have it."""
     assert faults("SchedulingPolicy", {"disruptionBound": float("nan")}) == {
         "spec.disruptionBound": "must be a finite number, not nan"
     }
 
 
 def test_service_port_may_be_a_number_or_a_name() -> None:
-    """The odd field that has two types says so in one sentence."""
+    """A field that accepts two types has one message for both."""
     spec = {"ports": [{"port": 80, "targetPort": 1.5}, {"port": 81, "targetPort": "web"}]}
 
     assert faults("Service", spec, api_version="v1") == {"spec.ports[0].targetPort": "must be a number or a name"}
 
 
-def test_half_characters_are_found_in_free_parts() -> None:
-    """Text that no database takes is refused wherever it hides, names of fields included."""
+def test_lone_surrogates_are_refused_in_untyped_fields() -> None:
+    """Lone surrogates are refused in untyped fields too, including their keys."""
     spec = {"defaults": {"a": ["\ud800"], "b\udfff": 1}}
 
     assert set(faults("Policy", spec)) == {"spec.defaults.a[0]", r"spec.defaults['b\udfff']"}
 
 
-def test_bottomless_objects_are_refused() -> None:
-    """A free part that goes on for ever is refused before anything tries to write it."""
+def test_deeply_nested_objects_are_refused() -> None:
+    """An untyped field that is nested too deeply is refused."""
     deep: dict[str, Any] = {}
     for _ in range(3000):
         deep = {"a": deep}

@@ -1,4 +1,4 @@
-"""The table of kinds, and what its objects may be called."""
+"""The table of kinds, and the rules for names of objects."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from aliquot.api.serialization import type_hints_of
 from aliquot.errors import Invalid
 
 
-def test_no_word_means_two_kinds() -> None:
-    """Whatever a user types means one kind."""
-    words = [word.lower() for kind in KINDS for word in {word.lower() for word in kind.accepted_names}]
+def test_names_of_kinds_are_unique() -> None:
+    """Every name that users may type belongs to one kind."""
+    names = [name for kind in KINDS for name in {name.lower() for name in kind.accepted_names}]
 
-    assert sorted(words) == sorted(set(words))
+    assert sorted(names) == sorted(set(names))
 
 
 @pytest.mark.parametrize(
@@ -27,26 +27,26 @@ def test_no_word_means_two_kinds() -> None:
         ("ns", "Namespace"), ("svc", "Service"), ("node-pools", "NodePool"), ("accessrules", "AccessRule"),
     ],
 )  # fmt: skip
-def test_kinds_are_found_by_every_word(word: str, name: str) -> None:
-    """Plurals, short names and other spellings all lead to the kind."""
+def test_kinds_are_found_by_every_name(word: str, name: str) -> None:
+    """Plurals, short names and other spellings find the kind."""
     assert KINDS.named(word).name == name
 
 
-def test_unknown_word_lists_what_there_is() -> None:
-    """A kind that does not exist is answered with those that do."""
+def test_unknown_name_lists_the_known_kinds() -> None:
+    """The error about an unknown kind lists the known ones."""
     with pytest.raises(Invalid, match=r"unknown kind 'gadgets'; one of: departments, projects, .*leases$"):
         KINDS.named("gadgets")
 
 
 def test_kind_is_found_by_type_and_by_declaration() -> None:
-    """Programs find a kind by its type, manifests by what they declare."""
+    """A kind is found by its Python type, and by a manifest's apiVersion and kind."""
     assert KINDS.of(Claim).name == "PersistentVolumeClaim"
     assert KINDS.declared("coordination.k8s.io/v1", "Lease").plural == "leases"
     assert KINDS.declared("aliquot.dev/v1", "Workload").type is Workload
 
 
 def test_scopes_are_as_designed() -> None:
-    """Workloads, templates and policies live in namespaces; what spans the organisation does not."""
+    """Only workloads, templates and policies are namespaced."""
     assert {kind.name for kind in KINDS if kind.is_custom_resource and kind.namespaced} == {
         "Workload",
         "Template",
@@ -55,7 +55,7 @@ def test_scopes_are_as_designed() -> None:
 
 
 def test_kind_without_status_has_none() -> None:
-    """The table says truly whether a kind has a status of its own."""
+    """`has_status` agrees with the fields of the type."""
     assert {kind.name for kind in KINDS if kind.has_status != ("status" in type_hints_of(kind.type))} == set()
 
 
@@ -79,19 +79,19 @@ BAD = {
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in GOOD.items() for name in names])
 def test_good_names_pass(kind: str, name: str) -> None:
-    """Names that namespaces, pods and labels can be made from are taken."""
+    """Valid names are accepted."""
     assert check_name(KINDS.named(kind), name) == name
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in BAD.items() for name in names])
 def test_bad_names_are_refused(kind: str, name: object) -> None:
-    """Other names are refused under metadata.name, with what a name must be."""
+    """Invalid names are refused under metadata.name, with the rule."""
     with pytest.raises(Invalid, match=rf"^{kind.lower()}: metadata\.name: (must|is required)"):
         check_name(KINDS.named(kind), name)
 
 
-def test_refusal_of_a_name_teaches() -> None:
-    """The refusal says in words what a name may have in it."""
+def test_message_about_a_name_has_the_rule() -> None:
+    """The message says in words which characters a name may have."""
     with pytest.raises(Invalid, match="lower-case letters, digits and hyphens, a letter first and no hyphen last"):
         check_name(KINDS.named("project"), "Team A")
     with pytest.raises(Invalid, match="must have at most 50 characters, not 60"):

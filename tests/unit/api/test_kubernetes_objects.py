@@ -1,4 +1,4 @@
-"""The types against a real Kubernetes API server: it takes what we write, and refuses what we refuse."""
+"""The types against a real Kubernetes API server: it accepts and refuses the same objects as we do."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from unit.api.examples import EXAMPLES, WORKLOAD
 
 pytestmark = pytest.mark.kube
 
-# A few objects per kind, many at once: each call of kubectl costs a fifth of a second.
+# A few examples with many objects each, because every call of kubectl takes a fifth of a second.
 FEW = settings(
     max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate], database=None
 )
 
 
-def holds(wanted: Any, found: Any) -> bool:
-    """Whether everything wanted is found; Kubernetes adds defaults of its own to its own kinds."""
+def contains(wanted: Any, found: Any) -> bool:
+    """Whether `found` has everything that is wanted. Kubernetes adds defaults to its own kinds."""
     if isinstance(wanted, dict):
-        return isinstance(found, dict) and all(holds(value, found.get(key)) for key, value in wanted.items())
+        return isinstance(found, dict) and all(contains(value, found.get(key)) for key, value in wanted.items())
     if isinstance(wanted, list):
-        return isinstance(found, list) and len(found) >= len(wanted) and all(map(holds, wanted, found))
+        return isinstance(found, list) and len(found) >= len(wanted) and all(map(contains, wanted, found))
     return bool(wanted == found)
 
 
-def sent(cluster: Cluster, data: Json, *verb: str) -> str:
+def apply(cluster: Cluster, data: Json, *verb: str) -> str:
     return cluster.kubectl(*(verb or ("apply",)), "-n", "default", "-f", "-", stdin=json.dumps(data), check=False)
 
 
@@ -43,46 +43,46 @@ def read(cluster: Cluster, kind: Kind[Any], name: str) -> Json:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: f"{example['kind']}-{example['metadata']['name']}")
-def test_full_example_is_taken_and_comes_back(cluster_with_kinds: Cluster, example: Json) -> None:
-    """A full object of each kind is stored by Kubernetes and read back as it was, with its status."""
+def test_full_example_is_stored_unchanged(cluster_with_kinds: Cluster, example: Json) -> None:
+    """Kubernetes stores a full object of each kind unchanged, with its status."""
     kind, name = KINDS.named(example["kind"]), example["metadata"]["name"]
     wanted = to_json(from_json(example, strict=True))
 
-    answer = sent(cluster_with_kinds, wanted)
+    answer = apply(cluster_with_kinds, wanted)
     back = read(cluster_with_kinds, kind, name)
     if "status" in wanted:
         resource = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
         change = ["--subresource=status", "--type=merge", "-p", json.dumps({"status": wanted["status"]})]
-        # The answer of this very write: a server that another test runs may write the status too.
+        # The response of this write, because a server that another test runs may write the status too.
         back = json.loads(cluster_with_kinds.kubectl("patch", resource, name, "-n", "default", *change, "-o", "json"))
 
     assert "created" in answer or "configured" in answer, answer
-    assert holds(wanted, to_json(from_json(back)))
+    assert contains(wanted, to_json(from_json(back)))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.is_custom_resource], ids=lambda kind: kind.name)
 @FEW
 @given(data=st.data())
-def test_whatever_we_write_is_taken(cluster_with_kinds: Cluster, kind: Kind[Any], data: st.DataObject) -> None:
-    """Any object that passes our own checks is stored by Kubernetes unchanged."""
+def test_valid_objects_are_stored_unchanged(cluster_with_kinds: Cluster, kind: Kind[Any], data: st.DataObject) -> None:
+    """Kubernetes stores every object that passes our validation unchanged."""
     drawn = data.draw(st.lists(kind_objects(kind.type), min_size=5, max_size=10, unique_by=lambda o: o.metadata.name))
-    passing = [made for made in drawn if not (isinstance(made, HasCrossFieldRules) and list(made.faults()))]
-    listed = {"apiVersion": "v1", "kind": "List", "items": [to_json(made) for made in passing]}
+    passing = [obj for obj in drawn if not (isinstance(obj, HasCrossFieldRules) and list(obj.faults()))]
+    listed = {"apiVersion": "v1", "kind": "List", "items": [to_json(obj) for obj in passing]}
 
-    answer = sent(cluster_with_kinds, listed, "replace", "--force") if passing else ""
+    answer = apply(cluster_with_kinds, listed, "replace", "--force") if passing else ""
     try:
-        for made in passing:
-            back = from_json(read(cluster_with_kinds, kind, made.metadata.name))
-            assert back.spec == made.spec, answer
+        for obj in passing:
+            back = from_json(read(cluster_with_kinds, kind, obj.metadata.name))
+            assert back.spec == obj.spec, answer
     finally:
-        for made in passing:
+        for obj in passing:
             cluster_with_kinds.kubectl(
-                "delete", f"{kind.plural}.{kind.group}", made.metadata.name, "-n", "default", "--ignore-not-found"
+                "delete", f"{kind.plural}.{kind.group}", obj.metadata.name, "-n", "default", "--ignore-not-found"
             )
 
 
-def test_explain_reads_well(cluster_with_kinds: Cluster) -> None:
-    """`kubectl explain` shows each field with our words."""
+def test_explain_shows_descriptions(cluster_with_kinds: Cluster) -> None:
+    """`kubectl explain` shows the descriptions of fields."""
     spec = cluster_with_kinds.kubectl("explain", "workload.spec")
 
     assert "training runs to completion, interactive is a session, inference serves requests." in " ".join(spec.split())
@@ -128,20 +128,20 @@ def test_explain_reads_well(cluster_with_kinds: Cluster) -> None:
         ),
     ],
 )
-def test_wrong_object_is_refused_readably(
+def test_invalid_object_is_refused_with_a_message(
     cluster_with_kinds: Cluster, kind: str, name: str, spec: Json, text: str
 ) -> None:
-    """`kubectl apply` of a wrong object says which field is wrong and what must hold there."""
+    """`kubectl apply` of an invalid object names the field and the rule."""
     data = {"apiVersion": "aliquot.dev/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
-    assert text in sent(cluster_with_kinds, data)
+    assert text in apply(cluster_with_kinds, data)
 
 
-def test_type_is_filled_in(cluster_with_kinds: Cluster) -> None:
-    """A workload without a type is training for selectors and columns too."""
+def test_type_has_a_default(cluster_with_kinds: Cluster) -> None:
+    """The default type of a workload shows in selectors and columns."""
     data = {"apiVersion": "aliquot.dev/v1", "kind": "Workload", "metadata": {"name": "bare"}}
 
-    sent(cluster_with_kinds, data)
+    apply(cluster_with_kinds, data)
     listed = cluster_with_kinds.kubectl("get", "wl", "-n", "default", "--field-selector=spec.type=training")
 
     assert "bare" in listed
@@ -149,7 +149,7 @@ def test_type_is_filled_in(cluster_with_kinds: Cluster) -> None:
 
 
 def test_every_selector_is_known_to_kubernetes(cluster_with_kinds: Cluster) -> None:
-    """What we say can be selected by, Kubernetes selects by."""
+    """Kubernetes accepts every field that we declare selectable."""
     for kind in KINDS:
         resource = f"{kind.plural}.v1.{kind.group}" if kind.group else kind.plural
         for field in (*kind.selectable_fields, "metadata.name"):
@@ -161,10 +161,10 @@ def test_every_selector_is_known_to_kubernetes(cluster_with_kinds: Cluster) -> N
 
 
 def test_unchanged_apply_changes_nothing(cluster_with_kinds: Cluster) -> None:
-    """Sending the canonical form of an object again gives no new version."""
+    """Applying the canonical form of an object again gives no new version."""
     data = to_json(from_json({**WORKLOAD, "metadata": {"name": "same"}, "status": {}}))
-    sent(cluster_with_kinds, data)
+    apply(cluster_with_kinds, data)
     before = read(cluster_with_kinds, KINDS.named("Workload"), "same")
 
-    assert "unchanged" in sent(cluster_with_kinds, data)
+    assert "unchanged" in apply(cluster_with_kinds, data)
     assert read(cluster_with_kinds, KINDS.named("Workload"), "same") == before

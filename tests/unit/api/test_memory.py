@@ -1,4 +1,4 @@
-"""How much room objects take in the caches that hold them."""
+"""Memory of objects in caches."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ POD = {
 
 @pytest.mark.parametrize("example", [WORKLOAD, POD], ids=["workload", "pod"])
 def test_typical_object_is_small(example: dict[str, Any]) -> None:
-    """A typical workload and a typical pod take less than 5 KB each once read."""
+    """A typical workload and a typical pod take less than 5 KB of memory each."""
     text, count = json.dumps(example), 500
-    from_json(example, strict=True)  # builds the validator, which is not what we measure
+    from_json(example, strict=True)  # builds the validator, which must not be measured
 
     tracemalloc.start()
-    kept = [from_json(json.loads(text.replace("@", f"{number:012d}"))) for number in range(count)]
+    objects = [from_json(json.loads(text.replace("@", f"{number:012d}"))) for number in range(count)]
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert size / len(kept) < 5_000
+    assert size / len(objects) < 5_000

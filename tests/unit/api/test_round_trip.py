@@ -1,4 +1,4 @@
-"""What is written is what is read."""
+"""Encoding and decoding are inverse."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(Heal
 @QUICK
 @given(data=st.data())
 def test_every_kind_comes_back_equal(kind: Kind[Any], data: st.DataObject) -> None:
-    """An object that was written as JSON and read again is the same object."""
-    made = data.draw(kind_objects(kind.type))
+    """An object that is encoded and decoded again is equal."""
+    obj = data.draw(kind_objects(kind.type))
 
-    text = json.dumps(to_json(made), allow_nan=False)
+    text = json.dumps(to_json(obj), allow_nan=False)
 
-    assert from_json(json.loads(text)) == made
-    assert decode(kind.type, encode(made)) == made
+    assert from_json(json.loads(text)) == obj
+    assert decode(kind.type, encode(obj)) == obj
 
 
 @pytest.mark.parametrize("kind", tuple(KINDS), ids=lambda kind: kind.name)
 @QUICK
 @given(data=st.data())
 def test_writing_again_changes_nothing(kind: Kind[Any], data: st.DataObject) -> None:
-    """The written form is canonical: reading and writing it again gives the same bytes."""
+    """The encoded form is canonical: decoding and encoding it again gives the same bytes."""
     first = json.dumps(to_json(data.draw(kind_objects(kind.type))))
 
     assert json.dumps(to_json(from_json(json.loads(first)))) == first

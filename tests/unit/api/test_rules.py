@@ -1,4 +1,4 @@
-"""Rules that span fields, asked at the edge and not when reading from a store."""
+"""Rules that span fields are checked in strict mode, and not for stored objects."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from unit.api.test_faults import faults
 
 @pytest.mark.parametrize("gpu", [0, 1, 2, 64, 0.5, "0.5", 0.001, 0.999, 1.0, 2.0])
 def test_gpus_are_whole_or_a_part_of_one(gpu: object) -> None:
-    """A pod may ask for whole GPUs or for a part of one."""
+    """A pod may request whole GPUs or a fraction of one."""
     assert faults("Workload", {"compute": {"gpu": gpu}}) == {}
 
 
 @pytest.mark.parametrize("gpu", [1.5, "2.25", 1.001])
 def test_one_and_a_half_gpus_are_refused(gpu: object) -> None:
-    """A pod cannot ask for one and a half GPUs, and is told what it can ask for."""
+    """A pod cannot request one and a half GPUs, and the message says what is allowed."""
     text = f"must be a whole number of GPUs, or a fraction of one below 1, not {gpu}"
 
     assert faults("Workload", {"compute": {"gpu": gpu}}) == {"spec.compute.gpu": text}
@@ -38,8 +38,8 @@ def test_one_and_a_half_gpus_are_refused(gpu: object) -> None:
         ({"migProfile": "big"}, "spec.compute.migProfile", r"must match ^[1-7]g\.[0-9]+gb$, not 'big'"),
     ],
 )
-def test_requests_must_make_sense_together(compute: dict[str, Any], path: str, text: str) -> None:
-    """Requests that contradict each other are refused where they do."""
+def test_contradicting_requests_are_refused(compute: dict[str, Any], path: str, text: str) -> None:
+    """Contradicting requests are refused with the path of the field to change."""
     assert faults("Workload", {"compute": compute}) == {path: text}
 
 
@@ -112,21 +112,21 @@ def test_requests_must_make_sense_together(compute: dict[str, Any], path: str, t
         ),
     ],
 )
-def test_workload_must_make_sense_as_a_whole(spec: dict[str, Any], path: str, text: str) -> None:
-    """Fields that do not go together are refused with the path of the one to change."""
+def test_contradicting_fields_are_refused(spec: dict[str, Any], path: str, text: str) -> None:
+    """Fields that exclude each other are refused with the path of the field to change."""
     assert faults("Workload", spec) == {path: text}
 
 
 @pytest.mark.parametrize("kind", ["Department", "Project"])
-def test_default_pool_has_one_place(kind: str) -> None:
-    """The quota of pool default is written beside pools, never inside, so that there are no two of them."""
+def test_default_pool_is_not_in_pools(kind: str) -> None:
+    """The quota of pool default is written beside pools, so that there cannot be two of them."""
     text = "must not name pool default: the quota beside pools is the one of pool default"
 
     assert faults(kind, {"pools": {"default": {"quota": {"gpu": 1}}}}) == {"spec.pools": text}
 
 
 def test_pool_needs_a_label() -> None:
-    """A pool selects its nodes by a label; only the default pool takes what is left."""
+    """Every pool except the default one needs a label that selects its nodes."""
     assert faults("NodePool", {}, name="h100") == {"spec.labelKey": "is required for every pool but default"}
     assert faults("NodePool", {}, name="default") == {}
 
@@ -139,15 +139,15 @@ def test_pool_needs_a_label() -> None:
         ({"kind": "department", "name": ""}, "is required for a department"),
     ],
 )
-def test_scope_must_name_what_it_is(scope: dict[str, str], text: str) -> None:
-    """A rule for a project or department names it; one for the cluster names nothing."""
+def test_scope_needs_a_name(scope: dict[str, str], text: str) -> None:
+    """A rule for a project or department has its name; one for the cluster has none."""
     spec = {"subject": {"kind": "user", "name": "ann"}, "role": "viewer", "scope": scope}
 
     assert faults("AccessRule", spec) == {"spec.scope.name": text}
 
 
 def test_stored_objects_stay_readable() -> None:
-    """A rule between fields never makes an object unreadable that is already stored."""
+    """A stored object that breaks a rule can still be read."""
     data = {
         "apiVersion": "aliquot.dev/v1",
         "kind": "Workload",

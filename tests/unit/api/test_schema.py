@@ -1,4 +1,4 @@
-"""Schemas made from the types: what OpenAPI and Kubernetes are told."""
+"""Schemas that are generated from the types, for OpenAPI and for custom resources."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OURS = tuple(kind for kind in KINDS if kind.is_custom_resource)
 
 
 def parts(schema: Json, path: str = "") -> Iterator[tuple[str, Json]]:
-    """Every schema inside a structural one, with its path."""
+    """Every schema inside a structural schema, with its path."""
     yield path, schema
     for name, part in schema.get("properties", {}).items():
         yield from parts(part, f"{path}.{name}")
@@ -28,7 +28,7 @@ def parts(schema: Json, path: str = "") -> Iterator[tuple[str, Json]]:
 
 @pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.name)
 def test_every_value_has_one_type(kind: Kind[Any]) -> None:
-    """Kubernetes takes a schema only if each value in it has exactly one type and nothing refers elsewhere."""
+    """Structural schemas have exactly one type for each value, and no references."""
     for path, part in parts(structural_schema(kind)):
         typed = {"type", "x-kubernetes-int-or-string"} & set(part)
         assert len(typed) == 1, path
@@ -37,9 +37,9 @@ def test_every_value_has_one_type(kind: Kind[Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.name)
-def test_every_field_is_explained(kind: Kind[Any]) -> None:
-    """`kubectl explain` has words for every field that a user can write."""
-    silent = [
+def test_every_field_has_a_description(kind: Kind[Any]) -> None:
+    """Every field that a user can write has a description for `kubectl explain`."""
+    undescribed = [
         path
         for path, part in parts(structural_schema(kind))
         if "description" not in part
@@ -47,37 +47,37 @@ def test_every_field_is_explained(kind: Kind[Any]) -> None:
         and path not in (".apiVersion", ".kind", ".metadata", ".metadata.name")
     ]
 
-    assert silent == []
+    assert undescribed == []
 
 
-def test_words_are_sentences_of_one_line() -> None:
-    """Explanations are single lines that end like a sentence."""
+def test_descriptions_are_sentences_of_one_line() -> None:
+    """Descriptions are single lines that end with a full stop."""
     for kind in OURS:
         for path, part in parts(structural_schema(kind)):
-            words = part.get("description", "x.")
-            assert "\n" not in words, f"{kind.name}{path}"
-            assert words.endswith("."), f"{kind.name}{path}: {words}"
+            description = part.get("description", "x.")
+            assert "\n" not in description, f"{kind.name}{path}"
+            assert description.endswith("."), f"{kind.name}{path}: {description}"
 
 
-def test_free_maps_are_the_only_open_places() -> None:
-    """Unknown fields are dropped by Kubernetes everywhere but in the two maps that are free on purpose."""
-    found = {
+def test_only_untyped_maps_accept_unknown_fields() -> None:
+    """Kubernetes drops unknown fields except in the two maps that are untyped on purpose."""
+    open_fields = {
         f"{kind.name}{path}"
         for kind in OURS
         for path, part in parts(structural_schema(kind))
         if "x-kubernetes-preserve-unknown-fields" in part
     }
 
-    assert found == {"Policy.spec.defaults", "Policy.spec.imposed"}
+    assert open_fields == {"Policy.spec.defaults", "Policy.spec.imposed"}
 
 
-def test_definition_has_what_kubectl_shows() -> None:
-    """A definition brings short name, category, columns, status subresource and selectable fields."""
-    made = {definition["spec"]["names"]["kind"]: definition for definition in crds()}
-    workload = made["Workload"]["spec"]
+def test_definition_has_names_columns_and_selectors() -> None:
+    """A definition has short name, category, columns, status subresource and selectable fields."""
+    definitions = {definition["spec"]["names"]["kind"]: definition for definition in crds()}
+    workload = definitions["Workload"]["spec"]
     version = workload["versions"][0]
 
-    assert made["Workload"]["metadata"]["name"] == "workloads.aliquot.dev"
+    assert definitions["Workload"]["metadata"]["name"] == "workloads.aliquot.dev"
     assert workload["names"]["shortNames"] == ["wl"]
     assert workload["names"]["categories"] == ["aliquot"]
     assert workload["names"]["singular"] == "workload"
@@ -85,12 +85,12 @@ def test_definition_has_what_kubectl_shows() -> None:
     assert version["subresources"] == {"status": {}}
     assert {"jsonPath": ".status.phase"} in version["selectableFields"]
     assert version["additionalPrinterColumns"][0] == {"name": "Type", "type": "string", "jsonPath": ".spec.type"}
-    assert set(made) == {kind.name for kind in OURS}
+    assert set(definitions) == {kind.name for kind in OURS}
 
 
 @pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.name)
 def test_columns_and_selectors_name_real_fields(kind: Kind[Any]) -> None:
-    """A column or a selector that names no field would stay empty for ever."""
+    """Columns and selectors refer to fields that exist."""
     known = {path for path, _ in parts(structural_schema(kind))} | {".metadata.creationTimestamp"}
 
     assert {column.path.removesuffix("[0]") for column in kind.columns} <= known
@@ -98,7 +98,7 @@ def test_columns_and_selectors_name_real_fields(kind: Kind[Any]) -> None:
 
 
 def test_rules_are_on_the_schema() -> None:
-    """Rules that Kubernetes can check stand where they hold, and not in the status, which only we write."""
+    """CEL rules are on the fields they check, and not in the status, which only the platform writes."""
     schema = structural_schema(KINDS.named("workload"))
     gpu = schema["properties"]["spec"]["properties"]["compute"]["properties"]["gpu"]
 
@@ -110,7 +110,7 @@ def test_rules_are_on_the_schema() -> None:
 
 
 def test_fields_that_are_always_written_are_defaulted() -> None:
-    """Kubernetes fills in what people select by, as our server does."""
+    """Fields that users select by have a default on Kubernetes, as in our server."""
     spec = structural_schema(KINDS.named("workload"))["properties"]["spec"]
 
     assert spec["default"] == {}
@@ -118,7 +118,7 @@ def test_fields_that_are_always_written_are_defaulted() -> None:
 
 
 def test_status_is_not_required() -> None:
-    """A user writes the spec; metadata is checked by name only."""
+    """Only the spec is required, and of the metadata only the name is checked."""
     schema = structural_schema(KINDS.named("accessrule"))
 
     assert schema["required"] == ["spec"]
@@ -128,13 +128,13 @@ def test_status_is_not_required() -> None:
     }
 
 
-def schema_pattern(word: str) -> str:
-    found: str = structural_schema(KINDS.named(word))["properties"]["metadata"]["properties"]["name"]["pattern"]
-    return found
+def schema_pattern(kind_name: str) -> str:
+    pattern: str = structural_schema(KINDS.named(kind_name))["properties"]["metadata"]["properties"]["name"]["pattern"]
+    return pattern
 
 
 def test_components_refer_only_to_each_other() -> None:
-    """Every reference in the API's description leads to a schema in it, and each kind has one by its name."""
+    """Every reference in the component schemas resolves, and every kind has a schema."""
     schemas = component_schemas()
     wanted = {part.split('"')[0] for part in json.dumps(schemas).split("#/components/schemas/")[1:]}
 
@@ -144,7 +144,7 @@ def test_components_refer_only_to_each_other() -> None:
 
 
 def test_component_names_its_kind() -> None:
-    """A kind's schema says which apiVersion and kind it is for, and closes ours to unknown fields."""
+    """The schema of a kind has its apiVersion and kind, and our own kinds accept no unknown fields."""
     schemas = component_schemas()
 
     assert schemas["Workload"]["properties"]["kind"] == {"const": "Workload"}
@@ -156,7 +156,7 @@ def test_component_names_its_kind() -> None:
 
 @pytest.mark.parametrize("kind", tuple(KINDS), ids=lambda kind: kind.name)
 def test_single_schema_is_complete(kind: Kind[Any]) -> None:
-    """The schema of one kind stands alone: all it refers to is in it."""
+    """The schema of one kind contains everything that it refers to."""
     schema = json_schema(kind)
     wanted = {part.split('"')[0] for part in json.dumps(schema).split("#/$defs/")[1:]}
 

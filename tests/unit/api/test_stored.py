@@ -1,4 +1,4 @@
-"""Whatever Kubernetes would store of our kinds can be read, however it got there."""
+"""Every object of our kinds that passes the Kubernetes schema can be decoded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMES = st.sampled_from(["2026-01-01T00:00:00Z", "2026-01-01T00:00:00.123456789+
 
 
 def allowed(schema: Json) -> st.SearchStrategy[Any]:
-    """Values that a structural schema lets through."""
+    """Values that a structural schema accepts."""
     if "enum" in schema:
         return st.sampled_from(schema["enum"])
     if "x-kubernetes-int-or-string" in schema:
@@ -51,7 +51,7 @@ def _text(schema: Json) -> st.SearchStrategy[Any]:
 
 
 def _matching(schema: Json, longest: int) -> st.SearchStrategy[str]:
-    # Amounts beyond 64 bits are the one thing that a pattern cannot rule out; short texts stay below.
+    # A pattern cannot exclude amounts beyond 64 bits; short texts stay below.
     return st.from_regex(schema["pattern"], fullmatch=True).filter(
         lambda text: len(text) <= longest and not set("PE") & set(text if longest == 6 else "")
     )
@@ -71,14 +71,14 @@ def _number(schema: Json) -> st.SearchStrategy[Any]:
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.is_custom_resource], ids=lambda kind: kind.name)
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_what_kubernetes_lets_through_can_be_read(kind: Kind[Any], data: st.DataObject) -> None:
-    """An object written with kubectl that passes the schema never stops one of our loops."""
+def test_objects_that_kubernetes_accepts_can_be_read(kind: Kind[Any], data: st.DataObject) -> None:
+    """An object that kubectl wrote and that passes the schema never breaks a controller."""
     parts = structural_schema(kind)["properties"]
     spec, status = data.draw(allowed(parts["spec"])), data.draw(allowed(parts["status"]))
-    assume("default" not in spec.get("pools", ()))  # a rule of the schema, not its shape, keeps this one out
+    assume("default" not in spec.get("pools", ()))  # excluded by a CEL rule, not by the structure of the schema
 
-    made = from_json(
+    obj = from_json(
         {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": "x"}, "spec": spec, "status": status}
     )
 
-    assert made.metadata.name == "x"
+    assert obj.metadata.name == "x"

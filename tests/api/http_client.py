@@ -1,4 +1,4 @@
-"""The API as bytes on a wire: what any client in any language would see of a server."""
+"""A minimal HTTP client, independent of our own: what any client in any language sees of a server."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ Json = dict[str, Any]
 
 PREFIX = "/apis/aliquot.dev/v1"
 MERGE_PATCH = "application/merge-patch+json"
-SECONDS = 60.0  # for anything to happen on a busy machine; normally it takes milliseconds
-IDLE_SECONDS = 1.0  # the server hangs up on a connection that is not used for a few seconds
+SECONDS = 60.0  # timeout on a busy machine; normally everything takes milliseconds
+IDLE_SECONDS = 1.0  # the server closes a connection that is idle for a few seconds
 _numbers = itertools.count()
 
 
-def until(look: Callable[[], T | None], what: str = "it to happen") -> T:
-    """What `look` returns once it is something: for what a loop of the server does in its own time."""
+def wait_for(condition: Callable[[], T | None], what: str = "it to happen") -> T:
+    """Polls a condition until it is true, and returns its value: for what controllers do asynchronously."""
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
-        found = look()
-        if found:
-            return found
+        result = condition()
+        if result:
+            return result
         time.sleep(0.01)
-    raise AssertionError(f"waited in vain for {what}")
+    raise AssertionError(f"timed out waiting for {what}")
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     status: int
     headers: http.client.HTTPMessage
     raw: bytes
 
     @property
     def json(self) -> Json:
-        found = json.loads(self.raw)
-        assert isinstance(found, dict)
-        return found
+        parsed = json.loads(self.raw)
+        assert isinstance(parsed, dict)
+        return parsed
 
     @property
     def message(self) -> str:
@@ -60,23 +60,23 @@ class Answer:
 
     @property
     def faults(self) -> dict[str, str]:
-        """Path -> what is wrong there."""
+        """Path -> message of each fault."""
         return {cause["field"]: cause["message"] for cause in self.json["details"].get("causes", ())}
 
     def ok(self, status: int = 200) -> Json:
         assert self.status == status, self.raw
         return self.json
 
-    def refused(self, status: int, reason: str = "") -> Answer:
-        """A `Status` as every client of this shape expects it, with one line of text."""
+    def refused(self, status: int, reason: str = "") -> Response:
+        """Asserts a `Status` object with the given code and a message of one line."""
         assert self.status == status, self.raw
-        said = self.json
-        assert (said["kind"], said["status"], said["code"]) == ("Status", "Failure", status)
-        assert said["apiVersion"] == "v1"
-        assert said["message"].strip()
-        assert "\n" not in said["message"]
+        error = self.json
+        assert (error["kind"], error["status"], error["code"]) == ("Status", "Failure", status)
+        assert error["apiVersion"] == "v1"
+        assert error["message"].strip()
+        assert "\n" not in error["message"]
         if reason:
-            assert said["reason"] == reason
+            assert error["reason"] == reason
         return self
 
 
@@ -88,11 +88,11 @@ class Stream:
         self.status = response.status
 
     def line(self) -> bytes:
-        """The next line as it came; empty when the stream has ended."""
+        """The next line as it was sent; empty at the end of the stream."""
         return self._response.readline()
 
     def next(self) -> Json:
-        """The next event that is no bookmark."""
+        """The next event that is not a bookmark."""
         while True:
             line = self.line()
             assert line, "the stream ended"
@@ -107,7 +107,7 @@ class Stream:
 
 
 class Api:
-    """One client of one server, with one token."""
+    """A client of one server with one token."""
 
     def __init__(self, url: str, token: str | None) -> None:
         self.url = url
@@ -117,8 +117,8 @@ class Api:
         self._used = 0.0
         self._others: list[Api] = []
 
-    def bearing(self, token: str | None) -> Api:
-        """The same server with another token; closed together with this one."""
+    def with_token(self, token: str | None) -> Api:
+        """A client of the same server with another token; closed together with this one."""
         self._others.append(Api(self.url, token))
         return self._others[-1]
 
@@ -130,14 +130,14 @@ class Api:
             self._connection = None
 
     def connect(self) -> http.client.HTTPConnection:
-        """A connection of its own."""
+        """A new connection."""
         return http.client.HTTPConnection(self._host, timeout=SECONDS)
 
     @property
     def headers(self) -> dict[str, str]:
         return {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
 
-    def ask(
+    def request(
         self,
         method: str,
         path: str,
@@ -145,43 +145,44 @@ class Api:
         *,
         raw: bytes | None = None,
         headers: dict[str, str] | None = None,
-    ) -> Answer:
-        """One request. `path` without a leading slash is one of objects; `raw` goes out as it is."""
+    ) -> Response:
+        """Sends a request. `path` without a leading slash is relative to the API; `raw` is sent as it is."""
         content = json.dumps(body).encode() if body is not None and raw is None else raw
-        sent = {**self.headers, **({"Content-Type": "application/json"} if content is not None else {})}
+        request_headers = {**self.headers, **({"Content-Type": "application/json"} if content is not None else {})}
         if method == "PATCH":
-            sent["Content-Type"] = MERGE_PATCH
+            request_headers["Content-Type"] = MERGE_PATCH
         if self._connection is None or time.monotonic() - self._used > IDLE_SECONDS:
             if self._connection is not None:
                 self._connection.close()
             self._connection = self.connect()
         self._used = time.monotonic()
         try:
-            self._connection.request(method, address(path), content, {**sent, **(headers or {})})
+            self._connection.request(method, address(path), content, {**request_headers, **(headers or {})})
             response = self._connection.getresponse()
-            return Answer(response.status, response.headers, response.read())
+            return Response(response.status, response.headers, response.read())
         except BaseException:
             self.close()
             raise
 
-    def get(self, path: str, **query: str) -> Answer:
-        return self.ask("GET", path + (f"?{urlencode(query)}" if query else ""))
+    def get(self, path: str, **query: str) -> Response:
+        return self.request("GET", path + (f"?{urlencode(query)}" if query else ""))
 
-    def post(self, path: str, body: Any) -> Answer:
-        return self.ask("POST", path, body)
+    def post(self, path: str, body: Any) -> Response:
+        return self.request("POST", path, body)
 
-    def put(self, path: str, body: Any) -> Answer:
-        return self.ask("PUT", path, body)
+    def put(self, path: str, body: Any) -> Response:
+        return self.request("PUT", path, body)
 
-    def patch(self, path: str, body: Any) -> Answer:
-        return self.ask("PATCH", path, body)
+    def patch(self, path: str, body: Any) -> Response:
+        return self.request("PATCH", path, body)
 
-    def delete(self, path: str, body: Any = None, **query: str) -> Answer:
-        return self.ask("DELETE", path + (f"?{urlencode(query)}" if query else ""), body)
+    def delete(self, path: str, body: Any = None, **query: str) -> Response:
+        return self.request("DELETE", path + (f"?{urlencode(query)}" if query else ""), body)
 
-    def upgrade(self, path: str, **query: str) -> Answer:
-        """Ask for a websocket. Whoever gets one is told so, and leaves at once."""
-        wish = {
+    def upgrade(self, path: str, **query: str) -> Response:
+        """Requests a websocket. An accepted one (status 101) is closed at once."""
+        headers = {
+            **self.headers,
             "Connection": "Upgrade",
             "Upgrade": "websocket",
             "Sec-WebSocket-Version": "13",
@@ -190,20 +191,20 @@ class Api:
         }
         connection = self.connect()
         try:
-            connection.request("GET", f"{address(path)}?{urlencode(query)}", headers={**self.headers, **wish})
+            connection.request("GET", f"{address(path)}?{urlencode(query)}", headers=headers)
             response = connection.getresponse()
-            return Answer(response.status, response.headers, b"" if response.status == 101 else response.read())
+            return Response(response.status, response.headers, b"" if response.status == 101 else response.read())
         finally:
             connection.close()
 
     @contextmanager
     def watch(self, path: str, version: str | None = None, **query: str) -> Iterator[Stream]:
-        """A stream from a version on; from now on unless given."""
+        """A watch from a version; from the present one unless given."""
         version = self.get(path).version if version is None else version
-        asked = urlencode({"watch": "true", "resourceVersion": version, **query})
+        parameters = urlencode({"watch": "true", "resourceVersion": version, **query})
         connection = self.connect()
         try:
-            connection.request("GET", f"{address(path)}?{asked}", headers=self.headers)
+            connection.request("GET", f"{address(path)}?{parameters}", headers=self.headers)
             yield Stream(connection.getresponse())
         finally:
             connection.close()
@@ -219,5 +220,5 @@ def unique(word: str = "x") -> str:
 
 
 def named(name: str, spec: Json | None = None, **metadata: Any) -> Json:
-    """An object as people write it: `apiVersion` and `kind` may be left out, the address says them."""
+    """An object as users write it. `apiVersion` and `kind` may be left out, because the path has them."""
     return {"metadata": {"name": name, **metadata}, **({"spec": spec} if spec is not None else {})}
