@@ -79,7 +79,8 @@ def resolves(dotted: str) -> bool:
 @cache
 def _words() -> frozenset[str]:
     """Every word of our own source, tests and charts."""
-    texts = (path.read_text(errors="replace") for path in _files() if path.suffix in (".py", ".c", ".h", ".yaml"))
+    files = (path for path in _files() if path.suffix in (".py", ".c", ".h", ".yaml") and path != Path(__file__))
+    texts = (path.read_text(errors="replace") for path in files)
     return frozenset(word for text in texts for word in re.findall(r"\w+", text))
 
 
@@ -90,7 +91,7 @@ def wrong(code: str) -> str:
     if found := _DOTTED.fullmatch(code):
         first = found[1].removeprefix("aliquot.").split(".")[0]
         is_package = (SOURCE / first).is_dir() or (SOURCE / f"{first}.py").is_file()
-        if found[1].startswith("aliquot.dev") or not (is_package or found[1].startswith("aliquot.")):
+        if found[1].startswith(("aliquot.dev", "aliquot.db")) or not (is_package or found[1].startswith("aliquot.")):
             return ""
         return "" if resolves(found[1]) else f"no symbol {found[1]}"
     if (found := _CALL.fullmatch(code)) and found[1] not in _words():
