@@ -91,7 +91,8 @@ def wrong(code: str) -> str:
     if found := _DOTTED.fullmatch(code):
         first = found[1].removeprefix("aliquot.").split(".")[0]
         is_package = (SOURCE / first).is_dir() or (SOURCE / f"{first}.py").is_file()
-        if found[1].startswith(("aliquot.dev", "aliquot.db")) or not (is_package or found[1].startswith("aliquot.")):
+        is_data = found[1].endswith((".db", ".json", ".token", ".yaml"))  # in a data folder
+        if is_data or found[1].startswith("aliquot.dev") or not (is_package or found[1].startswith("aliquot.")):
             return ""
         return "" if resolves(found[1]) else f"no symbol {found[1]}"
     if (found := _CALL.fullmatch(code)) and found[1] not in _words():
