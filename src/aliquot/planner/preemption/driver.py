@@ -26,7 +26,7 @@ def make_room(state: CycleState, batches: Sequence[Batch], step: str, builder: P
     """Runs one of the three steps. Returns the batches that still wait."""
     strategy: VictimStrategy = NewestFirst(state) if state.policy.victims == "newest" else LeastDisruption(state)
     waiting: list[Batch] = []
-    # Requests for which a search failed. Other jobs, also of other queues, fail alike until something is evicted.
+    # Requests for which a search failed. Equal requests of the same scope fail, too, until something is evicted.
     failed: set[object] = set()
     queue_order = QueueOrder(batches, state.placer.next_request)
     while batch := queue_order.pop():
@@ -51,7 +51,7 @@ def _find_victims(
     failed: set[object],
     builder: PlanBuilder,
 ) -> list[TaskSlot] | None:
-    """Places the first job of a batch. Returns its victims, or None after noting why it was refused."""
+    """Places the first job of a batch. Returns its victims, or None after recording why it was refused."""
     job = batch.head
     rule: Rule | None = None
     reason: str | None = None

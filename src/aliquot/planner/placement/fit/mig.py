@@ -16,7 +16,7 @@ def offers_device(task: Task, node: Node, cluster: Cluster) -> Refusal | None:
     if not request.devices:
         return None
     if node.mig == "mixed":
-        return Refusal("mig", Verdict.NEVER, "its GPUs are cut into MIG slices")
+        return Refusal("mig", Verdict.NEVER, "with GPUs that are cut into MIG slices")
     if node.mig == "single" and not request.whole:
-        return Refusal("mig", Verdict.NEVER, "MIG slices cannot be shared")
+        return Refusal("mig", Verdict.NEVER, "with MIG slices, which cannot be shared")
     return None
