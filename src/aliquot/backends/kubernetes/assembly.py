@@ -1,4 +1,4 @@
-"""Assembles the Kubernetes back end from the other modules of this package."""
+"""Assembles the Kubernetes backend from the other modules of this package."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ log = structlog.get_logger()
 async def kubernetes_backend(
     driver: StoreDriver, informers: Informers, parts: Collection[str], settings: ClusterSettings
 ) -> Backend:
-    """The back end for a process with these `parts`: the server runs the webhook, the loops run the controllers."""
+    """The backend for a process with these `parts`: the server runs the webhook, the loops run the controllers."""
     assert isinstance(driver, KubernetesDriver)
     if "loops" in parts:
         await _prepare(driver, settings)

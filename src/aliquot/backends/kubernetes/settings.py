@@ -1,4 +1,4 @@
-"""What an administrator can configure about the Kubernetes back end."""
+"""What an administrator can configure about the Kubernetes backend."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Logs, exec and port-forward for pods on Kubernetes, through the API server and the kubelet.
 
-Errors of Kubernetes become the errors that the local back end raises, with the same messages.
+Errors of Kubernetes become the errors that the local backend raises, with the same messages.
 """
 
 from __future__ import annotations

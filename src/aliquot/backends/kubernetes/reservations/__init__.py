@@ -5,6 +5,6 @@
     acquire   claims a GPU for a pod before the pod is bound
     gc        deletes reservations that no pod uses, and recreates those that were deleted too early
 
-Only the Kubernetes back end knows that reservation pods exist. The binder acquires reservations; the rest of the
+Only the Kubernetes backend knows that reservation pods exist. The binder acquires reservations; the rest of the
 platform sees device shares.
 """
