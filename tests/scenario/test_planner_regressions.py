@@ -192,6 +192,15 @@ def test_gang_at_its_minimum_is_evicted_whole() -> None:
     assert "due" in {one.job for one in decided.nominations}
 
 
+def test_job_with_hindrance_that_lost_its_nomination() -> None:
+    """A job that this scheduler cannot run does not start because the node it was nominated for has gone."""
+    world = cluster([gpus(2, "n1")], {"a": quota(2)})
+    tasks = (Task("pending", request(1)), Task("nominated", request(1), TaskState.NOMINATED, "gone"))
+    world.job("j", "a", *tasks, min_available=1, hindrance="it needs two rules")
+    assert world.started() == {}
+    assert world.codes("j") == ["cannot-give"]
+
+
 def newest(**more: int) -> Policy:
     return Policy(victims="newest", hold_after=None, **more)  # type: ignore[arg-type]  # fields of Policy
 
