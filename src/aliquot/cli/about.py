@@ -1,4 +1,4 @@
-"""`version`, `whoami`, `crds` and `completion`: words about the program itself and its user."""
+"""`version`, `whoami`, `crds` and `completion`: commands about the program itself and its user."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _INSTALL = {
 
 
 @click.command(cls=GlobalOptionsCommand)
-@click.option("--wide", is_flag=True, help="Also Python and the system.")
+@click.option("--wide", is_flag=True, help="Also print the versions of Python and of the system.")
 def version(wide: bool) -> None:
     """Print the version."""
     click.echo(f"aliquot {__version__}")
@@ -32,9 +32,9 @@ def version(wide: bool) -> None:
 
 
 @click.command(cls=GlobalOptionsCommand)
-@click.option("--json", "as_json", is_flag=True, help="All the server says, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole answer of the server as JSON.")
 def whoami(as_json: bool) -> None:
-    """Say who the server takes you for."""
+    """Show your user and your roles on the server."""
     from aliquot.cli import output
     from aliquot.cli.context import command_context
 
@@ -53,7 +53,7 @@ def whoami(as_json: bool) -> None:
 
 
 def roles_text(roles: Sequence[Any]) -> str:
-    """`viewer (project team-a), editor (cluster)`; a role may also be a bare word."""
+    """`viewer (project team-a), editor (cluster)`; a role may also be plain text."""
     return ", ".join(
         f"{role.get('role')} ({role.get('scope')})" if isinstance(role, dict) else str(role) for role in roles
     )
@@ -61,7 +61,7 @@ def roles_text(roles: Sequence[Any]) -> str:
 
 @click.command(cls=GlobalOptionsCommand)
 def crds() -> None:
-    """Print our custom resources as YAML, for `kubectl apply --server-side -f -`."""
+    """Print the custom resource definitions as YAML, for `kubectl apply --server-side -f -`."""
     from aliquot.api.crds import crds
     from aliquot.cli import output
 
@@ -73,14 +73,14 @@ def crds() -> None:
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the completion script for your shell; its first line says where it goes."""
+    """Print the completion script for your shell. Its first line says how to install it."""
     from click.shell_completion import get_completion_class
 
     root = ctx.find_root()
     program = root.info_name or "aliquot"
-    found = get_completion_class(shell)
-    if found is None:
+    completion_class = get_completion_class(shell)
+    if completion_class is None:
         raise Invalid(f"no completion for {shell}")
     variable = f"_{program}_COMPLETE".replace("-", "_").upper()
     click.echo(_INSTALL[shell].format(program=program))
-    click.echo(found(root.command, {}, program, variable).source())
+    click.echo(completion_class(root.command, {}, program, variable).source())

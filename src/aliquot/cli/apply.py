@@ -1,7 +1,7 @@
-"""`apply`: make the store hold what files say.
+"""`apply`: create or change objects from files.
 
-Everything is checked before anything is sent, so a broken file changes nothing. An object that is there is changed by
-merge patch: fields that the file does not mention keep their value, and `null` removes one.
+All files are validated before the first request, so an invalid file changes nothing. An existing object is changed
+with a merge patch: fields that the file does not mention keep their value, and `null` removes a field.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Outcome = Literal["created", "configured", "unchanged"]
 
 
 @click.command(cls=GlobalOptionsCommand)
-@click.option("-f", "--filename", "paths", multiple=True, required=True, metavar="FILE|DIR|-", help="What to apply.")
-@click.option("--dry-run", is_flag=True, help="Check and compare, but change nothing.")
+@click.option("-f", "--filename", "paths", multiple=True, required=True, metavar="FILE|DIR|-", help="Files to apply.")
+@click.option("--dry-run", is_flag=True, help="Validate the files and compare, but change nothing.")
 @namespace_options()
 def apply(paths: tuple[str, ...], dry_run: bool, scope: NamespaceScope) -> int:
-    """Create or change objects from files: JSON, YAML, several documents, or a List."""
+    """Create or change objects from files: JSON or YAML, with one or several documents, or a List."""
     context = command_context()
     manifests = [manifest for source in read_sources(paths) for manifest in parse_manifests(source)]
     if not manifests:
@@ -45,19 +45,19 @@ def apply(paths: tuple[str, ...], dry_run: bool, scope: NamespaceScope) -> int:
         raise Invalid(str(exc.faults[-1]), hint=exc.hint) from None
     failed = False
 
-    async def work(driver: StoreDriver) -> None:
+    async def apply_all(driver: StoreDriver) -> None:
         nonlocal failed
         for manifest in objects:
             label = f"{manifest.kind.singular}/{manifest.document.name}"
             try:
                 outcome = await apply_object(driver, manifest, dry_run=dry_run)
             except PlatformError as exc:
-                # One refusal does not hold up the others: they were all found valid.
+                # The other objects are valid too, so they are applied all the same.
                 failed = True
                 output.print_error(type(exc)(f"{label}: {exc.message}", hint=exc.hint))
                 continue
             click.echo(f"{label} {outcome}" + (" (dry run)" if dry_run else ""))
-            if outcome == "created" and not dry_run and _is_home(manifest, objects):
+            if outcome == "created" and not dry_run and _contains_others(manifest, objects):
                 try:
                     ref = ObjectRef(manifest.kind, manifest.document.name)
                     await wait_until_ready(context, driver, ref, (await driver.get(*ref)).uid)
@@ -65,20 +65,20 @@ def apply(paths: tuple[str, ...], dry_run: bool, scope: NamespaceScope) -> int:
                     failed = True
                     output.print_error(exc)
 
-    context.run(work)
+    context.run(apply_all)
     return 1 if failed else 0
 
 
-def _is_home(manifest: ValidManifest, objects: Sequence[ValidManifest]) -> bool:
-    """Whether other objects of the same call live in this project: its namespace must be there before them."""
+def _contains_others(manifest: ValidManifest, objects: Sequence[ValidManifest]) -> bool:
+    """Whether this is a project that other objects of the call belong to: they need its namespace first."""
     if manifest.kind.name != "Project":
         return False
-    own = (manifest.document.data.get("spec") or {}).get("namespace") or namespace_of(manifest.document.name)
-    return any(each.kind.namespaced and each.document.namespace == own for each in objects)
+    namespace = (manifest.document.data.get("spec") or {}).get("namespace") or namespace_of(manifest.document.name)
+    return any(each.kind.namespaced and each.document.namespace == namespace for each in objects)
 
 
 async def apply_object(driver: StoreDriver, manifest: ValidManifest, *, dry_run: bool = False) -> Outcome:
-    """Create the object, or change it where it differs."""
+    """Create the object, or patch the fields that differ."""
     kind, document = manifest.kind, manifest.document
     try:
         current = await driver.get(kind, document.name, document.namespace)
@@ -87,7 +87,7 @@ async def apply_object(driver: StoreDriver, manifest: ValidManifest, *, dry_run:
             try:
                 await driver.create(kind, document)
             except Exists:
-                return await apply_object(driver, manifest)  # somebody else made it just now
+                return await apply_object(driver, manifest)  # it was created by another client in the meantime
         return "created"
     patch = merge_patch(document.data, has_status=kind.has_status)
     if merged(current.data, patch) == current.data:
@@ -99,9 +99,9 @@ async def apply_object(driver: StoreDriver, manifest: ValidManifest, *, dry_run:
 
 
 def merge_patch(data: Json, *, has_status: bool) -> Json:
-    """A manifest as a merge patch: without what names the object, and without the status."""
+    """A manifest as a merge patch: without kind, name and namespace, and without the status."""
     patch = {key: value for key, value in data.items() if key not in ("apiVersion", "kind", "metadata")}
     if has_status:
         patch.pop("status", None)
-    marks = {key: value for key, value in data["metadata"].items() if key not in ("name", "namespace")}
-    return {**patch, "metadata": marks} if marks else patch
+    metadata = {key: value for key, value in data["metadata"].items() if key not in ("name", "namespace")}
+    return {**patch, "metadata": metadata} if metadata else patch

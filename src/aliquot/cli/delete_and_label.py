@@ -1,4 +1,4 @@
-"""`delete` and `label`: changes to objects of any kind, by name."""
+"""`delete` and `label`, for objects of any kind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aliquot.cli.program import GlobalOptionsCommand
 from aliquot.errors import Invalid, NotFound, PlatformError
 from aliquot.store.driver import StoreDriver
 
-# What goes with an object of these kinds is not seen in the command that deletes it.
+# Kinds whose deletion affects other objects: the command asks for confirmation and names what else is affected.
 CASCADES = {
     "Project": "and everything in it",
     "Department": "and with it the home of its projects",
@@ -24,13 +24,13 @@ CASCADES = {
     "Namespace": "and everything in it",
 }
 _POLL_S = 0.3
-_QUIET_S = 2.0  # waiting shorter than this needs no words
+_QUIET_S = 2.0  # a shorter wait needs no message
 
 
 @click.command(cls=GlobalOptionsCommand)
 @object_arguments(many=True)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.option("--wait", is_flag=True, help="Come back when the objects are gone.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--wait", is_flag=True, help="Wait until the objects are gone.")
 @namespace_options()
 def delete(kind: str, names: tuple[str, ...], yes: bool, wait: bool, scope: NamespaceScope) -> int:
     """Delete objects by name."""
@@ -40,7 +40,7 @@ def delete(kind: str, names: tuple[str, ...], yes: bool, wait: bool, scope: Name
 def delete_objects(
     context: CommandContext, refs: Sequence[ObjectRef], scope: NamespaceScope, *, yes: bool, wait: bool
 ) -> int:
-    _ask(refs, yes)
+    _confirm(refs, yes)
     failed = False
 
     async def work(driver: StoreDriver) -> None:
@@ -70,7 +70,7 @@ async def _delete(context: CommandContext, driver: StoreDriver, ref: ObjectRef, 
 async def wait_until_gone(
     context: CommandContext, driver: StoreDriver, ref: ObjectRef, namespace: str, uid: str
 ) -> None:
-    """Until the object is gone, or another one has its name."""
+    """Wait until the object is gone. A new object with the same name counts as gone."""
     since, notified = time.monotonic(), False
     while True:
         try:
@@ -81,19 +81,19 @@ async def wait_until_gone(
             return
         if not notified and time.monotonic() - since > _QUIET_S:
             notified = True
-            holders = document.metadata.get("finalizers")
-            context.note(f"waiting for {ref} to go" + (f": {', '.join(holders)} to finish" if holders else ""))
+            finalizers = document.metadata.get("finalizers")
+            context.note(f"waiting for {ref} to go" + (f": {', '.join(finalizers)} to finish" if finalizers else ""))
         await asyncio.sleep(_POLL_S)
 
 
-def _ask(refs: Sequence[ObjectRef], yes: bool) -> None:
-    grave = [ref for ref in refs if ref.kind.name in CASCADES]
-    if yes or not grave:
+def _confirm(refs: Sequence[ObjectRef], yes: bool) -> None:
+    affecting = [ref for ref in refs if ref.kind.name in CASCADES]
+    if yes or not affecting:
         return
-    names = ", ".join(map(str, grave))
+    names = ", ".join(map(str, affecting))
     if not sys.stdin.isatty():
-        raise Invalid(f"deleting {names} needs a yes", hint="add --yes when nobody is there to ask")
-    if not click.confirm(f"Delete {names} {CASCADES[grave[0].kind.name]}?", err=True):
+        raise Invalid(f"deleting {names} needs confirmation", hint="add --yes to delete without being asked")
+    if not click.confirm(f"Delete {names} {CASCADES[affecting[0].kind.name]}?", err=True):
         raise Invalid("nothing was deleted")
 
 
@@ -101,11 +101,11 @@ def _ask(refs: Sequence[ObjectRef], yes: bool) -> None:
 @object_arguments(many=True)
 @namespace_options()
 def label(kind: str, names: tuple[str, ...], scope: NamespaceScope) -> int:
-    """Set labels with KEY=VALUE, remove them with KEY-. Takes names first, then labels."""
+    """Set labels with KEY=VALUE and remove them with KEY-. Give the names first, then the labels."""
     context = command_context()
-    arguments = [word for word in names if _is_change(word)]
-    refs = parse_refs(kind, [word for word in names if word not in arguments])
-    changes = label_changes(arguments)
+    labels = [argument for argument in names if _is_label(argument)]
+    refs = parse_refs(kind, [argument for argument in names if argument not in labels])
+    changes = label_changes(labels)
 
     async def work(driver: StoreDriver) -> None:
         for ref in refs:
@@ -119,20 +119,20 @@ def label(kind: str, names: tuple[str, ...], scope: NamespaceScope) -> int:
     return 0
 
 
-def _is_change(word: str) -> bool:
-    # A name can hold neither "=" nor end with "-".
-    return "=" in word or word.endswith("-")
+def _is_label(argument: str) -> bool:
+    # A name can neither contain "=" nor end with "-".
+    return "=" in argument or argument.endswith("-")
 
 
-def label_changes(arguments: Sequence[str]) -> dict[str, str | None]:
-    """`k=v` sets, `k-` removes."""
-    if not arguments:
+def label_changes(labels: Sequence[str]) -> dict[str, str | None]:
+    """Parse `k=v`, which sets a label, and `k-`, which removes it: its value is None."""
+    if not labels:
         raise click.UsageError("give labels as KEY=VALUE, or KEY- to remove one")
     changes: dict[str, str | None] = {}
-    for word in arguments:
-        key, equals, value = word.partition("=")
-        key = key if equals else word[:-1]
+    for label_text in labels:
+        key, equals, value = label_text.partition("=")
+        key = key if equals else label_text[:-1]
         if not key or key in changes:
-            raise click.UsageError(f"{word!r}: give each label once, as KEY=VALUE or KEY-")
+            raise click.UsageError(f"{label_text!r}: give each label once, as KEY=VALUE or KEY-")
         changes[key] = value if equals else None
     return changes

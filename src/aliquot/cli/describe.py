@@ -1,4 +1,4 @@
-"""`describe`: everything about one object, for people: names, labels, spec, status, conditions and events."""
+"""`describe`: everything about one object as text: metadata, spec, status, conditions and events."""
 
 from __future__ import annotations
 
@@ -18,23 +18,28 @@ from aliquot.errors import PlatformError
 from aliquot.labels import WORKLOAD_UID
 from aliquot.store.driver import Document, StoreDriver
 
-_SHOWN_APART = ("apiVersion", "kind", "metadata")
-_MOST_EVENTS = 50
-_SHORT = ("gpu", "cpu", "id", "uid", "ip", "url")
-_TIME_NAMES = ("Timestamp", "Time", "time")
-_TIMES = ("lastUsed", "lastLogin", "expires", "started", "finished", "created", "deleted")
+_PRINTED_SEPARATELY = ("apiVersion", "kind", "metadata")
+_MAX_EVENTS = 50
+_ABBREVIATIONS = ("gpu", "cpu", "id", "uid", "ip", "url")
+_TIME_SUFFIXES = ("Timestamp", "Time", "time")
+_TIME_FIELDS = ("lastUsed", "lastLogin", "expires", "started", "finished", "created", "deleted")
 
 
 @click.command(cls=GlobalOptionsCommand)
 @object_arguments()
 @click.option(
-    "-o", "--output", "output_format", type=click.Choice(["text", "json", "yaml"]), default="text", help="How."
+    "-o",
+    "--output",
+    "output_format",
+    type=click.Choice(["text", "json", "yaml"]),
+    default="text",
+    help="Output format.",
 )
 @click.option("--json", "output_format", flag_value="json", help="The same as -o json.")
 @click.option("--yaml", "output_format", flag_value="yaml", help="The same as -o yaml.")
 @namespace_options()
 def describe(kind: str, names: tuple[str, ...], output_format: str, scope: NamespaceScope) -> int:
-    """Show everything about one object. Times are in your zone."""
+    """Show everything about one object. Times are in your time zone."""
     context = command_context()
     ref = single_ref(parse_refs(kind, names))
     namespace = scope.for_object(ref.kind, context.default_project(ref.kind))
@@ -50,22 +55,22 @@ def describe(kind: str, names: tuple[str, ...], output_format: str, scope: Names
 
 
 async def events_of(driver: StoreDriver, document: Document) -> list[Json]:
-    """What happened to an object, oldest first, and to a workload's pods, also those that are gone.
+    """The events of an object, oldest first; for a workload also those of its pods, even of deleted ones.
 
-    Nothing where events cannot be read.
+    Empty when events cannot be read.
     """
-    kind, scope = KINDS.named("events"), document.namespace or None
+    kind, namespace = KINDS.named("events"), document.namespace or None
     try:
-        found = (await driver.list(kind, scope, fields=f"involvedObject.uid={document.uid}")).items
-        found += (await driver.list(kind, scope, labels=f"{WORKLOAD_UID}={document.uid}")).items
+        events = (await driver.list(kind, namespace, fields=f"involvedObject.uid={document.uid}")).items
+        events += (await driver.list(kind, namespace, labels=f"{WORKLOAD_UID}={document.uid}")).items
     except PlatformError:
         return []  # a description without events is better than none
-    return sort_events({each.name: each.data for each in found}.values())[-_MOST_EVENTS:]
+    return sort_events({event.name: event.data for event in events}.values())[-_MAX_EVENTS:]
 
 
 def sort_events(events: Iterable[Json]) -> list[Json]:
-    """Oldest first."""
-    return sorted(events, key=lambda event: units.timestamp(_moment(event)))
+    """The events, oldest first."""
+    return sorted(events, key=lambda event: units.timestamp(_time_of(event)))
 
 
 def description_lines(ref: ObjectRef, data: Json, events: Sequence[Json], now: float) -> Iterator[str]:
@@ -84,7 +89,7 @@ def description_lines(ref: ObjectRef, data: Json, events: Sequence[Json], now: f
     size = max(len(name) for name, _ in pairs) + 1
     yield from (f"{name + ':':<{size}}  {output.printable(str(value))}" for name, value in pairs)
     for name, part in data.items():
-        if name not in _SHOWN_APART and part not in (None, {}, []):
+        if name not in _PRINTED_SEPARATELY and part not in (None, {}, []):
             yield f"{field_title(name)}:"
             yield from value_lines(part, now, 1)
     yield from _events(events, now)
@@ -95,7 +100,7 @@ def value_lines(value: Any, now: float, depth: int, name: str = "") -> Iterator[
     pad = "  " * depth
     if isinstance(value, dict):
         for key, each in value.items():
-            yield from _branch(key, each, now, depth)
+            yield from _field_lines(key, each, now, depth)
     elif isinstance(value, list):
         if value and all(isinstance(each, dict) and "type" in each and "status" in each for each in value):
             yield from (pad + text for text in _conditions(value, now).splitlines())
@@ -108,7 +113,7 @@ def value_lines(value: Any, now: float, depth: int, name: str = "") -> Iterator[
         yield pad + _leaf(name, value, now)
 
 
-def _branch(key: str, value: Any, now: float, depth: int) -> Iterator[str]:
+def _field_lines(key: str, value: Any, now: float, depth: int) -> Iterator[str]:
     pad = "  " * depth
     if isinstance(value, list) and value and not any(isinstance(each, (dict, list)) for each in value):
         yield f"{pad}{field_title(key)}: {output.cell(value)}"
@@ -123,16 +128,16 @@ def _branch(key: str, value: Any, now: float, depth: int) -> Iterator[str]:
 
 
 def field_title(name: str) -> str:
-    """overQuotaWeight -> Over quota weight; keys that are no field names stay as they are."""
+    """overQuotaWeight -> Over quota weight; a key that is not a field name stays as it is."""
     if not name.isidentifier():
         return name
     words = "".join(f" {char.lower()}" if char.isupper() else char for char in name).split()
-    text = " ".join(word.upper() if word in _SHORT else word for word in words)
+    text = " ".join(word.upper() if word in _ABBREVIATIONS else word for word in words)
     return text[:1].upper() + text[1:]
 
 
 def _leaf(name: str, value: Any, now: float) -> str:
-    if isinstance(value, str) and (name.endswith(_TIME_NAMES) or name in _TIMES):
+    if isinstance(value, str) and (name.endswith(_TIME_SUFFIXES) or name in _TIME_FIELDS):
         return _time(value, now)
     return output.cell(value)
 
@@ -162,7 +167,7 @@ def _events(events: Sequence[Json], now: float) -> Iterator[str]:
         [
             output.cell(event.get("type")),
             output.cell(event.get("reason")),
-            output.age_of(_moment(event), now),
+            output.age_of(_time_of(event), now),
             output.cell(event.get("message")) + count_suffix(event),
         ]
         for event in events
@@ -172,11 +177,11 @@ def _events(events: Sequence[Json], now: float) -> Iterator[str]:
 
 
 def count_suffix(event: Json) -> str:
-    """How often, where it was more than once."""
+    """` (x3)` for an event that occurred three times; "" for one that occurred once."""
     count = event.get("count") or 1
     return f" (x{count})" if count > 1 else ""
 
 
-def _moment(event: Json) -> Any:
+def _time_of(event: Json) -> Any:
     names = ("lastTimestamp", "eventTime", "firstTimestamp")
     return next((event[name] for name in names if event.get(name)), event["metadata"].get("creationTimestamp"))

@@ -1,6 +1,6 @@
-"""`edit`: an object as YAML in the user's editor, written back if nobody else was faster.
+"""`edit`: opens an object as YAML in the user's editor and writes it back, unless it has changed in the meantime.
 
-Whatever goes wrong after the user began to type, the text is kept in a file and the error says where.
+When the edited text cannot be applied, it is kept in a file and the error names the file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aliquot.cli.program import GlobalOptionsCommand
 from aliquot.errors import Conflict, Invalid, PlatformError
 from aliquot.store.driver import Document
 
-_HEAD = "# Change what you like and save; leave it unchanged to do nothing. The status is not yours to edit.\n"
+_HEADER = "# Change what you like and save; leave it unchanged to do nothing. The status is not yours to edit.\n"
 
 
 @click.command(cls=GlobalOptionsCommand)
@@ -34,8 +34,8 @@ def edit(kind: str, names: tuple[str, ...], scope: NamespaceScope) -> int:
     ref = single_ref(parse_refs(kind, names))
     namespace = scope.for_object(ref.kind, context.default_project(ref.kind))
     before = context.run(lambda driver: driver.get(ref.kind, ref.name, namespace))
-    text = _HEAD + output.as_yaml(editable(before.data)) + "\n"
-    path = _scratch(ref, text)
+    text = _HEADER + output.as_yaml(editable(before.data)) + "\n"
+    path = _write_temp_file(ref, text)
     after = _edited(path)
     if after == text or not after.strip():
         path.unlink(missing_ok=True)
@@ -45,22 +45,22 @@ def edit(kind: str, names: tuple[str, ...], scope: NamespaceScope) -> int:
         changed = changed_document(ref, before, after)
         written = context.run(lambda driver: driver.update(ref.kind, changed))
     except PlatformError as exc:
-        raise _kept(exc, ref, path) from exc
+        raise _with_file_hint(exc, ref, path) from exc
     path.unlink(missing_ok=True)
     click.echo(f"{ref} " + ("configured" if written.version != before.version else "unchanged"))
     return 0
 
 
 def editable(data: Json) -> Json:
-    """The object without what only the platform writes."""
-    marks = ("name", "namespace", "labels", "annotations", "finalizers")
-    metadata = {key: value for key, value in data["metadata"].items() if key in marks}
+    """The object without the fields that only the platform writes."""
+    kept = ("name", "namespace", "labels", "annotations", "finalizers")
+    metadata = {key: value for key, value in data["metadata"].items() if key in kept}
     rest = {key: value for key, value in data.items() if key not in ("metadata", "status")}
     return {"apiVersion": rest.pop("apiVersion", ""), "kind": rest.pop("kind", ""), "metadata": metadata, **rest}
 
 
 def changed_document(ref: ObjectRef, before: Document, text: str) -> Document:
-    """The user's text as an object to write over the one that was read."""
+    """The edited text as an object that replaces the one that was read."""
     manifests = parse_manifests(Source("your text", text))
     if len(manifests) != 1:
         raise Invalid(f"one object expected, not {len(manifests)}")
@@ -73,7 +73,7 @@ def changed_document(ref: ObjectRef, before: Document, text: str) -> Document:
     return Document({**document.data, "metadata": {**document.metadata, **kept}})
 
 
-def _scratch(ref: ObjectRef, text: str) -> Path:
+def _write_temp_file(ref: ObjectRef, text: str) -> Path:
     handle, name = tempfile.mkstemp(prefix=f"aliquot-{ref.kind.singular}-{ref.name[:60]}-", suffix=".yaml")
     with os.fdopen(handle, "w", encoding="utf-8") as out:
         out.write(text)
@@ -97,10 +97,10 @@ def _edited(path: Path) -> str:
         raise Invalid(f"cannot read {path} back: {exc}") from exc
 
 
-def _kept(error: PlatformError, ref: ObjectRef, path: Path) -> PlatformError:
-    """The same error, with the place of the user's text."""
+def _with_file_hint(error: PlatformError, ref: ObjectRef, path: Path) -> PlatformError:
+    """The same error, with the path of the edited text in its hint."""
     if isinstance(error, Conflict):
-        next_step = f"somebody changed {ref} meanwhile: edit it again; your text is in {path}"
+        next_step = f"{ref} has changed in the meantime: edit it again; your text is in {path}"
     else:
         next_step = f"your text is in {path}; correct it and run `aliquot apply -f {path}`"
     return type(error)(

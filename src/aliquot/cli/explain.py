@@ -1,4 +1,4 @@
-"""`explain JOB`: why it waits, for what, and what would let it run now; or where it runs, and who stopped it."""
+"""`explain JOB`: why a job is pending and what would let it run, or where it runs; and what stopped it before."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aliquot.client import Server
 from aliquot.errors import NotFound
 from aliquot.store.typed_store import Store
 
-# What lines are about, with what stands above them; those without a title follow at once.
+# The `about` values of lines that are printed under a title.
 _TITLES = {"why": "Why it waits:", "help": "What would let it run:"}
 
 
@@ -24,16 +24,24 @@ _TITLES = {"why": "Why it waits:", "help": "What would let it run:"}
 @click.argument("job", metavar="JOB", shell_complete=complete_names("workload"))
 @click.option("-p", "--project", default="", metavar="NAME", help="Project; your default unless given.")
 @click.option(
-    "-o", "--output", "output_format", type=click.Choice(["text", "json", "yaml"]), default="text", help="How."
+    "-o",
+    "--output",
+    "output_format",
+    type=click.Choice(["text", "json", "yaml"]),
+    default="text",
+    help="Output format.",
 )
 @click.option("--json", "output_format", flag_value="json", help="The same as -o json.")
 @click.option("--yaml", "output_format", flag_value="yaml", help="The same as -o yaml.")
 def explain(job: str, project: str, output_format: str) -> int:
-    """Say how a job stands: why it waits, for what, its place in the line, what would let it run now; where it runs,
-    whether it could be stopped, and by whom it was."""
+    """Explain the state of a job.
+
+    For a pending job: why it waits, its position in the queue, and what would let it run now. For a running job: where
+    it runs and whether it can be preempted. For both: what stopped it before.
+    """
     context = command_context()
 
-    async def ask(server: Server) -> Json:
+    async def read_explanation(server: Server) -> Json:
         scope = await resolve_project(context, server, project)
         try:
             return await server.explain(scope.namespace, job, what_if=True)
@@ -42,9 +50,9 @@ def explain(job: str, project: str, output_format: str) -> int:
                 await Store(server).get(Workload, job, scope.namespace)
             except NotFound:
                 raise job_not_found(scope, job) from None
-            raise missing from None  # the job is there, and the scheduler is not
+            raise missing from None  # the job exists; the server has no scheduler
 
-    explanation = context.run(ask)
+    explanation = context.run(read_explanation)
     click.echo(
         "\n".join(explanation_lines(explanation))
         if output_format == "text"
@@ -54,7 +62,7 @@ def explain(job: str, project: str, output_format: str) -> int:
 
 
 def explanation_lines(explanation: Json) -> Iterable[str]:
-    """Its lines for people, under their titles."""
+    """The lines of an explanation as text, under their titles."""
     lines = [
         (str(line.get("about")), output.printable(str(line.get("text")))) for line in explanation.get("lines") or ()
     ]

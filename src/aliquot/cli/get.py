@@ -1,4 +1,4 @@
-"""`get`: objects as a table, as JSON or YAML, or by name only; once, or for as long as they change."""
+"""`get`: objects as a table, as JSON or YAML, or by name only; with --watch also every later change."""
 
 from __future__ import annotations
 
@@ -19,30 +19,36 @@ from aliquot.cli.watch import follow
 from aliquot.errors import NotFound
 from aliquot.store.driver import AnyKind, Document, StoreDriver
 
-# How to get a first object of a kind, for lists that are empty.
-_FIRST = {
+# The command that creates an object of a kind, for the message of an empty list.
+_CREATE_COMMANDS = {
     "Project": "aliquot project create NAME --gpu N",
     "Department": "aliquot department create NAME --gpu N",
     "Token": "aliquot token create NAME",
 }
 
+Documents = list[Document]
+
 
 @dataclass(frozen=True)
 class ListingFormat:
-    """How a listing is to be shown."""
+    """How to print a listing: table, wide, json, yaml or name, and which further columns a table has."""
 
-    output_format: str = "table"
+    name: str = "table"
     headers: bool = True
     with_namespace: bool = False
     with_kind: bool = False
 
+    @property
+    def is_data(self) -> bool:
+        return self.name in ("json", "yaml")
+
     def columns(self, kind: AnyKind) -> list[Column]:
-        shown = [column for column in kind.columns if self.output_format == "wide" or not column.wide]
-        own = {column.title.lower() for column in shown}
+        columns = [column for column in kind.columns if self.name == "wide" or not column.wide]
+        titles = {column.title.lower() for column in columns}
         first = [Column("Namespace", ".metadata.namespace")] if self.with_namespace and kind.namespaced else []
-        first += [] if "name" in own else [Column("Name", ".metadata.name")]
-        last = [] if "age" in own else [Column("Age", ".metadata.creationTimestamp", "date")]
-        return [*first, *shown, *last]
+        first += [] if "name" in titles else [Column("Name", ".metadata.name")]
+        last = [] if "age" in titles else [Column("Age", ".metadata.creationTimestamp", "date")]
+        return [*first, *columns, *last]
 
     def row(self, kind: AnyKind, data: Any, now: float) -> list[str]:
         return [self._cell(kind, column, data, now) for column in self.columns(kind)]
@@ -61,16 +67,14 @@ class ListingFormat:
 
 
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """-o, --json and --yaml, handed to the command as `form`."""
-    command = click.option("--no-headers", is_flag=True, help="Leave the title line out.")(command)
-    for output_format in ("table", "yaml", "json"):
-        command = click.option(
-            f"--{output_format}", "output_format", flag_value=output_format, help=f"The same as -o {output_format}."
-        )(command)
-    forms = click.Choice(["table", "wide", "json", "yaml", "name"])
-    return click.option("-o", "--output", "output_format", type=forms, default="table", help="How to print it.")(
-        command
-    )
+    """Add -o, --json, --yaml and --table, which the command gets as `output_format`, and --no-headers."""
+    command = click.option("--no-headers", is_flag=True, help="Do not print the line of titles.")(command)
+    for name in ("table", "yaml", "json"):
+        same = f"The same as -o {name}."
+        command = click.option(f"--{name}", "output_format", flag_value=name, help=same)(command)
+    choices = click.Choice(["table", "wide", "json", "yaml", "name"])
+    option = click.option("-o", "--output", "output_format", type=choices, default="table", help="Output format.")
+    return option(command)
 
 
 def _epilog() -> str:
@@ -82,9 +86,11 @@ def _epilog() -> str:
 @click.command(cls=GlobalOptionsCommand, epilog=_epilog())
 @click.argument("kinds", metavar="KIND[,KIND]", shell_complete=complete_kinds)
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_names())
-@click.option("-l", "--selector", "labels", default="", metavar="k=v,...", help="Only those with these labels.")
-@click.option("--field-selector", "fields", default="", metavar="path=v,...", help="Only those with these fields.")
-@click.option("-w", "--watch", is_flag=True, help="Go on and show every change.")
+@click.option("-l", "--selector", "labels", default="", metavar="k=v,...", help="Only objects with these labels.")
+@click.option(
+    "--field-selector", "fields", default="", metavar="path=v,...", help="Only objects with these field values."
+)
+@click.option("-w", "--watch", is_flag=True, help="Keep running and print every change.")
 @output_options
 @namespace_options(all_namespaces=True)
 def get(
@@ -97,17 +103,10 @@ def get(
     no_headers: bool,
     scope: NamespaceScope,
 ) -> int:
-    """List objects of a kind, or show some by name."""
-    print_objects(
-        command_context(),
-        kinds,
-        names,
-        scope,
-        Selector(labels, fields),
-        output_format,
-        watch=watch,
-        headers=not no_headers,
-    )
+    """List the objects of a kind, or get some by name."""
+    selector = Selector(labels, fields)
+    context = command_context()
+    print_objects(context, kinds, names, scope, selector, output_format, watch=watch, headers=not no_headers)
     return 0
 
 
@@ -118,9 +117,14 @@ def get(
 @namespace_options(all_namespaces=True)
 @click.pass_context
 def list_(
-    ctx: click.Context, kinds: str, names: tuple[str, ...], output_format: str, no_headers: bool, scope: NamespaceScope
+    ctx: click.Context,
+    kinds: str,
+    names: tuple[str, ...],
+    output_format: str,
+    no_headers: bool,
+    scope: NamespaceScope,
 ) -> int:
-    """List objects of a kind."""
+    """List the objects of a kind."""
     from aliquot.cli.projects import list_queues
 
     kind = KINDS.named(kinds)
@@ -135,8 +139,7 @@ class Selector:
     labels: str = ""
     fields: str = ""
 
-    @property
-    def any(self) -> bool:
+    def __bool__(self) -> bool:
         return bool(self.labels or self.fields)
 
 
@@ -151,66 +154,63 @@ def print_objects(
     watch: bool = False,
     headers: bool = True,
 ) -> None:
+    """Print the named objects, or all objects of the kinds that the selector matches."""
     if names or "/" in kinds:
-        if selector.any:
+        if selector:
             raise click.UsageError("give names or selectors, not both")
         refs = parse_refs(kinds, names)
+        listing_format = ListingFormat(output_format, headers)
         if watch:
             if len(refs) != 1:
                 raise click.UsageError("--watch follows one object or one kind")
             selector = Selector(fields=f"metadata.name={refs[0].name}")
-            _watch(context, refs[0].kind, scope, selector, ListingFormat(output_format, headers))
+            _watch(context, refs[0].kind, scope, selector, listing_format)
         else:
-            _show_named(context, refs, scope, ListingFormat(output_format, headers))
+            _print_named(context, refs, scope, listing_format)
         return
-    chosen = [KINDS.named(word) for word in kinds.split(",")]
-    listing_format = ListingFormat(
-        output_format, headers, with_namespace=scope.all_namespaces, with_kind=len(chosen) > 1
-    )
+    chosen = [KINDS.named(name) for name in kinds.split(",")]
+    listing_format = ListingFormat(output_format, headers, scope.all_namespaces, with_kind=len(chosen) > 1)
     if watch:
         if len(chosen) != 1:
             raise click.UsageError("--watch follows one kind")
         _watch(context, chosen[0], scope, selector, listing_format)
     else:
-        _show_listed(context, chosen, scope, selector, listing_format)
+        _print_listed(context, chosen, scope, selector, listing_format)
 
 
-def _show_listed(
+def _print_listed(
     context: CommandContext,
     kinds: Sequence[AnyKind],
     scope: NamespaceScope,
     selector: Selector,
     listing_format: ListingFormat,
 ) -> None:
-    async def read(driver: StoreDriver) -> list[tuple[AnyKind, list[Document]]]:
-        found = []
+    async def read(driver: StoreDriver) -> list[tuple[AnyKind, Documents]]:
+        listings = []
         for kind in kinds:
             namespace = scope.for_list(kind, context.default_project(kind))
             listing = await driver.list(kind, namespace, labels=selector.labels, fields=selector.fields)
-            found.append((kind, sorted(listing.items, key=lambda each: (each.namespace, each.name))))
-        return found
+            listings.append((kind, sorted(listing.items, key=lambda document: (document.namespace, document.name))))
+        return listings
 
-    found = context.run(read)
-    if listing_format.output_format in ("json", "yaml"):
-        click.echo(
-            output.dump(
-                list_object([each for _, documents in found for each in documents]), listing_format.output_format
-            )
-        )
+    listings = context.run(read)
+    if listing_format.is_data:
+        everything = [document for _, documents in listings for document in documents]
+        click.echo(output.dump(list_object(everything), listing_format.name))
         return
-    _print_tables(found, listing_format)
-    for kind, documents in found:
+    _print_tables(listings, listing_format)
+    for kind, documents in listings:
         if not documents:
-            context.note(_nothing(kind, scope, selector, context.default_project(kind)))
+            context.note(_empty_message(kind, scope, selector, context.default_project(kind)))
 
 
-def _show_named(
+def _print_named(
     context: CommandContext, refs: Sequence[ObjectRef], scope: NamespaceScope, listing_format: ListingFormat
 ) -> None:
     missing: list[NotFound] = []
 
-    async def read(driver: StoreDriver) -> list[tuple[AnyKind, list[Document]]]:
-        found: dict[str, tuple[AnyKind, list[Document]]] = {}
+    async def read(driver: StoreDriver) -> list[tuple[AnyKind, Documents]]:
+        listings: dict[str, tuple[AnyKind, Documents]] = {}
         for kind, name in refs:
             try:
                 namespace = scope.for_object(kind, context.default_project(kind))
@@ -218,28 +218,28 @@ def _show_named(
             except NotFound as exc:
                 missing.append(exc)
                 continue
-            found.setdefault(kind.name, (kind, []))[1].append(document)
-        return list(found.values())
+            listings.setdefault(kind.name, (kind, []))[1].append(document)
+        return list(listings.values())
 
-    found = context.run(read)
-    if listing_format.output_format in ("json", "yaml"):
-        documents = [each for _, group in found for each in group]
+    listings = context.run(read)
+    if listing_format.is_data:
+        documents = [document for _, group in listings for document in group]
         if documents:
             data = documents[0].data if len(refs) == 1 else list_object(documents)
-            click.echo(output.dump(data, listing_format.output_format))
+            click.echo(output.dump(data, listing_format.name))
     else:
-        _print_tables(found, listing_format)
+        _print_tables(listings, listing_format)
     for error in missing[:-1]:
         output.print_error(error)
     if missing:
         raise missing[-1]
 
 
-def _print_tables(found: Sequence[tuple[AnyKind, list[Document]]], listing_format: ListingFormat) -> None:
+def _print_tables(listings: Sequence[tuple[AnyKind, Documents]], listing_format: ListingFormat) -> None:
     now = time.time()
-    full = [(kind, documents) for kind, documents in found if documents]
-    for index, (kind, documents) in enumerate(full):
-        if listing_format.output_format == "name":
+    nonempty = [(kind, documents) for kind, documents in listings if documents]
+    for index, (kind, documents) in enumerate(nonempty):
+        if listing_format.name == "name":
             click.echo("\n".join(f"{kind.singular}/{document.name}" for document in documents))
             continue
         if index:
@@ -248,37 +248,39 @@ def _print_tables(found: Sequence[tuple[AnyKind, list[Document]]], listing_forma
 
 
 def _watch(
-    context: CommandContext, kind: AnyKind, scope: NamespaceScope, selector: Selector, listing_format: ListingFormat
+    context: CommandContext,
+    kind: AnyKind,
+    scope: NamespaceScope,
+    selector: Selector,
+    listing_format: ListingFormat,
 ) -> None:
     namespace = scope.for_list(kind, context.default_project(kind))
-    sizes: list[int] = []
+    widths: list[int] = []
 
-    def first(documents: list[Document]) -> None:
-        if listing_format.output_format not in ("table", "wide"):
+    def print_first(documents: Documents) -> None:
+        if listing_format.name not in ("table", "wide"):
             for document in documents:
-                change(document, False)
+                print_change(document, False)
             return
         titles = [column.title.upper() for column in listing_format.columns(kind)]
         rows = [listing_format.row(kind, document.data, time.time()) for document in documents]
-        sizes[:] = output.column_widths([titles, *rows])
+        widths[:] = output.column_widths([titles, *rows])
         if listing_format.headers:
-            click.echo(output.format_row(titles, sizes))
+            click.echo(output.format_row(titles, widths))
         for row in rows:
-            click.echo(output.format_row(row, sizes, colour=output.use_colour()))
+            click.echo(output.format_row(row, widths, colour=output.use_colour()))
 
-    def change(document: Document, gone: bool) -> None:
-        mark = "   (deleted)" if gone else ""
-        if listing_format.output_format == "name":
-            click.echo(f"{kind.singular}/{document.name}{mark}")
-        elif listing_format.output_format in ("json", "yaml"):
-            click.echo(
-                document.raw.decode()
-                if listing_format.output_format == "json"
-                else "---\n" + output.as_yaml(document.data)
-            )
+    def print_change(document: Document, deleted: bool) -> None:
+        suffix = "   (deleted)" if deleted else ""
+        if listing_format.name == "name":
+            click.echo(f"{kind.singular}/{document.name}{suffix}")
+        elif listing_format.name == "json":
+            click.echo(document.raw.decode())
+        elif listing_format.name == "yaml":
+            click.echo("---\n" + output.as_yaml(document.data))
         else:
             row = listing_format.row(kind, document.data, time.time())
-            click.echo(output.format_row(row, sizes, colour=output.use_colour()) + mark)
+            click.echo(output.format_row(row, widths, colour=output.use_colour()) + suffix)
 
     context.run(
         lambda driver: follow(
@@ -287,24 +289,25 @@ def _watch(
             namespace,
             labels=selector.labels,
             fields=selector.fields,
-            first=first,
-            change=change,
+            on_list=print_first,
+            on_change=print_change,
             note=context.note,
         )
     )
 
 
 def list_object(documents: Sequence[Document]) -> dict[str, Any]:
-    """Several objects as one, as `apply` reads it back."""
+    """The objects as one `List` object, which `apply` accepts."""
     return {"apiVersion": "v1", "kind": "List", "items": [document.data for document in documents]}
 
 
-def _nothing(kind: AnyKind, scope: NamespaceScope, selector: Selector, default_project: str) -> str:
-    if selector.any:
+def _empty_message(kind: AnyKind, scope: NamespaceScope, selector: Selector, default_project: str) -> str:
+    if selector:
         return f"No {kind.plural} match."
     where = ""
     if scope.namespace:
         where = f" in namespace {scope.namespace}"
     elif kind.namespaced and not scope.all_namespaces:
         where = f" in project {scope.project or default_project}"
-    return f"No {kind.plural}{where} yet. Make one with: {_FIRST.get(kind.name, 'aliquot apply -f FILE')}"
+    create = _CREATE_COMMANDS.get(kind.name, "aliquot apply -f FILE")
+    return f"No {kind.plural}{where} yet. Make one with: {create}"

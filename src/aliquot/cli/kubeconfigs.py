@@ -1,4 +1,4 @@
-"""`kubeconfig`: access to the Kubernetes cluster below the platform, for one user in one project."""
+"""`kubeconfig`: issues access to the Kubernetes cluster for one user in one project."""
 
 from __future__ import annotations
 
@@ -20,30 +20,49 @@ from aliquot.errors import Exists, Invalid
 
 @click.command(cls=GlobalOptionsCommand)
 @click.option(
-    "-p", "--project", required=True, metavar="NAME", help="Where it works.", shell_complete=complete_names("project")
+    "-p",
+    "--project",
+    required=True,
+    metavar="NAME",
+    help="Project whose namespace it gives access to.",
+    shell_complete=complete_names("project"),
 )
 @click.option(
-    "--user", required=True, metavar="NAME", help="Whose rights it has.", shell_complete=complete_names("user")
+    "--user",
+    required=True,
+    metavar="NAME",
+    help="User whose permissions it has.",
+    shell_complete=complete_names("user"),
 )
-@click.option("--duration", default="24h", show_default=True, metavar="TIME", help="How long it works: 10m to 365d.")
-@click.option("--server", default="", metavar="URL", help="Where the user reaches Kubernetes, if not where we do.")
+@click.option("--duration", default="24h", show_default=True, metavar="TIME", help="How long it is valid: 10m to 365d.")
 @click.option(
-    "-o", "--output", "file", type=click.Path(path_type=Path), metavar="FILE", help="Write it there, not here."
+    "--server",
+    default="",
+    metavar="URL",
+    help="Address of the Kubernetes API for the user, if it differs from the server's own.",
 )
-@click.option("--force", is_flag=True, help="Replace the file.")
+@click.option(
+    "-o",
+    "--output",
+    "file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write it to this file instead of stdout.",
+)
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 def kubeconfig(project: str, user: str, duration: str, server: str, file: Path | None, force: bool) -> None:
     """Issue a kubeconfig for a user of one project; for administrators.
 
-    With it the user may do in the project's namespace what access rules say, and nothing anywhere else. It ends with
-    its time, and at once when the user loses the last access rule there.
+    In the project's namespace the user may do what the access rules allow, and nothing in other namespaces. The
+    kubeconfig stops working when its time is over, or when the user loses the last access rule of the project.
     """
     context = command_context()
     seconds, file = _seconds(duration), file.expanduser() if file else None
     _check_address(server)
     if file is not None:
-        _check_free(file, force)  # before a token is made that nobody could keep
+        _check_free(file, force)  # before the server issues a token that could not be saved
     issued = context.run(lambda api: api.kubeconfig(project, user, seconds))
-    text = output.as_yaml(_pointed(issued["kubeconfig"], server))
+    text = output.as_yaml(_with_server(issued["kubeconfig"], server))
     if file is None:
         click.echo(text, nl=not text.endswith("\n"))
     else:
@@ -72,8 +91,8 @@ def _check_free(file: Path, force: bool) -> None:
         raise Exists(f"{file} is there already", hint="choose another file, or replace it with --force")
 
 
-def _pointed(config: Json, server: str) -> Json:
-    """The kubeconfig with the address that its user needs."""
+def _with_server(config: Json, server: str) -> Json:
+    """The kubeconfig with another address of the Kubernetes API."""
     if not server:
         return config
     clusters = [{**entry, "cluster": {**entry["cluster"], "server": server}} for entry in config["clusters"]]
@@ -81,19 +100,19 @@ def _pointed(config: Json, server: str) -> Json:
 
 
 def _write(file: Path, text: str, force: bool) -> None:
-    """For its owner's eyes only from the first moment; whole or not at all."""
-    fresh = file.with_name(f".{file.name}.{os.getpid()}")
+    """Write the file atomically, readable only for its owner."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
             out.write(text)
         if force:
-            fresh.replace(file)
+            temporary.replace(file)
         else:
-            os.link(fresh, file)  # fails if somebody was faster
+            os.link(temporary, file)  # fails if the file was created in the meantime
     except FileExistsError:
         raise Exists(f"{file} is there already", hint="choose another file, or replace it with --force") from None
     except OSError as exc:
         raise Invalid(f"-o: cannot write {file}: {(exc.strerror or str(exc)).lower()}") from exc
     finally:
         with suppress(OSError):
-            fresh.unlink()
+            temporary.unlink()

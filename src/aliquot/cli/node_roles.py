@@ -1,4 +1,4 @@
-"""`runai-adm set|remove node-role`: what nodes are for, as labels that the scheduler reads."""
+"""`runai-adm set|remove node-role`: the roles of nodes, as labels that the scheduler reads."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from aliquot.cli.program import GlobalOptionsCommand
 from aliquot.cli.shell_completion import complete_names
 from aliquot.store.driver import StoreDriver
 
-# flag -> label; the names are those that administrators of other installations already use.
+# flag -> label. The names are those of Run:ai, which administrators know.
 ROLES = {
     "runai-system-worker": "node-role.kubernetes.io/runai-system",
     "gpu-worker": "node-role.kubernetes.io/runai-gpu-worker",
     "cpu-worker": "node-role.kubernetes.io/runai-cpu-worker",
 }
 
-set_ = click.Group("set", help="Give nodes a role.", no_args_is_help=True)
-remove = click.Group("remove", help="Take a role from nodes.", no_args_is_help=True)
+set_ = click.Group("set", help="Assign a role to nodes.", no_args_is_help=True)
+remove = click.Group("remove", help="Remove a role from nodes.", no_args_is_help=True)
 
 
 def _role_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for flag in reversed(ROLES):
-        command = click.option(f"--{flag}", flag.replace("-", "_"), is_flag=True, help=f"The label {ROLES[flag]}.")(
-            command
-        )
+        command = click.option(
+            f"--{flag}", flag.replace("-", "_"), is_flag=True, help=f"Role with the label {ROLES[flag]}."
+        )(command)
     command = click.option("--all", "all_", is_flag=True, help="All nodes.")(command)
     names = click.argument("names", metavar="[NODE]...", nargs=-1, shell_complete=complete_names("nodes"))
     return names(command)
@@ -37,14 +37,14 @@ def _role_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @set_.command("node-role", cls=GlobalOptionsCommand)
 @_role_options
 def set_role(names: tuple[str, ...], all_: bool, **roles: bool) -> None:
-    """Give nodes a role."""
+    """Assign a role to nodes."""
     _change(names, all_, roles, "", "set")
 
 
 @remove.command("node-role", cls=GlobalOptionsCommand)
 @_role_options
 def remove_role(names: tuple[str, ...], all_: bool, **roles: bool) -> None:
-    """Take a role from nodes."""
+    """Remove a role from nodes."""
     _change(names, all_, roles, None, "removed")
 
 
@@ -57,10 +57,10 @@ def _change(names: tuple[str, ...], all_: bool, roles: dict[str, bool], value: s
     patch = {"metadata": {"labels": {ROLES[flag]: value for flag in chosen}}}
     kind = KINDS.named("nodes")
 
-    async def work(driver: StoreDriver) -> None:
-        listed = (await driver.list(kind)).items if all_ else [await driver.get(kind, name) for name in names]
-        for document in sorted(listed, key=lambda each: each.name):
+    async def patch_nodes(driver: StoreDriver) -> None:
+        nodes = (await driver.list(kind)).items if all_ else [await driver.get(kind, name) for name in names]
+        for document in sorted(nodes, key=lambda node: node.name):
             await driver.patch(kind, document.name, "", patch)
             click.echo(f"node/{document.name} role {', '.join(chosen)} {done}")
 
-    command_context().run(work)
+    command_context().run(patch_nodes)

@@ -1,6 +1,6 @@
-"""What people and programs read: aligned tables, JSON, YAML, ages, and errors in one line.
+"""Output of the commands: aligned tables, JSON, YAML, ages, and errors in one line.
 
-Data goes to stdout, everything else to stderr. Colour only on a terminal and never alone: the word says it too.
+Data goes to stdout, everything else to stderr. Colour appears only on a terminal, and only on words that say the same.
 Tables are plain text, because a table library costs as much start-up time as the rest of the program.
 """
 
@@ -31,12 +31,12 @@ _COLOUR_OF = {word: colour for colour, words in _COLOURS.items() for word in wor
 
 
 def use_colour() -> bool:
-    """Whether stdout takes colour: a terminal, and nobody asked for none (no-color.org)."""
+    """Whether stdout is a terminal on which the user has not turned colour off (no-color.org)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def age(seconds: float) -> str:
-    """One unit, cut off: 11s, 2m, 12h, 4d. A clock that runs ahead gives 0s."""
+    """An age in one unit, rounded down: 11s, 2m, 12h, 4d. A negative age is 0s: clocks differ."""
     whole = max(0, int(seconds))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if whole >= size:
@@ -45,7 +45,7 @@ def age(seconds: float) -> str:
 
 
 def age_of(moment: object, now: float) -> str:
-    """The age of an RFC 3339 time; `-` when there is none."""
+    """The age of an RFC 3339 time; `-` when there is no time."""
     try:
         return age(now - timestamp(moment)) if moment else EMPTY
     except ValueError:
@@ -53,7 +53,7 @@ def age_of(moment: object, now: float) -> str:
 
 
 def age_or_countdown(moment: object, now: float) -> str:
-    """A time that may lie ahead: 5m when it is past, `in 3d` when it is to come."""
+    """The age of a time in the past, such as 5m; `in 3d` for a time in the future."""
     try:
         left = timestamp(moment) - now if moment else 0
     except ValueError:
@@ -62,12 +62,12 @@ def age_or_countdown(moment: object, now: float) -> str:
 
 
 def local_time(moment: object, zone: Any = None) -> str:
-    """An RFC 3339 time in the user's zone: 2026-01-31 13:00:00 CET."""
+    """An RFC 3339 time in the user's time zone: 2026-01-31 13:00:00 CET."""
     try:
-        age_or_countdown = datetime.fromtimestamp(timestamp(moment)).astimezone(zone)
+        local = datetime.fromtimestamp(timestamp(moment)).astimezone(zone)
     except (ValueError, OverflowError, OSError):
         return str(moment)
-    return age_or_countdown.strftime("%Y-%m-%d %H:%M:%S %Z")
+    return local.strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 # .name, .name with \. in it, ['name'], [0], [*], [?(@.type=="Ready")]
@@ -79,15 +79,15 @@ _STEP = re.compile(
 
 
 def jsonpath_value(data: Any, path: str) -> Any:
-    """What a column's JSONPath points at; None when nothing is there, a list when the path fans out."""
-    found = [data]
-    fans = False
+    """The value at a column's JSONPath: None when there is none, a list when the path contains `[*]`."""
+    values = [data]
+    is_list = False
     for step in _STEP.finditer(path):
-        found = [value for item in found for value in _step(item, step)]
-        fans = fans or step["all"] is not None
-    if fans:
-        return found or None
-    return found[0] if found else None
+        values = [value for item in values for value in _step(item, step)]
+        is_list = is_list or step["all"] is not None
+    if is_list:
+        return values or None
+    return values[0] if values else None
 
 
 def _step(item: Any, step: re.Match[str]) -> list[Any]:
@@ -97,14 +97,14 @@ def _step(item: Any, step: re.Match[str]) -> list[Any]:
     if step["all"]:
         return list(item.values()) if isinstance(item, dict) else list(item) if isinstance(item, list) else []
     if step["index"]:
-        place = int(step["index"])
-        return [item[place]] if isinstance(item, list) and place < len(item) else []
+        index = int(step["index"])
+        return [item[index]] if isinstance(item, list) and index < len(item) else []
     name = step["quoted"] or re.sub(r"\\(.)", r"\1", step["name"])
     return [item[name]] if isinstance(item, dict) and item.get(name) is not None else []
 
 
 def cell(value: Any) -> str:
-    """A value in a table: short, on one line, and without control characters of others on our terminal."""
+    """A value as a table cell: on one line and without control characters, which could change the terminal."""
     if value is None or value == "" or value == []:
         return EMPTY
     if isinstance(value, bool):
@@ -119,6 +119,7 @@ def cell(value: Any) -> str:
 
 
 def printable(text: str) -> str:
+    """The text with a space for each control character."""
     return "".join(char if char.isprintable() else " " for char in text)
 
 
@@ -126,25 +127,25 @@ def column_widths(rows: Iterable[Sequence[str]]) -> list[int]:
     return [max(map(len, column)) for column in zip(*rows, strict=True)]
 
 
-def format_row(row: Sequence[str], sizes: Sequence[int], *, colour: bool = False) -> str:
-    """One row of a table; the last column is not padded, so that lines end where their text does."""
-    padded = [text.ljust(size) for text, size in zip(row, sizes, strict=True)]
+def format_row(row: Sequence[str], widths: Sequence[int], *, colour: bool = False) -> str:
+    """One row of a table, without padding after the last column."""
+    padded = [text.ljust(size) for text, size in zip(row, widths, strict=True)]
     if colour:
-        padded = [_tinted(text, pad) for text, pad in zip(row, padded, strict=True)]
+        padded = [_colour_cell(text, pad) for text, pad in zip(row, padded, strict=True)]
     return GAP.join(padded).rstrip()
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, headers: bool = True) -> str:
-    """An aligned table, in colour where stdout takes it."""
-    shown = [titles, *rows] if headers else list(rows)
-    if not shown:
+    """An aligned table, in colour where stdout supports it."""
+    lines = [titles, *rows] if headers else list(rows)
+    if not lines:
         return ""
-    sizes = column_widths(shown)
+    widths = column_widths(lines)
     colour = use_colour()
-    return "\n".join(format_row(row, sizes, colour=colour) for row in shown)
+    return "\n".join(format_row(row, widths, colour=colour) for row in lines)
 
 
-def _tinted(text: str, padded: str) -> str:
+def _colour_cell(text: str, padded: str) -> str:
     colour = _COLOUR_OF.get(text)
     return click.style(padded, fg=colour) if colour else padded
 
@@ -158,7 +159,7 @@ def as_yaml(data: Any) -> str:
 
     class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]  # the C one where it is built
         def ignore_aliases(self, data: Any) -> bool:
-            return True  # anchors say nothing to people
+            return True  # people do not read anchors
 
     def text(dumper: Any, value: str) -> Any:
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
@@ -168,20 +169,21 @@ def as_yaml(data: Any) -> str:
     return out.rstrip("\n")
 
 
-def dump(data: Any, form: str) -> str:
-    return as_json(data) if form == "json" else as_yaml(data)
+def dump(data: Any, output_format: str) -> str:
+    """The data as "json" or "yaml"."""
+    return as_json(data) if output_format == "json" else as_yaml(data)
 
 
 def print_error(error: BaseException) -> int:
-    """Say an error on stderr, with what to do next; the exit status."""
-    message, hint = _sentence(error)
+    """Print an error and its hint on stderr, and return the exit status."""
+    message, hint = _message_and_hint(error)
     click.echo(f"error: {printable(message)}", err=True)
     if hint:
         click.echo(f"hint: {printable(hint)}", err=True)
     return 1
 
 
-def _sentence(error: BaseException) -> tuple[str, str]:
+def _message_and_hint(error: BaseException) -> tuple[str, str]:
     if isinstance(error, PlatformError):
         return error.message, error.hint
     if isinstance(error, OSError) and error.strerror:

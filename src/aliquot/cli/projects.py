@@ -1,7 +1,7 @@
-"""`project` and `department`: the words administrators type most, with quotas as flags.
+"""`project` and `department`: queues, with their quotas as flags.
 
-Both are queues with the same terms, so both groups are built from the same commands; a project also has a department,
-waits until it is ready for use, and can be the user's default.
+Both groups are built from the same commands, because both kinds are queues with the same fields. A project also belongs
+to a department, becomes ready some time after its creation, and can be the user's default.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aliquot.cli.shell_completion import complete_names
 from aliquot.errors import Invalid, NotFound, PlatformError, Unavailable
 from aliquot.store.driver import AnyKind, Document, StoreDriver
 
-READY_S = 10.0  # a project that is not ready by then needs an administrator, not patience
+READY_S = 10.0  # a project that is not ready by then has a problem that waiting does not solve
 _QUIET_S = 2.0
 _POLL_S = 0.1
 
@@ -38,19 +38,19 @@ def _memory(text: str) -> str:
     return units.quantity_text(units.quantity(text))
 
 
-# flag -> (where in the spec, how the text is read, help). The pool's part of the spec where the flag is about one.
+# flag -> (path in the spec, parser, help). With --node-pool the path is relative to the spec of that pool.
 _AMOUNTS: dict[str, tuple[tuple[str, str], Callable[[str], Any], str]] = {
-    "gpu": (("quota", "gpu"), _cores, "Guaranteed GPUs, to a thousandth."),
+    "gpu": (("quota", "gpu"), _cores, "Guaranteed GPUs, with up to three decimals."),
     "cpu": (("quota", "cpu"), _cores, "Guaranteed CPU cores, or unlimited."),
     "memory": (("quota", "memory"), _memory, "Guaranteed CPU memory such as 64Gi, or unlimited."),
-    "gpu-limit": (("limit", "gpu"), _cores, "Most GPUs at once, or unlimited."),
-    "cpu-limit": (("limit", "cpu"), _cores, "Most CPU cores at once, or unlimited."),
-    "memory-limit": (("limit", "memory"), _memory, "Most CPU memory at once, or unlimited."),
+    "gpu-limit": (("limit", "gpu"), _cores, "Limit of GPUs, or unlimited."),
+    "cpu-limit": (("limit", "cpu"), _cores, "Limit of CPU cores, or unlimited."),
+    "memory-limit": (("limit", "memory"), _memory, "Limit of CPU memory, or unlimited."),
 }
 
 
 def spec_from_flags(flags: dict[str, Any]) -> Json:
-    """The part of a spec that flags say, as a merge patch; `unlimited` removes an amount."""
+    """The spec that the flags describe, as a merge patch; `unlimited` removes an amount."""
     terms: Json = {}
     for flag, (path, parse, _) in _AMOUNTS.items():
         text = flags.get(flag.replace("-", "_"))
@@ -77,43 +77,49 @@ def _amount(flag: str, text: str, parse: Callable[[str], Any]) -> Any:
 
 def _queue_flags(kind: AnyKind) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        command = click.option("--description", metavar="TEXT", help="For people.")(command)
-        command = click.option("--node-pool", metavar="POOL", help="The pool the amounts are for; default.")(command)
-        command = click.option("--priority", type=int, help="Higher is served first with what is idle.")(command)
+        command = click.option("--description", metavar="TEXT", help="Description.")(command)
+        command = click.option("--node-pool", metavar="POOL", help="Node pool of the amounts; default.")(command)
+        command = click.option("--priority", type=int, help="Queues of higher priority get idle resources first.")(
+            command
+        )
         command = click.option(
-            "--over-quota/--no-over-quota", default=None, help="Whether idle resources of others may be used."
+            "--over-quota/--no-over-quota",
+            default=None,
+            help="Whether it may use more than its quota when others leave resources idle.",
         )(command)
         for flag, (_, _, text) in reversed(_AMOUNTS.items()):
             command = click.option(f"--{flag}", metavar="AMOUNT", help=text)(command)
         if kind.name == "Project":
             completer = complete_names("departments")
             command = click.option(
-                "--department", metavar="NAME", help="Its department; default.", shell_complete=completer
+                "--department", metavar="NAME", help="Department of the project; default.", shell_complete=completer
             )(command)
         return command
 
     return decorate
 
 
-def _group(kind: AnyKind) -> click.Group:
+def _queue_group(kind: AnyKind) -> click.Group:
     word = kind.singular
     group = click.Group(word, help=f"{word.title()}s and their quotas.", no_args_is_help=True)
-    name = click.argument("name", metavar="NAME", shell_complete=complete_names(word))
+    name = click.argument("name", metavar="NAME", shell_complete=complete_names(kind.singular))
 
-    def waiting(command: Callable[..., Any]) -> Callable[..., Any]:
+    def wait_option(command: Callable[..., Any]) -> Callable[..., Any]:
         if kind.name != "Project":
             return command
-        text = "Come back when the project is ready for use."
+        text = "Wait until the project is ready."
         return click.option("--wait/--no-wait", default=True, help=text)(command)
 
     @group.command("create", cls=GlobalOptionsCommand, help=f"Create a {word}.")
     @click.argument("name", metavar="NAME")
     @_queue_flags(kind)
-    @waiting
+    @wait_option
     def create(name: str, wait: bool = False, **flags: Any) -> None:
         _create(command_context(), ObjectRef(kind, name), spec_from_flags(flags), wait)
 
-    @group.command("update", cls=GlobalOptionsCommand, help=f"Change a {word}; what is not named stays.")
+    @group.command(
+        "update", cls=GlobalOptionsCommand, help=f"Change a {word}. Flags that are not given change nothing."
+    )
     @name
     @_queue_flags(kind)
     def update(name: str, **flags: Any) -> None:
@@ -123,9 +129,9 @@ def _group(kind: AnyKind) -> click.Group:
         _update(command_context(), ObjectRef(kind, name), spec)
 
     @group.command("delete", cls=GlobalOptionsCommand, help=f"Delete {word}s.")
-    @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_names(word))
-    @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-    @click.option("--wait", is_flag=True, help="Come back when they are gone.")
+    @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_names(kind.singular))
+    @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+    @click.option("--wait", is_flag=True, help="Wait until they are gone.")
     def delete(names: tuple[str, ...], yes: bool, wait: bool) -> int:
         return delete_objects(
             command_context(), [ObjectRef(kind, each) for each in names], NamespaceScope(), yes=yes, wait=wait
@@ -141,35 +147,35 @@ def _group(kind: AnyKind) -> click.Group:
 
 def _create(context: CommandContext, ref: ObjectRef, spec: Json, wait: bool) -> None:
     kind = ref.kind
-    given = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": ref.name}}
+    identity = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": ref.name}}
 
-    async def work(driver: StoreDriver) -> None:
-        document = await driver.create(kind, Document({**given, "spec": _without_nothing(spec)}))
+    async def create_and_wait(driver: StoreDriver) -> None:
+        document = await driver.create(kind, Document({**identity, "spec": _without_nulls(spec)}))
         click.echo(f"{ref} created")
         if wait:
             await wait_until_ready(context, driver, ref, document.uid)
 
-    context.run(work)
+    context.run(create_and_wait)
 
 
 def _update(context: CommandContext, ref: ObjectRef, spec: Json) -> None:
-    async def work(driver: StoreDriver) -> None:
+    async def patch(driver: StoreDriver) -> None:
         before = await driver.get(ref.kind, ref.name)
         after = await driver.patch(ref.kind, ref.name, "", {"spec": spec})
         click.echo(f"{ref} " + ("configured" if after.version != before.version else "unchanged"))
 
-    context.run(work)
+    context.run(patch)
 
 
-def _without_nothing(value: Any) -> Any:
-    """A patch as a new object: what it would remove is simply not there."""
+def _without_nulls(value: Any) -> Any:
+    """A merge patch as a new object: without the fields that it removes."""
     if not isinstance(value, dict):
         return value
-    return {key: _without_nothing(each) for key, each in value.items() if each is not None}
+    return {key: _without_nulls(each) for key, each in value.items() if each is not None}
 
 
 async def wait_until_ready(
-    context: CommandContext, driver: StoreDriver, ref: ObjectRef, uid: str, patience_s: float = READY_S
+    context: CommandContext, driver: StoreDriver, ref: ObjectRef, uid: str, timeout_s: float = READY_S
 ) -> None:
     since, notified = time.monotonic(), False
     while True:
@@ -178,24 +184,24 @@ async def wait_until_ready(
         if status.get("phase") == "Ready" or document.uid != uid:
             return
         if status.get("phase") == "Failed":
-            raise PlatformError(f"{ref} failed: {status.get('message') or 'no reason given'}", hint=_see(ref))
+            raise PlatformError(f"{ref} failed: {status.get('message') or 'no reason given'}", hint=_describe_hint(ref))
         waited = time.monotonic() - since
-        if waited > patience_s:
-            raise Unavailable(f"{ref} was created but is not ready after {patience_s:g} s", hint=_see(ref))
+        if waited > timeout_s:
+            raise Unavailable(f"{ref} was created but is not ready after {timeout_s:g} s", hint=_describe_hint(ref))
         if waited > _QUIET_S and not notified:
             notified = True
             context.note(f"waiting for {ref} to be ready")
         await asyncio.sleep(_POLL_S)
 
 
-def _see(ref: ObjectRef) -> str:
+def _describe_hint(ref: ObjectRef) -> str:
     return f"see `aliquot describe {ref.kind.singular} {ref.name}`"
 
 
 def list_queues(context: CommandContext, kind: AnyKind, output_format: str, *, headers: bool) -> int:
-    """Projects or departments with what they are due and what they hold."""
+    """Print projects or departments with their quotas and allocations."""
     listing = context.run(lambda driver: driver.list(kind))
-    documents = sorted(listing.items, key=lambda each: each.name)
+    documents = sorted(listing.items, key=lambda document: document.name)
     if output_format in ("json", "yaml"):
         click.echo(output.dump(list_object(documents), output_format))
     elif output_format == "name":
@@ -236,22 +242,22 @@ def _columns(kind: AnyKind, default: str, now: float, *, wide: bool) -> dict[str
     return columns
 
 
-project = _group(KINDS.named("project"))
-department = _group(KINDS.named("department"))
+project = _queue_group(KINDS.named("project"))
+department = _queue_group(KINDS.named("department"))
 
 
 @project.command("set", cls=GlobalOptionsCommand)
 @click.argument("name", metavar="NAME", shell_complete=complete_names("project"))
 def set_default_project(name: str) -> None:
-    """Make a project your default."""
+    """Set your default project."""
     context = command_context()
 
-    async def look(driver: StoreDriver) -> None:
+    async def check_exists(driver: StoreDriver) -> None:
         try:
             await driver.get(KINDS.named("project"), name)
         except NotFound:
             raise project_not_found(name) from None
 
-    context.run(look)
+    context.run(check_exists)
     context.save_default_project(name)
     click.echo(f"project {name} configured successfully")

@@ -1,6 +1,6 @@
-"""`replay`: months of a cluster in minutes, from a trace, through the scheduler that runs live.
+"""`replay`: runs a trace of jobs through the real scheduler in virtual time, and prints figures.
 
-Exit status 0 when the trace was played, 2 for a file that is not valid, 1 for every other error.
+Exit status 0 when the replay ran, 2 for a file that is not valid, 1 for every other error.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace as changed
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,55 +43,73 @@ class _Seconds(click.ParamType[float]):
 @click.argument("file", metavar="TRACE|-", type=click.Path(dir_okay=False, allow_dash=True))
 @click.option(
     "--policy", "policies", multiple=True, metavar="NAME|FILE",
-    help=f"A policy to play it with: {', '.join(NAMES)}, or a file with a SchedulingPolicy. Several are compared.",
+    help=f"Policy of the run: {', '.join(NAMES)}, or a file with a SchedulingPolicy; repeat it to compare several.",
 )  # fmt: skip
 @click.option(
-    "--format", "trace_format", type=click.Choice(sorted(FORMATS)), help="Format of the trace; else by its content."
+    "--format",
+    "trace_format",
+    type=click.Choice(sorted(FORMATS)),
+    help="Format of the trace; by default it is detected.",
 )
-@click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Nodes; as the trace has it unless given.")
-@click.option("--gpus-per-node", type=click.IntRange(min=1, max=1024), metavar="N", help="GPUs of each node.")
+@click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Number of nodes; by default that of the trace.")
+@click.option("--gpus-per-node", type=click.IntRange(min=1, max=1024), metavar="N", help="Number of GPUs per node.")
 @click.option("--quotas", "quota_file", metavar="FILE", help="Quotas: a CSV file with the columns project,gpus.")
 @click.option(
-    "--teams", type=click.IntRange(min=1), metavar="N", help="Deal the jobs out to N projects of equal quota."
+    "--teams", type=click.IntRange(min=1), metavar="N", help="Distribute the jobs over N projects with equal quotas."
 )
-@click.option("--restart-cost", type=_Seconds(), metavar="TIME", help="No progress so long after each restart.")
-@click.option("--checkpoint-every", type=_Seconds(), metavar="TIME", help="0: work is saved when a job is stopped.")
-@click.option("--grace", type=_Seconds(), default=0, metavar="TIME", help="What a stopped job takes to leave; 0.")
+@click.option(
+    "--restart-cost", type=_Seconds(), metavar="TIME", help="Time after each restart in which a job makes no progress."
+)
+@click.option(
+    "--checkpoint-every",
+    type=_Seconds(),
+    metavar="TIME",
+    help="Time between checkpoints; with 0 a job saves its work when it is stopped.",
+)
+@click.option("--grace", type=_Seconds(), default=0, metavar="TIME", help="Time that a stopped job takes to end; 0.")
 @click.option(
     "--ladder", default=_DEFAULT_LADDER, metavar="TIME,…",
     help=f"GPU-time after which policy {LADDER} lowers a job's priority, step by step; {_DEFAULT_LADDER}.",
 )  # fmt: skip
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N jobs.")
-@click.option("--seed", type=int, metavar="N", help="Shuffle jobs of the same moment; in openb, all.")
-@click.option("--json", "json_file", metavar="FILE|-", help="Write all figures as JSON.")
-@click.option("--chart", "charts", multiple=True, metavar="FILE.png|FILE.svg", help="Draw the figures.")
-def replay(file: str, policies: tuple[str, ...], json_file: str | None, charts: tuple[str, ...], **given: Any) -> int:
-    """Play a trace of jobs through the scheduler in virtual time, and measure allocation, completion, wait, fairness
-    and disruption. No server is needed."""
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Use only the first N jobs.")
+@click.option(
+    "--seed", type=int, metavar="N", help="Shuffle jobs that are submitted at the same time; in openb traces, all jobs."
+)
+@click.option("--json", "json_file", metavar="FILE|-", help="Write all figures as JSON to this file.")
+@click.option(
+    "--chart",
+    "charts",
+    multiple=True,
+    metavar="FILE.png|FILE.svg",
+    help="Write a chart of the figures to this file; repeatable.",
+)
+def replay(file: str, policies: tuple[str, ...], json_file: str | None, charts: tuple[str, ...], **options: Any) -> int:
+    """Run a trace of jobs through the scheduler in virtual time, and measure allocation, completion times, wait times,
+    fairness and disruption. No server is needed."""
     try:
         for chart in charts:
             _chart().check(chart)
         if json_file not in (None, "-") and not Path(str(json_file)).absolute().parent.is_dir():
             raise Invalid(f"{json_file}: its folder does not exist")
-        trace = _trace(file, **{name: given[name] for name in _SHAPE})
-        contenders = [_contender(name, given["ladder"]) for name in policies or ("binpack",)]
+        trace = _trace(file, **{name: options[name] for name in _TRACE_OPTIONS})
+        contenders = [_contender(name, options["ladder"]) for name in policies or ("binpack",)]
     except Invalid as exc:
         if isinstance(exc.__cause__, OSError):
-            raise  # there is no file to be valid or not
+            raise  # an unreadable file is an ordinary error, not an invalid file
         output.print_error(exc)
         return 2
-    played: list[Replay] = []
+    replays: list[Replay] = []
     for contender in contenders:
-        one = Replay(trace, contender, given["grace"])
-        with _progress(contender.name, len(trace.jobs)) as report_progress:
-            one.run(report_progress)
-        played.append(one)
-    results = [figures(one) for one in played]
-    _write(trace, results, played, json_file, charts)
+        run = Replay(trace, contender, options["grace"])
+        with _progress_bar(contender.name, len(trace.jobs)) as report_progress:
+            run.run(report_progress)
+        replays.append(run)
+    results = [figures(run) for run in replays]
+    _print_results(trace, results, replays, json_file, charts)
     return 0
 
 
-_SHAPE = (
+_TRACE_OPTIONS = (
     "trace_format",
     "nodes",
     "gpus_per_node",
@@ -123,27 +141,27 @@ def _trace(
     seed: int | None,
 ) -> Trace:
     trace = load(read(file, sys.stdin.buffer.read), trace_format, limit, seed)
-    asked: dict[str, Any] = {
+    overrides: dict[str, Any] = {
         "gpus_per_node": gpus_per_node,
         "restart_cost": restart_cost,
         "checkpoint_every": checkpoint_every,
     }
-    before = trace.gpus
+    original_gpus = trace.gpus
     if nodes is not None or gpus_per_node is not None:
-        trace = changed(trace, machines=())  # equal ones instead of its own
-    trace = changed(trace, nodes=nodes or trace.nodes, **{k: v for k, v in asked.items() if v is not None})
+        trace = replace(trace, machines=())  # use equal nodes instead of those of the trace
+    trace = replace(trace, nodes=nodes or trace.nodes, **{k: v for k, v in overrides.items() if v is not None})
     gpus = trace.gpus
     if teams is not None:
-        jobs = tuple(changed(job, project=f"team-{index % teams:02d}") for index, job in enumerate(trace.jobs))
-        trace = changed(trace, jobs=jobs, quotas={})
+        jobs = tuple(replace(job, project=f"team-{index % teams:02d}") for index, job in enumerate(trace.jobs))
+        trace = replace(trace, jobs=jobs, quotas={})
     if quota_file is not None:
         shares = quotas(read(quota_file), trace.gpus_per_node)
     elif trace.quotas:
-        # A smaller cluster than the trace's own: everybody's part of it is smaller too.
-        shares = {name: quota * gpus // before for name, quota in trace.quotas.items()}
+        # On a smaller cluster than that of the trace, the quotas shrink in proportion.
+        shares = {name: quota * gpus // original_gpus for name, quota in trace.quotas.items()}
     else:
         shares = dict.fromkeys(trace.projects, gpus // len(trace.projects))
-    return changed(trace, quotas=shares)
+    return replace(trace, quotas=shares)
 
 
 def _contender(name: str, ladder: str) -> Contender:
@@ -152,7 +170,7 @@ def _contender(name: str, ladder: str) -> Contender:
     if not Path(name).exists():
         raise Invalid(f"--policy {name}: neither a name nor a file", hint=f"names are {', '.join(NAMES)}")
     source = read_sources([name])[0]
-    documents = [one for one in parse_documents(source) if one is not None]
+    documents = [document for document in parse_documents(source) if document is not None]
     if len(documents) != 1:
         raise Invalid(f"{name}: holds {len(documents)} documents and must hold one")
     return from_document(documents[0], name)
@@ -160,7 +178,7 @@ def _contender(name: str, ladder: str) -> Contender:
 
 def _steps(ladder: str) -> tuple[float, ...]:
     try:
-        steps = tuple(float(duration(one.strip())) for one in ladder.split(","))
+        steps = tuple(float(duration(step.strip())) for step in ladder.split(","))
     except ValueError:
         raise Invalid(f"--ladder {ladder}: must be times such as 1h,10h") from None
     if list(steps) != sorted(set(steps)) or steps[0] <= 0:
@@ -169,18 +187,18 @@ def _steps(ladder: str) -> tuple[float, ...]:
 
 
 @contextmanager
-def _progress(name: str, jobs: int) -> Iterator[Callable[[int], None] | None]:
-    """A bar on a terminal; nothing elsewhere."""
+def _progress_bar(name: str, jobs: int) -> Iterator[Callable[[int], None] | None]:
+    """Shows a progress bar when stderr is a terminal. Yields its update function, or None."""
     if command_context().quiet or not sys.stderr.isatty():
         yield None
         return
     with click.progressbar(length=jobs, label=output.printable(name), file=sys.stderr, show_pos=True) as bar:
-        step = max(1, jobs // 500)  # a terminal is slower than a plan
+        step = max(1, jobs // 500)  # drawing more often would take longer than planning
         yield lambda ended: bar.update(ended - bar.pos) if ended - bar.pos >= step or ended == jobs else None
 
 
-def _write(
-    trace: Trace, results: list[dict[str, Any]], played: list[Replay], json_file: str | None, charts: tuple[str, ...]
+def _print_results(
+    trace: Trace, results: list[dict[str, Any]], replays: list[Replay], json_file: str | None, charts: tuple[str, ...]
 ) -> None:
     head = {
         "trace": trace.name,
@@ -200,49 +218,49 @@ def _write(
         click.echo(_table(trace, results))
     for chart in charts:
         title = f"{Path(trace.name).name}: {_count(len(trace.jobs), 'job')}, {_count(trace.gpus, 'GPU')}"
-        _chart().draw(chart, title, results, played)
+        _chart().draw(chart, title, results, replays)
         command_context().note(f"a chart is in {chart}")
-    for one in played:
-        for work in one.left[:1]:
-            why = next((refusal.text for refusal in one.last.refusals.get(work.job.name, ())), "it waits")
-            command_context().note(
-                output.printable(f"{one.contender.name}: {len(one.left)} left in the end; {work.job.name}: {why}")
-            )
+    for replay_run in replays:
+        for work in replay_run.left[:1]:
+            refusals = replay_run.last.refusals.get(work.job.name, ())
+            reason = next((refusal.text for refusal in refusals), "it waits")
+            summary = f"{replay_run.contender.name}: {len(replay_run.left)} left in the end"
+            command_context().note(output.printable(f"{summary}; {work.job.name}: {reason}"))
 
 
 _ROWS: tuple[tuple[str, str, Callable[[dict[str, Any]], Any]], ...] = (
-    ("jobs finished", "", lambda one: one["jobs"]["finished"]),
-    ("jobs left", "", lambda one: one["jobs"]["left"]),
-    ("jobs placed", "", lambda one: one["jobs"]["running"]),
-    ("jobs dropped", "", lambda one: one["jobs"]["dropped"]),
-    ("allocation mean", "%", lambda one: 100 * one["allocation"]["mean"]),
-    ("allocation p50", "%", lambda one: 100 * one["allocation"]["p50"]),
-    ("allocation end", "%", lambda one: 100 * one["allocation"]["end"]),
-    ("completion mean", "s", lambda one: one["jctSeconds"]["mean"]),
-    ("completion p50", "s", lambda one: one["jctSeconds"]["p50"]),
-    ("completion p99", "s", lambda one: one["jctSeconds"]["p99"]),
-    ("wait mean", "s", lambda one: one["waitSeconds"]["mean"]),
-    ("wait p99", "s", lambda one: one["waitSeconds"]["p99"]),
-    ("makespan", "s", lambda one: one["makespanSeconds"]),
-    ("fairness (Jain)", "", lambda one: one["fairness"]["jain"]),
-    ("rho worst", "", lambda one: one["fairness"]["rho"]["worst"]),
-    ("rho above 1.05", "%", lambda one: one["fairness"]["rho"]["unfairPercent"]),
-    ("evictions", "", lambda one: one["disruption"]["evictions"]),
-    ("moves", "", lambda one: one["disruption"]["moves"]),
-    ("GPU-hours lost", "h", lambda one: one["disruption"]["gpuHoursLost"]),
-    ("plans", "", lambda one: one["planning"]["plans"]),
-    ("per plan", "ms", lambda one: one["planning"]["msMean"]),
+    ("jobs finished", "", lambda result: result["jobs"]["finished"]),
+    ("jobs left", "", lambda result: result["jobs"]["left"]),
+    ("jobs placed", "", lambda result: result["jobs"]["running"]),
+    ("jobs dropped", "", lambda result: result["jobs"]["dropped"]),
+    ("allocation mean", "%", lambda result: 100 * result["allocation"]["mean"]),
+    ("allocation p50", "%", lambda result: 100 * result["allocation"]["p50"]),
+    ("allocation end", "%", lambda result: 100 * result["allocation"]["end"]),
+    ("completion mean", "s", lambda result: result["jctSeconds"]["mean"]),
+    ("completion p50", "s", lambda result: result["jctSeconds"]["p50"]),
+    ("completion p99", "s", lambda result: result["jctSeconds"]["p99"]),
+    ("wait mean", "s", lambda result: result["waitSeconds"]["mean"]),
+    ("wait p99", "s", lambda result: result["waitSeconds"]["p99"]),
+    ("makespan", "s", lambda result: result["makespanSeconds"]),
+    ("fairness (Jain)", "", lambda result: result["fairness"]["jain"]),
+    ("rho worst", "", lambda result: result["fairness"]["rho"]["worst"]),
+    ("rho above 1.05", "%", lambda result: result["fairness"]["rho"]["unfairPercent"]),
+    ("evictions", "", lambda result: result["disruption"]["evictions"]),
+    ("moves", "", lambda result: result["disruption"]["moves"]),
+    ("GPU-hours lost", "h", lambda result: result["disruption"]["gpuHoursLost"]),
+    ("plans", "", lambda result: result["planning"]["plans"]),
+    ("per plan", "ms", lambda result: result["planning"]["msMean"]),
 )
 
 
 def _table(trace: Trace, results: list[dict[str, Any]]) -> str:
-    """A column per policy: that is how they are compared."""
+    """A table with a column per policy."""
     rows = [
-        [f"{name} {unit}".strip(), *(_number(pick(one), unit) for one in results)]
-        for name, unit, pick in _ROWS
-        if _says(trace, name)
+        [f"{name} {unit}".strip(), *(_number(value_of(result), unit) for result in results)]
+        for name, unit, value_of in _ROWS
+        if _is_meaningful(trace, name)
     ]
-    titles = ["FIGURE", *(output.printable(one["policy"]).upper() for one in results)]
+    titles = ["FIGURE", *(output.printable(result["policy"]).upper() for result in results)]
     counts = f"{_count(len(trace.projects), 'project')}, {_count(len(trace.jobs), 'job')}"
     cluster = f"{_count(trace.nodes, 'node')} × {_count(trace.gpus_per_node, 'GPU')}"
     if trace.machines:
@@ -251,17 +269,25 @@ def _table(trace: Trace, results: list[dict[str, Any]]) -> str:
     return f"{output.printable(Path(trace.name).name)} ({trace.format}): {shape}\n{output.table(titles, rows)}"
 
 
-_OF_FILLING = ("jobs placed", "jobs dropped", "allocation end")
-_OF_ENDING = ("jobs finished", "jobs left", "completion", "wait", "makespan", "allocation mean", "allocation p50")
+_PLACEMENT_FIGURES = ("jobs placed", "jobs dropped", "allocation end")
+_COMPLETION_FIGURES = (
+    "jobs finished",
+    "jobs left",
+    "completion",
+    "wait",
+    "makespan",
+    "allocation mean",
+    "allocation p50",
+)
 
 
-def _says(trace: Trace, name: str) -> bool:
-    """Whether a figure says anything about a trace: in openb nothing ends, elsewhere everything does."""
+def _is_meaningful(trace: Trace, name: str) -> bool:
+    """Whether a figure applies to a trace: in openb traces no job ends, in others all do."""
     if name.startswith("rho"):
-        return trace.format == "shockwave"  # elsewhere jobs last seconds or months
+        return trace.format == "shockwave"  # in other traces the jobs are too short or too long for it
     if trace.format == "openb":
-        return not name.startswith(_OF_ENDING)
-    return name not in _OF_FILLING
+        return not name.startswith(_COMPLETION_FIGURES)
+    return name not in _PLACEMENT_FIGURES
 
 
 def _count(number: int, thing: str) -> str:

@@ -1,7 +1,7 @@
-"""`up` and `down`: the server on this machine, in the foreground, and its end.
+"""`up`, `serve` and `down`: start the server in the foreground, and stop the server of this machine.
 
-`up` leaves word in the data folder (server.json); `down` reads it, and signals the process only if it is still the one
-that wrote it: process numbers are used again.
+`up` writes its process id and start time to server.json in the data folder. `down` signals that process only if its
+start time still matches, because the system reuses process ids.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ _QUIET_S = 2.0
 @click.command(cls=GlobalOptionsCommand, visible_globals=("--data-dir",))
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
 @click.option(
-    "--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 takes a free one."
+    "--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 for any free one."
 )
-@click.option("--listen-anywhere", is_flag=True, help="Allow an address that other machines reach, without TLS.")
+@click.option(
+    "--listen-anywhere", is_flag=True, help="Allow an address that other machines can reach, although there is no TLS."
+)
 @click.option(
     "--simulate",
     metavar="PRESET|FILE",
@@ -41,14 +43,14 @@ _QUIET_S = 2.0
     "host_paths",
     multiple=True,
     metavar="DIR",
-    help="Folder of this machine that jobs may mount; none unless given. Repeat it for more.",
+    help="Folder of this machine that jobs may mount; repeatable. Without it jobs may mount none.",
 )
 @click.option(
     "--gpu-overrun",
     type=click.Choice(["kill-process", "warn", "evict"]),
     default="kill-process",
     show_default=True,
-    help="What is done about a job that holds more GPU memory than its part, past the sharing library.",
+    help="Action when a job bypasses the sharing library and uses more GPU memory than its fraction.",
 )
 @click.option(
     "--gpu-reserve-mib",
@@ -56,21 +58,26 @@ _QUIET_S = 2.0
     default=0,
     show_default=True,
     metavar="MIB",
-    help="Memory of every GPU that is kept out of its parts; 64 helps jobs that fill theirs to the last byte.",
+    help="Memory of each GPU that no fraction gets; 64 helps jobs that use all memory of their fraction.",
 )
 @click.option(
     "--gpu-compute",
     type=click.Choice(["timesharing", "fair", "strict"]),
     default="timesharing",
     show_default=True,
-    help="How parts of a GPU share its time, unless a job says.",
+    help="How fractions of a GPU share its compute time, unless the job sets it.",
 )
-@click.option("--gpu-mps", is_flag=True, help="Let jobs ask for NVIDIA MPS (--mps); off, they are refused.")
-@click.option("--api-only", is_flag=True, help="Serve objects only: nothing is scheduled or run.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Serve this Kubernetes cluster.")
-@click.option("--context", metavar="NAME", help="Which context of the kubeconfig; its current one.")
+@click.option("--gpu-mps", is_flag=True, help="Allow jobs to use NVIDIA MPS (--mps); they are refused otherwise.")
+@click.option("--api-only", is_flag=True, help="Run the API only: no job is scheduled or run.")
 @click.option(
-    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to log."
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Run the platform on the Kubernetes cluster of this kubeconfig.",
+)
+@click.option("--context", metavar="NAME", help="Context of the kubeconfig; its current one.")
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Log format."
 )
 @click.option(
     "--log-level",
@@ -78,7 +85,7 @@ _QUIET_S = 2.0
     type=click.Choice(["debug", "info", "warn", "error"]),
     default="info",
     show_default=True,
-    help="How much to log.",
+    help="Log level.",
 )
 def up(
     host: str,
@@ -98,7 +105,7 @@ def up(
 ) -> None:
     """Run the platform on this machine, in the foreground, until Ctrl-C.
 
-    Jobs are not stopped by Ctrl-C: the next `up` finds them. `aliquot down` stops both.
+    Ctrl-C does not stop the jobs; the next `up` takes them over. `aliquot down` stops the platform and its jobs.
     """
     if context and not kubeconfig:
         raise click.UsageError("--context needs --kubeconfig")
@@ -137,14 +144,19 @@ class Parts(click.ParamType[frozenset[str]]):
 
 
 @click.command(cls=GlobalOptionsCommand, visible_globals=("--data-dir",))
-@click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Of the cluster to serve.")
-@click.option("--context", default="", metavar="NAME", help="Which context of the kubeconfig; its current one.")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Kubeconfig of the cluster; else KUBECONFIG, ~/.kube/config or the pod's service account.",
+)
+@click.option("--context", default="", metavar="NAME", help="Context of the kubeconfig; its current one.")
 @click.option(
     "--parts",
     type=Parts(),
     default="server,loops,scheduler",
     show_default=True,
-    help="What this process does; each part may have a process of its own, and each process several replicas.",
+    help="Parts that this process runs. Each part can run in a process of its own, with several replicas.",
 )
 @click.option(
     "--node-loss",
@@ -152,37 +164,44 @@ class Parts(click.ParamType[frozenset[str]]):
     show_default=True,
     type=click.FloatRange(0),
     metavar="SECONDS",
-    help="How long a node may be NotReady and silent before its jobs go on elsewhere.",
+    help="How long a node may not respond before its jobs move to other nodes.",
 )
 @click.option(
     "--webhook-url",
     default="",
     metavar="URL",
-    help="Where the API server reaches our webhook, if this runs outside of the cluster: https://HOST:PORT.",
+    help="Address of our webhook for the API server, if this process runs outside of the cluster: https://HOST:PORT.",
 )
 @click.option(
     "--webhook-port",
     default=0,
     type=click.IntRange(0, 65535),
-    help="Port that the webhook listens on; else that of its URL, 9443 in the cluster.",
+    help="Port that the webhook listens on; else the port of its URL, or 9443 in the cluster.",
 )
-@click.option("--image", default="", metavar="IMAGE", help="Of our own pods: they hold shared GPUs, and prepare nodes.")
 @click.option(
-    "--runtime-class", default="", metavar="NAME", help="Of pods that use GPUs, where NVIDIA's is not the default."
+    "--image", default="", metavar="IMAGE", help="Image of our own pods, which reserve shared GPUs and prepare nodes."
 )
-@click.option("--no-node-files", is_flag=True, help="Put no sharing library on nodes: somebody else does.")
-@click.option("--api-address", default="", metavar="URL", help="Of the API server, in kubeconfigs that are issued.")
+@click.option(
+    "--runtime-class",
+    default="",
+    metavar="NAME",
+    help="Runtime class of pods that use GPUs, if NVIDIA's runtime is not the default.",
+)
+@click.option("--no-node-files", is_flag=True, help="Do not install the sharing library on nodes.")
+@click.option("--api-address", default="", metavar="URL", help="Address of the API server in issued kubeconfigs.")
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
 @click.option(
-    "--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 takes a free one."
+    "--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 for any free one."
 )
-@click.option("--listen-anywhere", is_flag=True, help="Allow an address that other machines reach, without TLS.")
 @click.option(
-    "--log-format", type=click.Choice(["text", "json"]), default="json", show_default=True, help="How to log."
+    "--listen-anywhere", is_flag=True, help="Allow an address that other machines can reach, although there is no TLS."
+)
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="json", show_default=True, help="Log format."
 )
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warn", "error"]), default="info", show_default=True,
-    help="How much to log.",
+    help="Log level.",
 )  # fmt: skip
 def serve(
     kubeconfig: Path | None,
@@ -201,10 +220,10 @@ def serve(
     log_format: str,
     log_level: str,
 ) -> None:
-    """Run the platform on a Kubernetes cluster: in it, or beside it with --kubeconfig.
+    """Run the platform on a Kubernetes cluster: inside of it, or outside with --kubeconfig.
 
-    Any number of replicas may run. All of them answer; of those that schedule, and of those that run the loops, one
-    leads, and another takes over within seconds when it is gone.
+    Any number of replicas may run. All of them serve requests. One replica is the leader that schedules, and one runs
+    the controllers; when a leader fails, another replica takes over within seconds.
     """
     check_host(host, listen_anywhere)
     from aliquot.backends.kubernetes.settings import IMAGE, ClusterSettings, GpuSharingSettings
@@ -234,7 +253,7 @@ def serve(
 
 
 def check_host(host: str, consent: bool) -> None:
-    """Only this machine may connect, unless the user said otherwise: tokens would travel unencrypted."""
+    """Refuse an address that other machines can reach, unless the user consents: tokens would travel unencrypted."""
     if consent or _is_loopback(host):
         return
     raise Denied(
@@ -253,12 +272,14 @@ def _is_loopback(host: str) -> bool:
 
 
 @click.command(cls=GlobalOptionsCommand, visible_globals=("--data-dir",))
-@click.option("--timeout", default=90, show_default=True, type=click.IntRange(1), help="Seconds to wait for the end.")
-@click.option("--keep-jobs", is_flag=True, help="Leave jobs running, as Ctrl-C does; the next `up` finds them.")
+@click.option(
+    "--timeout", default=90, show_default=True, type=click.IntRange(1), help="Seconds to wait until it has stopped."
+)
+@click.option("--keep-jobs", is_flag=True, help="Keep the jobs running, as Ctrl-C does; the next `up` takes them over.")
 def down(timeout: int, keep_jobs: bool) -> int:
-    """Stop the platform of this machine and its jobs, and wait until they have ended.
+    """Stop the platform of this machine and its jobs, and wait until they have stopped.
 
-    What was submitted stays: the next `up` queues it again, and starts it anew.
+    Submitted jobs are kept: the next `up` queues and starts them again.
     """
     context = command_context()
     server = running_server(context.data_dir)
@@ -275,7 +296,7 @@ def stop(context: CommandContext, server: RunningServer, timeout: float) -> None
     try:
         os.kill(server.pid, signal.SIGTERM)
     except ProcessLookupError:
-        return  # it ended by itself just now
+        return  # it ended in the meantime
     except PermissionError as exc:
         raise Denied(f"process {server.pid} is not yours to stop", hint="ask its owner, or use sudo") from exc
     except OSError as exc:
@@ -292,7 +313,7 @@ def stop(context: CommandContext, server: RunningServer, timeout: float) -> None
 
 
 def _is_zombie(pid: int) -> bool:
-    """Ended, but its parent has not looked yet: nothing of it runs any more."""
+    """Whether the process has ended and only its parent has not collected it yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:

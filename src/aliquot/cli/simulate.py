@@ -1,4 +1,4 @@
-"""`simulate`: what the scheduler would do, from a file, without a server.
+"""`simulate`: runs the scheduler on a scenario file, without a server.
 
 Exit status 0 when every scenario ran, 2 for a file that is not valid, 1 for every other error.
 """
@@ -22,61 +22,70 @@ from aliquot.sim.explain import knows, sentences
 from aliquot.sim.result import text
 from aliquot.sim.table import tables
 
-_LARGEST_FILE = 1 << 30  # whole clusters of tens of thousands of workloads, and not a disk image
+_MAX_FILE_SIZE = 1 << 30  # fits clusters with tens of thousands of workloads; refuses a disk image
 
 
 def _complete_workloads(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-    """Names of workloads in the file that was typed before."""
-    # An option that lacks its value keeps click from sorting out the arguments.
+    """Completes names of workloads in the file that was typed before."""
+    # While an option lacks its value, click leaves the file among the unparsed arguments.
     typed = [ctx.params.get("file"), *ctx.args]
+    paths = [path for path in typed if path and path != "-"]
     try:
-        found = worlds(_data(read_sources([path for path in typed if path and path != "-"][:1], _LARGEST_FILE)[0]))
+        scenarios = worlds(_data(read_sources(paths[:1], _MAX_FILE_SIZE)[0]))
     except (PlatformError, IndexError):
-        return []  # the command itself will say it
-    names = {name for world in found for name in Player(world).names}
+        return []  # the command itself reports the error
+    names = {name for world in scenarios for name in Player(world).names}
     return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
 
 @click.command(cls=GlobalOptionsCommand, visible_globals=("--url", "--token-file"))
 @click.argument("file", metavar="FILE|-", required=False, type=click.Path(dir_okay=False, allow_dash=True))
 @click.option(
-    "--rounds", type=click.IntRange(min=1), metavar="N", help="Rounds to play; as the file says unless given."
+    "--rounds",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of scheduling rounds; by default as the file says.",
 )
 @click.option(
     "--format",
     "output_format",
     type=click.Choice(["json", "table"]),
     default="json",
-    help="json, or a summary per round.",
+    help="json, or tables with a summary of each round.",
 )
 @click.option(
-    "--explain", metavar="WORKLOAD", shell_complete=_complete_workloads, help="Say why it waits or was stopped."
+    "--explain",
+    metavar="WORKLOAD",
+    shell_complete=_complete_workloads,
+    help="Explain why this workload is pending or was stopped.",
 )
-@click.option("--from-cluster", is_flag=True, help="Write what the live scheduler sees, to FILE or to stdout.")
-@click.option("--timing", is_flag=True, help="Add how long loading and planning took, and the planner's peak memory.")
+@click.option(
+    "--from-cluster", is_flag=True, help="Write the state of the live scheduler as a scenario to FILE or stdout."
+)
+@click.option("--timing", is_flag=True, help="Add the times of loading and planning, and the planner's peak memory.")
 def simulate(
     file: str | None, rounds: int | None, output_format: str, explain: str | None, from_cluster: bool, timing: bool
 ) -> int:
-    """Play a scenario: a cluster and its queue in a file (YAML or JSON), the scheduler's decisions out."""
+    """Run the scheduler on a scenario file (YAML or JSON) with a cluster and its jobs, and print the decisions."""
     if from_cluster:
-        _write(file)
+        _write_scenario(file)
         return 0
     if file is None:
         raise click.UsageError("give a file with a scenario, - for stdin, or --from-cluster")
     start = time.perf_counter()
     try:
-        source = read_sources([file], _LARGEST_FILE)[0]
+        source = read_sources([file], _MAX_FILE_SIZE)[0]
         data = _data(source)
-        found = worlds(data)
+        scenarios = worlds(data)
         load_ms = (time.perf_counter() - start) * 1000
-        players = [Player(world, rounds, timing) for world in found]
+        players = [Player(world, rounds, timing) for world in scenarios]
         if players:
-            players[0].load_ms = load_ms  # the whole file was read for its first scenario
+            players[0].load_ms = load_ms  # the time of reading the file counts for its first scenario
         results = [player.play() for player in players]
     except Invalid as exc:
         if isinstance(exc.__cause__, OSError):
-            raise  # there is no file to be valid or not
-        return _refuse("stdin" if file == "-" else file, exc)
+            raise  # an unreadable file is an ordinary error, not an invalid file
+        return _print_faults("stdin" if file == "-" else file, exc)
     if explain is not None:
         _explain(players, explain)
     elif output_format == "table":
@@ -93,8 +102,8 @@ def _data(source: Source) -> Any:
     return documents[0]
 
 
-def _refuse(name: str, error: Invalid) -> int:
-    """Every fault in a line of its own, with its path."""
+def _print_faults(name: str, error: Invalid) -> int:
+    """Print each fault with its path on a line, and return the exit status."""
     for fault in error.faults or (Fault("", error.message.removeprefix(f"{name}: ")),):
         click.echo(f"error: {output.printable(f'{name}: {fault}')}", err=True)
     if error.hint:
@@ -103,10 +112,10 @@ def _refuse(name: str, error: Invalid) -> int:
 
 
 def _explain(players: list[Player], name: str) -> None:
-    asked = [player for player in players if knows(player, name)]
-    if not asked:
+    matching = [player for player in players if knows(player, name)]
+    if not matching:
         raise NotFound(f"no workload is called {name!r} in this file", hint="see the names with --format table")
-    for player in asked:
+    for player in matching:
         if len(players) > 1:
             click.echo(output.printable(f"{player.world.scenario.name}:"))
         for sentence in sentences(player, name):
@@ -116,22 +125,22 @@ def _explain(players: list[Player], name: str) -> None:
 def _table(world: World, result: dict[str, Any]) -> str:
     parts = []
     for heading, titles, rows in tables(world, result):
-        shown = output.table(titles, [[output.cell(each) for each in row] for row in rows])
-        parts.append(f"{output.printable(heading)}\n{shown}" if heading else shown)
+        table = output.table(titles, [[output.cell(each) for each in row] for row in rows])
+        parts.append(f"{output.printable(heading)}\n{table}" if heading else table)
     return "\n\n".join([*parts, "stable" if result["stable"] else "not stable: more rounds would change more"])
 
 
-def _write(file: str | None) -> None:
-    """What the live scheduler sees, as a file that this command reads."""
+def _write_scenario(file: str | None) -> None:
+    """Write the state of the live scheduler as a scenario file."""
     context = command_context()
-    shown = output.as_yaml(context.run(lambda server: server.scenario()))
+    scenario = output.as_yaml(context.run(lambda server: server.scenario()))
     if file in (None, "-"):
-        click.echo(shown)
+        click.echo(scenario)
         return
     path = Path(str(file))
     try:
         with path.open("x", encoding="utf-8") as opened:
-            opened.write(shown + "\n")
+            opened.write(scenario + "\n")
     except FileExistsError:
         raise Exists(f"{path} exists", hint="remove it, or give another name") from None
     context.note(f"written to {path}")

@@ -1,4 +1,4 @@
-"""`status`: where the server is, how it is, and how much it holds."""
+"""`status`: the address of the server, whether it is ready, and what it holds."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from aliquot.store.typed_store import Store
 
 
 @click.command(cls=GlobalOptionsCommand, visible_globals=("--data-dir",))
-@click.option("--json", "output_format", flag_value="json", help="As JSON.")
-@click.option("--yaml", "output_format", flag_value="yaml", help="As YAML.")
+@click.option("--json", "output_format", flag_value="json", help="Print JSON.")
+@click.option("--yaml", "output_format", flag_value="yaml", help="Print YAML.")
 def status(output_format: str | None) -> int:
-    """Say how the server is; exit status 1 when there is none, or it is not ready."""
+    """Show the state of the server. The exit status is 1 when no server runs or it is not ready."""
     context = command_context()
     report = collect_report(context)
     click.echo(output.dump(report, output_format) if output_format else "\n".join(report_lines(report, time.time())))
@@ -32,50 +32,50 @@ def status(output_format: str | None) -> int:
 
 
 def collect_report(context: CommandContext) -> dict[str, Any]:
-    """What is known about the server; raises when there is none to ask."""
+    """Facts about the server; raises when no server can be reached."""
     connection = context.connection
     local = running_server(context.data_dir)
-    same = local if local and local.alive and local.url.rstrip("/") == connection.url.rstrip("/") else None
-    return {"url": connection.url, **_from_file(same), **context.run(_ask)}
+    ours = local if local and local.alive and local.url.rstrip("/") == connection.url.rstrip("/") else None
+    return {"url": connection.url, **_local_facts(ours), **context.run(_remote_facts)}
 
 
-def _from_file(server: RunningServer | None) -> dict[str, Any]:
-    """What only the server's own machine knows."""
+def _local_facts(server: RunningServer | None) -> dict[str, Any]:
+    """Facts from server.json, which only the machine of the server has."""
     if server is None:
         return {}
-    known = {"version": server.version, "pid": server.pid, "flavour": server.flavour, "started": server.started}
-    return {name: value for name, value in known.items() if value}
+    facts = {"version": server.version, "pid": server.pid, "flavour": server.flavour, "started": server.started}
+    return {name: value for name, value in facts.items() if value}
 
 
-async def _ask(driver: StoreDriver) -> dict[str, Any]:
+async def _remote_facts(driver: StoreDriver) -> dict[str, Any]:
     try:
         await driver.check()
     except Unavailable as exc:
         if not exc.sent:
-            raise  # nobody is there at all
+            raise  # no server answers
         return {"ready": False, "reason": exc.message, "counts": {}}
     counts: dict[str, int] = {}
     for kind in KINDS:
         try:
             counts[kind.plural] = await driver.count(kind)
         except (Denied, NotFound):
-            continue  # not ours to count, or not served here
+            continue  # not permitted, or not served here
         except PlatformError as exc:
             return {"ready": False, "reason": exc.message, "counts": counts}
-    return {"ready": True, "counts": counts, **await _running(driver)}
+    return {"ready": True, "counts": counts, **await _nodes_and_isolation(driver)}
 
 
-async def _running(driver: StoreDriver) -> dict[str, Any]:
-    """What runs where, as far as the caller may see it, and how jobs are kept apart."""
+async def _nodes_and_isolation(driver: StoreDriver) -> dict[str, Any]:
+    """The nodes and pods that the caller may see, and how jobs are isolated from each other."""
     nodes: list[dict[str, Any]] = []
     try:
         store = Store(driver)
         pods = (await store.list(Pod)).items
         for node in (await store.list(Node)).items:
-            each = node_usage(node, pods)
-            held = units.whole_units(sum(share.milli for share in each.shares))
-            facts = {"name": each.name, "gpus": len(each.devices), "allocated": held}
-            nodes.append({**facts, "pods": len(each.holders), "simulated": each.simulated})
+            usage = node_usage(node, pods)
+            allocated = units.whole_units(sum(share.milli for share in usage.shares))
+            facts = {"name": usage.name, "gpus": len(usage.devices), "allocated": allocated}
+            nodes.append({**facts, "pods": len(usage.pods), "simulated": usage.simulated})
         server = (await driver.whoami()).get("server", {}) if isinstance(driver, RemoteServer) else {}
     except PlatformError:
         return {"nodes": nodes}
@@ -89,10 +89,10 @@ def report_lines(report: dict[str, Any], now: float) -> list[str]:
     if "started" in report:
         rows.append(("Up since", f"{output.local_time(report['started'])} ({output.age_of(report['started'], now)})"))
     rows.append(("Ready", "yes" if report["ready"] else f"no: {report['reason']}"))
-    # Events come and go; how many there are tells nobody anything.
+    # The number of events tells the user nothing.
     counts = {plural: count for plural, count in report["counts"].items() if count and plural != "events"}
-    held = [f"{count} {_counted(plural, count)}" for plural, count in counts.items()]
-    rows.append(("Holds", ", ".join(held) or "nothing yet"))
+    contents = [f"{count} {_counted(plural, count)}" for plural, count in counts.items()]
+    rows.append(("Holds", ", ".join(contents) or "nothing yet"))
     rows += [("Node", _node_line(node)) for node in report.get("nodes", ())]
     if "isolation" in report:
         rows.append(("Isolation", report["isolation"]))

@@ -1,4 +1,4 @@
-"""`token`: secrets that programs show to the server. One is printed when it is made, and never again."""
+"""`token`: access tokens of programs. The secret of a token is printed when it is created, and never again."""
 
 from __future__ import annotations
 
@@ -25,20 +25,25 @@ token = click.Group("token", help="Access tokens for programs.", no_args_is_help
 
 @token.command("create", cls=GlobalOptionsCommand)
 @click.argument("name", metavar="NAME")
-@click.option("--user", default="", metavar="NAME", help="Whom it speaks for; you.")
-@click.option("--expires", default="", metavar="DURATION", help="When it stops working, such as 12h or 90d; never.")
-@click.option("--description", default="", metavar="TEXT", help="What it is for.")
+@click.option("--user", default="", metavar="NAME", help="User that the token authenticates; you.")
+@click.option(
+    "--expires",
+    default="",
+    metavar="DURATION",
+    help="Lifetime such as 12h or 90d; without it the token does not expire.",
+)
+@click.option("--description", default="", metavar="TEXT", help="Purpose of the token.")
 def create(name: str, user: str, expires: str, description: str) -> None:
-    """Create a token and print it. It cannot be shown again."""
+    """Create a token and print its secret, which cannot be shown again."""
     context = command_context()
     spec = spec_from_flags(expires, description, time.time())
 
-    async def work(server: Server) -> Document:
-        speaks_for = user or str((await server.whoami()).get("user") or "")
-        given = {"apiVersion": _KIND.api_version, "kind": _KIND.name, "metadata": {"name": name}}
-        return await server.create(_KIND, Document({**given, "spec": {"user": speaks_for, **spec}}))
+    async def create_token(server: Server) -> Document:
+        token_user = user or str((await server.whoami()).get("user") or "")
+        identity = {"apiVersion": _KIND.api_version, "kind": _KIND.name, "metadata": {"name": name}}
+        return await server.create(_KIND, Document({**identity, "spec": {"user": token_user, **spec}}))
 
-    secret = context.run(work).data.get("token")
+    secret = context.run(create_token).data.get("token")
     if not isinstance(secret, str):
         raise Unavailable(f"the server made token/{name} but did not say it", hint=f"`aliquot token delete {name}`")
     context.note(f"token/{name} created. Keep it now: it is not shown again.")
@@ -58,7 +63,7 @@ def spec_from_flags(expires: str, description: str, now: float) -> Json:
 @token.command("list", cls=GlobalOptionsCommand)
 @output_options
 def list_(output_format: str, no_headers: bool) -> None:
-    """List tokens, without their secrets."""
+    """List tokens. Secrets are not shown."""
     print_objects(
         command_context(), _KIND.plural, (), NamespaceScope(), Selector(), output_format, headers=not no_headers
     )
@@ -67,7 +72,7 @@ def list_(output_format: str, no_headers: bool) -> None:
 @token.command("delete", cls=GlobalOptionsCommand)
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_names("token"))
 def delete(names: tuple[str, ...]) -> int:
-    """Delete tokens; whoever shows one is refused from then on."""
+    """Delete tokens. The server refuses them from then on."""
     return delete_objects(
         command_context(), [ObjectRef(_KIND, name) for name in names], NamespaceScope(), yes=True, wait=True
     )

@@ -1,7 +1,7 @@
-"""Follow the objects of one kind: what is there, then every change, for as long as the user looks.
+"""Follows the objects of one kind: reports the present objects, then every change.
 
-A watch may fall behind or lose its connection. Then we list again and show what differs from what was shown, so that
-the user misses no change and sees none twice.
+A watch may expire or lose its connection. Then the objects are listed again and compared with those that were reported,
+so that the user misses no change and sees none twice.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import NoReturn
 from aliquot.errors import Expired, Unavailable
 from aliquot.store.driver import AnyKind, Document, Listing, StoreDriver
 
-# Long enough for a server to come back, short enough to feel live.
-_PAUSE = 1.0
+# Long enough for a server to restart, short enough to feel live.
+_RETRY_S = 1.0
 
-Shown = dict[tuple[str, str], Document]
+# The objects that were reported, by namespace and name.
+Reported = dict[tuple[str, str], Document]
 
 
 async def follow(
@@ -26,61 +27,61 @@ async def follow(
     *,
     labels: str,
     fields: str,
-    first: Callable[[list[Document]], None],
-    change: Callable[[Document, bool], None],
+    on_list: Callable[[list[Document]], None],
+    on_change: Callable[[Document, bool], None],
     note: Callable[[str], None],
 ) -> NoReturn:
-    """Calls `first` once and then `change(document, gone)`; ends only when cancelled or refused."""
+    """Call `on_list` once and then `on_change(document, deleted)`. Ends only by cancellation or an error."""
     listing = await driver.list(kind, namespace, labels=labels, fields=fields)
     documents = sorted(listing.items, key=_key)
-    first(documents)
-    shown: Shown = {_key(document): document for document in documents}
-    lost = False
+    on_list(documents)
+    reported: Reported = {_key(document): document for document in documents}
+    disconnected = False
     while True:
         try:
-            if lost:
+            if disconnected:
                 listing = await driver.list(kind, namespace, labels=labels, fields=fields)
-                lost = False
-                report_missed_changes(shown, listing, change)
-            await _read(driver, kind, namespace, listing.version, labels, fields, shown, change)
+                disconnected = False
+                report_missed_changes(reported, listing, on_change)
+            await _watch(driver, kind, namespace, listing.version, labels, fields, reported, on_change)
         except Expired:
             pass
         except Unavailable as exc:
             note(f"connection lost ({exc.message}); trying again")
-        lost = True
-        await asyncio.sleep(_PAUSE)
+        disconnected = True
+        await asyncio.sleep(_RETRY_S)
 
 
-async def _read(
+async def _watch(
     driver: StoreDriver,
     kind: AnyKind,
     namespace: str | None,
     version: str,
     labels: str,
     fields: str,
-    shown: Shown,
-    change: Callable[[Document, bool], None],
+    reported: Reported,
+    on_change: Callable[[Document, bool], None],
 ) -> None:
-    async for step in driver.watch(kind, namespace, version=version, labels=labels, fields=fields):
-        document = step.document
+    async for change in driver.watch(kind, namespace, version=version, labels=labels, fields=fields):
+        document = change.document
         if document is None:
             continue
-        if step.type == "DELETED":
-            shown.pop(_key(document), None)
+        if change.type == "DELETED":
+            reported.pop(_key(document), None)
         else:
-            shown[_key(document)] = document
-        change(document, step.type == "DELETED")
+            reported[_key(document)] = document
+        on_change(document, change.type == "DELETED")
 
 
-def report_missed_changes(shown: Shown, listing: Listing, change: Callable[[Document, bool], None]) -> None:
-    """Show what changed while nobody watched."""
+def report_missed_changes(reported: Reported, listing: Listing, on_change: Callable[[Document, bool], None]) -> None:
+    """Report the differences between the reported objects and a new listing."""
     present = {_key(document): document for document in listing.items}
-    for key in sorted(shown.keys() - present.keys()):
-        change(shown.pop(key), True)
+    for key in sorted(reported.keys() - present.keys()):
+        on_change(reported.pop(key), True)
     for key, document in sorted(present.items()):
-        if key not in shown or shown[key].version != document.version:
-            change(document, False)
-        shown[key] = document
+        if key not in reported or reported[key].version != document.version:
+            on_change(document, False)
+        reported[key] = document
 
 
 def _key(document: Document) -> tuple[str, str]:

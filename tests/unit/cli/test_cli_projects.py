@@ -125,7 +125,7 @@ def test_waiting_ends_when_ready(cli: CliEnvironment) -> None:
 def test_waiting_ends_with_an_error(cli: CliEnvironment) -> None:
     """A project that failed, or takes too long, says so."""
     made = cli.create("project", "team-a")
-    wait = wait_until_ready(cli.context(), cli.driver, ObjectRef(PROJECT, "team-a"), made.uid, patience_s=0)
+    wait = wait_until_ready(cli.context(), cli.driver, ObjectRef(PROJECT, "team-a"), made.uid, timeout_s=0)
     with pytest.raises(Unavailable, match="was created but is not ready"):
         asyncio.run(wait)
     asyncio.run(_settle(cli, phase="Failed", message="namespace is taken"))

@@ -46,16 +46,16 @@ async def _seen(driver: StoreDriver, act: Any, wanted: int) -> list[tuple[str, b
     seen: list[tuple[str, bool]] = []
     enough = asyncio.Event()
 
-    def note(document: Document, gone: bool) -> None:
-        seen.append((document.name, gone))
+    def record(document: Document, deleted: bool) -> None:
+        seen.append((document.name, deleted))
         if len(seen) >= wanted:
             enough.set()
 
     follower = asyncio.create_task(
         watch.follow(
             driver, PROJECT, None, labels="", fields="",
-            first=lambda documents: seen.extend((each.name, False) for each in documents),
-            change=note, note=lambda text: None,
+            on_list=lambda documents: seen.extend((each.name, False) for each in documents),
+            on_change=record, note=lambda text: None,
         )
     )  # fmt: skip
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""`config project` and `template`: the rest of the classic words that are about the user's own settings."""
+"""The groups `config`, `template` and `cluster` of the classic program."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from aliquot.cli.runai.describe_job import print_template
 from aliquot.cli.runai.list_jobs import list_clusters, list_templates
 from aliquot.cli.runai.program import RunaiCommand, project_option
 
-config = click.Group("config", help="Your own settings.", no_args_is_help=True)
+config = click.Group("config", help="Your settings.", no_args_is_help=True)
 config.add_command(set_default_project, "project")
 
-template = click.Group("template", help="Templates: values that shorten a submission.", no_args_is_help=True)
+template = click.Group("template", help="Templates: default values for submissions.", no_args_is_help=True)
 cluster = click.Group("cluster", help="Clusters.", no_args_is_help=True)
 
 
@@ -30,7 +30,7 @@ def templates(output_format: str, no_headers: bool, project: str) -> int:
 @click.argument("name", metavar="NAME")
 @project_option
 def get(name: str, project: str) -> int:
-    """Show what a template gives."""
+    """Show a template and its values."""
     return print_template(command_context(), name, project)
 
 

@@ -1,4 +1,4 @@
-"""`get NAME` and `describe job NAME`: one job, its mounts, its pods, why it waits, and what happened to it."""
+"""`get NAME` and `describe job NAME`: one job with its mounts, pods, pending reasons, interruptions and events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from aliquot.cli.get import get as get_objects
 from aliquot.cli.runai import job_columns
 from aliquot.cli.runai.job_lookup import (
     JOB_KIND_NAMES,
-    ProjectScope,
     get_job,
     list_pods,
     names_kind,
@@ -36,15 +35,16 @@ from aliquot.labels import FILLED_BY, NOMINATION, SYSTEM_NAMESPACE
 from aliquot.store.driver import Document, StoreDriver
 from aliquot.store.typed_store import Store
 
-_FORMS = click.Choice(["wide", "json", "yaml"])
-_ABOUT_WAITING = ("why", "promise", "place", "help")
+_FORMATS = click.Choice(["wide", "json", "yaml"])
+# The `about` values of explanation lines that are shown for a pending job.
+_PENDING_TOPICS = ("why", "promise", "place", "help")
 _OWN_KINDS = (*JOB_KIND_NAMES, "node", "nodes", "template", "templates")
 
 
-def _form_options(command: click.decorators.FC) -> click.decorators.FC:
+def _format_options(command: click.decorators.FC) -> click.decorators.FC:
     command = click.option("--json", "output_format", flag_value="json", help="The same as -o json.")(command)
     command = click.option("--yaml", "output_format", flag_value="yaml", help="The same as -o yaml.")(command)
-    return click.option("-o", "--output", "output_format", type=_FORMS, default="wide", help="How to print it.")(
+    return click.option("-o", "--output", "output_format", type=_FORMATS, default="wide", help="Output format.")(
         command
     )
 
@@ -53,7 +53,7 @@ def _form_options(command: click.decorators.FC) -> click.decorators.FC:
     "get", cls=JobOrKindCommand, kind_command=get_objects, is_for_kind=lambda arguments: names_kind(arguments[0])
 )
 @click.argument("name", metavar="NAME", shell_complete=complete_names("workload"))
-@_form_options
+@_format_options
 @project_option
 def get(name: str, output_format: str, project: str) -> int:
     """Show one job. `get KIND [NAME]...` lists objects of any kind."""
@@ -67,7 +67,7 @@ def _names_other_kind(arguments: Sequence[str]) -> bool:
 @click.command("describe", cls=JobOrKindCommand, kind_command=describe_object, is_for_kind=_names_other_kind)
 @click.argument("what", metavar="job|node|template|KIND")
 @click.argument("names", nargs=-1, metavar="NAME", shell_complete=complete_names("workload"))
-@_form_options
+@_format_options
 @project_option
 def describe(what: str, names: tuple[str, ...], output_format: str, project: str) -> int:
     """Show everything about a job, a node, or any other object."""
@@ -84,52 +84,52 @@ def describe(what: str, names: tuple[str, ...], output_format: str, project: str
 
 
 def print_job(context: CommandContext, name: str, project: str, output_format: str) -> int:
-    async def work(driver: Server) -> tuple[Workload, list[Pod], list[Json], dict[str, str], list[str]]:
+    async def read(driver: Server) -> tuple[Workload, list[Pod], list[Json], dict[str, str], list[str]]:
         scope = await resolve_project(context, driver, project)
-        found = await get_job(driver, scope, name)
+        job = await get_job(driver, scope, name)
         if output_format in ("json", "yaml"):
-            return found, [], [], {}, []
-        pods = pods_of_job(found, await list_pods(driver, scope.namespace))
-        why = await _why(driver, found, pods)
-        return found, pods, await _events(driver, found, pods), await _addresses(driver), why
+            return job, [], [], {}, []
+        pods = pods_of_job(job, await list_pods(driver, scope.namespace))
+        reasons = await _pending_reasons(driver, job, pods)
+        return job, pods, await _events(driver, job, pods), await _node_addresses(driver), reasons
 
-    found, pods, events, addresses, why = context.run(work)
+    job, pods, events, addresses, reasons = context.run(read)
     if output_format in ("json", "yaml"):
-        click.echo(output.dump(to_json(found), output_format))
+        click.echo(output.dump(to_json(job), output_format))
     else:
-        click.echo("\n".join(description_lines(found, pods, events, addresses, time.time(), why)))
+        click.echo("\n".join(description_lines(job, pods, events, addresses, time.time(), reasons)))
     return 0
 
 
-async def _why(server: Server, workload: Workload, pods: Sequence[Pod]) -> list[str]:
-    """Why it waits and what for, as the scheduler says it now; where nobody can be asked, what it wrote down last."""
-    promised = any(NOMINATION in pod.metadata.annotations for pod in pods)
-    waits = job_columns.job_status(workload, pods) in ("Pending", "Terminating")
-    if not waits or not (workload.status.refusals or promised):
+async def _pending_reasons(server: Server, workload: Workload, pods: Sequence[Pod]) -> list[str]:
+    """Why the job is pending, as the scheduler explains it now; else the reasons that are stored in its status."""
+    nominated = any(NOMINATION in pod.metadata.annotations for pod in pods)
+    is_pending = job_columns.job_status(workload, pods) in ("Pending", "Terminating")
+    if not is_pending or not (workload.status.refusals or nominated):
         return []
     try:
         explanation = await server.explain(workload.metadata.namespace, workload.metadata.name, what_if=True)
     except PlatformError:
         return job_columns.pending_reasons(workload)
-    return [str(line["text"]) for line in explanation["lines"] if line["about"] in _ABOUT_WAITING]
+    return [str(line["text"]) for line in explanation["lines"] if line["about"] in _PENDING_TOPICS]
 
 
 async def _events(driver: StoreDriver, workload: Workload, pods: Sequence[Pod]) -> list[Json]:
-    """What happened to the job and to its pods, also those that are gone, oldest first."""
-    found: dict[str, Json] = {}
-    for each in (workload, *pods):
-        found |= {event["metadata"]["name"]: event for event in await events_of(driver, Document(to_json(each)))}
-    return sort_events(found.values())
+    """The events of the job and of its pods, even of deleted ones; oldest first."""
+    events: dict[str, Json] = {}
+    for item in (workload, *pods):
+        events |= {event["metadata"]["name"]: event for event in await events_of(driver, Document(to_json(item)))}
+    return sort_events(events.values())
 
 
-async def _addresses(driver: StoreDriver) -> dict[str, str]:
+async def _node_addresses(driver: StoreDriver) -> dict[str, str]:
     try:
         nodes = (await Store(driver).list(Node)).items
     except Denied:
         return {}
-    inside = ("InternalIP", "ExternalIP", "Hostname")
+    types = ("InternalIP", "ExternalIP", "Hostname")  # in the order of preference
     return {
-        node.metadata.name: next((a.address for kind in inside for a in node.status.addresses if a.type == kind), "")
+        node.metadata.name: next((a.address for kind in types for a in node.status.addresses if a.type == kind), "")
         for node in nodes
     }
 
@@ -140,10 +140,10 @@ def description_lines(
     events: Sequence[Json],
     addresses: dict[str, str],
     now: float,
-    why: Sequence[str] = (),
+    pending_reasons: Sequence[str] = (),
 ) -> Iterator[str]:
-    word = job_columns.job_status(workload, pods)
-    for title, text in properties(workload, pods, word, now):
+    status = job_columns.job_status(workload, pods)
+    for title, text in properties(workload, pods, status, now):
         yield f"{title}: {output.printable(text)}".rstrip()
     mounts = list(mount_rows(workload))
     if mounts:
@@ -151,35 +151,35 @@ def description_lines(
         yield output.table(("TYPE", "SOURCE", "PATH", "MODE"), mounts)
     yield "\nPods:"
     yield output.table(("POD", "STATUS", "TYPE", "AGE", "NODE"), [_pod_row(workload, p, addresses, now) for p in pods])
-    if why:
+    if pending_reasons:
         yield "\nWhy it waits:"
-        yield from (f"  {output.printable(text)}" for text in why)
-    stops = [_stop_row(stop, now) for stop in workload.status.interruptions]
-    if stops:
+        yield from (f"  {output.printable(text)}" for text in pending_reasons)
+    interruptions = [_interruption_row(each, now) for each in workload.status.interruptions]
+    if interruptions:
         yield "\nInterruptions:"
-        yield output.table(("AGE", "REASON", "FOR", "LOST", "MESSAGE"), stops)
+        yield output.table(("AGE", "REASON", "FOR", "LOST", "MESSAGE"), interruptions)
     yield "\nEvents:"
     yield output.table(("SOURCE", "TYPE", "AGE", "MESSAGE"), [_event_row(event, now) for event in events])
 
 
-def properties(workload: Workload, pods: Sequence[Pod], word: str, now: float) -> Iterator[tuple[str, str]]:
+def properties(workload: Workload, pods: Sequence[Pod], job_status: str, now: float) -> Iterator[tuple[str, str]]:
     spec, status = workload.spec, workload.status
     counts = status.pods
     yield "NAME", workload.metadata.name
     yield "NAMESPACE", workload.metadata.namespace
     yield "TYPE", job_columns.TYPE_LABELS[spec.type]
-    yield "STATUS", word
+    yield "STATUS", job_status
     if status.message:
         yield "MESSAGE", status.message
     yield "TRAINING DURATION", output.age(job_columns.run_seconds(workload, now))
     if status.restarts:
         yield "RESTARTS", str(status.restarts)
-    saved = [moment for pod in pods if (moment := last_checkpoint_time(pod)) is not None]
-    if saved:
-        yield "LAST CHECKPOINT", f"{output.age(max(0.0, now - min(saved)))} ago"
+    checkpoints = [moment for pod in pods if (moment := last_checkpoint_time(pod)) is not None]
+    if checkpoints:
+        yield "LAST CHECKPOINT", f"{output.age(max(0.0, now - min(checkpoints)))} ago"
     if status.queued_at is not None:
         yield "WAIT TIME", output.age(max(0.0, now - status.queued_at))
-    yield "GPUS", _per_pod(workload)
+    yield "GPUS", _gpus_per_pod(workload)
     yield "TOTAL REQUESTED GPUS", job_columns.short_gpus(workload)
     yield "ALLOCATED GPUS", f"{units.whole_units(status.allocated.gpu or 0):g}"
     yield "RUNNING PODS", str(job_columns.running_pods(pods))
@@ -195,7 +195,7 @@ def properties(workload: Workload, pods: Sequence[Pod], word: str, now: float) -
         yield "FILLED IN BY", filled_by
 
 
-def _per_pod(workload: Workload) -> str:
+def _gpus_per_pod(workload: Workload) -> str:
     compute = workload.spec.compute
     if compute.gpu_memory:
         return units.quantity_text(compute.gpu_memory)
@@ -203,7 +203,7 @@ def _per_pod(workload: Workload) -> str:
 
 
 def mount_rows(workload: Workload) -> Iterator[list[str]]:
-    """Volumes and claims with the path in the container."""
+    """The mounts of a job: type, source, path in the container and mode."""
     storage = workload.spec.storage
     for host in storage.host_path:
         yield ["host path", host.path, host.mount_path, _mode(host.read_only)]
@@ -239,13 +239,13 @@ def _pod_row(workload: Workload, pod: Pod, addresses: dict[str, str], now: float
     ]
 
 
-def _stop_row(stop: Interruption, now: float) -> list[str]:
+def _interruption_row(interruption: Interruption, now: float) -> list[str]:
     return [
-        output.age(max(0.0, now - stop.at)),
-        stop.reason or output.EMPTY,
-        output.printable(stop.by) or output.EMPTY,
-        output.age(stop.lost_seconds),
-        output.printable(stop.message) + (" (it ended with that)" if stop.final else ""),
+        output.age(max(0.0, now - interruption.at)),
+        interruption.reason or output.EMPTY,
+        output.printable(interruption.by) or output.EMPTY,
+        output.age(interruption.lost_seconds),
+        output.printable(interruption.message) + (" (it ended with that)" if interruption.final else ""),
     ]
 
 
@@ -262,26 +262,25 @@ def _event_row(event: Json, now: float) -> list[str]:
     ]
 
 
-# --- templates
-
-
 def print_template(context: CommandContext, name: str, project: str, output_format: str = "wide") -> int:
-    found = context.run(lambda driver: _template(context, driver, name, project))
+    template = context.run(lambda driver: _get_template(context, driver, name, project))
     if output_format in ("json", "yaml"):
-        click.echo(output.dump(to_json(found), output_format))
+        click.echo(output.dump(to_json(template), output_format))
         return 0
-    click.echo(f"Name: {found.metadata.name}")
-    click.echo(f"Description: {output.printable(found.spec.description)}{' (default)' if found.spec.default else ''}")
-    values = output.as_yaml(encode(found.spec.values) or {})
+    click.echo(f"Name: {template.metadata.name}")
+    click.echo(
+        f"Description: {output.printable(template.spec.description)}{' (default)' if template.spec.default else ''}"
+    )
+    values = output.as_yaml(encode(template.spec.values) or {})
     click.echo("Values:\n" + "\n".join("  " + line for line in values.splitlines()))
     return 0
 
 
-async def _template(context: CommandContext, driver: StoreDriver, name: str, project: str) -> Template:
-    own: list[ProjectScope] = (
-        [await resolve_project(context, driver, project)] if project or context.settings.project else []
-    )
-    for namespace in (*(scope.namespace for scope in own), SYSTEM_NAMESPACE):
+async def _get_template(context: CommandContext, driver: StoreDriver, name: str, project: str) -> Template:
+    namespaces = [SYSTEM_NAMESPACE]
+    if project or context.settings.project:
+        namespaces.insert(0, (await resolve_project(context, driver, project)).namespace)
+    for namespace in namespaces:
         try:
             return await Store(driver).get(Template, name, namespace)
         except NotFound:

@@ -1,4 +1,7 @@
-"""Flags whose value has a grammar of its own: volumes, claims, ports, tolerations. Text in, JSON of the spec out."""
+"""Parsers of flag values that have a syntax of their own: volumes, claims, ports, tolerations.
+
+Each turns the text of a flag into the JSON of the spec; `Invalid` names the flag.
+"""
 
 from __future__ import annotations
 
@@ -10,34 +13,34 @@ from aliquot.errors import Invalid
 
 
 def parse_pairs(flag: str, text: str, known: Sequence[str]) -> dict[str, str]:
-    """`key=value,key` as a mapping; a bare word has the value ""."""
-    found: dict[str, str] = {}
+    """Parse `key=value,key`; a key without a value gets ""."""
+    pairs: dict[str, str] = {}
     for part in text.split(","):
         key, _, value = part.strip().partition("=")
         key = key.strip().lower()
         if key not in known:
             raise Invalid(f"--{flag}: unknown key {key!r} in {text!r}: it has {', '.join(known)}")
-        found[key] = value.strip()
-    return found
+        pairs[key] = value.strip()
+    return pairs
 
 
-def require_keys(flag: str, found: dict[str, str], *keys: str) -> None:
-    missing = [key for key in keys if not found.get(key)]
+def require_keys(flag: str, pairs: dict[str, str], *keys: str) -> None:
+    missing = [key for key in keys if not pairs.get(key)]
     if missing:
         raise Invalid(f"--{flag}: {', '.join(missing)} is missing")
 
 
 def without_empty(**values: Any) -> Json:
-    """Only what was given."""
+    """The values that are not None, "" or []."""
     return {name: value for name, value in values.items() if value not in (None, "", [])}
 
 
-def _is_on(found: dict[str, str], key: str) -> bool:
-    return key in found and found[key].lower() not in ("false", "0", "no")
+def _is_on(pairs: dict[str, str], key: str) -> bool:
+    return key in pairs and pairs[key].lower() not in ("false", "0", "no")
 
 
 def volume(text: str, nfs_server: str = "") -> tuple[str, Json]:
-    """`SRC:DST[:ro|:rw][:HOST]`: which list of the storage it is for, and the entry."""
+    """Parse `SRC:DST[:ro|:rw][:HOST]` into the field of the storage, nfs or hostPath, and its entry."""
     parts = text.split(":")
     if len(parts) < 2 or not parts[0] or not parts[1]:
         raise Invalid(f"--volume: must be SRC:DST[:ro|:rw][:NFS-HOST], not {text!r}")
@@ -53,31 +56,31 @@ def volume(text: str, nfs_server: str = "") -> tuple[str, Json]:
 
 
 def host_path(text: str) -> Json:
-    found = parse_pairs("host-path", text, ("path", "mount", "mount-propagation", "readwrite", "name"))
-    require_keys("host-path", found, "path", "mount")
+    pairs = parse_pairs("host-path", text, ("path", "mount", "mount-propagation", "readwrite", "name"))
+    require_keys("host-path", pairs, "path", "mount")
     return without_empty(
-        path=found["path"],
-        mountPath=found["mount"],
-        name=found.get("name"),
-        readOnly=None if _is_on(found, "readwrite") else True,
-        mountPropagation=found.get("mount-propagation"),
+        path=pairs["path"],
+        mountPath=pairs["mount"],
+        name=pairs.get("name"),
+        readOnly=None if _is_on(pairs, "readwrite") else True,
+        mountPropagation=pairs.get("mount-propagation"),
     )
 
 
 def nfs(text: str) -> Json:
-    found = parse_pairs("nfs", text, ("path", "server", "mountpath", "readwrite", "name"))
-    require_keys("nfs", found, "path", "server", "mountpath")
+    pairs = parse_pairs("nfs", text, ("path", "server", "mountpath", "readwrite", "name"))
+    require_keys("nfs", pairs, "path", "server", "mountpath")
     return without_empty(
-        server=found["server"],
-        path=found["path"],
-        mountPath=found["mountpath"],
-        name=found.get("name"),
-        readOnly=None if _is_on(found, "readwrite") else True,
+        server=pairs["server"],
+        path=pairs["path"],
+        mountPath=pairs["mountpath"],
+        name=pairs.get("name"),
+        readOnly=None if _is_on(pairs, "readwrite") else True,
     )
 
 
 def claim(text: str) -> Json:
-    """`NAME:PATH[:ro]` is there already; `[CLASS]:SIZE:PATH[:ro]` is made."""
+    """Parse `NAME:PATH[:ro]`, an existing claim, or `[CLASS]:SIZE:PATH[:ro]`, a new one."""
     parts = text.split(":")
     read_only = True if parts[-1] == "ro" else None
     if parts[-1] in ("ro", "rw"):
@@ -91,10 +94,10 @@ def claim(text: str) -> Json:
 
 
 def existing_claim(text: str) -> Json:
-    found = parse_pairs("existing-pvc", text, ("claimname", "path", "ro", "readonly"))
-    require_keys("existing-pvc", found, "claimname", "path")
-    read_only = _is_on(found, "ro") or _is_on(found, "readonly")
-    return without_empty(claimName=found["claimname"], path=found["path"], existing=True, readOnly=read_only or None)
+    pairs = parse_pairs("existing-pvc", text, ("claimname", "path", "ro", "readonly"))
+    require_keys("existing-pvc", pairs, "claimname", "path")
+    read_only = _is_on(pairs, "ro") or _is_on(pairs, "readonly")
+    return without_empty(claimName=pairs["claimname"], path=pairs["path"], existing=True, readOnly=read_only or None)
 
 
 _MODES = {"accessmode-rwo": "ReadWriteOnce", "accessmode-rom": "ReadOnlyMany", "accessmode-rwm": "ReadWriteMany"}
@@ -102,70 +105,70 @@ _MODES = {"accessmode-rwo": "ReadWriteOnce", "accessmode-rom": "ReadOnlyMany", "
 
 def new_claim(text: str) -> Json:
     keys = ("claimname", "storageclass", "size", "path", *_MODES, "ro", "ephemeral")
-    found = parse_pairs("new-pvc", text, keys)
-    require_keys("new-pvc", found, "size", "path")
+    pairs = parse_pairs("new-pvc", text, keys)
+    require_keys("new-pvc", pairs, "size", "path")
     entry = without_empty(
-        claimName=found.get("claimname"),
-        storageClass=found.get("storageclass"),
-        size=found["size"],
-        path=found["path"],
-        accessModes=[mode for key, mode in _MODES.items() if _is_on(found, key)],
-        readOnly=_is_on(found, "ro") or None,
-        ephemeral=_is_on(found, "ephemeral") or None,
+        claimName=pairs.get("claimname"),
+        storageClass=pairs.get("storageclass"),
+        size=pairs["size"],
+        path=pairs["path"],
+        accessModes=[mode for key, mode in _MODES.items() if _is_on(pairs, key)],
+        readOnly=_is_on(pairs, "ro") or None,
+        ephemeral=_is_on(pairs, "ephemeral") or None,
     )
     return {"existing": False, **entry}
 
 
 def git(text: str) -> Json:
-    """Words of both grammars: source or repository, target or path."""
+    """Parse a git repository; source and repository mean the same, and so do target and path."""
     keys = ("source", "repository", "branch", "rev", "username", "password", "secret", "target", "path", "name")
-    found = parse_pairs("git-sync", text, keys)
-    if found.get("password"):
+    pairs = parse_pairs("git-sync", text, keys)
+    if pairs.get("password"):
         raise Invalid("--git-sync: passwords are not kept in workloads: give secret=NAME of a secret that holds it")
-    source = found.get("source") or found.get("repository")
+    source = pairs.get("source") or pairs.get("repository")
     if not source:
         raise Invalid("--git-sync: source is missing")
     return without_empty(
         repository=source,
-        path=found.get("target") or found.get("path"),
-        branch=found.get("branch"),
-        revision=found.get("rev"),
-        username=found.get("username"),
-        secret=found.get("secret"),
-        name=found.get("name"),
+        path=pairs.get("target") or pairs.get("path"),
+        branch=pairs.get("branch"),
+        revision=pairs.get("rev"),
+        username=pairs.get("username"),
+        secret=pairs.get("secret"),
+        name=pairs.get("name"),
     )
 
 
 def bucket(text: str) -> Json:
-    found = parse_pairs("s3", text, ("bucket", "key", "secret", "accesskey", "url", "target", "path", "name"))
-    if found.get("key"):
+    pairs = parse_pairs("s3", text, ("bucket", "key", "secret", "accesskey", "url", "target", "path", "name"))
+    if pairs.get("key"):
         raise Invalid("--s3: keys are not kept in workloads: give accesskey=NAME of a secret that holds them")
-    path = found.get("target") or found.get("path")
+    path = pairs.get("target") or pairs.get("path")
     if not path:
         raise Invalid("--s3: target is missing")
-    require_keys("s3", found, "bucket")
-    secret = found.get("accesskey") or found.get("secret")
-    return without_empty(bucket=found["bucket"], path=path, url=found.get("url"), secret=secret, name=found.get("name"))
+    require_keys("s3", pairs, "bucket")
+    secret = pairs.get("accesskey") or pairs.get("secret")
+    return without_empty(bucket=pairs["bucket"], path=path, url=pairs.get("url"), secret=secret, name=pairs.get("name"))
 
 
 def config_map(text: str) -> Json:
-    found = parse_pairs("configmap-volume", text, ("name", "path", "subpath"))
-    require_keys("configmap-volume", found, "name", "path")
-    return without_empty(source=found["name"], path=found["path"], subPath=found.get("subpath"))
+    pairs = parse_pairs("configmap-volume", text, ("name", "path", "subpath"))
+    require_keys("configmap-volume", pairs, "name", "path")
+    return without_empty(source=pairs["name"], path=pairs["path"], subPath=pairs.get("subpath"))
 
 
 def ports(text: str) -> list[Json]:
-    """`8888`, `30022:22`, several with commas, or `container=80,external=8080,service-type=NodePort`."""
+    """Parse `8888`, `30022:22`, several with commas, or `container=80,external=8080,service-type=NodePort`."""
     if "=" in text:
-        found = parse_pairs("port", text, ("service-type", "container", "external", "protocol", "name"))
-        require_keys("port", found, "container")
-        kind = found.get("service-type", "").lower()
+        pairs = parse_pairs("port", text, ("service-type", "container", "external", "protocol", "name"))
+        require_keys("port", pairs, "container")
+        kind = pairs.get("service-type", "").lower()
         entry = without_empty(
-            container=_number("port", found["container"]),
-            external=_number("port", found.get("external")),
+            container=_number("port", pairs["container"]),
+            external=_number("port", pairs.get("external")),
             serviceType=kind,
-            protocol=found.get("protocol", "").upper(),
-            name=found.get("name"),
+            protocol=pairs.get("protocol", "").upper(),
+            name=pairs.get("name"),
         )
         return [entry]
     return [_port(each.strip()) for each in text.split(",")]
@@ -185,30 +188,30 @@ def _number(flag: str, text: str | None) -> int | None:
 
 
 def service(text: str) -> tuple[str, list[Json]]:
-    """`nodeport`, or with its ports: `nodeport,port=30000:7070,port=9090`."""
+    """Parse `nodeport`, or a type with its ports: `nodeport,port=30000:7070,port=9090`."""
     kind, *more = [part.strip() for part in text.split(",")]
     kind = kind.lower()
-    found = []
+    service_ports = []
     for part in more:
         key, _, value = part.partition("=")
         if key != "port":
             raise Invalid(f"--service-type: must be TYPE or TYPE,port=PORT, not {text!r}")
-        found.append({**_port(value), "serviceType": kind})
-    return kind, found
+        service_ports.append({**_port(value), "serviceType": kind})
+    return kind, service_ports
 
 
-def _people(text: str | None) -> list[str]:
+def _split_names(text: str | None) -> list[str]:
     return [name for name in (text or "").split(":") if name]
 
 
 def external_url(text: str) -> Json:
-    found = parse_pairs("external-url", text, ("container", "url", "authusers", "authgroups", "name"))
-    require_keys("external-url", found, "container")
-    users, groups = _people(found.get("authusers")), _people(found.get("authgroups"))
+    pairs = parse_pairs("external-url", text, ("container", "url", "authusers", "authgroups", "name"))
+    require_keys("external-url", pairs, "container")
+    users, groups = _split_names(pairs.get("authusers")), _split_names(pairs.get("authgroups"))
     return without_empty(
-        container=_number("external-url", found["container"]),
-        url=found.get("url"),
-        toolName=found.get("name"),
+        container=_number("external-url", pairs["container"]),
+        url=pairs.get("url"),
+        toolName=pairs.get("name"),
         authorizedUsers=users,
         authorizedGroups=groups,
         authorizationType="authorizedUsersOrGroups" if users or groups else None,
@@ -219,34 +222,34 @@ def serving_port(text: str) -> Json:
     if "=" not in text:
         return {"container": _number("serving-port", text)}
     keys = ("container", "protocol", "authorization-type", "authorized-users", "authorized-groups")
-    found = parse_pairs("serving-port", text, keys)
-    require_keys("serving-port", found, "container")
+    pairs = parse_pairs("serving-port", text, keys)
+    require_keys("serving-port", pairs, "container")
     return without_empty(
-        container=_number("serving-port", found["container"]),
-        protocol=found.get("protocol"),
-        authorizationType=found.get("authorization-type"),
-        authorizedUsers=_people(found.get("authorized-users")),
-        authorizedGroups=_people(found.get("authorized-groups")),
+        container=_number("serving-port", pairs["container"]),
+        protocol=pairs.get("protocol"),
+        authorizationType=pairs.get("authorization-type"),
+        authorizedUsers=_split_names(pairs.get("authorized-users")),
+        authorizedGroups=_split_names(pairs.get("authorized-groups")),
     )
 
 
 def toleration(text: str) -> Json:
-    found = parse_pairs("toleration", text, ("operator", "key", "value", "effect", "seconds", "name"))
-    seconds = found.get("seconds")
+    pairs = parse_pairs("toleration", text, ("operator", "key", "value", "effect", "seconds", "name"))
+    seconds = pairs.get("seconds")
     if seconds and not (seconds.isascii() and seconds.isdigit()):
         raise Invalid(f"--toleration: seconds must be a whole number, not {seconds!r}")
     return without_empty(
-        name=found.get("name"),
-        key=found.get("key"),
-        operator=found.get("operator"),
-        value=found.get("value"),
-        effect=found.get("effect"),
+        name=pairs.get("name"),
+        key=pairs.get("key"),
+        operator=pairs.get("operator"),
+        value=pairs.get("value"),
+        effect=pairs.get("effect"),
         tolerationSeconds=int(seconds) if seconds else None,
     )
 
 
 def variable(text: str, flag: str = "environment") -> Json:
-    """`NAME=VALUE`, where VALUE may be `SECRET:secret,key`."""
+    """Parse `NAME=VALUE`, where VALUE may be `SECRET:secret,key`."""
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise Invalid(f"--{flag}: must be NAME=VALUE, not {text!r}")
@@ -258,15 +261,15 @@ def variable(text: str, flag: str = "environment") -> Json:
     return {"name": name, "secret": {"name": secret, "key": key}}
 
 
-def key_values(flag: str, arguments: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for word in arguments:
-        key, equals, value = word.partition("=")
+def key_values(flag: str, texts: Sequence[str]) -> dict[str, str]:
+    values = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
         if not key or not equals:
-            raise Invalid(f"--{flag}: must be KEY=VALUE, not {word!r}")
-        found[key] = value
-    return found
+            raise Invalid(f"--{flag}: must be KEY=VALUE, not {text!r}")
+        values[key] = value
+    return values
 
 
-def resources(flag: str, arguments: Sequence[str]) -> list[Json]:
-    return [{"resource": name, "quantity": amount} for name, amount in key_values(flag, arguments).items()]
+def resources(flag: str, texts: Sequence[str]) -> list[Json]:
+    return [{"resource": name, "quantity": amount} for name, amount in key_values(flag, texts).items()]

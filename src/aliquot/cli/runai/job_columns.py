@@ -1,7 +1,7 @@
-"""What the classic columns say of a workload, from the workload and its pods. Pure; the tables only print it.
+"""The values of the classic columns of a job, from the workload and its pods. Pure functions.
 
-The stored phase is the platform's own word. The words shown here are older and finer: they look inside the pods, as
-`kubectl get pods` does, so that a user sees that the image is missing and not just that nothing runs.
+The column STATUS is more detailed than the stored phase: like `kubectl get pods` it shows the state of the containers,
+so that a user sees that the image cannot be pulled, and not just that the job does not run.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from aliquot.api.pod import ContainerStatus
 
 TYPE_LABELS = {"training": "Train", "interactive": "Interactive", "inference": "Inference"}
 ENDED_STATUSES = ("Succeeded", "Failed", "Deleted", "TimedOut", "Preempted", "ContainerCannotRun")
-# Reasons of a workload that are the classic status word themselves.
+# Reasons of a workload that are shown as its status.
 _REASONS = ("TimedOut", "Preempted", "ContainerCannotRun", "Unknown")
-# Of several pods the one that tells most about the whole: trouble first, then what is under way, then the good.
-_TELLING = (
+# The status of a job with several pods is the first of these that one of its pods has: errors come first.
+_STATUS_ORDER = (
     "Init:Error", "Init:CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "ContainerCannotRun",
     "CrashLoopBackOff", "Error", "Unknown", "Terminating", "Running", "Init:", "PodInitializing", "ContainerCreating",
     "Pending", "Failed", "Succeeded",
@@ -26,7 +26,7 @@ _TELLING = (
 
 
 def job_status(workload: Workload, pods: Sequence[Pod]) -> str:
-    """One of the classic status words."""
+    """The value of the column STATUS."""
     status = workload.status
     if workload.metadata.deleted is not None or status.phase == "Deleting":
         return "Terminating"
@@ -39,30 +39,30 @@ def job_status(workload: Workload, pods: Sequence[Pod]) -> str:
         if live:
             return "Terminating"
         return status.reason if status.reason in _REASONS else "Suspended"
-    arguments = [pod_status(pod) for pod in pods]
-    if arguments:
-        return min(arguments, key=_rank)
-    # The pods may be gone or not ours to see; the phase is the next best.
+    statuses = [pod_status(pod) for pod in pods]
+    if statuses:
+        return min(statuses, key=_rank)
+    # The pods are gone, or the user may not see them: only the phase is left.
     return {"Running": "Running", "Degraded": "Running", "Initializing": "ContainerCreating"}.get(
         status.phase or "", "Pending"
     )
 
 
-def _rank(word: str) -> int:
-    word = "Init:" if word.startswith("Init:") and word not in _TELLING else word
-    return _TELLING.index(word) if word in _TELLING else len(_TELLING)
+def _rank(status: str) -> int:
+    status = "Init:" if status.startswith("Init:") and status not in _STATUS_ORDER else status
+    return _STATUS_ORDER.index(status) if status in _STATUS_ORDER else len(_STATUS_ORDER)
 
 
 def pod_status(pod: Pod) -> str:
-    """How a pod is, in one word."""
+    """The status of a pod, as `kubectl get pods` prints it."""
     if pod.metadata.deleted is not None:
         return "Terminating"
     phase = pod.status.phase
     if phase in ("Succeeded", "Unknown"):
         return phase
-    for word in (_init_word(pod), *map(_container_word, pod.status.container_statuses)):
-        if word:
-            return word
+    for status in (_init_status(pod), *map(_container_status, pod.status.container_statuses)):
+        if status:
+            return status
     if phase == "Failed":
         return "Error"
     if phase == "Running":
@@ -70,7 +70,7 @@ def pod_status(pod: Pod) -> str:
     return "ContainerCreating" if pod.spec.node_name else "Pending"
 
 
-def _init_word(pod: Pod) -> str:
+def _init_status(pod: Pod) -> str:
     statuses = pod.status.init_container_statuses
     if pod.status.phase not in ("", "Pending") or not statuses:
         return ""
@@ -88,7 +88,7 @@ def _init_word(pod: Pod) -> str:
     return ""
 
 
-def _container_word(status: ContainerStatus) -> str:
+def _container_status(status: ContainerStatus) -> str:
     state = status.state
     if state.waiting and state.waiting.reason:
         return state.waiting.reason
@@ -103,26 +103,26 @@ def _container_word(status: ContainerStatus) -> str:
 
 
 def requested_gpu(workload: Workload) -> int:
-    """Thousandths of GPUs it asks for in all its pods together."""
+    """The milli-GPUs that all pods of a job request together."""
     requested = workload.status.requested.gpu
     if requested is not None:
         return requested
     spec = workload.spec
-    each = gpu_per_pod(spec.compute)
+    per_pod = gpu_per_pod(spec.compute)
     if spec.distributed:
-        return each * (spec.distributed.workers or 1) + gpu_per_pod(spec.distributed.master.compute)
+        return per_pod * (spec.distributed.workers or 1) + gpu_per_pod(spec.distributed.master.compute)
     if spec.serving and spec.serving.replicas is not None:
-        return each * spec.serving.replicas
-    return each * (spec.completions or 1)
+        return per_pod * spec.serving.replicas
+    return per_pod * (spec.completions or 1)
 
 
 def gpu_per_pod(compute: Compute) -> int:
-    """Thousandths that one pod asks for; 0 for memory and MIG, whose size only the node knows."""
+    """The milli-GPUs that one pod requests; 0 for a request by memory or MIG profile, which depends on the node."""
     return (compute.gpu or 0) * (compute.gpu_devices or 1)
 
 
 def short_gpus(workload: Workload) -> str:
-    """`1`, `0.2`; a request by memory as it was made while nothing better is known."""
+    """`1` or `0.2`; a request by memory or MIG profile as text, while its number of GPUs is not known."""
     count = requested_gpu(workload)
     compute = workload.spec.compute
     if not count and compute.gpu_memory:
@@ -130,9 +130,9 @@ def short_gpus(workload: Workload) -> str:
     return compute.mig_profile if not count and compute.mig_profile else f"{units.whole_units(count):g}"
 
 
-def gpu_cell(workload: Workload, word: str) -> str:
-    """`0.30 (0.30)`: allocated and requested; an ended job has `-`."""
-    allocated = "-" if word in ENDED_STATUSES else two_decimals(workload.status.allocated.gpu or 0)
+def gpu_cell(workload: Workload, status: str) -> str:
+    """`0.30 (0.30)`: allocated and requested GPUs; `- (0.30)` for a job that has ended."""
+    allocated = "-" if status in ENDED_STATUSES else two_decimals(workload.status.allocated.gpu or 0)
     return f"{allocated} ({two_decimals(requested_gpu(workload))})"
 
 
@@ -151,8 +151,8 @@ def pending_pods(pods: Sequence[Pod]) -> int:
     return sum(pod.status.phase in ("", "Pending") for pod in pods)
 
 
-def node_cell(workload: Workload, pods: Sequence[Pod], word: str) -> str:
-    if word in ("Pending", "Suspended"):
+def node_cell(workload: Workload, pods: Sequence[Pod], status: str) -> str:
+    if status in ("Pending", "Suspended"):
         return ""
     nodes = {pod.spec.node_name for pod in pods if pod.spec.node_name} or set(workload.status.nodes)
     return next(iter(nodes), "") if len(nodes) < 2 else "<multiple>"
@@ -163,13 +163,13 @@ def urls(workload: Workload) -> str:
 
 
 def run_seconds(workload: Workload, now: float) -> float:
-    """How long it ran, over all starts."""
+    """How long the job has run, over all its starts."""
     status = workload.status
-    under_way = status.phase in ("Running", "Degraded") and status.started_at is not None
-    return status.run_seconds + (max(0.0, now - (status.started_at or now)) if under_way else 0.0)
+    is_running = status.phase in ("Running", "Degraded") and status.started_at is not None
+    return status.run_seconds + (max(0.0, now - (status.started_at or now)) if is_running else 0.0)
 
 
 def pending_reasons(workload: Workload) -> list[str]:
-    """The scheduler's reasons, each sentence once, in its own order."""
+    """The scheduler's reasons in their order, without duplicates."""
     reasons = [refusal.text or refusal.code for refusal in workload.status.refusals]
     return list(dict.fromkeys(reasons))

@@ -1,4 +1,4 @@
-"""Which project a command is about, and the jobs and pods in it."""
+"""Finds the project of a command, and the jobs and pods in it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from aliquot.store.typed_store import Store
 JOB_KIND_NAMES = ("job", "jobs", "workload", "workloads", "wl")
 
 
-def names_kind(word: str) -> bool:
-    """Whether a word names a kind of object: `project`, or `project/team-a`."""
+def names_kind(argument: str) -> bool:
+    """Whether an argument names a kind, as `project` and `project/team-a` do."""
     try:
-        KINDS.named(word.partition("/")[0])
+        KINDS.named(argument.partition("/")[0])
     except Invalid:
         return False
     return True
@@ -34,9 +34,9 @@ class ProjectScope:
     namespace: str
 
 
-async def resolve_project(context: CommandContext, driver: StoreDriver, asked: str) -> ProjectScope:
-    """The project that was asked for, or the user's default; it must be there."""
-    name = asked or context.settings.project
+async def resolve_project(context: CommandContext, driver: StoreDriver, project: str) -> ProjectScope:
+    """The named project, or else the user's default project; `NotFound` when it does not exist."""
+    name = project or context.settings.project
     if not name:
         raise Invalid("no project is set: run `runai config project NAME`, or give -p NAME")
     try:
@@ -44,7 +44,7 @@ async def resolve_project(context: CommandContext, driver: StoreDriver, asked: s
     except NotFound:
         raise project_not_found(name) from None
     except Denied:
-        return ProjectScope(name, namespace_of(name))  # its jobs may be ours to see even so
+        return ProjectScope(name, namespace_of(name))  # the user may be allowed to see the jobs and not the project
 
 
 def _scope(project: Project) -> ProjectScope:
@@ -53,16 +53,17 @@ def _scope(project: Project) -> ProjectScope:
 
 
 async def projects_by_namespace(driver: StoreDriver) -> dict[str, str]:
-    """For listings over all projects; one that may not be read is named after its namespace."""
+    """The names of all projects by namespace; empty when the user may not list projects."""
     try:
-        found = (await Store(driver).list(Project)).items
+        projects = (await Store(driver).list(Project)).items
     except Denied:
         return {}
-    return {scope.namespace: scope.project for scope in map(_scope, found)}
+    return {scope.namespace: scope.project for scope in map(_scope, projects)}
 
 
-def project_of_namespace(namespace: str, known: dict[str, str]) -> str:
-    return known.get(namespace) or namespace.removeprefix(labels.PROJECT_NAMESPACE_PREFIX)
+def project_of_namespace(namespace: str, projects: dict[str, str]) -> str:
+    """The project of a namespace, from `projects_by_namespace` or else from the namespace's name."""
+    return projects.get(namespace) or namespace.removeprefix(labels.PROJECT_NAMESPACE_PREFIX)
 
 
 async def get_job(driver: StoreDriver, scope: ProjectScope, name: str) -> Workload:
@@ -81,33 +82,33 @@ async def list_pods(driver: StoreDriver, namespace: str | None) -> list[Pod]:
 
 
 def pods_of_job(workload: Workload, pods: Iterable[Pod]) -> list[Pod]:
-    """Those that are attempts to run it: by owner, or by label where somebody else made them."""
-    place = workload.metadata
+    """The pods of a job, by owner, or by label for a pod without owners."""
+    meta = workload.metadata
     return [
         pod
         for pod in pods
-        if pod.metadata.namespace == place.namespace
+        if pod.metadata.namespace == meta.namespace
         and (
-            any(owner.uid == place.uid for owner in pod.metadata.owners)
+            any(owner.uid == meta.uid for owner in pod.metadata.owners)
             if pod.metadata.owners
-            else pod.metadata.labels.get(labels.WORKLOAD) == place.name
+            else pod.metadata.labels.get(labels.WORKLOAD) == meta.name
         )
     ]
 
 
-def select_pod(workload: Workload, pods: Sequence[Pod], asked: str = "") -> Pod:
-    """The pod that is meant: the one named (the short name of older versions too), else the first."""
+def select_pod(workload: Workload, pods: Sequence[Pod], pod_name: str = "") -> Pod:
+    """The named pod of a job, or else the first one. Accepts the short pod names of older versions too."""
     name = workload.metadata.name
-    if not asked:
+    if not pod_name:
         if pods:
             return pods[0]
-        raise NotFound(f"job {name!r} has no pod: it has not started, or was stopped", hint=_see(workload))
+        raise NotFound(f"job {name!r} has no pod: it has not started, or was stopped", hint=_describe_hint(workload))
     for pod in pods:
-        if asked in (pod.metadata.name, pod.metadata.name.removesuffix("-0")):
+        if pod_name in (pod.metadata.name, pod.metadata.name.removesuffix("-0")):
             return pod
-    there = ", ".join(pod.metadata.name for pod in pods) or "none"
-    raise NotFound(f"job {name!r} has no pod {asked!r}; it has: {there}")
+    existing = ", ".join(pod.metadata.name for pod in pods) or "none"
+    raise NotFound(f"job {name!r} has no pod {pod_name!r}; it has: {existing}")
 
 
-def _see(workload: Workload) -> str:
+def _describe_hint(workload: Workload) -> str:
     return f"`runai describe job {workload.metadata.name}` says why"

@@ -1,4 +1,4 @@
-"""`delete`, `suspend` and `resume`: what a user does to jobs that are there."""
+"""`delete`, `suspend` and `resume` of jobs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ from aliquot.store.driver import StoreDriver
 from aliquot.store.typed_store import Store
 
 _KIND = KINDS.named("workload")
-Step = Callable[[StoreDriver, ProjectScope, str], Awaitable[str]]
+# Acts on one job and returns the message to print.
+JobAction = Callable[[StoreDriver, ProjectScope, str], Awaitable[str]]
 
 
 def job_names(arguments: Sequence[str]) -> list[str]:
-    """The jobs in `[job] NAME...`; a job may itself be called `job`."""
+    """The names in `[job] NAME...`; a job may itself be called `job`."""
     names = list(arguments[1:] if len(arguments) > 1 and arguments[0] in JOB_KIND_NAMES else arguments)
     return [
         name.partition("/")[2] if name.partition("/")[0] in JOB_KIND_NAMES and "/" in name else name for name in names
@@ -44,79 +45,81 @@ def _names_other_kind(arguments: Sequence[str]) -> bool:
 
 @click.command("delete", cls=JobOrKindCommand, kind_command=delete_objects, is_for_kind=_names_other_kind)
 @click.argument("arguments", nargs=-1, metavar="[job] NAME...", shell_complete=complete_names("workload"))
-@click.option("-A", "--all", "all_jobs", is_flag=True, help="All jobs of the project.")
+@click.option("-A", "--all", "all_jobs", is_flag=True, help="Act on all jobs of the project.")
 @project_option
 def delete(arguments: tuple[str, ...], all_jobs: bool, project: str) -> int:
-    """Delete jobs: they stop and are gone, with their logs. `delete KIND NAME...` deletes other objects."""
+    """Delete jobs and their logs; running jobs are stopped. `delete KIND NAME...` deletes other objects."""
 
-    async def step(driver: StoreDriver, scope: ProjectScope, name: str) -> str:
+    async def action(driver: StoreDriver, scope: ProjectScope, name: str) -> str:
         try:
             await driver.delete(_KIND, name, scope.namespace)
         except NotFound:
             raise job_not_found(scope, name) from None
         return f"Job {name} deleted successfully."
 
-    return _each(command_context(), arguments, all_jobs, project, step)
+    return _for_each_job(command_context(), arguments, all_jobs, project, action)
 
 
 @click.command("suspend", cls=RunaiCommand)
 @click.argument("arguments", nargs=-1, metavar="[job] NAME...", shell_complete=complete_names("workload"))
-@click.option("-A", "--all", "all_jobs", is_flag=True, help="All jobs of the project.")
+@click.option("-A", "--all", "all_jobs", is_flag=True, help="Act on all jobs of the project.")
 @project_option
 def suspend(arguments: tuple[str, ...], all_jobs: bool, project: str) -> int:
-    """Stop jobs and keep their definition; what is in their containers is lost."""
+    """Stop jobs and keep their definition. Data inside of their containers is lost."""
 
-    async def step(driver: StoreDriver, scope: ProjectScope, name: str) -> str:
-        found = await get_job(driver, scope, name)
-        if found.spec.type == "inference" or (found.spec.distributed and found.spec.distributed.framework == "mpi"):
+    async def action(driver: StoreDriver, scope: ProjectScope, name: str) -> str:
+        job = await get_job(driver, scope, name)
+        if job.spec.type == "inference" or (job.spec.distributed and job.spec.distributed.framework == "mpi"):
             raise Invalid(f"job {name!r} cannot be suspended: it is inference or MPI; delete it instead")
-        if found.status.phase in ("Completed", "Failed"):
-            raise Conflict(f"job {name!r} has ended ({found.status.phase}): there is nothing to suspend")
-        await _activate(driver, scope, name, False)
+        if job.status.phase in ("Completed", "Failed"):
+            raise Conflict(f"job {name!r} has ended ({job.status.phase}): there is nothing to suspend")
+        await _set_active(driver, scope, name, False)
         return f"Job {name} suspended successfully."
 
-    return _each(command_context(), arguments, all_jobs, project, step)
+    return _for_each_job(command_context(), arguments, all_jobs, project, action)
 
 
 @click.command("resume", cls=RunaiCommand)
 @click.argument("arguments", nargs=-1, metavar="[job] NAME...", shell_complete=complete_names("workload"))
-@click.option("-A", "--all", "all_jobs", is_flag=True, help="All jobs of the project.")
+@click.option("-A", "--all", "all_jobs", is_flag=True, help="Act on all jobs of the project.")
 @project_option
 def resume(arguments: tuple[str, ...], all_jobs: bool, project: str) -> int:
-    """Let suspended jobs run again; they join the queue."""
+    """Queue suspended jobs again."""
 
-    async def step(driver: StoreDriver, scope: ProjectScope, name: str) -> str:
+    async def action(driver: StoreDriver, scope: ProjectScope, name: str) -> str:
         await get_job(driver, scope, name)
-        await _activate(driver, scope, name, True)
+        await _set_active(driver, scope, name, True)
         return f"Job {name} resumed successfully."
 
-    return _each(command_context(), arguments, all_jobs, project, step)
+    return _for_each_job(command_context(), arguments, all_jobs, project, action)
 
 
-async def _activate(driver: StoreDriver, scope: ProjectScope, name: str, active: bool) -> None:
-    # `true` is the default and is not written: null takes the field away.
+async def _set_active(driver: StoreDriver, scope: ProjectScope, name: str, active: bool) -> None:
+    # `true` is the default, which is not stored: null removes the field.
     await driver.patch(_KIND, name, scope.namespace, {"spec": {"active": None if active else False}})
 
 
-def _each(context: CommandContext, arguments: Sequence[str], all_jobs: bool, project: str, step: Step) -> int:
-    """One line per job; one that fails does not hold up the others."""
+def _for_each_job(
+    context: CommandContext, arguments: Sequence[str], all_jobs: bool, project: str, action: JobAction
+) -> int:
+    """Run the action for each job and print a line per job. After a failure the other jobs follow all the same."""
     names = job_names(arguments)
     if bool(names) == all_jobs:
         raise click.UsageError("which jobs? Give their names, or -A for all of the project.")
     failed = False
 
-    async def work(driver: StoreDriver) -> None:
+    async def act(driver: StoreDriver) -> None:
         nonlocal failed
         scope = await resolve_project(context, driver, project)
-        found = (await Store(driver).list(Workload, scope.namespace)).items if all_jobs else []
-        for name in names or sorted(each.metadata.name for each in found):
+        jobs = (await Store(driver).list(Workload, scope.namespace)).items if all_jobs else []
+        for name in names or sorted(job.metadata.name for job in jobs):
             try:
-                click.echo(await step(driver, scope, name))
+                click.echo(await action(driver, scope, name))
             except PlatformError as exc:
                 failed = True
                 output.print_error(exc)
-        if all_jobs and not found:
+        if all_jobs and not jobs:
             context.note(f"No jobs in project {scope.project}.")
 
-    context.run(work)
+    context.run(act)
     return 1 if failed else 0

@@ -1,4 +1,4 @@
-"""`list`: jobs in both classic layouts, and the tables of everything else a researcher looks at."""
+"""`list`: jobs in the layouts of 2020 and 2023, and nodes, projects, templates and clusters."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from aliquot.store.typed_store import Store
 
 
 class JobRow(NamedTuple):
-    """A workload with what its row needs."""
+    """A job with the values that its row shows."""
 
     workload: Workload
     pods: list[Pod]
     project: str
-    word: str
+    status: str
 
     @property
     def created(self) -> float:
@@ -44,25 +44,25 @@ class JobRow(NamedTuple):
 
 
 Cell = Callable[[JobRow, float], str]
-_FIRST: dict[str, Cell] = {
+_COMMON_COLUMNS: dict[str, Cell] = {
     "NAME": lambda job, now: job.workload.metadata.name,
-    "STATUS": lambda job, now: job.word,
+    "STATUS": lambda job, now: job.status,
     "AGE": lambda job, now: output.age(now - job.created),
-    "NODE": lambda job, now: job_columns.node_cell(job.workload, job.pods, job.word),
+    "NODE": lambda job, now: job_columns.node_cell(job.workload, job.pods, job.status),
     "IMAGE": lambda job, now: job.workload.spec.image or "",
     "TYPE": lambda job, now: job_columns.TYPE_LABELS[job.workload.spec.type],
     "PROJECT": lambda job, now: job.project,
     "USER": lambda job, now: job.workload.spec.user or job.workload.spec.subject,
 }
 LAYOUT_2020: dict[str, Cell] = {
-    **_FIRST,
+    **_COMMON_COLUMNS,
     "GPUs": lambda job, now: job_columns.short_gpus(job.workload),
     "CREATED BY CLI": lambda job, now: created_by_cli(job.workload),
     "SERVICE URL(S)": lambda job, now: job_columns.urls(job.workload),
 }
 LAYOUT_2023: dict[str, Cell] = {
-    **_FIRST,
-    "GPUs Allocated (Requested)": lambda job, now: job_columns.gpu_cell(job.workload, job.word),
+    **_COMMON_COLUMNS,
+    "GPUs Allocated (Requested)": lambda job, now: job_columns.gpu_cell(job.workload, job.status),
     "PODs Running (Pending)": lambda job, now: pod_cell(job),
     "SERVICE URL(S)": lambda job, now: job_columns.urls(job.workload),
 }
@@ -85,12 +85,12 @@ def table(jobs: Sequence[JobRow], layout: dict[str, Cell], now: float, *, header
 
 
 def sort_2020(jobs: Sequence[JobRow]) -> list[JobRow]:
-    """Pending first, then the newest."""
-    return sorted(jobs, key=lambda job: (job.word == "Pending", job.created, _counted(job)), reverse=True)
+    """Pending jobs first, then the newest."""
+    return sorted(jobs, key=lambda job: (job.status == "Pending", job.created, _sortable_name(job)), reverse=True)
 
 
-def _counted(job: JobRow) -> str:
-    """A name to compare by. Kubernetes knows the second of a creation; within one, numbers tell what came later."""
+def _sortable_name(job: JobRow) -> str:
+    """The name with padded numbers, to order jobs of the same second: creation times have whole seconds."""
     return re.sub(r"\d+", lambda number: number[0].zfill(20), job.workload.metadata.name)
 
 
@@ -99,30 +99,30 @@ def sort_2023(jobs: Sequence[JobRow]) -> list[JobRow]:
 
 
 async def read_jobs(driver: StoreDriver, scope: ProjectScope | None) -> list[JobRow]:
-    """The jobs of a project, or of all."""
+    """The jobs of a project; with None, of all projects."""
     namespace = scope.namespace if scope else None
     workloads = (await Store(driver).list(Workload, namespace)).items
     pods = await list_pods(driver, namespace)
-    known = {scope.namespace: scope.project} if scope else await projects_by_namespace(driver)
-    by_namespace: dict[str, list[Pod]] = {}
+    projects = {scope.namespace: scope.project} if scope else await projects_by_namespace(driver)
+    pods_by_namespace: dict[str, list[Pod]] = {}
     for pod in pods:
-        by_namespace.setdefault(pod.metadata.namespace, []).append(pod)
-    found = []
+        pods_by_namespace.setdefault(pod.metadata.namespace, []).append(pod)
+    rows = []
     for workload in workloads:
-        own = pods_of_job(workload, by_namespace.get(workload.metadata.namespace, ()))
-        project = project_of_namespace(workload.metadata.namespace, known)
-        found.append(JobRow(workload, own, project, job_columns.job_status(workload, own)))
-    return found
+        job_pods = pods_of_job(workload, pods_by_namespace.get(workload.metadata.namespace, ()))
+        project = project_of_namespace(workload.metadata.namespace, projects)
+        rows.append(JobRow(workload, job_pods, project, job_columns.job_status(workload, job_pods)))
+    return rows
 
 
-def _jobs(
+def _list_jobs(
     context: CommandContext, project: str, all_projects: bool, output_format: str, *, classic: bool, headers: bool
 ) -> int:
-    async def work(driver: StoreDriver) -> tuple[ProjectScope | None, list[JobRow]]:
+    async def read(driver: StoreDriver) -> tuple[ProjectScope | None, list[JobRow]]:
         scope = None if all_projects else await resolve_project(context, driver, project)
         return scope, await read_jobs(driver, scope)
 
-    scope, jobs = context.run(work)
+    scope, jobs = context.run(read)
     jobs = sort_2020(jobs) if classic else sort_2023(jobs)
     if output_format in ("json", "yaml"):
         items = [to_json(job.workload) for job in jobs]
@@ -140,19 +140,19 @@ def _jobs(
 
 @click.command("list", cls=RunaiCommand)
 @click.argument("arguments", nargs=-1, metavar="[jobs|projects|nodes|clusters|templates|KIND]")
-@click.option("-A", "--all-projects", "--all", "all_projects", is_flag=True, help="Jobs of all projects.")
+@click.option("-A", "--all-projects", "--all", "all_projects", is_flag=True, help="List the jobs of all projects.")
 @output_options
 @project_option
 def list_(arguments: tuple[str, ...], all_projects: bool, output_format: str, no_headers: bool, project: str) -> int:
-    """List jobs; or other things, by their word."""
+    """List jobs, or objects of another kind."""
     context, headers = command_context(), not no_headers
     what = arguments[0].lower() if arguments else ""
     if what in ("", "jobs", "job"):
         if len(arguments) > 1:
             raise click.UsageError(
-                f"unexpected word {arguments[1]!r}; `runai describe job {arguments[1]}` shows one job"
+                f"unexpected argument {arguments[1]!r}; `runai describe job {arguments[1]}` shows one job"
             )
-        return _jobs(context, project, all_projects, output_format, classic=not what, headers=headers)
+        return _list_jobs(context, project, all_projects, output_format, classic=not what, headers=headers)
     if what in ("nodes", "node"):
         return list_nodes(context, arguments[1:], output_format, headers=headers)
     if what in ("projects", "project", "departments", "department") and len(arguments) == 1:
@@ -177,13 +177,13 @@ def list_(arguments: tuple[str, ...], all_projects: bool, output_format: str, no
 
 
 def list_clusters(context: CommandContext, output_format: str, *, headers: bool) -> int:
-    """One server is one cluster; the one that commands go to is the current one."""
+    """Print the cluster of the server, which is the only one."""
 
-    async def work(driver: StoreDriver) -> str:
+    async def check(driver: StoreDriver) -> str:
         await driver.check()
         return "Ready"
 
-    row = {"name": "default", "url": context.connection.url, "status": context.run(work), "current": True}
+    row = {"name": "default", "url": context.connection.url, "status": context.run(check), "current": True}
     if output_format in ("json", "yaml"):
         click.echo(output.dump([row], output_format))
     else:
@@ -193,23 +193,25 @@ def list_clusters(context: CommandContext, output_format: str, *, headers: bool)
 
 
 def list_templates(context: CommandContext, project: str, output_format: str, *, headers: bool) -> int:
-    """Everybody's templates and those of the project."""
+    """Print the templates of the whole cluster and those of the project."""
 
-    async def work(driver: StoreDriver) -> list[Template]:
-        places = [labels.SYSTEM_NAMESPACE]
+    async def read(driver: StoreDriver) -> list[Template]:
+        namespaces = [labels.SYSTEM_NAMESPACE]
         if project or context.settings.project:
-            places.append((await resolve_project(context, driver, project)).namespace)
-        return [each for place in places for each in (await Store(driver).list(Template, place)).items]
+            namespaces.append((await resolve_project(context, driver, project)).namespace)
+        return [item for name in namespaces for item in (await Store(driver).list(Template, name)).items]
 
-    found = sorted(context.run(work), key=lambda each: each.metadata.name)
+    templates = sorted(context.run(read), key=lambda template: template.metadata.name)
     if output_format in ("json", "yaml"):
-        click.echo(output.dump({"apiVersion": "v1", "kind": "List", "items": list(map(to_json, found))}, output_format))
+        click.echo(
+            output.dump({"apiVersion": "v1", "kind": "List", "items": list(map(to_json, templates))}, output_format)
+        )
         return 0
-    rows = [[each.metadata.name, _described(each)] for each in found]
+    rows = [[template.metadata.name, _description(template)] for template in templates]
     click.echo(output.table(["NAME", "DESCRIPTION"], rows, headers=headers))
     return 0
 
 
-def _described(template: Template) -> str:
+def _description(template: Template) -> str:
     text = output.printable(template.spec.description)
     return f"{text} (default)".lstrip() if template.spec.default else text

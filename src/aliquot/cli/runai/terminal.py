@@ -1,7 +1,7 @@
-"""The user's own terminal while a command runs in a pod: keys go there as they are, its output comes here.
+"""Connects the user's terminal to a command that runs in a pod.
 
-With a terminal on both sides ours is in raw mode: Ctrl-C and all other keys are bytes for the command, which has a
-terminal of its own to make signals of them. Whatever ends us, the terminal is put back as it was.
+With a terminal on both sides, the local one is in raw mode: Ctrl-C and all other keys are sent as bytes, and the
+terminal in the pod turns them into signals. The mode of the local terminal is restored however the program ends.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import BinaryIO
 
 from aliquot.streams import ExecStream, TerminalSize
 
-_PIECE = 1 << 16
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
+_CHUNK_SIZE = 1 << 16
+_TERMINATING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def is_terminal() -> bool:
-    """Whether a person sits at both ends."""
+    """Whether both stdin and stdout are a terminal."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def terminal_size() -> TerminalSize:
-    """Of the terminal itself: COLUMNS and LINES do not follow when it changes."""
+    """The size of the terminal itself; the variables COLUMNS and LINES do not change with it."""
     for stream in (sys.stdout, sys.stdin):
         with suppress(OSError, ValueError):
             columns, rows = os.get_terminal_size(stream.fileno())
@@ -39,60 +39,60 @@ def terminal_size() -> TerminalSize:
 
 
 @contextmanager
-def raw_mode(wanted: bool) -> Iterator[None]:
-    if not wanted:
+def raw_mode(enabled: bool) -> Iterator[None]:
+    if not enabled:
         yield
         return
     handle = sys.stdin.fileno()
     before = termios.tcgetattr(handle)
-    tty_modes.setraw(handle, termios.TCSADRAIN)  # what was typed ahead is kept
+    tty_modes.setraw(handle, termios.TCSADRAIN)  # keeps what the user has typed ahead
     try:
         yield
     finally:
         termios.tcsetattr(handle, termios.TCSADRAIN, before)
 
 
-async def attach(session: ExecStream, *, tty: bool, stdin: bool) -> int:
-    """Connect a command to this terminal until it ends; its exit status."""
+async def attach(stream: ExecStream, *, tty: bool, stdin: bool) -> int:
+    """Connect a command to this terminal until it ends, and return its exit status."""
     loop = asyncio.get_running_loop()
-    me = asyncio.current_task()
-    ended_by: list[int] = []
+    this_task = asyncio.current_task()
+    signals: list[int] = []
 
-    def end(number: int) -> None:
-        ended_by.append(number)
-        if me is not None:
-            me.cancel()
+    def terminate(number: int) -> None:
+        signals.append(number)
+        if this_task is not None:
+            this_task.cancel()
 
     tasks: set[asyncio.Task[None]] = set()
 
     def resize() -> None:
-        tasks.add(asyncio.create_task(session.resize(terminal_size())))
+        tasks.add(asyncio.create_task(stream.resize(terminal_size())))
 
-    with raw_mode(tty), _signals(loop, end, resize if tty else None):
+    with raw_mode(tty), _signal_handlers(loop, terminate, resize if tty else None):
         if stdin:
-            tasks.add(asyncio.create_task(_type(session, sys.stdin.buffer)))
+            tasks.add(asyncio.create_task(_send_input(stream, sys.stdin.buffer)))
         try:
-            await _print(session)
+            await _print_output(stream)
         except asyncio.CancelledError:
-            if ended_by:
-                raise SystemExit(128 + ended_by[0]) from None
+            if signals:
+                raise SystemExit(128 + signals[0]) from None
             raise
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-    return await session.wait()
+    return await stream.wait()
 
 
 @contextmanager
-def _signals(
-    loop: asyncio.AbstractEventLoop, end: Callable[[int], None], resize: Callable[[], None] | None
+def _signal_handlers(
+    loop: asyncio.AbstractEventLoop, terminate: Callable[[int], None], resize: Callable[[], None] | None
 ) -> Iterator[None]:
     numbers: list[signal.Signals] = []
-    # Only the main thread has signals; elsewhere (in tests) nobody presses keys.
+    # Only the main thread can handle signals; tests run this in other threads.
     with suppress(RuntimeError, ValueError):
-        for number in _ENDING:
-            loop.add_signal_handler(number, end, number)
+        for number in _TERMINATING_SIGNALS:
+            loop.add_signal_handler(number, terminate, number)
             numbers.append(number)
         if resize is not None:
             loop.add_signal_handler(signal.SIGWINCH, resize)
@@ -104,29 +104,29 @@ def _signals(
             loop.remove_signal_handler(number)
 
 
-async def _print(session: ExecStream) -> None:
+async def _print_output(stream: ExecStream) -> None:
     outputs = {1: sys.stdout.buffer, 2: sys.stderr.buffer}
-    async for channel, data in session.output():
-        stream = outputs[channel]
-        stream.write(data)
-        stream.flush()
+    async for channel, data in stream.output():
+        target = outputs[channel]
+        target.write(data)
+        target.flush()
 
 
-async def _type(session: ExecStream, source: BinaryIO) -> None:
-    """Pass on what is typed, or what a file or pipe holds, at the speed that the other side takes."""
-    pieces = _pieces(source)
-    while data := await pieces.get():
-        await session.write(data)
-    await session.close_input()
+async def _send_input(stream: ExecStream, source: BinaryIO) -> None:
+    """Send what is typed, or the content of a file or pipe, as fast as the other side reads."""
+    chunks = _read_in_thread(source)
+    while data := await chunks.get():
+        await stream.write(data)
+    await stream.close_input()
 
 
-def _pieces(source: BinaryIO) -> asyncio.Queue[bytes]:
-    """A queue that fills from a thread: files cannot be waited for, and a read of a terminal cannot be cut short."""
+def _read_in_thread(source: BinaryIO) -> asyncio.Queue[bytes]:
+    """A queue that a thread fills: asyncio cannot wait for files, and a read from a terminal cannot be cancelled."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[bytes] = asyncio.Queue(maxsize=16)
 
     def read() -> None:
-        with suppress(RuntimeError, OSError, ValueError):  # the loop, or the source, is closed: nobody listens
+        with suppress(RuntimeError, OSError, ValueError):  # the loop or the source is closed
             while True:
                 data = _read(source)
                 asyncio.run_coroutine_threadsafe(queue.put(data), loop).result()
@@ -141,5 +141,5 @@ def _read(source: BinaryIO) -> bytes:
     try:
         handle = source.fileno()
     except (OSError, ValueError):
-        return source.read(_PIECE)  # no file behind it
-    return os.read(handle, _PIECE)
+        return source.read(_CHUNK_SIZE)  # it is not a file of the operating system
+    return os.read(handle, _CHUNK_SIZE)

@@ -1,4 +1,4 @@
-"""From flags to a workload: what was given, as the spec's JSON; then checked as a whole, with faults named by flag."""
+"""Turns the flags of `submit` into a workload. Validation errors name the flag instead of the field."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ _GPU = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)", re.ASCII)
 
 @dataclass(frozen=True)
 class SubmitFlags:
-    """What a command line said: values by key, and the words after `--` (None: there was no `--`)."""
+    """The flags of one submission: values by key, and the arguments after `--` (None: there is no `--`)."""
 
     values: Mapping[str, Any]
-    rest: Sequence[str] | None = None
-    off: frozenset[str] = frozenset()
+    trailing: Sequence[str] | None = None
+    # Keys of the switches that were given as `--flag=false`.
+    disabled: frozenset[str] = frozenset()
     framework: str = ""
-    flags: tuple[Flag, ...] = field(default=(*COMMON, *SERVING))
+    definitions: tuple[Flag, ...] = field(default=(*COMMON, *SERVING))
 
     def text(self, key: str) -> str:
         return self.values.get(key) or ""
@@ -32,36 +33,36 @@ class SubmitFlags:
         return list(self.values.get(key) or ())
 
     def listed(self, key: str) -> list[str]:
-        """Repeated, or with commas."""
+        """The values of a flag that may be repeated or have several values with commas."""
         return [part.strip() for each in self.many(key) for part in each.split(",") if part.strip()]
 
     def switch(self, key: str) -> bool | None:
-        """None: not given."""
-        return False if key in self.off else True if self.values.get(key) else None
+        """Whether a switch is on; None when it is not given."""
+        return False if key in self.disabled else True if self.values.get(key) else None
 
 
-def spec_from_flags(given: SubmitFlags) -> Json:
-    """The spec's JSON, unchecked: only what was given."""
+def spec_from_flags(flags: SubmitFlags) -> Json:
+    """The spec as JSON, with only the fields that the flags set. It is not validated."""
     spec: Json = {}
-    for flag in given.flags:
-        value = _value(given, flag)
+    for flag in flags.definitions:
+        value = _value(flags, flag)
         if flag.spec_path and value is not None:
             set_path(spec, flag.spec_path, value)
-    for part in _PARTS:
-        part(given, spec)
+    for set_fields in _SPEC_SECTIONS:
+        set_fields(flags, spec)
     return spec
 
 
-def _value(given: SubmitFlags, flag: Flag) -> Any:
-    match flag.form:
+def _value(flags: SubmitFlags, flag: Flag) -> Any:
+    match flag.value_type:
         case "switch":
-            return given.switch(flag.key)
+            return flags.switch(flag.key)
         case "list":
-            return given.listed(flag.key) or None
+            return flags.listed(flag.key) or None
         case "many":
-            return given.many(flag.key) or None
+            return flags.many(flag.key) or None
         case _:
-            return given.values.get(flag.key)
+            return flags.values.get(flag.key)
 
 
 def set_path(spec: Json, path: str, value: Any) -> None:
@@ -71,96 +72,98 @@ def set_path(spec: Json, path: str, value: Any) -> None:
     spec[last] = value
 
 
-def _put_all(spec: Json, path: str, values: Sequence[Any]) -> None:
+def _set_list(spec: Json, path: str, values: Sequence[Any]) -> None:
     if values:
         set_path(spec, path, list(values))
 
 
-# --- the parts that one field cannot say
+# --- flags that set several fields, or whose value has a syntax of its own
 
 
-def _type(given: SubmitFlags, spec: Json) -> None:
-    interactive = given.switch("interactive") or given.switch("jupyter")
-    if interactive and given.switch("inference"):
+def _type(flags: SubmitFlags, spec: Json) -> None:
+    interactive = flags.switch("interactive") or flags.switch("jupyter")
+    if interactive and flags.switch("inference"):
         raise Invalid("--inference and --interactive: give one of them")
-    spec["type"] = "inference" if given.switch("inference") else "interactive" if interactive else "training"
-    stray = [f"--{flag.name}" for flag in given.flags if flag.spec_path.startswith("serving.") and _value(given, flag)]
-    if stray and spec["type"] != "inference":
-        raise Invalid(f"{stray[0]}: needs --inference")
-    if given.switch("jupyter"):
+    spec["type"] = "inference" if flags.switch("inference") else "interactive" if interactive else "training"
+    serving_flags = [
+        f"--{flag.name}" for flag in flags.definitions if flag.spec_path.startswith("serving.") and _value(flags, flag)
+    ]
+    if serving_flags and spec["type"] != "inference":
+        raise Invalid(f"{serving_flags[0]}: needs --inference")
+    if flags.switch("jupyter"):
         spec["jupyter"] = True
-    if given.framework:
-        set_path(spec, "distributed.framework", given.framework)
+    if flags.framework:
+        set_path(spec, "distributed.framework", flags.framework)
 
 
-def _program(given: SubmitFlags, spec: Json) -> None:
-    args, rest = given.many("args"), list(given.rest or ())
-    command = [given.text("command")] if given.text("command") else []
-    if given.switch("entrypoint_follows"):
-        if not rest:
+def _program(flags: SubmitFlags, spec: Json) -> None:
+    args, trailing = flags.many("args"), list(flags.trailing or ())
+    command = [flags.text("command")] if flags.text("command") else []
+    if flags.switch("entrypoint_follows"):
+        if not trailing:
             raise Invalid("--command: give the program: --command PROGRAM, or --command -- PROGRAM ARGS")
-        command, rest = rest[:1], rest[1:]
-    _put_all(spec, "command", command)
-    _put_all(spec, "args", [*args, *rest])
-    if given.switch("attach"):
+        command, trailing = trailing[:1], trailing[1:]
+    _set_list(spec, "command", command)
+    _set_list(spec, "args", [*args, *trailing])
+    if flags.switch("attach"):
         spec.update({"stdin": True, "tty": True})
-    if given.text("template"):
-        spec["template"] = given.text("template")
+    if flags.text("template"):
+        spec["template"] = flags.text("template")
 
 
-def _image(given: SubmitFlags, spec: Json) -> None:
-    policy = given.text("image_pull_policy")
+def _image(flags: SubmitFlags, spec: Json) -> None:
+    policy = flags.text("image_pull_policy")
     if policy:
-        arguments = {word.lower(): word for word in ("Always", "IfNotPresent", "Never")}
-        spec["imagePullPolicy"] = arguments.get(policy.lower(), policy)
-    elif given.switch("local_image"):
+        policies = {name.lower(): name for name in ("Always", "IfNotPresent", "Never")}
+        spec["imagePullPolicy"] = policies.get(policy.lower(), policy)
+    elif flags.switch("local_image"):
         spec["imagePullPolicy"] = "Never"
-    elif given.switch("always_pull_image"):
+    elif flags.switch("always_pull_image"):
         spec["imagePullPolicy"] = "Always"
 
 
-def _marks(given: SubmitFlags, spec: Json) -> None:
-    _put_all(spec, "environment", [flag_values.variable(each) for each in given.many("environment")])
-    for key, spec_path in (("label", "labels"), ("annotation", "annotations")):
-        if given.listed(key):
-            spec[spec_path] = flag_values.key_values(key, given.listed(key))
+def _environment_and_labels(flags: SubmitFlags, spec: Json) -> None:
+    _set_list(spec, "environment", [flag_values.variable(text) for text in flags.many("environment")])
+    for key, field_name in (("label", "labels"), ("annotation", "annotations")):
+        if flags.listed(key):
+            spec[field_name] = flag_values.key_values(key, flags.listed(key))
 
 
 def gpu_text(flag: str, text: str) -> str:
-    """A number of GPUs as it was typed, if it is one; the rest of the rules are the type's."""
+    """The text of a number of GPUs; `Invalid` when it is no number. The workload type checks the other rules."""
     if not _GPU.fullmatch(text.strip()):
         raise Invalid(f"--{flag}: must be a whole number of GPUs, or a part of one such as 0.5, not {text!r}")
     return text.strip()
 
 
-def _gpu(given: SubmitFlags, spec: Json) -> None:
-    """A whole number beside a part or a memory size says on how many devices that is wanted."""
-    whole, part = given.text("gpu"), given.text("gpu_portion_request")
-    kind = given.text("gpu_request_type")
-    if kind and kind not in ("portion", "memory", "migProfile"):
-        raise Invalid(f"--gpu-request-type: must be one of portion, memory, migProfile, not {kind!r}")
+def _gpu(flags: SubmitFlags, spec: Json) -> None:
+    """Set the GPU request. With a portion or a memory size, a whole number in --gpu is the number of devices."""
+    whole, portion = flags.text("gpu"), flags.text("gpu_portion_request")
+    request_type = flags.text("gpu_request_type")
+    if request_type and request_type not in ("portion", "memory", "migProfile"):
+        raise Invalid(f"--gpu-request-type: must be one of portion, memory, migProfile, not {request_type!r}")
     if whole:
         gpu_text("gpu", whole)
-    shares = bool(part or given.text("gpu_memory"))
-    if whole and shares and whole.isdigit() and int(whole):
+    is_shared = bool(portion or flags.text("gpu_memory"))
+    if whole and is_shared and whole.isdigit() and int(whole):
         if int(whole) > 1:
             set_path(spec, "compute.gpuDevices", int(whole))
     elif whole:
         set_path(spec, "compute.gpu", whole)
-    if part:
+    if portion:
         if "gpu" in spec.get("compute", {}):
             raise Invalid("--gpu-portion-request: needs a whole number of devices in --gpu, or none")
-        set_path(spec, "compute.gpu", gpu_text("gpu-portion-request", part))
-    extended = flag_values.resources("extended-resource", given.listed("extended_resource"))
-    _put_all(spec, "compute.extendedResources", extended)
+        set_path(spec, "compute.gpu", gpu_text("gpu-portion-request", portion))
+    extended = flag_values.resources("extended-resource", flags.listed("extended_resource"))
+    _set_list(spec, "compute.extendedResources", extended)
 
 
-def _storage(given: SubmitFlags, spec: Json) -> None:
-    found: Json = {}
-    for text in given.listed("volume"):
-        place, entry = flag_values.volume(text, given.text("nfs_server"))
-        found.setdefault(place, []).append(entry)
-    readers: dict[str, tuple[str, Callable[[str], Json]]] = {
+def _storage(flags: SubmitFlags, spec: Json) -> None:
+    storage: Json = {}
+    for text in flags.listed("volume"):
+        field_name, entry = flag_values.volume(text, flags.text("nfs_server"))
+        storage.setdefault(field_name, []).append(entry)
+    parsers: dict[str, tuple[str, Callable[[str], Json]]] = {
         "host_path": ("hostPath", flag_values.host_path),
         "nfs": ("nfs", flag_values.nfs),
         "pvc": ("pvc", flag_values.claim),
@@ -170,51 +173,51 @@ def _storage(given: SubmitFlags, spec: Json) -> None:
         "s3": ("s3", flag_values.bucket),
         "configmap_volume": ("configMap", flag_values.config_map),
     }
-    for key, (place, reader) in readers.items():
-        for text in given.many(key):
-            found.setdefault(place, []).append(reader(text))
-    if given.switch("mount_propagation"):
-        found["mountPropagation"] = "HostToContainer"
-    if found:
-        spec["storage"] = found
+    for key, (field_name, parse) in parsers.items():
+        for text in flags.many(key):
+            storage.setdefault(field_name, []).append(parse(text))
+    if flags.switch("mount_propagation"):
+        storage["mountPropagation"] = "HostToContainer"
+    if storage:
+        spec["storage"] = storage
 
 
-def _network(given: SubmitFlags, spec: Json) -> None:
-    found = [port for text in given.many("port") for port in flag_values.ports(text)]
-    for text in given.many("service_type"):
-        kind, own = flag_values.service(text)
-        spec["serviceType"] = kind
-        found += own
-    _put_all(spec, "ports", found)
-    _put_all(spec, "exposedUrls", [flag_values.external_url(text) for text in given.many("external_url")])
-    if given.text("serving_port"):
-        set_path(spec, "serving.port", flag_values.serving_port(given.text("serving_port")))
+def _network(flags: SubmitFlags, spec: Json) -> None:
+    ports = [port for text in flags.many("port") for port in flag_values.ports(text)]
+    for text in flags.many("service_type"):
+        service_type, service_ports = flag_values.service(text)
+        spec["serviceType"] = service_type
+        ports += service_ports
+    _set_list(spec, "ports", ports)
+    _set_list(spec, "exposedUrls", [flag_values.external_url(text) for text in flags.many("external_url")])
+    if flags.text("serving_port"):
+        set_path(spec, "serving.port", flag_values.serving_port(flags.text("serving_port")))
 
 
-def _place(given: SubmitFlags, spec: Json) -> None:
-    pools = [pool for text in given.listed("node_pools") for pool in text.split()]
-    _put_all(spec, "nodePools", pools)
-    _put_all(spec, "tolerations", [flag_values.toleration(text) for text in given.many("toleration")])
+def _node_selection(flags: SubmitFlags, spec: Json) -> None:
+    pools = [pool for text in flags.listed("node_pools") for pool in text.split()]
+    _set_list(spec, "nodePools", pools)
+    _set_list(spec, "tolerations", [flag_values.toleration(text) for text in flags.many("toleration")])
 
 
-def _security(given: SubmitFlags, spec: Json) -> None:
-    if given.switch("prevent_privilege_escalation"):
+def _security(flags: SubmitFlags, spec: Json) -> None:
+    if flags.switch("prevent_privilege_escalation"):
         set_path(spec, "security.allowPrivilegeEscalation", False)
-    if given.switch("run_as_user"):
+    if flags.switch("run_as_user"):
         spec.setdefault("createHomeDir", True)
 
 
-def _master(given: SubmitFlags, spec: Json) -> None:
+def _master(flags: SubmitFlags, spec: Json) -> None:
     base = "distributed.master"
-    if given.text("master_command"):
-        set_path(spec, f"{base}.command", [given.text("master_command")])
-    _put_all(spec, f"{base}.args", given.many("master_args"))
-    variables = [_master_variable(text) for text in given.many("master_environment")]
-    _put_all(spec, f"{base}.environment", variables)
-    if given.text("master_gpu"):
-        set_path(spec, f"{base}.compute.gpu", gpu_text("master-gpu", given.text("master_gpu")))
-    extended = flag_values.resources("master-extended-resource", given.listed("master_extended_resource"))
-    _put_all(spec, f"{base}.compute.extendedResources", extended)
+    if flags.text("master_command"):
+        set_path(spec, f"{base}.command", [flags.text("master_command")])
+    _set_list(spec, f"{base}.args", flags.many("master_args"))
+    variables = [_master_variable(text) for text in flags.many("master_environment")]
+    _set_list(spec, f"{base}.environment", variables)
+    if flags.text("master_gpu"):
+        set_path(spec, f"{base}.compute.gpu", gpu_text("master-gpu", flags.text("master_gpu")))
+    extended = flag_values.resources("master-extended-resource", flags.listed("master_extended_resource"))
+    _set_list(spec, f"{base}.compute.extendedResources", extended)
 
 
 def _master_variable(text: str) -> Json:
@@ -222,14 +225,25 @@ def _master_variable(text: str) -> Json:
     return {"name": name, "exclude": True} if value == "-" else flag_values.variable(text, "master-environment")
 
 
-_PARTS = (_type, _program, _image, _marks, _gpu, _storage, _network, _place, _security, _master)
+_SPEC_SECTIONS = (
+    _type,
+    _program,
+    _image,
+    _environment_and_labels,
+    _gpu,
+    _storage,
+    _network,
+    _node_selection,
+    _security,
+    _master,
+)
 
 
-# --- the whole
+# --- validation
 
 
 def workload_document(name: str, namespace: str, spec: Json, annotations: Mapping[str, str]) -> Json:
-    """The document to create; `Invalid` in one line that names the flags."""
+    """The validated workload to create; `Invalid` names the flags in one line."""
     try:
         check_name(KINDS.of(Workload), name)
     except Invalid as exc:
@@ -242,18 +256,18 @@ def workload_document(name: str, namespace: str, spec: Json, annotations: Mappin
 
 
 def name_flags_in(error: Invalid) -> Invalid:
-    """The same with its faults named by flag, as whoever typed them knows them."""
+    """The same error with the names of flags in place of field paths."""
     text = "; ".join(map(fault_text, error.faults)) or error.message
     return Invalid(text, hint=error.hint, faults=error.faults)
 
 
 def fault_text(fault: Fault) -> str:
-    """`--gpu: must be ...` where a flag is behind the field."""
+    """`--gpu: must be ...` where a flag sets the field."""
     flag = flag_of(fault.path.removeprefix("spec."))
     return f"--{flag}: {fault.text}" if flag else str(fault)
 
 
-_FLAG_OF = {
+_FLAG_BY_PATH = {
     "compute": "gpu",
     "compute.gpu": "gpu",
     "compute.gpuDevices": "gpu",
@@ -275,11 +289,10 @@ _FLAG_OF = {
 
 
 def flag_of(path: str) -> str:
-    """The flag whose value stands at a path; "" where there is none."""
-    known = {flag.spec_path: flag.name for flag in (*DISTRIBUTED, *SERVING, *COMMON) if flag.spec_path} | _FLAG_OF
+    """The flag that sets the field at a path; "" where there is none."""
+    flags = {flag.spec_path: flag.name for flag in (*DISTRIBUTED, *SERVING, *COMMON) if flag.spec_path} | _FLAG_BY_PATH
     steps = re.sub(r"\[.*?\]", "", path).split(".")
     for length in range(len(steps), 0, -1):
-        found = known.get(".".join(steps[:length]))
-        if found:
-            return found
+        if flag := flags.get(".".join(steps[:length])):
+            return flag
     return ""
