@@ -1,6 +1,6 @@
-"""A tenant that tries: nothing gets a job more than its slice, or not for longer than the audit takes to see it.
+"""Hostile jobs: no job gets more than its fraction, or not for longer than the audit takes to notice.
 
-On a whole platform with the stand-in driver. Every job has half of a card of 16384 MiB.
+On a whole platform with the fake driver. Every job has half of a GPU of 16384 MiB.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import pytest
 
 from native.rig import CONTEXT
+from support.gpus.fake_driver import DRIVER_PATH, UUIDS
 from support.gpus.node import PROJECT, PYTHON, Node, Program
-from support.gpus.standin import PLACE, UUIDS
-from support.pods.world import needs_root
+from support.pods.agent_harness import needs_root
 from support.seeds.platform import until
 
-pytestmark = [needs_root, pytest.mark.xdist_group("standin")]
+pytestmark = [needs_root, pytest.mark.xdist_group("fake-driver")]
 SLICE = 8192
 BLOCK = 2  # the next step, which may be under way when the ledger is damaged
 TOLERANCE = 81  # what the audit does not take for more: one hundredth
@@ -22,9 +22,10 @@ found = cuda()
 say("got", fill(found)[0])
 hold()
 """
-# But for what the stand-in needs: a real driver is found without.
-EMPTY = f"env -i LD_LIBRARY_PATH={PLACE} FAKE_CARD={PLACE}/card PYTHONPATH={PLACE} NVIDIA_VISIBLE_DEVICES={UUIDS[1]}"
-# The driver's library under a name or in a place where ours does not look for it.
+# An environment with only what the fake driver needs; a real driver needs none of it.
+_DRIVER = f"LD_LIBRARY_PATH={DRIVER_PATH} FAKE_CARD={DRIVER_PATH}/card PYTHONPATH={DRIVER_PATH}"
+EMPTY = f"env -i {_DRIVER} NVIDIA_VISIBLE_DEVICES={UUIDS[1]}"
+# The driver's library under a name or path where ours does not look for it.
 INSTEAD = """
 def instead(lib):
     real = c.CDLL
@@ -37,7 +38,7 @@ COPIED = (
     INSTEAD
     + f"""
 import shutil
-shutil.copy("{PLACE}/libcuda.so.1", "/tmp/libmine.so")
+shutil.copy("{DRIVER_PATH}/libcuda.so.1", "/tmp/libmine.so")
 instead(c.CDLL("/tmp/libmine.so"))
 """
     + GREEDY
@@ -45,7 +46,7 @@ instead(c.CDLL("/tmp/libmine.so"))
 LINKED = (
     INSTEAD
     + f"""
-found = c.CDLL("libtaker.so", handle=dlmopen(c.c_long(-1), b"{PLACE}/libtaker.so", 2))
+found = c.CDLL("libtaker.so", handle=dlmopen(c.c_long(-1), b"{DRIVER_PATH}/libtaker.so", 2))
 say("got", 12000 if found.take(1, c.c_size_t(12000 * MIB)) == 0 else 0)
 hold()
 """
@@ -108,13 +109,13 @@ hold()
 
 
 def attempt(node: Node, program: str, before: str = "") -> Program:
-    """A program in a job that has half of a card."""
+    """A program in a job that has half of a GPU."""
     node.begin("tries")
     return node.start("tries", program, before)
 
 
 def held(node: Node) -> int:
-    """MiB that the job has, as the driver counts them."""
+    """MiB that the job holds, by the driver's count."""
     return sum(node.held("tries").values())
 
 
@@ -130,7 +131,7 @@ def held(node: Node) -> int:
     ],
 )
 def test_the_library_refuses(node: Node, text: str, before: str, contexts: int) -> None:
-    """Whatever it does in its own process, it gets its slice to the last block, and not one more."""
+    """Whatever a program does in its own process, it gets its fraction to the last block, and no more."""
     program = attempt(node, text, before)
 
     assert program.says() == ["got", str(SLICE - contexts * CONTEXT)]
@@ -139,7 +140,7 @@ def test_the_library_refuses(node: Node, text: str, before: str, contexts: int) 
 
 
 def test_a_driver_in_a_namespace_of_the_loader(node: Node) -> None:
-    """What `dlmopen` loads is asked for by name like the rest, so it is the library that answers."""
+    """A driver that `dlmopen` loads is looked up by name like the rest, so the sharing library answers."""
     program = attempt(node, DLMOPEN)
 
     assert int(program.says()[1]) <= SLICE - CONTEXT
@@ -162,7 +163,7 @@ CAUGHT = (
     ],
 )
 def test_the_audit_catches(node: Node, text: str, before: str) -> None:
-    """Who walks around the library is killed by what the driver counts; the job goes on, and is told."""
+    """A process that bypasses the library is killed by the driver's count; the job goes on, with an event."""
     program = attempt(node, text, before)
     word, got = program.says()
     assert (word, int(got) > SLICE) == ("got", True)
@@ -175,9 +176,9 @@ def test_the_audit_catches(node: Node, text: str, before: str) -> None:
 
 
 def test_a_static_program_is_caught(node: Node) -> None:
-    """One that no library can be in, and that speaks to the card by itself."""
+    """A static program cannot load the library and calls the driver directly: the audit kills it."""
     node.begin("tries")
-    program = node.execute("tries", f"exec {PLACE}/raw 12000")
+    program = node.execute("tries", f"exec {DRIVER_PATH}/raw 12000")
     assert program.says() == ["got", "12000"]
 
     assert program.killed()
@@ -187,7 +188,7 @@ def test_a_static_program_is_caught(node: Node) -> None:
 
 @pytest.mark.parametrize("kind", ["zeros", "totals", "slots", "random", "short", "gone"])
 def test_a_ledger_that_was_damaged_gives_nothing(node: Node, kind: str) -> None:
-    """Who writes to its ledger, cuts or removes it gets no more by that, nor does a second process of the job."""
+    """A job that writes to its ledger, truncates or removes it gets no more memory, nor does its second process."""
     node.begin("tries")
     node.execute("tries", f"exec {PYTHON} {node.program(DAMAGE)} {kind}").ends_or_says()
     assert held(node) <= SLICE + BLOCK
@@ -196,8 +197,8 @@ def test_a_ledger_that_was_damaged_gives_nothing(node: Node, kind: str) -> None:
     assert held(node) <= SLICE + BLOCK
 
 
-def test_who_never_stops_writing_is_caught(node: Node) -> None:
-    """A process that empties the ledger again and again lets others have more, and they do not keep it."""
+def test_a_process_that_keeps_clearing_the_ledger(node: Node) -> None:
+    """A process that clears the ledger again and again lets its job exceed the limit only until the audit acts."""
     node.begin("tries")
     writer = node.start("tries", WRITING)
     assert writer.says() == ["writes"]

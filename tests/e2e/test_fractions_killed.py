@@ -1,4 +1,4 @@
-"""Kills while parts of GPUs are in use: of a tenant's process, and of the whole platform. On the stand-in driver."""
+"""Kills while GPU fractions are in use: of a job's process, and of the whole platform. On the fake driver."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 
 from native.rig import CONTEXT
 from support.crash.processes import Watchman
+from support.gpus.fake_driver import CARD_MIB, DRIVER_PATH
 from support.gpus.node import PROJECT, PYTHON, Node
-from support.gpus.standin import CARD_MIB, PLACE
-from support.pods.world import needs_root
+from support.pods.agent_harness import needs_root
 from support.seeds.platform import until
 
-pytestmark = [needs_root, pytest.mark.xdist_group("standin")]
+pytestmark = [needs_root, pytest.mark.xdist_group("fake-driver")]
 HALF, QUARTER = CARD_MIB // 2, CARD_MIB // 4
 FILL = """
 say(*fill(cuda()))
@@ -27,8 +27,8 @@ time.sleep(100000)
 """
 
 
-def test_a_killed_process_gives_its_memory_back(node: Node) -> None:
-    """Right after a SIGKILL the next process of the job has the whole slice: nobody has to wait or clean up."""
+def test_memory_of_a_killed_process_is_free(node: Node) -> None:
+    """Right after a SIGKILL the next process of the job can use the whole fraction, without a wait or a cleanup."""
     node.begin("dies", "-g 0.5")
     first = node.start("dies", FILL)
     assert first.says() == [str(HALF - CONTEXT), "2"]
@@ -42,7 +42,7 @@ def test_a_killed_process_gives_its_memory_back(node: Node) -> None:
 
 
 def test_the_platform_is_killed(node: Node) -> None:
-    """After a SIGKILL of the platform jobs hold what they held, are limited as before, and nothing is given twice."""
+    """After a SIGKILL of the platform jobs keep their memory and their limits, and nothing is allocated twice."""
     watchman = Watchman(node.data)
     command = f"--command {PYTHON} --args {node.program(FOR_GOOD)}"
     parts = {"half": (500, HALF), "quarter": (250, QUARTER), "other": (250, QUARTER)}
@@ -66,9 +66,9 @@ def test_the_platform_is_killed(node: Node) -> None:
     # The ledger is the same: another process of a job that is full gets nothing.
     assert "answered 2" in refusal(node, "half")
     # And the audit looks on.
-    raw = node.execute("quarter", f"exec {PLACE}/raw 100")
+    raw = node.execute("quarter", f"exec {DRIVER_PATH}/raw 100")
     assert raw.says() == ["got", "0"], "the card is full"
-    raw = node.execute("late", f"exec {PLACE}/raw {HALF + 100}")
+    raw = node.execute("late", f"exec {DRIVER_PATH}/raw {HALF + 100}")
     assert raw.says() == ["got", str(HALF + 100)]
     assert raw.killed()
     node.tells("late", r"\[GPUMemoryOverrun\] .*; its process \S+ \(\d+\) was killed")

@@ -1,4 +1,4 @@
-"""Jobs that cannot be fenced: not started, or caught by the audit; the event says which. On the stand-in driver."""
+"""Jobs whose fraction cannot be enforced: not started, or caught by the audit, with an event. On the fake driver."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 import aliquot
+from support.gpus.fake_driver import DRIVER_PATH, install_fake_driver
 from support.gpus.node import PROJECT, PYTHON, Node
-from support.gpus.standin import PLACE, standin
-from support.pods.world import needs_root
+from support.pods.agent_harness import needs_root
 
-pytestmark = [needs_root, pytest.mark.xdist_group("standin")]
+pytestmark = [needs_root, pytest.mark.xdist_group("fake-driver")]
 OVERRUN = (
     r"\[GPUMemoryOverrun\] holds 12\d\d\d MiB of GPU memory on GPU-\S+; its limit is 8192 MiB;"
     r" its process \S+ \(\d+\) was killed"
 )
 PRIVATE = f"""
 import shutil
-shutil.copy("{PLACE}/libcuda.so.1", "/tmp/libmine.so")
+shutil.copy("{DRIVER_PATH}/libcuda.so.1", "/tmp/libmine.so")
 real = c.CDLL
 c.CDLL = lambda name: real("/tmp/libmine.so" if name == "libcuda.so.1" else name)
 found = cuda()
@@ -32,9 +32,9 @@ time.sleep(100000)
 
 
 def test_a_static_program_as_a_job(node: Node) -> None:
-    """No library is in it: it is started, takes more than its part, and is caught."""
+    """It cannot load the library: it starts, takes more than its fraction, and the audit kills it."""
     # Its input stays open, or it would end by itself.
-    script = f"sleep infinity | {PLACE}/raw 12000; sleep infinity"
+    script = f"sleep infinity | {DRIVER_PATH}/raw 12000; sleep infinity"
     node.begin("static", "-g 0.5", command=f'--command sh --args -c --args "{script}"')
 
     node.tells("static", OVERRUN)
@@ -44,7 +44,7 @@ def test_a_static_program_as_a_job(node: Node) -> None:
 
 
 def test_a_private_copy_of_the_drivers_library(node: Node) -> None:
-    """The library is loaded, and walked around: caught. The killed process was the job's own, so it begins anew."""
+    """The library is loaded and bypassed: the audit kills the process, which is the job's command; the pod restarts."""
     node.begin("private", "-g 0.5", command=f"--command {PYTHON} --args {node.program(PRIVATE)}")
 
     node.tells("private", OVERRUN)
@@ -54,7 +54,7 @@ def test_a_private_copy_of_the_drivers_library(node: Node) -> None:
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """Our package, without a sharing library."""
+    """The package without a sharing library."""
     made = tmp_path / "src"
     ignored = shutil.ignore_patterns("*.so", "__pycache__")
     shutil.copytree(Path(aliquot.__file__).parent, made / "aliquot", ignore=ignored)
@@ -64,14 +64,16 @@ def package(tmp_path: Path) -> Path:
 @pytest.fixture
 def bare(package: Path, native_build: Path, tmp_path: Path) -> Iterator[Node]:
     """A platform that runs from that package."""
-    made = Node(tmp_path / "platform", standin(native_build, tmp_path / "standin"), PYTHONPATH=str(package))
+    made = Node(
+        tmp_path / "platform", install_fake_driver(native_build, tmp_path / "fake-driver"), PYTHONPATH=str(package)
+    )
     yield made
     made.clean()
     made.down()
 
 
 def test_a_library_that_was_not_built(bare: Node) -> None:
-    """Nothing with a part of a GPU is started, and the event says why; a whole GPU needs no library."""
+    """A job with a GPU fraction is not started, and the event says why; a whole GPU needs no library."""
     bare.up()
     bare.begin("part", "-g 0.5", phases=("Pending", "Failed", "Error"))
     said = "GPUShareNotLoaded: a GPU fraction cannot be enforced: the sharing library was not built for this machine"
@@ -82,7 +84,7 @@ def test_a_library_that_was_not_built(bare: Node) -> None:
 
 
 def test_a_library_that_no_program_loads(bare: Node, package: Path) -> None:
-    """One for another machine, say: the loader passes over it with a warning, so the start check looks for it."""
+    """The loader skips a library of another architecture with a warning, so the start is refused."""
     (package / "aliquot" / "native" / f"libgpushare-{os.uname().machine}.so").write_text("not for this machine\n")
     bare.up()
     bare.begin("part", "-g 0.5", phases=("Pending", "Failed", "Error"))

@@ -1,4 +1,4 @@
-"""Parts of a GPU as `scenarios.md` has them, by `runai` commands on a platform with the stand-in driver."""
+"""GPU fractions as in `scenarios.md`, by `runai` commands on a platform with the fake driver."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 import pytest
 
 from native.rig import CONTEXT
+from support.gpus.fake_driver import CARD_MIB
 from support.gpus.node import PROJECT, Node
-from support.gpus.standin import CARD_MIB
-from support.pods.world import needs_root
+from support.pods.agent_harness import needs_root
 from support.seeds.platform import until
 
-pytestmark = [needs_root, pytest.mark.xdist_group("standin")]
+pytestmark = [needs_root, pytest.mark.xdist_group("fake-driver")]
 FILL = """
 found = cuda()
 got, code = fill(found)
@@ -31,8 +31,8 @@ for line in sys.stdin:
 """
 
 
-def test_a_greedy_program_has_its_slice(node: Node) -> None:
-    """F2: what takes all the memory there is takes its half but its context, and is told nothing but no."""
+def test_a_greedy_program_is_limited(node: Node) -> None:
+    """F2: a program that takes all the memory it can gets its half less its context, then out of memory."""
     node.begin("frac05", "-g 0.5")
 
     program = node.start("frac05", FILL)
@@ -46,7 +46,7 @@ def test_a_greedy_program_has_its_slice(node: Node) -> None:
 
 
 def test_a_program_that_ends_when_it_is_refused(node: Node) -> None:
-    """The event has what the job held then, also when its process is gone before anybody looks."""
+    """The event has what the job held at the refusal, also when its process has ended before the next check."""
     node.begin("frac05", "-g 0.5")
 
     assert node.runs("frac05", "say(*fill(cuda()))") == [str(CARD_MIB // 2 - CONTEXT), "2"]
@@ -55,7 +55,7 @@ def test_a_program_that_ends_when_it_is_refused(node: Node) -> None:
 
 
 def test_only_the_greedy_one_is_refused(node: Node) -> None:
-    """F6: beside a job that runs into its limit, a neighbour on the same card has all that it was given."""
+    """F6: next to a job that reaches its limit, another job on the same GPU gets its whole fraction."""
     node.begin("greedy", "-g 0.3")
     node.begin("neighbour", "-g 0.7")
     assert node.card("greedy") == node.card("neighbour")
@@ -78,8 +78,8 @@ def test_only_the_greedy_one_is_refused(node: Node) -> None:
     assert [program.end() for program in (greedy, other, neighbour)] == [0, 0, 0]
 
 
-def test_a_borrower_gives_way(node: Node) -> None:
-    """F12: request 0.25, limit 0.8; when the neighbour wants its own the borrower's process is killed, not its pod."""
+def test_a_borrower_returns_memory(node: Node) -> None:
+    """F12: request 0.25, limit 0.8; when the owner uses its fraction, the borrower's process is killed, not its pod."""
     node.begin("borrower", "-g 0.25 --gpu-portion-limit 0.8")
     assert re.search(r"^ALLOCATED GPUS: 0\.25$", node.events("borrower"), re.MULTILINE)
     lent = CARD_MIB * 8 // 10
@@ -104,8 +104,8 @@ def test_a_borrower_gives_way(node: Node) -> None:
     assert owner.end() == 0
 
 
-def test_how_time_is_shared_is_the_jobs_choice(node: Node) -> None:
-    """F9: nothing of ours is between a job and the card's time, unless it asks for its part of it by leases."""
+def test_the_job_chooses_its_compute_mode(node: Node) -> None:
+    """F9: the driver shares compute time, unless the job asks for leases."""
     node.begin("even", "-g 0.25")
     node.begin("strict", "-g 0.75 -a aliquot.dev/gpu-compute=strict")
     look = "import os; print(open('/run/gpushare/limits').read().split()[5], *sorted(os.listdir('/run/gpushare')))"

@@ -26,7 +26,7 @@ from aliquot.backends.kubernetes.unstructured_kinds import DAEMON_SET
 from aliquot.errors import Conflict, Unavailable
 from aliquot.store.driver import Document
 from native.rig import CONTEXT
-from support.gpus.standin import CARD_MIB, PLACE, UUIDS, standin
+from support.gpus.fake_driver import CARD_MIB, DRIVER_PATH, UUIDS, install_fake_driver
 from support.kubernetes.cluster import free_port
 from support.kubernetes.fixtures import available_nodes
 from support.kubernetes.gpu_sharing import SharingHarness, sharing, until, webhook
@@ -37,12 +37,12 @@ from support.seeds.platform import Platform
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("nodes")]
 
 SETTINGS = GpuSharingSettings(image="busybox:latest", idle_seconds=0.05, hold_seconds=120.0)
-JOB, FILES, WITH_DRIVER = "standin/job:1", "standin/files:1", "standin/driver:1"
+JOB, FILES, WITH_DRIVER = "fake-driver/job:1", "fake-driver/files:1", "fake-driver/driver:1"
 
 
 @pytest.fixture(scope="module")
 def gpu_node(native_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A separate cluster, because its GPUs must have the UUIDs of the simulated driver."""
+    """A separate cluster, because its GPUs must have the UUIDs of the fake driver."""
     from support.kubernetes.nodes import NodeCluster
 
     cluster = NodeCluster(available_nodes(), nodes=1)
@@ -73,7 +73,7 @@ def gpu_node(native_build: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         cluster.start()
         for tar in images:
             node.load(tar)
-        standin(native_build, node.folder / "run" / "standin")
+        install_fake_driver(native_build, node.folder / "run" / "fake-driver")
         cluster.cluster.kubectl("label", "node", node.name, f"{labels.GPU_MEMORY}={CARD_MIB}")
         yield cluster
     finally:
@@ -113,13 +113,16 @@ async def submit(harness: SharingHarness, namespace: str, name: str, **annotatio
         "name": "main",
         "image": JOB,
         "imagePullPolicy": "Never",
-        "env": [{"name": "LD_LIBRARY_PATH", "value": PLACE}, {"name": "FAKE_CARD", "value": f"{PLACE}/card"}],
-        "volumeMounts": [{"name": "driver", "mountPath": PLACE}],
+        "env": [
+            {"name": "LD_LIBRARY_PATH", "value": DRIVER_PATH},
+            {"name": "FAKE_CARD", "value": f"{DRIVER_PATH}/card"},
+        ],
+        "volumeMounts": [{"name": "driver", "mountPath": DRIVER_PATH}],
     }
     spec = {
         "schedulerName": "aliquot",
         "containers": [container],
-        "volumes": [{"name": "driver", "hostPath": {"path": PLACE}}],
+        "volumes": [{"name": "driver", "hostPath": {"path": DRIVER_PATH}}],
         "terminationGracePeriodSeconds": 1,
     }
     metadata = {"name": name, "namespace": namespace, "annotations": annotations}

@@ -1,4 +1,4 @@
-"""Control groups of a real kernel: a group that was handed over to us, one that was not, one that is read-only."""
+"""Control groups of a real kernel: a delegated group, one with other processes in it, one that is read-only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.pods.world import needs_root
+from support.pods.agent_harness import needs_root
 
 pytestmark = needs_root
 
@@ -28,37 +28,37 @@ syscalls.mount("none", "/", flags=syscalls.MS_REC | syscalls.MS_PRIVATE)
 syscalls.mount("none", str(tree), "cgroup2")
 home = tree / cgroups.own_group(Path("/")).relative_to("/")
 wanted = (tree / "cgroup.controllers").read_text().split()[:1]
-handed = tree / f"aliquot-test-{os.getpid()}"
-handed.mkdir()
+delegated = tree / f"aliquot-test-{os.getpid()}"
+delegated.mkdir()
 before = (tree / "cgroup.subtree_control").read_text().split()
 (tree / "cgroup.subtree_control").write_text("+" + wanted[0])
-(handed / "cgroup.procs").write_text("0")
+(delegated / "cgroup.procs").write_text("0")
 """
 MOVES = """
-found = cgroups.delegate(handed, wanted)
-again = cgroups.delegate(handed, wanted)
-said = {"place": found == again == {wanted[0]: handed / "aliquot"},
-        "ours": cgroups.own_group(tree) == handed,
-        "enabled": (handed / "aliquot" / "cgroup.subtree_control").read_text().split() == wanted}
+found = cgroups.delegate(delegated, wanted)
+again = cgroups.delegate(delegated, wanted)
+result = {"parent": found == again == {wanted[0]: delegated / "aliquot"},
+        "ours": cgroups.own_group(tree) == delegated,
+        "enabled": (delegated / "aliquot" / "cgroup.subtree_control").read_text().split() == wanted}
 """
 BUSY = """
 sleeper = subprocess.Popen(["sleep", "1000"])
 try:
-    cgroups.delegate(handed, wanted)
-    said = {}
+    cgroups.delegate(delegated, wanted)
+    result = {}
 except cgroups.CgroupsUnavailable as exc:
-    said = {"why": str(exc).replace(str(handed), "GROUP")}
+    result = {"why": str(exc).replace(str(delegated), "GROUP")}
 sleeper.kill()
 sleeper.wait()
 """
 CLEAN = """
 (home / "cgroup.procs").write_text("0")
 for name in ("aliquot", "aliquot-platform", "."):
-    if (handed / name).exists():
-        (handed / name).resolve().rmdir()
+    if (delegated / name).exists():
+        (delegated / name).resolve().rmdir()
 if wanted[0] not in before:
     (tree / "cgroup.subtree_control").write_text("-" + wanted[0])
-print(json.dumps(said))
+print(json.dumps(result))
 """
 READ_ONLY = """
 import json
@@ -86,19 +86,19 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path / "tree"
 
 
-def test_a_group_that_was_handed_over(tree: Path) -> None:
-    """In a group of our own we move aside, and jobs get theirs next to us; a second start finds all as it was."""
-    said = run(TREE + MOVES + CLEAN, str(tree))
-    assert said == {"place": True, "ours": True, "enabled": True}
+def test_a_delegated_group(tree: Path) -> None:
+    """In a delegated group the platform moves into a child, and jobs get another; a second start changes nothing."""
+    result = run(TREE + MOVES + CLEAN, str(tree))
+    assert result == {"parent": True, "ours": True, "enabled": True}
 
 
-def test_a_group_with_others_in_it(tree: Path) -> None:
-    """Processes that are not ours are not moved: there are no limits then, and it is said why."""
+def test_a_group_with_other_processes(tree: Path) -> None:
+    """Processes of others are not moved: limits are not enforced then, and the reason says so."""
     assert run(TREE + BUSY + CLEAN, str(tree)) == {"why": "other processes are in the control group GROUP"}
 
 
 def test_read_only() -> None:
-    """Where control groups cannot be written, as in many containers, it is said."""
-    said = run(READ_ONLY)
-    assert said.startswith("memory and CPU limits are not enforced, because /sys/fs/cgroup")
-    assert said.endswith("cannot be written")
+    """Where control groups are read-only, as in many containers, the summary says so."""
+    result = run(READ_ONLY)
+    assert result.startswith("memory and CPU limits are not enforced, because /sys/fs/cgroup")
+    assert result.endswith("cannot be written")

@@ -1,4 +1,4 @@
-"""The process that forks launchers holds nothing: it may be killed at any moment, and never outlives its platform."""
+"""The forkserver keeps no state: it may be killed at any moment, and never outlives its platform."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from aliquot.backends.local.runtimes import process, syscalls
-from support.pods.world import World, pod, shell
+from support.pods.agent_harness import AgentHarness, pod, shell
 from support.stores.process import ServerProcess
 from support.stores.running import until
 
 
-def starters(parent: int) -> list[int]:
+def forkservers(parent: int) -> list[int]:
     found = []
     for pid in syscalls.children(parent):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -25,92 +25,94 @@ def starters(parent: int) -> list[int]:
     return found
 
 
-async def test_a_starter_that_was_killed(world: World) -> None:
-    """The next pod starts all the same, and those that run go on."""
-    async with world.agent():
-        before = await world.run(pod("p-0-0", "sleep", "1000"))
-        (starter,) = starters(os.getpid())
-        os.kill(starter, signal.SIGKILL)
-        _, log = await world.finish(shell("q-0-0", "echo fine"))
+async def test_a_killed_forkserver_is_replaced(harness: AgentHarness) -> None:
+    """The next pod starts all the same, and running pods go on."""
+    async with harness.agent():
+        before = await harness.run(pod("p-0-0", "sleep", "1000"))
+        (forkserver,) = forkservers(os.getpid())
+        os.kill(forkserver, signal.SIGKILL)
+        _, log = await harness.finish(shell("q-0-0", "echo fine"))
         assert log == "fine\n"
-        assert (await world.see(before)).status.phase == "Running"
-        assert starter not in starters(os.getpid())
+        assert (await harness.see(before)).status.phase == "Running"
+        assert forkserver not in forkservers(os.getpid())
 
 
-def stop(starter: int) -> None:
-    """Stop it: from now on it accepts orders and reads none."""
-    os.kill(starter, signal.SIGSTOP)
-    os.waitid(os.P_PID, starter, os.WSTOPPED)
+def stop(forkserver: int) -> None:
+    """Stop the forkserver: from now on it accepts requests and reads none."""
+    os.kill(forkserver, signal.SIGSTOP)
+    os.waitid(os.P_PID, forkserver, os.WSTOPPED)
 
 
-async def test_a_starter_that_dies_with_an_order(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An order that the starter accepted and took along into its end is given to the next one."""
-    async with world.agent():
-        await world.run(pod("p-0-0", "sleep", "1000"))
-        (starter,) = starters(os.getpid())
-        stop(starter)
+async def test_a_request_that_a_killed_forkserver_accepted(
+    harness: AgentHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that a killed forkserver accepted and did not read is sent to the next one."""
+    async with harness.agent():
+        await harness.run(pod("p-0-0", "sleep", "1000"))
+        (forkserver,) = forkservers(os.getpid())
+        stop(forkserver)
         send, sent = socket.send_fds, []
 
-        def send_and_kill(*order: object) -> int:
-            size = send(*order)  # type: ignore[arg-type]
+        def send_and_kill(*request: object) -> int:
+            size = send(*request)  # type: ignore[arg-type]
             if not sent:
-                os.kill(starter, signal.SIGKILL)
+                os.kill(forkserver, signal.SIGKILL)
             sent.append(size)
             return size
 
         monkeypatch.setattr(socket, "send_fds", send_and_kill)
-        ended, log = await world.finish(shell("q-0-0", "echo fine"))
+        ended, log = await harness.finish(shell("q-0-0", "echo fine"))
         assert (ended.status.phase, log) == ("Succeeded", "fine\n")
         assert len(sent) == 2
 
 
-async def test_a_launcher_that_always_dies(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_launcher_that_always_dies(harness: AgentHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tries are limited: the pod fails, and the message says why."""
     monkeypatch.setattr(process, "_RETRY_SECONDS", (0.0, 0.0))
     monkeypatch.setattr(process, "_LAUNCHER", ["/bin/false"])
-    async with world.agent():
-        seen = await world.run(pod("p-0-0", "true"))
+    async with harness.agent():
+        seen = await harness.run(pod("p-0-0", "true"))
         assert (seen.status.phase, seen.status.message) == ("Failed", "the launcher did not finish")
 
 
-async def test_an_order_that_nobody_waits_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pod whose start was reported as failed does not run when the starter reads the order after all."""
-    async with world.agent():
-        await world.run(pod("p-0-0", "sleep", "1000"))
-        (starter,) = starters(os.getpid())
-        stop(starter)
+async def test_a_request_after_its_timeout(harness: AgentHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod whose start was reported as failed does not run when the forkserver reads the request after all."""
+    async with harness.agent():
+        await harness.run(pod("p-0-0", "sleep", "1000"))
+        (forkserver,) = forkservers(os.getpid())
+        stop(forkserver)
         with monkeypatch.context() as patch:
             patch.setattr(process, "_LAUNCH_SECONDS", 0.2)
-            late = await world.run(shell("late-0-0", "echo ran"))
+            late = await harness.run(shell("late-0-0", "echo ran"))
         assert (late.status.phase, late.status.message) == ("Failed", "the launcher did not finish")
-        os.kill(starter, signal.SIGCONT)
-        await world.finish(shell("q-0-0", "echo fine"))  # orders are read one after the other
+        os.kill(forkserver, signal.SIGCONT)
+        await harness.finish(shell("q-0-0", "echo fine"))  # requests are read one after the other
 
         async def idle() -> bool:
-            return not syscalls.children(starter)
+            return not syscalls.children(forkserver)
 
         await until(idle)
-        assert not (world.data / "pods" / late.metadata.uid / "state.json").exists()
+        assert not (harness.data / "pods" / late.metadata.uid / "state.json").exists()
 
 
-async def test_killed_again_and_again(world: World) -> None:
-    """However often it is killed while pods start, each pod runs, and runs once."""
-    async with world.agent():
-        wanted = [await world.create(shell(f"p{i}-0-0", "echo started; sleep 1000")) for i in range(12)]
+async def test_killed_again_and_again(harness: AgentHarness) -> None:
+    """However often the forkserver is killed while pods start, each pod runs exactly once."""
+    async with harness.agent():
+        wanted = [await harness.create(shell(f"p{i}-0-0", "echo started; sleep 1000")) for i in range(12)]
         for _ in range(10):
-            for starter in starters(os.getpid()):
-                os.kill(starter, signal.SIGKILL)
+            for forkserver in forkservers(os.getpid()):
+                os.kill(forkserver, signal.SIGKILL)
             await asyncio.sleep(0.02)  # not to wait for anything: to hit another moment
         for one in wanted:
-            seen = await world.phase(one, "Running", "Failed")
+            seen = await harness.phase(one, "Running", "Failed")
             assert seen.status.phase == "Running", seen.status.message
-            assert await world.printed(seen, "started") == "started\n"
+            assert await harness.printed(seen, "started") == "started\n"
 
 
 def test_it_ends_with_its_platform(tmp_path: Path) -> None:
-    """After kill -9 of the platform no starter is left."""
+    """After kill -9 of the platform no forkserver is left."""
     server = ServerProcess(tmp_path / "data").start()
-    found = {pid: syscalls.start_time(pid) for pid in starters(server.pid)}
+    found = {pid: syscalls.start_time(pid) for pid in forkservers(server.pid)}
     assert len(found) == 1
     server.kill()
 

@@ -1,4 +1,4 @@
-"""Pods with parts of a GPU, on the stand-in driver: the real library, the real runtime, only the card is not there."""
+"""Pods with GPU fractions on the fake driver: the real library and the real runtime, without a GPU."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from aliquot.gpu.fractions import SharingOptions
 from aliquot.gpu.injection import Injection, Mount
 from native.rig import CONTEXT, HERE, SOURCE, compile_library
 from support.gpus import NODE, FakeDriver, card
-from support.pods.single import UID, said
-from support.pods.world import World, needs_root
+from support.pods.agent_harness import AgentHarness, needs_root
+from support.pods.single_pod import UID, pod_output
 
 pytestmark = needs_root
-# The first card of the stand-in, as CUDA counts them.
+# The first card of the fake driver, as CUDA counts them.
 CARD = card(0, "GPU-01a0a0a0-a0a0-a0a0-a0a0-a0a0a0a0a0a0", "Stand-in 16GB", 16384)
-PLACE = "/run/standin"
+DRIVER_PATH = "/run/fake-driver"
 FILL = """
 cuda = Cuda()
 frees, code = cuda.fill(cuda.alloc, 2 * MIB)
@@ -38,45 +38,48 @@ print(cuda.total() // MIB, seen.total // MIB, seen.used // MIB, seen.free // MIB
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As it is shipped: without the doors that its own tests use."""
+    """The library as it is shipped: without the hooks that its own tests use."""
     made = tmp_path_factory.mktemp("gpushare") / "libgpushare.so"
     compile_library(made, sorted(SOURCE.glob("*.c")), "-O1", "-Wl,-Bsymbolic")
     return made
 
 
 class Pod:
-    """A pod with half of the card, and what it needs to find the stand-in."""
+    """A pod with half of the GPU, and what it needs to find the fake driver."""
 
-    def __init__(self, world: World, built: Path, library: Path, folder: Path) -> None:
-        self._world = world
+    def __init__(self, harness: AgentHarness, built: Path, library: Path, folder: Path) -> None:
+        self._world = harness
         share_dirs, contexts = ShareDirs(folder / "share_dirs"), ContextSizes(folder / "contexts.json")
         devices = RealDevices(NODE, FakeDriver((CARD,)), share_dirs, contexts, library)
         found = devices.injection(NODE, [DeviceShare(index=0, milli=500)], SharingOptions(), UID)
         state = folder / "card"
         state.touch()
         state.chmod(0o666)
-        mounts = [Mount(f"{PLACE}/{name}", str(built / name)) for name in ("libcuda.so.1", "libnvidia-ml.so.1")]
-        mounts += [Mount(f"{PLACE}/cu.py", str(HERE / "cu.py")), Mount(f"{PLACE}/card", str(state), read_only=False)]
+        mounts = [Mount(f"{DRIVER_PATH}/{name}", str(built / name)) for name in ("libcuda.so.1", "libnvidia-ml.so.1")]
+        mounts += [
+            Mount(f"{DRIVER_PATH}/cu.py", str(HERE / "cu.py")),
+            Mount(f"{DRIVER_PATH}/card", str(state), read_only=False),
+        ]
         self.injection: Injection = replace(found, mounts=(*found.mounts, *mounts))
 
     async def runs(self, program: str, before: str = "") -> list[str]:
         """What a Python program prints there, in words; `before` stands before it in the shell."""
-        env = f"env LD_LIBRARY_PATH={PLACE} FAKE_CARD={PLACE}/card PYTHONPATH={PLACE}"
+        env = f"env LD_LIBRARY_PATH={DRIVER_PATH} FAKE_CARD={DRIVER_PATH}/card PYTHONPATH={DRIVER_PATH}"
         text = shlex.quote("from cu import *\n" + program)
-        return (await said(self._world, f"{env} {before} {sys.executable} -c {text}", self.injection)).split()
+        return (await pod_output(self._world, f"{env} {before} {sys.executable} -c {text}", self.injection)).split()
 
 
 @pytest.fixture
-def pod(island: World, native_build: Path, library: Path, tmp_path: Path) -> Pod:
-    return Pod(island, native_build, library, tmp_path)
+def pod(isolated_harness: AgentHarness, native_build: Path, library: Path, tmp_path: Path) -> Pod:
+    return Pod(isolated_harness, native_build, library, tmp_path)
 
 
-async def test_the_slice_is_all_there_is(pod: Pod) -> None:
-    """F2, F6: a greedy program gets its slice but its context, to the last block, then the driver's own error."""
+async def test_a_greedy_program_gets_its_fraction(pod: Pod) -> None:
+    """F2, F6: a greedy program gets its fraction less its context, to the last block, then the driver's own error."""
     assert await pod.runs(FILL) == [str(8192 - CONTEXT), "2", "8192"]
 
 
-async def test_every_view_shows_the_slice(pod: Pod) -> None:
+async def test_every_view_shows_the_fraction(pod: Pod) -> None:
     """CUDA and NVML agree on total, used and free, inside the pod's own namespaces."""
     used = CONTEXT + 64
 
@@ -93,15 +96,15 @@ async def test_every_view_shows_the_slice(pod: Pod) -> None:
         "unshare -Urpf",
     ],
 )
-async def test_no_way_to_a_larger_slice(pod: Pod, before: str) -> None:
-    """Variables, a preload of its own, another session or namespaces of its own: the slice stays what it is."""
+async def test_no_way_to_a_larger_fraction(pod: Pod, before: str) -> None:
+    """Variables, a preload of its own, another session or namespaces of its own do not change the limit."""
     *_, got, code, total = await pod.runs(FILL, before)
 
     assert (int(got) <= 8192 - CONTEXT, code, total) == (True, "2", "8192")
 
 
-async def test_children_share_the_slice(pod: Pod) -> None:
-    """Four processes that race for the last byte get one slice together, less a context each."""
+async def test_children_share_the_fraction(pod: Pod) -> None:
+    """Four processes that race for the last byte get one fraction together, less a context each."""
     race = """
 import os
 children = []

@@ -1,4 +1,4 @@
-"""A job that fills its folder harms nobody else's job or data."""
+"""A job that fills the disk does not affect other jobs or stored data."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from pathlib import Path
 import pytest
 
 from support.crash.disk import small_disk
-from support.pods.world import World, code, shell
+from support.pods.agent_harness import AgentHarness, code, shell
 from support.stores.running import until
 
 
 @pytest.mark.parametrize("place", ["/workload", "/checkpoints"])
 async def test_full_disk(tmp_path: Path, place: str) -> None:
-    """While one job has filled the disk, another that prints goes on; new pods say why they cannot start."""
+    """While one job has filled the disk, another that prints goes on; new pods report why they cannot start."""
     with small_disk(tmp_path / "disk", 8192) as disk:
-        world = World(disk / "data", isolated=True)
+        harness = AgentHarness(disk / "data", isolated=True)
         try:
-            await _fill_and_free(world, disk, place)
+            await _fill_and_free(harness, disk, place)
         finally:
-            await world.clean()
+            await harness.clean()
 
 
-async def _fill_and_free(world: World, disk: Path, place: str) -> None:
-    workload = await world.workload("g")
-    async with world.agent():
+async def _fill_and_free(harness: AgentHarness, disk: Path, place: str) -> None:
+    workload = await harness.workload("g")
+    async with harness.agent():
         script = "i=0; while :; do i=$((i+1)); echo $i; echo $i > /dev/shm/alive; sleep 0.02; done"
-        bystander = await world.run(shell("b-0-0", script))
-        await world.printed(bystander, "3\n")
-        greedy = await world.run(shell("g-0-0", f"cat /dev/zero > {place}/big; sleep 1000", workload=workload))
+        bystander = await harness.run(shell("b-0-0", script))
+        await harness.printed(bystander, "3\n")
+        greedy = await harness.run(shell("g-0-0", f"cat /dev/zero > {place}/big; sleep 1000", workload=workload))
         await until(lambda: _full(disk))
-        late = await world.phase(await world.create(shell("l-0-0", "true")), "Failed", "Succeeded")
+        late = await harness.phase(await harness.create(shell("l-0-0", "true")), "Failed", "Succeeded")
         assert "o space left" in late.status.message
-        assert (await world.see(bystander)).status.phase == "Running"
-        await world.store.delete(workload)
-        await world.delete(greedy, grace=0)
-        await world.gone(greedy)
-        await until(lambda: _freed(world.checkpoints(workload)))
-        before = len(await world.log(bystander))
+        assert (await harness.see(bystander)).status.phase == "Running"
+        await harness.store.delete(workload)
+        await harness.delete(greedy, grace=0)
+        await harness.gone(greedy)
+        await until(lambda: _freed(harness.checkpoints(workload)))
+        before = len(await harness.log(bystander))
 
         async def goes_on() -> bool:
-            return len(await world.log(bystander)) > before
+            return len(await harness.log(bystander)) > before
 
         await until(goes_on)
-        after, _ = await world.finish(shell("n-0-0", "echo fine"))
+        after, _ = await harness.finish(shell("n-0-0", "echo fine"))
         assert code(after) == 0
 
 

@@ -1,4 +1,4 @@
-"""What an agent with real GPUs keeps for its pods, in the kernel's own hands: groups, pipes and folders.
+"""What an agent with real GPUs manages for its pods: control groups, MPS pipes and folders.
 
 The driver is a test's; pods, namespaces and files are real.
 """
@@ -23,24 +23,24 @@ from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.store.typed_store import Store
 from aliquot.streams import TerminalSize
 from support.gpus import NODE, FakeDriver, node_of, r615
-from support.pods.single import UID, said
-from support.pods.world import World, needs_root, pod
+from support.pods.agent_harness import AgentHarness, needs_root, pod
+from support.pods.single_pod import UID, pod_output
 from support.stores.running import running, until
 
 
 @needs_root
-async def test_a_pod_reaches_the_mps_daemon(island: World, tmp_path: Path) -> None:
-    """The folder of the daemon's pipes is in the pod, and those of other cards are not."""
+async def test_a_pod_reaches_the_mps_daemon(isolated_harness: AgentHarness, tmp_path: Path) -> None:
+    """The folder of the daemon's pipes is in the pod, and those of other GPUs are not."""
     for name in ("GPU-a", "GPU-b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "control").write_text(name)
     given = Injection(mounts=(Mount("/run/gpushare/mps", str(tmp_path / "GPU-a"), read_only=False),))
 
-    assert await said(island, "cat /run/gpushare/mps/control; ls /run/gpushare", given) == "GPU-amps\n"
+    assert await pod_output(isolated_harness, "cat /run/gpushare/mps/control; ls /run/gpushare", given) == "GPU-amps\n"
 
 
 class Tree:
-    """Control groups that are folders, so that a test can see who joins them, and spoil them."""
+    """Control groups that are plain folders, so that a test can read and damage them."""
 
     def __init__(self, folder: Path) -> None:
         for place in (folder, folder / "aliquot"):
@@ -52,10 +52,10 @@ class Tree:
 
 
 @needs_root
-async def test_commands_in_a_pod_are_limited_too(island: World, tmp_path: Path) -> None:
+async def test_commands_in_a_pod_are_limited_too(isolated_harness: AgentHarness, tmp_path: Path) -> None:
     """`runai exec` joins the group that the driver limits; where it cannot, nothing is run."""
     tree = Tree(tmp_path / "tree")
-    runtime = ProcessRuntime(island.data, isolated=True, control_groups=tree.groups, cgroup_limiter=r615())
+    runtime = ProcessRuntime(isolated_harness.data, isolated=True, control_groups=tree.groups, cgroup_limiter=r615())
     assert runtime.cgroup_version == 2
     assignment = PodAssignment(UID, "runai-team-a", "p-0-0", NODE)
     given = Injection(cgroup_limits=(CgroupLimit("GPU-a", 1 << 30, 1 << 30),))
@@ -76,13 +76,13 @@ async def test_commands_in_a_pod_are_limited_too(island: World, tmp_path: Path) 
         await runtime.remove(UID)
 
 
-async def test_what_was_left_of_pods_that_are_gone(world: World, tmp_path: Path) -> None:
-    """A platform that was killed while it removed a pod leaves its folder; the next one removes it at its start."""
+async def test_leftovers_of_removed_pods(harness: AgentHarness, tmp_path: Path) -> None:
+    """A platform that was killed while it removed a pod leaves a folder; the next one removes it at its start."""
     devices: RealDevices = node_of(tmp_path, FakeDriver())
     left = devices.share_dirs.pod_dir(UID)
     left.mkdir(parents=True)
     (left / "limits").write_text("gpushare 1\n")
-    runtime = ProcessRuntime(world.data, isolated=world.isolated)
+    runtime = ProcessRuntime(harness.data, isolated=harness.isolated)
     agent = Agent(Store(MemoryDriver()), devices, runtime, Catalogue())
 
     async def gone() -> bool:
@@ -92,11 +92,11 @@ async def test_what_was_left_of_pods_that_are_gone(world: World, tmp_path: Path)
         await until(gone)
 
 
-async def test_what_a_pod_had_goes_when_it_ends(world: World, tmp_path: Path) -> None:
-    """Its limits and ledger, and with the last one a daemon, need not wait until somebody deletes the pod."""
+async def test_resources_are_released_at_the_end(harness: AgentHarness, tmp_path: Path) -> None:
+    """When a pod ends, its limits and ledger are removed, and with the last pod the daemon, before it is deleted."""
     devices: RealDevices = node_of(tmp_path, FakeDriver())
     store = Store(MemoryDriver())
-    runtime = ProcessRuntime(world.data, isolated=world.isolated)
+    runtime = ProcessRuntime(harness.data, isolated=harness.isolated)
     agent = Agent(store, devices, runtime, Catalogue())
     await store.create(Namespace(metadata=Metadata(name="runai-team-a")))
     part = DeviceShare(index=0, milli=500)

@@ -1,4 +1,4 @@
-"""kill -9 of the platform at any moment: every pod runs once, and is found again."""
+"""kill -9 of the platform at any moment: every pod runs once, and is recovered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from aliquot.backends.local.runtimes import syscalls
-from support.pods.world import World
+from support.pods.agent_harness import AgentHarness
 from support.stores.running import until
 
 TESTS = Path(__file__).resolve().parent.parent
@@ -24,23 +24,23 @@ class Platform:
         self._process = process
 
     @classmethod
-    async def start(cls, world: World) -> Platform:
-        mode = "root" if world.isolated else "user"
+    async def start(cls, harness: AgentHarness) -> Platform:
+        mode = "root" if harness.isolated else "user"
         path = os.pathsep.join([str(TESTS), str(TESTS.parent / "src"), os.environ.get("PYTHONPATH", "")])
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "support.pods.driver", str(world.data), mode, env={**os.environ, "PYTHONPATH": path},
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            sys.executable, "-m", "support.pods.killable_platform", str(harness.data), mode,
+            env={**os.environ, "PYTHONPATH": path}, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
-        made = cls(process)
-        assert await made.answer() == {"ready": True}
-        return made
+        platform = cls(process)
+        assert await platform.answer() == {"ready": True}
+        return platform
 
     async def answer(self) -> dict[str, Any]:
         async with asyncio.timeout(60):
             return dict(json.loads(await self._process.stdout.readline()))
 
-    def tell(self, wish: dict[str, Any]) -> None:
-        self._process.stdin.write(json.dumps(wish).encode() + b"\n")
+    def send(self, request: dict[str, Any]) -> None:
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
 
     async def kill(self) -> list[str]:
         """The names of what it had acknowledged and nobody had read yet."""
@@ -50,24 +50,24 @@ class Platform:
         return [json.loads(line)["created"] for line in rest.splitlines()]
 
 
-async def test_killed_at_any_moment(world: World) -> None:
+async def test_killed_at_any_moment(harness: AgentHarness) -> None:
     """Pods that were acknowledged run exactly once, however often the platform is killed."""
     chance = random.Random(4)
     acknowledged: list[str] = []
     for kill in range(KILLS):
-        platform = await Platform.start(world)
+        platform = await Platform.start(harness)
         for number in range(3):
-            platform.tell({"create": f"p{kill}-{number}-0-0"})
+            platform.send({"create": f"p{kill}-{number}-0-0"})
         await asyncio.sleep(chance.uniform(0.0, 0.3))  # the moment of the kill
         acknowledged += await platform.kill()
-    platform = await Platform.start(world)
+    platform = await Platform.start(harness)
     # One for sure: on a busy machine each kill may come before the first pod.
-    platform.tell({"create": "last-0-0"})
+    platform.send({"create": "last-0-0"})
     acknowledged.append((await platform.answer())["created"])
     seen: dict[str, Any] = {}
 
     async def all_run() -> bool:
-        platform.tell({"list": True})
+        platform.send({"list": True})
         seen.clear()
         seen.update(await platform.answer())
         return set(seen.values()) == {"Running"}
@@ -76,20 +76,20 @@ async def test_killed_at_any_moment(world: World) -> None:
         await until(all_run)
     except TimeoutError:
         raise AssertionError(f"not all run: {seen}") from None
-    platform.tell({"list": True})
+    platform.send({"list": True})
     uids = list(await platform.answer())
     for uid in uids:
-        await until(partial(_begun, uid))  # Running is said before the first line is written
+        await until(partial(_begun, uid))  # Running is reported before the first line is written
         assert sorted(_programs(uid)) == ["sh", "sleep"]  # its supervisor and its command
     for uid in uids:
-        assert (world.data / "pods" / uid / "log").read_text() == "started\n"  # once
+        assert (harness.data / "pods" / uid / "log").read_text() == "started\n"  # once
     assert len(uids) >= len(acknowledged)
     await platform.kill()
     print(f"kills {KILLS}, pods {len(uids)}, acknowledged {len(acknowledged)}")
 
 
 async def _begun(uid: str) -> bool:
-    """The shell has said its line and become the command."""
+    """The shell has printed its line and become the command."""
     return "sleep" in _programs(uid)
 
 

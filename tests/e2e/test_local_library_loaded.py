@@ -1,4 +1,4 @@
-"""The sharing library in pods of this machine: loaded by every program, whatever the pod does to its environment."""
+"""The sharing library in local pods: every program loads it, whatever the pod does to its environment."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from aliquot.gpu.fractions import SharingOptions
 from aliquot.gpu.injection import LIBRARY, Injection
 from aliquot.units import MIB
 from support.gpus import NODE, FakeDriver
-from support.pods.single import UID, said
-from support.pods.world import World, needs_root
+from support.pods.agent_harness import AgentHarness, needs_root
+from support.pods.single_pod import UID, pod_output
 
 SOURCES = Path(__file__).parents[2] / "native" / "gpushare"
 LOADED = "grep -c libgpushare.so /proc/self/maps >/dev/null && echo fenced || echo free"
@@ -25,7 +25,7 @@ LOADED = "grep -c libgpushare.so /proc/self/maps >/dev/null && echo fenced || ec
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built here and for here: what travels in the wheel is the same for older machines."""
+    """Built for this machine; the wheel contains the same library for older machines."""
     made = tmp_path_factory.mktemp("gpushare") / "libgpushare.so"
     sources = sorted(map(str, SOURCES.glob("*.c")))
     compiler = shutil.which("cc") or "cc"
@@ -52,9 +52,9 @@ def half(folder: Path, library: Path) -> Injection:
     return devices.injection(NODE, [DeviceShare(index=0, milli=500)], SharingOptions(), UID)
 
 
-async def test_every_program_loads_it(world: World, tmp_path: Path, library: Path) -> None:
-    """The pod's command and its children are fenced, also where nothing can be mounted."""
-    assert await said(world, f"{LOADED}; sh -c '{LOADED}'", half(tmp_path, library)) == "fenced\nfenced\n"
+async def test_every_program_loads_it(harness: AgentHarness, tmp_path: Path, library: Path) -> None:
+    """The pod's command and its children load the library, also where nothing can be mounted."""
+    assert await pod_output(harness, f"{LOADED}; sh -c '{LOADED}'", half(tmp_path, library)) == "fenced\nfenced\n"
 
 
 @needs_root
@@ -70,36 +70,48 @@ async def test_every_program_loads_it(world: World, tmp_path: Path, library: Pat
         f"unshare -Urm sh -c 'umount -l /etc/ld.so.preload; umount -l /etc; {LOADED}'",
     ],
 )
-async def test_a_pod_cannot_shake_it_off(island: World, tmp_path: Path, library: Path, script: str) -> None:
-    """Neither an empty environment, nor a preload of its own, nor its rights over its own files free a program."""
-    assert (await said(island, script, half(tmp_path, library))).endswith("fenced\n")
+async def test_a_pod_cannot_avoid_it(
+    isolated_harness: AgentHarness, tmp_path: Path, library: Path, script: str
+) -> None:
+    """Neither an empty environment, nor a preload of its own, nor its own files keep a program from loading it."""
+    assert (await pod_output(isolated_harness, script, half(tmp_path, library))).endswith("fenced\n")
 
 
 @needs_root
-async def test_the_limits_are_where_the_library_reads_them(island: World, tmp_path: Path, library: Path) -> None:
-    """The file says what the pod may have, and a variable does not change it."""
-    told = await said(island, "GPUSHARE_LIMIT_MIB=1 cat /run/gpushare/limits", half(tmp_path, library))
+async def test_the_limits_are_where_the_library_reads_them(
+    isolated_harness: AgentHarness, tmp_path: Path, library: Path
+) -> None:
+    """The limits file has the pod's limits, and a variable does not change them."""
+    output = await pod_output(
+        isolated_harness, "GPUSHARE_LIMIT_MIB=1 cat /run/gpushare/limits", half(tmp_path, library)
+    )
 
-    assert told.splitlines()[:3] == ["gpushare 1", f"tenant {UID}", "mode timesharing"]
-    assert f"limit={11514 * MIB} " in told
+    assert output.splitlines()[:3] == ["gpushare 1", f"tenant {UID}", "mode timesharing"]
+    assert f"limit={11514 * MIB} " in output
 
 
 @needs_root
-async def test_the_ledger_is_shared_by_the_pods_processes(island: World, tmp_path: Path, library: Path) -> None:
-    """It has the size that the library wants, and can be written by every user of the pod."""
+async def test_the_ledger_is_shared_by_the_pods_processes(
+    isolated_harness: AgentHarness, tmp_path: Path, library: Path
+) -> None:
+    """The ledger has the size that the library expects, and every user of the pod may write it."""
     script = "stat -c '%s %a' /run/gpushare/ledger; dd if=/dev/zero of=/run/gpushare/ledger bs=1 count=1 conv=notrunc"
 
-    assert (await said(island, script, half(tmp_path, library))).startswith("131072 666\n1+0 records in")
+    assert (await pod_output(isolated_harness, script, half(tmp_path, library))).startswith(
+        "131072 666\n1+0 records in"
+    )
 
 
 @needs_root
 @pytest.mark.parametrize("text", ["", "not a library\n"], ids=["empty", "broken"])
-async def test_who_cannot_be_fenced_is_not_started(island: World, tmp_path: Path, text: str) -> None:
+async def test_a_pod_without_the_library_is_not_started(
+    isolated_harness: AgentHarness, tmp_path: Path, text: str
+) -> None:
     """Where programs do not load the library the pod does not run, and the reason says so."""
     broken = tmp_path / "libgpushare.so"
     broken.write_text(text)
 
     with pytest.raises(CannotStart, match="programs do not load") as caught:
-        await said(island, "echo ran", half(tmp_path, broken))
+        await pod_output(isolated_harness, "echo ran", half(tmp_path, broken))
 
     assert caught.value.reason == "GPUShareNotLoaded"

@@ -14,7 +14,7 @@ from aliquot.backends.local.runner import Agent
 from aliquot.backends.local.runtimes.process import ProcessRuntime
 from aliquot.backends.local.state_machine import Backoff
 from aliquot.streams import LogOptions
-from support.pods.world import DEVICES, World, shell
+from support.pods.agent_harness import DEVICES, AgentHarness, shell
 from support.seeds.platform import PREFIX, Platform
 from support.stores.running import running, until
 
@@ -24,7 +24,7 @@ SECONDS = 60
 
 
 async def gather(pieces: AsyncIterator[bytes], last: bytes) -> bytes:
-    """What comes until a text has come."""
+    """The output up to a text."""
     seen = b""
     async with asyncio.timeout(SECONDS):
         async for piece in pieces:
@@ -39,25 +39,25 @@ async def rest(pieces: AsyncIterator[bytes]) -> bytes:
         return b"".join([piece async for piece in pieces])
 
 
-async def test_following_goes_on_with_the_next_start(world: World) -> None:
-    """Who follows an interactive pod sees each of its runs whole, once and in order, until the pod is gone."""
-    async with world.agent() as runtime:
-        seen = await world.run(shell("p-0-0", "echo 0; " + THREE_RUNS, policy="Always"))
+async def test_following_goes_on_with_the_next_attempt(harness: AgentHarness) -> None:
+    """A follower of an interactive pod reads each attempt completely, once and in order, until the pod is gone."""
+    async with harness.agent() as runtime:
+        seen = await harness.run(shell("p-0-0", "echo 0; " + THREE_RUNS, policy="Always"))
         pieces = runtime.logs(seen, LogOptions(follow=True))
         shown = await gather(pieces, b"run 3\n")
         assert b"0\nrun 1\n0\nrun 2\n0\nrun 3\n".endswith(shown)
-        await world.delete(seen, grace=0)
+        await harness.delete(seen, grace=0)
         assert await rest(pieces) == b""
 
 
-async def test_following_between_two_starts(world: World) -> None:
-    """Who begins to follow while nothing runs in the pod sees the last run, and then the next one."""
-    world.backoff = Backoff(first=1.0, longest=1.0)
-    async with world.agent() as runtime:
-        seen = await world.create(shell("p-0-0", THREE_RUNS, policy="Always"))
+async def test_following_between_two_attempts(harness: AgentHarness) -> None:
+    """A follower that begins between two attempts reads the last one, and then the next one."""
+    harness.backoff = Backoff(first=1.0, longest=1.0)
+    async with harness.agent() as runtime:
+        seen = await harness.create(shell("p-0-0", THREE_RUNS, policy="Always"))
 
         async def waits() -> bool:
-            statuses = (await world.see(seen)).status.container_statuses
+            statuses = (await harness.see(seen)).status.container_statuses
             return bool(statuses) and statuses[0].state.waiting is not None and statuses[0].restart_count == 1
 
         await until(waits)
@@ -66,40 +66,40 @@ async def test_following_between_two_starts(world: World) -> None:
         await pieces.aclose()  # type: ignore[attr-defined]
 
 
-async def test_following_ends_with_the_pod(world: World) -> None:
-    """A pod that is started again only after failures is followed to its good end."""
+async def test_following_ends_with_the_pod(harness: AgentHarness) -> None:
+    """A pod that restarts only after failures is followed until it succeeds."""
     script = "echo x >> runs; n=$(wc -l < runs); echo run $n; [ $n -ge 3 ]"
-    async with world.agent() as runtime:
-        seen = await world.run(shell("p-0-0", script, policy="OnFailure"))
+    async with harness.agent() as runtime:
+        seen = await harness.run(shell("p-0-0", script, policy="OnFailure"))
         shown = await rest(runtime.logs(seen, LogOptions(follow=True)))
         assert b"run 1\nrun 2\nrun 3\n".endswith(shown)
         assert shown.endswith(b"run 3\n")
 
 
-async def test_following_waits_for_an_agent(world: World) -> None:
-    """A log that is asked for before a new platform has found its pods is not over."""
-    async with world.agent():
-        seen = await world.run(shell("p-0-0", "echo one; while [ ! -e go ]; do sleep 0.02; done; echo two"))
-        await world.printed(seen, "one")
-    runtime = ProcessRuntime(world.data, isolated=world.isolated)
+async def test_following_waits_for_an_agent(harness: AgentHarness) -> None:
+    """A log that is requested before a new platform has recovered its pods does not end."""
+    async with harness.agent():
+        seen = await harness.run(shell("p-0-0", "echo one; while [ ! -e go ]; do sleep 0.02; done; echo two"))
+        await harness.printed(seen, "one")
+    runtime = ProcessRuntime(harness.data, isolated=harness.isolated)
     pieces = runtime.logs(seen, LogOptions(follow=True))
     assert await gather(pieces, b"one\n") == b"one\n"
-    (world.data / "pods" / seen.metadata.uid / "work" / "go").touch()
+    (harness.data / "pods" / seen.metadata.uid / "work" / "go").touch()
     assert await gather(pieces, b"two\n") == b"two\n"
     last = asyncio.ensure_future(rest(pieces))
-    async with running(runtime.run(), Agent(world.store, DEVICES, runtime, Catalogue()).run()):
+    async with running(runtime.run(), Agent(harness.store, DEVICES, runtime, Catalogue()).run()):
         assert await last == b""
 
 
-async def test_runs_are_told_apart(world: World) -> None:
-    """The log is that of the last run, `previous` that of the one before, also when that ended within a line."""
+async def test_logs_of_attempts_are_separate(harness: AgentHarness) -> None:
+    """The log is that of the last attempt, `previous` that of the one before, also when that ended within a line."""
     script = "[ -e ran ] && { echo b; exec sleep 1000; }; touch ran; printf a; exit 1"
-    async with world.agent():
-        seen = await world.run(shell("p-0-0", script, policy="Always"))
-        await world.printed(seen, "b")
-        assert await world.log(seen) == "b\n"
-        assert await world.log(seen, tail_lines=5) == "b\n"
-        assert await world.log(seen, previous=True) == "a"
+    async with harness.agent():
+        seen = await harness.run(shell("p-0-0", script, policy="Always"))
+        await harness.printed(seen, "b")
+        assert await harness.log(seen) == "b\n"
+        assert await harness.log(seen, tail_lines=5) == "b\n"
+        assert await harness.log(seen, previous=True) == "a"
 
 
 @pytest.fixture

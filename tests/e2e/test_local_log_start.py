@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from aliquot.errors import Conflict
-from support.pods.world import World, pod
+from support.pods.agent_harness import AgentHarness, pod
 
 
-async def test_not_over_before_it_began(world: World) -> None:
-    """Who follows a log while its pod is being started is not told that it is over."""
-    async with world.agent():
-        seen = await world.create(pod("p-0-0", "sleep", "infinity", node="elsewhere"))
+async def test_a_log_does_not_end_before_its_pod_starts(harness: AgentHarness) -> None:
+    """A log that is followed while its pod starts does not end at once."""
+    async with harness.agent():
+        seen = await harness.create(pod("p-0-0", "sleep", "infinity", node="elsewhere"))
         # As the launcher leaves it for a moment: the log is there, the process is not.
-        folder = world.data / "pods" / seen.metadata.uid
+        folder = harness.data / "pods" / seen.metadata.uid
         folder.mkdir()
         (folder / "log").touch()
         with pytest.raises(Conflict, match="has no log"):
-            await world.log(seen, follow=True)
+            await harness.log(seen, follow=True)

@@ -1,4 +1,4 @@
-"""The platform of an ordinary user: it runs, and says what it does not keep apart. As root we become one first."""
+"""The platform of an ordinary user: it runs, and reports what it does not isolate. Root becomes such a user first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ USER = UID if os.geteuid() == 0 else os.geteuid()
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[Platform]:
-    """Shared: each test names its own jobs. Not below pytest's own folder, which nobody else may enter."""
+    """Shared: each test names its own jobs. Not below pytest's own folder, which other users may not enter."""
     folder = Path(tempfile.mkdtemp(prefix="aliquot-ordinary-"))
     platform = Platform(wrapped(Path(sys.executable).parent, USER, folder / "bin"), folder / "platform")
     for place in (folder, platform.home.parent, platform.home):
@@ -43,7 +43,7 @@ def test_nothing_runs_as_root(ours: Platform) -> None:
 
 
 def test_status_says_what_is_not_isolated(ours: Platform) -> None:
-    """`aliquot status` says that jobs are not kept apart, why, and that limits do not hold."""
+    """`aliquot status` says that jobs are not isolated, why, and that limits are not enforced."""
     done = ours.sh("aliquot status")
     assert done.status == 0, done
     (line,) = [line for line in done.out.splitlines() if line.startswith("Isolation:")]
@@ -53,7 +53,7 @@ def test_status_says_what_is_not_isolated(ours: Platform) -> None:
 
 
 def test_submit_list_logs(ours: Platform) -> None:
-    """A job with a part of a GPU runs, is listed and has a log."""
+    """A job with a GPU fraction runs, is listed and has a log."""
     ours.submit("talk", "team-a", "-i ubuntu -g 0.5 --command -- sh -c 'echo hello from $JOB_NAME'", "Completed")
     assert ours.sh("runai logs -f talk").out == "hello from talk\n"
     (row,) = [line for line in ours.sh("runai list").out.splitlines() if line.startswith("talk ")]
@@ -61,14 +61,14 @@ def test_submit_list_logs(ours: Platform) -> None:
 
 
 def test_exec(ours: Platform) -> None:
-    """A command inside a job is that user's too, and its exit status comes back."""
+    """`exec` runs as that user too, and its exit status comes back."""
     ours.submit("inside", "team-a", "-i ubuntu --command -- sleep 1000")
     done = ours.sh("runai exec inside -- sh -c 'id -u; exit 5'")
     assert (done.status, done.out) == (5, f"{USER}\n")
 
 
 def test_delete(ours: Platform) -> None:
-    """A deleted job is ended, with what it left in the background."""
+    """A deleted job is stopped, together with its background processes."""
     script = "sleep 1234 & exec sleep 4321"
     ours.submit("short", "team-a", f"-i ubuntu --command -- sh -c '{script}'")
     pod = ours.job_instances()["short"]
@@ -82,19 +82,19 @@ def test_delete(ours: Platform) -> None:
     assert syscalls.pids_with_variable(f"ALIQUOT_POD={pod.pod}".encode()) == []
 
 
-def test_killed_and_found_again(ours: Platform) -> None:
+def test_killed_and_recovered(ours: Platform) -> None:
     """After kill -9 of the platform the same processes run, and their logs go on."""
     ours.submit("stays", "team-a", "-i ubuntu --command -- sh -c 'i=0; while :; do echo $((i+=1)); sleep 0.1; done'")
     before = ours.job_instances()["stays"]
     ours.kill()
     until(lambda: ours.job_instances().get("stays") == before, "it is found again")
-    said = len(ours.sh("runai logs stays").out.splitlines())
-    until(lambda: len(ours.sh("runai logs stays").out.splitlines()) > said, "its log goes on")
+    lines = len(ours.sh("runai logs stays").out.splitlines())
+    until(lambda: len(ours.sh("runai logs stays").out.splitlines()) > lines, "its log goes on")
     assert ours.sh("runai logs stays").out.startswith("1\n2\n3\n")
 
 
-def test_training_goes_on(ours: Platform) -> None:
-    """Checkpoints last here too: the next pod of a training goes on where the last one was."""
+def test_training_resumes(ours: Platform) -> None:
+    """Checkpoints are kept here too: the next pod of a training resumes where the last one was."""
     ours.submit("learn", "team-a", "-i gcr.io/run-ai-demo/quickstart --args --step-seconds=0 --args --cpu-share=1")
     until(lambda: "Epoch 2/" in ours.sh("runai logs learn").out, "it has learnt something")
     assert ours.sh("aliquot delete pod learn-0-0 -n runai-team-a").status == 0

@@ -1,4 +1,4 @@
-"""Ports of pods that are processes of this machine: reachable through the platform, each pod's own and no other."""
+"""Ports of local pods: reachable through the platform, and only through the pod that listens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from aliquot.api import Pod
 from aliquot.backends.local.runtimes.process import ProcessRuntime
 from aliquot.errors import Conflict
-from support.pods.world import World, pod
+from support.pods.agent_harness import AgentHarness, pod
 
 # Listens on any free port of an address, says which, and sends back what it hears until the other side is done.
 ECHO = """
@@ -28,14 +28,14 @@ server.serve_forever()
 """
 
 
-async def echo(world: World, name: str, address: str = "127.0.0.1") -> tuple[Pod, int]:
+async def echo(harness: AgentHarness, name: str, address: str = "127.0.0.1") -> tuple[Pod, int]:
     """A pod that listens, and its port."""
-    seen = await world.run(pod(name, sys.executable, "-c", ECHO, address))
-    return seen, int(await world.printed(seen, "\n"))
+    seen = await harness.run(pod(name, sys.executable, "-c", ECHO, address))
+    return seen, int(await harness.printed(seen, "\n"))
 
 
 async def answer(runtime: ProcessRuntime, seen: Pod, port: int, data: bytes) -> bytes:
-    """What comes back until the end, when the data was sent and nothing more will be."""
+    """The whole answer to the data, after our side was closed."""
     pipe = await runtime.connect(seen, port)
     try:
 
@@ -60,44 +60,44 @@ def _addresses() -> list[str]:
 
 
 @pytest.mark.parametrize("address", _addresses())
-async def test_a_port(world: World, address: str) -> None:
-    """Bytes go both ways, whatever address the pod listens on; the end of the input does not end the answer."""
-    async with world.agent() as runtime:
-        seen, port = await echo(world, "p-0-0", address)
+async def test_a_port(harness: AgentHarness, address: str) -> None:
+    """Bytes go both ways, whatever address the pod listens on; closing the input does not end the answer."""
+    async with harness.agent() as runtime:
+        seen, port = await echo(harness, "p-0-0", address)
         data = bytes(range(256)) * 4000
         assert await answer(runtime, seen, port, data) == data
 
 
-async def test_of_a_child(world: World) -> None:
-    """A server that the pod's command started counts as the pod's."""
-    async with world.agent() as runtime:
+async def test_a_port_of_a_child_process(harness: AgentHarness) -> None:
+    """A server that the pod's command started belongs to the pod."""
+    async with harness.agent() as runtime:
         script = f'{sys.executable} -c "$ECHO" 127.0.0.1 & wait'
-        seen = await world.run(pod("p-0-0", "sh", "-c", script, env={"ECHO": ECHO}))
-        port = int(await world.printed(seen, "\n"))
+        seen = await harness.run(pod("p-0-0", "sh", "-c", script, env={"ECHO": ECHO}))
+        port = int(await harness.printed(seen, "\n"))
         assert await answer(runtime, seen, port, b"hello") == b"hello"
 
 
-async def test_another_pods(world: World) -> None:
+async def test_a_port_of_another_pod(harness: AgentHarness) -> None:
     """The port of another pod is not reached through this one."""
-    async with world.agent() as runtime:
-        mine, _ = await echo(world, "a-0-0")
-        _, theirs = await echo(world, "b-0-0")
+    async with harness.agent() as runtime:
+        own, _ = await echo(harness, "a-0-0")
+        _, theirs = await echo(harness, "b-0-0")
         with pytest.raises(Conflict, match=f"nothing in pod a-0-0 listens on port {theirs}"):
-            await runtime.connect(mine, theirs)
+            await runtime.connect(own, theirs)
 
 
-async def test_of_the_machine(world: World) -> None:
-    """Nor is one of the machine itself."""
-    async with world.agent() as runtime:
-        mine, _ = await echo(world, "a-0-0")
+async def test_a_port_of_the_machine(harness: AgentHarness) -> None:
+    """A port of the machine itself is not reached through a pod."""
+    async with harness.agent() as runtime:
+        own, _ = await echo(harness, "a-0-0")
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
             with pytest.raises(Conflict, match=f"nothing in pod a-0-0 listens on port {port}"):
-                await runtime.connect(mine, port)
+                await runtime.connect(own, port)
 
 
-async def test_a_finished_pod(world: World) -> None:
-    async with world.agent() as runtime:
-        ended, _ = await world.finish(pod("p-0-0", "true"))
+async def test_a_finished_pod(harness: AgentHarness) -> None:
+    async with harness.agent() as runtime:
+        ended, _ = await harness.finish(pod("p-0-0", "true"))
         with pytest.raises(Conflict, match="does not run: it has ended"):
             await runtime.connect(ended, 80)

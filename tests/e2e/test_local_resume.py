@@ -1,4 +1,4 @@
-"""A training goes on from its checkpoint, whatever stopped it."""
+"""A training resumes from its checkpoint, whatever stopped it."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class Training:
         until(lambda: self.pod() not in ("", before), "another pod")
         until(lambda: "Epoch" in self.log(), "it prints")
         first = self.log().splitlines()[0]
-        said = re.fullmatch(r"Resumed from \S+: epoch (\d+), step \d+", first)
-        assert said, first
-        return int(said[1])
+        match = re.fullmatch(r"Resumed from \S+: epoch (\d+), step \d+", first)
+        assert match, first
+        return int(match[1])
 
 
 def test_evicted(platform: Platform) -> None:
-    """The pod is deleted under it: the next one goes on at the epoch it had come to."""
+    """Its pod is evicted: the next one resumes at the epoch it had reached."""
     job = Training(platform)
     job.comes_to(3)
     before = job.pod()
@@ -61,7 +61,7 @@ def test_evicted(platform: Platform) -> None:
 
 
 def test_killed(platform: Platform) -> None:
-    """Its process is killed without a word: the next pod goes on from the last epoch that was finished."""
+    """Its process is killed with SIGKILL: the next pod resumes after the last finished epoch."""
     job = Training(platform)
     job.comes_to(3)
     before = job.pod()
@@ -70,7 +70,7 @@ def test_killed(platform: Platform) -> None:
 
 
 def test_down_and_up(platform: Platform) -> None:
-    """`aliquot down` stops it with the platform: after the next `up` it goes on."""
+    """`aliquot down` stops it with the platform: after the next `up` it resumes."""
     job = Training(platform)
     job.comes_to(3)
     before = job.pod()
@@ -80,7 +80,7 @@ def test_down_and_up(platform: Platform) -> None:
 
 
 def test_deleted(platform: Platform) -> None:
-    """A job that is deleted and submitted anew begins anew: nothing of the old one is left."""
+    """A job that is deleted and submitted again starts from the beginning: nothing of the old one is left."""
     job = Training(platform)
     job.comes_to(2)
     assert platform.sh("runai delete t -p team-a").status == 0

@@ -1,4 +1,4 @@
-"""Stopping pods: TERM, grace, KILL, and nothing left behind."""
+"""Stopping pods: TERM, grace period, KILL, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -6,81 +6,83 @@ import time
 
 from aliquot.backends.local.runtimes import syscalls
 from aliquot.streams import LogOptions
-from support.pods.world import World, pod, shell
+from support.pods.agent_harness import AgentHarness, pod, shell
 
 
-async def test_term_first(world: World) -> None:
-    """A pod that is deleted gets TERM, may say goodbye in its log, and is gone with its folder."""
+async def test_term_first(harness: AgentHarness) -> None:
+    """A deleted pod gets TERM, can still print, and is removed with its folder."""
     script = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done"
-    async with world.agent() as runtime:
-        seen = await world.run(shell("p-0-0", script))
-        await world.printed(seen, "up")
+    async with harness.agent() as runtime:
+        seen = await harness.run(shell("p-0-0", script))
+        await harness.printed(seen, "up")
         following = runtime.logs(seen, LogOptions(follow=True))
-        await world.delete(seen)
+        await harness.delete(seen)
         assert b"".join([piece async for piece in following]) == b"up\nbye\n"
-        await world.gone(seen)
+        await harness.gone(seen)
 
 
-async def test_term_is_obeyed_at_once(world: World) -> None:
-    """A pod that heeds TERM does not wait for its grace."""
-    async with world.agent():
-        seen = await world.run(pod("p-0-0", "sleep", "infinity", grace=30))
+async def test_term_is_obeyed_at_once(harness: AgentHarness) -> None:
+    """A pod that ends at TERM does not use up its grace period."""
+    async with harness.agent():
+        seen = await harness.run(pod("p-0-0", "sleep", "infinity", grace=30))
         began = time.monotonic()
-        await world.delete(seen)
-        await world.gone(seen)
+        await harness.delete(seen)
+        await harness.gone(seen)
     assert time.monotonic() - began < 10
 
 
-async def test_term_is_ignored(world: World) -> None:
-    """A pod that ignores TERM is killed when its grace is over."""
-    async with world.agent():
-        seen = await world.run(shell("p-0-0", "trap '' TERM; echo up; while :; do sleep 0.05; done"))
-        await world.printed(seen, "up")
-        await world.delete(seen, grace=1)
-        await world.gone(seen)
+async def test_term_is_ignored(harness: AgentHarness) -> None:
+    """A pod that ignores TERM is killed when its grace period is over."""
+    async with harness.agent():
+        seen = await harness.run(shell("p-0-0", "trap '' TERM; echo up; while :; do sleep 0.05; done"))
+        await harness.printed(seen, "up")
+        await harness.delete(seen, grace=1)
+        await harness.gone(seen)
 
 
-async def test_forced_deletion_kills(world: World) -> None:
+async def test_forced_deletion_kills(harness: AgentHarness) -> None:
     """A pod that is gone from the store is killed at once."""
-    async with world.agent():
-        seen = await world.run(shell("p-0-0", "trap '' TERM; echo up; while :; do sleep 0.05; done"))
-        await world.delete(seen, grace=0)
-        await world.gone(seen)
+    async with harness.agent():
+        seen = await harness.run(shell("p-0-0", "trap '' TERM; echo up; while :; do sleep 0.05; done"))
+        await harness.delete(seen, grace=0)
+        await harness.gone(seen)
     assert not syscalls.pids_with_variable(f"ALIQUOT_POD={seen.metadata.uid}".encode())
 
 
-async def test_detached_processes_go_with_the_pod(world: World) -> None:
-    """What a job forked and detached ends with the pod that is deleted."""
-    async with world.agent():
-        seen = await world.run(shell("p-0-0", "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo up; sleep infinity"))
-        await world.printed(seen, "up")
+async def test_detached_processes_end_with_the_pod(harness: AgentHarness) -> None:
+    """Processes that a job detached end with its pod when it is deleted."""
+    async with harness.agent():
+        seen = await harness.run(
+            shell("p-0-0", "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo up; sleep infinity")
+        )
+        await harness.printed(seen, "up")
         mark = f"ALIQUOT_POD={seen.metadata.uid}".encode()
         assert syscalls.pids_with_variable(mark)
-        await world.delete(seen, grace=1)
-        await world.gone(seen)
+        await harness.delete(seen, grace=1)
+        await harness.gone(seen)
         assert not syscalls.pids_with_variable(mark)
 
 
-async def test_detached_processes_do_not_outlive_the_command(world: World) -> None:
-    """A pod whose command has ended has ended, also when something it detached still holds its output."""
-    async with world.agent():
-        ended, log = await world.finish(shell("p-0-0", "setsid sleep 1000 & echo done"))
+async def test_detached_processes_do_not_outlive_the_command(harness: AgentHarness) -> None:
+    """A pod ends with its command, also when a detached process still holds its output."""
+    async with harness.agent():
+        ended, log = await harness.finish(shell("p-0-0", "setsid sleep 1000 & echo done"))
         assert not syscalls.pids_with_variable(f"ALIQUOT_POD={ended.metadata.uid}".encode())
     assert (ended.status.phase, log) == ("Succeeded", "done\n")
 
 
-async def test_finished_pod_is_deleted(world: World) -> None:
-    """A pod that has ended goes at once when it is deleted."""
-    async with world.agent():
-        ended, _ = await world.finish(shell("p-0-0", "true"))
-        await world.delete(ended)
-        await world.gone(ended)
+async def test_finished_pod_is_deleted(harness: AgentHarness) -> None:
+    """A pod that has ended is removed at once when it is deleted."""
+    async with harness.agent():
+        ended, _ = await harness.finish(shell("p-0-0", "true"))
+        await harness.delete(ended)
+        await harness.gone(ended)
 
 
-async def test_deletion_while_starting(world: World) -> None:
-    """A pod that is deleted while it starts goes too."""
-    async with world.agent():
+async def test_deletion_while_starting(harness: AgentHarness) -> None:
+    """A pod that is deleted while it starts is removed too."""
+    async with harness.agent():
         for number in range(5):
-            seen = await world.create(pod(f"p{number}-0-0", "sleep", "infinity"))
-            await world.delete(seen)
-            await world.gone(seen)
+            seen = await harness.create(pod(f"p{number}-0-0", "sleep", "infinity"))
+            await harness.delete(seen)
+            await harness.gone(seen)

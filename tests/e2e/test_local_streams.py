@@ -1,4 +1,4 @@
-"""Looking inside pods: commands, terminals, logs."""
+"""Exec, terminals and logs of local pods."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aliquot.backends.local.runtimes.exec_process import ExecProcess
 from aliquot.backends.local.runtimes.process import LogLimits
 from aliquot.errors import Conflict
 from aliquot.streams import LogOptions, TerminalSize
-from support.pods.world import World, pod, shell
+from support.pods.agent_harness import AgentHarness, pod, shell
 from support.stores.running import until
 
 SIZE = TerminalSize(rows=30, columns=100)
@@ -35,20 +35,20 @@ async def all_of(session: ExecProcess) -> tuple[bytes, bytes]:
     return tuple(b"".join(data for stream, data in pieces if stream == number) for number in (1, 2))  # type: ignore[return-value]
 
 
-async def test_output_and_status(world: World) -> None:
-    """A command's output, errors and exit status come back apart."""
-    async with world.agent() as runtime:
-        seen = await world.run(pod("p-0-0", "sleep", "infinity"))
+async def test_output_and_status(harness: AgentHarness) -> None:
+    """A command's output, errors and exit status come back separately."""
+    async with harness.agent() as runtime:
+        seen = await harness.run(pod("p-0-0", "sleep", "infinity"))
         session = await runtime.exec(seen, ["sh", "-c", "echo out; echo err >&2; exit 4"], tty=False, size=SIZE)
         assert await all_of(session) == (b"out\n", b"err\n")
         assert await session.wait() == 4
         await session.close()
 
 
-async def test_input(world: World) -> None:
-    """What is written reaches the command, and closing ends its input."""
-    async with world.agent() as runtime:
-        seen = await world.run(pod("p-0-0", "sleep", "infinity"))
+async def test_input(harness: AgentHarness) -> None:
+    """Input reaches the command, and closing it ends the command's input."""
+    async with harness.agent() as runtime:
+        seen = await harness.run(pod("p-0-0", "sleep", "infinity"))
         session = await runtime.exec(seen, ["wc", "-c"], tty=False, size=SIZE)
         writing = asyncio.create_task(session.write(b"x" * 1_000_000))
         await writing
@@ -57,26 +57,26 @@ async def test_input(world: World) -> None:
         await session.close()
 
 
-async def test_a_command_that_does_not_exist(world: World) -> None:
-    """A command that is not there says so, at once."""
-    async with world.agent() as runtime:
-        seen = await world.run(pod("p-0-0", "sleep", "infinity"))
+async def test_a_command_that_does_not_exist(harness: AgentHarness) -> None:
+    """A command that does not exist is refused at once."""
+    async with harness.agent() as runtime:
+        seen = await harness.run(pod("p-0-0", "sleep", "infinity"))
         with pytest.raises(Conflict, match="command not found: nope"):
             await runtime.exec(seen, ["nope"], tty=False, size=SIZE)
 
 
-async def test_a_finished_pod_has_no_inside(world: World) -> None:
-    """A command in a pod that has ended is refused with the reason."""
-    async with world.agent() as runtime:
-        ended, _ = await world.finish(shell("p-0-0", "true"))
+async def test_exec_in_a_finished_pod(harness: AgentHarness) -> None:
+    """Exec in a pod that has ended is refused with the reason."""
+    async with harness.agent() as runtime:
+        ended, _ = await harness.finish(shell("p-0-0", "true"))
         with pytest.raises(Conflict, match="does not run: it has ended"):
             await runtime.exec(ended, ["bash"], tty=True, size=SIZE)
 
 
-async def test_shell_prompt(world: World) -> None:
-    """An interactive shell shows the pod's name and folder, and obeys as on any terminal."""
-    async with world.agent() as runtime:
-        seen = await world.run(pod("frac03-3-0-0", "sleep", "infinity"))
+async def test_shell_prompt(harness: AgentHarness) -> None:
+    """An interactive shell shows the pod's name and folder, and behaves as on any terminal."""
+    async with harness.agent() as runtime:
+        seen = await harness.run(pod("frac03-3-0-0", "sleep", "infinity"))
         session = await runtime.exec(seen, ["bash"], tty=True, size=SIZE)
         output = session.output()
         await expect(output, b"@frac03-3-0-0:/workload")
@@ -89,10 +89,10 @@ async def test_shell_prompt(world: World) -> None:
         await session.close()
 
 
-async def test_terminal_size(world: World) -> None:
-    """A terminal has the size it was opened with, and hears of a new one."""
-    async with world.agent() as runtime:
-        seen = await world.run(pod("p-0-0", "sleep", "infinity"))
+async def test_terminal_size(harness: AgentHarness) -> None:
+    """A terminal has the size it was opened with, and is told of a new one."""
+    async with harness.agent() as runtime:
+        seen = await harness.run(pod("p-0-0", "sleep", "infinity"))
         script = "trap 'stty size; exit 0' WINCH; stty size; while :; do sleep 0.02; done"
         session = await runtime.exec(seen, ["bash", "-c", script], tty=True, size=SIZE)
         output = session.output()
@@ -102,10 +102,10 @@ async def test_terminal_size(world: World) -> None:
         await session.close()
 
 
-async def test_interrupt(world: World) -> None:
+async def test_interrupt(harness: AgentHarness) -> None:
     """Ctrl-C on a terminal interrupts the command."""
-    async with world.agent() as runtime:
-        seen = await world.run(pod("p-0-0", "sleep", "infinity"))
+    async with harness.agent() as runtime:
+        seen = await harness.run(pod("p-0-0", "sleep", "infinity"))
         session = await runtime.exec(seen, ["sh", "-c", "echo up; exec sleep 1000"], tty=True, size=SIZE)
         output = session.output()
         await expect(output, b"up")
@@ -116,10 +116,10 @@ async def test_interrupt(world: World) -> None:
         await session.close()
 
 
-async def test_hang_up(world: World) -> None:
-    """When the reader goes, the command loses its terminal and ends."""
-    async with world.agent() as runtime:
-        seen = await world.run(pod("p-0-0", "sleep", "infinity"))
+async def test_hang_up(harness: AgentHarness) -> None:
+    """When the reader disconnects, the command loses its terminal and ends."""
+    async with harness.agent() as runtime:
+        seen = await harness.run(pod("p-0-0", "sleep", "infinity"))
         session = await runtime.exec(seen, ["sh", "-c", "echo up; exec sleep 1000"], tty=True, size=SIZE)
         await expect(session.output(), b"up")
         await session.close()
@@ -127,62 +127,64 @@ async def test_hang_up(world: World) -> None:
             assert await session.wait() == 129
 
 
-async def test_never_started(world: World) -> None:
+async def test_never_started(harness: AgentHarness) -> None:
     """The log of a pod that never ran is refused with the reason."""
-    async with world.agent():
-        ended = await world.phase(await world.create(pod("p-0-0", image="acme/x")), "Failed")
+    async with harness.agent():
+        ended = await harness.phase(await harness.create(pod("p-0-0", image="acme/x")), "Failed")
         with pytest.raises(Conflict, match="not in the catalogue"):
-            await world.log(ended)
+            await harness.log(ended)
 
 
-async def test_tail(world: World) -> None:
-    """The last lines alone can be asked for."""
-    async with world.agent():
-        ended, _ = await world.finish(shell("p-0-0", "seq 30000"))
-        assert await world.log(ended, tail_lines=3) == "29998\n29999\n30000\n"
-        assert await world.log(ended, tail_lines=0) == ""
-        assert (await world.log(ended, tail_lines=99999)).count("\n") == 30000
-        assert await world.log(ended, limit_bytes=4) == "1\n2\n"
+async def test_tail(harness: AgentHarness) -> None:
+    """A log can be limited to its last lines."""
+    async with harness.agent():
+        ended, _ = await harness.finish(shell("p-0-0", "seq 30000"))
+        assert await harness.log(ended, tail_lines=3) == "29998\n29999\n30000\n"
+        assert await harness.log(ended, tail_lines=0) == ""
+        assert (await harness.log(ended, tail_lines=99999)).count("\n") == 30000
+        assert await harness.log(ended, limit_bytes=4) == "1\n2\n"
 
 
-async def test_follow_to_the_end(world: World) -> None:
-    """A follower sees each line as it comes, and the end."""
-    async with world.agent() as runtime:
-        seen = await world.run(shell("p-0-0", "echo one; while [ ! -e go ]; do sleep 0.02; done; echo two"))
+async def test_follow_to_the_end(harness: AgentHarness) -> None:
+    """A follower reads each line as it is printed, and ends with the pod."""
+    async with harness.agent() as runtime:
+        seen = await harness.run(shell("p-0-0", "echo one; while [ ! -e go ]; do sleep 0.02; done; echo two"))
         pieces = runtime.logs(seen, LogOptions(follow=True))
         assert await anext(pieces) == b"one\n"
-        (world.data / "pods" / seen.metadata.uid / "work" / "go").touch()
+        (harness.data / "pods" / seen.metadata.uid / "work" / "go").touch()
         assert b"".join([piece async for piece in pieces]) == b"two\n"
 
 
-async def test_times(world: World) -> None:
-    """Lines have times, and lines before a moment can be left out."""
-    async with world.agent():
-        seen = await world.run(shell("p-0-0", "echo one; while [ ! -e go ]; do sleep 0.02; done; echo two; sleep 1000"))
-        await world.printed(seen, "one")
-        marks = world.data / "pods" / seen.metadata.uid / "log.marks"
+async def test_times(harness: AgentHarness) -> None:
+    """Lines have times, and lines before a given time can be left out."""
+    async with harness.agent():
+        seen = await harness.run(
+            shell("p-0-0", "echo one; while [ ! -e go ]; do sleep 0.02; done; echo two; sleep 1000")
+        )
+        await harness.printed(seen, "one")
+        timestamps = harness.data / "pods" / seen.metadata.uid / "log.marks"
 
         async def marked() -> bool:
-            return marks.exists() and time.time() > marks.stat().st_mtime + 0.05
+            return timestamps.exists() and time.time() > timestamps.stat().st_mtime + 0.05
 
         await until(marked)
         moment = time.time()
-        (world.data / "pods" / seen.metadata.uid / "work" / "go").touch()
-        await world.printed(seen, "two")
-        assert await world.log(seen, since=moment) == "two\n"
-        lines = (await world.log(seen, timestamps=True)).splitlines()
+        (harness.data / "pods" / seen.metadata.uid / "work" / "go").touch()
+        await harness.printed(seen, "two")
+        assert await harness.log(seen, since=moment) == "two\n"
+        lines = (await harness.log(seen, timestamps=True)).splitlines()
     assert [line.split()[1] for line in lines] == ["one", "two"]
     assert lines[0].split()[0] < lines[1].split()[0]
 
 
-async def test_a_flood_does_not_fill_the_disk(world: World) -> None:
-    """A job that prints without end keeps a bounded log: its newest part, in whole lines."""
-    world.log_limits = LogLimits(chunk=1 << 20, chunks=2)
+async def test_a_flood_does_not_fill_the_disk(harness: AgentHarness) -> None:
+    """A job that prints without end has a bounded log: the newest output, in whole lines."""
+    harness.log_limits = LogLimits(chunk=1 << 20, chunks=2)
     count = 1_200_000 if os.environ.get("ALIQUOT_SOAK") else 400_000
     script = f"for i in range({count}): print(f'{{i:0100}}')"
-    async with world.agent():
-        ended, log = await world.finish(pod("p-0-0", sys.executable, "-c", script))
-        path = world.data / "pods" / ended.metadata.uid / "log"
+    async with harness.agent():
+        ended, log = await harness.finish(pod("p-0-0", sys.executable, "-c", script))
+        path = harness.data / "pods" / ended.metadata.uid / "log"
         assert path.stat().st_size == count * 101
         assert path.stat().st_blocks * 512 < 3 << 20
     lines = log.splitlines()

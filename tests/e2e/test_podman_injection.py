@@ -25,8 +25,8 @@ from aliquot.gpu.injection import LEDGER, LIBRARY, LIMITS, PRELOAD, Injection, p
 from native.rig import CONTEXT
 from support.crash.disk import need
 from support.gpus import NODE, FakeDriver, card
-from support.gpus.standin import CARD_MIB, PLACE, UUIDS, StandIn, standin
-from support.pods.world import needs_root
+from support.gpus.fake_driver import CARD_MIB, DRIVER_PATH, UUIDS, FakeDriverFiles, install_fake_driver
+from support.pods.agent_harness import needs_root
 
 pytestmark = [needs_root, pytest.mark.xdist_group("podman")]
 OWN_PRELOAD = "# the image's own\n"
@@ -90,7 +90,7 @@ def _below_usr(place: str) -> bool:
 class Containers:
     engine: Engine
     devices: RealDevices
-    machine: StandIn
+    machine: FakeDriverFiles
 
     def flags(self, name: str, milli: int) -> list[str]:
         """What a container with a part of the first card is given, each thing as a flag."""
@@ -99,7 +99,7 @@ class Containers:
         return [
             *_flags(injection, PodFolder(self.engine.folder / f"{name}-files")),
             *(f"--env={key}={value}" for key, value in mine.items()),
-            f"--volume={self.machine.folder}:{PLACE}",
+            f"--volume={self.machine.folder}:{DRIVER_PATH}",
         ]
 
     def sh(self, name: str, script: str, milli: int = 500) -> str:
@@ -145,7 +145,7 @@ def containers(native_build: Path, tmp_path: Path) -> Iterator[Containers]:
     devices = RealDevices(NODE, FakeDriver((first, other)), share_dirs, contexts, library)
     with tempfile.TemporaryDirectory(prefix="aliquot-") as short:
         engine = Engine(tmp_path / "podman", Path(short))
-        yield Containers(engine, devices, standin(native_build, tmp_path / "standin"))
+        yield Containers(engine, devices, install_fake_driver(native_build, tmp_path / "fake-driver"))
         engine.clean()
 
 

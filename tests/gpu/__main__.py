@@ -7,7 +7,7 @@
 Root, one idle NVIDIA GPU, Python 3.11 or newer; PyTorch, JAX, CuPy and Triton for the items about them. No network and
 no compiler of CUDA's. No setting of the card is changed. Ends with a status other than 0 when something failed.
 
-GPU_SUITE_DRIVER names a folder with the stand-in driver of tests/native, where there is no GPU: then items that need a
+GPU_SUITE_DRIVER names a folder with the fake driver of tests/native, where there is no GPU: then items that need a
 real card or a framework are left out, unless they are named.
 """
 
@@ -96,11 +96,11 @@ def arguments() -> argparse.Namespace:
     return given
 
 
-def chosen(given: argparse.Namespace, standin: bool) -> list[str]:
+def chosen(given: argparse.Namespace, fake_driver: bool) -> list[str]:
     if given.items:
         return list(dict.fromkeys(given.items))
-    items = [item for item in ORDER if not standin or item not in NEED_A_CARD]
-    return [*items, "end-to-end"] if shutil.which("aliquot") and not standin else items
+    items = [item for item in ORDER if not fake_driver or item not in NEED_A_CARD]
+    return [*items, "end-to-end"] if shutil.which("aliquot") and not fake_driver else items
 
 
 def run(name: str, lab: Lab, until: float) -> tuple[str, Table, float]:

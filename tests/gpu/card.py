@@ -55,8 +55,8 @@ def machine(lab: Lab) -> list[tuple[str, str]]:
         *((name, version(name)) for name in ("torch", "jax", "cupy", "triton")),
         ("library", library(lab)),
     ]
-    if lab.standin:
-        rows.insert(0, ("NOT A REAL CARD", "the stand-in driver of tests/native"))
+    if lab.fake_driver:
+        rows.insert(0, ("NOT A REAL CARD", "the fake driver of tests/native"))
     return rows
 
 

@@ -117,10 +117,10 @@ def cost(lab: Lab, table: Table) -> None:
     pointer = tenants_launch_pointer(lab.tenant(lab.small, mode="fair"))
     table.check("launch pointer with leases", pointer == "libgpushare.so", pointer, "ours")
     _allocations(lab, table)
-    if not lab.standin:
+    if not lab.fake_driver:
         _replays(lab, table)
-    if lab.standin:
-        return table.note("speed", "not on the stand-in")
+    if lab.fake_driver:
+        return table.note("speed", "not on the fake driver")
     if importlib.util.find_spec("torch") is None:
         return None if "torch" in lab.without else table.lacking("speed", "no torch here")
     programs = {
@@ -146,7 +146,7 @@ def _allocations(lab: Lab, table: Table) -> None:
     for size in SIZES:
         theirs, more = told[size]
         what = f"cudaMalloc {size} and free: without {theirs:.2f} µs"
-        if lab.standin:
+        if lab.fake_driver:
             table.note(what, f"{more:.2f} µs more")
         else:
             table.most(what, more, 10.0, " µs more")

@@ -174,7 +174,7 @@ def _two_namespaces(lab: Lab, table: Table) -> None:
     done = [one.hear()["done"] for one in both]
     table.check("two PID namespaces: both compute", min(done) > 0, done, "> 0")
     held, ledger = lab.held(*both), tenant.counted()
-    if lab.standin:  # its NVML shows a process those of other namespaces too, and so another's figures for its own
+    if lab.fake_driver:  # its NVML shows a process those of other namespaces too, and so another's figures for its own
         table.note("two PID namespaces: ledger, driver", f"{ledger}, {held} MiB")
     else:
         table.near(f"two PID namespaces: ledger against the driver's {held} MiB", ledger, held, 4, " MiB")

@@ -129,7 +129,7 @@ class Program:
 class Lab:
     library: Path
     without: frozenset[str] = frozenset()
-    standin: Path | None = None
+    fake_driver: Path | None = None
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="gpu-suite-", dir="/dev/shm")))
     # for files that are run: memory may be mounted so that nothing in it can be
     disk: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="gpu-suite-")))
@@ -165,19 +165,19 @@ class Lab:
 
     @property
     def soon(self) -> float:
-        """Seconds in which what the dead held must be free; the stand-in is for machines that may be busy."""
-        return 9.0 if self.standin else 1.0
+        """Seconds in which what the dead held must be free; the fake driver is for machines that may be busy."""
+        return 9.0 if self.fake_driver else 1.0
 
     def environment(self, **more: str) -> dict[str, str]:
         env = {name: value for name, value in os.environ.items() if not name.startswith(PRIVATE)}
-        if self.standin:
-            env |= self.bare() | {"GPU_SUITE_DRIVER": str(self.standin)}
+        if self.fake_driver:
+            env |= self.bare() | {"GPU_SUITE_DRIVER": str(self.fake_driver)}
         return env | more
 
     def bare(self) -> dict[str, str]:
         """The emptiest environment in which this machine's programs find the driver."""
-        if self.standin:
-            return {"LD_LIBRARY_PATH": str(self.standin), "FAKE_CARD": str(self.folder / "card")}
+        if self.fake_driver:
+            return {"LD_LIBRARY_PATH": str(self.fake_driver), "FAKE_CARD": str(self.folder / "card")}
         look = [sys.executable, "-IS", "-c", "import ctypes; ctypes.CDLL('libcuda.so.1')"]
         found = subprocess.run(look, env={}, capture_output=True, check=False).returncode == 0
         return {} if found else {"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")}
@@ -209,10 +209,10 @@ class Lab:
 
     def nvml(self) -> Any:
         if self._nvml is None:
-            if self.standin:
+            if self.fake_driver:
                 os.environ["FAKE_CARD"] = str(self.folder / "card")
                 # by its full path first; then it is found by name, being loaded already
-                cu.c.CDLL(str(self.standin / "libnvidia-ml.so.1"))
+                cu.c.CDLL(str(self.fake_driver / "libnvidia-ml.so.1"))
             self._nvml = cu.Nvml()
         return self._nvml
 
@@ -220,7 +220,7 @@ class Lab:
         """MiB that the driver holds for these programs, or for everybody, as seen from outside any tenant."""
         nvml = self.nvml()
         device = nvml.device(self.uuid)
-        if self.standin and any(program.pidfile for program in programs):
+        if self.fake_driver and any(program.pidfile for program in programs):
             # it knows a process by the number that it has for itself, so two of them may have the same
             return int(nvml.memory_v2(device).used) // MIB
         pids = {program.pid for program in programs}

@@ -165,7 +165,7 @@ def shown(amounts: list[float], form: str = ".1f") -> str:
 
 
 def shares(lab: Lab, table: Table) -> None:
-    matmul = BURN if "torch" in lab.without or lab.standin else MATMUL
+    matmul = BURN if "torch" in lab.without or lab.fake_driver else MATMUL
     equal = {n: Case(lab, [1000 // n] * n, matmul) for n in (2, 4)}
     unequal = {words: Case(lab, words, matmul) for words in ((250, 750), (100, 200, 700))}
     many, strict, alone = Case(lab, [500, 500], BURN), Case(lab, [250], BURN, "strict"), Case(lab, [500], matmul)

@@ -28,7 +28,7 @@ HOLD = "cuda = Cuda(); cuda.alloc(300 * MIB); step(there=True)"
 
 def smi(lab: Lab, table: Table) -> None:
     program = shutil.which("nvidia-smi")
-    if not program and not lab.standin:
+    if not program and not lab.fake_driver:
         return table.lacking("nvidia-smi", "no nvidia-smi here")
     limit = lab.part(500) if lab.total > 64 << 30 else 4096
     commands = {
@@ -39,7 +39,7 @@ def smi(lab: Lab, table: Table) -> None:
     }
     with lab.tenant(1024).start(HOLD) as neighbour:
         neighbour.hear()
-        words = json.dumps(commands if program and not lab.standin else {})
+        words = json.dumps(commands if program and not lab.fake_driver else {})
         tenant = lab.tenant(limit)
         with tenant.start(LOOK, words, json.dumps(lab.bare()), own_pids=True) as looking:
             seen, used = looking.hear(), tenant.counted()
@@ -54,8 +54,8 @@ def smi(lab: Lab, table: Table) -> None:
         good = found[0] == limit and all(abs(a - b) <= 1 for a, b in zip(found, wanted, strict=True))
         table.check(what, good, found, wanted)
     table.check("NVML: processes", list(seen["processes"]) == ["1"], seen["processes"], "only its own, as number 1")
-    if lab.standin:
-        return table.note("nvidia-smi", "not on the stand-in")
+    if lab.fake_driver:
+        return table.note("nvidia-smi", "not on the fake driver")
     found = re.search(r"(\d+)MiB / +(\d+)MiB", said["table"])
     figures = [int(found[1]), int(found[2])] if found else said["table"][-200:]
     table.check(

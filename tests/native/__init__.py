@@ -1,1 +1,1 @@
-"""The sharing library, held to its rules on a stand-in driver."""
+"""Tests of the sharing library on a fake driver."""

@@ -1,5 +1,5 @@
 """What the driver holds after each kind of request, as JSON: run once on a real card (committed as data), and in every
-test run on the stand-in, which must count alike. Without the sharing library in the process."""
+test run on the fake driver, which must count alike. Without the sharing library in the process."""
 
 from __future__ import annotations
 

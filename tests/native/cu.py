@@ -1,6 +1,6 @@
 """The driver API from Python, as a plain program would use it: loaded by name, every symbol asked for by `dlsym`.
 
-Runs unchanged on the stand-in and on a real card, so both are held to the same rules. Needs nothing but the standard
+Runs unchanged on the fake driver and on a real card, so both are held to the same rules. Needs nothing but the standard
 library: it is also run by a bare interpreter on machines that have no package of ours.
 """
 
@@ -18,7 +18,7 @@ u64, size_t, ptr = c.c_uint64, c.c_size_t, c.c_void_p
 
 
 class CudaError(Exception):
-    """The driver said no."""
+    """The driver returned an error."""
 
     def __init__(self, call: str, code: int) -> None:
         super().__init__(f"{call} answered {code}")

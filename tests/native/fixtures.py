@@ -1,4 +1,4 @@
-"""The rig of the sharing library, for tests here and elsewhere."""
+"""Fixtures that build and run the sharing library, for tests here and elsewhere."""
 
 from __future__ import annotations
 

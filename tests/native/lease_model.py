@@ -86,7 +86,7 @@ class State:
 
 @dataclass(frozen=True)
 class Join:
-    """A process of a tenant comes."""
+    """A process of a tenant joins."""
 
     name: str
     weight: int
@@ -102,7 +102,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Drained:
-    """A process that was told to drain has done so."""
+    """A process that was asked to drain has done so."""
 
     me: int
 
@@ -136,14 +136,14 @@ Event = Join | Ask | Drained | Launched | Emptied | WaitBegins | WaitEnds
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tenant that joined is kept; None: the gate is full."""
+    """The slot of a tenant that joined; None: the gate is full."""
 
     who: int | None
 
 
 @dataclass(frozen=True)
 class Turn:
-    """The answer to who asked. `until`: for how long to sleep."""
+    """The answer to `Ask`. `until`: for how long to sleep."""
 
     turn: Literal["go", "drain", "wait", "sleep"]
     until: int = 0
@@ -158,7 +158,7 @@ class Passed:
 
 @dataclass(frozen=True)
 class Counted:
-    """The process's new note of the lease it is counted under; 0: under none."""
+    """The lease under which the process is counted now; 0: none."""
 
     lease: int
 
@@ -246,7 +246,7 @@ def _drained(state: State, me: int, now: int) -> tuple[State, list[Action]]:
 
 
 def _arrived(state: State, me: int, now: int) -> State:
-    """Rule 3: who was away starts level with the least of those who are here, neither with credit nor with debt."""
+    """Rule 3: a tenant that was away starts level with the least of the active ones, without credit or debt."""
     t = state.tenants[me]
     if t.is_active(now) and t.active:
         return state

@@ -1,4 +1,4 @@
-"""What processes of one container should hold, in plain Python: the driver's rounding, and who is refused."""
+"""What processes of one container should hold, in plain Python: the driver's rounding, and what is refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def up(n: int, to: int) -> int:
 
 @dataclass
 class Small:
-    """A block that small pieces share: filled from the front, given back when the last of them is gone."""
+    """A block that small allocations share: filled from the front, freed with the last of them."""
 
     context: int
     free: int = BLOCK

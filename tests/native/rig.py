@@ -1,7 +1,7 @@
-"""Builds the sharing library and the stand-in driver once per test run, and starts programs between the two.
+"""Builds the sharing library and the fake driver once per test run, and starts programs between the two.
 
 `Rig.python` runs a few lines of Python in a fresh interpreter that has `cu` at hand, the library preloaded as a
-container would have it, and the stand-in driver where the real one would be.
+container would have it, and the fake driver where the real one would be.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Result:
 
 @dataclass
 class Rig:
-    """One container on the stand-in cards: its folder holds the card's state, the ledger and the gates."""
+    """One container on the fake driver's cards: its folder holds the card's state, the ledger and the gates."""
 
     built: Path
     folder: Path
@@ -116,7 +116,7 @@ class Rig:
         return result.out.split()
 
     def held(self, card: int = 0) -> int:
-        """MiB in use on a card, by anybody, as the stand-in's NVML tells a program without the library."""
+        """MiB in use on a card, by anybody, as the fake driver's NVML tells a program without the library."""
         text = "print(Nvml().memory_v2(Nvml().device(Cuda(int(sys.argv[1]), context=False).uuid())).used // MIB)"
         return int(self.python("import sys\n" + text, card, limit=None, preload=False)[0])
 

@@ -1,4 +1,4 @@
-"""The stand-in is only worth as much as it resembles the real thing."""
+"""The fake driver counts memory like a real one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 from native.rig import HERE, Rig
 
 
-def test_standin_counts_like_an_h200(rig: Rig) -> None:
-    """After every kind of request the stand-in holds the bytes that were recorded on an H200 with driver 580."""
+def test_the_fake_driver_counts_like_an_h200(rig: Rig) -> None:
+    """After every kind of request the fake driver holds the bytes that were recorded on an H200 with driver 580."""
     recorded = json.loads((HERE / "h200.json").read_text())
     environment = rig.environment(limit=None, preload=False)
     told = subprocess.check_output([sys.executable, HERE / "accounting.py"], env=environment, timeout=60)

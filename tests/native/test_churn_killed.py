@@ -1,4 +1,4 @@
-"""Many processes, random requests, kills at random moments: the books are right throughout and empty at the end."""
+"""Many processes, random requests, kills at random moments: the ledger is right throughout and empty at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the driver keeps the limit itself, the library watches managed memory and nothing else."""
+"""Where the driver enforces the limit itself, the library limits managed memory and nothing else."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ THEIRS = "libcuda.so.1"
 
 @pytest.fixture
 def container(rig: Rig) -> Rig:
-    """As an agent prepares it on a driver that limits control groups; here nobody does, so all else is free."""
+    """A container as prepared for a driver that limits control groups; the fake one does not, so all else is free."""
     rig.extra = {"GPUSHARE_FOLDER": str(rig.folder)}
     (rig.folder / "limits").write_text(limits().replace("mode timesharing", "mode timesharing\nkeeper driver"))
     rig.ledger.write_bytes(bytes(131072))
     return rig
 
 
-def test_only_managed_memory_is_ours(container: Rig) -> None:
-    """Of all functions only those for managed memory, and the one that finds others, are ours."""
+def test_only_managed_memory_is_intercepted(container: Rig) -> None:
+    """Only the functions for managed memory, and the one that looks up others, are replaced."""
     names = entries("MEMORY_ENTRIES")
     told = container.python(
         WHERE
@@ -41,14 +41,14 @@ for name in sys.argv[1:]:
     assert set(owners.values()) == {OURS, THEIRS}
 
 
-def test_plain_memory_is_the_drivers_to_limit(container: Rig) -> None:
-    """More than the limit in plain memory passes, and the whole card is seen: both are the driver's to refuse."""
+def test_the_driver_limits_plain_memory(container: Rig) -> None:
+    """The library passes plain memory beyond the limit, and shows the whole card: the driver limits both."""
     told = container.python("cuda = Cuda(); cuda.alloc(4096 * MIB); print(cuda.info()[1] // MIB, cuda.total() // MIB)")
     assert told == ["16384", "16384"]
 
 
 def test_linked_programs_pass(container: Rig, tmp_path: Path) -> None:
-    """A program linked to the driver meets our names first, and is passed on."""
+    """Calls of a program that is linked to the driver reach the library first, and are passed on."""
     program = tmp_path / "linked"
     subprocess.run(["cc", HERE / "linked.c", "-o", program, container.built / THEIRS], check=True, timeout=60)
     told = subprocess.check_output([program], env=container.environment(), text=True, timeout=60)
@@ -56,7 +56,7 @@ def test_linked_programs_pass(container: Rig, tmp_path: Path) -> None:
 
 
 def test_managed_memory_is_limited(container: Rig) -> None:
-    """Managed memory fits beside what the driver holds for the process, and what is freed makes room."""
+    """Managed memory is limited together with what the driver holds for the process; freed memory can be used again."""
     told = container.python(
         """
         cuda = Cuda()
@@ -73,7 +73,7 @@ def test_managed_memory_is_limited(container: Rig) -> None:
 
 
 def test_newer_functions_are_handed_out(container: Rig) -> None:
-    """A function of a newer driver counts with the driver, so it is not refused."""
+    """A function of a newer driver is limited by the driver, so it is not refused."""
     told = container.python(WHERE + "print(proc(Cuda(), 'cuMemAlloc'))", FAKE_NEW_ABI="cuMemAlloc")
     assert told == [THEIRS]
 
@@ -85,7 +85,7 @@ def test_nvml_is_not_touched(container: Rig) -> None:
 
 
 def test_leases_work_all_the_same(container: Rig) -> None:
-    """Time is shared by lease as ever."""
+    """Compute time is shared by leases as without driver limits."""
     text = (container.folder / "limits").read_text()
     (container.folder / "limits").write_text(text.replace("timesharing", "fair"))
     told = container.python(
@@ -95,7 +95,7 @@ def test_leases_work_all_the_same(container: Rig) -> None:
 
 
 def test_unknown_keepers_fail_closed(container: Rig) -> None:
-    """Another word is not understood, and grants nothing."""
+    """An unknown keeper grants nothing."""
     text = (container.folder / "limits").read_text()
     (container.folder / "limits").write_text(text.replace("keeper driver", "keeper somebody"))
     assert "GPU memory is refused" in container.try_python("Cuda()").err

@@ -1,4 +1,4 @@
-"""Programs of every kind are held to the limit: compiled, linked, wrapped, forked, many threads at once."""
+"""Programs of every kind are limited: compiled, linked, wrapped, forked, many threads at once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_compiled_programs(rig: Rig, tmp_path: Path, way: str) -> None:
 
 
 def test_linked_programs(rig: Rig, tmp_path: Path) -> None:
-    """A program linked to the driver gets ours by name."""
+    """A program that is linked to the driver calls the library's functions."""
     assert run(rig, program(tmp_path, "linked.c", rig.built / "libcuda.so.1")) == [STEPS, "2"]
 
 

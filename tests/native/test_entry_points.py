@@ -1,4 +1,4 @@
-"""However a program comes by a driver function, it holds ours; and what is not ours to replace stays as it was."""
+"""However a program looks up a driver function, it gets the library's; all others stay the driver's."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def entries(group: str) -> list[str]:
 
 @pytest.mark.parametrize("version", [11030, 12000, 13000])
 @pytest.mark.parametrize("flags", [0, 2])
-def test_proc_address_is_ours(rig: Rig, version: int, flags: int) -> None:
-    """Whatever version and stream mode is asked for, a function that takes memory is ours."""
+def test_proc_address_is_replaced(rig: Rig, version: int, flags: int) -> None:
+    """Whatever version and stream mode is requested, a function that takes memory is the library's."""
     told = rig.python(
         WHERE + "cuda = Cuda()\nprint(*(proc(cuda, n, int(sys.argv[1]), int(sys.argv[2])) for n in sys.argv[3:]))",
         *(version, flags, "cuMemAlloc", "cuMemAllocAsync", "cuMemCreate"),
@@ -46,7 +46,7 @@ def test_proc_address_is_ours(rig: Rig, version: int, flags: int) -> None:
 
 
 def test_timesharing_leaves_launches_alone(rig: Rig) -> None:
-    """With only memory limited, a program launches through the driver's own pointer."""
+    """With only memory limited, a program launches kernels through the driver's own pointer."""
     told = rig.python(
         WHERE + "cuda = Cuda()\nprint(proc(cuda, 'cuLaunchKernel'), where(c.cast(cuda.lib.cuLaunchKernel, ptr).value))"
     )
@@ -60,7 +60,7 @@ def test_fair_gates_launches(rig: Rig) -> None:
 
 
 def test_unknown_functions_of_the_driver_are_refused(rig: Rig) -> None:
-    """A newer driver's form of an allocating function is not handed out unwatched; the ledger says which it was."""
+    """A newer driver's version of an allocating function is refused, and the ledger has its name."""
     result = rig.try_python(WHERE + "print(proc(Cuda(), 'cuMemAlloc'))", FAKE_NEW_ABI="cuMemAlloc")
     assert result.out.split() == ["500"]
     assert "gpushare: this driver's cuMemAlloc is unknown; update aliquot" in result.err
@@ -68,7 +68,7 @@ def test_unknown_functions_of_the_driver_are_refused(rig: Rig) -> None:
 
 
 def test_unknown_functions_that_take_no_memory_pass(rig: Rig) -> None:
-    """A driver function that could not take memory is handed out, known to us or not."""
+    """A driver function that cannot take memory is passed through, known or not."""
     told = rig.python(WHERE + "print(proc(Cuda(), 'cuDeviceGetName'))", FAKE_NEW_ABI="cuDeviceGetName")
     assert told == ["libcuda.so.1"]
 
@@ -76,7 +76,7 @@ def test_unknown_functions_that_take_no_memory_pass(rig: Rig) -> None:
 @pytest.mark.parametrize(
     "name,owner", [("libcudart.so.13", OURS), ("libcublasLt.so.13", OURS), ("libnvidia-ptxjit.so.1", "libcuda.so.1")]
 )
-def test_who_asks_matters(rig: Rig, tmp_path: Path, name: str, owner: str) -> None:
+def test_the_caller_matters(rig: Rig, tmp_path: Path, name: str, owner: str) -> None:
     """The runtime library gets our functions, though its name begins like the driver's; the driver's parts do not."""
     compile_library(tmp_path / name, [HERE / "caller.c"])
     told = rig.python(
@@ -89,7 +89,7 @@ def test_who_asks_matters(rig: Rig, tmp_path: Path, name: str, owner: str) -> No
 
 
 def test_next_keeps_its_meaning(rig: Rig, tmp_path: Path) -> None:
-    """Another preloaded library that looks behind itself finds what comes after it, as without us."""
+    """RTLD_NEXT in another preloaded library finds what comes after it, as without our library."""
     compile_library(tmp_path / "libprofiler.so", [HERE / "caller.c"])
     preload = rig.environment()["LD_PRELOAD"]
     told = rig.python(
@@ -111,7 +111,7 @@ def test_other_libraries_names_are_left_alone(rig: Rig, tmp_path: Path) -> None:
 
 
 def test_second_link_namespace_is_limited(rig: Rig) -> None:
-    """A driver loaded a second time, apart from everything else, still answers with our functions."""
+    """A driver that is loaded again in a namespace of its own still gives the library's functions."""
     told = rig.python(
         WHERE
         + """
@@ -159,7 +159,7 @@ DESIGNED = (
 
 
 def test_the_design_is_covered() -> None:
-    """Every function the design names is in our lists, once, and nothing else is."""
+    """The lists contain every function of the design once, and nothing else."""
     names = [n for group in ("MEMORY_ENTRIES", "COMPUTE_ENTRIES", "NVML_ENTRIES") for n in entries(group)]
     assert len(names) == len(set(names))
     assert set(names) == DESIGNED

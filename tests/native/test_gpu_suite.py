@@ -1,4 +1,4 @@
-"""The suite for real cards (tests/gpu) on the stand-in, so that it still runs when a card is at hand again."""
+"""The suite for real GPUs (tests/gpu) on the fake driver, so that it still runs when a GPU is available again."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def suite(driver: Path, *words: object, library: Path | None = None) -> subproce
 
 
 @pytest.mark.parametrize("item", ["procaddr", "exact", "apis", "hidden", "smi", "together", "tries", "kill"])
-def test_items_hold_on_the_stand_in(native_build: Path, tmp_path: Path, item: str) -> None:
-    """Every item that needs no real card holds on the stand-in, and says so in the report."""
+def test_items_pass_on_the_fake_driver(native_build: Path, tmp_path: Path, item: str) -> None:
+    """Every item that needs no real GPU passes on the fake driver, and the report says so."""
     report = tmp_path / "report.md"
     done = suite(native_build, item, "--report", report)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -46,7 +46,7 @@ def test_a_library_that_does_nothing_fails(native_build: Path, tmp_path: Path) -
 
 
 def test_what_was_not_tested_fails(native_build: Path) -> None:
-    """A framework that is not there is a failure of the item, unless it was left out by name."""
+    """A missing framework fails the item, unless it was excluded by name."""
     done = suite(native_build, "frameworks", "--without", "torch", "--without", "jax")
     assert done.returncode == 1
     assert "not tested: no cupy here" in done.stdout
@@ -54,7 +54,7 @@ def test_what_was_not_tested_fails(native_build: Path) -> None:
 
 
 def test_unknown_items_are_named(native_build: Path) -> None:
-    """A mistyped item is told with those that there are."""
+    """The error for an unknown item lists the known ones."""
     done = suite(native_build, "exakt")
     assert done.returncode == 2
     assert "there is no item exakt; choose from procaddr, exact" in done.stderr

@@ -1,4 +1,4 @@
-"""Graphs that allocate count at what the driver reserves for them, not a node more or less, however often they run."""
+"""Graphs that allocate count with exactly what the driver reserves for them, however often they run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ print(Graph(400, 400, 400).launch(), held())
 
 
 def test_nodes_that_follow_each_other_share(rig: Rig) -> None:
-    """What is freed inside the graph is used again by the next node: two of 600 MiB fit into 800."""
+    """Memory that is freed inside a graph is used again by the next node: two of 600 MiB fit into 800."""
     told = rig.python(GRAPH + "print(Graph(600, -1, 600, -2).launch(), held())", limit=CONTEXT + 800)
     assert told == ["0", "608"]
 
@@ -69,7 +69,7 @@ print(held())
 
 
 def test_graphs_use_each_others_memory(rig: Rig) -> None:
-    """What one graph has given back inside itself serves another."""
+    """Memory that one graph has freed inside itself is used by another."""
     told = rig.python(
         GRAPH + "print(Graph(600, -1).launch(), Graph(500, -1).launch(), held())",
         limit=CONTEXT + 800,
@@ -86,8 +86,8 @@ def test_freed_at_the_next_launch(rig: Rig) -> None:
     assert told == ["0", "0", "0", "608"]
 
 
-def test_room_is_not_made_from_what_is_needed(rig: Rig) -> None:
-    """Giving up what a graph left in reserve makes no room for that graph: its launch is refused."""
+def test_a_graph_does_not_trim_its_own_reserve(rig: Rig) -> None:
+    """Trimming a graph's own reserve does not free memory for that graph: its launch is refused."""
     told = rig.python(
         GRAPH
         + """

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from native import lease_model as m
-from native.lease_bodies import Body, Library, Model
+from native.lease_implementations import LeaseRules, Library, Model
 
 MS = m.MS
 PROCESSES = 3  # of each tenant
@@ -30,12 +30,12 @@ pauses = st.one_of(
 def same_after(library: Path, weights: list[tuple[int, bool]], events: list[tuple[tuple[str, int, int], int]]) -> None:
     """Drives the model and lease.c with the same events and compares everything after each."""
     model, lease = Model(), Library(library)
-    bodies: list[Body] = [model, lease]
+    implementations: list[LeaseRules] = [model, lease]
     now = 10_000 * MS
     counted: dict[tuple[int, int], int] = {}
     for i, (weight, strict) in enumerate(weights):
-        for body in bodies:
-            body.step(m.Join(f"t{i}", weight, strict), now)
+        for rules in implementations:
+            rules.step(m.Join(f"t{i}", weight, strict), now)
     for (kind, who, detail), pause in events:
         now += pause
         me, note = who % len(weights), counted.get((who % len(weights), detail), 0)
@@ -55,7 +55,7 @@ def same_after(library: Path, weights: list[tuple[int, bool]], events: list[tupl
                 event = m.WaitEnds(me)
             case _:
                 event = m.Join(f"t{who}", detail, detail == 250)
-        told, did = (body.step(event, now) for body in bodies)
+        told, did = (rules.step(event, now) for rules in implementations)
         assert told == did, event
         assert model.state() == lease.state(), event
         assert model.crowded(me, now) == lease.crowded(me, now)
@@ -73,7 +73,7 @@ histories = st.lists(st.tuples(event_kinds, pauses), max_size=80)
 def test_the_library_follows_the_model(
     lease_library: Path, weights: list[tuple[int, bool]], events: list[tuple[tuple[str, int, int], int]]
 ) -> None:
-    """After any events the gate of lease.c is, field by field, the state of the model, and so were the answers."""
+    """After any events the gate of lease.c equals the state of the model, field by field, and so do the answers."""
     same_after(lease_library, weights, events)
 
 

@@ -1,4 +1,4 @@
-"""Whose turn it is on a GPU, under a made-up clock: the model and the library's lease.c keep the same rules."""
+"""Who holds the lease of a GPU, under a fake clock: the model and the library's lease.c follow the same rules."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from pathlib import Path
 import pytest
 
 from native import lease_model as m
-from native.lease_bodies import Body, Library, Model
+from native.lease_implementations import LeaseRules, Library, Model
 
 MS = m.MS
 
 
 class Clockwork:
-    """One gate and one clock. A process is a number; it notes under which lease it is counted, as the library does."""
+    """One gate and one clock. A process is a number; it records the lease it is counted under, as the library does."""
 
-    def __init__(self, body: Body) -> None:
-        self.body = body
+    def __init__(self, rules: LeaseRules) -> None:
+        self.rules = rules
         self.now = 1_000_000 * MS
         self.asleep: dict[int, int] = {}
         self.counted: dict[int, int] = {}
 
     def join(self, name: str, weight: int = 500, strict: bool = False) -> int | None:
-        (place,) = self.body.step(m.Join(name, weight, strict), self.now)
+        (place,) = self.rules.step(m.Join(name, weight, strict), self.now)
         assert isinstance(place, m.Place)
         return place.who
 
@@ -31,28 +31,28 @@ class Clockwork:
         return [p for p in places if p is not None]
 
     def ask(self, who: int) -> str:
-        (turn,) = self.body.step(m.Ask(who), self.now)
+        (turn,) = self.rules.step(m.Ask(who), self.now)
         assert isinstance(turn, m.Turn)
         if turn.turn == "sleep":
             self.asleep[who] = turn.until
         return turn.turn
 
     def launch(self, who: int, process: int = 0) -> None:
-        (note,) = self.body.step(m.Launched(who, self.counted.get(process, 0)), self.now)
+        (note,) = self.rules.step(m.Launched(who, self.counted.get(process, 0)), self.now)
         assert isinstance(note, m.Counted)
         self.counted[process] = note.lease
 
     def empty(self, who: int, process: int = 0) -> None:
-        self.body.step(m.Emptied(who, self.counted.get(process, 0)), self.now)
+        self.rules.step(m.Emptied(who, self.counted.get(process, 0)), self.now)
         self.counted[process] = 0
 
     def drained(self, who: int) -> bool:
-        (passed,) = self.body.step(m.Drained(who), self.now)
+        (passed,) = self.rules.step(m.Drained(who), self.now)
         assert isinstance(passed, m.Passed)
         return passed.done
 
     def wait(self, who: int, begins: bool) -> None:
-        self.body.step(m.WaitBegins(who) if begins else m.WaitEnds(who), self.now)
+        self.rules.step(m.WaitBegins(who) if begins else m.WaitEnds(who), self.now)
 
     def spend(self, who: int, ms: int) -> None:
         """The holder launches all the time."""
@@ -71,7 +71,7 @@ class Clockwork:
             self.now += MS // 2
 
     def held(self, who: int) -> float:
-        return self.body.state().tenants[who].held / MS
+        return self.rules.state().tenants[who].held / MS
 
 
 @pytest.fixture(params=["model", "library"])
@@ -90,7 +90,7 @@ def test_shares_follow_the_weights(clock: Clockwork, weights: tuple[int, ...]) -
 
 
 def test_within_the_quantum_launches_pass(clock: Clockwork) -> None:
-    """Rule 1: the holder launches, the other waits, until ten milliseconds are over and somebody waits."""
+    """Rule 1: the holder launches and the other waits, until ten milliseconds are over and another tenant waits."""
     holder, other = clock.tenants(500, 500)
     assert (clock.ask(holder), clock.ask(other)) == ("go", "wait")
     for _ in range(9):
@@ -104,7 +104,7 @@ def test_within_the_quantum_launches_pass(clock: Clockwork) -> None:
 
 
 def test_alone_is_free(clock: Clockwork) -> None:
-    """Rule 2: time nobody else wanted is not billed; who ran alone does not wait longer afterwards."""
+    """Rule 2: time that no other tenant wanted is not billed; running alone does not lengthen a later wait."""
     (early,) = clock.tenants(500)
     clock.run([early], 20_000)
     assert clock.held(early) == 0
@@ -115,7 +115,7 @@ def test_alone_is_free(clock: Clockwork) -> None:
 
 
 def test_absence_saves_nothing_up(clock: Clockwork) -> None:
-    """Rule 3: who was away for long gets its share from now on, not the time it missed as well."""
+    """Rule 3: a tenant that was away for long gets its share from now on, not the time it missed as well."""
     here, away, third = clock.tenants(500, 500, 500)
     clock.run([here, away, third], 500)
     clock.run([here, third], 10_000)
@@ -131,10 +131,10 @@ def test_absence_forgives_debts(clock: Clockwork) -> None:
     third = clock.join("third", 900)
     assert third is not None
     clock.run([other, third], 1_000)
-    state = clock.body.state()
+    state = clock.rules.state()
     assert state.tenants[early].vtime != min(state.tenants[w].vtime for w in (other, third))
     clock.ask(early)
-    state = clock.body.state()
+    state = clock.rules.state()
     assert state.tenants[early].vtime == min(state.tenants[w].vtime for w in (other, third))
 
 
@@ -172,11 +172,11 @@ def test_dead_holder_is_replaced(clock: Clockwork) -> None:
     clock.now += 10 * MS
     assert clock.ask(other) == "go"
     clock.wait(holder, begins=False)  # it was alive, only slow: its count does not go below none
-    assert clock.body.state().tenants[holder].waits_for_work == 0
+    assert clock.rules.state().tenants[holder].waits_for_work == 0
 
 
 def test_dead_waiter_is_forgotten(clock: Clockwork) -> None:
-    """A tenant killed while it waited keeps nobody from the card, though it had had the least."""
+    """A tenant that was killed while it waited does not block others, though it had used the least."""
     living, dead = clock.tenants(500, 500)
     clock.run([living, dead], 100)
     while clock.ask(dead) != "wait":
@@ -184,7 +184,7 @@ def test_dead_waiter_is_forgotten(clock: Clockwork) -> None:
     before = clock.held(living)
     clock.run([living], 250)
     clock.run([living], 1_000)
-    state = clock.body.state()
+    state = clock.rules.state()
     assert state.holder == living
     assert clock.ask(living) == "go"
     assert clock.held(living) - before < 250  # and soon it is billed no more, being alone
@@ -195,13 +195,13 @@ def test_queues_are_short_while_others_are_near(clock: Clockwork) -> None:
     me, other = clock.tenants(500, 500)
     clock.now += 2_000 * MS
     clock.ask(me)
-    assert not clock.body.crowded(me, clock.now)
+    assert not clock.rules.crowded(me, clock.now)
     clock.ask(other)
-    assert clock.body.crowded(me, clock.now)
+    assert clock.rules.crowded(me, clock.now)
     clock.now += 999 * MS
-    assert clock.body.crowded(me, clock.now)
+    assert clock.rules.crowded(me, clock.now)
     clock.now += 2 * MS
-    assert not clock.body.crowded(me, clock.now)
+    assert not clock.rules.crowded(me, clock.now)
 
 
 def test_the_last_process_to_drain_hands_over(clock: Clockwork) -> None:
@@ -226,7 +226,7 @@ def test_the_last_process_to_drain_hands_over(clock: Clockwork) -> None:
 
 
 def test_a_process_that_waits_for_its_work_is_waited_for(clock: Clockwork) -> None:
-    """Rule 6: three queues of half a quantum each last longer than one; whose work is on the card keeps the lease."""
+    """Rule 6: three queues of half a quantum each last longer than one; work on the card keeps the lease."""
     many, one = clock.tenants(500, 500)
     clock.ask(many)
     clock.launch(many, process=1)
@@ -264,7 +264,7 @@ def test_a_process_that_never_drains_is_not_waited_for(clock: Clockwork) -> None
     clock.ask(many)
     clock.launch(many, process=1)
     clock.empty(many, process=1)
-    assert clock.body.state().tenants[many].queued == 0
+    assert clock.rules.state().tenants[many].queued == 0
 
 
 def test_strict_budget_holds_on_an_idle_card(clock: Clockwork) -> None:
@@ -292,7 +292,7 @@ def test_a_pause_is_not_billed(clock: Clockwork) -> None:
 
 
 def test_places_are_found_again(clock: Clockwork) -> None:
-    """All processes of a tenant share its place; the thirty-third tenant waits until somebody has left."""
+    """All processes of a tenant share its slot; the thirty-third tenant waits until another has left."""
     first = clock.join("t0", 10)
     assert clock.join("t0", 10) == first
     assert len({clock.join(f"t{i}", 10) for i in range(32)}) == 32

@@ -1,10 +1,10 @@
-"""GPU time by lease, with real processes on the stand-in card. The rules themselves are in test_lease_rules.py."""
+"""Compute time by lease, with real processes on the fake driver. The rules themselves are in test_lease_rules.py."""
 
 from __future__ import annotations
 
 import pytest
 
-from native.lease_bodies import Gate
+from native.lease_implementations import Gate
 from native.rig import Rig
 
 SPIN = """

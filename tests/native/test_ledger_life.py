@@ -1,4 +1,4 @@
-"""One ledger for all processes of a container: shared, and right again after any of them died anywhere."""
+"""One ledger for all processes of a container: shared, and repaired after any of them was killed at any point."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def test_processes_share_the_limit(rig: Rig) -> None:
     assert held == 4096 == ledger.total() // MIB
 
 
-def test_killed_process_gives_back(rig: Rig) -> None:
-    """What a killed process held is free at the next request, and counted as reaped."""
+def test_memory_of_a_killed_process_is_free(rig: Rig) -> None:
+    """The memory of a killed process is free at the next request, and counted as reaped."""
     gone = rig.start(HOLD, 1000, limit=2048)
     assert line(gone) == "there"
     gone.kill()
@@ -51,7 +51,7 @@ def test_killed_process_gives_back(rig: Rig) -> None:
 
 
 def places() -> list[str]:
-    """Every place between two writes of the ledger, as the source marks them."""
+    """Every point between two writes of the ledger, as the source marks them."""
     text = "".join(path.read_text() for path in SOURCE.glob("ledger*.c"))
     return sorted(set(re.findall(r'FAULT\("(.*?)"\)', text)))
 
@@ -59,7 +59,7 @@ def places() -> list[str]:
 @pytest.mark.parametrize("passed", [1, 2])
 @pytest.mark.parametrize("place", [p for p in places() if not p.startswith("header")])
 def test_killed_inside_the_lock(rig: Rig, place: str, passed: int) -> None:
-    """A process killed between any two writes leaves a ledger that the next one mends, whatever it was about."""
+    """A process that was killed between any two writes leaves a ledger that the next one repairs."""
     held = [rig.start(HOLD, mib, limit=4096) for mib in (100, 50, 50)]
     assert [line(p) for p in held] == ["there"] * 3
     stays, *gone = held
@@ -81,7 +81,7 @@ def test_killed_inside_the_lock(rig: Rig, place: str, passed: int) -> None:
 
 @pytest.mark.parametrize("place", [p for p in places() if p.startswith("header")])
 def test_killed_over_the_header(rig: Rig, place: str) -> None:
-    """A process killed while it fills in a fresh ledger leaves it to the next, not damaged."""
+    """A process that was killed while it initialises a new ledger leaves it to the next, not damaged."""
     assert rig.try_python("Cuda()", GPUSHARE_FAULT=f"{place}:1").code == -signal.SIGKILL
     assert rig.python("print(Cuda().info()[0] // MIB)", limit=4096) == [str(4096 - CONTEXT)]
 
@@ -119,7 +119,7 @@ def test_child_keeps_its_parents_memory(rig: Rig) -> None:
     assert rig.python(free, limit=4096) == [str(4096 - CONTEXT)]
 
 
-def test_child_takes_its_own_place(rig: Rig) -> None:
+def test_child_takes_its_own_slot(rig: Rig) -> None:
     """A forked child that uses the GPU itself has a slot of its own."""
     told = rig.python(
         """
@@ -156,8 +156,8 @@ def test_closed_descriptors_are_opened_again(rig: Rig) -> None:
     assert told == ["1", str(CONTEXT + 200)]
 
 
-def test_scribbling_does_not_help(rig: Rig) -> None:
-    """A program that writes zeros over its slot and the total is as large as before at its next request."""
+def test_overwriting_the_ledger_does_not_help(rig: Rig) -> None:
+    """A program that writes zeros over its slot and the total counts as before at its next request."""
     told = rig.python(
         """
         import mmap
@@ -185,7 +185,7 @@ def refusal(rig: Rig, **environment: str) -> str:
 
 
 def test_foreign_ledger(rig: Rig) -> None:
-    """A ledger of another tenant is not used: everything is refused, with one line that says why."""
+    """A ledger of another tenant is not used: everything is refused, with one line of explanation."""
     rig.python("Cuda()", GPUSHARE_TENANT="one")
     assert "belongs to another tenant; GPU memory is refused" in refusal(rig, GPUSHARE_TENANT="two")
 
@@ -194,14 +194,14 @@ def test_foreign_ledger(rig: Rig) -> None:
     "start,size,words", [(b"", 1000, "wrong size"), (b"x" * 16, 131072, "damaged or of another version")]
 )
 def test_damaged_ledger(rig: Rig, start: bytes, size: int, words: str) -> None:
-    """A ledger that is short or not a ledger is not used and not mended."""
+    """A ledger that is short or not a ledger is neither used nor repaired."""
     rig.python("Cuda()")
     rig.ledger.write_bytes((start + rig.ledger.read_bytes()[len(start) :])[:size])
     assert words in refusal(rig)
 
 
 def test_old_ledger(rig: Rig) -> None:
-    """A ledger from before the machine's last start is not used."""
+    """A ledger from before the last boot is not used."""
     rig.python("Cuda()")
     raw = bytearray(rig.ledger.read_bytes())
     raw[16:32] = os.urandom(16)
@@ -214,7 +214,7 @@ def test_unreachable_ledger(rig: Rig, tmp_path: Path) -> None:
     assert "cannot be opened" in refusal(rig, GPUSHARE_LEDGER=str(tmp_path / "none" / "ledger"))
 
 
-def test_nothing_said_is_nothing_granted(rig: Rig) -> None:
+def test_no_limits_grant_nothing(rig: Rig) -> None:
     """Loaded without any limits at all, the library refuses."""
     result = rig.try_python("Cuda()", limit=None)
     assert "cuDevicePrimaryCtxRetain answered 2" in result.err

@@ -1,4 +1,4 @@
-"""What is shipped: both machines, old enough for any image, exporting what it replaces and nothing else."""
+"""The shipped libraries: both architectures, old enough for any image, exporting only what they replace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEWEST = (2, 17)
 
 @pytest.fixture(scope="module")
 def shipped() -> dict[str, Path]:
-    """As `make native` left them; built when missing or older than their source."""
+    """The libraries of `make native`; built when missing or older than their source."""
     folder = Path(package.__file__).parent
     newest = max(p.stat().st_mtime for p in SOURCE.glob("*.[ch]"))
     with (Path(tempfile.gettempdir()) / "aliquot-native.lock").open("w") as lock:
@@ -62,7 +62,7 @@ def test_needs_no_driver(shipped: dict[str, Path], machine: str) -> None:
 
 
 @pytest.mark.parametrize("machine", package.MACHINES)
-def test_no_test_doors(shipped: dict[str, Path], machine: str) -> None:
+def test_no_test_hooks(shipped: dict[str, Path], machine: str) -> None:
     """The shipped library has none of the switches that tests use to move its files or kill it."""
     raw = shipped[machine].read_bytes()
     assert b"GPUSHARE_FOLDER" not in raw
@@ -71,7 +71,7 @@ def test_no_test_doors(shipped: dict[str, Path], machine: str) -> None:
 
 
 def test_harmless_without_a_gpu(shipped: dict[str, Path]) -> None:
-    """Programs that use no GPU run as ever, silently."""
+    """Programs that use no GPU run as without the library, without output."""
     environment = {"LD_PRELOAD": str(shipped[platform.machine()])}
     done = subprocess.run(["/bin/sh", "-c", "echo fine"], env=environment, capture_output=True, text=True, timeout=30)
     assert (done.stdout, done.stderr, done.returncode) == ("fine\n", "", 0)

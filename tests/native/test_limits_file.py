@@ -1,4 +1,4 @@
-"""The limits file decides, not the environment; and the agent moves a limit by writing it anew."""
+"""The limits file decides, not the environment; and the agent changes a limit by rewriting it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def limits(card: str = CARD0, mib: int = 2048, tenant: str = "t1") -> str:
 
 @pytest.fixture
 def container(rig: Rig) -> Rig:
-    """As an agent prepares it: limits and a ledger of zeros."""
+    """A container as an agent prepares it: limits and a ledger of zeros."""
     rig.extra = {"GPUSHARE_FOLDER": str(rig.folder)}
     (rig.folder / "limits").write_text(limits())
     rig.ledger.write_bytes(bytes(131072))
@@ -33,7 +33,7 @@ def write(path: Path, text: str) -> None:
 
 
 def test_environment_does_not_lift_it(container: Rig) -> None:
-    """What a process exports changes nothing where there is a file."""
+    """Variables of a process change nothing where there is a limits file."""
     assert container.python("print(Cuda().info()[1] // MIB)", limit=16000) == ["2048"]
 
 
@@ -77,7 +77,7 @@ def test_limit_moves_while_a_program_runs(container: Rig, mib: int, expected: st
 
 
 def test_half_written_file_changes_nothing(container: Rig) -> None:
-    """While the agent is in the middle of writing, the last whole file stands."""
+    """While the agent is writing, the last complete file counts."""
     process = container.start(
         """
         import time
@@ -108,15 +108,15 @@ def test_half_written_file_changes_nothing(container: Rig) -> None:
     ],
 )
 def test_bad_files_fail_closed(container: Rig, text: str) -> None:
-    """A file that is not understood grants nothing, whatever the environment says."""
+    """A file that cannot be parsed grants nothing, whatever the environment says."""
     write(container.folder / "limits", text)
     result = container.try_python("Cuda()", limit=16000)
     assert "cuDevicePrimaryCtxRetain answered 2" in result.err
     assert "GPU memory is refused" in result.err
 
 
-def test_ledger_is_the_agents_to_make(container: Rig) -> None:
-    """Where there is a limits file, a missing ledger is not made by a process."""
+def test_only_the_agent_creates_the_ledger(container: Rig) -> None:
+    """Where there is a limits file, a process does not create a missing ledger."""
     container.ledger.unlink()
     assert "cannot be opened" in container.try_python("Cuda()").err
     assert not container.ledger.exists()

@@ -90,8 +90,8 @@ def test_failed_driver_call_costs_nothing(rig: Rig) -> None:
     assert told == ["999", str(2048 - CONTEXT)]
 
 
-def test_memory_nobody_announced_counts(rig: Rig) -> None:
-    """A module's own arrays are seen by no allocation call, and still count at the next request."""
+def test_memory_without_an_allocation_call_counts(rig: Rig) -> None:
+    """A module's own arrays are taken without an allocation call, and still count at the next request."""
     told = rig.python(
         """
         cuda = Cuda()
@@ -149,7 +149,7 @@ def test_unmap_over_two_maps(rig: Rig) -> None:
 
 
 def test_retained_handle_keeps_the_block(rig: Rig) -> None:
-    """A block whose handle was taken again from its address outlives its map, and goes with the last release."""
+    """A block whose handle was retained from its address outlives its map, and is freed with the last release."""
     told = rig.python(
         """
         cuda = Cuda()

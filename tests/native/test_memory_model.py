@@ -1,4 +1,4 @@
-"""Any processes of a container, taking and freeing in every way and dying anywhere, against a plain model of the books.
+"""Processes that allocate and free in every way and are killed anywhere, against a plain model of the ledger.
 
 After every order: the slots add up to the total, the total is within the limit, each process's slot is what the model
 says and what the card holds for it, and the driver's answer is the one the model expects.
@@ -144,7 +144,7 @@ class World:
         assert ledger.total() == self.held()
 
     def _card(self) -> dict[int, int]:
-        """Bytes by process on the first card, from the stand-in's own file."""
+        """Bytes by process on the first card, from the fake driver's own file."""
         raw = (self.rig.folder / "card").read_bytes() if (self.rig.folder / "card").exists() else b""
         clients = (struct.unpack_from("<iiQ", raw, at) for at in range(48, len(raw) - 39, 40))
         return {pid: held for used, pid, held in clients if used}
@@ -174,14 +174,14 @@ def follow(built: Path, history: list[Order]) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(history=st.lists(orders, min_size=30, max_size=60))
-def test_the_books_follow_the_model(native_build: Path, history: list[Order]) -> None:
-    """Four processes at most, any orders, any deaths: ledger, card and model agree after each."""
+def test_the_ledger_follows_the_model(native_build: Path, history: list[Order]) -> None:
+    """With up to four processes, any commands and any kills, ledger, card and model agree after each."""
     follow(native_build, history)
 
 
 @pytest.mark.soak
 @settings(max_examples=3_000, deadline=None)
 @given(history=st.lists(orders, min_size=30, max_size=120))
-def test_the_books_follow_the_model_for_long(native_build: Path, history: list[Order]) -> None:
+def test_the_ledger_follows_the_model_for_long(native_build: Path, history: list[Order]) -> None:
     """The same with thousands of longer histories."""
     follow(native_build, history)

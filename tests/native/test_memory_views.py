@@ -1,4 +1,4 @@
-"""What programs are told about the card: the container's limit and the container's use."""
+"""What programs see of the card: the container's limit and the container's use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def test_cuda_reports_the_limit(rig: Rig) -> None:
 
 
 def test_free_is_never_more_than_the_card_has(rig: Rig) -> None:
-    """A container whose neighbours filled the card sees what is really free."""
+    """A container on a card that others have filled sees what is really free."""
     neighbour = rig.start("Cuda().alloc(15000 * MIB); print('full'); input()", limit=None, preload=False)
     assert line(neighbour) == "full"
     told = rig.python("print(Cuda().info()[0] // MIB)", limit=4096)
@@ -50,8 +50,8 @@ def test_process_list_is_the_containers(rig: Rig) -> None:
     assert told[0] == told[1]
 
 
-def test_readers_take_no_place(rig: Rig) -> None:
-    """A program that only looks, like nvidia-smi, sees the others' use and takes no slot."""
+def test_readers_take_no_slot(rig: Rig) -> None:
+    """A program that only reads, like nvidia-smi, sees the others' use and takes no slot."""
     worker = rig.start("Cuda().alloc(100 * MIB); print('there'); input()")
     assert line(worker) == "there"
     told = rig.python(

@@ -1,4 +1,4 @@
-"""A platform on the stand-in cards, for tests that share it; each names its own jobs, which are gone afterwards."""
+"""A platform on the fake driver, for tests that share it; each names its own jobs, which are deleted afterwards."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from support.gpus.fake_driver import install_fake_driver
 from support.gpus.node import Node
-from support.gpus.standin import standin
 
 
 @pytest.fixture(scope="session")
 def shared_node(native_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     folder = tmp_path_factory.mktemp("node")
-    made = Node(folder / "platform", standin(native_build, folder / "standin")).up()
-    yield made
-    made.down()
+    platform = Node(folder / "platform", install_fake_driver(native_build, folder / "fake-driver")).up()
+    yield platform
+    platform.down()
 
 
 @pytest.fixture
 def node(shared_node: Node) -> Iterator[Node]:
-    """With nothing on its cards."""
+    """The shared platform, with no processes on its GPUs."""
     yield shared_node
     shared_node.clean()

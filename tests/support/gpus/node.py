@@ -1,7 +1,7 @@
-"""A whole platform on the stand-in cards: `aliquot up` finds them as it would find real ones, and jobs use them.
+"""A whole platform on the fake driver: `aliquot up` finds its GPUs as it would find real ones, and jobs use them.
 
-Two cards of 16384 MiB. A job mounts the driver from the machine, as the container toolkit would do for it, and has a
-program of a few lines of Python with `cu` at hand; `cuda(...)` there is the card that it was given.
+Two GPUs of 16384 MiB. A job mounts the driver from the machine, as the container toolkit would do, and runs a few lines
+of Python that import `cu`; `cuda()` there is the GPU that the job was given.
 """
 
 from __future__ import annotations
@@ -19,49 +19,49 @@ from aliquot.backends.local.runtimes import syscalls
 from aliquot.gpu.injection import LIMITS
 from aliquot.labels import DEVICES
 from aliquot.units import MIB
-from support.gpus.standin import PLACE, UUIDS, StandIn
+from support.gpus.fake_driver import DRIVER_PATH, UUIDS, FakeDriverFiles
 from support.seeds.platform import PREFIX, SECONDS, Platform, until
 from support.stores.process import ServerProcess
 
 PROJECT = "team-a"
 KILLED = 137
-# The interpreter itself: pods see it, and not every environment that was made of it.
+# The interpreter itself: pods see it, but not every virtual environment.
 PYTHON = str(Path(sys.executable).resolve())
 START = """
 import os, random, sys, threading, time
 from cu import *
 
 def cuda():
-    # The stand-in does not read CUDA_VISIBLE_DEVICES. A card that was not given is refused.
+    # The fake driver does not read CUDA_VISIBLE_DEVICES. A GPU that was not given is refused.
     for index in range(2):
-        found = Cuda(index, context=False)
-        if found.uuid() in os.environ.get("NVIDIA_VISIBLE_DEVICES", found.uuid()):
+        gpu = Cuda(index, context=False)
+        if gpu.uuid() in os.environ.get("NVIDIA_VISIBLE_DEVICES", gpu.uuid()):
             try:
                 return Cuda(index)
             except CudaError as refused:
                 print(index, refused, file=sys.stderr)
     sys.exit("no card")
 
-def fill(found, step=2):
-    # MiB that were got until the driver said no, and with which words.
-    frees, code = found.fill(found.alloc, step * MIB)
+def fill(gpu, step=2):
+    # MiB that were allocated until the driver refused, and its error code.
+    frees, code = gpu.fill(gpu.alloc, step * MIB)
     return step * len(frees), code
 
 def hold():
-    # Until it is told to go, or killed.
+    # Until its input ends, or it is killed.
     sys.stdin.read()
 """
 
 
 class Program:
-    """One that runs in a job, by `runai exec`."""
+    """A program that runs in a job, by `runai exec`."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
         self.errors = ""
 
     def says(self) -> list[str]:
-        """The words of its next line; fails when it ends without one."""
+        """The words of its next output line; fails when it ends without one."""
         assert self._process.stdout is not None
         if not (line := self._process.stdout.readline()):
             raise AssertionError(f"ended with {self.end()}: {self.errors}")
@@ -73,17 +73,17 @@ class Program:
         self._process.stdin.flush()
 
     def ends_or_says(self) -> None:
-        """Wait until it is done with what it tries, whatever came of it."""
+        """Wait until it prints a line or ends."""
         assert self._process.stdout is not None
         self._process.stdout.readline()
 
     def end(self) -> int:
-        """Its input ends, and with it the program, unless that was killed before; its status."""
+        """Close its input, which ends the program unless it was killed before; its exit status."""
         self.errors = self._process.communicate(timeout=120)[1]
         return self._process.returncode
 
     def killed(self) -> bool:
-        """Wait until it is gone without having been told to go."""
+        """Wait until it was killed."""
         return self._process.wait(SECONDS) == KILLED
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class Program:
 
 
 class Node(Platform):
-    def __init__(self, folder: Path, machine: StandIn, **environment: str) -> None:
+    def __init__(self, folder: Path, machine: FakeDriverFiles, **environment: str) -> None:
         super().__init__(Path(sys.executable).parent, folder)
         self.machine = machine
         self.environment |= environment
@@ -104,7 +104,7 @@ class Node(Platform):
         allowed = ("--allow-host-path", str(machine.folder))
         self.server = ServerProcess(self._data, *allowed, environment={**self.environment, **driver})
         self._files = 0
-        self._begun: list[str] = []
+        self._jobs: list[str] = []
         self._programs: list[Program] = []
 
     def up(self) -> Node:
@@ -127,21 +127,21 @@ class Node(Platform):
         command: str = "--command sleep --args infinity",
         phases: tuple[str, ...] = ("Running",),
     ) -> None:
-        """A job that has the driver at hand, and is in one of these phases."""
-        self._begun.append(name)
+        """Submit a job that mounts the driver, and wait until it is in one of these phases."""
+        self._jobs.append(name)
         variables = " ".join(f"-e {key}={value}" for key, value in self.machine.environment().items())
-        mount = f"--host-path path={self.machine.folder},mount={PLACE},readwrite"
+        mount = f"--host-path path={self.machine.folder},mount={DRIVER_PATH},readwrite"
         self.submit(name, PROJECT, f"{how} --cpu 0.1 -i ubuntu --interactive {variables} {mount} {command}", *phases)
 
     def program(self, text: str) -> str:
-        """A program's file, as jobs see it."""
+        """The path of a program's file, as jobs see it."""
         self._files += 1
         file = self.machine.folder / f"program{self._files}.py"
         file.write_text(START + textwrap.dedent(text))
-        return f"{PLACE}/{file.name}"
+        return f"{DRIVER_PATH}/{file.name}"
 
     def start(self, job: str, program: str, before: str = "") -> Program:
-        """`runai exec` of a program in a job; `before` stands before it in the job's shell."""
+        """`runai exec` of a program in a job; `before` precedes it in the job's shell."""
         return self.execute(job, f"exec {before} {PYTHON} {self.program(program)}")
 
     def execute(self, job: str, script: str) -> Program:
@@ -160,66 +160,66 @@ class Node(Platform):
         return self._programs[-1]
 
     def runs(self, job: str, program: str) -> list[str]:
-        """What a program says that ends by itself, in words."""
+        """The words that a program prints which ends by itself."""
         started = self.start(job, program)
-        said = started.says()
+        words = started.says()
         assert started.end() == 0
-        return said
+        return words
 
     def clean(self) -> None:
-        """Nothing is left on the cards."""
+        """Delete all jobs, and end all programs."""
         for program in self._programs:
             program.close()
-        for name in self._begun:
+        for name in self._jobs:
             self.sh(f"runai delete {name} -p {PROJECT}")
-        for name in self._begun:
+        for name in self._jobs:
             self.wait_until_gone(name, PROJECT)
-        self._programs, self._begun = [], []
+        self._programs, self._jobs = [], []
 
-    # --- what is so, whatever the jobs say
+    # --- facts from outside the jobs
 
     def card(self, job: str) -> int:
-        """The card on which a job has a part."""
+        """The index of the GPU on which a job has a fraction."""
         pod = self.get(f"{PREFIX}/namespaces/runai-{PROJECT}/pods/{job}-0-0")
-        (found,) = json.loads(pod["metadata"]["annotations"][DEVICES])
-        return int(found["index"])
+        (share,) = json.loads(pod["metadata"]["annotations"][DEVICES])
+        return int(share["index"])
 
     def uid(self, job: str) -> str:
         return str(self.get(f"{PREFIX}/namespaces/runai-{PROJECT}/pods/{job}-0-0")["metadata"]["uid"])
 
     def held(self, job: str) -> dict[int, int]:
-        """MiB of each of a job's processes, as the driver counts them."""
+        """MiB of each of a job's processes, by the driver's count."""
         namespace = syscalls.pid_namespace(self.job_instances()[job].pid)
         return {pid: mib for pid, mib in self.process_memory().items() if _is_in(pid, namespace)}
 
     def limit(self, job: str) -> int:
-        """MiB that a job may have now."""
-        orders = json.loads((self._data / "pods" / self.uid(job) / "spec.json").read_text())
-        text = next(Path(file["source"]).read_text() for file in orders["injected"] if file["place"] == LIMITS)
-        found = re.search(r"limit=(\d+)", text)
-        assert found, text
-        return int(found[1]) // MIB
+        """The job's current limit in MiB."""
+        spec = json.loads((self._data / "pods" / self.uid(job) / "spec.json").read_text())
+        text = next(Path(file["source"]).read_text() for file in spec["injected"] if file["place"] == LIMITS)
+        match = re.search(r"limit=(\d+)", text)
+        assert match, text
+        return int(match[1]) // MIB
 
     def events(self, job: str) -> str:
-        """As its user sees them."""
+        """The job's events, as its user sees them."""
         return self.sh(f"runai describe job {job} -p {PROJECT}").out
 
     def tells(self, job: str, pattern: str) -> None:
-        """Waits until an event says so."""
-        said = ""
+        """Wait until an event matches."""
+        output = ""
 
         def there() -> bool:
-            nonlocal said
-            said = self.events(job)
-            return re.search(pattern, said) is not None
+            nonlocal output
+            output = self.events(job)
+            return re.search(pattern, output) is not None
 
         try:
             until(there, pattern)
         except AssertionError:
-            raise AssertionError(f"no {pattern} in\n{said}") from None
+            raise AssertionError(f"no {pattern} in\n{output}") from None
 
     def process_memory(self) -> dict[int, int]:
-        """MiB of every process of the machine, as the driver counts them."""
+        """MiB of every process of the machine, by the driver's count."""
         ask = "n = Nvml(); say(*(w for u in sys.argv[1:] for p in n.processes(n.device(u)).items() for w in p))"
         command = [PYTHON, "-c", f"from cu import *; {ask}", *UUIDS]
         environment = {**os.environ, **self.machine.environment(str(self.machine.folder))}

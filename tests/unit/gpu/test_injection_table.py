@@ -1,4 +1,4 @@
-"""What pods are given to see their part of the GPUs: one function, in tables."""
+"""What pods are given to see their share of the GPUs: one function, in tables."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def part(uuid: str = "GPU-a", milli: int = 500, mode: ComputeMode = ComputeMode.
 
 
 def places(found: Injection) -> dict[str, bool]:
-    """Every file a pod gets, and whether it may write it."""
+    """Every file that a pod gets, and whether it may write it."""
     return {file.path: False for file in found.files} | {mount.path: not mount.read_only for mount in found.mounts}
 
 
 @pytest.mark.parametrize(
-    ("slices", "backend", "wanted"),
+    ("allocations", "enforcement", "wanted"),
     [
         ((), Enforcement.SHIM, {}),
         ((part(milli=1000),), Enforcement.SHIM, {}),
@@ -54,16 +54,16 @@ def places(found: Injection) -> dict[str, bool]:
     ],
     ids=["none", "whole", "nobody keeps limits", "part", "part, kept by the driver", "two parts, strict"],
 )
-def test_which_files(slices: tuple[GpuAllocation, ...], backend: Enforcement, wanted: dict[str, bool]) -> None:
-    """A part brings the library, its limits and its ledger; leases bring a gate per GPU; a whole GPU brings nothing."""
-    found = build_injection(slices, backend, HOST)
+def test_which_files(allocations: tuple[GpuAllocation, ...], enforcement: Enforcement, wanted: dict[str, bool]) -> None:
+    """A fraction brings the library, limits and ledger; leases bring a gate per GPU; a whole GPU brings nothing."""
+    found = build_injection(allocations, enforcement, HOST)
 
     assert places(found) == wanted
     assert found.requires_library == bool(wanted)
 
 
 def test_which_devices() -> None:
-    """Only the cards that were given, and what every program that uses a GPU opens."""
+    """Only the GPUs that were given, and the device files that every GPU program opens."""
     found = build_injection((part(),), Enforcement.SHIM, HOST).devices
 
     assert found[:2] == ("/dev/nvidia0", "/dev/nvidiactl")
@@ -71,7 +71,7 @@ def test_which_devices() -> None:
 
 
 def test_which_variables() -> None:
-    """GPUs by UUID; a part leaves out graphics and video, which the library cannot see."""
+    """GPUs by UUID; a fraction excludes graphics and video, which the library does not intercept."""
     assert build_injection((part(), part("GPU-b")), Enforcement.SHIM, HOST).environment == {
         "NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b",
         "CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b",
@@ -80,8 +80,8 @@ def test_which_variables() -> None:
     }
 
 
-def test_no_limit_stands_in_the_environment() -> None:
-    """A program could change it there: limits are a file, kept where it can be written anew while the pod runs."""
+def test_no_limit_in_the_environment() -> None:
+    """A program could change a variable: limits are in a file, which can be rewritten while the pod runs."""
     found = build_injection((part(),), Enforcement.SHIM, HOST)
 
     assert not [name for name in found.environment if name.startswith(("GPUSHARE", "LD_"))]
@@ -90,10 +90,10 @@ def test_no_limit_stands_in_the_environment() -> None:
 
 
 def test_where_nothing_can_be_mounted() -> None:
-    """Without mounts the same library is loaded by variables, which honest programs keep."""
-    told = build_injection((part(),), Enforcement.SHIM, HOST).fallback_environment
+    """Without mounts the same library is loaded by variables, which cooperative programs keep."""
+    environment = build_injection((part(),), Enforcement.SHIM, HOST).fallback_environment
 
-    assert (told["LD_PRELOAD"], told["GPUSHARE_LIMIT_MIB"]) == (HOST.library, "11514")
+    assert (environment["LD_PRELOAD"], environment["GPUSHARE_LIMIT_MIB"]) == (HOST.library, "11514")
 
 
 @pytest.mark.parametrize(
@@ -106,5 +106,5 @@ def test_where_nothing_can_be_mounted() -> None:
     ],
 )
 def test_the_preload_file_of_an_image_is_kept(own: str, wanted: str) -> None:
-    """Our line comes after the image's own, once."""
+    """Our line comes after the image's own lines, once."""
     assert preload_text(own, LIBRARY + "\n") == wanted

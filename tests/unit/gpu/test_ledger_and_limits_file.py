@@ -1,4 +1,4 @@
-"""The files that the sharing library reads and writes, as the agent sees them."""
+"""The files that the sharing library reads and writes: ledger and limits file."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from support.gpus import ledger_bytes
 
 
 def write_limits_file(folder: Path, *uuids: str) -> Path:
-    wish = SharingOptions(limit_milli=800)
+    options = SharingOptions(limit_milli=800)
     share = DeviceShare(index=0, milli=250)
-    cards = [Device(index=0, uuid=uuid, memory_mib=1000) for uuid in uuids]
-    slices = [gpu_allocation(card, share, wish, pod_uid="pod-1") for card in cards]
+    devices = [Device(index=0, uuid=uuid, memory_mib=1000) for uuid in uuids]
+    allocations = [gpu_allocation(device, share, options, pod_uid="pod-1") for device in devices]
     path = folder / "limits"
-    path.write_text(render_limits(slices))
+    path.write_text(render_limits(allocations))
     return path
 
 
-def test_what_was_refused(tmp_path: Path) -> None:
-    """How often memory was refused and how much was asked for last."""
+def test_refusals(tmp_path: Path) -> None:
+    """The number of refusals, and the bytes of the last refused request."""
     (tmp_path / "ledger").write_bytes(ledger_bytes(refusals=3, requested=20 * MIB))
 
     assert ledger.read(tmp_path / "ledger") == Ledger("pod-1", 3, 20 * MIB)
 
 
-def test_an_entry_point_that_is_not_known(tmp_path: Path) -> None:
-    """A driver that is newer than the library is named by what it offered."""
+def test_an_unknown_entry_point(tmp_path: Path) -> None:
+    """The ledger names an entry point of a driver that is newer than the library."""
     (tmp_path / "ledger").write_bytes(ledger_bytes(unknown="cuMemAlloc_v9"))
 
     assert ledger.read(tmp_path / "ledger").unknown == "cuMemAlloc_v9"
@@ -42,15 +42,15 @@ def test_an_entry_point_that_is_not_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "data", [b"", bytes(131072), ledger_bytes(magic=1), ledger_bytes()[:-1]], ids=["empty", "new", "other", "short"]
 )
-def test_a_ledger_that_says_nothing(tmp_path: Path, data: bytes) -> None:
-    """One that nobody has used, or that was damaged, is not read; pods can write what they like into theirs."""
+def test_an_unusable_ledger(tmp_path: Path, data: bytes) -> None:
+    """A ledger that is unused or damaged reads as empty; pods can write anything into theirs."""
     (tmp_path / "ledger").write_bytes(data)
 
     assert ledger.read(tmp_path / "ledger") == Ledger() == ledger.read(tmp_path / "none")
 
 
-def test_a_ledger_that_was_made_enormous(tmp_path: Path) -> None:
-    """A pod can make its file as long as it likes; that costs the platform nothing."""
+def test_an_enormous_ledger(tmp_path: Path) -> None:
+    """A pod can make its file any length, at no cost for the platform."""
     with (tmp_path / "ledger").open("wb") as file:
         file.truncate(1 << 42)
 
@@ -58,7 +58,7 @@ def test_a_ledger_that_was_made_enormous(tmp_path: Path) -> None:
 
 
 def test_limits_are_read_back(tmp_path: Path) -> None:
-    """What was written for a pod is found again, also by a platform that was started later."""
+    """Limits that were written for a pod are read back, also by a platform that was started later."""
     path = write_limits_file(tmp_path, "GPU-a", "GPU-b")
 
     assert limits_file.read_limits(path) == {
@@ -67,7 +67,7 @@ def test_limits_are_read_back(tmp_path: Path) -> None:
 
 
 def test_a_limit_is_changed_in_place(tmp_path: Path) -> None:
-    """The same file, of that GPU alone, the rest as it was: pods have this very file mounted."""
+    """Only the limit of that GPU changes, in the same file: pods have this very file mounted."""
     path = write_limits_file(tmp_path, "GPU-a", "GPU-b")
     before, number = path.read_text(), path.stat().st_ino
 
@@ -80,8 +80,8 @@ def test_a_limit_is_changed_in_place(tmp_path: Path) -> None:
     assert path.read_text() == before
 
 
-def test_a_limit_that_is_so_already(tmp_path: Path) -> None:
-    """Nothing is written, and nothing is said to have changed."""
+def test_an_unchanged_limit(tmp_path: Path) -> None:
+    """Nothing is written, and the result says that nothing changed."""
     path = write_limits_file(tmp_path, "GPU-a")
 
     assert not limits_file.write_limit(path, "GPU-a", 800 * MIB)

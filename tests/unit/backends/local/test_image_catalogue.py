@@ -1,4 +1,4 @@
-"""What images run without a container engine."""
+"""How images run without a container engine."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_command_replaces_the_entrypoint() -> None:
     "image", ["python", "ubuntu:22.04", "docker.io/library/busybox", "debian", "nvcr.io/nvidia/pytorch"]
 )
 def test_commands_run_unmodified(image: str) -> None:
-    """Plain images run what the user typed, word by word, whatever it looks like."""
+    """Plain images run the user's command unchanged."""
     command = ("sleep", "{python}", "$HOME", "--NotebookApp.x=1", "a b")
 
     assert resolve(image, *command).argv == command
@@ -66,7 +66,7 @@ def test_arguments_alone_are_a_command_for_images_without_a_program() -> None:
 
 @pytest.mark.parametrize("image", ["python", "ubuntu", "alpine", "nvcr.io/nvidia/pytorch"])
 def test_images_without_a_lasting_program_end_at_once(image: str) -> None:
-    """Without a command, an image whose program waits for input has none, and ends at once."""
+    """Without a command, an image whose program waits for input ends at once."""
     argv = Catalogue().resolve(image).argv
 
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)
@@ -74,7 +74,7 @@ def test_images_without_a_lasting_program_end_at_once(image: str) -> None:
     assert (done.returncode, done.stdout) == (0, b"")
 
 
-def test_python_stands_in_where_the_machine_calls_it_python3() -> None:
+def test_python_is_python3_where_only_that_exists() -> None:
     """`python` works in Python images on machines that only have python3."""
     only = {"python3": "/usr/bin/python3"}
 
@@ -82,28 +82,28 @@ def test_python_stands_in_where_the_machine_calls_it_python3() -> None:
 
 
 def test_programs_of_the_machine_come_first() -> None:
-    """No stand-in is used for a program that is there."""
+    """A program that the machine has is not replaced."""
     assert Catalogue(which=lambda name: f"/bin/{name}").resolve("python", ["python"]).argv == ("python",)
 
 
 def test_an_unknown_image_runs_its_command() -> None:
-    """Whoever says what to run needs no catalogue."""
+    """An image with a command needs no catalogue entry."""
     assert resolve("example.com/mine:1", "echo", args=("1",)) == ResolvedCommand(argv=("echo", "1"))
 
 
 def test_an_unknown_image_without_a_command_says_what_to_do(tmp_path: Path) -> None:
-    """The error names the image and the three ways on: a command, the catalogue, containers or Kubernetes."""
+    """The error names the image and three solutions: a command, the catalogue, containers or Kubernetes."""
     file = tmp_path / "images.yaml"
 
     with pytest.raises(Invalid) as caught:
         Catalogue(file).resolve("example.com/mine:1", args=["--lr=1"])
 
-    said = str(caught.value)
-    assert "'example.com/mine:1'" in said
-    assert all(way in said for way in ("--command", str(file), "containers or Kubernetes"))
+    message = str(caught.value)
+    assert "'example.com/mine:1'" in message
+    assert all(way in message for way in ("--command", str(file), "containers or Kubernetes"))
 
 
-def test_spellings_from_exact_to_short() -> None:
+def test_names_from_specific_to_short() -> None:
     """An image is looked up in full first, then without tag, registry and library."""
     assert spellings("docker.io/library/python:3.11") == (
         "docker.io/library/python:3.11", "docker.io/library/python", "library/python:3.11", "library/python",
@@ -123,8 +123,8 @@ def test_a_notebook_is_jupyterlab(command: tuple[str, ...]) -> None:
     assert notebook(*command).argv[:4] == (sys.executable, "-P", "-m", "jupyterlab")
 
 
-def test_notebook_arguments_are_put_into_todays_words() -> None:
-    """Settings of the old notebook server reach the one of today; other arguments stay as they are."""
+def test_old_notebook_arguments_are_rewritten() -> None:
+    """Settings of the old notebook server are translated for the current one; other arguments stay unchanged."""
     argv = notebook("start-notebook.sh", args=("--NotebookApp.base_url=test-ingress", "--port=9000")).argv
 
     assert argv[-2:] == ("--ServerApp.base_url=test-ingress", "--port=9000")
@@ -141,8 +141,8 @@ def test_other_commands_of_a_notebook_image_need_no_jupyterlab() -> None:
     assert notebook("bash", "-c", "true", installed=False).argv == ("bash", "-c", "true")
 
 
-def test_every_program_of_the_catalogue_is_whole() -> None:
-    """The catalogue that is shipped can be read, and finds each of the images of the tours."""
+def test_the_built_in_catalogue_is_complete() -> None:
+    """The built-in catalogue can be read, and has each of the images of the tours."""
     catalogue = Catalogue()
 
     for image in (
@@ -182,7 +182,7 @@ def test_the_users_file_adds_images(users: Path) -> None:
     assert found == ResolvedCommand(argv=("./train.sh", "--fast"), cwd="/srv/train", env={"MODE": "1"})
 
 
-def test_the_more_exact_name_wins(users: Path) -> None:
+def test_the_more_specific_name_wins(users: Path) -> None:
     """An entry for one tag is used for that tag only."""
     catalogue = Catalogue(users)
 
@@ -191,7 +191,7 @@ def test_the_more_exact_name_wins(users: Path) -> None:
 
 
 def test_the_users_file_wins(users: Path) -> None:
-    """An image that both describe runs as the user says."""
+    """The user's entry wins over the built-in one."""
     assert Catalogue(users).resolve("docker.io/library/busybox:1.36").argv == ("busybox", "sh")
 
 
@@ -201,8 +201,8 @@ def test_an_image_without_a_program_needs_a_command(users: Path) -> None:
         Catalogue(users).resolve("library-only")
 
 
-def test_a_change_is_seen_without_a_restart(users: Path) -> None:
-    """What the user adds while the platform runs is found by the next job; what is removed is gone."""
+def test_a_change_takes_effect_without_a_restart(users: Path) -> None:
+    """Entries that the user adds or removes while the platform runs apply to the next job."""
     catalogue = Catalogue(users)
     users.write_text("images: [{names: [new], entrypoint: [run-me]}]")
     os.utime(users, ns=(1, 1))  # on coarse file clocks too
@@ -225,8 +225,8 @@ def test_a_change_is_seen_without_a_restart(users: Path) -> None:
         ("image: []", "image: unknown field"),
     ],
 )
-def test_faults_in_the_users_file_name_their_place(tmp_path: Path, text: str, fault: str) -> None:
-    """A catalogue that is wrong is refused with file and place."""
+def test_faults_in_the_users_file_name_their_position(tmp_path: Path, text: str, fault: str) -> None:
+    """An invalid catalogue is refused with file and position."""
     file = tmp_path / "images.yaml"
     file.write_text(text)
 

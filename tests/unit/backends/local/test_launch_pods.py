@@ -1,4 +1,4 @@
-"""From a pod to what is started."""
+"""How a pod becomes a launch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aliquot.api.pod import EnvVar
 from aliquot.backends.local.image_catalogue import Catalogue
 from aliquot.backends.local.launch import assignment_of, expand, launch_of, rejection_of
 from aliquot.backends.local.runtime import CannotStart, Launch
-from support.pods.world import DEVICES, NODE, pod
+from support.pods.agent_harness import DEVICES, NODE, pod
 
 
 def launched(wanted: Pod) -> Launch:
@@ -24,8 +24,8 @@ def with_env(wanted: Pod, *env: EnvVar) -> Pod:
     return replace(wanted, spec=replace(wanted.spec, containers=(container,)))
 
 
-def test_references_in_words() -> None:
-    """$(NAME) becomes a variable's value; what is not known, and $$, stays."""
+def test_references_in_arguments() -> None:
+    """$(NAME) becomes the variable's value; unknown names and $$ stay unchanged."""
     assert expand("$(A) $(B) $$(A) $$ $A", {"A": "x"}) == "x $(B) $(A) $$ $A"
 
 
@@ -49,7 +49,7 @@ def test_limits() -> None:
 
 
 def test_bad_limits() -> None:
-    """A limit that is no amount is refused, not ignored."""
+    """A limit that cannot be parsed is refused, not ignored."""
     with pytest.raises(CannotStart, match="memory limit"):
         launched(pod("p", "true", limits={"memory": "lots"}))
 
@@ -66,14 +66,14 @@ def test_bad_limits() -> None:
         ({}, "volume 'data'"),
     ],
 )
-def test_volumes_that_need_more(source: dict[str, object], named: str) -> None:
-    """A volume that cannot be had without a cluster or a container engine is refused by name."""
+def test_volumes_that_need_kubernetes(source: dict[str, object], named: str) -> None:
+    """A volume that needs a cluster or a container engine is refused by name."""
     with pytest.raises(CannotStart, match=named):
         launched(pod("p", "true", volumes=[{"name": "data", **source}], mounts={"data": "/data"}))
 
 
-def test_gpus_that_nobody_gave() -> None:
-    """A pod that asks for GPUs and names none was not placed by us, and is refused."""
+def test_gpus_without_a_device_annotation() -> None:
+    """A pod that asks for GPUs and has no devices was not bound by our scheduler, and is refused."""
     whole = pod("p", "true", limits={labels.GPU_RESOURCE: "2"})
     assert rejection_of(whole, assignment_of(whole)) == "it asks for 2 GPUs and was given 0"
     given = pod("p", "true", limits={labels.GPU_RESOURCE: "1"}, shares=[DeviceShare(index=0, milli=1000)])
@@ -86,16 +86,16 @@ def test_simulated_gpus_have_no_device_files() -> None:
 
 
 @pytest.mark.parametrize("uid", ["", "..", "../../x", "/etc", "u1", "9b2f0c1e-0000-4000-8000-00000000000/"])
-def test_a_name_that_is_no_uid(uid: str) -> None:
-    """Whoever writes a pod by hand cannot choose the folder of its checkpoints."""
+def test_an_owner_uid_that_is_no_uid(uid: str) -> None:
+    """A pod that a user creates directly cannot choose its checkpoint folder."""
     owner = Owner(api_version=labels.API_VERSION, kind="Workload", name="w", uid=uid, controller=True)
     wanted = pod("p", "true")
     assert assignment_of(replace(wanted, metadata=replace(wanted.metadata, owners=(owner,)))).workload == ""
 
 
 @pytest.mark.parametrize("kind, found", [("Workload", True), ("Job", False)])
-def test_whose_attempt_it_is(kind: str, found: bool) -> None:
-    """A pod's checkpoints are those of the workload that owns it; other owners have none."""
+def test_the_owning_workload(kind: str, found: bool) -> None:
+    """A pod's checkpoints are those of the workload that owns it; other kinds of owners have none."""
     uid = "9b2f0c1e-0000-4000-8000-000000000001"
     owner = Owner(api_version=labels.API_VERSION, kind=kind, name="w", uid=uid, controller=True)
     wanted = pod("p", "true")

@@ -1,4 +1,4 @@
-"""Our nodes in the store: written at the start, and again when what they have changes."""
+"""Nodes in the store: written at the start, and again when they change."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Scene:
         return found
 
 
-async def test_a_gpu_that_is_lost_is_written(tmp_path: Path) -> None:
-    """The scheduler must not place anybody on it."""
+async def test_a_lost_gpu_is_written(tmp_path: Path) -> None:
+    """The scheduler must not use it any more."""
     scene = Scene(tmp_path)
     await scene.nodes.register()
 
@@ -44,8 +44,8 @@ async def test_a_gpu_that_is_lost_is_written(tmp_path: Path) -> None:
     assert [device.healthy for device in devices_of(await scene.seen())] == [True, False]
 
 
-async def test_what_does_not_change_is_not_written(tmp_path: Path) -> None:
-    """A node that stays as it is wakes nobody up."""
+async def test_an_unchanged_node_is_not_written(tmp_path: Path) -> None:
+    """An unchanged node causes no watch events."""
     scene = Scene(tmp_path)
     await scene.nodes.register()
     before = (await scene.seen()).metadata.version
@@ -55,8 +55,8 @@ async def test_what_does_not_change_is_not_written(tmp_path: Path) -> None:
     assert (await scene.seen()).metadata.version == before
 
 
-async def test_since_when_a_condition_holds(tmp_path: Path) -> None:
-    """The time is that of the change, whatever else is written later."""
+async def test_transition_time_of_a_condition(tmp_path: Path) -> None:
+    """The transition time is that of the change, whatever is written later."""
     scene = Scene(tmp_path)
     await scene.nodes.register()
     scene.now, scene.devices.unknown_entry_point = 200.0, "cuMemAllocTwice"
@@ -77,13 +77,13 @@ async def test_since_when_a_condition_holds(tmp_path: Path) -> None:
         ([("GPU-a", 1, 80), ("GPU-a", 2, 80)], {"GPU-a": 100}),
     ],
 )
-def test_how_busy_gpus_are(samples: list[tuple[str, int, int]], wanted: dict[str, int]) -> None:
-    """What processes had of a GPU's time, together; never more than all of it."""
+def test_gpu_utilization(samples: list[tuple[str, int, int]], wanted: dict[str, int]) -> None:
+    """The utilization of a GPU is the sum over its processes, at most 100."""
     assert gpu_utilization(ProcessUtilization(uuid, pid, compute, 0) for uuid, pid, compute in samples) == wanted
 
 
-async def test_how_busy_a_node_is_is_written(tmp_path: Path) -> None:
-    """In the order of its GPUs, once it was measured."""
+async def test_utilization_is_written_to_the_node(tmp_path: Path) -> None:
+    """In the order of its GPUs, from the first measurement on."""
     scene = Scene(tmp_path)
     await scene.nodes.register()
     assert labels.GPU_UTILIZATION not in (await scene.seen()).metadata.annotations

@@ -1,4 +1,4 @@
-"""Simulated clusters: the presets, and files of one's own."""
+"""Simulated clusters: presets and users' files."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def test_the_demo_has_its_teams() -> None:
 
 
 @pytest.mark.parametrize("name", simulated_clusters.names())
-def test_names_of_gpus_are_unique_and_stay(name: str) -> None:
-    """Every GPU of a preset has a name of its own, and the same one at the next start."""
+def test_gpu_uuids_are_unique_and_stable(name: str) -> None:
+    """Every GPU of a preset has a unique uuid, and the same one at the next start."""
     uuids = [device.uuid for node in simulated_clusters.load(name).nodes for device in node.devices]
 
     assert len(set(uuids)) == len(uuids)
@@ -51,7 +51,7 @@ def test_other_presets() -> None:
     assert (empty.nodes, empty.projects) == ((), ())
 
 
-def test_a_file_of_ones_own(tmp_path: Path) -> None:
+def test_a_users_file(tmp_path: Path) -> None:
     """A node may have GPUs of several kinds; they are numbered in the order of the file."""
     text = """
       nodes:
@@ -99,8 +99,8 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ("1: 2", "key 1 must be text"),
     ],
 )
-def test_faults_name_their_place(tmp_path: Path, text: str, fault: str) -> None:
-    """Whatever is wrong with a file is said with the file and the place in it."""
+def test_faults_name_their_position(tmp_path: Path, text: str, fault: str) -> None:
+    """Every fault names the file and the position in it."""
     path = described(tmp_path, text)
 
     with pytest.raises(Invalid) as caught:
@@ -110,8 +110,8 @@ def test_faults_name_their_place(tmp_path: Path, text: str, fault: str) -> None:
     assert fault in str(caught.value)
 
 
-def test_every_fault_is_said_at_once(tmp_path: Path) -> None:
-    """A file with two faults is corrected in one go."""
+def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
+    """A file with two faults gets one error with both."""
     with pytest.raises(Invalid) as caught:
         simulated_clusters.load(described(tmp_path, "nodes: [{name: 1}, {cpu: -1}]"))
 
@@ -119,12 +119,12 @@ def test_every_fault_is_said_at_once(tmp_path: Path) -> None:
 
 
 def test_an_unknown_preset_names_the_known() -> None:
-    """A wrong name is answered with the right ones."""
+    """The error for an unknown preset lists the known ones."""
     with pytest.raises(Invalid, match="presets: demo, empty, laptop"):
         simulated_clusters.load("dmeo")
 
 
 def test_a_file_that_is_not_there() -> None:
-    """A path is taken for a path, and the answer says what is wrong with it."""
+    """A path is not taken for a preset, and the error says what is wrong with it."""
     with pytest.raises(Invalid, match=r"cannot read \./none\.yaml|cannot read none\.yaml"):
         simulated_clusters.load("./none.yaml")

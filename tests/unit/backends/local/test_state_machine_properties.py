@@ -1,4 +1,4 @@
-"""The promises of the agent's machine, against any order of events in a world that answers."""
+"""The invariants of the agent's state machine, against any order of events."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ uids = st.sampled_from([f"u{i}" for i in range(5)])
 codes = st.sampled_from([0, 1, 137, 143])
 
 
-class World(RuleBasedStateMachine):
-    """Processes, timers and a store that do what they are told, when the test likes."""
+class FakeMachine(RuleBasedStateMachine):
+    """Fake processes, timers and a store that carry out commands when the test chooses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,17 +34,17 @@ class World(RuleBasedStateMachine):
         self.killed: set[str] = set()
         self.timers: dict[tuple[str, str], float] = {}
         self.phases: dict[str, tuple[str, int]] = {}
-        self.marked: set[str] = set()
-        self.gone: set[str] = set()
+        self.stopping: set[str] = set()
+        self.deleted: set[str] = set()
         self.confirmed: set[str] = set()
 
     def feed(self, event: Event) -> None:
         self.now += 1
         self.state, commands = state_machine.step(self.state, event)
         for command in commands:
-            self.obey(command)
+            self.execute(command)
 
-    def obey(self, command: Command) -> None:
+    def execute(self, command: Command) -> None:
         uid = command.uid
         match command:
             case state_machine.Start(_, attempt):
@@ -76,24 +76,24 @@ class World(RuleBasedStateMachine):
         policy=st.sampled_from(["Never", "OnFailure", "Always"]),
         shares=st.dictionaries(st.integers(0, 1), st.tuples(st.integers(1, 1000), st.integers(0, 100)), max_size=2),
     )
-    def want(self, uid: str, node: str, policy: str, shares: dict[int, tuple[int, int]]) -> None:
-        if uid in self.gone:
+    def assign(self, uid: str, node: str, policy: str, shares: dict[int, tuple[int, int]]) -> None:
+        if uid in self.deleted:
             return
         held = tuple(DeviceShare(index=i, milli=milli, memory_mib=mib) for i, (milli, mib) in shares.items())
         self.assignments.setdefault(uid, PodAssignment(uid, "ns", uid, node, held, policy))
-        if uid not in self.marked:
+        if uid not in self.stopping:
             self.feed(state_machine.PodAssigned(self.assignments[uid], self.now))
 
     @rule(uid=uids, grace=st.integers(0, 30))
-    def unwant(self, uid: str, grace: int) -> None:
-        if uid in self.assignments and uid not in self.gone:
-            self.marked.add(uid)
+    def request_stop(self, uid: str, grace: int) -> None:
+        if uid in self.assignments and uid not in self.deleted:
+            self.stopping.add(uid)
             self.feed(state_machine.StopRequested(uid, grace, self.now))
 
     @rule(uid=uids)
-    def vanish(self, uid: str) -> None:
-        if uid in self.assignments and uid not in self.gone:
-            self.gone.add(uid)
+    def delete(self, uid: str) -> None:
+        if uid in self.assignments and uid not in self.deleted:
+            self.deleted.add(uid)
             self.feed(state_machine.PodDeleted(uid, self.now))
 
     @precondition(lambda self: self.starting)
@@ -145,14 +145,14 @@ class World(RuleBasedStateMachine):
         assert all(amount <= DEVICES[node][i] or not DEVICES[node][i] for (node, i), amount in memory.items())
 
     @invariant()
-    def who_lives_is_known(self) -> None:
+    def live_pods_are_known(self) -> None:
         for uid in (*self.processes, *self.starting):
             assert self.state.tasks[uid].stage in (Stage.STARTING, Stage.RUNNING)
 
     def teardown(self) -> None:
         """Every stop ends: let what was asked happen, with processes that heed nothing but KILL."""
         for uid in list(self.assignments):
-            self.unwant(uid, 5)
+            self.request_stop(uid, 5)
         for _ in range(100):
             for uid in list(self.starting):
                 self.processes[uid] = self.starting.pop(uid)
@@ -165,8 +165,8 @@ class World(RuleBasedStateMachine):
                 self.now = max(self.now, self.timers.pop(key))
                 self.feed(state_machine.TimerFired(key[0], key[1], self.now))  # type: ignore[arg-type]
         assert not self.processes
-        assert self.marked - self.gone <= self.confirmed
+        assert self.stopping - self.deleted <= self.confirmed
 
 
-TestWorld = World.TestCase
-TestWorld.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestStateMachine = FakeMachine.TestCase
+TestStateMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

@@ -1,4 +1,4 @@
-"""The driver's own limits on the control groups of pods: set before a pod runs, read back, and taken away after it."""
+"""The driver's own limits on the control groups of pods: set before a pod runs, verified, and cleared after it."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from aliquot.backends.local.runtimes.cgroups import Cgroups
 from aliquot.backends.local.runtimes.process import ProcessRuntime
 from aliquot.gpu.injection import CgroupLimit, Injection
 from support.gpus import FakeDriver, r615
-from support.pods.single import UID
+from support.pods.single_pod import UID
 from support.stores.running import running
 
 LIMIT = CgroupLimit("GPU-a", 1 << 30, 2 << 30)
 UNLIMITED = (1 << 64) - 1
 
 
-class Place:
-    """A runtime whose control groups are folders that a test has made, and whose driver is the test's."""
+class LimitedRuntime:
+    """A runtime whose control groups are plain folders, and whose driver is a fake."""
 
     def __init__(self, folder: Path) -> None:
         self.driver = r615()
         self.groups = folder / "groups"
-        for place in (self.groups, self.groups / "aliquot"):
-            place.mkdir(parents=True)
-            (place / "cgroup.controllers").write_text("cpu memory dmem\n")
-            (place / "cgroup.subtree_control").touch()
+        for limited in (self.groups, self.groups / "aliquot"):
+            limited.mkdir(parents=True)
+            (limited / "cgroup.controllers").write_text("cpu memory dmem\n")
+            (limited / "cgroup.subtree_control").touch()
         self.group = self.groups / "aliquot" / UID
         self.data = folder / "data"
 
@@ -53,85 +53,85 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def limited(tmp_path: Path) -> LimitedRuntime:
+    return LimitedRuntime(tmp_path)
 
 
-async def test_limits_are_set_before_the_program_runs(place: Place) -> None:
-    """Guarantee and limit are the driver's before anything is in the group, and the pod is in it."""
-    place.driver.watched = place.data / "pods" / UID / "state.json"
+async def test_limits_are_set_before_the_program_runs(limited: LimitedRuntime) -> None:
+    """The driver has guarantee and limit before a process is in the group, and the pod joins the group."""
+    limited.driver.watched = limited.data / "pods" / UID / "state.json"
 
-    assert await place.runs(place.runtime()) == "ran\n"
+    assert await limited.runs(limited.runtime()) == "ran\n"
 
-    assert place.driver.group_limits == {(place.group, "GPU-a"): (1 << 30, 2 << 30)}
-    assert place.driver.watched_existed == [False]
-    assert (place.group / "cgroup.procs").read_text() == "0"  # the launcher's own, and what it starts
+    assert limited.driver.group_limits == {(limited.group, "GPU-a"): (1 << 30, 2 << 30)}
+    assert limited.driver.watched_existed == [False]
+    assert (limited.group / "cgroup.procs").read_text() == "0"  # the launcher's own, and what it starts
 
 
 @pytest.mark.parametrize("fault", ["refused", "ignored"])
-async def test_a_limit_that_does_not_hold(place: Place, fault: str) -> None:
-    """Where the driver refuses, or sets something else, the pod does not run, and the reason says so."""
-    place.driver.fault = fault
+async def test_a_limit_that_is_not_set(limited: LimitedRuntime, fault: str) -> None:
+    """Where the driver refuses, or sets another limit, the pod does not run, and the reason says so."""
+    limited.driver.fault = fault
 
     with pytest.raises(CannotStart, match="cannot be enforced") as caught:
-        await place.runs(place.runtime())
+        await limited.runs(limited.runtime())
 
     assert caught.value.reason == "GPULimitNotKept"
-    assert not (place.data / "pods" / UID / "log").exists()
+    assert not (limited.data / "pods" / UID / "log").exists()
 
 
-async def test_a_group_that_cannot_be_joined(place: Place) -> None:
+async def test_a_group_that_cannot_be_joined(limited: LimitedRuntime) -> None:
     """A pod outside the group would have no limit: it does not run."""
-    (place.group / "cgroup.procs").mkdir(parents=True)
+    (limited.group / "cgroup.procs").mkdir(parents=True)
 
     with pytest.raises(CannotStart, match="cannot be enforced") as caught:
-        await place.runs(place.runtime())
+        await limited.runs(limited.runtime())
 
     assert caught.value.reason == "GPULimitNotKept"
 
 
-async def test_the_guarantee_goes_before_the_group(place: Place) -> None:
-    """Groups above would keep it for ever; a platform that was started later does it as well."""
-    await place.runs(place.runtime())
-    place.driver.watched_existed.clear()
-    place.driver.watched = place.group
+async def test_the_guarantee_is_cleared_before_the_group_is_removed(limited: LimitedRuntime) -> None:
+    """Otherwise the parents would keep it for ever; a platform that was started later does it as well."""
+    await limited.runs(limited.runtime())
+    limited.driver.watched_existed.clear()
+    limited.driver.watched = limited.group
 
-    await place.runtime().remove(UID)
+    await limited.runtime().remove(UID)
 
-    assert place.driver.group_limits == {(place.group, "GPU-a"): (0, UNLIMITED)}
-    assert place.driver.watched_existed == [True]
+    assert limited.driver.group_limits == {(limited.group, "GPU-a"): (0, UNLIMITED)}
+    assert limited.driver.watched_existed == [True]
 
 
-async def test_limits_of_a_running_pod_move(place: Place) -> None:
-    """Both are changed on its group; what the driver does not do is told to who asked."""
-    runtime = place.runtime()
-    await place.runs(runtime)
+async def test_limits_of_a_running_pod_change(limited: LimitedRuntime) -> None:
+    """The limit changes on the pod's group; when the driver does not change it, the call returns False."""
+    runtime = limited.runtime()
+    await limited.runs(runtime)
 
     assert runtime.set_cgroup_limit(UID, CgroupLimit("GPU-a", 1 << 30, 3 << 30))
-    assert place.driver.group_limits[place.group, "GPU-a"] == (1 << 30, 3 << 30)
-    place.driver.fault = "ignored"
+    assert limited.driver.group_limits[limited.group, "GPU-a"] == (1 << 30, 3 << 30)
+    limited.driver.fault = "ignored"
     assert not runtime.set_cgroup_limit(UID, LIMIT)
 
 
-async def test_killed_between_orders_and_group(place: Place) -> None:
-    """What the next platform finds is removed, whether the group was made or not."""
-    place.driver.fault = "refused"
+async def test_killed_between_spec_and_group(limited: LimitedRuntime) -> None:
+    """The next platform removes the pod, whether its group was created or not."""
+    limited.driver.fault = "refused"
     with pytest.raises(CannotStart):
-        await place.runs(place.runtime())
-    (spec,) = (place.data / "pods").glob("*/spec.json")
-    assert json.loads(spec.read_text())["cgroups"][0]["path"] == str(place.group)
-    place.driver.fault = ""
+        await limited.runs(limited.runtime())
+    (spec,) = (limited.data / "pods").glob("*/spec.json")
+    assert json.loads(spec.read_text())["cgroups"][0]["path"] == str(limited.group)
+    limited.driver.fault = ""
 
-    runtime = place.runtime()
+    runtime = limited.runtime()
     (recovered,) = runtime.recover_pods()
     await runtime.remove(recovered.assignment.uid)
 
-    assert not place.group.exists()
+    assert not limited.group.exists()
     assert runtime.recover_pods() == []
 
 
-def test_what_is_read_back_must_be_what_was_set(tmp_path: Path) -> None:
-    """A driver that keeps something else is found out, and both are named."""
+def test_limits_are_verified(tmp_path: Path) -> None:
+    """When the driver reports another limit, the error names both."""
     driver = r615()
     driver.fault = "ignored"
     driver.group_limits[tmp_path, "GPU-a"] = (0, 16 << 30)
@@ -140,9 +140,9 @@ def test_what_is_read_back_must_be_what_was_set(tmp_path: Path) -> None:
         driver_limits.set_limit(driver, tmp_path, LIMIT)
 
 
-def test_only_one_tree_of_groups_will_do(tmp_path: Path) -> None:
-    """Pods have a group for the driver where the machine has version 2, and only there."""
+def test_driver_limits_need_version_2(tmp_path: Path) -> None:
+    """Pods have a group for the driver only on machines with control groups of version 2."""
     (tmp_path / "old" / "memory").mkdir(parents=True)
 
     assert Cgroups(tmp_path / "old").leaf(UID) is None
-    assert Place(tmp_path).runtime().cgroup_version == 0  # nor where pods are not kept apart
+    assert LimitedRuntime(tmp_path).runtime().cgroup_version == 0  # nor where pods are not kept apart

@@ -1,4 +1,4 @@
-"""When a pod holds more GPU memory than it may, and what is done about it."""
+"""When a pod holds more GPU memory than its limit, and which processes are killed."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def held(*used_mib: int, limit_mib: int = 8192) -> PodUsage:
     [(8192, 8192, False), (8256, 8192, False), (8275, 8192, True), (464, 400, False), (465, 400, True), (600, 0, True)],
 )
 def test_what_is_over(used: int, limit: int, wanted: bool) -> None:
-    """Over is more than the limit and one hundredth of it, and at least 64 MiB."""
+    """A pod is over its limit when it exceeds it by more than 1%, and by more than 64 MiB."""
     assert held(used, limit_mib=limit).is_over is wanted
 
 
-def test_one_moment_is_no_proof() -> None:
-    """Only who is over three times in a row is acted upon, and then at every look until it fits."""
+def test_one_sample_is_no_proof() -> None:
+    """Only a pod that is over its limit three times in a row is acted upon, and then in each check until it fits."""
     counts: dict[tuple[str, str], int] = {}
     acted = []
     for used in (9000, 9000, 8000, 9000, 9000, 9000, 9000, 8000):
@@ -44,15 +44,15 @@ def test_one_moment_is_no_proof() -> None:
     assert SAMPLES == 3
 
 
-def test_the_largest_process_goes() -> None:
-    """As few processes as can be are ended: the largest ones, until the rest fits."""
+def test_the_largest_process_is_killed() -> None:
+    """As few processes as possible are killed: the largest ones, until the rest fits."""
     assert processes_to_kill(held(1000, 6000, 3000)) == [101]
     assert processes_to_kill(held(5000, 5000, 5000)) == [100, 101]
 
 
 @given(st.lists(st.integers(0, 10_000), max_size=6), st.integers(0, 20_000))
 def test_what_is_left_fits(used: list[int], limit: int) -> None:
-    """Whatever is held, the processes that stay hold at most the limit."""
+    """Whatever was held, the remaining processes hold at most the limit."""
     usage = held(*used, limit_mib=limit)
     ended = set(processes_to_kill(usage))
 
@@ -60,7 +60,7 @@ def test_what_is_left_fits(used: list[int], limit: int) -> None:
 
 
 def test_processes_are_summed_by_pod() -> None:
-    """All processes of a pod count together; those of nobody, and of neighbours, do not."""
+    """All processes of a pod count together; processes of other pods, and of no pod, do not."""
     uses = [
         ProcessMemory("GPU-a", 1, 10),
         ProcessMemory("GPU-a", 2, 20),
@@ -78,14 +78,14 @@ def test_processes_are_summed_by_pod() -> None:
 
 
 def test_a_gpu_that_was_not_given() -> None:
-    """A pod on a GPU of which it was given nothing may hold nothing there."""
-    (mine, stolen) = usage_by_pod([ProcessMemory("GPU-b", 1, MIB)], {1: "x"}, {"x": {"GPU-a": 5}})
+    """A pod may hold nothing on a GPU on which it has no share."""
+    (own, stolen) = usage_by_pod([ProcessMemory("GPU-b", 1, MIB)], {1: "x"}, {"x": {"GPU-a": 5}})
 
-    assert (mine.used, stolen.uuid, stolen.limit) == (0, "GPU-b", 0)
+    assert (own.used, stolen.uuid, stolen.limit) == (0, "GPU-b", 0)
     assert "where it has no share" in overrun_message(stolen)
 
 
 def test_both_figures_are_named() -> None:
-    """Who reads the event sees what was held and what was allowed."""
+    """The message has what was held and what was allowed."""
     assert "holds 9000 MiB" in overrun_message(held(9000))
     assert "limit is 8192 MiB" in overrun_message(held(9000))

@@ -1,4 +1,4 @@
-"""NVIDIA's Multi-Process Service, with a stand-in for its control program: who starts it, and who stops it."""
+"""NVIDIA's Multi-Process Service, with a fake control program: when the daemon is started and stopped."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from aliquot.gpu.injection import MPS, Injection
 from support.gpus import NODE, ONE, TWO, FakeDriver, node_of
 
 ON = GpuSettings(mps=True)
-# As the real one: `-d` starts a daemon, words on standard input are told to it, without one they fail.
+# Like the real one: `-d` starts a daemon, stdin has a command for it, and without a daemon commands fail.
 CONTROL = """#!/bin/sh
-echo "$CUDA_VISIBLE_DEVICES $*" >> "$MPS_SAID"
+echo "$CUDA_VISIBLE_DEVICES $*" >> "$MPS_CALLS"
 control="$CUDA_MPS_PIPE_DIRECTORY/control"
 if [ "$1" = -d ]; then
     [ -e "$MPS_BROKEN" ] && { cat "$MPS_BROKEN" >&2; exit 1; }
@@ -37,17 +37,17 @@ class Machine:
         self.folder = folder
         self.devices = node_of(folder, FakeDriver((ONE, TWO)), settings=settings)
 
-    def starts(self, uid: str, *cards: int, milli: int = 250) -> Injection:
-        shares = [DeviceShare(index=card, milli=milli) for card in cards or (0,)]
+    def starts(self, uid: str, *gpus: int, milli: int = 250) -> Injection:
+        shares = [DeviceShare(index=index, milli=milli) for index in gpus or (0,)]
         return self.devices.injection(NODE, shares, SharingOptions(mode=ComputeMode.MPS), uid)
 
     def daemons(self) -> list[str]:
-        """The cards that have one."""
+        """The GPUs that have a daemon."""
         return sorted(path.parents[1].name for path in (self.folder / "share_dirs" / "mps").rglob("control"))
 
     def started(self) -> list[str]:
-        said = self.folder / "said"
-        return [line.split()[0] for line in said.read_text().splitlines() if line.endswith(" -d")]
+        calls = self.folder / "calls"
+        return [line.split()[0] for line in calls.read_text().splitlines() if line.endswith(" -d")]
 
 
 @pytest.fixture
@@ -57,13 +57,13 @@ def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (programs / PROGRAM).write_text(CONTROL)
     (programs / PROGRAM).chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
-    monkeypatch.setenv("MPS_SAID", str(tmp_path / "said"))
+    monkeypatch.setenv("MPS_CALLS", str(tmp_path / "calls"))
     monkeypatch.setenv("MPS_BROKEN", str(tmp_path / "broken"))
     return programs / PROGRAM
 
 
 def test_servers_of_pods_reach_the_daemon(control: Path, tmp_path: Path) -> None:
-    """They run as the users of pods, and go by the path on the machine."""
+    """MPS servers run as the users of pods, and reach the daemon by its path on the machine."""
     machine = Machine(tmp_path)
     machine.starts("a")
 
@@ -74,7 +74,7 @@ def test_servers_of_pods_reach_the_daemon(control: Path, tmp_path: Path) -> None
 
 
 def test_a_pod_that_asks_for_it(control: Path, tmp_path: Path) -> None:
-    """It reaches the daemon of its card, has its part of the compute, and its memory is fenced as everywhere."""
+    """It reaches the daemon of its GPU, gets its share of compute, and its memory is limited as everywhere."""
     found = Machine(tmp_path).starts("pod-1")
 
     assert found.environment["CUDA_MPS_PIPE_DIRECTORY"] == MPS
@@ -85,8 +85,8 @@ def test_a_pod_that_asks_for_it(control: Path, tmp_path: Path) -> None:
     assert "\nmode timesharing\n" in found.files[1].text
 
 
-def test_one_daemon_for_each_card(control: Path, tmp_path: Path) -> None:
-    """The first pod on a card starts it, the last one stops it; other cards have their own."""
+def test_one_daemon_for_each_gpu(control: Path, tmp_path: Path) -> None:
+    """The first pod on a GPU starts the daemon, the last one stops it; other GPUs have their own."""
     machine = Machine(tmp_path)
     for uid, card in (("pod-1", 0), ("pod-2", 0), ("pod-3", 1)):
         machine.starts(uid, card)
@@ -100,7 +100,7 @@ def test_one_daemon_for_each_card(control: Path, tmp_path: Path) -> None:
 
 
 def test_a_daemon_outlives_the_platform(control: Path, tmp_path: Path) -> None:
-    """The next platform finds it, starts no second one, and stops it when its last pod has gone meanwhile."""
+    """The next platform uses the same daemon, and stops it when its last pod has ended meanwhile."""
     Machine(tmp_path).starts("pod-1")
     again = Machine(tmp_path)
     again.devices.sweep({"pod-1"})
@@ -112,8 +112,8 @@ def test_a_daemon_outlives_the_platform(control: Path, tmp_path: Path) -> None:
     assert again.daemons() == []
 
 
-def test_it_is_switched_off_unless_switched_on(control: Path, tmp_path: Path) -> None:
-    """Who asks for it is not started, and the reason names the setting."""
+def test_mps_is_off_by_default(control: Path, tmp_path: Path) -> None:
+    """A pod that asks for it is not started, and the message names the setting."""
     with pytest.raises(CannotStart, match="`aliquot up --gpu-mps` switches it on") as caught:
         Machine(tmp_path, GpuSettings()).starts("pod-1")
 
@@ -121,7 +121,7 @@ def test_it_is_switched_off_unless_switched_on(control: Path, tmp_path: Path) ->
 
 
 def test_a_machine_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who asks for it where the program is missing is not started, and the reason names it."""
+    """Where the control program is missing, a pod that asks for it is not started; the message names it."""
     monkeypatch.setenv("PATH", str(tmp_path))
 
     with pytest.raises(CannotStart, match=f"this machine has no {PROGRAM}"):
@@ -129,7 +129,7 @@ def test_a_machine_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_daemon_that_does_not_start(control: Path, tmp_path: Path) -> None:
-    """The reason is its own, and nothing is left of it once the pod is gone."""
+    """The message has the daemon's own reason, and nothing is left of it once the pod is gone."""
     (tmp_path / "broken").write_text("Cannot find a GPU\n")
     machine = Machine(tmp_path)
 
@@ -141,7 +141,7 @@ def test_a_daemon_that_does_not_start(control: Path, tmp_path: Path) -> None:
 
 
 def test_sockets_need_a_short_path(control: Path, tmp_path: Path) -> None:
-    """The control program does not say why it gives up; we do. Where memory is shared, no data folder is too long."""
+    """A path that is too long is named: the control program gives no reason. In /dev/shm no path is too long."""
     (tmp_path / "broken").touch()
     folder = tmp_path / ("x" * 60)
     folder.mkdir()
@@ -149,25 +149,25 @@ def test_sockets_need_a_short_path(control: Path, tmp_path: Path) -> None:
     with pytest.raises(CannotStart, match="is too long a path for its sockets; use a shorter --data-dir"):
         Machine(folder).starts("pod-1")
 
-    fenced = open_share_dirs(tmp_path / ("y" * 200))
-    fenced.folder.rmdir()
-    assert len(str(fenced.folder / "mps" / f"GPU-{uuid4()}" / "pipe" / "control_privileged")) < 108
+    share_dirs = open_share_dirs(tmp_path / ("y" * 200))
+    share_dirs.folder.rmdir()
+    assert len(str(share_dirs.folder / "mps" / f"GPU-{uuid4()}" / "pipe" / "control_privileged")) < 108
 
 
 def test_only_on_one_gpu(control: Path, tmp_path: Path) -> None:
-    """A pod can reach one daemon, so it cannot have parts of several cards under it."""
+    """A pod can use one daemon, so it cannot have fractions of several GPUs under MPS."""
     with pytest.raises(CannotStart, match="on several GPUs"):
         Machine(tmp_path).starts("pod-1", 0, 1)
 
 
 def test_on_simulated_gpus(tmp_path: Path) -> None:
-    """The same rule and the same share, and no daemon: nothing is computed there."""
+    """The same rule and the same share apply, without a daemon."""
     (facts,) = node_of(tmp_path).nodes()
     shares = [DeviceShare(index=0, milli=250)]
-    wish = SharingOptions(mode=ComputeMode.MPS)
+    options = SharingOptions(mode=ComputeMode.MPS)
 
-    found = SimulatedDevices([facts], ON).injection(NODE, shares, wish, "pod-1").environment
+    found = SimulatedDevices([facts], ON).injection(NODE, shares, options, "pod-1").environment
     with pytest.raises(CannotStart, match="--gpu-mps"):
-        SimulatedDevices([facts]).injection(NODE, shares, wish, "pod-1")
+        SimulatedDevices([facts]).injection(NODE, shares, options, "pod-1")
 
     assert (found["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"], found["ALIQUOT_SIMULATED"]) == ("25", "true")

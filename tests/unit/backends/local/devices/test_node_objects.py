@@ -1,4 +1,4 @@
-"""Nodes as the store keeps them, made from facts."""
+"""Node objects built from facts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FACTS = NodeFacts(
 
 
 def test_a_node_lists_what_it_has() -> None:
-    """A node says how many GPUs, cores, how much memory and how many pods it has room for."""
+    """A node lists its GPUs, cores, memory and the number of pods it accepts."""
     node = node_object(FACTS)
 
     wanted = {"cpu": "80", "memory": "512Gi", "pods": "256", labels.GPU_RESOURCE: "8"}
@@ -27,21 +27,21 @@ def test_a_node_lists_what_it_has() -> None:
 
 
 def test_a_node_carries_its_devices_exactly() -> None:
-    """The GPUs that are read back from a node are the ones it was made from, also over JSON."""
+    """The GPUs that are read back from a node are the ones it was built from, also through JSON."""
     assert devices_of(from_json(to_json(node_object(FACTS)), strict=True)) == FACTS.devices
 
 
-def test_a_node_has_the_marks_of_gpu_feature_discovery() -> None:
-    """Product, number and memory of the GPUs can be selected by, beside the node's own marks."""
-    marks = node_object(FACTS).metadata.labels
+def test_a_node_has_the_labels_of_gpu_feature_discovery() -> None:
+    """Product, number and memory of the GPUs are labels, next to the node's own labels."""
+    node_labels = node_object(FACTS).metadata.labels
 
-    assert marks[labels.GPU_PRODUCT] == "Tesla-V100-SXM2-32GB"
-    assert (marks[labels.GPU_COUNT], marks[labels.GPU_MEMORY]) == ("8", "32510")
-    assert marks["run.ai/type"] == "dgx-1"
+    assert node_labels[labels.GPU_PRODUCT] == "Tesla-V100-SXM2-32GB"
+    assert (node_labels[labels.GPU_COUNT], node_labels[labels.GPU_MEMORY]) == ("8", "32510")
+    assert node_labels["run.ai/type"] == "dgx-1"
 
 
 def test_a_simulated_node_says_so() -> None:
-    """Nobody takes a simulated node for a real one: it is marked, and its condition says it."""
+    """A simulated node has a label and a condition that say so."""
     node = node_object(FACTS)
 
     assert node.metadata.labels[labels.SIMULATED] == "true"
@@ -49,15 +49,15 @@ def test_a_simulated_node_says_so() -> None:
 
 
 def test_a_simulated_node_limits_nothing() -> None:
-    """Who looks for how its GPUs are shared is told that they are simulated."""
+    """The condition about GPU sharing says that the GPUs are simulated."""
     (found,) = (one for one in node_object(FACTS).status.conditions if one.type == "GPUSharing")
 
     assert (found.status, found.reason) == ("False", "Simulated")
     assert found.message.startswith("simulated: ")
 
 
-def test_a_real_node_cannot_be_marked_as_simulated() -> None:
-    """The mark follows from the facts, whatever labels the node is given."""
+def test_a_real_node_cannot_be_labelled_as_simulated() -> None:
+    """The label follows from the facts, whatever labels the node is given."""
     facts = NodeFacts(name="real", labels={labels.SIMULATED: "true"})
 
     assert labels.SIMULATED not in node_object(facts).metadata.labels
@@ -70,8 +70,8 @@ def test_a_node_is_ready_since_it_was_seen() -> None:
     assert (ready.type, ready.status, ready.last_heartbeat_time) == ("Ready", "True", 1000.0)
 
 
-def test_gpus_that_are_not_well_are_not_allocatable() -> None:
-    """A broken GPU counts as capacity, but nothing can be placed on it."""
+def test_unhealthy_gpus_are_not_allocatable() -> None:
+    """An unhealthy GPU counts as capacity, but is not allocatable."""
     sick = Device(index=1, model=V100, memory_mib=32510, healthy=False)
     node = node_object(NodeFacts(name="n", devices=(FACTS.devices[0], sick)))
 
@@ -80,7 +80,7 @@ def test_gpus_that_are_not_well_are_not_allocatable() -> None:
 
 
 def test_a_node_without_gpus_is_a_node() -> None:
-    """A node without GPUs has none, and no marks about them; parts of a core are kept."""
+    """A node without GPUs has none, and no GPU labels; fractions of a core are kept."""
     node = node_object(NodeFacts(name="n", cpu=1500))
 
     assert (node.status.capacity[labels.GPU_RESOURCE], node.status.capacity["cpu"]) == ("0", "1500m")
@@ -89,6 +89,6 @@ def test_a_node_without_gpus_is_a_node() -> None:
 
 
 def test_label_values_are_within_the_rules() -> None:
-    """Text of a driver becomes a value that labels may have."""
+    """Any text becomes a valid label value."""
     assert label_value("NVIDIA GeForce RTX 4090 (Laptop)") == "NVIDIA-GeForce-RTX-4090-Laptop"
     assert len(label_value("x" * 100)) == 63

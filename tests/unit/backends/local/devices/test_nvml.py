@@ -1,4 +1,4 @@
-"""NVIDIA's driver. On a machine that has one, its own tool is asked for the truth; elsewhere there is none."""
+"""NVIDIA's driver. On a machine that has one, results are compared with nvidia-smi; elsewhere there is none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aliquot.backends.local.devices import nvml
 
 
 def driver_lists() -> list[str]:
-    """What `nvidia-smi` says about each GPU; nothing where there is no driver."""
+    """What `nvidia-smi` reports about each GPU; nothing where there is no driver."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []
@@ -19,16 +19,16 @@ def driver_lists() -> list[str]:
 
 
 def test_the_machine_has_what_its_driver_lists() -> None:
-    """Index, UUID and model of every GPU are those of nvidia-smi; without a GPU there is no driver for us."""
+    """Index, UUID and model of every GPU are those of nvidia-smi; without a GPU there is no driver."""
     driver = nvml.open_driver()
 
-    cards = driver.gpus() if driver else ()
-    assert [f"{c.device.index}, {c.device.uuid}, {c.device.model}" for c in cards] == driver_lists()
-    assert all(card.device.healthy for card in cards)
+    gpus = driver.gpus() if driver else ()
+    assert [f"{c.device.index}, {c.device.uuid}, {c.device.model}" for c in gpus] == driver_lists()
+    assert all(gpu.device.healthy for gpu in gpus)
 
 
 def test_a_driver_that_was_never_opened_answers() -> None:
-    """Without a driver, or when it is gone, there is nothing: no cards, no processes, no version, no error."""
+    """Without a driver, or when it is gone, there are no GPUs, no processes, no version, and no error."""
     driver = nvml.NvmlDriver()
 
     if not driver_lists():

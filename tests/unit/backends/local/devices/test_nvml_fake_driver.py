@@ -1,4 +1,4 @@
-"""NVIDIA's binding and our use of it, on the stand-in driver: what is listed, what is held, what a context takes."""
+"""NVIDIA's binding and our use of it, on the fake driver: GPUs, process memory, size of a context, limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ gpus = driver.gpus()
 contexts = ContextSizes(Path(sys.argv[1]) / "contexts.json")
 contexts.measure_missing(driver, lambda driver, uuid: max(measure(driver, gpu.device.uuid) for gpu in gpus))
 print(json.dumps({
-    "cards": [[gpu.device.index, gpu.device.uuid, gpu.device.memory_mib, gpu.total, gpu.device_file] for gpu in gpus],
+    "gpus": [[gpu.device.index, gpu.device.uuid, gpu.device.memory_mib, gpu.total, gpu.device_file] for gpu in gpus],
     "model": gpus[0].device.model,
     "version": driver.version(),
     "uses": [[use.uuid, use.pid, use.used] for use in driver.process_memory()],
@@ -40,10 +40,10 @@ uuid = driver.gpus()[0].device.uuid
 try:
     before = driver.limits(group, uuid)
     driver.set_limits(group, uuid, 1 << 30, 2 << 30)
-    said = [before, driver.limits(group, uuid), driver.limits(group, driver.gpus()[1].device.uuid)]
+    result = [before, driver.limits(group, uuid), driver.limits(group, driver.gpus()[1].device.uuid)]
 except LimitNotSet as exc:
-    said = str(exc)
-print(json.dumps([driver.version(), driver.supports_cgroup_limits(), said]))
+    result = str(exc)
+print(json.dumps([driver.version(), driver.supports_cgroup_limits(), result]))
 """
 # A pod with a part of the first card, from the choice of who keeps its limits to its end; the groups are folders.
 POD = """
@@ -72,24 +72,24 @@ runtime = ProcessRuntime(here / "data", isolated=False, control_groups=Cgroups(t
 share = DeviceShare(index=0, milli=250)
 given = devices.injection("here", [share], SharingOptions(limit_milli=500), "pod-1")
 group = tree / "aliquot" / "pod-1"
-said = {"backend": devices.choice.enforcement.value}
+result = {"backend": devices.choice.enforcement.value}
 
 async def live():
     try:
         await runtime.start(Launch(PodAssignment("pod-1", "runai-a", "p-0-0", "here"), 0, ("true",), injection=given))
-        said["set"] = driver.limits(group, devices.uuid(share))
+        result["set"] = driver.limits(group, devices.uuid(share))
         await runtime.remove("pod-1")
-        said["after"] = driver.limits(group, devices.uuid(share))
+        result["after"] = driver.limits(group, devices.uuid(share))
     except CannotStart as exc:
-        said["reason"] = exc.reason
+        result["reason"] = exc.reason
 
 asyncio.run(live())
-print(json.dumps(said))
+print(json.dumps(result))
 """
 HOLD = "from cu import *; cuda = Cuda(); cuda.alloc(64 * MIB); print('held', flush=True); input()"
 
 
-class StandIn:
+class FakeDriverMachine:
     def __init__(self, built: Path, folder: Path, *switches: str) -> None:
         self._folder = folder
         self.environment = {
@@ -109,27 +109,27 @@ class StandIn:
 
 
 @pytest.fixture
-def machine(native_build: Path, tmp_path: Path) -> StandIn:
-    return StandIn(native_build, tmp_path)
+def machine(native_build: Path, tmp_path: Path) -> FakeDriverMachine:
+    return FakeDriverMachine(native_build, tmp_path)
 
 
-def test_cards_as_the_driver_lists_them(machine: StandIn) -> None:
-    """Memory is what programs can have, and the device file is the driver's number, not the index."""
+def test_gpus_as_the_driver_lists_them(machine: FakeDriverMachine) -> None:
+    """Memory is what programs can use, and the device file has the driver's number, not the index."""
     found = machine.ask()
 
-    assert [card[0] for card in found["cards"]] == [0, 1]
-    assert all(card[2:4] == [16384, 16384 << 20] for card in found["cards"])
-    assert [card[4] for card in found["cards"]] == ["/dev/nvidia1", "/dev/nvidia0"]
+    assert [gpu[0] for gpu in found["gpus"]] == [0, 1]
+    assert all(gpu[2:4] == [16384, 16384 << 20] for gpu in found["gpus"])
+    assert [gpu[4] for gpu in found["gpus"]] == ["/dev/nvidia1", "/dev/nvidia0"]
     assert (found["model"], found["version"]) == ("Stand-in 16GB", "580.00.00")
 
 
-def test_a_context_is_measured(machine: StandIn) -> None:
-    """Once for a model and a driver, by making one; what was found is kept."""
+def test_a_context_is_measured(machine: FakeDriverMachine) -> None:
+    """Once per model and driver version, by creating one; the size is stored."""
     assert machine.ask()["context"] == 518
 
 
-def test_what_a_process_holds(machine: StandIn) -> None:
-    """The process is named by its number, with its context and its memory, on the card where it is."""
+def test_what_a_process_holds(machine: FakeDriverMachine) -> None:
+    """A process is listed by pid, with its context and its memory, on the GPU that it uses."""
     command = [sys.executable, "-c", HOLD]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=machine.environment, stdin=pipe, stdout=pipe, text=True) as holder:
@@ -146,41 +146,41 @@ UNLIMITED = (1 << 64) - 1
 
 
 @pytest.fixture
-def newer(native_build: Path, tmp_path: Path) -> StandIn:
-    """A driver of release 615, as far as its documentation says."""
-    return StandIn(native_build, tmp_path, "-DR615")
+def newer(native_build: Path, tmp_path: Path) -> FakeDriverMachine:
+    """A driver of release 615, after its documentation."""
+    return FakeDriverMachine(native_build, tmp_path, "-DR615")
 
 
-def test_a_driver_that_keeps_limits(newer: StandIn) -> None:
-    """What is set for one card of a control group is read back, and is that card's alone."""
+def test_a_driver_with_cgroup_limits(newer: FakeDriverMachine) -> None:
+    """Limits of a control group on one GPU are read back, and apply to that GPU alone."""
     wanted = [[0, UNLIMITED], [1 << 30, 2 << 30], [0, UNLIMITED]]
 
     assert newer.ask(LIMIT) == ["615.10.00", True, wanted]
 
 
-def test_a_driver_that_refuses_limits(newer: StandIn) -> None:
-    """The reason is the driver's, with the call that it refused."""
-    *_, said = newer.ask(LIMIT, FAKE_LIMITS="refused")
+def test_a_driver_that_refuses_limits(newer: FakeDriverMachine) -> None:
+    """The error has the driver's reason and the call that it refused."""
+    *_, result = newer.ask(LIMIT, FAKE_LIMITS="refused")
 
-    assert said.startswith("nvmlDeviceSetMemoryLimits_v1: ")
+    assert result.startswith("nvmlDeviceSetMemoryLimits_v1: ")
 
 
-def test_a_pod_whose_limits_the_driver_keeps(newer: StandIn) -> None:
-    """A quarter that may grow to a half of 16384 MiB: guarantee and limit are set, and gone when the pod is."""
-    said = newer.ask(POD)
+def test_a_pod_whose_limits_the_driver_enforces(newer: FakeDriverMachine) -> None:
+    """A quarter that may grow to a half of 16384 MiB: guarantee and limit are set, and cleared with the pod."""
+    result = newer.ask(POD)
 
-    assert said == {"backend": "cgroup", "set": [4096 << 20, 8192 << 20], "after": [0, UNLIMITED]}
+    assert result == {"backend": "cgroup", "set": [4096 << 20, 8192 << 20], "after": [0, UNLIMITED]}
 
 
 @pytest.mark.parametrize("fault", ["refused", "ignored"])
-def test_a_pod_whose_limits_the_driver_does_not_keep(newer: StandIn, fault: str) -> None:
-    """It is not started, whether the driver says no or says yes and does nothing."""
+def test_a_pod_whose_limits_the_driver_does_not_set(newer: FakeDriverMachine, fault: str) -> None:
+    """It is not started, whether the driver refuses or reports success and does nothing."""
     assert newer.ask(POD, FAKE_LIMITS=fault) == {"backend": "cgroup", "reason": "GPULimitNotKept"}
 
 
-def test_a_driver_without_limits(machine: StandIn) -> None:
-    """One that does not have the calls is known by that, and says so when it is asked all the same."""
-    version, keeps, said = machine.ask(LIMIT)
+def test_a_driver_without_limits(machine: FakeDriverMachine) -> None:
+    """A driver without the calls is detected, and the calls fail with a reason."""
+    version, supported, result = machine.ask(LIMIT)
 
-    assert (version, keeps) == ("580.00.00", False)
-    assert said.startswith("nvmlDeviceGetMemoryLimits_v1: ")
+    assert (version, supported) == ("580.00.00", False)
+    assert result.startswith("nvmlDeviceGetMemoryLimits_v1: ")

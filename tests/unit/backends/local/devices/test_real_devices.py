@@ -1,4 +1,4 @@
-"""Real GPUs as a node, over a driver whose answers a test chooses."""
+"""Real GPUs as a node, with a fake driver."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def given(folder: Path, *shares: DeviceShare, library: bool = True) -> Injection
 
 
 def test_this_machine_is_one_node(tmp_path: Path) -> None:
-    """Cores and memory of the machine are the node's; it is not simulated."""
+    """The node has the machine's cores and memory, and is not simulated."""
     (facts,) = node_of(tmp_path).nodes()
 
     assert (facts.name, facts.devices, facts.simulated) == (NODE, (ONE.device,), False)
@@ -32,25 +32,25 @@ def test_this_machine_is_one_node(tmp_path: Path) -> None:
 
 
 def test_a_pod_sees_the_gpus_it_was_given(tmp_path: Path) -> None:
-    """CUDA and containers are both told by UUID, which no reordering changes; only that card's file is there."""
+    """CUDA and containers get GPUs by UUID, which no reordering changes; only their device files are injected."""
     found = given(tmp_path, DeviceShare(index=1, milli=1000))
 
-    told = found.environment
-    assert told["NVIDIA_VISIBLE_DEVICES"] == told["CUDA_VISIBLE_DEVICES"] == "GPU-b"
-    assert told["RUNAI_NUM_OF_GPUS"] == "1"
+    environment = found.environment
+    assert environment["NVIDIA_VISIBLE_DEVICES"] == environment["CUDA_VISIBLE_DEVICES"] == "GPU-b"
+    assert environment["RUNAI_NUM_OF_GPUS"] == "1"
     assert TWO.device_file in found.devices
     assert ONE.device_file not in found.devices
 
 
 def test_a_pod_without_a_share_sees_no_gpu(tmp_path: Path) -> None:
-    """What was not granted is hidden from CUDA too."""
+    """GPUs that were not given are hidden from CUDA too."""
     found = given(tmp_path)
 
     assert (found.environment["NVIDIA_VISIBLE_DEVICES"], found.environment["CUDA_VISIBLE_DEVICES"]) == ("void", "")
     assert found.devices == ()
 
 
-def test_a_part_is_not_given_without_the_library(tmp_path: Path) -> None:
+def test_a_fraction_needs_the_library(tmp_path: Path) -> None:
     """Where the library is missing a GPU fraction cannot be enforced, so the pod is not started; whole GPUs work."""
     with pytest.raises(CannotStart, match="not built for this machine") as caught:
         given(tmp_path, DeviceShare(index=0, milli=500), library=False)
@@ -59,8 +59,8 @@ def test_a_part_is_not_given_without_the_library(tmp_path: Path) -> None:
     assert given(tmp_path, DeviceShare(index=0, milli=1000), library=False).devices
 
 
-def test_a_gpu_that_is_lost_keeps_its_name(tmp_path: Path) -> None:
-    """A GPU that stops answering stays listed, with its name, as not usable; the other goes on."""
+def test_a_lost_gpu_keeps_its_uuid(tmp_path: Path) -> None:
+    """A GPU that stops answering stays listed with its uuid, as unhealthy; the other goes on."""
     driver = FakeDriver((ONE, TWO))
     devices = node_of(tmp_path, driver)
 
@@ -71,7 +71,7 @@ def test_a_gpu_that_is_lost_keeps_its_name(tmp_path: Path) -> None:
 
 
 def test_a_gpu_that_comes_back_is_used_again(tmp_path: Path) -> None:
-    """After the driver was away and came back, its GPUs are well again."""
+    """After the driver was gone and came back, its GPUs are healthy again."""
     driver = FakeDriver((ONE, TWO))
     devices = node_of(tmp_path, driver)
     driver.listed = ()
@@ -95,10 +95,10 @@ def test_a_gpu_that_comes_back_is_used_again(tmp_path: Path) -> None:
         ("615.10", True, 2, False, Enforcement.NONE),  # nobody would limit managed memory
     ],
 )
-def test_who_keeps_the_limits(
+def test_choice_of_enforcement(
     version: str, keeps_limits: bool, cgroups: int, library: bool, wanted: Enforcement
 ) -> None:
-    """The driver where it can and control groups allow it, else the library; each with its reason."""
+    """The driver where it and the control groups can, else the library; each with its reason."""
     choice = choose_enforcement(version, keeps_limits, cgroups, library)
 
     assert choice.enforcement is wanted
@@ -106,8 +106,8 @@ def test_who_keeps_the_limits(
 
 
 @pytest.mark.parametrize(("library", "status", "reason"), [(True, "True", "Shim"), (False, "False", "None")])
-def test_the_node_says_who_keeps_the_limits(tmp_path: Path, library: bool, status: str, reason: str) -> None:
-    """`describe node` has a condition with the backend and why it was chosen."""
+def test_the_node_reports_the_enforcement(tmp_path: Path, library: bool, status: str, reason: str) -> None:
+    """A condition of the node has the enforcement and why it was chosen."""
     (facts,) = node_of(tmp_path, library=library).nodes()
 
     (found,) = (one for one in node_object(facts).status.conditions if one.type == "GPUSharing")
@@ -117,8 +117,8 @@ def test_the_node_says_who_keeps_the_limits(tmp_path: Path, library: bool, statu
     assert "driver 580.159.04: " in found.message
 
 
-def test_the_node_says_whether_the_library_is_outdated(tmp_path: Path) -> None:
-    """From the first program on that has met an entry point which the library does not know."""
+def test_the_node_reports_an_outdated_library(tmp_path: Path) -> None:
+    """From the first program on that calls an entry point which the library does not know."""
     devices = node_of(tmp_path)
 
     def outdated() -> tuple[str, str]:
@@ -134,8 +134,8 @@ def test_the_node_says_whether_the_library_is_outdated(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("cgroups", "limits"), [(2, (CgroupLimit("GPU-a", 5757 * MIB, 18422 * MIB),)), (0, ())])
-def test_the_driver_keeps_limits_where_it_can(tmp_path: Path, cgroups: int, limits: tuple[CgroupLimit, ...]) -> None:
-    """On a driver of release 615, with groups: guarantee and limit are the driver's, managed memory the library's."""
+def test_the_driver_enforces_limits_where_it_can(tmp_path: Path, cgroups: int, limits: tuple[CgroupLimit, ...]) -> None:
+    """With driver 615 and cgroups v2 the driver enforces guarantee and limit, the library managed memory."""
     devices = node_of(tmp_path, r615(), cgroups=cgroups)
 
     found = devices.injection(NODE, [DeviceShare(index=0, milli=250)], SharingOptions(limit_milli=800), "pod-1")
@@ -145,8 +145,8 @@ def test_the_driver_keeps_limits_where_it_can(tmp_path: Path, cgroups: int, limi
     assert ("keeper driver\n" in found.files[1].text) == bool(limits)
 
 
-def test_a_reserve_is_kept_out_of_parts(tmp_path: Path) -> None:
-    """Two halves leave it free, and the node offers the card without it."""
+def test_a_reserve_is_not_shared(tmp_path: Path) -> None:
+    """Two halves leave the reserve free, and the node's memory does not include it."""
     devices = node_of(tmp_path, settings=GpuSettings(reserve_mib=64))
 
     found = devices.injection(NODE, [DeviceShare(index=0, milli=500)], SharingOptions(), "pod-1")
@@ -156,18 +156,18 @@ def test_a_reserve_is_kept_out_of_parts(tmp_path: Path) -> None:
 
 
 def test_a_reserve_that_leaves_nothing(tmp_path: Path) -> None:
-    """It is refused at the start, with the flag and the card."""
+    """It is refused at the start, and the error names the flag and the GPU."""
     with pytest.raises(Invalid, match="--gpu-reserve-mib 30000 leaves nothing of GPU 0, which has 23028 MiB"):
         node_of(tmp_path, settings=GpuSettings(reserve_mib=30000))
 
 
 @pytest.mark.parametrize(
-    ("wish", "mode"), [(SharingOptions(), "fair"), (SharingOptions(mode=ComputeMode.STRICT), "strict")]
+    ("options", "mode"), [(SharingOptions(), "fair"), (SharingOptions(mode=ComputeMode.STRICT), "strict")]
 )
-def test_how_time_is_shared_by_default(tmp_path: Path, wish: SharingOptions, mode: str) -> None:
-    """As the administrator said, unless the job says."""
+def test_the_default_compute_mode(tmp_path: Path, options: SharingOptions, mode: str) -> None:
+    """The administrator's setting applies, unless the job asks for a mode."""
     devices = node_of(tmp_path, settings=GpuSettings(compute=ComputeMode.FAIR))
 
-    found = devices.injection(NODE, [DeviceShare(index=0, milli=500)], wish, "pod-1")
+    found = devices.injection(NODE, [DeviceShare(index=0, milli=500)], options, "pod-1")
 
     assert f"\nmode {mode}\n" in found.files[1].text

@@ -1,4 +1,4 @@
-"""What pods on simulated nodes are told."""
+"""What pods on simulated nodes see of their GPUs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from aliquot.backends.local.devices.simulated import SimulatedDevices
 from aliquot.gpu.fractions import SharingOptions
 
 
-def told(node: str, *shares: DeviceShare) -> Mapping[str, str]:
-    """The variables of a pod that holds these."""
+def environment(node: str, *shares: DeviceShare) -> Mapping[str, str]:
+    """The variables of a pod with these shares."""
     return (
         SimulatedDevices(simulated_clusters.load("demo").nodes)
         .injection(node, shares, SharingOptions(), "pod")
@@ -24,31 +24,31 @@ def told(node: str, *shares: DeviceShare) -> Mapping[str, str]:
     )
 
 
-def test_a_pod_is_told_its_gpus() -> None:
-    """A pod with two GPUs sees their names, in order, and that there are two."""
+def test_a_pod_sees_its_gpus() -> None:
+    """A pod with two GPUs gets their uuids in order, and their number."""
     shares = [DeviceShare(index=2, milli=1000), DeviceShare(index=5, milli=1000)]
 
-    said = told("dgx1-2", *shares)
+    variables = environment("dgx1-2", *shares)
 
-    assert said["NVIDIA_VISIBLE_DEVICES"] == "GPU-sim-dgx1-2-2,GPU-sim-dgx1-2-5"
-    assert said["RUNAI_NUM_OF_GPUS"] == "2"
+    assert variables["NVIDIA_VISIBLE_DEVICES"] == "GPU-sim-dgx1-2-2,GPU-sim-dgx1-2-5"
+    assert variables["RUNAI_NUM_OF_GPUS"] == "2"
 
 
-def test_a_fraction_is_told_as_one() -> None:
-    """A pod with a part of a GPU is told the part."""
-    assert told("dgx1-1", DeviceShare(index=0, milli=300))["RUNAI_NUM_OF_GPUS"] == "0.3"
+def test_a_pod_sees_its_fraction() -> None:
+    """A pod with a GPU fraction gets the fraction as its number of GPUs."""
+    assert environment("dgx1-1", DeviceShare(index=0, milli=300))["RUNAI_NUM_OF_GPUS"] == "0.3"
 
 
 def test_a_pod_without_gpus_sees_none() -> None:
-    """Without a share there is nothing to see."""
-    said = told("dgx1-1")
+    """A pod without shares sees no GPU."""
+    variables = environment("dgx1-1")
 
-    assert (said["NVIDIA_VISIBLE_DEVICES"], said["RUNAI_NUM_OF_GPUS"]) == ("void", "0")
+    assert (variables["NVIDIA_VISIBLE_DEVICES"], variables["RUNAI_NUM_OF_GPUS"]) == ("void", "0")
 
 
 def test_real_gpus_stay_hidden() -> None:
-    """A pod on a simulated node is not shown the machine's own GPU: it was not granted."""
-    assert told("dgx1-1", DeviceShare(index=0, milli=1000))["CUDA_VISIBLE_DEVICES"] == ""
+    """A pod on a simulated node does not see the machine's own GPU."""
+    assert environment("dgx1-1", DeviceShare(index=0, milli=1000))["CUDA_VISIBLE_DEVICES"] == ""
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_real_gpus_stay_hidden() -> None:
         ("Tesla V100-SXM2-16GB", 16130, 500, 8065),  # F5
     ],
 )
-def test_nvidia_smi_prints_the_slice(tmp_path: Path, model: str, mib: int, milli: int, wanted: int) -> None:
-    """The program that a pod finds on its PATH shows one GPU with index 0 and the pod's part as all of its memory."""
+def test_nvidia_smi_prints_the_fraction(tmp_path: Path, model: str, mib: int, milli: int, wanted: int) -> None:
+    """The program on the pod's PATH shows one GPU with index 0 and the pod's fraction as its whole memory."""
     device = Device(index=3, uuid="GPU-sim-n-3", model=model, memory_mib=mib)
     node = NodeFacts(name="n", devices=(device,), simulated=True)
 

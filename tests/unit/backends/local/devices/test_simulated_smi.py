@@ -21,19 +21,19 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Run it with these GPUs and words."""
+    """Run it with these GPUs and arguments."""
 
-    def ran(*words: str, gpus: tuple[dict[str, object], ...] = (HALF,)) -> subprocess.CompletedProcess[str]:
+    def ran(*arguments: str, gpus: tuple[dict[str, object], ...] = (HALF,)) -> subprocess.CompletedProcess[str]:
         file = tmp_path / "gpus.json"
         file.write_text(json.dumps(gpus))
-        command = [sys.executable, "-I", "-S", simulated_smi.__file__, str(file), *words]
+        command = [sys.executable, "-I", "-S", simulated_smi.__file__, str(file), *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     return ran
 
 
-def test_the_table_shows_the_slice(run: Run) -> None:
-    """One GPU with index 0, its model, the slice as its whole memory, and a line that says simulated."""
+def test_the_table_shows_the_fraction(run: Run) -> None:
+    """One GPU with index 0, its model, the fraction as its whole memory, and a line that says simulated."""
     done = run()
 
     assert done.returncode == 0
@@ -44,15 +44,15 @@ def test_the_table_shows_the_slice(run: Run) -> None:
 
 
 @pytest.mark.parametrize("gpus", [(HALF,), (HALF, LONG), (LONG,)])
-def test_the_table_is_straight(run: Run, gpus: tuple[dict[str, object], ...]) -> None:
-    """Every line of the boxes has the same width, whatever the models are called."""
+def test_the_table_is_aligned(run: Run, gpus: tuple[dict[str, object], ...]) -> None:
+    """Every line of the table has the same width, whatever the models are called."""
     lines = run(gpus=gpus).stdout.splitlines()[1:]
 
     assert {len(line) for line in lines if line} == {91}
 
 
 def test_the_list(run: Run) -> None:
-    """-L has one line per GPU, as NVIDIA's tool writes it; that they are simulated is said beside it."""
+    """-L has one line per GPU in the format of NVIDIA's tool; stderr says that they are simulated."""
     done = run("-L", gpus=(HALF, LONG))
 
     assert done.stdout.splitlines() == [
@@ -63,7 +63,7 @@ def test_the_list(run: Run) -> None:
 
 
 def test_csv_with_header_and_units(run: Run) -> None:
-    """Fields come in the order asked for, with their units in header and cells."""
+    """Fields come in the requested order, with their units in header and cells."""
     done = run("--query-gpu=name,memory.total,memory.free,utilization.gpu", "--format=csv")
 
     assert done.stdout.splitlines() == [
@@ -73,7 +73,7 @@ def test_csv_with_header_and_units(run: Run) -> None:
 
 
 def test_csv_for_scripts(run: Run) -> None:
-    """Without header and units it is what scripts read numbers from."""
+    """Without header and units there are only numbers."""
     assert run("--query-gpu=memory.total", "--format=csv,noheader,nounits").stdout == "16255\n"
 
 
@@ -95,21 +95,21 @@ def test_the_report_of_memory(run: Run) -> None:
 
 
 def test_one_of_several(run: Run) -> None:
-    """-i takes a number or a UUID."""
+    """-i takes an index or a UUID."""
     for which in ("1", "GPU-sim-l-0"):
         done = run("-i", which, "--query-gpu=index,memory.total", "--format=csv,noheader,nounits", gpus=(HALF, LONG))
         assert done.stdout == "1, 16376\n"
 
 
 def test_a_pod_without_gpus(run: Run) -> None:
-    """It says that there are none, with the exit status of NVIDIA's tool."""
+    """The output says that there are no GPUs, with the exit status of NVIDIA's tool."""
     done = run(gpus=())
 
     assert (done.returncode, done.stdout) == (6, "No devices were found\n")
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (["--query-gpu=color", "--format=csv"], 'Field "color" is not a valid field to query.'),
         (["--query-gpu=name", "--format=xml"], '"xml" is not a valid format'),
@@ -117,9 +117,9 @@ def test_a_pod_without_gpus(run: Run) -> None:
         (["-i", "7"], "7"),
     ],
 )
-def test_what_it_does_not_know(run: Run, words: list[str], said: str) -> None:
-    """A field, format, option or GPU that there is not is named, with exit status 2."""
-    done = run(*words)
+def test_unsupported_arguments(run: Run, arguments: list[str], message: str) -> None:
+    """An unknown field, format, option or GPU is named, with exit status 2."""
+    done = run(*arguments)
 
     assert done.returncode == 2
-    assert said in done.stdout
+    assert message in done.stdout

@@ -19,8 +19,8 @@ def grow(path: Path, text: str, at: float | None = None) -> None:
 
 
 async def shown(path: Path, **options: object) -> str:
-    wish = LogOptions(**options)  # type: ignore[arg-type]
-    return b"".join([piece async for piece in read(path, wish, lambda: True)]).decode()
+    selected = LogOptions(**options)  # type: ignore[arg-type]
+    return b"".join([chunk async for chunk in read(path, selected, lambda: True)]).decode()
 
 
 async def test_times_of_lines(tmp_path: Path) -> None:

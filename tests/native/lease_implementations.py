@@ -1,4 +1,4 @@
-"""The two bodies of the lease rules, behind one face: the model, and the library's own lease.c by ctypes."""
+"""The two implementations of the lease rules behind one interface: the model, and the library's lease.c by ctypes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Gate(c.Structure):
         return m.State(tuple(t.plain() for t in self.tenant), holder, self.start, self.end)
 
 
-class Body(Protocol):
+class LeaseRules(Protocol):
     def step(self, event: m.Event, now: int) -> list[m.Action]: ...
 
     def state(self) -> m.State: ...

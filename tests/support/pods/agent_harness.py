@@ -1,4 +1,4 @@
-"""An agent that runs real processes, over a store in memory, and pods to give it."""
+"""An agent that runs real processes over a store in memory, and pods for it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DEVICES = SimulatedDevices(
 )
 
 needs_root = pytest.mark.skipif(
-    os.geteuid() != 0 and not os.environ.get("CI"), reason="needs root: isolation exists only there"
+    os.geteuid() != 0 and not os.environ.get("CI"), reason="needs root: only root can isolate pods"
 )
 
 
@@ -81,8 +81,8 @@ def pod(
 
 
 def owned_by(workload: Workload) -> Owner:
-    place = workload.metadata
-    return Owner(api_version=labels.API_VERSION, kind="Workload", name=place.name, uid=place.uid, controller=True)
+    meta = workload.metadata
+    return Owner(api_version=labels.API_VERSION, kind="Workload", name=meta.name, uid=meta.uid, controller=True)
 
 
 def shell(name: str, script: str, **more: object) -> Pod:
@@ -90,7 +90,7 @@ def shell(name: str, script: str, **more: object) -> Pod:
 
 
 @dataclass
-class World:
+class AgentHarness:
     data: Path
     isolated: bool
     store: Store = field(default_factory=lambda: Store(MemoryDriver()))
@@ -101,7 +101,7 @@ class World:
 
     @asynccontextmanager
     async def agent(self) -> AsyncIterator[ProcessRuntime]:
-        """One life of the platform. Leaving it cancels everything, as a kill does; pods stay."""
+        """A running agent. Leaving the context cancels everything, as a kill does; pods run on."""
         self.runtime = ProcessRuntime(
             self.data, isolated=self.isolated, log_limits=self.log_limits, host_paths=self.host_paths
         )
@@ -110,18 +110,18 @@ class World:
             yield self.runtime
 
     async def clean(self) -> None:
-        """End what a test has left running."""
+        """End the pods that a test has left running."""
         runtime = ProcessRuntime(self.data, isolated=self.isolated)
         for recovered in runtime.recover_pods():
             await runtime.remove(recovered.assignment.uid)
 
-    async def see(self, seen: Pod) -> Pod:
-        return await self.store.get(Pod, seen.metadata.name, seen.metadata.namespace)
+    async def see(self, pod: Pod) -> Pod:
+        return await self.store.get(Pod, pod.metadata.name, pod.metadata.namespace)
 
-    async def create(self, wanted: Pod) -> Pod:
+    async def create(self, pod: Pod) -> Pod:
         with suppress(Exists):
-            await self.store.create(Namespace(metadata=Metadata(name=wanted.metadata.namespace)))
-        return await self.store.create(wanted)
+            await self.store.create(Namespace(metadata=Metadata(name=pod.metadata.namespace)))
+        return await self.store.create(pod)
 
     async def workload(self, name: str, namespace: str = "runai-team-a") -> Workload:
         with suppress(Exists):
@@ -131,49 +131,49 @@ class World:
     def checkpoints(self, workload: Workload) -> Path:
         return self.data / "checkpoints" / workload.metadata.namespace / workload.metadata.uid
 
-    async def phase(self, seen: Pod, *phases: str) -> Pod:
+    async def phase(self, pod: Pod, *phases: str) -> Pod:
         async def reached() -> bool:
-            return (await self.see(seen)).status.phase in phases
+            return (await self.see(pod)).status.phase in phases
 
         await until(reached)
-        return await self.see(seen)
+        return await self.see(pod)
 
-    async def run(self, wanted: Pod) -> Pod:
-        """Create it and wait until it runs."""
-        return await self.phase(await self.create(wanted), "Running", "Succeeded", "Failed")
+    async def run(self, pod: Pod) -> Pod:
+        """Create a pod and wait until it runs."""
+        return await self.phase(await self.create(pod), "Running", "Succeeded", "Failed")
 
-    async def finish(self, wanted: Pod) -> tuple[Pod, str]:
-        """Create it, wait until it has ended, and read its log."""
-        ended = await self.phase(await self.create(wanted), "Succeeded", "Failed")
+    async def finish(self, pod: Pod) -> tuple[Pod, str]:
+        """Create a pod, wait until it has ended, and read its log."""
+        ended = await self.phase(await self.create(pod), "Succeeded", "Failed")
         return ended, await self.log(ended)
 
-    async def log(self, seen: Pod, **options: object) -> str:
-        pieces = [piece async for piece in self.runtime.logs(seen, LogOptions(**options))]  # type: ignore[arg-type]
-        return b"".join(pieces).decode()
+    async def log(self, pod: Pod, **options: object) -> str:
+        chunks = [chunk async for chunk in self.runtime.logs(pod, LogOptions(**options))]  # type: ignore[arg-type]
+        return b"".join(chunks).decode()
 
-    async def printed(self, seen: Pod, text: str) -> str:
-        """Wait until the log holds a text."""
+    async def printed(self, pod: Pod, text: str) -> str:
+        """Wait until the log contains a text."""
 
         async def there() -> bool:
-            return text in await self.log(seen)
+            return text in await self.log(pod)
 
         await until(there)
-        return await self.log(seen)
+        return await self.log(pod)
 
-    async def delete(self, seen: Pod, grace: int | None = None) -> None:
-        await self.store.delete(await self.see(seen), grace_seconds=grace)
+    async def delete(self, pod: Pod, grace: int | None = None) -> None:
+        await self.store.delete(await self.see(pod), grace_seconds=grace)
 
-    async def gone(self, seen: Pod) -> None:
+    async def gone(self, pod: Pod) -> None:
         async def away() -> bool:
             try:
-                await self.see(seen)
+                await self.see(pod)
             except NotFound:
-                return not (self.data / "pods" / seen.metadata.uid).exists()
+                return not (self.data / "pods" / pod.metadata.uid).exists()
             return False
 
         await until(away)
 
 
-def code(seen: Pod) -> int | None:
-    ended = seen.status.container_statuses[0].state.terminated
+def code(pod: Pod) -> int | None:
+    ended = pod.status.container_statuses[0].state.terminated
     return ended.exit_code if ended else None

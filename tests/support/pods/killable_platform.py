@@ -1,4 +1,4 @@
-"""A platform of one agent, to be killed: reads wishes from standard input, one JSON a line, and answers each."""
+"""A platform of one agent that tests kill: reads requests from stdin, one JSON object a line, and answers each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aliquot.errors import Exists
 from aliquot.store.drivers.sqlite import SqliteDriver
 from aliquot.store.typed_store import Store
 from aliquot.telemetry import logs
-from support.pods.world import DEVICES, shell
+from support.pods.agent_harness import DEVICES, shell
 from support.stores.running import running
 
 
@@ -28,10 +28,10 @@ async def main(data: Path, isolated: bool) -> None:
             await store.create(Namespace(metadata=Metadata(name="runai-team-a")))
         print(json.dumps({"ready": True}), flush=True)
         while line := await asyncio.to_thread(sys.stdin.readline):
-            wish = json.loads(line)
-            if "create" in wish:
-                await store.create(shell(wish["create"], "echo started; exec sleep 1000"))
-                print(json.dumps({"created": wish["create"]}), flush=True)
+            request = json.loads(line)
+            if "create" in request:
+                await store.create(shell(request["create"], "echo started; exec sleep 1000"))
+                print(json.dumps({"created": request["create"]}), flush=True)
             else:
                 pods = (await store.list(Pod)).items
                 print(json.dumps({pod.metadata.uid: pod.status.phase for pod in pods}), flush=True)
