@@ -1,4 +1,4 @@
-"""Everything the GPU sharing library promises, on a real card: one command, one report.
+"""Everything that the GPU sharing library guarantees, on a real card: one command, one report.
 
     python3 tests/gpu                          all items
     python3 tests/gpu exact kill               some of them
@@ -41,7 +41,7 @@ from tries import tries
 from whole import end_to_end
 
 Item = Callable[[Lab, Table], None]
-# Those that take little of the card and measure no speed: on a machine with cores enough they run side by side.
+# Items that use little of the card and measure no speed: on a machine with enough cores they run in parallel.
 SIDE_BY_SIDE: dict[str, Item] = {
     "frameworks": frameworks,  # the longest first
     "kill": kill,
@@ -119,7 +119,7 @@ def run(name: str, lab: Lab, until: float) -> tuple[str, Table, float]:
 
 
 class Results:
-    """What is done so far; printed, and written to the report, as it comes."""
+    """Results so far; printed and written to the report as they come."""
 
     def __init__(self, path: Path | None) -> None:
         self.path, self.facts, self.start = path, list[tuple[str, str]](), time.monotonic()
@@ -164,7 +164,7 @@ def run_all(names: list[str], lab: Lab, at_once: int, until: float, results: Res
 
 
 def others_on_the_card(lab: Lab) -> list[int]:
-    """Processes there; one that has just ended may be there for a moment longer."""
+    """Processes on the card; one that has just ended may be listed for a moment longer."""
     nvml = lab.nvml()
     deadline = time.monotonic() + 5
     while (pids := nvml.processes(nvml.device(lab.uuid))) and time.monotonic() < deadline:

@@ -16,7 +16,7 @@ GRAPHICS, MEMORY = 0, 2  # clocks
 
 
 def settings(lab: Lab) -> dict[str, str]:
-    """What an administrator can set on the card; what this driver does not say is left out."""
+    """The administrator's settings of the card; those that this driver does not report are left out."""
     nvml = lab.nvml()
     device = nvml.device(lab.uuid)
     first, second = c.c_uint(), c.c_uint()
@@ -61,7 +61,7 @@ def machine(lab: Lab) -> list[tuple[str, str]]:
 
 
 def library(lab: Lab) -> str:
-    """Its contract and package version, and enough of its hash to tell two builds apart."""
+    """Its contract and package version, and enough of its hash to distinguish two builds."""
     source = (ROOT / "src" / "aliquot" / "__init__.py").read_text()
     package = re.search(r'__version__ = "([^"]+)"', source)
     digest = hashlib.sha256(lab.library.read_bytes()).hexdigest()[:16]
@@ -69,7 +69,7 @@ def library(lab: Lab) -> str:
 
 
 def version(name: str) -> str:
-    """Of a distribution, without importing it; CuPy's carries the version of CUDA in its name."""
+    """The version of a distribution, without importing it; CuPy's name contains the version of CUDA."""
     for one in metadata.distributions():
         if re.fullmatch(rf"{name}(-cuda\w+)?", one.metadata["Name"] or "", re.IGNORECASE):
             return one.version

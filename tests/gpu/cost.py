@@ -20,7 +20,7 @@ from table import Table
 ROUNDS = 21
 KINDS = ("without", "memory", "leases")
 
-# Measures what it is told to: seconds per piece.
+# Measures what it is asked to: seconds per operation.
 WORK = """
 import re, torch
 torch.cuda.init()
@@ -60,7 +60,7 @@ for what in ("matmul", "launch", "mallocAsync"): measure(what)
 what = step(ready=True)
 while what: what = step(seconds=measure(what))
 """
-# Of each size: what allocating and freeing takes through the library, and through the driver's own functions.
+# For each size: how long allocating and freeing takes through the library, and through the driver's own functions.
 PAIRS = """
 cuda, p = Cuda(), u64()
 kind = c.CFUNCTYPE(c.c_int, ptr, size_t), c.CFUNCTYPE(c.c_int, u64)
@@ -163,7 +163,7 @@ def _replays(lab: Lab, table: Table) -> None:
 
 
 def _measured(programs: dict[str, Program], what: str, rounds: int = ROUNDS) -> dict[str, list[float]]:
-    """Seconds, by kind, round by round; the order turns, so that nobody always comes after the same."""
+    """Seconds by kind, round by round; the order rotates, so that no kind always follows the same one."""
     took: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for turn in range(rounds):
         for kind in KINDS[turn % 3 :] + KINDS[: turn % 3]:

@@ -1,4 +1,4 @@
-"""Parts of a real GPU, end to end: `aliquot up` on this machine's card, jobs by `runai`, PyTorch in them.
+"""Fractions of a real GPU, end to end: `aliquot up` on this machine's card, jobs by `runai`, PyTorch in them.
 
 Run as root on a machine with one idle GPU, with `aliquot` and `runai` on the PATH and PyTorch for `python3`:
 
@@ -46,7 +46,7 @@ hold = [torch.empty(1 << 30, dtype=torch.uint8, device="cuda") for _ in range(in
 start = time.time(); print("stolen", flush=True)
 while time.time() < start + 20: time.sleep(0.25); print(f"alive {time.time() - start:.2f}", flush=True)
 """
-# The driver under another name, which the library cannot know.
+# The driver under another name, which the library cannot recognise.
 COPY = """
 import ctypes as c, re, shutil, sys, time
 c.CDLL("libcuda.so.1")
@@ -139,7 +139,7 @@ def on_the_card() -> int:
 
 
 def slices(device: int) -> None:
-    """Every job sees its slice; one that fills it is refused and goes on; the others never notice."""
+    """Every job sees its fraction; one that fills it is refused and goes on; the others are not affected."""
     parts = {"q1": 0.25, "q2": 0.25, "h1": 0.5}
     for name, part in parts.items():
         submit(name, "-g", str(part))
@@ -159,7 +159,7 @@ def slices(device: int) -> None:
 
 
 def listed(device: int, parts: dict[str, float]) -> None:
-    """`runai list` and `runai list nodes` say what the driver says."""
+    """`runai list` and `runai list nodes` agree with the driver."""
     jobs = sh("runai", "list", "-p", "team-a")
     for name, part in parts.items():
         row = re.search(rf"^{name} +Running.* {part:g} ", jobs, re.MULTILINE)
@@ -179,7 +179,7 @@ def listed(device: int, parts: dict[str, float]) -> None:
 
 
 def thieves() -> None:
-    """Who goes around the library is caught by the audit within five seconds, and the event says so."""
+    """The audit kills a process that bypasses the library within five seconds, with an event."""
     hide = 'mount -t tmpfs none /etc && exec python3 -c "$0" "$1"'
     ways = {
         "q1": ("hides the preload file", ["unshare", "-Urm", "sh", "-c", hide, STEAL]),
@@ -197,7 +197,7 @@ def thieves() -> None:
 
 
 def lending() -> None:
-    """A job that has grown gives back when the owner of the memory comes; its process dies, its job does not."""
+    """A job that has borrowed memory loses a process when the owner needs the memory; the job goes on."""
     sh("runai", "delete", "q1", "q2", "h1", "-p", "team-a")
     submit("b1", "-g", "0.25", "--gpu-portion-limit", "0.8")
     start = memory("b1")[0]
@@ -218,7 +218,7 @@ def lending() -> None:
 
 
 def eight(device: int) -> None:
-    """Eight jobs of an eighth fill one card at once; each gets its part and is refused the rest."""
+    """Eight jobs of an eighth fill one card at once; each gets its fraction and is refused the rest."""
     sh("runai", "delete", "b1", "h2", "-p", "team-a")
     parts = {f"e{i}": 0.125 for i in range(1, 9)}
     for name in parts:
@@ -234,7 +234,7 @@ def eight(device: int) -> None:
 
 
 def service(device: int) -> None:
-    """Two jobs under NVIDIA's multi-process service: each on its part of the card, which is as before when they go."""
+    """Two jobs under NVIDIA's Multi-Process Service: each on its share of the card, and the service ends with them."""
     sh("runai", "delete", *(f"e{i}" for i in range(1, 9)), "-p", "team-a")
     check(not serving(), "no service where no job asks for it")
     for name in ("m1", "m2"):
@@ -257,7 +257,7 @@ def service(device: int) -> None:
 
 
 def serving() -> set[str]:
-    """The programs of the service that run here."""
+    """The programs of the service that run on this machine."""
     names = sh("ps", "-eo", "args").splitlines()
     return {word for line in names if (word := line.split()[0].rpartition("/")[2]).startswith("nvidia-cuda-mps")}
 

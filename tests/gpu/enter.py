@@ -43,7 +43,7 @@ def bind(source: str, place: str) -> None:
 
 
 def cover(folder: str) -> None:
-    """Lay a folder in memory over this one, with everything that was there."""
+    """Mount a tmpfs over this folder, with all its entries."""
     before = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     mount("gpushare", folder, "tmpfs", options="mode=755,size=1m")
     for entry in os.scandir(before):
@@ -74,7 +74,7 @@ def place_files(mounts: list[tuple[str, str, bool]]) -> None:
 
 
 def into_pid_namespace(pidfile: str) -> None:
-    """Returns in the child, process 1 of the new namespace; the parent ends as it ends."""
+    """Returns in the child, process 1 of the new namespace; the parent exits with the child's status."""
     child = os.fork()
     if child == 0:
         libc.prctl(SET_DEATH_SIGNAL, signal.SIGKILL)  # a fork does not inherit it

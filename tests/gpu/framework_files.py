@@ -1,4 +1,4 @@
-"""What the frameworks want to find in a file: a Triton kernel, whose text is read, and a worker, who is imported."""
+"""Code that frameworks need in a file: a Triton kernel, whose source is read, and a worker, which is imported."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def reader(there: Any, back: Any) -> None:
-    """Reads one byte of the tensor that it is sent, and holds on to it until told to go."""
+    """Reads one byte of the tensor that it receives, and holds it until it may end."""
     import torch
 
     x = there.get(timeout=90)

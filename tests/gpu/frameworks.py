@@ -169,7 +169,7 @@ def cases(lab: Lab) -> list[Case]:
 
 
 def filled(lab: Lab, table: Table, case: Case, tenant: Tenant, program: Program) -> None:
-    """Full to less than 32 MiB: frameworks take memory in pieces of 20 MiB, the driver's pools in such of 32."""
+    """Full to less than 32 MiB: frameworks take memory in blocks of 20 MiB, the driver's pools in blocks of 32."""
     full = program.hear(180)
     held = lab.held(program)
     went_on = program.after()["right"]
@@ -207,7 +207,7 @@ def right(lab: Lab, table: Table, case: Case, tenant: Tenant, program: Program) 
 
 
 def shared_once(lab: Lab, table: Table, case: Case, tenant: Tenant, program: Program) -> None:
-    """The memory counts for who made it, and not again for who reads it."""
+    """Shared memory counts once, for the process that allocated it."""
     told = program.hear(180)
     nvml = lab.nvml()
     every = nvml.processes(nvml.device(lab.uuid))

@@ -1,4 +1,4 @@
-"""What the programs in a tenant have at hand: `from inside import *`. Standard library only, like cu.py.
+"""Helpers for programs in a tenant: `from inside import *`. Standard library only, like cu.py.
 
 A program and the suite talk in lines: `tell` writes one line of JSON, `step` also waits until the suite says go on.
 """
@@ -70,7 +70,7 @@ def tell(**facts: object) -> None:
 
 
 def step(**facts: object) -> str:
-    """Tell, then wait for the suite; what it says."""
+    """Report, then wait for the suite; its answer."""
     tell(**facts)
     return sys.stdin.readline().strip()
 
@@ -80,7 +80,7 @@ def ledger_mib(path: str = LEDGER) -> int:
 
 
 class Kernel:
-    """A piece of work for the card, started by calling it; about so many microseconds on the whole card."""
+    """A kernel, started by calling it; takes about this many microseconds on the whole card."""
 
     def __init__(self, cuda: Cuda, microseconds: float, rounds_per_us: float, blocks: int = 0) -> None:
         self.cuda = cuda

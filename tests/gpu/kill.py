@@ -1,4 +1,4 @@
-"""`kill`: a process that dies at any moment gives back what it held, at once, and leaves a ledger that is right."""
+"""`kill`: the memory of a process that is killed at any moment is free at once, and its ledger stays right."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lab import MIB, Lab, Program, Tenant
 from table import Table
 
 HOLD = "cuda = Cuda(); cuda.alloc(int(sys.argv[1]) * MIB); step(there=True)"
-# Takes so many MiB as soon as it gets them, each time it is told to; how long that took.
+# Allocates this many MiB as soon as they are free, each time it is asked to, and reports how long that took.
 TAKER = """
 cuda = Cuda()
 word = step(ready=True)
@@ -35,7 +35,7 @@ while True:
         except CudaError as e:
             assert e.code == 2, e
 """
-# Dies with the ledger's lock in its hands and a change half written: first the slot, then the total (layout.h).
+# Is killed while it holds the ledger's lock with a change half written: first the slot, then the total (layout.h).
 LOCKED = """
 import mmap, struct
 cuda, place = Cuda(), int(sys.argv[1])
@@ -83,7 +83,7 @@ def _agrees(lab: Lab, table: Table, what: str, tenant: Tenant, *programs: Progra
 
 
 def _soon(lab: Lab, table: Table, what: str, waits: list[dict[str, float]]) -> None:
-    """All of them got what they waited for within a second."""
+    """All of them got the memory that they waited for within a second."""
     worst = max(wait["seconds"] for wait in waits)
     good = all(wait["got"] for wait in waits) and worst < lab.soon
     table.check(what, good, f"{worst:.3f} s at worst", f"< {lab.soon:g} s")
@@ -164,7 +164,7 @@ step(got=got, seconds=took, launch=time.monotonic() - start)
 
 
 def _two_namespaces(lab: Lab, table: Table) -> None:
-    """Two containers of one pod: one ledger, one gate, and processes that have the same number."""
+    """Two containers of one pod: one ledger, one gate, and processes with the same pid."""
     tenant = lab.tenant(2 * lab.small, mode="fair", weight=500)
     first, second = (tenant.start(LAUNCHES, lab.rounds, own_pids=True) for _ in range(2))
     both = (first, second)

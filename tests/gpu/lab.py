@@ -1,4 +1,4 @@
-"""The card under test, and tenants on it: containers in all that matters here, without a container runtime.
+"""The card under test, and tenants on it: containers for our purposes, without a container runtime.
 
 Lab       the card, the library, and a folder in memory for what the tenants share
 Tenant    limits, ledger and gate of one container; programs are started in it
@@ -41,14 +41,14 @@ BEGIN = f"import sys\nsys.path += [{str(HERE)!r}, {str(NATIVE)!r}]\nfrom inside 
 
 
 class Broken(Exception):
-    """A program of the suite did not do what it should; the text is for the report."""
+    """A program of the suite failed; the text is for the report."""
 
 
 _started: list[Program] = []
 
 
 class Program:
-    """A program that tells lines of JSON and waits for lines."""
+    """A program that prints lines of JSON and reads lines."""
 
     def __init__(self, command: list[str], env: dict[str, str], log: Path, pidfile: Path | None = None) -> None:
         self.log, self.pidfile, self.buffer = log, pidfile, b""

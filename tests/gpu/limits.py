@@ -1,4 +1,4 @@
-"""`exact`, `apis`, `hidden`: a tenant gets its limit to the last block, in whichever way it asks, and not one more."""
+"""`exact`, `apis`, `hidden`: a tenant gets its limit to the last block, whichever function it calls, and no more."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ for name, take in cuda.ways().items():
     step(way=name, missing=(base - cuda.info()[0]) // MIB)
 tell(way=None)
 """
-# Each tells what the ledger should hold beyond the start, and waits to be compared with the driver.
+# Each reports what the ledger should hold beyond the start, and waits for the comparison with the driver.
 SPECIAL = """
 cuda = Cuda()
 def told(what, **more): step(what=what, **more)
@@ -176,7 +176,7 @@ tell(refused=refused)
 
 
 def hidden(lab: Lab, table: Table) -> None:
-    """What no allocation call announces is seen at the next query, and counts against the next request."""
+    """Memory that is taken without an allocation call is seen at the next query, and counts at the next request."""
     large = lab.small if lab.total > 64 << 30 else 8192
     # (what, limit, least that must be seen)
     for kind, words, limit, least in (

@@ -1,4 +1,4 @@
-"""`mps`: the limit holds under NVIDIA's multi-process service too, and the service is gone afterwards."""
+"""`mps`: the limit is enforced under NVIDIA's Multi-Process Service too, and the service has ended afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`procaddr`: however and for whatever version a program asks for a driver function, what can take memory is ours."""
+"""`procaddr`: however a program looks up a driver function, those that can take memory are the library's."""
 
 from __future__ import annotations
 

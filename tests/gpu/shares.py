@@ -1,4 +1,4 @@
-"""`shares`: GPU time by lease. Everybody gets its part, a notebook stays alive, and nobody waits for the dead.
+"""`shares`: compute time by lease. Every tenant gets its share, a notebook stays responsive, dead tenants do not block.
 
 All programs of all cases are started first and wait: starting PyTorch takes longer than measuring. Programs count what
 they finish between two moments of the machine's clock, the same for all, and work on for a little after it, so that
@@ -70,7 +70,7 @@ while word:
     took.sort()
     word = step(count=len(took), median=took[len(took) // 2], p99=took[int(len(took) * 0.99)], worst=took[-1])
 """
-# Works until told to stop; every pause above 5 ms with the moment it ended.
+# Works until it is asked to stop; records every pause above 5 ms with the time at which it ended.
 WATCHER = """
 import select
 cuda = Cuda()
@@ -223,7 +223,7 @@ def _strict(table: Table, case: Case) -> None:
 
 
 def _many(table: Table, case: Case, pair: Case) -> None:
-    """Three processes fill the pauses of each other, and so do more in the same time; their neighbour must not lose."""
+    """Three processes fill each other's pauses and so do more in the same time; the other tenant must not lose."""
     (_, alone), _ = pair.run()
     told, held = case.run()
     three, one = told[0]["done"] + told[2]["done"] + told[3]["done"], told[1]["done"]

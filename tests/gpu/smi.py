@@ -1,4 +1,4 @@
-"""`smi`: nvidia-smi in a tenant with PID and mount namespaces of its own and an empty environment shows the slice."""
+"""`smi`: nvidia-smi in a tenant with its own PID and mount namespaces and an empty environment shows the fraction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import shutil
 from lab import Lab
 from table import Table
 
-# Process 1 of its namespace holds 1000 MiB and runs the programs that look.
+# Process 1 of its namespace holds 1000 MiB and runs nvidia-smi.
 LOOK = """
 import subprocess
 cuda, nvml = Cuda(), Nvml()

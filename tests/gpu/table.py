@@ -1,4 +1,4 @@
-"""What an item found, as rows of a Markdown table: a figure, the bound it is held to, and whether it holds."""
+"""The results of an item, as rows of a Markdown table: a figure, its bound, and whether it is within."""
 
 from __future__ import annotations
 

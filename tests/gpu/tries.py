@@ -1,4 +1,4 @@
-"""`tries`: a tenant that tries to have more. As far as the library alone can hold it; the rest is the audit's.
+"""`tries`: a tenant that tries to exceed its limit, as far as the library alone can prevent it.
 
 Each try runs in a tenant of its own and ends by taking all it can get. What the driver holds for it, seen from outside,
 is the figure that counts.
@@ -34,7 +34,7 @@ else:
     while not code and count < 100000: code, count = take(c.addressof(p), 2 * MIB), count + 1
     step(code=code)
 """
-# The same file name elsewhere is still the driver's; under another name the library cannot know it.
+# The same file name in another folder is recognised as the driver; another name is not.
 COPIED = """
 import shutil, re
 c.CDLL("libcuda.so.1")
@@ -157,14 +157,14 @@ def _judge(
 
 
 def _children(lab: Lab, tenant: Tenant) -> int:
-    """Of all processes in the tenant's ledger; they have the machine's numbers."""
+    """MiB of all processes in the tenant's ledger, which has the host's pids."""
     nvml = lab.nvml()
     every = nvml.processes(nvml.device(lab.uuid))
     return int(sum(every.get(pid, 0) for pid in tenant.ledger.slots())) >> 20
 
 
 def _by_another_name(lab: Lab, table: Table, limit: int, folder: object) -> None:
-    """The library cannot know a driver that goes by another name; told, so that nobody thinks it could."""
+    """The library cannot recognise a driver under another name; reported, so that the limitation is known."""
     what = "a copied driver under another name"
     with lab.tenant(limit).start(COPIED, folder, "libmine.so", limit // 64 + 4) as trying:
         try:
