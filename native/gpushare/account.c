@@ -1,7 +1,8 @@
-/* Charge before the driver call, give back if it fails; free in the driver first, give back after. So the ledger is
- * never below what the driver holds by more than what no call announces: modules, stacks, streams, library workspaces.
- * NVML knows those: its figure for this process minus what we tracked is the process's overhead, taken over whenever
- * no allocation was under way during the query. */
+/* Charging. An allocation is charged before the driver call and refunded if the call fails; a free calls the driver
+ * first and refunds afterwards. The ledger is therefore below the driver's figure by at most the memory that no hooked
+ * call allocates: modules, stacks, streams, library workspaces. NVML includes that memory: its figure for this process
+ * minus the bytes tracked here is the process's overhead. The overhead is updated whenever no allocation was in
+ * progress during the query. */
 #define _GNU_SOURCE
 #include "account.h"
 
@@ -12,15 +13,15 @@
 #include "log.h"
 #include "pool.h"
 
-#define QUERY_EVERY_NS 1000000u       /* a memory query costs 16 microseconds: once per millisecond is 2 % at worst */
-#define TRUST_FOR_NS 200000000u       /* an allocation after this long looks first */
+#define QUERY_EVERY_NS 1000000u       /* a memory query takes 16 microseconds: once per millisecond costs at most 2 % */
+#define TRUST_FOR_NS 200000000u       /* an allocation reconciles first when the last query is older than this */
 
 static struct { CUdevice device; int index; } seen[64];
 static int seen_count;
 static struct { uint8_t uuid[16]; CUdevice device; uint64_t asked; nvmlDevice_t nvml; } known[MAX_DEVICES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int under_way, dirty;
-static __thread int own_changes __attribute__((tls_model("initial-exec"))); /* of those under way, this thread's */
+static __thread int own_changes __attribute__((tls_model("initial-exec"))); /* this thread's part of under_way */
 static uint64_t changes;
 
 static int index_locked(CUdevice device) {
@@ -77,9 +78,9 @@ bool device_allowance(int index, struct allowance *out) {
     return index >= 0 && !refusing() && config_allowance(known[index].uuid, out);
 }
 
-/* --- the driver's own figure -------------------------------------------------------------------------------------- */
+/* --- the driver's figure -------------------------------------------------------------------------------------------- */
 
-/* Bytes the driver holds for this process; false when it cannot say (no NVML, another PID namespace's numbers). */
+/* Bytes the driver holds for this process; false when it does not report them (no NVML, pids of another namespace). */
 static bool ask(int index, uint64_t *bytes) {
     static int broken;
     if (broken || !real_nvml(true)) return false;
@@ -111,12 +112,12 @@ void reconcile(int index, bool now) {
     pools_settle(index);
     pthread_mutex_lock(&lock);
     uint64_t before = changes, bytes, overhead, soft;
-    /* Between its begin and its charge a change of our own has done nothing yet; one of another thread may have. */
+    /* This thread's own change has not called the driver yet when it reconciles; another thread's change may have. */
     bool calm = under_way == own_changes;
     __atomic_store_n(&dirty, 0, __ATOMIC_RELAXED);
     if (calm && ask(index, &bytes) && before == changes && under_way == own_changes) {
         uint64_t tracked = ledger_own(index, &overhead, &soft);
-        if (config_driver_keeps()) ledger_overhead(index, bytes, false); /* managed memory comes on top of what it counts */
+        if (config_driver_keeps()) ledger_overhead(index, bytes, false); /* the driver's figure excludes managed memory */
         else ledger_overhead(index, bytes > tracked ? bytes - tracked : 0, soft > 0);
     } else if (!calm) {
         __atomic_store_n(&dirty, 1, __ATOMIC_RELAXED);
@@ -150,7 +151,7 @@ static bool charge_or_check(int index, uint64_t bytes, bool soft, bool keep) {
     struct allowance allowed;
     if (!device_allowance(index, &allowed)) return false;
     uint64_t age = now_ns() - __atomic_load_n(&known[index].asked, __ATOMIC_RELAXED);
-    bool unseen = config_driver_keeps(); /* no other call tells us anything */
+    bool unseen = config_driver_keeps(); /* most calls are not hooked, so the tracked figure is stale */
     if (unseen || __atomic_load_n(&dirty, __ATOMIC_RELAXED) || age > TRUST_FOR_NS) reconcile(index, true);
     if (try_charge(index, bytes, soft, keep, allowed.limit)) return true;
     ledger_reap();

@@ -1,4 +1,4 @@
-/* Charging: from a driver call to the ledger. See account.c. */
+/* Charges driver calls to the ledger. See account.c. */
 #ifndef GPUSHARE_ACCOUNT_H
 #define GPUSHARE_ACCOUNT_H
 
@@ -10,25 +10,25 @@
 #define BLOCK (2 * MIB)
 static inline uint64_t round_up(uint64_t n, uint64_t to) { return n > UINT64_MAX - to ? UINT64_MAX / to * to : (n + to - 1) / to * to; }
 
-int device_index(CUdevice device);  /* ledger index of a CUDA device, by UUID; -1: not ours, refuse */
-int current_device(void);           /* of the calling thread's context; -1 without one */
+int device_index(CUdevice device);  /* ledger index of a CUDA device, by UUID; -1: not this container's GPU, refuse */
+int current_device(void);           /* ledger index of the calling thread's context; -1 without a context */
 CUcontext current_context(void);
 bool device_allowance(int index, struct allowance *out);
-CUdevice device_cuda(int index);    /* back again; -1 when not seen */
+CUdevice device_cuda(int index);    /* the inverse of device_index; -1 when the device was not looked up before */
 
-/* Room for bytes, or false: then the caller answers out of memory. Before a refusal dead processes are reaped, the
- * driver's own figure is asked, and unused pool memory is given up. */
+/* Charges bytes. Returns false when they do not fit; the caller then returns CUDA_ERROR_OUT_OF_MEMORY. Before it
+ * refuses, it reaps dead processes, reconciles with the driver's figure and trims unused pool memory. */
 bool charge(int index, uint64_t bytes, bool soft);
 void refund(int index, uint64_t bytes, bool soft);
-bool room_for(int index, uint64_t bytes);
+bool room_for(int index, uint64_t bytes); /* would charge() succeed? Charges nothing */
 
-/* A driver call that changes memory happens between these two, with its charge: a reconciliation in between would take
- * what is charged and not there yet for less overhead than there is. */
+/* Bracket a driver call that changes memory together with its charge. A reconciliation in between would see bytes that
+ * are charged but not yet allocated and would compute too little overhead. */
 void change_begins(void);
 void change_ends(void);
 
-void mark_dirty(void);               /* something no call announces may have grown */
-void reconcile(int index, bool now); /* now: whatever was asked last, else at most once a millisecond */
+void mark_dirty(void);               /* memory outside of the hooked calls may have grown */
+void reconcile(int index, bool now); /* now: query the driver at once; otherwise at most once per millisecond */
 void account_forked(void);
 
 #endif

@@ -1,4 +1,5 @@
-/* Arrays and mipmaps: laid out in tiles, so rows are padded to 512 bytes and their number to 8. */
+/* Arrays and mipmaps. The driver stores them in tiles: it pads a row to 512 bytes and the number of rows to a multiple
+ * of 8. */
 #include "account.h"
 #include "memory.h"
 
@@ -7,21 +8,21 @@ static uint64_t element_bytes(int format, unsigned channels) {
     case 0x01: case 0x08: return channels;                                     /* 8 bits */
     case 0x02: case 0x09: case 0x10: return 2 * (uint64_t)channels;            /* 16 bits, half */
     case 0x03: case 0x0a: case 0x20: return 4 * (uint64_t)channels;            /* 32 bits, float */
-    default: return 4 * (uint64_t)(channels ? channels : 1);                   /* packed formats: at most this */
+    default: return 4 * (uint64_t)(channels ? channels : 1);                   /* packed formats: an upper bound */
     }
 }
 
 static uint64_t product(uint64_t a, uint64_t b) { return b && a > UINT64_MAX / 4 / b ? UINT64_MAX / 4 : a * b; }
 
 static uint64_t array_bytes(const CUarray3dDesc *d) {
-    if (d->flags & (CU_ARRAY_SPARSE | CU_ARRAY_DEFERRED)) return 0; /* backed later, by cuMemMapArrayAsync */
+    if (d->flags & (CU_ARRAY_SPARSE | CU_ARRAY_DEFERRED)) return 0; /* memory is mapped later, by cuMemMapArrayAsync */
     uint64_t row = round_up(product(d->width, element_bytes(d->format, d->channels)), 512);
     uint64_t rows = d->height ? d->height : 1, layers = d->depth ? d->depth : 1;
     if (rows > 1) rows = round_up(rows, 8);
     return round_up(product(product(row, rows), layers), BLOCK);
 }
 
-/* One shape for all: charge, call, remember or give back. */
+/* Every create function: charge, call the driver, then record the allocation or refund it. */
 #define CREATE(name, key, bytes, ...)                                                   \
     do {                                                                                \
         int index = current_device();                                                   \

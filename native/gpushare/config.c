@@ -1,8 +1,9 @@
-/* The limits file, or for development the environment.
+/* Reads the limits file or, for development, environment variables.
  *
- * The file is a read-only bind mount, so a process cannot lift its limit; the environment, which it can change, counts
- * only where there is no file. The agent rewrites the file in place to move a limit while processes run; it is looked
- * at again at most every 50 ms, which is one stat. A half-written file is told by its missing last line and ignored. */
+ * The file is a read-only bind mount, so a process cannot raise its own limit. A process can change its environment, so
+ * the environment is used only when there is no file. The agent rewrites the file in place to change a limit while
+ * processes run. The library checks the file at most every 50 ms, with one stat. A half-written file lacks its last
+ * line and is ignored. */
 #define _GNU_SOURCE
 #include "config.h"
 
@@ -123,7 +124,7 @@ static bool read_gpu(char *rest, struct config *to) {
     return limited;
 }
 
-/* NULL when the text is whole, else what is wrong with it. */
+/* NULL when the text is valid, otherwise the error. */
 static const char *parse(char *text, struct config *to) {
     *to = (struct config){0};
     char *state, *line = strtok_r(text, "\n", &state);
@@ -140,7 +141,7 @@ static const char *parse(char *text, struct config *to) {
     return "has no end";
 }
 
-/* 0 read, 1 there is no such file, -1 there is one and it is no use. */
+/* 0: read; 1: there is no such file; -1: the file is unreadable or invalid. */
 static int read_file(struct config *to, const char **why) {
     char text[4097];
     int fd = open(limits_path, O_RDONLY | O_CLOEXEC);
@@ -179,7 +180,7 @@ static void read_environment(void) {
 
 void config_load(void) {
     const char *folder = FOLDER;
-#ifdef GPUSHARE_TEST /* the shipped build must not let a process choose its limits file */
+#ifdef GPUSHARE_TEST /* not in the shipped build: a process must not choose its limits file */
     folder = from_env("GPUSHARE_FOLDER", FOLDER);
 #endif
     snprintf(limits_path, sizeof limits_path, "%s/limits", folder);
@@ -192,7 +193,7 @@ void config_load(void) {
     else read_environment();
 }
 
-/* Called with the lock held. A file that has become unreadable changes nothing: the last good limits stand. */
+/* Called with the lock held. If the file has become unreadable, the last valid limits stay in force. */
 static void look_again(void) {
     uint64_t now = now_ns();
     if (!from_file || now - looked < LOOK_EVERY_NS) return;
@@ -203,7 +204,7 @@ static void look_again(void) {
     struct config fresh;
     const char *why;
     if (read_file(&fresh, &why) == 0) config = fresh;
-    else seen.tv_sec = -1; /* torn: look at it again next time, even if the clock's step is too coarse to tell */
+    else seen.tv_sec = -1; /* half-written: read it again next time, even if the mtime is too coarse to show the next write */
 }
 
 bool config_allowance(const uint8_t uuid[16], struct allowance *out) {

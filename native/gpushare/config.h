@@ -1,4 +1,4 @@
-/* What this container may use. See config.c and README.md for the file's form. */
+/* The limits of this container. See config.c; README.md documents the file format. */
 #ifndef GPUSHARE_CONFIG_H
 #define GPUSHARE_CONFIG_H
 
@@ -14,16 +14,16 @@ struct allowance {
     uint32_t weight;
 };
 
-void config_load(void);  /* once, at load; afterwards the limits follow the file by themselves */
+void config_load(void);  /* called once, at load; later changes of the file are picked up automatically */
 enum mode config_mode(void);
-bool config_driver_keeps(void); /* the driver limits memory itself, all but the managed kind */
+bool config_driver_keeps(void); /* the driver enforces the memory limit itself, except for managed memory */
 const char *config_tenant(void);
 const char *config_ledger(void);
-bool config_development(void); /* the environment decides: files may be made when missing */
+bool config_development(void); /* configured by environment variables: missing files are created */
 void config_gate(char *path, unsigned bytes, const uint8_t uuid[16]);
-bool config_allowance(const uint8_t uuid[16], struct allowance *out); /* false: not our device */
+bool config_allowance(const uint8_t uuid[16], struct allowance *out); /* false: not this container's GPU */
 
-bool uuid_read(const char *text, uint8_t uuid[16]);       /* "GPU-…" or bare */
+bool uuid_read(const char *text, uint8_t uuid[16]);       /* with or without the prefix "GPU-" */
 void uuid_write(const uint8_t uuid[16], char text[41]);
 uint64_t now_ns(void); /* monotonic */
 

@@ -1,6 +1,6 @@
-/* Contexts cost memory themselves (518 MiB on an H200), before the program has asked for a byte. The first one on a
- * device is charged at its calibrated size, then corrected by the driver's figure; the last one's end gives back all
- * that lived in it. */
+/* A context itself takes memory (518 MiB on an H200) before the program allocates anything. The first context on a
+ * device is charged at its calibrated size and then corrected with the driver's figure. When the last context on a
+ * device is destroyed, everything allocated in it is refunded. */
 #define _GNU_SOURCE
 #include "context.h"
 
@@ -35,7 +35,7 @@ static CUresult too_small(uint64_t limit, uint64_t need) {
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* With the lock held, before the driver makes a context. */
+/* With the lock held, before the driver creates a context: charges the first context on the device. */
 static CUresult before(int index) {
     struct allowance allowed;
     if (index < 0 || !device_allowance(index, &allowed)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -58,7 +58,8 @@ static void forget(CUcontext context, int index) {
     ledger_overhead(index, 0, false);
 }
 
-/* After the driver's answer: remember it, or undo the charge. True when it does not fit after all. */
+/* After the driver call: records the context, or refunds it if the call failed. True when the context is larger than
+ * calibrated and does not fit. */
 static bool after(CUresult result, CUcontext context, int index, bool primary) {
     bool first = !on_device(index);
     if (result) {
@@ -81,7 +82,7 @@ static bool after(CUresult result, CUcontext context, int index, bool primary) {
     return false;
 }
 
-/* Primary contexts are counted by the driver: two retains need two releases. */
+/* The driver counts references to a primary context: two retains need two releases. */
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     PASS_THROUGH(cuDevicePrimaryCtxRetain, context, device);
     pthread_mutex_lock(&lock);
@@ -195,7 +196,7 @@ EXPORT CUresult cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc desc, CU
     return result;
 }
 
-/* Stacks are taken for every thread the device can hold at once: 16 KiB each are 4 GiB on an H200. */
+/* The driver allocates a stack for every thread that the device can run at once: 16 KiB each make 4 GiB on an H200. */
 static bool stacks_fit(int index, size_t value) {
     size_t now = 0;
     int threads = 0, processors = 0;
@@ -207,7 +208,8 @@ static bool stacks_fit(int index, size_t value) {
     return per_byte == 0 || (value - now <= UINT64_MAX / 2 / per_byte && room_for(index, (value - now) * per_byte));
 }
 
-/* A heap is taken when a kernel that uses it is loaded, so it is charged as memory that may not be there yet. */
+/* The driver allocates the heap when a kernel that uses it is loaded, so it is charged as soft: it may not be resident
+ * yet. */
 static CUresult set_heap(int index, size_t value) {
     size_t now = 0;
     if (!REAL(cuCtxGetLimit) || CALL(cuCtxGetLimit, &now, CU_LIMIT_MALLOC_HEAP_SIZE)) now = 0;
@@ -236,7 +238,7 @@ void context_forked(void) {
     count = 0;
 }
 
-/* --- code: brings its own arrays and stacks, seen by no allocation call --------------------------------------------- */
+/* --- modules: their arrays and stacks are allocated without a call that we hook -------------------------------------- */
 
 #define LOAD(name, ...)                         \
     PASS_THROUGH(name, __VA_ARGS__);            \

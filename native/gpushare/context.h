@@ -1,4 +1,4 @@
-/* Contexts and what they bring along. See context.c. */
+/* Contexts, their limits and the modules loaded into them. See context.c. */
 #ifndef GPUSHARE_CONTEXT_H
 #define GPUSHARE_CONTEXT_H
 

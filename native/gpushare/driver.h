@@ -1,9 +1,9 @@
-/* The driver's types and functions, in our own words.
+/* The CUDA driver's types and functions, declared independently of NVIDIA's headers.
  *
- * NVIDIA's headers may not be redistributed and differ between toolkits; the binary interface does not. So this file
- * declares exactly what the library touches: handles as pointers, sizes as the ABI has them, structures only as far as
- * a field is read, with their offsets pinned by assertions. Nothing here is linked: functions are declared so that the
- * compiler knows their types, and reached through pointers (real.h). */
+ * NVIDIA's headers may not be redistributed and differ between toolkits; the binary interface does not differ. This
+ * file declares exactly what the library uses: handles as pointers, sizes as in the ABI, structures only as far as a
+ * field is read, with static assertions on their offsets. Nothing here is linked: functions are declared for their
+ * types and called through pointers (real.h). */
 #ifndef GPUSHARE_DRIVER_H
 #define GPUSHARE_DRIVER_H
 
@@ -91,7 +91,7 @@ enum { CU_POOL_RELEASE_THRESHOLD = 4, CU_POOL_RESERVED = 5, CU_POOL_USED = 7 };
 enum { CU_GRAPH_MEM_USED = 0, CU_GRAPH_MEM_RESERVED = 2 };
 enum { CU_ATTRIBUTE_SMS = 16, CU_ATTRIBUTE_THREADS_PER_SM = 39 };
 
-/* --- what we replace -------------------------------------------------------------------------------------------- */
+/* --- functions that the library replaces ------------------------------------------------------------------------- */
 EXPORT CUresult cuGetProcAddress(const char *name, void **found, int version, uint64_t flags);
 EXPORT CUresult cuGetProcAddress_v2(const char *name, void **found, int version, uint64_t flags, int *status);
 
@@ -165,7 +165,7 @@ EXPORT CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image);
 EXPORT CUresult cuLibraryLoadData(CUlibrary *library, const void *code, int *jit, void **jit_values, unsigned jit_count, int *options, void **values, unsigned count);
 EXPORT CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *file, int *jit, void **jit_values, unsigned jit_count, int *options, void **values, unsigned count);
 
-/* launches and waits: only handed out in fair and strict (gate.c) */
+/* launches and waits: replaced only in fair and strict mode (gate.c) */
 #define LAUNCH_ARGS CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream, void **params
 EXPORT CUresult cuLaunchKernel(LAUNCH_ARGS, void **extra);
 EXPORT CUresult cuLaunchKernel_ptsz(LAUNCH_ARGS, void **extra);
@@ -193,7 +193,7 @@ EXPORT CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
 EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph);
 EXPORT CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph);
 
-/* --- what we only call: declared for its type, never defined ------------------------------------------------------ */
+/* --- functions that the library only calls: declared for their types, never defined ------------------------------- */
 CUresult cuCtxGetDevice(CUdevice *device);
 CUresult cuCtxGetCurrent(CUcontext *context);
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device);

@@ -1,9 +1,9 @@
-/* Every entry point the library knows, once. The tables of real.c and hook.c, and a test that compares them with the
- * design, are made from these lists. Order does not matter. */
+/* The list of all entry points that the library knows. The tables in real.c and hook.c are generated from it, and a
+ * test compares it with the design. The order does not matter. */
 #ifndef GPUSHARE_ENTRIES_H
 #define GPUSHARE_ENTRIES_H
 
-/* always replaced: whatever may take or report device memory */
+/* replaced in every mode: functions that may allocate or report device memory */
 #define MEMORY_ENTRIES(X) \
     X(cuGetProcAddress) X(cuGetProcAddress_v2) \
     X(cuMemAlloc) X(cuMemAlloc_v2) X(cuMemAllocPitch) X(cuMemAllocPitch_v2) X(cuMemAllocManaged) \
@@ -25,7 +25,7 @@
     X(cuModuleLoad) X(cuModuleLoadData) X(cuModuleLoadDataEx) X(cuModuleLoadFatBinary) \
     X(cuLibraryLoadData) X(cuLibraryLoadFromFile)
 
-/* replaced only in fair and strict */
+/* replaced only in fair and strict mode */
 #define COMPUTE_ENTRIES(X) \
     X(cuLaunchKernel) X(cuLaunchKernel_ptsz) X(cuLaunchKernelEx) X(cuLaunchKernelEx_ptsz) \
     X(cuLaunchCooperativeKernel) X(cuLaunchCooperativeKernel_ptsz) X(cuLaunchCooperativeKernelMultiDevice) \
@@ -44,7 +44,7 @@
     X(nvmlDeviceGetGraphicsRunningProcesses) X(nvmlDeviceGetGraphicsRunningProcesses_v2) \
     X(nvmlDeviceGetGraphicsRunningProcesses_v3) X(nvmlDeviceGetProcessUtilization)
 
-/* only called */
+/* called, not replaced */
 #define DRIVER_HELPERS(X) \
     X(cuCtxGetDevice) X(cuCtxGetCurrent) X(cuDeviceGetUuid) X(cuDeviceGetUuid_v2) X(cuDeviceGetAttribute) \
     X(cuDevicePrimaryCtxGetState) X(cuCtxGetLimit) X(cuStreamIsCapturing) X(cuStreamIsCapturing_ptsz) \

@@ -1,5 +1,6 @@
-/* Places where a test build can be made to die, so that every write of the critical section is hit by a kill.
- * GPUSHARE_FAULT=between:3 kills the process the third time it passes that place. Compiled out of the shipped library. */
+/* Fault points: a test build can kill itself there, so that tests can kill a process at every write of the critical
+ * section. GPUSHARE_FAULT=between:3 kills the process when it passes the point `between` for the third time. Compiled
+ * out of the shipped library. */
 #ifndef GPUSHARE_FAULT_H
 #define GPUSHARE_FAULT_H
 

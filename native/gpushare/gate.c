@@ -1,6 +1,6 @@
-/* GPU time by lease, for `fair` and `strict`. Every launch asks; usually the answer is one clock read and one store.
- * The rules are in lease.c, the sharing of them between processes and the driver calls here. A gate that cannot be
- * opened is no gate: the driver's own time slices remain, and one line says so. */
+/* Leases of GPU time, for the modes `fair` and `strict`. Every launch checks the lease; in the usual case that costs one
+ * clock read and one store. lease.c has the rules; this file shares the lease state between processes and makes the
+ * driver calls. If the gate file cannot be opened, the driver's own time slicing applies and one line is logged. */
 #define _GNU_SOURCE
 #include "gate.h"
 
@@ -22,7 +22,7 @@ static struct {
     struct gate *gate;
     int me, tried;
     uint32_t counted;          /* see lease.h */
-    unsigned launched, window; /* since the last drain, and how many may be (rule 5) */
+    unsigned launched, window; /* launches since the last drain, and the most allowed (rule 5) */
 } gates[MAX_DEVICES];
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 static int captures;       /* streams of this process under capture */
@@ -42,7 +42,7 @@ static struct gate *map_gate(const uint8_t uuid[16]) {
         g = mmap(NULL, GATE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (g != MAP_FAILED && !g->magic && robust_init(&g->mutex))
         g->version = GATE_VERSION, g->size = GATE_BYTES, g->ready = 1, g->magic = GATE_MAGIC;
-    whole.l_type = F_UNLCK; /* by hand: the mapping keeps the description, and so its lock, alive */
+    whole.l_type = F_UNLCK; /* explicitly: the mapping keeps the open file description, and with it the lock */
     fcntl(fd, 37 /* F_OFD_SETLK */, &whole);
     close(fd);
     if (g == MAP_FAILED) return NULL;
@@ -51,7 +51,7 @@ static struct gate *map_gate(const uint8_t uuid[16]) {
     return NULL;
 }
 
-static bool lock(struct gate *g) { return robust_lock(&g->mutex) != BROKEN; } /* every field is valid at any moment */
+static bool lock(struct gate *g) { return robust_lock(&g->mutex) != BROKEN; } /* nothing to repair after a crash: every field is valid at any moment */
 static void unlock(struct gate *g) { pthread_mutex_unlock(&g->mutex); }
 
 static int take_place(struct gate *g, int index) {
@@ -96,7 +96,7 @@ static int current_gate(void) {
     return gates[index].gate ? index : -1;
 }
 
-/* --- taking turns ---------------------------------------------------------------------------------------------------- */
+/* --- waiting for the lease ------------------------------------------------------------------------------------------- */
 
 static void wake(struct gate *g, int who) { syscall(SYS_futex, &g->tenant[who].futex, FUTEX_WAKE, 64, NULL, NULL, 0); }
 
@@ -105,13 +105,13 @@ static void doze(struct gate *g, int me, uint32_t value) {
     syscall(SYS_futex, &g->tenant[me].futex, FUTEX_WAIT, value, &half_ms, NULL, 0);
 }
 
-/* Everything we queued has run, unless a launch came in meanwhile. A wait for one stream counts as one for all: asking
- * for more would cost programs with one stream, which most are, a pause at every hand-over. */
+/* The work that this process queued has run, unless another thread launched since. Synchronizing one stream counts as
+ * synchronizing all of them: otherwise programs with a single stream, the majority, would pause at every hand-over. */
 static void emptied(int index, unsigned before) {
     struct tenant *t = &gates[index].gate->tenant[gates[index].me];
     if (!__atomic_compare_exchange_n(&gates[index].launched, &before, 0, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return;
     lease_emptied(t, &gates[index].counted);
-    if (__atomic_load_n(&t->handing, __ATOMIC_RELAXED)) wake(gates[index].gate, gates[index].me); /* a sister waits for us */
+    if (__atomic_load_n(&t->handing, __ATOMIC_RELAXED)) wake(gates[index].gate, gates[index].me); /* another process of this tenant waits for us */
 }
 
 static void fit_window(int index, uint64_t took) { /* rule 5 */
@@ -129,11 +129,11 @@ static void drain(int index) {
     if (REAL(cuCtxSynchronize)) CALL(cuCtxSynchronize);
     uint64_t now = now_ns();
     lease_wait_ends(t, now);
-    if (queued) fit_window(index, now - before); /* an empty queue says nothing about its depth */
+    if (queued) fit_window(index, now - before); /* draining an empty queue gives no measurement */
     emptied(index, queued);
 }
 
-/* False: processes of our own tenant still have work on the card. */
+/* False: other processes of this tenant still have work on the GPU. */
 static bool hand_over(struct gate *g, int me) {
     if (!lock(g)) return true;
     bool done = lease_drained(g, me, now_ns());
@@ -143,7 +143,8 @@ static bool hand_over(struct gate *g, int me) {
     return done;
 }
 
-/* Where many tenants come and go, one that was away long has lost its place to another. */
+/* This tenant's index. When there are many tenants, one that was inactive for long may have lost its entry to another
+ * and joins again. */
 static int own_place(struct gate *g, int index) {
     int me = __atomic_load_n(&gates[index].me, __ATOMIC_RELAXED);
     if (strncmp(g->tenant[me].name, config_tenant(), sizeof g->tenant[me].name) == 0) return me;
@@ -219,7 +220,7 @@ EXPORT CUresult cuLaunch(CUfunction f) { LAUNCH(cuLaunch, NULL, f); }
 EXPORT CUresult cuLaunchGrid(CUfunction f, int w, int h) { LAUNCH(cuLaunchGrid, NULL, f, w, h); }
 EXPORT CUresult cuLaunchGridAsync(CUfunction f, int w, int h, CUstream stream) { LAUNCH(cuLaunchGridAsync, stream, f, w, h, stream); }
 
-/* Inside a synchronise call a tenant is busy, though it launches nothing. */
+/* A tenant inside a synchronize call counts as busy although it launches nothing. */
 static int wait_begins(unsigned *queued) {
     int index = current_gate();
     if (index < 0) return index;
@@ -250,7 +251,7 @@ EXPORT CUresult cuEventSynchronize(CUevent event) { WAITING(cuEventSynchronize, 
 EXPORT CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) { WAITING(cuMemcpyDtoH_v2, to, from, bytes); }
 EXPORT CUresult cuMemcpyDtoH_v2_ptds(void *to, CUdeviceptr from, size_t bytes) { WAITING(cuMemcpyDtoH_v2_ptds, to, from, bytes); }
 
-/* Rule 6: a drain would break a capture, and a captured launch runs nothing. */
+/* Rule 6: no lease during stream capture. A drain would invalidate the capture, and a captured launch runs nothing. */
 #define CAPTURE(change, name, ...)                                              \
     PASS_THROUGH(name, __VA_ARGS__);                                            \
     CUresult result = CALL(name, __VA_ARGS__);                                  \

@@ -1,8 +1,13 @@
-/* Graphs that allocate. A node takes nothing until its graph is launched; then the driver reserves from a pool of the
- * device that only an attribute tells the size of. So a node that cannot fit is refused when it is added, a launch when
- * what the graph needs does not fit, and after it what was reserved is counted. Within a graph the driver gives the
- * addresses of what was freed to what comes later: what a graph needs is what its addresses cover, no more and no less.
- * Programs whose graphs do not allocate pay one load and one branch per launch. */
+/* CUDA graphs that allocate memory. An allocation node takes no memory until its graph is launched. Then the driver
+ * reserves memory from a pool of the device, whose size only a device attribute shows. Therefore:
+ *
+ *   - adding a node is refused when the node alone cannot fit;
+ *   - a launch is refused when the memory that the graph needs does not fit;
+ *   - after a launch the memory actually reserved is charged.
+ *
+ * Within a graph the driver reuses the addresses of freed allocations for later ones, so a graph needs exactly the
+ * bytes that its address ranges cover. In programs whose graphs do not allocate, a launch costs one load and one branch
+ * more. */
 #include "graph.h"
 
 #include <pthread.h>
@@ -14,7 +19,7 @@
 #include "table.h"
 
 enum kind { ONCE, FREES_BEFORE, FREES_BEFORE_AND_RAN };
-static struct table needs; /* of instantiated graphs */
+static struct table needs; /* bytes that each instantiated graph needs */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 struct range { uint64_t from, end; };
@@ -68,7 +73,7 @@ static CUresult instantiated(CUresult result, CUgraph graph, CUgraphExec *exec, 
     r.device = device >= 0 ? device_index(device) : current_device();
     pthread_mutex_lock(&lock);
     if (r.bytes) table_put(&needs, r);
-    else table_take(&needs, r.key, &gone); /* another graph had this address */
+    else table_take(&needs, r.key, &gone); /* an earlier graph had this address */
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -101,13 +106,13 @@ EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgrap
     return CALL(cuGraphAddNode_v2, node, graph, after, edges, count, params);
 }
 
-/* Instantiation may upload nodes and take memory for them. */
+/* Instantiation may upload nodes, which takes memory. */
 EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, uint64_t flags) {
     PASS_THROUGH(cuGraphInstantiateWithFlags, exec, graph, flags);
     return instantiated(CALL(cuGraphInstantiateWithFlags, exec, graph, flags), graph, exec, flags);
 }
 
-static uint64_t flags_of(const void *params) { return params ? *(const uint64_t *)params : 0; } /* its first field */
+static uint64_t flags_of(const void *params) { return params ? *(const uint64_t *)params : 0; } /* the flags are the first field */
 
 EXPORT CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, void *params) {
     PASS_THROUGH(cuGraphInstantiateWithParams, exec, graph, params);
@@ -119,7 +124,7 @@ EXPORT CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph gra
     return instantiated(CALL(cuGraphInstantiateWithParams_ptsz, exec, graph, params), graph, exec, flags_of(params));
 }
 
-/* A graph that frees at its launch what its last one left needs no more than it has. */
+/* A graph with automatic free releases the memory of its previous launch first, so a relaunch needs no more memory. */
 static bool may_launch(CUgraphExec exec, int *device) {
     *device = -1;
     if (!graphs_allocate()) return true;

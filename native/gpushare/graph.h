@@ -1,4 +1,4 @@
-/* Graphs that allocate. See graph.c. */
+/* CUDA graphs that allocate memory. See graph.c. */
 #ifndef GPUSHARE_GRAPH_H
 #define GPUSHARE_GRAPH_H
 

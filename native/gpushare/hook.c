@@ -1,11 +1,11 @@
-/* How a program comes to hold our functions instead of the driver's.
+/* Replaces the driver's functions in the three ways a program can get them:
  *
- *   dlsym             its own trampoline (trampoline.c) asks gpushare_filter first
- *   cuGetProcAddress  the driver answers, and a pointer we know is swapped for ours: no table of versions to keep
- *   direct linking    the names are exported, and preloaded libraries come first
+ *   dlsym             our dlsym (trampoline.c) calls gpushare_filter first
+ *   cuGetProcAddress  the driver answers, and a pointer that we know is replaced by ours: no table of versions is needed
+ *   direct linking    our symbols have the same names, and preloaded libraries come first in the search order
  *
- * A pointer we do not know behind a name that could allocate is a newer driver's ABI: it is refused, loudly, rather
- * than handed out unwatched. */
+ * An unknown pointer for a name that could allocate memory belongs to the ABI of a newer driver. It is refused with a
+ * message instead of being returned without accounting. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -30,7 +30,7 @@ static const struct hook { const char *name; void *ours; enum entry entry; enum 
 };
 enum { HOOKS = sizeof hooks / sizeof *hooks };
 
-/* Where the driver keeps the limit, only what it does not count is ours. */
+/* When the driver enforces the limit, only the functions whose memory it does not count are replaced. */
 static bool watched(const struct hook *h) {
     static const char *const all[] = {"cuGetProcAddress", "cuMemAllocManaged", "cuMemFree"};
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
@@ -38,7 +38,7 @@ static bool watched(const struct hook *h) {
     return false;
 }
 
-/* In timesharing a launch goes through the driver's own pointer, so it costs nothing. */
+/* In timesharing mode launches use the driver's own pointer, so they have no extra cost. */
 static bool wanted(const struct hook *h) {
     bool leased = config_mode() != MODE_TIMESHARING;
     if (h->group == COMPUTE) return leased;
@@ -66,7 +66,7 @@ static bool lies_in(const void *address, const char *one, const char *other) {
     return begins(file, one) || begins(file, other);
 }
 
-/* Called by the trampoline; NULL: nothing to say, the real dlsym goes on with the caller's own arguments. */
+/* Called by the trampoline with the arguments of dlsym. NULL: not replaced, the trampoline goes on to the real dlsym. */
 EARLY __attribute__((visibility("hidden"), used)) void *gpushare_filter(void *handle, const char *name, void *caller) {
     real_prepare();
     if (!name || inside) return NULL;
@@ -76,10 +76,10 @@ EARLY __attribute__((visibility("hidden"), used)) void *gpushare_filter(void *ha
     if (!h) return NULL;
     if (handle == RTLD_NEXT) return h->ours;
     void *found = gpushare_real_dlsym(handle, name);
-    /* the driver's own look-ups stay its own; libcudart, whose name begins alike, is a program like any other */
+    /* lookups by the driver itself are not replaced; libcudart has a similar name but counts as part of the program */
     if (!lies_in(found, "libcuda.so", "libnvidia-ml.so") || lies_in(caller, "libcuda.so", "libcudadebugger") || lies_in(caller, "libnvidia-", "libnvidia-"))
         return NULL;
-    /* in another link namespace (dlmopen) ours would have no driver to call: bring it into this one */
+    /* if the driver was found in another link namespace (dlmopen), load it into this one too: our function calls it here */
     if (cuda ? real_driver(true) : real_nvml(true)) return h->ours;
     return NULL;
 }
@@ -99,7 +99,7 @@ static size_t stem(const char *name) {
 
 static bool could_allocate(const char *name) {
     size_t n = stem(name);
-    if (config_driver_keeps()) return false; /* it counts its own newer functions */
+    if (config_driver_keeps()) return false; /* the driver counts its newer functions itself */
     for (int i = 0; i < HOOKS; i++)
         if (hooks[i].group == MEMORY && stem(hooks[i].name) == n && strncmp(hooks[i].name, name, n) == 0) return true;
     return false;
@@ -134,9 +134,9 @@ EXPORT CUresult cuGetProcAddress_v2(const char *name, void **found, int version,
     return result;
 }
 
-/* --- life ------------------------------------------------------------------------------------------------------------ */
+/* --- load and fork ---------------------------------------------------------------------------------------------------- */
 
-/* A child has no context and no slot of its own; its first driver call takes one. */
+/* A forked child has no context and no ledger slot; its first driver call takes a slot. */
 static void forked(void) {
     inside = 0;
     ledger_forked();
@@ -157,4 +157,4 @@ __attribute__((constructor)) static void loaded(void) {
 }
 
 EXPORT int gpushare_loaded(void);
-EXPORT int gpushare_loaded(void) { return 1; } /* the contract of README.md */
+EXPORT int gpushare_loaded(void) { return 1; } /* version of the contract in README.md */

@@ -1,4 +1,4 @@
-/* The ledger's bytes, as README.md promises them to readers in other languages. */
+/* The layout of the ledger file. README.md documents it; programs in other languages read it. */
 #ifndef GPUSHARE_LAYOUT_H
 #define GPUSHARE_LAYOUT_H
 

@@ -1,5 +1,6 @@
-/* Weighted leases with virtual time: who has had the least of its share goes next. Time nobody else wanted is free, so
- * a tenant that ran alone all night owes nothing in the morning; one that was away has saved up nothing either. */
+/* Weighted leases with virtual time: the tenant that used the smallest part of its share gets the next lease. Time that
+ * no other tenant wanted is not billed, so a tenant that ran alone overnight has no debt in the morning. A tenant that
+ * was inactive has no credit either. */
 #include "lease.h"
 
 #include <string.h>
@@ -17,15 +18,15 @@ static bool others_wait(const struct gate *g, int me, uint64_t now) {
     return false;
 }
 
-/* Rule 5. Who was here a moment ago may want the lease in a moment, and would then wait for all that we queued until
- * then; longer ago than for rule 3, because it may be inside a long wait for its own work. */
+/* Rule 5. A tenant that was active recently may soon want the lease again and would then wait for everything that we
+ * have queued. CROWDED_NS is longer than the limit of rule 3 because that tenant may be in a long wait for its work. */
 bool lease_crowded(const struct gate *g, int me, uint64_t now) {
     for (int i = 0; i < GATE_TENANTS; i++)
         if (i != me && (waits(&g->tenant[i], now) || __atomic_load_n(&g->tenant[i].active, __ATOMIC_RELAXED) + CROWDED_NS > now)) return true;
     return false;
 }
 
-/* The waiting tenant, or `me`, with the least virtual time; -1 when nobody waits. */
+/* The tenant with the least virtual time among those that wait and `me`; -1 when there is none. */
 static int next(const struct gate *g, int me, uint64_t now) {
     int best = me;
     for (int i = 0; i < GATE_TENANTS; i++) {
@@ -36,7 +37,7 @@ static int next(const struct gate *g, int me, uint64_t now) {
     return best;
 }
 
-/* Rule 3: neither credit nor debt from before. */
+/* Rule 3: a tenant that was inactive starts without credit or debt. */
 static void arrive(struct gate *g, int me, uint64_t now) {
     struct tenant *t = &g->tenant[me];
     uint64_t least = UINT64_MAX;
@@ -51,7 +52,7 @@ static void bill(struct tenant *t, uint64_t start, uint64_t end) {
     if (end <= start) return;
     t->held += end - start;
     t->spent += end - start;
-    t->vtime += (end - start) * 1000 / (t->weight ? t->weight : 1); /* the file is every tenant's to write */
+    t->vtime += (end - start) * 1000 / (t->weight ? t->weight : 1); /* not trusted: every tenant can write the file */
 }
 
 static uint64_t budget(const struct tenant *t) { return (uint64_t)PERIOD_NS * t->weight / 1000; }
@@ -73,11 +74,11 @@ static void hold(struct gate *g, int who, uint64_t now) {
     }
     g->holder = (uint32_t)who + 1, g->start = now, g->end = now + quantum;
     t->active = now, t->handing = 0;
-    __atomic_store_n(&t->queued, 0, __ATOMIC_RELAXED);  /* the dead, too, are counted afresh */
-    __atomic_add_fetch(&t->futex, 1, __ATOMIC_RELEASE); /* the caller wakes it */
+    __atomic_store_n(&t->queued, 0, __ATOMIC_RELAXED);  /* also drops processes that died */
+    __atomic_add_fetch(&t->futex, 1, __ATOMIC_RELEASE); /* the caller wakes the waiters */
 }
 
-/* Rule 4: a holder that does nothing, or is gone, loses the lease. */
+/* Rule 4: a holder that is idle, dead or hung loses the lease. */
 static void revoke(struct gate *g, uint64_t now) {
     if (!g->holder || g->holder > GATE_TENANTS) { g->holder = 0; return; }
     struct tenant *t = &g->tenant[g->holder - 1];
@@ -86,7 +87,7 @@ static void revoke(struct gate *g, uint64_t now) {
     bool stuck = now > g->end && now - g->end > STUCK_NS && now > last && now - last > STUCK_NS;
     if (!idle && !stuck) return;
     bill(t, g->start, idle ? last : now);
-    if (stuck) __atomic_store_n(&t->waits_for_work, 0, __ATOMIC_RELAXED); /* a count of the dead */
+    if (stuck) __atomic_store_n(&t->waits_for_work, 0, __ATOMIC_RELAXED); /* threads that died are still counted */
     g->holder = 0, t->handing = 0;
 }
 
@@ -101,21 +102,21 @@ static enum turn answer(struct gate *g, int me, uint64_t now, uint64_t *until) {
     t->active = now;
     if (now < g->end) return GO;
     if (t->strict || others_wait(g, me, now)) return DRAIN;
-    g->start = now, g->end = now + QUANTUM_NS, t->handing = 0; /* rule 2: nobody waits, so it costs nothing */
+    g->start = now, g->end = now + QUANTUM_NS, t->handing = 0; /* rule 2: no other tenant waits, so the time is not billed */
     return GO;
 }
 
 enum turn lease_ask(struct gate *g, int me, uint64_t now, uint64_t *until) {
-    revoke(g, now); /* also from ourselves: time we did nothing in is not billed */
+    revoke(g, now); /* also from the caller: its idle time is not billed */
     arrive(g, me, now);
     enum turn turn = answer(g, me, now, until);
     __atomic_store_n(&g->tenant[me].asked, turn == WAIT ? now : 0, __ATOMIC_RELAXED);
     return turn;
 }
 
-/* What other processes of the tenant have queued would run under the next tenant's lease, so the last of them to drain
- * hands over. While one of them waits for its work, that work is on the card; one that is dead, or busy elsewhere, is
- * waited for no longer than its queue can last. */
+/* Work that other processes of this tenant queued would run under the next tenant's lease. So the last process to drain
+ * hands the lease over. If a process of the tenant is waiting for its work, that work is still on the GPU. A process
+ * that is dead or busy on the CPU is waited for only as long as its queue can last. */
 bool lease_drained(struct gate *g, int me, uint64_t now) {
     struct tenant *t = &g->tenant[me];
     if (g->holder != (uint32_t)me + 1) return true;
@@ -147,7 +148,7 @@ int lease_join(struct gate *g, const char *name, uint32_t weight, bool strict, u
         memset(&g->tenant[found], 0, sizeof g->tenant[found]);
         strncpy(g->tenant[found].name, name, sizeof g->tenant[found].name - 1);
         g->tenant[found].period = now;
-        arrive(g, found, now); /* so that the next to join sees the place taken */
+        arrive(g, found, now); /* marks the entry as taken for the next tenant that joins */
     }
     g->tenant[found].weight = weight ? weight : 1, g->tenant[found].strict = strict;
     return found;
@@ -155,7 +156,7 @@ int lease_join(struct gate *g, const char *name, uint32_t weight, bool strict, u
 
 /* --- without the lock -------------------------------------------------------------------------------------------------- */
 
-static void less_one(uint32_t *at) { /* never below none: it may have been set to none meanwhile */
+static void less_one(uint32_t *at) { /* never below 0: another process may have reset it */
     uint32_t n = __atomic_load_n(at, __ATOMIC_RELAXED);
     while (n && !__atomic_compare_exchange_n(at, &n, n - 1, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
 }

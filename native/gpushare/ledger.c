@@ -1,13 +1,13 @@
-/* One file per container, mapped by all its processes, guarded by one robust mutex.
+/* One file per container, mapped by all of its processes and protected by one robust mutex.
  *
- *   - every change: lock, test against the limit, write the slot, write the total, unlock;
- *   - killed inside: the next locker is told (EOWNERDEAD) and rebuilds the totals from the slots;
- *   - killed elsewhere: each process holds a lock on its slot's byte of the file, which the kernel drops with the last
- *     copy of the descriptor. No pid is asked, so it works across PID namespaces and with pids used again. A forked
- *     child keeps the parent's descriptor, as it keeps the parent's memory on the device.
+ *   - Every change: lock, check the limit, write the slot, write the total, unlock.
+ *   - A process killed while it holds the lock: the next process gets EOWNERDEAD and rebuilds the totals from the slots.
+ *   - A process killed at any other time: each process holds a lock on its slot's byte of the file. The kernel releases
+ *     it with the last copy of the descriptor. No pid is compared, so this works across PID namespaces and with reused
+ *     pids. A forked child keeps the parent's descriptor, just as it keeps the parent's memory on the device alive.
  *
- * The file is writable by the tenant. So each process remembers what it wrote (`mine`) and restores it when the file
- * says otherwise: scribbling makes a process no smaller than it is, and the agent's audit sees the rest. */
+ * The tenant can write to the file. So each process remembers what it wrote (`mine`) and restores it when the file
+ * differs: a process cannot make itself appear smaller. The agent's audit detects everything else. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 
 /* --- changes ------------------------------------------------------------------------------------------------------- */
 
-/* Slot first, total after: a kill between the two is mended from the slots. */
+/* Writes the slot first, then the total: after a kill between the two, the total is rebuilt from the slots. */
 static void publish(int d, struct holding next) {
     struct holding *held = &ledger->slot[own].device[d];
     uint64_t before = mine[d].charged + mine[d].overhead, after = next.charged + next.overhead;
@@ -29,7 +29,7 @@ static void publish(int d, struct holding next) {
     uint64_t total = ledger->device[d].total;
     ledger->device[d].total = total >= before ? total - before + after : after;
     FAULT("after-total");
-    if (ledger->device[d].total < after) ledger_rebuild(); /* somebody wrote into the file */
+    if (ledger->device[d].total < after) ledger_rebuild(); /* a program tampered with the file */
 }
 
 static bool fits(int d, uint64_t bytes, uint64_t limit) {

@@ -1,4 +1,4 @@
-/* The ledger's file, its lock, and this process's slot in it; the rules are at the top of ledger.c. */
+/* The ledger file, its lock and this process's slot. The rules are at the top of ledger.c. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "log.h"
 #include "robust.h"
 
-#ifndef F_OFD_GETLK /* glibc 2.17 is older than the kernel's interface */
+#ifndef F_OFD_GETLK /* glibc 2.17 is older than this kernel interface */
 #define F_OFD_GETLK 36
 #define F_OFD_SETLK 37
 #define F_OFD_SETLKW 38
@@ -23,7 +23,7 @@ static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 static dev_t file_device;
 static ino_t file_inode;
 int own = -1;
-static int file = -1; /* our descriptor */
+static int file = -1; /* this process's descriptor of the ledger */
 static pid_t own_pid, file_pid;
 static uint64_t own_start;
 struct holding mine[MAX_DEVICES];
@@ -41,7 +41,7 @@ static bool read_boot(uint8_t boot[16]) {
     return uuid_read(text, boot);
 }
 
-/* High up, so that programs that count on low numbers, or close "their" descriptors, do not meet it. */
+/* Uses a high number: some programs rely on low descriptor numbers or close all low descriptors. */
 static int open_high(const char *path, int flags) {
     int low = open(path, flags | O_CLOEXEC, 0666);
     if (low < 0) return -1;
@@ -58,13 +58,14 @@ static int lock_byte(int fd, int command, short type, off_t byte) {
     return result < 0 ? -1 : command == F_OFD_GETLK ? lock.l_type != F_UNLCK : 0;
 }
 
-/* A file of zeros is a fresh one. Whoever comes first fills it in, the others wait on the byte after the slots'. */
+/* A new file is all zeros. The first process writes the header; the others wait for the lock on the byte after the
+ * slots' bytes. */
 static const char *check_header(struct ledger *l, int fd) {
     const char *why = NULL;
     uint8_t boot[16] = {0};
     read_boot(boot);
     if (lock_byte(fd, F_OFD_SETLKW, F_WRLCK, LEDGER_SLOTS)) return "cannot be locked";
-    if (!l->magic) { /* written last: whoever began before us died over it */
+    if (!l->magic) { /* written last: a process that started before us died before it finished */
         memcpy(l->boot, boot, 16);
         memcpy(l->tenant, config_tenant(), 64);
         l->version = LEDGER_VERSION, l->size = LEDGER_BYTES;
@@ -150,7 +151,7 @@ static uint64_t start_time(void) {
     if (fd >= 0) close(fd);
     if (n <= 0) return 0;
     text[n] = 0;
-    char *at = strrchr(text, ')'); /* the name may hold spaces and brackets */
+    char *at = strrchr(text, ')'); /* the process name may contain spaces and parentheses */
     for (int field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
     return at ? strtoull(at + 1, NULL, 10) : 0;
 }
@@ -186,7 +187,7 @@ static void reap_locked(void) {
 static bool take_slot(void) {
     for (int s = 0; s < LEDGER_SLOTS; s++) {
         struct slot *slot = &ledger->slot[s];
-        if (slot->state || lock_byte(file, F_OFD_SETLK, F_WRLCK, s)) continue; /* locked: a dying process's child */
+        if (slot->state || lock_byte(file, F_OFD_SETLK, F_WRLCK, s)) continue; /* free but locked: a child of a dead process still holds it */
         clear_slot(slot);
         slot->pid = own_pid, slot->start_time = own_start, slot->pid_ns = ledger_namespace();
         memcpy(slot->device, mine, sizeof mine);
@@ -207,18 +208,18 @@ static bool slot_is_ours(void) {
     return s->state == 1 && s->pid == own_pid && s->start_time == own_start;
 }
 
-/* With the lock held: a slot that is ours, whatever happened to the process since the last time (fork, closed
- * descriptors) or to the file (somebody wrote into it). */
+/* With the lock held: makes sure that this process has a valid slot, even after a fork, after the program closed our
+ * descriptor, or after a program wrote into the file. */
 static bool settled(void) {
     pid_t pid = getpid();
-    if (own_pid != pid) { /* forked without our handler, or first time here; the inherited descriptor stays open */
+    if (own_pid != pid) { /* first call, or a fork without our handler; the inherited descriptor stays open */
         if (own_pid) memset(mine, 0, sizeof mine);
         own = -1, own_pid = pid, own_start = start_time();
     }
     if (!file_is_ours()) {
         file = open_high(config_ledger(), O_RDWR), file_pid = pid;
         if (!file_is_ours()) return refuse_all("the ledger %s was replaced", config_ledger()), false;
-        if (own >= 0) lock_byte(file, F_OFD_SETLK, F_WRLCK, own); /* refused: our mapping still holds the old one */
+        if (own >= 0) lock_byte(file, F_OFD_SETLK, F_WRLCK, own); /* may fail: our mapping still holds the old lock */
     }
     if (own >= 0 && slot_is_ours()) {
         if (memcmp(ledger->slot[own].device, mine, sizeof mine) == 0) return true;
@@ -248,7 +249,7 @@ void ledger_reap(void) {
     ledger_unlock();
 }
 
-/* In the child: its parent's slot is not its own. The descriptor stays open on purpose (see the top). */
+/* In a forked child: the parent's slot is not the child's. The descriptor stays open on purpose (see ledger.c). */
 void ledger_forked(void) {
     file = -1, own = -1, own_pid = 0;
     memset(mine, 0, sizeof mine);

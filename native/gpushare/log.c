@@ -1,5 +1,5 @@
-/* Messages, and the one way to fail closed. A library inside other people's programs writes with a single write() to
- * stderr and never through stdio, whose locks may be held by the very thread we interrupted. */
+/* Messages, and the state of failing closed. The library runs inside other programs, so it writes with a single write()
+ * to stderr. It does not use stdio: the interrupted thread may hold a stdio lock. */
 #define _GNU_SOURCE
 #include "log.h"
 

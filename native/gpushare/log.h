@@ -1,4 +1,4 @@
-/* What the library says. Silent unless GPUSHARE_LOG=1, except for the few lines a user needs to act on. */
+/* Log messages. Only messages that a user must act on are printed, unless GPUSHARE_LOG=1. */
 #ifndef GPUSHARE_LOG_H
 #define GPUSHARE_LOG_H
 
@@ -6,7 +6,7 @@
 
 void log_line(const char *format, ...) __attribute__((format(printf, 1, 2)));  /* only with GPUSHARE_LOG=1 */
 void say_once(int *said, const char *format, ...) __attribute__((format(printf, 2, 3))); /* always, once per flag */
-void refuse_all(const char *format, ...) __attribute__((format(printf, 1, 2))); /* fail closed from now on */
-bool refusing(void); /* after refuse_all; tells why on stderr the first time it is asked */
+void refuse_all(const char *format, ...) __attribute__((format(printf, 1, 2))); /* refuse all GPU memory from now on (fail closed) */
+bool refusing(void); /* true after refuse_all; the first call prints the reason to stderr */
 
 #endif

@@ -1,6 +1,7 @@
-/* cuMemAlloc and its relatives. The driver rounds: below 2 MiB in steps of 512 bytes, packed into 2 MiB blocks (a piece
- * of 1.2 MiB shares its block's rest with smaller ones); from there on whole blocks that nobody shares. Seen on an
- * H200: what it holds is exactly the number of blocks in use. We charge that, not what was asked. */
+/* cuMemAlloc and its variants. The driver rounds sizes. Allocations below 2 MiB are rounded to 512 bytes and packed into
+ * 2 MiB blocks (an allocation of 1.2 MiB shares its block with smaller ones). Larger ones take whole blocks that are not
+ * shared. Measured on an H200: the driver holds exactly the blocks in use. So blocks are charged, not the bytes that
+ * the program requested. */
 #define _GNU_SOURCE
 #include "memory.h"
 
@@ -12,13 +13,14 @@
 
 enum kind { WHOLE, SMALL, SOFT };
 static struct table records;
-static struct table blocks; /* 2 MiB block number -> bytes of small pieces in it */
-static uint64_t spare[MAX_DEVICES]; /* bytes of those blocks that no piece uses */
+static struct table blocks; /* 2 MiB block number -> bytes of small allocations in it */
+static uint64_t spare[MAX_DEVICES]; /* unused bytes of those blocks */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, small_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Small pieces share blocks, and which block a piece falls into is the driver's choice: the sum of the pieces says too
- * little when they pack badly. The address tells, but only afterwards. So a block is charged ahead and given back when
- * none was opened; at the very limit the call is tried without, and undone if it opened one. */
+/* Small allocations share blocks, and the driver chooses the block. The sum of their sizes is too low when they pack
+ * badly. The address shows the block, but only after the call. So one block is charged in advance and refunded when the
+ * driver did not open a new one. When another block would exceed the limit but the open blocks have enough space, the
+ * call is made without a charge and undone if it opened a block. */
 static bool charge_small(int index, uint64_t bytes, bool *ahead) {
     struct allowance allowed;
     pthread_mutex_lock(&small_lock);
@@ -30,7 +32,7 @@ static bool charge_small(int index, uint64_t bytes, bool *ahead) {
     return true;
 }
 
-/* False: it opened a block that nobody charged. */
+/* Records a small allocation. False: the driver opened a new block that was not charged. */
 static bool place_small(int index, uint64_t pointer, uint64_t bytes, bool ahead) {
     pthread_mutex_lock(&small_lock);
     struct record *block = table_find(&blocks, pointer / BLOCK);
@@ -81,7 +83,7 @@ static void remember(struct record r, uint64_t key) {
     if (!kept) log_line("no memory to remember an allocation: it stays charged until the process ends");
 }
 
-/* The device of the call: with no current context the driver has the right error, which is then its to give. */
+/* Without a current context the call goes to the driver, which returns the right error. */
 static bool contextless(void) { return !current_context(); }
 
 void memory_freed(CUdeviceptr pointer) {
@@ -97,7 +99,7 @@ static void call_failed(struct record r, bool ahead) {
     else if (ahead) refund(r.device, BLOCK, false);
 }
 
-/* The call and what follows it; the pointer is read only after a success. */
+/* Charges, calls the driver, and records or refunds the allocation. The pointer is read only after a success. */
 #define TAKE(planned, name, ...)                                                                 \
     do {                                                                                         \
         struct record r = planned;                                                               \
@@ -124,7 +126,7 @@ EXPORT CUresult cuMemAlloc(unsigned *pointer, unsigned bytes) {
     TAKE(plan(current_device(), bytes, false), cuMemAlloc, pointer, bytes);
 }
 
-/* A row is padded by the driver, at most to 512 bytes on every device we know; the surplus is given back after. */
+/* The driver pads each row, to a multiple of 512 bytes at most on all known devices. */
 static struct record plan_rows(size_t width, size_t height) {
     uint64_t row = round_up(width, 512);
     uint64_t bytes = height && row > UINT64_MAX / 2 / height ? UINT64_MAX / 2 : row * height;
@@ -143,7 +145,7 @@ EXPORT CUresult cuMemAllocPitch(unsigned *pointer, unsigned *pitch, unsigned wid
     TAKE(plan_rows(width, height), cuMemAllocPitch, pointer, pitch, width, height, element);
 }
 
-/* Charged whole: pages that move in later would push out the neighbours. */
+/* Charged in full: pages that migrate to the GPU later would evict the memory of other tenants. */
 EXPORT CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags) {
     PASS_THROUGH(cuMemAllocManaged, pointer, bytes, flags);
     if (contextless() || !pointer || !bytes) return CALL(cuMemAllocManaged, pointer, bytes, flags);

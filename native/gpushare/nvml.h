@@ -1,4 +1,4 @@
-/* NVML's types and functions, as far as we replace or call them. See driver.h for why they are our own. */
+/* The NVML types and functions that the library replaces or calls. driver.h says why NVIDIA's headers are not used. */
 #ifndef GPUSHARE_NVML_H
 #define GPUSHARE_NVML_H
 
@@ -30,7 +30,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device
 EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned *count, nvmlProcess *list);
 EXPORT nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlSample *list, unsigned *count, uint64_t since);
 
-/* only called */
+/* called, not replaced */
 nvmlReturn_t nvmlInit_v2(void);
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned bytes);
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device);

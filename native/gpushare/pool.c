@@ -1,6 +1,6 @@
-/* Memory pools hold more than they hand out: they grow in 32 MiB steps and shrink at synchronisation. What counts is
- * what a pool has reserved, so that is what is charged: the likely growth before the call, the real one after it.
- * No call here synchronises: the driver does not either, and it would break captures. */
+/* A memory pool reserves more memory than it hands out: it grows in steps of 32 MiB and shrinks at synchronization. The
+ * reserved bytes are charged: the expected growth before the call, the actual growth after it. Nothing here
+ * synchronizes: the driver does not either in these calls, and it would invalidate captures. */
 #define _GNU_SOURCE
 #include "pool.h"
 
@@ -15,11 +15,11 @@ static struct { CUmemoryPool pool; int device; uint64_t charged; } pools[MAX_POO
 static int count;
 static uint64_t graph_charged[MAX_DEVICES];
 static int graphs;
-static int orphans; /* a pool was destroyed with live memory */
-/* What a pool grows by: 32 MiB on the drivers we know. Charging it beforehand keeps us from ever being above the limit,
- * even for a moment; a driver seen to take smaller steps is charged by block. */
+static int orphans; /* a pool was destroyed while allocations from it were live */
+/* The step by which a pool grows: 32 MiB on all known drivers. It is charged in advance, so the container is never above
+ * its limit, not even for a moment. If a driver is seen to use smaller steps, the step becomes one block. */
 static uint64_t step = 32 * MIB;
-static pthread_mutex_t lock; /* recursive: a charge made for a pool may have to settle the pools */
+static pthread_mutex_t lock; /* recursive: charging for a pool may settle all pools */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void make_lock(void) {
@@ -51,7 +51,7 @@ static uint64_t attribute(CUmemoryPool pool, int which) {
     return value;
 }
 
-/* What the driver holds is counted even beyond the limit: it is there. */
+/* Memory that the driver already holds is charged even beyond the limit. */
 static void settle_to(uint64_t *charged, int device, uint64_t real) {
     if (real > *charged) ledger_force(device, real - *charged);
     else refund(device, *charged - real, false);
@@ -109,8 +109,8 @@ static uint64_t graph_growth(int index, uint64_t bytes) {
 
 bool graph_fits(int index, uint64_t bytes) { return bytes < UINT64_MAX / 2 && room_for(index, graph_growth(index, bytes)); }
 
-/* Settled to what it took after the launch. Making room may have given up the very memory the graph was to use again:
- * then it needs more than was asked for, and is asked again. */
+/* The charge is corrected to the actual size after the launch. The charge may trim the memory that the graph was going
+ * to reuse. The graph then needs more than was charged, so the charge is computed again. */
 bool graph_charge(int index, uint64_t bytes, bool has_it) {
     bool good = false;
     enter();
@@ -139,7 +139,7 @@ static bool capturing(CUstream stream, bool per_thread) {
     return status != 0;
 }
 
-/* The four entry points differ in where the pool comes from and in what the default stream is. */
+/* The four entry points differ in the source of the pool and in the meaning of the default stream. */
 static CUresult take(enum entry entry, CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream) {
     switch (entry) {
     case E_cuMemAllocAsync: return CALL(cuMemAllocAsync, pointer, bytes, stream);
@@ -175,7 +175,7 @@ static CUresult take_counted(enum entry entry, CUdeviceptr *pointer, size_t byte
     if (!result && ahead && held < before && held > reserved) step = BLOCK;
     if (result || held <= before) return settle(i), result;
     if (!charge(device, held - before, false)) return give_up(pointer, stream, per_thread, i);
-    if (pools[i].charged == before) pools[i].charged = held; /* else the charge settled the pools already */
+    if (pools[i].charged == before) pools[i].charged = held; /* otherwise the charge has settled the pools already */
     else refund(device, held - before, false);
     return settle(i), result;
 }
@@ -183,14 +183,14 @@ static CUresult take_counted(enum entry entry, CUdeviceptr *pointer, size_t byte
 static CUresult allocate(enum entry entry, CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream, bool per_thread) {
     int device = current_device();
     if (!pointer) return CUDA_ERROR_INVALID_VALUE;
-    if (capturing(stream, per_thread)) { /* becomes a graph node: nothing is taken before a launch */
+    if (capturing(stream, per_thread)) { /* the call becomes a graph node: memory is taken at the launch */
         graph_memory_used();
         if (!graph_fits(device, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
         return take(entry, pointer, bytes, pool, stream);
     }
     CUdevice cuda;
     if (!pool && (!REAL(cuCtxGetDevice) || CALL(cuCtxGetDevice, &cuda) || !REAL(cuDeviceGetMemPool) || CALL(cuDeviceGetMemPool, &pool, cuda)))
-        return take(entry, pointer, bytes, pool, stream); /* no context: the driver has the right error */
+        return take(entry, pointer, bytes, pool, stream); /* no context: the driver returns the right error */
     enter();
     int i = find(pool, -1);
     CUresult result = take_counted(entry, pointer, bytes, pool, stream, per_thread, i >= 0 ? pools[i].device : device);
@@ -218,7 +218,7 @@ EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes,
     return allocate(E_cuMemAllocFromPoolAsync_ptsz, pointer, bytes, pool, stream, true);
 }
 
-/* What a pool left behind that is no more goes without a word: the next query looks for it. */
+/* The driver frees memory of a destroyed pool without a trace in any pool's figures: reconcile at the next query. */
 static CUresult freed(CUresult result, CUdeviceptr pointer) {
     if (!result) memory_freed(pointer);
     if (!result && __atomic_load_n(&orphans, __ATOMIC_RELAXED)) mark_dirty();
@@ -237,7 +237,7 @@ EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream) {
     return freed(result, pointer);
 }
 
-/* --- pools as such ------------------------------------------------------------------------------------------------- */
+/* --- pools ---------------------------------------------------------------------------------------------------------- */
 
 EXPORT CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUpoolProps *props) {
     PASS_THROUGH(cuMemPoolCreate, pool, props);
@@ -261,7 +261,7 @@ EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool) {
         refund(device, pools[i].charged, false);
         pools[i] = pools[--count];
         if (live) __atomic_store_n(&orphans, 1, __ATOMIC_RELAXED);
-        reconcile(device, true); /* live pieces stay with the driver until they are freed: they are overhead from now on */
+        reconcile(device, true); /* live allocations stay with the driver until they are freed: they now count as overhead */
     }
     leave();
     return result;

@@ -1,8 +1,8 @@
-/* Finding the real functions.
+/* Finds the driver's functions.
  *
- * The program's `dlsym` is ours, so ours must never be used to find theirs: the C library's own is fetched by version,
- * which no other name can answer to. Libraries are looked up among those already loaded and held open from then on, so
- * that a program that closes and reopens the driver cannot leave us with pointers into nothing. */
+ * The program's `dlsym` is ours, so it cannot be used to find the driver's functions. The C library's dlsym is fetched
+ * by its symbol version, which is unambiguous. Libraries are looked up among those already loaded and stay open, so that
+ * the pointers stay valid when a program closes and reopens the driver. */
 #define _GNU_SOURCE
 #include "real.h"
 

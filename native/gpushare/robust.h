@@ -1,5 +1,5 @@
-/* A mutex in shared memory that survives the death of its holder. Of the normal kind: thread ids of two PID namespaces
- * may be equal, and the error-checking kinds would take a stranger for the owner. */
+/* A mutex in shared memory that survives the death of its holder. It has the normal type: error-checking types compare
+ * thread ids, and threads of two PID namespaces may have the same id. */
 #ifndef GPUSHARE_ROBUST_H
 #define GPUSHARE_ROBUST_H
 
@@ -16,7 +16,7 @@ static inline bool robust_init(pthread_mutex_t *mutex) {
     return good;
 }
 
-enum robust { LOCKED, RECOVERED, BROKEN }; /* RECOVERED: locked, but the last holder died with its work half done */
+enum robust { LOCKED, RECOVERED, BROKEN }; /* RECOVERED: locked, but the previous holder died while it held the lock */
 
 static inline enum robust robust_lock(pthread_mutex_t *mutex) {
     int result = pthread_mutex_lock(mutex);

@@ -1,6 +1,6 @@
-/* Open addressing with linear probing, doubled at half full; removal moves the followers up, so no tombstones pile up
- * in a program that allocates for weeks. A list would make every free a walk: frameworks hold tens of thousands of
- * pointers. Callers hold their own lock. */
+/* A hash table with open addressing and linear probing; it doubles when half full. Removal moves the following entries
+ * up, so no tombstones accumulate in a program that runs for weeks. A list would be too slow: frameworks hold tens of
+ * thousands of pointers. The callers do the locking. */
 #include "table.h"
 
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* dlsym, in assembly.
  *
- * RTLD_NEXT means "after the library that asks", and the C library tells who asks from the return address. A wrapper
- * in C would be the one who asks, and every other preloaded library (profilers, sanitizers) would find itself again.
- * So: ask the filter, and if it has nothing to say, put the arguments back and jump, leaving the caller's return
- * address where it was. */
+ * RTLD_NEXT means "after the calling library", and the C library identifies the caller by the return address. With a
+ * wrapper in C the wrapper would be the caller, and other preloaded libraries (profilers, sanitizers) would find
+ * themselves again. So this code calls the filter. If the filter returns NULL, it restores the arguments and jumps to
+ * the real dlsym with the caller's return address unchanged. */
 #include "real.h"
 
 #if defined(__x86_64__)
@@ -17,8 +17,8 @@ __asm__(".text\n"
         ".cfi_adjust_cfa_offset 8\n"
         "    push %rsi\n"
         ".cfi_adjust_cfa_offset 8\n"
-        "    mov 16(%rsp), %rdx\n" /* who asks */
-        "    sub $8, %rsp\n"       /* calls want the stack at a multiple of 16 */
+        "    mov 16(%rsp), %rdx\n" /* the caller's return address */
+        "    sub $8, %rsp\n"       /* aligns the stack to 16 bytes for the call */
         ".cfi_adjust_cfa_offset 8\n"
         "    call gpushare_filter\n"
         "    add $8, %rsp\n"
@@ -45,7 +45,7 @@ __asm__(".text\n"
         ".cfi_offset 30, -24\n"
         "    mov x29, sp\n"
         "    stp x0, x1, [sp, #16]\n"
-        "    mov x2, x30\n" /* who asks */
+        "    mov x2, x30\n" /* the caller's return address */
         "    bl gpushare_filter\n"
         "    mov x9, x0\n"
         "    ldp x0, x1, [sp, #16]\n"

@@ -1,4 +1,4 @@
-/* What programs are told: the container's limit as the card's size, its own use as the card's use. */
+/* Memory queries: programs see the container's limit as the GPU's size and the container's usage as the GPU's usage. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -9,13 +9,13 @@
 
 static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* The container's figures for a ledger device, fresh. */
+/* The container's current total and free bytes on a device. */
 static void figures(int index, uint64_t real_total, uint64_t real_free, uint64_t *total, uint64_t *free) {
     struct allowance allowed;
-    *total = *free = 0; /* not ours, or fail closed: there is nothing here */
+    *total = *free = 0; /* not this container's GPU, or failing closed: no memory */
     if (!device_allowance(index, &allowed)) return;
     ledger_reap();
-    pools_settle(index); /* they shrink at synchronisation, without a call of ours */
+    pools_settle(index); /* pools shrink at synchronization, without a call that we hook */
     reconcile(index, false);
     uint64_t used = ledger_total(index);
     *total = smaller(allowed.limit, real_total);
@@ -67,7 +67,7 @@ EXPORT CUresult cuDeviceTotalMem(unsigned *bytes, CUdevice device) {
     return result;
 }
 
-/* --- NVML, and so nvidia-smi ---------------------------------------------------------------------------------------- */
+/* --- NVML, which nvidia-smi uses ------------------------------------------------------------------------------------- */
 
 #define NVML_PASS(name, ...)                                                        \
     do {                                                                            \
@@ -75,7 +75,8 @@ EXPORT CUresult cuDeviceTotalMem(unsigned *bytes, CUdevice device) {
         if (inside || untouched[E_##name]) return REAL(name)(__VA_ARGS__);          \
     } while (0)
 
-/* A device that is not ours shows as it is: monitoring programs look at whole nodes, and nothing of ours is in it. */
+/* The real figures are shown for other GPUs: monitoring programs look at whole nodes, and this container has no memory
+ * there. */
 static bool nvml_figures(nvmlDevice_t device, uint64_t real_total, uint64_t *total, uint64_t *used) {
     char text[96];
     uint8_t uuid[16];
@@ -116,7 +117,8 @@ static bool listed(const int32_t *pids, int count, unsigned pid) {
     return false;
 }
 
-/* Keeps the elements whose first field is a process of this container; the same for all structure versions. */
+/* Keeps the elements whose first field is the pid of a process of this container. All structure versions begin with
+ * the pid. */
 static unsigned keep_own(char *list, unsigned count, size_t size) {
     int32_t pids[LEDGER_SLOTS];
     int own = ledger_pids(pids, LEDGER_SLOTS);
@@ -129,7 +131,7 @@ static unsigned keep_own(char *list, unsigned count, size_t size) {
     return kept;
 }
 
-enum { MOST = 1024 }; /* processes on one card; more than a card can hold contexts */
+enum { MOST = 1024 }; /* processes on one GPU; no GPU has room for so many contexts */
 
 static nvmlReturn_t answer(const void *found, unsigned kept, size_t size, unsigned *count, void *list) {
     unsigned room = *count;

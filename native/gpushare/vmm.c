@@ -1,6 +1,7 @@
-/* Physical memory and mappings (cuMemCreate, cuMemMap). A block lives while a handle refers to it or an address maps
- * it: releasing the handle of a mapped block frees nothing, as expandable segments do all day. Handle numbers may be
- * used again by the driver while an old block lives on through its maps, so blocks have an identity of their own. */
+/* Physical memory and mappings (cuMemCreate, cuMemMap). A block lives while a handle or a mapping refers to it.
+ * Releasing the handle of a mapped block frees nothing; PyTorch's expandable segments do this all the time. The driver
+ * may reuse a handle number while the old block lives on through its mappings, so blocks are tracked by their own
+ * identity. */
 #define _GNU_SOURCE
 #include "vmm.h"
 
@@ -30,7 +31,7 @@ static void add_handle(CUhandle handle, struct block *b) {
 EXPORT CUresult cuMemCreate(CUhandle *handle, size_t bytes, const CUmemProp *prop, uint64_t flags) {
     PASS_THROUGH(cuMemCreate, handle, bytes, prop, flags);
     if (!handle || !prop || prop->location.type != CU_LOCATION_DEVICE) return CALL(cuMemCreate, handle, bytes, prop, flags);
-    int index = device_index(prop->location.id); /* where it will lie, not where we are */
+    int index = device_index(prop->location.id); /* the device of the memory, not the current device */
     struct block *b = calloc(1, sizeof *b);
     change_begins();
     if (!b || !charge(index, bytes, false)) return change_ends(), free(b), CUDA_ERROR_OUT_OF_MEMORY;
@@ -49,7 +50,7 @@ EXPORT CUresult cuMemRelease(CUhandle handle) {
     CUresult result = CALL(cuMemRelease, handle);
     struct record *found = result ? NULL : table_find(&handles, handle), gone;
     struct block *b = found ? found->owner : NULL;
-    if (b && --b->handles == 0) { /* every reference had this number, or another: none is valid now */
+    if (b && --b->handles == 0) { /* the last reference: no handle of the block is valid now */
         table_take(&handles, handle, &gone);
         drop_if_unused(b);
     }
@@ -82,11 +83,11 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes) {
     CUresult result = CALL(cuMemUnmap, pointer, bytes);
     uint64_t left = result ? 0 : bytes;
     struct record r;
-    while (left && table_take(&maps, pointer + (bytes - left), &r)) { /* the usual case: maps side by side */
+    while (left && table_take(&maps, pointer + (bytes - left), &r)) { /* the usual case: adjacent mappings */
         unmapped(r);
         left -= r.bytes < left ? r.bytes : left;
     }
-    for (size_t i = 0; left && i < maps.room; i++) /* holes between them */
+    for (size_t i = 0; left && i < maps.room; i++) /* mappings with gaps between them */
         if (maps.cells[i].key >= pointer && maps.cells[i].key - pointer < bytes) table_take(&maps, maps.cells[i].key, &r), unmapped(r), i = (size_t)-1;
     pthread_mutex_unlock(&lock);
     change_ends();
@@ -111,7 +112,7 @@ EXPORT CUresult cuMemRetainAllocationHandle(CUhandle *handle, void *address) {
     return result;
 }
 
-/* The exporter pays; here it is remembered only so that its maps do not look like somebody else's. */
+/* The exporting process is charged. The block is recorded here, uncharged, so that its mappings are known. */
 EXPORT CUresult cuMemImportFromShareableHandle(CUhandle *handle, void *shared, int type) {
     PASS_THROUGH(cuMemImportFromShareableHandle, handle, shared, type);
     CUresult result = CALL(cuMemImportFromShareableHandle, handle, shared, type);
@@ -128,5 +129,5 @@ EXPORT CUresult cuMemImportFromShareableHandle(CUhandle *handle, void *shared, i
 void vmm_forked(void) {
     pthread_mutex_init(&lock, NULL);
     table_clear(&handles);
-    table_clear(&maps); /* the blocks themselves are lost: a few bytes in a child that rarely lives long */
+    table_clear(&maps); /* leaks the blocks: a few bytes in a child that rarely lives long */
 }

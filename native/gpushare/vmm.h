@@ -1,4 +1,4 @@
-/* Physical memory and its maps. See vmm.c. */
+/* Physical memory and its mappings. See vmm.c. */
 #ifndef GPUSHARE_VMM_H
 #define GPUSHARE_VMM_H
 
