@@ -1,5 +1,5 @@
-/* What a program of a job does with GPUs: on each that it finds it makes a context and takes 64 MiB at a time until it is
- * refused. Says for each: its name, the memory it says it has, how much of it was had, and the driver's last answer. */
+/* A job's program that fills GPU memory: on each GPU it creates a context and allocates 64 MiB at a time until it is
+ * refused. For each GPU it prints the name, the total memory it sees, what it could allocate, and the last error code. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
