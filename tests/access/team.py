@@ -46,18 +46,20 @@ class Team:
             await self.store.create(Namespace(metadata=Metadata(name=SYSTEM_NAMESPACE)))
         return self
 
-    async def project(self, **spec: str) -> str:
+    async def project(self, department: str | None = None) -> str:
         """Creates a project that is ready, with its namespace; returns its name."""
         name = unique("team")
-        created = await self.store.create(Project(metadata=Metadata(name=name), spec=ProjectSpec(**spec)))
+        created = await self.store.create(
+            Project(metadata=Metadata(name=name), spec=ProjectSpec(department=department))
+        )
         await self.store.create(Namespace(metadata=Metadata(name=namespace_of(name), labels={PROJECT: name})))
         status = ProjectStatus(phase="Ready", namespace=namespace_of(name))
         await self.store.update_status(replace(created, status=status), seen=created)
         return name
 
-    async def user(self, *groups: str, **spec: bool) -> str:
+    async def user(self, *groups: str, disabled: bool = False) -> str:
         name = unique("ann")
-        await self.store.create(User(metadata=Metadata(name=name), spec=UserSpec(groups=groups, **spec)))
+        await self.store.create(User(metadata=Metadata(name=name), spec=UserSpec(groups=groups, disabled=disabled)))
         return name
 
     async def rule(self, role: str, scope: Scope, *, user: str = "", group: str = "") -> AccessRule:

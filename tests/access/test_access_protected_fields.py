@@ -38,9 +38,9 @@ class Member:
     space: str
     admin: KubernetesDriver = field(repr=False)
 
-    def pod(self, name: str, spec: dict[str, Any] | None = None, **annotations: str) -> Document:
+    def pod(self, name: str, spec: dict[str, Any] | None = None, annotations: dict[str, str] | None = None) -> Document:
         containers = [{"name": "c", "image": "x"}]
-        metadata = {"name": name, "namespace": self.space, "annotations": annotations}
+        metadata = {"name": name, "namespace": self.space, "annotations": annotations or {}}
         return Document({"metadata": metadata, "spec": {"containers": containers, **(spec or {})}})
 
     def workload(self, name: str, **spec: str) -> Document:
@@ -77,7 +77,7 @@ async def member(team: Team, admin: KubernetesDriver, tmp_path: Path) -> AsyncIt
 
 async def test_ordinary_objects(member: Member) -> None:
     """Pods and workloads without such fields can be created, changed and deleted."""
-    await member.driver.create(POD, member.pod("job", note="mine"))
+    await member.driver.create(POD, member.pod("job", annotations={"note": "mine"}))
     await member.driver.patch(POD, "job", member.space, {"metadata": {"annotations": {"note": "other"}}})
     await member.driver.create(WORKLOAD, member.workload("train"))
     await member.driver.patch(WORKLOAD, "train", member.space, {"spec": {"image": "y"}})
@@ -88,7 +88,7 @@ async def test_ordinary_objects(member: Member) -> None:
 async def test_annotations_of_the_scheduler(member: Member, annotation: str) -> None:
     """Only the platform can set or remove a pod's devices, eviction record or nomination."""
     with pytest.raises(Denied, match=REFUSED):
-        await member.driver.create(POD, member.pod("greedy", **{annotation: "[]"}))
+        await member.driver.create(POD, member.pod("greedy", annotations={annotation: "[]"}))
     await member.driver.create(POD, member.pod("plain"))
     with pytest.raises(Denied, match=REFUSED):
         await member.driver.patch(POD, "plain", member.space, {"metadata": {"annotations": {annotation: "[]"}}})
@@ -112,7 +112,7 @@ async def test_subject(member: Member) -> None:
 
 async def test_platform_may_write(member: Member) -> None:
     """The policies allow users who may write statuses."""
-    await member.admin.create(POD, member.pod("placed", {"nodeName": "node-1"}, **{DEVICES: "[]"}))
+    await member.admin.create(POD, member.pod("placed", {"nodeName": "node-1"}, {DEVICES: "[]"}))
     await member.admin.create(WORKLOAD, member.workload("signed", subject="ann"))
 
 

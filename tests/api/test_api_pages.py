@@ -95,7 +95,7 @@ def test_every_path_answers(api: Api) -> None:
     for path, methods in api.get("/openapi.json").ok()["paths"].items():
         actual = path.format(namespace="runai", name="not-there")
         for verb in methods.keys() - {"parameters"}:
-            body = {} if verb in ("post", "put", "patch") else None
+            body: dict[str, object] | None = {} if verb in ("post", "put", "patch") else None
             response = api.request(verb.upper(), actual, body)
             assert response.status in (200, 400, 404), (verb, path, response.raw)
             if response.status == 404:

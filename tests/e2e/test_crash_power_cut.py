@@ -77,7 +77,7 @@ async def _alone(tmp_path: Path, synchronous: str) -> tuple[set[str], set[str]]:
     disk = Disk(built_shim(tmp_path), folder, tmp_path / "disk", shadow=True)
     done = await asyncio.to_thread(
         subprocess.run,
-        [sys.executable, SCRIBE, folder / "store.db", synchronous, str(OBJECTS)],
+        [sys.executable, str(SCRIBE), str(folder / "store.db"), synchronous, str(OBJECTS)],
         env={**os.environ, **disk.environment},
         stdout=subprocess.PIPE,
         text=True,

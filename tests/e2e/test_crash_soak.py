@@ -120,7 +120,8 @@ class Crowd:
 
     async def _once(self, kills: bool) -> None:
         async with asyncio.TaskGroup() as group:
-            busy = [group.create_task(self._work(one)) for one in (*self._people, self._gangs)]
+            workers: list[Person | Gangs] = [*self._people, self._gangs]
+            busy = [group.create_task(self._work(worker)) for worker in workers]
             guard = group.create_task(self._guard())
             if kills:
                 for _ in range(self._random.randint(0, 2)):
@@ -134,7 +135,7 @@ class Crowd:
         Ledger(snapshot).check()
         await self._gangs.check()
         for person in self._people:
-            await person.list()
+            await person.list_jobs()
         running = {f"{one.job[0]}/{one.job[1]}" for one in (await asyncio.to_thread(self._watchman.look)).values()}
         said = {
             self._process(job.queue, job.name, task.name) for job in snapshot.jobs for task in job.tasks if task.node

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def _fill(server: ServerProcess) -> None:
     for name, phase in (("large", "Running"), ("whole", "Running"), ("third", "Pending")):
         spec = {**SLEEP, "compute": {"gpu": 8}}
         api.post("namespaces/runai-team-d/workloads", named(name, spec)).ok(201)
-        wait_for(lambda name=name, phase=phase: _has_phase(api, name, phase), f"{name} to be {phase}")
+        wait_for(partial(_has_phase, api, name, phase), f"{name} to be {phase}")
     api.close()
 
 

@@ -151,7 +151,10 @@ async def test_slow_reservation(cluster: Cluster, namespace: str, node_name: str
             await harness.binder.bind(pod, await harness.create_node(node_name), [half()])
         reservation = await harness.reservation(node_name)
         await harness.set_phase(reservation)
-        await harness.wait_for(lambda: harness.informers.of(Pod).get(*key_of(reservation)).status.phase == "Running")
+        pods = harness.informers.of(Pod)
+        await harness.wait_for(
+            lambda: (pod := pods.get(*key_of(reservation))) is not None and pod.status.phase == "Running"
+        )
 
         await harness.binder.bind(await harness.store.get(Pod, "p", namespace), node_name, [half()])
 
@@ -410,7 +413,11 @@ async def test_recreated_reservation_gets_another_gpu(cluster: Cluster, namespac
         change = {"metadata": {"annotations": {labels.DEVICES: shares_text([share])}}}
         await harness.driver.patch(POD, "p", namespace, change)
         pods = harness.informers.of(Pod)
-        await harness.wait_for(lambda: "another" in pods.get("p", namespace).metadata.annotations[labels.DEVICES])
+        await harness.wait_for(
+            lambda: (
+                (pod := pods.get("p", namespace)) is not None and "another" in pod.metadata.annotations[labels.DEVICES]
+            )
+        )
         await harness.remove(first)
         await wait_recreated(harness, first)
         await harness.set_phase(await harness.reservation(node_name))

@@ -243,7 +243,7 @@ def _fetch(url: str) -> bytes:
 
 
 def _condition(pod: dict[str, Any], kind: str) -> str:
-    return next(item["status"] for item in pod["status"]["conditions"] if item["type"] == kind)
+    return str(next(item["status"] for item in pod["status"]["conditions"] if item["type"] == kind))
 
 
 def _until(condition: Callable[[], bool]) -> None:

@@ -280,7 +280,7 @@ def test_events(
     kind, suffix = ("pod", "") if make is pod else ("workload", "-0-0")
     (stopped,) = [name for name in names if (f"{kind}/{name}", "Evicted") in _events_with(testbed, borrower, "Evicted")]
     testbed.wait_for_events(borrower, f"pod/{stopped}{suffix}", "Scheduled")
-    if make is workload:
+    if kind == "workload":
         testbed.wait_for_events(borrower, f"workload/{stopped}", "Unschedulable")
     events = testbed.kubectl("get", "events", "-n", borrower, "--field-selector=reason=Evicted", "--no-headers")
     assert f"{lender.removeprefix('runai-')}/due" in events

@@ -150,4 +150,4 @@ async def test_enforced_namespace(cluster: Cluster, namespace: str) -> None:
 
 
 async def labels_of(harness: SharingHarness, namespace: str) -> dict[str, str]:
-    return (await harness.driver.get(KINDS.of(Namespace), namespace)).metadata["labels"]
+    return dict((await harness.driver.get(KINDS.of(Namespace), namespace)).metadata["labels"])

@@ -12,7 +12,7 @@ import time
 from aliquot.api.pod import ContainerState
 from aliquot.backends.local.runtimes import syscalls
 from aliquot.backends.local.state_machine import Backoff
-from support.pods.agent_harness import AgentHarness, pod, shell
+from support.pods.agent_harness import AgentHarness, code, pod, shell
 from support.stores.running import until
 
 
@@ -43,7 +43,7 @@ async def test_end_while_the_platform_is_down(harness: AgentHarness) -> None:
     async with harness.agent():
         ended = await harness.phase(seen, "Failed", "Succeeded")
         assert await harness.log(ended) == "last words\n"
-    assert ended.status.container_statuses[0].state.terminated.exit_code == 7
+    assert code(ended) == 7
 
 
 async def _over(pid: int) -> bool:
@@ -60,7 +60,7 @@ async def test_supervisor_killed(harness: AgentHarness) -> None:
         os.kill(state["pid"], signal.SIGKILL)
         ended = await harness.phase(seen, "Failed", "Succeeded")
         assert not syscalls.pids_with_variable(f"ALIQUOT_POD={seen.metadata.uid}".encode())
-    assert ended.status.container_statuses[0].state.terminated.exit_code == 137
+    assert code(ended) == 137
 
 
 async def test_deleted_while_the_platform_was_down(harness: AgentHarness) -> None:

@@ -51,7 +51,8 @@ async def test_a_request_that_a_killed_forkserver_accepted(
         await harness.run(pod("p-0-0", "sleep", "1000"))
         (forkserver,) = forkservers(os.getpid())
         stop(forkserver)
-        send, sent = socket.send_fds, []
+        send = socket.send_fds
+        sent: list[int] = []
 
         def send_and_kill(*request: object) -> int:
             size = send(*request)  # type: ignore[arg-type]

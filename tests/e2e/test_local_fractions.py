@@ -11,7 +11,8 @@ import pytest
 
 from aliquot.api import DeviceShare
 from aliquot.backends.local.devices.context_memory import ContextSizes
-from aliquot.backends.local.devices.real import RealDevices, ShareDirs
+from aliquot.backends.local.devices.real import RealDevices
+from aliquot.backends.local.devices.share_dirs import ShareDirs
 from aliquot.gpu.fractions import SharingOptions
 from aliquot.gpu.injection import Injection, Mount
 from native.rig import CONTEXT, HERE, SOURCE, compile_library

@@ -191,7 +191,9 @@ async def test_memory_limit(isolated_harness: AgentHarness) -> None:
         ended, _ = await isolated_harness.finish(
             pod("p-0-0", "python3", "-c", hog, image="python", limits={"memory": "64Mi"})
         )
-    assert (code(ended), ended.status.container_statuses[0].state.terminated.reason) == (137, "OOMKilled")
+    terminated = ended.status.container_statuses[0].state.terminated
+    assert terminated is not None
+    assert (terminated.exit_code, terminated.reason) == (137, "OOMKilled")
 
 
 async def test_exec_is_isolated_too(isolated_harness: AgentHarness) -> None:

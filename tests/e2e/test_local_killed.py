@@ -21,7 +21,9 @@ KILLS = 40 if os.environ.get("ALIQUOT_SOAK") else 6
 
 class Platform:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process, self._stdin, self._stdout = process, process.stdin, process.stdout
 
     @classmethod
     async def start(cls, harness: AgentHarness) -> Platform:
@@ -37,15 +39,15 @@ class Platform:
 
     async def answer(self) -> dict[str, Any]:
         async with asyncio.timeout(60):
-            return dict(json.loads(await self._process.stdout.readline()))
+            return dict(json.loads(await self._stdout.readline()))
 
     def send(self, request: dict[str, Any]) -> None:
-        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        self._stdin.write(json.dumps(request).encode() + b"\n")
 
     async def kill(self) -> list[str]:
         """The names of what it had acknowledged and nobody had read yet."""
         self._process.kill()
-        rest = (await self._process.stdout.read()).decode()
+        rest = (await self._stdout.read()).decode()
         await self._process.wait()
         return [json.loads(line)["created"] for line in rest.splitlines()]
 

@@ -10,7 +10,8 @@ import pytest
 
 from aliquot.api import DeviceShare
 from aliquot.backends.local.devices.context_memory import ContextSizes
-from aliquot.backends.local.devices.real import RealDevices, ShareDirs
+from aliquot.backends.local.devices.real import RealDevices
+from aliquot.backends.local.devices.share_dirs import ShareDirs
 from aliquot.backends.local.runtime import CannotStart
 from aliquot.gpu.fractions import SharingOptions
 from aliquot.gpu.injection import LIBRARY, Injection

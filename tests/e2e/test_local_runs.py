@@ -25,7 +25,9 @@ async def test_failure(harness: AgentHarness) -> None:
     async with harness.agent():
         ended, _ = await harness.finish(shell("p-0-0", "exit 3"))
     assert (ended.status.phase, code(ended)) == ("Failed", 3)
-    assert ended.status.container_statuses[0].state.terminated.reason == "Error"
+    terminated = ended.status.container_statuses[0].state.terminated
+    assert terminated is not None
+    assert terminated.reason == "Error"
 
 
 async def test_killed_command(harness: AgentHarness) -> None:
@@ -43,7 +45,9 @@ async def test_running_status(harness: AgentHarness) -> None:
     status = seen.status
     assert status.phase == "Running"
     assert {(c.type, c.status) for c in status.conditions} >= {("Ready", "True"), ("PodScheduled", "True")}
-    assert status.container_statuses[0].state.running.started_at
+    running = status.container_statuses[0].state.running
+    assert running is not None
+    assert running.started_at
     assert (status.start_time is not None, status.pod_ip, status.host_ip) == (True, "127.0.0.1", "127.0.0.1")
 
 
@@ -149,7 +153,9 @@ async def test_interactive_pods_restart(harness: AgentHarness) -> None:
 
         await until(steady)
         assert await harness.log(seen, previous=True) == "run 2\n"
-    assert (await harness.see(seen)).status.container_statuses[0].last_state.terminated.exit_code == 1
+    terminated = (await harness.see(seen)).status.container_statuses[0].last_state.terminated
+    assert terminated is not None
+    assert terminated.exit_code == 1
 
 
 async def test_crash_loop_backoff_is_shown(harness: AgentHarness) -> None:

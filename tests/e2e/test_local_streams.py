@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 import time
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -19,11 +20,11 @@ from support.stores.running import until
 SIZE = TerminalSize(rows=30, columns=100)
 
 
-async def expect(output: object, text: bytes) -> bytes:
+async def expect(output: AsyncIterator[tuple[int, bytes]], text: bytes) -> bytes:
     """Read until a text was printed."""
     seen = b""
     async with asyncio.timeout(20):
-        async for _, data in output:  # type: ignore[attr-defined]
+        async for _, data in output:
             seen += data
             if text in seen:
                 return seen

@@ -17,7 +17,8 @@ import pytest
 from aliquot import native
 from aliquot.api import DeviceShare
 from aliquot.backends.local.devices.context_memory import ContextSizes
-from aliquot.backends.local.devices.real import RealDevices, ShareDirs
+from aliquot.backends.local.devices.real import RealDevices
+from aliquot.backends.local.devices.share_dirs import ShareDirs
 from aliquot.backends.local.runtimes import launch_spec
 from aliquot.backends.local.runtimes.pod_folder import PodFolder
 from aliquot.gpu.fractions import SharingOptions

@@ -31,7 +31,7 @@ except ImportError:
     pass
 else:
 
-    @triton.jit
+    @triton.jit  # type: ignore[untyped-decorator]  # Triton has no types
     def add(x, y, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # Triton's language, not Python's
         at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         inside = at < n

@@ -76,7 +76,7 @@ def step(**facts: object) -> str:
 
 
 def ledger_mib(path: str = LEDGER) -> int:
-    return Ledger(path).total() // MIB
+    return int(Ledger(path).total() // MIB)
 
 
 class Kernel:

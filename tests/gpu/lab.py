@@ -306,7 +306,8 @@ def zeros(path: Path, size: int) -> None:
 def _slots(ledger: Any) -> list[tuple[int, int]]:
     found = []
     for slot in range(256):
-        state, charged, overhead = (*ledger.at("I", 4096 + 448 * slot), *ledger.at("2Q", 4096 + 448 * slot + 64))
+        (state,) = ledger.at("I", 4096 + 448 * slot)
+        charged, overhead = ledger.at("2Q", 4096 + 448 * slot + 64)
         if state:
             found.append((slot, charged + overhead))
     return found
@@ -315,7 +316,7 @@ def _slots(ledger: Any) -> list[tuple[int, int]]:
 def _locked(fd: int, slot: int) -> bool:
     asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, (1 << 20) + slot, 1, 0)
     answer = fcntl.fcntl(fd, 36, asked)  # F_OFD_GETLK
-    return struct.unpack("hhqqi4x", answer)[0] != fcntl.F_UNLCK
+    return bool(struct.unpack("hhqqi4x", answer)[0] != fcntl.F_UNLCK)
 
 
 def default_library() -> Path:

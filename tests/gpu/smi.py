@@ -58,9 +58,8 @@ def smi(lab: Lab, table: Table) -> None:
         return table.note("nvidia-smi", "not on the fake driver")
     found = re.search(r"(\d+)MiB / +(\d+)MiB", said["table"])
     figures = [int(found[1]), int(found[2])] if found else said["table"][-200:]
-    table.check(
-        "table: used / total", found and abs(figures[0] - used) <= 1 and figures[1] == limit, figures, [used, limit]
-    )
+    good = bool(found) and abs(figures[0] - used) <= 1 and figures[1] == limit
+    table.check("table: used / total", good, figures, [used, limit])
     rows = re.findall(r"^\| +0 +N/A +N/A +(\d+) .* (\d+)MiB \|$", said["table"], re.MULTILINE)
     table.check("table: processes", [row[0] for row in rows] == ["1"], rows, "only its own, as number 1")
     csv = [int(word) for word in re.findall(r"\d+", said["csv"])]

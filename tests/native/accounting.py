@@ -29,7 +29,12 @@ def main() -> None:
     def many(take: Callable[[int], Callable[[], None]], n: int, count: int) -> Callable[[], Callable[[], None]]:
         def all_of_them() -> Callable[[], None]:
             frees = [take(n) for _ in range(count)]
-            return lambda: [free() for free in frees] and None
+
+            def free_all() -> None:
+                for free in frees:
+                    free()
+
+            return free_all
 
         return all_of_them
 
@@ -58,7 +63,12 @@ def main() -> None:
         made = [c.c_void_p() for _ in range(64)]
         for s in made:
             cuda.call("cuStreamCreate", c.byref(s), 1)
-        return lambda: [cuda.call("cuStreamDestroy_v2", s) for s in made] and None
+
+        def destroy() -> None:
+            for s in made:
+                cuda.call("cuStreamDestroy_v2", s)
+
+        return destroy
 
     record("streams 64", streams)
     json.dump(held, sys.stdout, indent=1)

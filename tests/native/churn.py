@@ -11,6 +11,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 from cu import MIB, Cuda, CudaError, Ledger, say
 
@@ -26,7 +27,8 @@ def work(seed: int, until: float, pipe: int) -> int:
     except CudaError as e:
         os.write(pipe, b"0 1\n")
         return 0 if e.code == 2 else 1
-    ledger, held, ways = Ledger(os.environ["GPUSHARE_LEDGER"]), [], list(cuda.ways().items())
+    ledger, ways = Ledger(os.environ["GPUSHARE_LEDGER"]), list(cuda.ways().items())
+    held: list[Callable[[], None]] = []
     while time.monotonic() < until:
         if held and chance.random() < 0.5:
             held.pop(chance.randrange(len(held)))()

@@ -14,7 +14,9 @@ import sys
 from collections.abc import Callable
 
 MIB = 1 << 20
-u64, size_t, ptr = c.c_uint64, c.c_size_t, c.c_void_p
+u64 = c.c_uint64
+size_t = c.c_size_t
+ptr = c.c_void_p
 
 
 class CudaError(Exception):
@@ -254,7 +256,7 @@ class Cuda:
 
     def fill(self, take: Callable[[int], Callable[[], None]], step: int) -> tuple[list[Callable[[], None]], int]:
         """Takes steps until refused; the frees, and the code of the refusal."""
-        frees = []
+        frees: list[Callable[[], None]] = []
         while len(frees) < 200000:
             try:
                 frees.append(take(step))

@@ -13,7 +13,7 @@ from native.rig import CONTEXT, HERE, Rig
 
 def churn(rig: Rig, processes: int, seconds: float, seed: int) -> None:
     environment = rig.environment(limit=15000, GPUSHARE_CONTEXT_MIB=str(CONTEXT))
-    command = [sys.executable, HERE / "churn.py", str(processes), str(seconds), str(seed)]
+    command = [sys.executable, str(HERE / "churn.py"), str(processes), str(seconds), str(seed)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not done.stderr, done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from native.rig import CONTEXT, HERE, SOURCE, Rig, compile_library
 STEPS = str((2048 - CONTEXT) // 64)
 
 
-def run(rig: Rig, *command: object, **environment: str) -> list[str]:
+def run(rig: Rig, *command: object, **environment: Any) -> list[str]:
     done = subprocess.run(
         list(map(str, command)),
         env=rig.environment(limit=2048, **environment),

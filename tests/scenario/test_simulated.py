@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -75,7 +76,8 @@ class SettledStep:
         return {name: held[name] / 1000 for name in wanted}
 
     def cluster(self, wanted: float) -> float:
-        return sum(round(each["allocated"]["gpu"] * 1000) for each in self.workloads.values()) / 1000
+        milli: int = sum(round(each["allocated"]["gpu"] * 1000) for each in self.workloads.values())
+        return milli / 1000
 
     def nodes(self, wanted: dict[str, Any]) -> dict[str, float]:
         held: Counter[str] = Counter(dict.fromkeys(wanted, 0))
@@ -140,7 +142,7 @@ class SettledStep:
         return {name: math.floor(self.step["fairShare"][name]["gpu"]) for name in wanted}
 
 
-_EXPECTATIONS = {
+_EXPECTATIONS: dict[str, Callable[[SettledStep, Any], object]] = {
     "allocated": SettledStep.allocated,
     "cluster": SettledStep.cluster,
     "nodes": SettledStep.nodes,

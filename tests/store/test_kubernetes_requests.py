@@ -178,10 +178,9 @@ class _Tokens:
 async def test_refused_token_is_renewed_once() -> None:
     """A write with an expired token is sent again with a fresh one."""
     tokens = _Tokens("old", "new")
-    endpoint_of = {"token": tokens, "refused": tokens.refused}
     async with (
         ScriptedServer(status_reply(401), OBJECT) as server,
-        RestDriver(Endpoint(server.url, **endpoint_of)) as driver,
+        RestDriver(Endpoint(server.url, token=tokens, refused=tokens.refused)) as driver,
     ):
         await driver.create(GADGET, gadget("n"))
     assert [request.headers["Authorization"] for request in server.requests] == ["Bearer old", "Bearer new"]

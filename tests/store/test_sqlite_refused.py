@@ -172,7 +172,11 @@ async def test_unreadable() -> None:
         path = await filled(Path(name) / "aliquot.db", 1)
         path.chmod(0)
         done = await asyncio.to_thread(
-            subprocess.run, [sys.executable, "-c", _AS_SOMEBODY_ELSE, path], capture_output=True, text=True, check=True
+            subprocess.run,
+            [sys.executable, "-c", _AS_SOMEBODY_ELSE, str(path)],
+            capture_output=True,
+            text=True,
+            check=True,
         )
         assert done.stdout == f"{path} cannot be read: permission denied\n"
 

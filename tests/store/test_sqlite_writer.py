@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,16 @@ from support.stores.namespace import DEPARTMENT, document
 Work = Callable[[ObjectTable], Document]
 
 
+def holding(busy: threading.Event, go: threading.Event) -> Callable[[ObjectTable], None]:
+    """Work that reports that it has begun, and keeps the thread until it may go on."""
+
+    def hold(_: ObjectTable) -> None:
+        busy.set()
+        go.wait(30)
+
+    return hold
+
+
 class Bench:
     """A writer whose thread can be held up, so that writes queue behind it."""
 
@@ -34,7 +44,7 @@ class Bench:
         """The answers to works that all waited while the thread was busy."""
         self._go.clear()
         busy = threading.Event()
-        first = asyncio.create_task(self.writer.do(lambda on: (busy.set(), self._go.wait(30))))
+        first = asyncio.create_task(self.writer.do(holding(busy, self._go)))
         await asyncio.to_thread(busy.wait, 30)
         tasks = [asyncio.create_task(self.writer.do(each)) for each in work]
         await asyncio.sleep(0)  # each has put its work into the queue
@@ -66,7 +76,7 @@ def failing(error: Exception) -> Work:
     return work
 
 
-def names(answers: list[object]) -> list[str]:
+def names(answers: Sequence[object]) -> list[str]:
     return [answer.name if isinstance(answer, Document) else type(answer).__name__ for answer in answers]
 
 
@@ -139,7 +149,7 @@ async def test_works_after_a_disk_error(bench: Bench) -> None:
 async def test_cancelled_caller(bench: Bench) -> None:
     """A caller who goes away does not take others' answers along; its write happens all the same."""
     go, busy = threading.Event(), threading.Event()
-    first = asyncio.create_task(bench.writer.do(lambda on: (busy.set(), go.wait(30))))
+    first = asyncio.create_task(bench.writer.do(holding(busy, go)))
     await asyncio.to_thread(busy.wait, 30)
     tasks = [asyncio.create_task(bench.writer.do(creating(name))) for name in ("a", "b", "c")]
     await asyncio.sleep(0)
@@ -155,7 +165,7 @@ async def test_cancelled_caller(bench: Bench) -> None:
 async def test_cancelled_caller_of_a_refused_write(bench: Bench) -> None:
     """Nobody misses the refusal of a write whose caller has gone."""
     go, busy = threading.Event(), threading.Event()
-    first = asyncio.create_task(bench.writer.do(lambda on: (busy.set(), go.wait(30))))
+    first = asyncio.create_task(bench.writer.do(holding(busy, go)))
     await asyncio.to_thread(busy.wait, 30)
     task = asyncio.create_task(bench.writer.do(failing(Exists("taken"))))
     await asyncio.sleep(0)

@@ -205,7 +205,7 @@ class Machine(RuleBasedStateMachine):
     @rule(name=NAMES, by=st.sampled_from(["name", "uid", "version"]), age=st.integers(0, 1))
     def delete(self, name: str, by: str, age: int) -> None:
         seen = self._seen(TEMPLATE, name, age)
-        options: list[dict[str, str]] = [{} for _ in self.worlds]
+        options: list[dict[str, Any]] = [{} for _ in self.worlds]
         if seen and by != "name":
             options = [{by: found.uid if by == "uid" else found.version} for found in seen]
         calls = [
@@ -239,7 +239,7 @@ class Machine(RuleBasedStateMachine):
     # --- reading
 
     @rule(kind=st.sampled_from([TEMPLATE, POD]), selection=SELECTIONS)
-    def list(self, kind: AnyKind, selection: dict[str, str]) -> None:
+    def list_everywhere(self, kind: AnyKind, selection: dict[str, str]) -> None:
         async def together() -> list[Any]:
             return await asyncio.gather(*(w.driver.list(kind, w.namespace, **selection) for w in self.worlds))
 
@@ -260,7 +260,7 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def lists_agree(self) -> None:
         if self.worlds:
-            self.list(TEMPLATE, {})
+            self.list_everywhere(TEMPLATE, {})
 
     # --- the end: every stream, up to a mark
 

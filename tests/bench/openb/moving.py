@@ -46,7 +46,8 @@ class Moving:
         changed: dict[str, Job | None] = {**self._changed, job.name: job}
         decided = self._planner.plan(snapshot, POLICY, 0, changed=None if self._first else changed)
         self._first, self._changed = False, {}
-        placed = [(one.job, one.node, one.shares) for one in (*decided.binds, *decided.nominations)]
+        placed = [(bind.job, bind.node, bind.shares) for bind in decided.binds]
+        placed += [(nomination.job, nomination.node, nomination.shares) for nomination in decided.nominations]
         placed += [(one.job, one.to.node, one.to.shares) for one in decided.evictions if one.to is not None]
         for name, node, shares in placed:
             self._jobs[name] = self._changed[name] = self._running(name, node, shares)

@@ -104,7 +104,7 @@ class BestFit(Peer):
 
     def score(self, pod: Pod, nodes: Array, after: Array, device: Array) -> Array:
         left = 0.5 * (self.cpu[nodes] - pod.request.cpu) / _CORES + 0.5 * after.sum(1) / (_DEVICES * GPU)
-        whole = np.floor(100 * (1 - left))
+        whole: Array = np.floor(100 * (1 - left))
         if 0 < pod.request.milli < GPU:  # the device decides after the decimal point, which `final` removes
             whole = whole + (GPU - self.free[nodes, device]) / (2 * GPU)
         return whole

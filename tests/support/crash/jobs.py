@@ -172,7 +172,7 @@ class Person:
         elif self.jobs and choice > (0.85 if len(self.jobs) < 4 else 0.6):
             await self.delete(self._random.choice(list(self.jobs.values())))
         else:
-            await self.list()
+            await self.list_jobs()
         for task in self._following:
             if task.done():
                 task.result()  # a follower that failed ends everything
@@ -262,7 +262,7 @@ class Person:
                 most[job.project, job.name] = 1 + status.interruption_count + job.attempts - 1
         return most
 
-    async def list(self) -> None:
+    async def list_jobs(self) -> None:
         """Exactly what it was told is there."""
         listing = await patiently(lambda: self._driver.list(WORKLOAD))
         found = {item.name: item for item in listing.items if item.name.startswith(f"{self.name}-")}
@@ -281,7 +281,7 @@ class Person:
 
     async def check_end(self) -> list[str]:
         """What is not as it must become; nothing in the end."""
-        await self.list()
+        await self.list_jobs()
         wrong = []
         for job in self.jobs.values():
             found = await patiently(lambda job=job: self._driver.get(WORKLOAD, job.name, job.namespace))  # type: ignore[misc]

@@ -53,7 +53,9 @@ def _libraries(built: Path) -> Path:
             nvml = [HERE / "fake_nvml.c", HERE / "card.c", OWN / "more_nvml.c", OWN / "visible.c"]
             compile_library(fresh / "libnvidia-ml.so.1", nvml, "-O1", f"-I{HERE}", soname, wrap)
             compile_library(fresh / "libtaker.so", [OWN / "taker.c", built / "libcuda.so.1"], "-O1")
-            raw = ["cc", "-static", "-O1", f"-I{HERE}", OWN / "raw.c", HERE / "card.c", "-o", fresh / "raw"]
-            subprocess.run(raw, check=True, timeout=300)
+            sources: list[str | Path] = [OWN / "raw.c", HERE / "card.c"]
+            subprocess.run(
+                ["cc", "-static", "-O1", f"-I{HERE}", *sources, "-o", fresh / "raw"], check=True, timeout=300
+            )
             fresh.rename(finished)
     return finished

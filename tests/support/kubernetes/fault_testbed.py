@@ -102,7 +102,7 @@ class FaultTestbed:
 
     def has_project(self, name: str) -> bool:
         try:
-            return self._status(Project, name).phase == "Ready"
+            return bool(self._status(Project, name).phase == "Ready")
         except NotFound:
             return False
 
@@ -128,7 +128,7 @@ class FaultTestbed:
     def workloads(self) -> dict[str, Workload]:
         return {workload.metadata.name: workload for workload in self.run(Store(self.driver).list(Workload)).items}
 
-    def phases(self) -> dict[str, str]:
+    def phases(self) -> dict[str, str | None]:
         return {name: workload.status.phase for name, workload in self.workloads().items()}
 
     def check(self) -> None:

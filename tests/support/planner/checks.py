@@ -122,8 +122,8 @@ class Check:
                     after_release.remove(job, task)
         for one in self.places:
             after_release.place(self.jobs[one.job], self._task(one), (one.node, one.shares))
-        for name, task, location in [*self._moves(False), *self._moves(True)]:
-            after_release.place(self.jobs[name], self.tasks[name, task], location)
+        for job_name, task_name, location in [*self._moves(False), *self._moves(True)]:
+            after_release.place(self.jobs[job_name], self.tasks[job_name, task_name], location)
         for node, free in after_release.free.items():
             assert free.not_overallocated, f"more than there is on {node} after release"
         return after_release
@@ -210,7 +210,8 @@ def shuffled(snapshot: Snapshot, chance: Random) -> Snapshot:
 
 def after(snapshot: Snapshot, decided: Plan, lingering: bool = False, now: float = 0) -> Snapshot:
     """Bound tasks run, nominations stay, evicted tasks are pending again (`lingering`: they terminate for a round)."""
-    places = {(one.job, one.task): one for one in (*decided.binds, *decided.nominations)}
+    placements: list[Bind | Nomination] = [*decided.binds, *decided.nominations]
+    places = {(placement.job, placement.task): placement for placement in placements}
     stopped = {(one.job, one.task): one for one in decided.evictions}
 
     def moved(job: Job, task: Task) -> Task:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 Json = dict[str, Any]
@@ -104,17 +105,17 @@ def slots(nodes: int = 1000, each: int = 32) -> Json:
 
 _SMALL = ((10, 50), (50, 200))
 INPUTS: dict[str, Callable[[], Json]] = {
-    **{f"allocate-{n}-{j}": lambda n=n, j=j: allocate(n, j) for n, j in (*_SMALL, (100, 500), (1000, 5000))},
-    **{f"set-up-{n}-{j}": lambda n=n, j=j: set_up(n, j) for n, j in _SMALL},
-    **{f"preempt-{n}-{j}": lambda n=n, j=j: half(n, j, "preempt") for n, j in _SMALL},
-    **{f"consolidate-{n}-{j}": lambda n=n, j=j: half(n, j, "consolidate") for n, j in _SMALL},
-    **{f"full-cycle-{n}-{j}": lambda n=n, j=j: half(n, j) for n, j in (*_SMALL, (100, 500), (1000, 5000))},
+    **{f"allocate-{n}-{j}": partial(allocate, n, j) for n, j in (*_SMALL, (100, 500), (1000, 5000))},
+    **{f"set-up-{n}-{j}": partial(set_up, n, j) for n, j in _SMALL},
+    **{f"preempt-{n}-{j}": partial(half, n, j, "preempt") for n, j in _SMALL},
+    **{f"consolidate-{n}-{j}": partial(half, n, j, "consolidate") for n, j in _SMALL},
+    **{f"full-cycle-{n}-{j}": partial(half, n, j) for n, j in (*_SMALL, (100, 500), (1000, 5000))},
     "many-queues": many_queues,
     "gangs": gangs,
-    **{f"large-{n}": lambda n=n: large(n) for n in (10, 50, 100, 200, 500, 1000)},
-    **{f"many-single-{n}": lambda n=n: many_single(n) for n in (10, 50, 100, 200, 500, 1000)},
+    **{f"large-{n}": partial(large, n) for n in (10, 50, 100, 200, 500, 1000)},
+    **{f"many-single-{n}": partial(many_single, n) for n in (10, 50, 100, 200, 500, 1000)},
     "many-single-100-minimum": lambda: many_single(100, minimum=30),
-    **{f"impossible-{n}": lambda n=n: impossible(n) for n in (10, 50, 100, 200, 500, 1000)},
+    **{f"impossible-{n}": partial(impossible, n) for n in (10, 50, 100, 200, 500, 1000)},
     "impossible-apart-100": impossible_apart,
     "impossible-near-100": impossible_near,
     "slots-1000-32": slots,

@@ -101,7 +101,7 @@ class ServerProcess:
     def ready(self) -> bool:
         try:
             with urllib.request.urlopen(f"{self.url}/readyz", timeout=5) as answer:
-                return answer.status == 200
+                return bool(answer.status == 200)
         except (OSError, urllib.error.URLError):
             return False
 

@@ -108,9 +108,9 @@ def _bounded(base: Any, annotations: tuple[Any, ...]) -> st.SearchStrategy[Any]:
     if pattern:
         longest = next((each.max_length for each in constraints if isinstance(each, MaxLen)), 200)
         return st.from_regex(pattern, fullmatch=True).filter(lambda text: len(text) <= min(longest, 200))
-    low = next((each.ge for each in constraints if isinstance(each, Ge)), None)
-    above = next((each.gt for each in constraints if isinstance(each, Gt)), None)
-    high = next((each.le for each in constraints if isinstance(each, Le)), None)
+    low: Any = next((each.ge for each in constraints if isinstance(each, Ge)), None)
+    above: Any = next((each.gt for each in constraints if isinstance(each, Gt)), None)
+    high: Any = next((each.le for each in constraints if isinstance(each, Le)), None)
     if base is int:
         return st.integers(low, high)
     if base is float:

@@ -67,7 +67,7 @@ GOOD = {
     "Template": ["batch.ops", "a" * 253],
     "User": ["ann.lee"],
 }
-BAD = {
+BAD: dict[str, list[object]] = {
     "Project": ["Team", "1a", "-a", "a-", "a_b", "a.b", "é", "x" * 58, "a\n", "", None, 7],
     "Department": ["9", "a.b"],
     "NodePool": ["1h", "A"],

@@ -52,7 +52,7 @@ def _text(schema: Json) -> st.SearchStrategy[Any]:
 
 def _matching(schema: Json, longest: int) -> st.SearchStrategy[str]:
     # A pattern cannot exclude amounts beyond 64 bits; short texts stay below.
-    return st.from_regex(schema["pattern"], fullmatch=True).filter(
+    return st.from_regex(str(schema["pattern"]), fullmatch=True).filter(
         lambda text: len(text) <= longest and not set("PE") & set(text if longest == 6 else "")
     )
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from typing import NoReturn
 
 import pytest
 from click.testing import CliRunner
@@ -184,12 +182,10 @@ def test_roles_as_text() -> None:
 def test_a_server_out_of_reach_says_how_to_go_on(cli: CliEnvironment) -> None:
     """Errors of the connection end with the next step."""
 
-    @asynccontextmanager
-    async def refused(connection: Connection) -> AsyncIterator[Any]:
+    def refused(connection: Connection) -> NoReturn:
         error = Unavailable("cannot reach http://127.0.0.1:1")
         error.sent = False
         raise error
-        yield
 
     session = cli.context()
     session.opener = refused

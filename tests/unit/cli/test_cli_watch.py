@@ -35,7 +35,7 @@ class Flaky(MemoryDriver):
         await self.delete(PROJECT, "old")
         assert error is not None
         raise error
-        yield
+        yield  # type: ignore[unreachable]  # makes this a generator
 
     def watch(self, kind: AnyKind, namespace: str | None = None, **more: Any) -> AsyncIterator[Change]:
         return self._broken() if self._error else super().watch(kind, namespace, **more)

@@ -70,7 +70,7 @@ def test_a_waiting_pod_has_no_events() -> None:
 
 def test_a_pod_without_a_workload_is_unschedulable() -> None:
     """A pod without a workload has the event itself. Its key stays the same when only numbers change."""
-    facts = []
+    facts: list[EventFacts] = []
     for free in (1, 2):
         condition = PodCondition(
             type="PodScheduled", status="False", reason="Unschedulable", message=f"{free} GPUs free"

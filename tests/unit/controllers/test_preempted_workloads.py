@@ -177,7 +177,7 @@ async def test_ends_once_after_a_crash(embedded: StoreNamespace, writes: int) ->
     async with world.platform():
         await world.until_running("job")
     driver = CrashingDriver(embedded.driver, writes)
-    async with world.platform(driver):  # type: ignore[arg-type]
+    async with world.platform(driver):
         await world.submit("owner", project="b")
         await driver.until_crashed()
     async with world.platform():

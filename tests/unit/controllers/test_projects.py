@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from aliquot.api import Metadata, Namespace, Project
@@ -14,8 +16,8 @@ from support.stores.namespace import NAMESPACE, StoreNamespace, document
 from support.stores.running import running, until
 
 
-def project(name: str = "team-a", **spec: str) -> Project:
-    return Project(metadata=Metadata(name=name), spec=ProjectSpec(**spec))
+def project(name: str = "team-a", namespace: str | None = None) -> Project:
+    return Project(metadata=Metadata(name=name), spec=ProjectSpec(namespace=namespace))
 
 
 def namespace(name: str = "runai-team-a", **metadata: object) -> Namespace:
@@ -71,7 +73,7 @@ async def test_projects_become_ready(embedded: StoreNamespace) -> None:
         for name in ("team-a", "team-b"):
             await store.create(project(name))
         for name in ("team-a", "team-b"):
-            await until(lambda name=name: is_ready(store, name))
+            await until(partial(is_ready, store, name))
             created = await store.get(Namespace, f"runai-{name}")
             assert created.metadata.labels == {PROJECT: name}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -15,7 +15,18 @@ from aliquot.api.project import ProjectSpec
 from aliquot.controllers.usage import ResourceUsage, SumKey, UsageTotals
 
 SPACES, PROJECTS, DEPARTMENTS, NODES = ["s1", "s2", "s3"], ["a", "b"], ["default", "d"], ["n1", "n2"]
-GpuRequest = dict[str, Any]
+
+
+class GpuRequest(TypedDict, total=False):
+    """What a pod asks for: whole GPUs, a fraction, MiB on a number of devices, or a fraction that cannot be read."""
+
+    whole: int
+    fraction: str
+    mib: int
+    on: int
+    bad: str
+
+
 # Whole GPUs, a fraction, MiB, none, and one that cannot be read.
 REQUESTS: list[GpuRequest] = [
     {"whole": 2},
@@ -135,7 +146,7 @@ class World(RuleBasedStateMachine):
             for index, amount in enumerate(amounts):
                 total[index] += amount if pod.spec.node_name else 0
                 total[index + 3] += amount if pod.metadata.deleted is None else 0
-        return ResourceUsage(*total, projects=len(projects & self.projects.keys()))
+        return ResourceUsage(*total)._replace(projects=len(projects & self.projects.keys()))
 
     @invariant()
     def equals_a_recount(self) -> None:

@@ -54,7 +54,7 @@ async def test_order_of_writes(embedded: StoreNamespace) -> None:
     """The record is on the pod and the interruption in the workload's history before the pod is deleted."""
     world = await borrowed(embedded)
     driver = CrashingDriver(embedded.driver, NEVER)
-    async with world.platform(driver):  # type: ignore[arg-type]
+    async with world.platform(driver):
         await submit_owner(world)
         await world.until_running("owner", project="b")
     writes = [(verb, kind) for verb, kind, name in driver.written if name in ("new", "new-0-0")]
@@ -101,7 +101,7 @@ async def test_crash_between_any_two_writes(embedded: StoreNamespace, writes: in
     """Wherever the scheduler crashes, the next one finishes the eviction, and nothing happens twice."""
     world = await borrowed(embedded)
     driver = CrashingDriver(embedded.driver, writes)
-    async with world.platform(driver):  # type: ignore[arg-type]
+    async with world.platform(driver):
         await submit_owner(world)
         if writes < 4:  # record, history, deletion, nomination: after them the binding may be the last write
             await driver.until_crashed()
@@ -162,7 +162,7 @@ async def test_conflict_on_the_workload(embedded: StoreNamespace) -> None:
             return await super().patch(kind, name, *rest, **options)
 
     driver = Contested(embedded.driver, NEVER)
-    async with world.platform(driver):  # type: ignore[arg-type]
+    async with world.platform(driver):
         await submit_owner(world)
         await world.until_running("owner", project="b")
     assert driver.refused == 1

@@ -103,7 +103,7 @@ def test_usage_is_charged_as_the_scheduler_charges() -> None:
     for namespace, owner in (("runai-a", "a"), ("lab", "")):
         created = Namespace(metadata=Metadata(name=namespace, labels={labels.PROJECT: owner} if owner else {}))
         totals.namespace_changed(("", namespace), None, created)
-    on_n1 = {"spec": {"nodeName": "n1"}}
+    on_n1: dict[str, Any] = {"spec": {"nodeName": "n1"}}
     queue_b = {"runai/queue": "b"}
     for pod in (
         gpu_pod("ours", **on_n1),

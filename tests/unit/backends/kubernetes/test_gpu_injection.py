@@ -17,7 +17,8 @@ from aliquot.backends.kubernetes.gpu_injection import (
 from aliquot.backends.kubernetes.settings import GpuSharingSettings
 from aliquot.errors import Invalid
 from aliquot.gpu.fractions import ComputeMode, GpuAllocation, SharingOptions
-from aliquot.gpu.injection import GATE_BYTES, LEDGER_BYTES
+from aliquot.gpu.injection import GATE_BYTES
+from aliquot.gpu.ledger import LEDGER_BYTES
 
 CONFIG = "aliquot-gpu-0123456789abcdef"
 SETTINGS = GpuSharingSettings(image="files", library_folder="/lib/a", gate_folder="/run/g")
@@ -32,7 +33,7 @@ def pod(**spec: Any) -> dict[str, Any]:
 def injected_spec(
     request: FractionRequest = HALF, settings: GpuSharingSettings = SETTINGS, **spec: Any
 ) -> dict[str, Any]:
-    return inject(pod(**spec), request, CONFIG, settings)["spec"]
+    return dict(inject(pod(**spec), request, CONFIG, settings)["spec"])
 
 
 def volumes_by_path(container: dict[str, Any]) -> dict[str, str]:

@@ -39,8 +39,8 @@ def pod_side(
         received.append(await websocket.receive_bytes())
         for message in messages:
             await websocket.send_bytes(message)
-        async for message in websocket:
-            received.append(message.data)  # noqa: PERF401  # one by one: the websocket may end in between
+        async for reply in websocket:
+            received.append(reply.data)  # noqa: PERF401  # one by one: the websocket may end in between
         return websocket
 
     return answer

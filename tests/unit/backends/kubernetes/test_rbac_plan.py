@@ -27,8 +27,8 @@ def state(*rules: AccessRule, **fields: Any) -> NamespaceState:
     return NamespaceState(**{"namespace": SPACE, "project": VISION, "rules": rules, **fields})
 
 
-def user(name: str, *groups: str, **spec: bool) -> User:
-    return User(metadata=Metadata(name=name, uid=f"uid-of-{name}"), spec=UserSpec(groups=groups, **spec))
+def user(name: str, *groups: str, disabled: bool = False) -> User:
+    return User(metadata=Metadata(name=name, uid=f"uid-of-{name}"), spec=UserSpec(groups=groups, disabled=disabled))
 
 
 def account(owner: User) -> Any:

@@ -28,7 +28,7 @@ def review(pod: dict[str, Any]) -> dict[str, Any]:
         lambda pod, namespace: json_patch(pod, inject_gpu(pod, namespace, SETTINGS)),
     )
     assert result["response"]["uid"] == "u1"
-    return result["response"]
+    return dict(result["response"])
 
 
 def test_patch() -> None:

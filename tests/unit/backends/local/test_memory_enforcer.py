@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -280,13 +281,17 @@ async def test_a_reserve_is_not_taken_from_a_whole_gpu(tmp_path: Path) -> None:
 async def test_utilization_is_measured(tmp_path: Path) -> None:
     """From the first figure on: a driver that never has one is not reported as idle."""
     gpu_node = NodeWithPods(tmp_path)
+
+    def utilization() -> Mapping[str, int] | None:
+        return gpu_node.devices.utilization
+
     await gpu_node.checks(1)
-    assert gpu_node.devices.utilization is None
+    assert utilization() is None
 
     gpu_node.driver.utilization = (ProcessUtilization("GPU-a", 1, 60, 0),)
     await gpu_node.checks(1)
-    assert gpu_node.devices.utilization == {"GPU-a": 60}
+    assert utilization() == {"GPU-a": 60}
     gpu_node.driver.utilization = ()
     await gpu_node.checks(1)
 
-    assert gpu_node.devices.utilization == {}
+    assert utilization() == {}

@@ -25,6 +25,7 @@ from aliquot.backends.local.state_machine import (
     StartFailed,
     State,
     StopRequested,
+    Termination,
     TimerFired,
 )
 
@@ -47,6 +48,12 @@ def run_events(*events: Event, backoff: Backoff = Backoff()) -> tuple[State, lis
 RUNNING = (PodAssigned(assignment(), 0), Started("u", 0, 1))
 
 
+def termination(state: State, uid: str) -> Termination:
+    result = state.tasks[uid].termination
+    assert result is not None
+    return result
+
+
 def without_reports(commands: list[Command]) -> list[Command]:
     return [command for command in commands if not isinstance(command, Report)]
 
@@ -67,7 +74,7 @@ def test_share_too_large() -> None:
     state, commands = run_events(PodAssigned(assignment("a", milli=600), 0), PodAssigned(assignment("b", milli=500), 1))
     assert without_reports(commands) == []
     assert state.tasks["b"].stage is Stage.ENDED
-    assert "ns/a" in state.tasks["b"].termination.message
+    assert "ns/a" in termination(state, "b").message
 
 
 def test_memory_too_large() -> None:
@@ -75,13 +82,13 @@ def test_memory_too_large() -> None:
     state, _ = run_events(
         PodAssigned(assignment("a", milli=100, mib=800), 0), PodAssigned(assignment("b", milli=100, mib=300), 1)
     )
-    assert state.tasks["b"].termination.reason == "UnexpectedAdmissionError"
+    assert termination(state, "b").reason == "UnexpectedAdmissionError"
 
 
 def test_rejected_for_good() -> None:
     """A pod that can never be accepted has another reason than one whose devices are taken."""
     state, _ = run_events(PodAssigned(assignment("a"), 0, rejection="it asks for 2 GPUs and was given 0"))
-    assert state.tasks["a"].termination.reason == "CreateContainerConfigError"
+    assert termination(state, "a").reason == "CreateContainerConfigError"
 
 
 def test_saved_with_its_end() -> None:
@@ -109,7 +116,7 @@ def test_other_device() -> None:
 def test_unknown_device() -> None:
     """A device that the node does not have is rejected."""
     state, _ = run_events(PodAssigned(assignment(milli=1, index=7), 0))
-    assert "no GPU 7" in state.tasks["u"].termination.message
+    assert "no GPU 7" in termination(state, "u").message
 
 
 def test_devices_are_free_after_the_end() -> None:

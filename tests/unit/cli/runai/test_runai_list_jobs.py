@@ -36,7 +36,7 @@ def lines(jobs: list[JobRow], layout: Any) -> list[str]:
 
 
 def test_the_layout_of_2020() -> None:
-    url = {"urls": [{"url": "http://10.61.218.134/nb"}, {"url": "https://10.61.218.134/nb"}]}
+    url: dict[str, Any] = {"urls": [{"url": "http://10.61.218.134/nb"}, {"url": "https://10.61.218.134/nb"}]}
     jobs = [
         job("hyper1", 11, "Running", 1, node="dgx1-1"),
         job("nb", 125, "Running", 0.2, node="dgx1-2", spec={"type": "interactive"}, **url),

@@ -122,7 +122,7 @@ async def test_a_shutdown_releases_a_lease_it_may_hold(embedded: StoreNamespace,
     """A replica that shuts down while it waits for the answer to a write releases the lease all the same."""
     await _system(embedded.driver)
     driver = LosesAnswer(embedded.driver, lost)
-    async with running(Candidate(driver, "only", [], []).run()):  # type: ignore[arg-type]
+    async with running(Candidate(driver, "only", [], []).run()):
         await asyncio.wait_for(driver.arrived.wait(), 30)
         assert (await Store(embedded.driver).get(Lease, "test", SYSTEM_NAMESPACE)).spec.holder_identity == "only"
     assert not (await Store(embedded.driver).get(Lease, "test", SYSTEM_NAMESPACE)).spec.holder_identity
@@ -134,7 +134,7 @@ async def test_a_cut_off_leader_stops_first(embedded: StoreNamespace) -> None:
     leading: list[str] = []
     most: list[int] = []
     breakable = BreakableDriver(embedded.driver)
-    cut = Candidate(breakable, "cut", leading, most)  # type: ignore[arg-type]
+    cut = Candidate(breakable, "cut", leading, most)
     other = Candidate(embedded.driver, "other", leading, most)
 
     async def leads(name: str) -> bool:
@@ -193,8 +193,8 @@ async def test_a_slow_read_does_not_count_as_waiting(embedded: StoreNamespace) -
     leading: list[str] = []
     most: list[int] = []
     breakable = BreakableDriver(embedded.driver)
-    holder = Candidate(breakable, "holder", leading, most)  # type: ignore[arg-type]
-    late = Candidate(SlowDriver(embedded.driver, breakable), "late", leading, most)  # type: ignore[arg-type]
+    holder = Candidate(breakable, "holder", leading, most)
+    late = Candidate(SlowDriver(embedded.driver, breakable), "late", leading, most)
 
     async def leads(name: str) -> bool:
         return leading == [name]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ A_DISK = NodeSelectorRequirement("disk", "In", ("fast",))
 PAGE = Path(__file__).parents[4] / "docs/scheduler.md"
 
 
-def one_node(count: int = 2, own: float = 8, policy: Policy = _ALL, **more: object) -> World:
+def one_node(count: int = 2, own: float = 8, policy: Policy = _ALL, **more: Any) -> World:
     return cluster([gpus(count, "n1", **more)], {"a": quota(own), "b": quota(0)}, policy=policy)
 
 

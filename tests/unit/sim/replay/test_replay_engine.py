@@ -18,10 +18,17 @@ def job(name: str, submit: float, duration: float, gpus: float = 1, project: str
     return TraceJob(name, submit, duration, int(gpus * 1000), project, **more)  # type: ignore[arg-type]  # as they come
 
 
-def trace(*jobs: TraceJob, nodes: int = 1, gpus: int = 2, quotas: dict[str, int] | None = None, **more: float) -> Trace:
-    shape = {"restart_cost": 0.0, "checkpoint_every": 0.0, **more}
+def trace(
+    *jobs: TraceJob,
+    nodes: int = 1,
+    gpus: int = 2,
+    quotas: dict[str, int] | None = None,
+    restart_cost: float = 0.0,
+    checkpoint_every: float = 0.0,
+) -> Trace:
     ordered = tuple(sorted(jobs, key=lambda one: one.submit))
-    return Trace("test", "csv", ordered, nodes, gpus, quotas or {"a": nodes * gpus}, **shape)  # type: ignore[arg-type]
+    quotas = quotas or {"a": nodes * gpus}
+    return Trace("test", "csv", ordered, nodes, gpus, quotas, restart_cost, checkpoint_every)
 
 
 def played(one: Trace, policy: Policy | None = None, grace: float = 0, ladder: tuple[float, ...] = ()) -> Replay:
@@ -54,10 +61,11 @@ def test_fractions_share_a_gpu() -> None:
     assert replay.meter.mean_allocation() == 1
 
 
-def reclaimed(**more: float) -> Replay:
+def reclaimed(*, restart_cost: float = 0.0, checkpoint_every: float = 0.0) -> Replay:
     """`b` borrows both GPUs and gives them back to `a` after 100 seconds, for 50 seconds."""
     jobs = (job("borrower", 0, 1000, 2, "b"), job("owner", 100, 50, 2, "a"))
-    return played(trace(*jobs, quotas={"a": 2, "b": 0}, **more))
+    quotas = {"a": 2, "b": 0}
+    return played(trace(*jobs, quotas=quotas, restart_cost=restart_cost, checkpoint_every=checkpoint_every))
 
 
 def test_stopped_job_goes_on_where_it_was() -> None:
@@ -102,7 +110,9 @@ def test_consolidation_is_a_move() -> None:
     replay = played(trace(*jobs, nodes=2, quotas={"a": 4}), Policy(gpu="spread"))
     told = figures(replay)["disruption"]
     assert (told["moves"], told["evictions"]) == (1, 0)
-    assert sorted(ends(replay).values())[-2:] == [1000, 1000]  # its new place was its own: it went on at once
+    finished = [end for end in ends(replay).values() if end is not None]
+    assert len(finished) == len(jobs)
+    assert sorted(finished)[-2:] == [1000, 1000]  # its new place was its own: it went on at once
 
 
 def test_ladder_lets_short_jobs_pass() -> None:
@@ -175,6 +185,7 @@ def test_every_job_is_accounted_for(seed: int, victims: str) -> None:
     replay = played(crowd(seed), Policy(victims=victims), grace=seed % 2 * 5)
     for work in replay.works:
         if work.finished is not None:
+            assert work.source.duration is not None
             assert work.ran == pytest.approx(work.source.duration + work.lost)
             assert work.finished - work.source.submit >= work.ran
     assert not any(work.source.preemptible for work in replay.left)  # the others may not go beyond quota

@@ -58,7 +58,8 @@ def test_oldest_first_is_known() -> None:
 
 def _by_hand(jobs: Any) -> float:
     """Eight nodes as eight numbers: whoever is oldest and fits takes the fullest node that it fits on."""
-    free, running, waiting, total, coming = [8] * 8, [], [], 0.0, list(jobs)
+    free, waiting, total, coming = [8] * 8, [], 0.0, list(jobs)
+    running: list[tuple[float, int, int]] = []  # when it ends, its node, its GPUs
     while coming or running:
         now = min([one.submit for one in coming[:1]] + [end for end, _, _ in running])
         for end, node, gpus in [one for one in running if one[0] <= now]:

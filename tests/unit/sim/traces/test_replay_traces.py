@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,7 +64,8 @@ def test_openb() -> None:
 def test_muri_duration() -> None:
     """Iterations times the time of one, and 1.5 % more."""
     trace = csv("job_id,num_gpu,submit_time,iterations,iteration_time\n7,2,5000,1000,200\n")
-    assert trace.jobs == (TraceJob("job-7", 0, pytest.approx(203), 2000),)
+    duration: Any = pytest.approx(203)
+    assert trace.jobs == (TraceJob("job-7", 0, duration, 2000),)
 
 
 def test_own_format() -> None:
