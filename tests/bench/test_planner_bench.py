@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from aliquot.planner import Plan, Policy, Snapshot, plan
-from aliquot.sim import worlds
+from aliquot.sim import load_clusters
 from support.planner import peer
 
 pytestmark = pytest.mark.bench
@@ -76,7 +76,7 @@ def table() -> Iterator[Table]:
 
 def load(name: str) -> tuple[Snapshot, Policy, dict[str, str]]:
     """The snapshot, the policy, and the node of each job that runs."""
-    (world,) = worlds({"name": name, **peer.INPUTS[name]()})
+    (world,) = load_clusters({"name": name, **peer.INPUTS[name]()})
     snapshot = world.snapshot()
     return snapshot, world.policy, {job.name: job.tasks[0].node for job in snapshot.jobs if job.tasks[0].node}
 

@@ -33,21 +33,21 @@ from aliquot.planner import (
 )
 from aliquot.planner.model import GPU
 from aliquot.scheduler.last_decision import Decision
-from aliquot.sim import World, worlds
-from aliquot.sim.export import scenario_of
-from aliquot.sim.world import below_minimum
+from aliquot.sim import SimulatedCluster, load_clusters
+from aliquot.sim.cluster import below_minimum
+from aliquot.sim.export import export_scenario
 from support.planner.checks import after
 from support.planner.clusters import Case, cases
 
 NOW = 1_790_000_000.123456  # a real clock has fractions
 
 
-def written(snapshot: Snapshot, policy: Policy, now: float, **policies: Policy) -> World:
+def written(snapshot: Snapshot, policy: Policy, now: float, **policies: Policy) -> SimulatedCluster:
     """The snapshot written to a scenario file and read back."""
     import yaml
 
-    text = as_yaml(scenario_of(Decision(snapshot, policy, policies, now, Plan())))
-    (world,) = worlds(yaml.load(text, yaml.CSafeLoader))
+    text = as_yaml(export_scenario(Decision(snapshot, policy, policies, now, Plan())))
+    (world,) = load_clusters(yaml.load(text, yaml.CSafeLoader))
     return world
 
 

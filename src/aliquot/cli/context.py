@@ -18,8 +18,8 @@ import click
 
 from aliquot.cli.program import GLOBALS
 from aliquot.client import Server, connect
-from aliquot.client.connection import START_HINT, TOKEN_HINT, Asked, Connection, data_folder, find
-from aliquot.client.settings import Settings, load, save, settings_file
+from aliquot.client.connection import START_HINT, TOKEN_HINT, Connection, ServerOptions, data_folder, find_server
+from aliquot.client.settings import Settings, load_settings, save_settings, settings_file
 from aliquot.errors import Invalid, Unauthenticated, Unavailable
 from aliquot.labels import namespace_of
 from aliquot.store.driver import AnyKind
@@ -32,18 +32,18 @@ Opener = Callable[[Connection], AbstractAsyncContextManager[Server]]
 class CommandContext:
     """Settings and connection of the command that runs. Both are read when they are first used."""
 
-    server_flags: Asked = field(default_factory=Asked)
+    server_flags: ServerOptions = field(default_factory=ServerOptions)
     settings_path: Path = field(default_factory=settings_file)
     quiet: bool = False
     opener: Opener = connect
 
     @cached_property
     def settings(self) -> Settings:
-        return load(self.settings_path)
+        return load_settings(self.settings_path)
 
     @cached_property
     def connection(self) -> Connection:
-        return find(self.server_flags, self.settings)
+        return find_server(self.server_flags, self.settings)
 
     @property
     def data_dir(self) -> Path:
@@ -74,7 +74,7 @@ class CommandContext:
         return self.settings.project if kind.namespaced else ""
 
     def save_default_project(self, project: str) -> None:
-        save(self.settings_path, project=project)
+        save_settings(self.settings_path, project=project)
         self.__dict__.pop("settings", None)
 
 
@@ -93,7 +93,7 @@ def command_context(ctx: click.Context | None = None) -> CommandContext:
         return ctx.obj
     options: dict[str, Any] = ctx.meta.get(GLOBALS, {})
     return CommandContext(
-        server_flags=Asked(options.get("url", ""), options.get("token_file", ""), options.get("data_dir", "")),
+        server_flags=ServerOptions(options.get("url", ""), options.get("token_file", ""), options.get("data_dir", "")),
         settings_path=settings_file(options.get("config_path", ""), options.get("config_file", "")),
         quiet=bool(options.get("quiet")) or options.get("loglevel") in ("warn", "error"),
     )

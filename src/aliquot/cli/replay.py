@@ -19,9 +19,9 @@ from aliquot.cli.context import command_context
 from aliquot.cli.manifests import parse_documents, read_sources
 from aliquot.cli.program import GlobalOptionsCommand
 from aliquot.errors import Invalid
-from aliquot.sim.replay import Contender, Replay, figures
-from aliquot.sim.replay.policies import LADDER, NAMES, from_document, named
-from aliquot.sim.traces import FORMATS, Trace, load, quotas, read
+from aliquot.sim.replay import Replay, ReplayPolicy, figures
+from aliquot.sim.replay.policies import LADDER, NAMES, named_policy, policy_from_document
+from aliquot.sim.traces import FORMATS, Trace, load_quotas, load_trace, read_file
 from aliquot.units import duration
 
 _DEFAULT_LADDER = "1h,10h"
@@ -92,16 +92,16 @@ def replay(file: str, policies: tuple[str, ...], json_file: str | None, charts: 
         if json_file not in (None, "-") and not Path(str(json_file)).absolute().parent.is_dir():
             raise Invalid(f"{json_file}: its folder does not exist")
         trace = _trace(file, **{name: options[name] for name in _TRACE_OPTIONS})
-        contenders = [_contender(name, options["ladder"]) for name in policies or ("binpack",)]
+        replay_policies = [_replay_policy(name, options["ladder"]) for name in policies or ("binpack",)]
     except Invalid as exc:
         if isinstance(exc.__cause__, OSError):
             raise  # an unreadable file is an ordinary error, not an invalid file
         output.print_error(exc)
         return 2
     replays: list[Replay] = []
-    for contender in contenders:
-        run = Replay(trace, contender, options["grace"])
-        with _progress_bar(contender.name, len(trace.jobs)) as report_progress:
+    for policy in replay_policies:
+        run = Replay(trace, policy, options["grace"])
+        with _progress_bar(policy.name, len(trace.jobs)) as report_progress:
             run.run(report_progress)
         replays.append(run)
     results = [figures(run) for run in replays]
@@ -140,7 +140,7 @@ def _trace(
     limit: int | None,
     seed: int | None,
 ) -> Trace:
-    trace = load(read(file, sys.stdin.buffer.read), trace_format, limit, seed)
+    trace = load_trace(read_file(file, sys.stdin.buffer.read), trace_format, limit, seed)
     overrides: dict[str, Any] = {
         "gpus_per_node": gpus_per_node,
         "restart_cost": restart_cost,
@@ -148,14 +148,14 @@ def _trace(
     }
     original_gpus = trace.gpus
     if nodes is not None or gpus_per_node is not None:
-        trace = replace(trace, machines=())  # use equal nodes instead of those of the trace
+        trace = replace(trace, custom_nodes=())  # use equal nodes instead of those of the trace
     trace = replace(trace, nodes=nodes or trace.nodes, **{k: v for k, v in overrides.items() if v is not None})
     gpus = trace.gpus
     if teams is not None:
         jobs = tuple(replace(job, project=f"team-{index % teams:02d}") for index, job in enumerate(trace.jobs))
         trace = replace(trace, jobs=jobs, quotas={})
     if quota_file is not None:
-        shares = quotas(read(quota_file), trace.gpus_per_node)
+        shares = load_quotas(read_file(quota_file), trace.gpus_per_node)
     elif trace.quotas:
         # On a smaller cluster than that of the trace, the quotas shrink in proportion.
         shares = {name: quota * gpus // original_gpus for name, quota in trace.quotas.items()}
@@ -164,16 +164,16 @@ def _trace(
     return replace(trace, quotas=shares)
 
 
-def _contender(name: str, ladder: str) -> Contender:
+def _replay_policy(name: str, ladder: str) -> ReplayPolicy:
     if name in NAMES:
-        return named(name, _steps(ladder))
+        return named_policy(name, _steps(ladder))
     if not Path(name).exists():
         raise Invalid(f"--policy {name}: neither a name nor a file", hint=f"names are {', '.join(NAMES)}")
     source = read_sources([name])[0]
     documents = [document for document in parse_documents(source) if document is not None]
     if len(documents) != 1:
         raise Invalid(f"{name}: holds {len(documents)} documents and must hold one")
-    return from_document(documents[0], name)
+    return policy_from_document(documents[0], name)
 
 
 def _steps(ladder: str) -> tuple[float, ...]:
@@ -221,11 +221,11 @@ def _print_results(
         _chart().draw(chart, title, results, replays)
         command_context().note(f"a chart is in {chart}")
     for replay_run in replays:
-        for work in replay_run.left[:1]:
-            refusals = replay_run.last.refusals.get(work.job.name, ())
+        for job in replay_run.never_started[:1]:
+            refusals = replay_run.last_plan.refusals.get(job.job.name, ())
             reason = next((refusal.text for refusal in refusals), "it waits")
-            summary = f"{replay_run.contender.name}: {len(replay_run.left)} left in the end"
-            command_context().note(output.printable(f"{summary}; {work.job.name}: {reason}"))
+            summary = f"{replay_run.policy.name}: {len(replay_run.never_started)} left in the end"
+            command_context().note(output.printable(f"{summary}; {job.job.name}: {reason}"))
 
 
 _ROWS: tuple[tuple[str, str, Callable[[dict[str, Any]], Any]], ...] = (
@@ -263,8 +263,8 @@ def _table(trace: Trace, results: list[dict[str, Any]]) -> str:
     titles = ["FIGURE", *(output.printable(result["policy"]).upper() for result in results)]
     counts = f"{_count(len(trace.projects), 'project')}, {_count(len(trace.jobs), 'job')}"
     cluster = f"{_count(trace.nodes, 'node')} × {_count(trace.gpus_per_node, 'GPU')}"
-    if trace.machines:
-        cluster = f"{_count(len(trace.machines), 'node')}, {_count(trace.gpus, 'GPU')}"
+    if trace.custom_nodes:
+        cluster = f"{_count(len(trace.custom_nodes), 'node')}, {_count(trace.gpus, 'GPU')}"
     shape = f"{cluster}, {counts}"
     return f"{output.printable(Path(trace.name).name)} ({trace.format}): {shape}\n{output.table(titles, rows)}"
 

@@ -17,9 +17,9 @@ from aliquot.cli.context import command_context
 from aliquot.cli.manifests import Source, parse_documents, read_sources
 from aliquot.cli.program import GlobalOptionsCommand
 from aliquot.errors import Exists, Fault, Invalid, NotFound, PlatformError
-from aliquot.sim import Player, World, worlds
-from aliquot.sim.explain import knows, sentences
-from aliquot.sim.result import text
+from aliquot.sim import SimulatedCluster, Simulation, load_clusters
+from aliquot.sim.explain import explain_workload, has_workload
+from aliquot.sim.result import to_json
 from aliquot.sim.table import tables
 
 _MAX_FILE_SIZE = 1 << 30  # fits clusters with tens of thousands of workloads; refuses a disk image
@@ -31,10 +31,10 @@ def _complete_workloads(ctx: click.Context, param: click.Parameter, incomplete: 
     typed = [ctx.params.get("file"), *ctx.args]
     paths = [path for path in typed if path and path != "-"]
     try:
-        scenarios = worlds(_data(read_sources(paths[:1], _MAX_FILE_SIZE)[0]))
+        clusters = load_clusters(_data(read_sources(paths[:1], _MAX_FILE_SIZE)[0]))
     except (PlatformError, IndexError):
         return []  # the command itself reports the error
-    names = {name for world in scenarios for name in Player(world).names}
+    names = {name for cluster in clusters for name in Simulation(cluster).workload_names}
     return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
 
@@ -76,22 +76,26 @@ def simulate(
     try:
         source = read_sources([file], _MAX_FILE_SIZE)[0]
         data = _data(source)
-        scenarios = worlds(data)
+        clusters = load_clusters(data)
         load_ms = (time.perf_counter() - start) * 1000
-        players = [Player(world, rounds, timing) for world in scenarios]
-        if players:
-            players[0].load_ms = load_ms  # the time of reading the file counts for its first scenario
-        results = [player.play() for player in players]
+        simulations = [Simulation(cluster, rounds, timing) for cluster in clusters]
+        if simulations:
+            simulations[0].load_ms = load_ms  # the time of reading the file counts for its first scenario
+        results = [simulation.run() for simulation in simulations]
     except Invalid as exc:
         if isinstance(exc.__cause__, OSError):
             raise  # an unreadable file is an ordinary error, not an invalid file
         return _print_faults("stdin" if file == "-" else file, exc)
     if explain is not None:
-        _explain(players, explain)
+        _explain(simulations, explain)
     elif output_format == "table":
-        click.echo("\n\n".join(_table(player.world, result) for player, result in zip(players, results, strict=True)))
+        click.echo(
+            "\n\n".join(
+                _table(simulation.cluster, result) for simulation, result in zip(simulations, results, strict=True)
+            )
+        )
     else:
-        click.echo(text(results if isinstance(data, list) else results[0]))
+        click.echo(to_json(results if isinstance(data, list) else results[0]))
     return 0
 
 
@@ -111,20 +115,20 @@ def _print_faults(name: str, error: Invalid) -> int:
     return 2
 
 
-def _explain(players: list[Player], name: str) -> None:
-    matching = [player for player in players if knows(player, name)]
+def _explain(simulations: list[Simulation], name: str) -> None:
+    matching = [simulation for simulation in simulations if has_workload(simulation, name)]
     if not matching:
         raise NotFound(f"no workload is called {name!r} in this file", hint="see the names with --format table")
-    for player in matching:
-        if len(players) > 1:
-            click.echo(output.printable(f"{player.world.scenario.name}:"))
-        for sentence in sentences(player, name):
+    for simulation in matching:
+        if len(simulations) > 1:
+            click.echo(output.printable(f"{simulation.cluster.scenario.name}:"))
+        for sentence in explain_workload(simulation, name):
             click.echo(output.printable(sentence))
 
 
-def _table(world: World, result: dict[str, Any]) -> str:
+def _table(cluster: SimulatedCluster, result: dict[str, Any]) -> str:
     parts = []
-    for heading, titles, rows in tables(world, result):
+    for heading, titles, rows in tables(cluster, result):
         table = output.table(titles, [[output.cell(each) for each in row] for row in rows])
         parts.append(f"{output.printable(heading)}\n{table}" if heading else table)
     return "\n\n".join([*parts, "stable" if result["stable"] else "not stable: more rounds would change more"])

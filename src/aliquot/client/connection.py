@@ -35,7 +35,7 @@ class Connection:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ServerOptions:
     """What the user said on the command line about the server."""
 
     url: str = ""
@@ -52,7 +52,7 @@ def data_folder(asked: str = "", env: Mapping[str, str] = os.environ) -> Path:
     return Path(base).expanduser() / "aliquot"
 
 
-def find(asked: Asked, settings: Settings, env: Mapping[str, str] = os.environ) -> Connection:
+def find_server(asked: ServerOptions, settings: Settings, env: Mapping[str, str] = os.environ) -> Connection:
     """The server to talk to; `Unavailable` says how to start one."""
     url = asked.url or ("" if asked.data_dir else env.get("ALIQUOT_URL") or settings.url)
     folder = data_folder(asked.data_dir, env)
@@ -65,7 +65,7 @@ def find(asked: Asked, settings: Settings, env: Mapping[str, str] = os.environ) 
     return Connection(server.url, named or _read_token(folder / TOKEN_FILE))
 
 
-def _token(asked: Asked, settings: Settings, env: Mapping[str, str]) -> str:
+def _token(asked: ServerOptions, settings: Settings, env: Mapping[str, str]) -> str:
     if asked.token_file:
         return _read_token(Path(asked.token_file))
     if env.get("ALIQUOT_TOKEN"):

@@ -23,12 +23,12 @@ _SECOND = len("2026-01-31T12:00:00")  # of a time, as text
 _SLACK_S = 1
 
 
-def place_in(log: Log, *, timestamps: bool) -> Place | Times:
+def cursor_for(log: Log, *, timestamps: bool) -> OffsetCursor | TimestampCursor:
     """What remembers how far the reader of such a log has come."""
-    return Times(timestamps=timestamps) if log.has_line_times else Place(timestamps=timestamps)
+    return TimestampCursor(timestamps=timestamps) if log.has_line_times else OffsetCursor(timestamps=timestamps)
 
 
-class Place:
+class OffsetCursor:
     """How far into a log with offsets its reader has come."""
 
     def __init__(self, *, timestamps: bool = False) -> None:
@@ -86,7 +86,7 @@ class Place:
             self.offset += len(text)
 
 
-class Times:
+class TimestampCursor:
     """How far into a log without offsets its reader has come."""
 
     known = True

@@ -37,7 +37,7 @@ def settings_file(folder: str = "", name: str = "", env: Mapping[str, str] = os.
     return Path(home).expanduser() / "aliquot" / chosen
 
 
-def load(path: Path) -> Settings:
+def load_settings(path: Path) -> Settings:
     data = _read(path)
     for name in ("url", "token", "project"):
         if not isinstance(data.get(name, ""), str):
@@ -45,7 +45,7 @@ def load(path: Path) -> Settings:
     return Settings(url=data.get("url", ""), token=data.get("token", ""), project=data.get("project", ""))
 
 
-def save(path: Path, **changes: str) -> None:
+def save_settings(path: Path, **changes: str) -> None:
     """Change single settings, at once and whole: a reader sees the old file or the new one."""
     data = _read(path) | changes
     kept = {name: value for name, value in data.items() if value != ""}

@@ -96,17 +96,17 @@ async def open_exec(
 
 
 @asynccontextmanager
-async def open_port(transport: Transport, namespace: str, pod: str, port: int) -> AsyncIterator[PortPipe]:
+async def open_port(transport: Transport, namespace: str, pod: str, port: int) -> AsyncIterator[PortSocket]:
     """A connection to a port of the pod, for as long as the block lasts."""
     query = [("ports", str(port))]
-    pipe = PortPipe(await transport.socket(pod_path(namespace, pod, "portforward"), query, CHANNELS))
+    pipe = PortSocket(await transport.socket(pod_path(namespace, pod, "portforward"), query, CHANNELS))
     try:
         yield pipe
     finally:
         await pipe.close()
 
 
-class PortPipe:
+class PortSocket:
     """See aliquot.streams.Pipe."""
 
     def __init__(self, socket: Socket) -> None:

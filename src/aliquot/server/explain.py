@@ -19,7 +19,7 @@ from aliquot.scheduler.last_decision import LastDecision
 from aliquot.server.access_control import AccessControl
 from aliquot.server.http_json import json_response
 from aliquot.server.object_routes import PREFIX
-from aliquot.sim.export import scenario_of
+from aliquot.sim.export import export_scenario
 from aliquot.store.typed_store import Store
 
 EXPLANATION = f"{PREFIX}/namespaces/{{namespace}}/workloads/{{name}}/explanation"
@@ -60,7 +60,7 @@ class Explanations:
         explainer = self._require_explainer()
         decision = await explainer.decision()
         # In a thread, because a large cluster takes a while to encode.
-        return json_response(await explainer.run_in_thread(lambda: json.dumps(scenario_of(decision)).encode()))
+        return json_response(await explainer.run_in_thread(lambda: json.dumps(export_scenario(decision)).encode()))
 
     def _require_explainer(self) -> Explainer:
         if self._explainer is None:

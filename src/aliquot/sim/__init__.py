@@ -1,10 +1,14 @@
-"""What-if: a cluster and its queue in one file, the scheduler's decisions out. No server, store or clock.
+"""What-if runs of the scheduler without a server, a store or a clock: `aliquot simulate` and `aliquot replay`.
 
-worlds     data of a file -> worlds, checked whole before anything is played
-Player     plays one of them through the same `plan()` as the live scheduler
+Both call the planner of the live scheduler. A scenario is one file with a cluster and its workloads (scenario_file.py
+reads it, simulation.py runs it, result.py writes the result). export.py writes the live cluster as a scenario.
+Traces of many jobs over time are in traces/ and replay/. Nothing here talks to a server: the commands are in cli/.
+
+load_clusters      data of a file -> one SimulatedCluster per scenario, or `Invalid` with every fault
+Simulation         plans for a cluster and applies the plan, round by round or step by step
 """
 
-from aliquot.sim.player import Player, worlds
-from aliquot.sim.world import World
+from aliquot.sim.cluster import SimulatedCluster
+from aliquot.sim.simulation import Simulation, load_clusters
 
-__all__ = ["Player", "World", "worlds"]
+__all__ = ["SimulatedCluster", "Simulation", "load_clusters"]

@@ -1,7 +1,7 @@
-"""What a result says: the picture of a round, and of the world after it.
+"""The result of a simulation: what a plan does in a round, and the state of the cluster after it.
 
-A picture is plain data in the order of the file, so that the same file gives the same bytes. `text` writes it with one
-line for each workload and task: a diff of two results then reads as a list of what became different.
+Results are plain data in the order of the file, so that the same file gives the same bytes. `to_json` writes one line
+for each workload and task, so that a diff of two results lists the workloads and tasks that differ.
 """
 
 from __future__ import annotations
@@ -12,152 +12,163 @@ from typing import Any
 
 from aliquot.planner.model import DEFAULT_POOL, RESOURCES, Device, DeviceShare, Request, Task, TaskState
 from aliquot.planner.plan import Plan, Refusal
-from aliquot.sim.world import Fate, World, because, fates
+from aliquot.sim.cluster import SimulatedCluster, TaskOutcome, eviction_reason, task_outcomes
 from aliquot.units import whole_units
 
-Picture = dict[str, Any]
+Report = dict[str, Any]
 
-# What a task is called whose fate the plan leaves alone.
-_WORDS = {state: state.value for state in TaskState} | {TaskState.RELEASING: "terminating", TaskState.GATED: "pending"}
-# A workload is what the foremost of its tasks is.
-_RANK = ("running", "bound", "moved", "reserved", "evicted", "terminating", "pending", "failed", "succeeded")
-_HAS = ("running", "bound")
-_NOWHERE: tuple[DeviceShare, ...] = ()
+# The result words of tasks that the plan does not touch.
+_STATE_WORDS = {state: state.value for state in TaskState} | {
+    TaskState.RELEASING: "terminating",
+    TaskState.GATED: "pending",
+}
+# A workload has the first of these states that one of its tasks has.
+_STATE_ORDER = ("running", "bound", "moved", "reserved", "evicted", "terminating", "pending", "failed", "succeeded")
+_ALLOCATED = ("running", "bound")
+_NO_SHARES: tuple[DeviceShare, ...] = ()
 _GATED = {"step": "allocate", "code": "gated", "text": "is gated: not to be scheduled yet", "missing": {}}
-_RETURNED = {"step": "allocate", "code": "evicted", "text": "was on its way out until now", "missing": {}}
-_UNSEEN = {"step": "allocate", "code": "not-considered", "text": "no step of this policy looked at it", "missing": {}}
+_REQUEUED = {"step": "allocate", "code": "evicted", "text": "was terminating until now", "missing": {}}
+_NOT_CONSIDERED = {
+    "step": "allocate",
+    "code": "not-considered",
+    "text": "no step of this policy looked at it",
+    "missing": {},
+}
 
 
-def before(world: World, decided: Plan) -> Picture:
-    """A round: the world as it was planned for, with what the plan does to it."""
-    return _picture(world, decided, fates(world.jobs, decided), {})
+def round_result(cluster: SimulatedCluster, plan: Plan) -> Report:
+    """One round: the cluster that was planned for, and what the plan does with each task."""
+    return _report(cluster, plan, task_outcomes(cluster.jobs, plan), {})
 
 
-def after(world: World, decided: Plan) -> Picture:
-    """The world once the plan was applied."""
-    stopped = {one.task: one for one in decided.evictions if one.to is None}
-    told = {
-        task: {"step": one.rule, "code": "evicted", "text": because(world.jobs, one), "missing": {}}
-        for task, one in stopped.items()
+def cluster_state(cluster: SimulatedCluster, plan: Plan) -> Report:
+    """The cluster after the plan was applied."""
+    refusals = {
+        each.task: {"step": each.rule, "code": "evicted", "text": eviction_reason(cluster.jobs, each), "missing": {}}
+        for each in plan.evictions
+        if each.to is None
     }
-    return _picture(world, decided, {}, told | dict.fromkeys(world.returned, _RETURNED))
+    return _report(cluster, plan, {}, refusals | dict.fromkeys(cluster.requeued, _REQUEUED))
 
 
-def _picture(
-    world: World, decided: Plan, fate_of: Mapping[str, Fate], stopped: Mapping[str, dict[str, Any]]
-) -> Picture:
-    refusals = {job: list(map(_refusal, reasons)) for job, reasons in decided.refusals.items() if job in world.jobs}
-    sizes = {node.name: {device.index: device for device in node.devices} for node in world.nodes.values()}
+def _report(
+    cluster: SimulatedCluster, plan: Plan, outcomes: Mapping[str, TaskOutcome], evicted: Mapping[str, dict[str, Any]]
+) -> Report:
+    refusals = {job: list(map(_refusal, reasons)) for job, reasons in plan.refusals.items() if job in cluster.jobs}
+    devices = {node.name: {device.index: device for device in node.devices} for node in cluster.nodes.values()}
     workloads: dict[str, Any] = {}
     tasks: dict[str, Any] = {}
-    for name, job in world.jobs.items():
-        own = refusals.get(name)
-        words, milli = set(), 0
+    for name, job in cluster.jobs.items():
+        job_refusals = refusals.get(name)
+        states, milli = set(), 0
         for task in job.tasks:
-            fate = fate_of.get(task.name)
-            shown = _task(task, fate, own, stopped.get(task.name))
-            tasks[task.name] = shown
-            words.add(shown["state"])
-            if shown["state"] in _HAS or (shown["state"] == "moved" and "reserved" not in shown):
-                milli += _counted(task.request, fate.shares if fate else task.shares, sizes.get(shown["node"], {}))
-        state = next((word for word in _RANK if word in words), "pending")
+            outcome = outcomes.get(task.name)
+            report = _task(task, outcome, job_refusals, evicted.get(task.name))
+            tasks[task.name] = report
+            states.add(report["state"])
+            if report["state"] in _ALLOCATED or (report["state"] == "moved" and "reserved" not in report):
+                shares = outcome.shares if outcome else task.shares
+                milli += _allocated_milli(task.request, shares, devices.get(report["node"], {}))
+        state = next((word for word in _STATE_ORDER if word in states), "pending")
         workloads[name] = {"state": state, "allocated": {"gpu": whole_units(milli)}}
-        if own is None and "pending" in words:
-            refusals[name] = _once(tasks[task.name]["refusal"] for task in job.tasks)
+        if job_refusals is None and "pending" in states:
+            refusals[name] = _distinct(tasks[task.name]["refusal"] for task in job.tasks)
     return {
-        "fairShare": _fair_shares(world, decided),
+        "fairShare": _fair_shares(cluster, plan),
         "workloads": workloads,
         "tasks": tasks,
-        "refusals": {name: refusals[name] for name in world.jobs if name in refusals},
+        "refusals": {name: refusals[name] for name in cluster.jobs if name in refusals},
     }
 
 
 def _task(
-    task: Task, fate: Fate | None, refusals: list[dict[str, Any]] | None, stopped: dict[str, Any] | None
+    task: Task, outcome: TaskOutcome | None, refusals: list[dict[str, Any]] | None, evicted: dict[str, Any] | None
 ) -> dict[str, Any]:
-    going = task.state is TaskState.EVICTED and fate is None
-    state = fate.state if fate else _WORDS[task.state]
-    node, shares = (fate.node, fate.shares) if fate else ("", _NOWHERE) if going else (task.node, task.shares)
-    shown: dict[str, Any] = {
+    leaving = task.state is TaskState.EVICTED and outcome is None
+    state = outcome.state if outcome else _STATE_WORDS[task.state]
+    node, shares = (
+        (outcome.node, outcome.shares) if outcome else ("", _NO_SHARES) if leaving else (task.node, task.shares)
+    )
+    report: dict[str, Any] = {
         "state": state,
         "node": node or None,
         "devices": _devices(shares),
-        "because": (fate.because if fate else stopped["text"] if stopped and stopped is not _RETURNED else None)
+        "because": (outcome.because if outcome else evicted["text"] if evicted and evicted is not _REQUEUED else None)
         or None,
-        "refusal": _why(task, refusals, stopped) if state == "pending" else None,
+        "refusal": _task_refusal(task, refusals, evicted) if state == "pending" else None,
     }
     if state in ("evicted", "moved"):
-        shown["from"] = task.node
-        shown["fromDevices"] = _devices(task.shares)
-    if fate and fate.reserved:
-        shown["reserved"] = True
-    return shown
+        report["from"] = task.node
+        report["fromDevices"] = _devices(task.shares)
+    if outcome and outcome.reserved:
+        report["reserved"] = True
+    return report
 
 
-def _why(task: Task, refusals: list[dict[str, Any]] | None, stopped: dict[str, Any] | None) -> dict[str, Any]:
-    if stopped is not None:
-        return stopped
+def _task_refusal(task: Task, refusals: list[dict[str, Any]] | None, evicted: dict[str, Any] | None) -> dict[str, Any]:
+    if evicted is not None:
+        return evicted
     if refusals:
         return refusals[0]
-    return _GATED if task.state is TaskState.GATED else _UNSEEN
+    return _GATED if task.state is TaskState.GATED else _NOT_CONSIDERED
 
 
-def _once(reasons: Iterable[dict[str, Any] | None]) -> list[dict[str, Any]]:
-    """Reasons that only its tasks know, each once."""
+def _distinct(reasons: Iterable[dict[str, Any] | None]) -> list[dict[str, Any]]:
+    """The reasons of a job's tasks, each once."""
     return list({reason["text"]: reason for reason in reasons if reason}.values())
 
 
 def _devices(shares: Iterable[DeviceShare]) -> list[dict[str, int]]:
-    return [{"index": one.index, "milli": one.milli, "memoryMiB": one.memory_mib} for one in shares]
+    return [{"index": share.index, "milli": share.milli, "memoryMiB": share.memory_mib} for share in shares]
 
 
-def _counted(request: Request, shares: Iterable[DeviceShare], devices: Mapping[int, Device]) -> int:
-    """Milli-GPU that a task counts for: by the size of the devices that it got."""
+def _allocated_milli(request: Request, shares: Iterable[DeviceShare], devices: Mapping[int, Device]) -> int:
+    """The milli-GPU that a task counts for. A memory request is converted with the memory of its devices."""
     if not request.memory_mib:
         return request.quota(0)
-    one = Request(devices=1, memory_mib=request.memory_mib)
-    return sum(one.quota(devices[share.index].memory_mib if share.index in devices else 0) for share in shares)
+    per_device = Request(devices=1, memory_mib=request.memory_mib)
+    return sum(per_device.quota(devices[share.index].memory_mib if share.index in devices else 0) for share in shares)
 
 
 def _refusal(reason: Refusal) -> dict[str, Any]:
-    shown: dict[str, Any] = {
+    report: dict[str, Any] = {
         "step": reason.step,
         "code": reason.code,
         "text": reason.text,
         "missing": _amounts(reason.missing),
         "verdict": reason.verdict.value,
     }
-    more = {"queue": reason.queue, "resource": reason.resource, "node": reason.node, "nodes": reason.nodes}
-    shown |= {word: value for word, value in more.items() if value}
+    optional = {"queue": reason.queue, "resource": reason.resource, "node": reason.node, "nodes": reason.nodes}
+    report |= {field: value for field, value in optional.items() if value}
     if reason.holders:
-        shown["holders"] = list(reason.holders)
-    return shown
+        report["holders"] = list(reason.holders)
+    return report
 
 
 def _amounts(amount: tuple[int, int, int]) -> dict[str, int | float]:
-    shown = (whole_units(amount[0]), whole_units(amount[1]), amount[2])
-    return {word: value for word, value in zip(RESOURCES, shown, strict=True) if value}
+    values = (whole_units(amount[0]), whole_units(amount[1]), amount[2])
+    return {resource: value for resource, value in zip(RESOURCES, values, strict=True) if value}
 
 
-def _fair_shares(world: World, decided: Plan) -> dict[str, Any]:
-    """GPUs by queue, of pool default; other pools stand under `pools`."""
-    own = decided.fair_shares.get(DEFAULT_POOL, {})
-    shown: dict[str, Any] = {name: {"gpu": _gpus(own, name)} for name in world.queues}
-    for pool in sorted(set(decided.fair_shares) - {DEFAULT_POOL}):
-        for name in world.queues:
-            if name in decided.fair_shares[pool]:
-                shown[name].setdefault("pools", {})[pool] = {"gpu": _gpus(decided.fair_shares[pool], name)}
-    return shown
+def _fair_shares(cluster: SimulatedCluster, plan: Plan) -> dict[str, Any]:
+    """GPUs by queue: those of pool default, and under `pools` those of the other pools."""
+    default_pool = plan.fair_shares.get(DEFAULT_POOL, {})
+    report: dict[str, Any] = {name: {"gpu": _gpus(default_pool, name)} for name in cluster.queues}
+    for pool in sorted(set(plan.fair_shares) - {DEFAULT_POOL}):
+        for name in cluster.queues:
+            if name in plan.fair_shares[pool]:
+                report[name].setdefault("pools", {})[pool] = {"gpu": _gpus(plan.fair_shares[pool], name)}
+    return report
 
 
 def _gpus(shares: Mapping[str, tuple[int, int, int]], name: str) -> float:
     return shares[name][0] / 1000 if name in shares else 0.0
 
 
-def text(results: Any) -> str:
+def to_json(results: Any) -> str:
     """As JSON: one line for each workload, task and queue."""
     if isinstance(results, list):
-        return "[\n" + ",\n".join(_result(one) for one in results) + "\n]"
+        return "[\n" + ",\n".join(_result(result) for result in results) + "\n]"
     return _result(results)
 
 
@@ -165,23 +176,23 @@ def _result(result: Mapping[str, Any]) -> str:
     parts = []
     for key, value in result.items():
         if key in ("rounds", "steps"):
-            shown = "[\n" + ",\n".join("  " + _section(one, "   ") for one in value) + "\n ]"
+            text = "[\n" + ",\n".join("  " + _section(report, "   ") for report in value) + "\n ]"
         elif key == "final":
-            shown = _section(value, "  ")
+            text = _section(value, "  ")
         else:
-            shown = _compact(value)
-        parts.append(f" {_compact(key)}: {shown}")
+            text = _compact(value)
+        parts.append(f" {_compact(key)}: {text}")
     return "{\n" + ",\n".join(parts) + "\n}"
 
 
-def _section(picture: Mapping[str, Any], indent: str) -> str:
+def _section(report: Mapping[str, Any], indent: str) -> str:
     parts = []
-    for key, value in picture.items():
-        shown = _compact(value)
+    for key, value in report.items():
+        text = _compact(value)
         if isinstance(value, dict) and key != "timing" and value:
-            rows = ",\n".join(f"{indent} {_compact(name)}: {_compact(each)}" for name, each in value.items())
-            shown = "{\n" + rows + "}"
-        parts.append(f"{_compact(key)}: {shown}")
+            lines = ",\n".join(f"{indent} {_compact(name)}: {_compact(entry)}" for name, entry in value.items())
+            text = "{\n" + lines + "}"
+        parts.append(f"{_compact(key)}: {text}")
     return "{" + f",\n{indent}".join(parts) + "}"
 
 

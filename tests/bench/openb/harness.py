@@ -16,7 +16,7 @@ from aliquot.planner import DeviceShare, Job, Node, Policy, PoolQuota, Queue, Sn
 from aliquot.planner.cycle_state import CycleState
 from aliquot.planner.jobs import PENDING, JobState, TaskSlot
 from aliquot.planner.model import GPU
-from aliquot.sim.traces import openb, read
+from aliquot.sim.traces import openb, read_file
 from aliquot.sim.traces.openb import Pod
 from bench.openb.peers import FGD, BestFit
 
@@ -72,11 +72,11 @@ CONTENDERS: dict[str, Callable[[Sequence[Node], Sequence[Pod]], Contender]] = {
 
 
 def nodes() -> tuple[Node, ...]:
-    return openb.nodes(read(str(DATA / "openb_node_list_gpu_node.csv")))
+    return openb.nodes(read_file(str(DATA / "openb_node_list_gpu_node.csv")))
 
 
 def pods(name: str) -> list[Pod]:
-    return openb.pods(read(str(DATA / f"openb_pod_list_{name}.csv.gz")))
+    return openb.pods(read_file(str(DATA / f"openb_pod_list_{name}.csv.gz")))
 
 
 def allocated(contender: str, nodes_: Sequence[Node], listed: Sequence[Pod], seed: int) -> dict[int, float]:

@@ -15,10 +15,10 @@ from aliquot.admission.workload_admission import WorkloadAdmission
 from aliquot.api import KINDS, Json
 from aliquot.cli.context import CommandContext
 from aliquot.cli.main import aliquot, runai, runai_adm
-from aliquot.client.connection import Asked, Connection
+from aliquot.client.connection import Connection, ServerOptions
 from aliquot.errors import NotFound
 from aliquot.scheduler.last_decision import Decision
-from aliquot.sim.export import scenario_of
+from aliquot.sim.export import export_scenario
 from aliquot.store.driver import Document
 from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.store.informer import Informers
@@ -44,7 +44,7 @@ class MemoryServer(MemoryDriver):
     async def scenario(self) -> Json:
         if self.decision is None:
             raise NotFound("no scheduler runs in this process")
-        return scenario_of(self.decision)
+        return export_scenario(self.decision)
 
     async def create(self, kind: Any, document: Document) -> Document:
         if kind.name == "Workload":
@@ -81,7 +81,7 @@ class CliEnvironment:
         async def opener(connection: Connection) -> AsyncIterator[Any]:  # has only the calls that commands make here
             yield self.driver
 
-        return CommandContext(Asked(url="http://127.0.0.1:1"), self.home / "config.json", opener=opener)
+        return CommandContext(ServerOptions(url="http://127.0.0.1:1"), self.home / "config.json", opener=opener)
 
     def invoke(self, *arguments: str, input: str | None = None, program: Any = aliquot) -> Result:
         return CliRunner().invoke(program, list(arguments), obj=self.context(), input=input)

@@ -18,7 +18,7 @@ from aliquot.cli.context import CommandContext
 from aliquot.cli.main import ADMIN_COMMANDS, COMMANDS, RUNAI_COMMANDS, aliquot, runai, runai_adm
 from aliquot.cli.program import CommandSpec, Program
 from aliquot.cli.server import check_host
-from aliquot.client.connection import Asked
+from aliquot.client.connection import ServerOptions
 from aliquot.errors import Conflict, Denied
 from aliquot.folder import start_time
 from support.cli.environment import CliEnvironment
@@ -154,7 +154,7 @@ def test_up_refuses_half_a_cluster() -> None:
 
 
 def _down(folder: Path, *arguments: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(aliquot, ["down", *arguments], obj=CommandContext(Asked(data_dir=str(folder))))
+    result = CliRunner().invoke(aliquot, ["down", *arguments], obj=CommandContext(ServerOptions(data_dir=str(folder))))
     return result.exit_code, result.stdout, result.stderr
 
 

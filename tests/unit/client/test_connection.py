@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.client.connection import Asked, Connection, data_folder, find
-from aliquot.client.settings import Settings, load, save, settings_file
+from aliquot.client.connection import Connection, ServerOptions, data_folder, find_server
+from aliquot.client.settings import Settings, load_settings, save_settings, settings_file
 from aliquot.errors import Invalid, PlatformError, Unauthenticated, Unavailable
 from aliquot.folder import running_server, start_time
 
@@ -32,19 +32,19 @@ def test_arguments_win(tmp_path: Path) -> None:
     serving(tmp_path / "data")
     env = {"ALIQUOT_URL": "http://env:1", "ALIQUOT_TOKEN": "env", "ALIQUOT_DATA_DIR": str(tmp_path / "data")}
     settings = Settings(url="http://set:1", token="set")
-    typed = Asked(url="http://typed:1/", token_file=str(tmp_path / "t"))
-    assert find(typed, settings, env) == Connection("http://typed:1", "typed")
-    assert find(Asked(), settings, env) == Connection("http://env:1", "env")
+    typed = ServerOptions(url="http://typed:1/", token_file=str(tmp_path / "t"))
+    assert find_server(typed, settings, env) == Connection("http://typed:1", "typed")
+    assert find_server(ServerOptions(), settings, env) == Connection("http://env:1", "env")
     del env["ALIQUOT_URL"], env["ALIQUOT_TOKEN"]
-    assert find(Asked(), settings, env) == Connection("http://set:1", "set")
-    assert find(Asked(), NONE, env) == Connection("http://127.0.0.1:7520", "alq_admin_secret")
+    assert find_server(ServerOptions(), settings, env) == Connection("http://set:1", "set")
+    assert find_server(ServerOptions(), NONE, env) == Connection("http://127.0.0.1:7520", "alq_admin_secret")
 
 
 def test_a_data_folder_that_is_typed_beats_the_environment(tmp_path: Path) -> None:
     """--data-dir means the server of that folder, with its own token."""
     folder = serving(tmp_path / "data")
     env = {"ALIQUOT_URL": "http://env:1", "ALIQUOT_TOKEN": "env"}
-    found = find(Asked(data_dir=str(folder)), Settings(url="http://set:1"), env)
+    found = find_server(ServerOptions(data_dir=str(folder)), Settings(url="http://set:1"), env)
     assert found == Connection("http://127.0.0.1:7520", "alq_admin_secret")
 
 
@@ -52,13 +52,13 @@ def test_token_from_a_file_in_the_environment(tmp_path: Path) -> None:
     """ALIQUOT_TOKEN_FILE keeps the token out of the environment."""
     (tmp_path / "t").write_text("filed\n")
     env = {"ALIQUOT_URL": "http://env:1", "ALIQUOT_TOKEN_FILE": str(tmp_path / "t")}
-    assert find(Asked(), NONE, env).token == "filed"
+    assert find_server(ServerOptions(), NONE, env).token == "filed"
 
 
 def test_no_server_says_how_to_start_one(tmp_path: Path) -> None:
     """One line, with the next step."""
     with pytest.raises(Unavailable, match="no server is running") as caught:
-        find(Asked(data_dir=str(tmp_path)), NONE, {})
+        find_server(ServerOptions(data_dir=str(tmp_path)), NONE, {})
     assert "aliquot up" in caught.value.hint
 
 
@@ -67,7 +67,7 @@ def test_a_leftover_file_is_no_server(tmp_path: Path, changes: dict[str, object]
     """A process that ended, or another one with its number, is not the server."""
     folder = serving(tmp_path / "data", **changes)
     with pytest.raises(Unavailable):
-        find(Asked(data_dir=str(folder)), NONE, {})
+        find_server(ServerOptions(data_dir=str(folder)), NONE, {})
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"url": 1}', '{"url": "x", "pid": "many"}'])
@@ -80,8 +80,8 @@ def test_a_broken_server_file_is_no_server(tmp_path: Path, text: str) -> None:
 def test_the_administrators_token_goes_to_no_other_server(tmp_path: Path) -> None:
     """A server that was only named gets the local token only if it is the local server."""
     env = {"ALIQUOT_DATA_DIR": str(serving(tmp_path / "data"))}
-    assert find(Asked(url="http://127.0.0.1:7520"), NONE, env).token == "alq_admin_secret"
-    assert find(Asked(url="http://evil:7520"), NONE, env).token == ""
+    assert find_server(ServerOptions(url="http://127.0.0.1:7520"), NONE, env).token == "alq_admin_secret"
+    assert find_server(ServerOptions(url="http://evil:7520"), NONE, env).token == ""
 
 
 def test_a_token_is_not_printed() -> None:
@@ -95,19 +95,19 @@ def test_a_file_without_a_token(tmp_path: Path, content: bytes) -> None:
     """A wrong file is named; what is in it is not."""
     (tmp_path / "t").write_bytes(content)
     with pytest.raises(Unauthenticated) as caught:
-        find(Asked(url="http://x:1", token_file=str(tmp_path / "t")), NONE, {})
+        find_server(ServerOptions(url="http://x:1", token_file=str(tmp_path / "t")), NONE, {})
     assert "words" not in str(caught.value)
 
 
 def test_a_missing_token_file(tmp_path: Path) -> None:
     with pytest.raises(Unauthenticated, match="cannot read the token"):
-        find(Asked(url="http://x:1", token_file=str(tmp_path / "none")), NONE, {})
+        find_server(ServerOptions(url="http://x:1", token_file=str(tmp_path / "none")), NONE, {})
 
 
 @pytest.mark.parametrize("url", ["localhost:7520", "ftp://x", "http://"])
 def test_an_address_must_be_one(url: str) -> None:
     with pytest.raises(Invalid, match="no server address"):
-        find(Asked(url=url), NONE, {})
+        find_server(ServerOptions(url=url), NONE, {})
 
 
 def test_where_data_and_settings_are() -> None:
@@ -124,13 +124,13 @@ def test_where_data_and_settings_are() -> None:
 def test_settings_are_private_and_keep_what_they_do_not_know(tmp_path: Path) -> None:
     """Nobody else reads the file, and a newer program's fields survive."""
     path = tmp_path / "folder" / "config.json"
-    save(path, project="team-a")
+    save_settings(path, project="team-a")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.write_text('{"project": "team-a", "colour": "blue"}')
-    save(path, project="team-b")
+    save_settings(path, project="team-b")
     assert json.loads(path.read_text()) == {"project": "team-b", "colour": "blue"}
-    assert load(path).project == "team-b"
-    assert load(tmp_path / "none") == Settings()
+    assert load_settings(path).project == "team-b"
+    assert load_settings(tmp_path / "none") == Settings()
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"project": 1}'])
@@ -138,10 +138,10 @@ def test_broken_settings_are_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "config.json"
     path.write_text(text)
     with pytest.raises(Invalid, match="config"):
-        load(path)
+        load_settings(path)
 
 
 def test_settings_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PlatformError):
-        save(tmp_path / "file" / "config.json", project="a")
+        save_settings(tmp_path / "file" / "config.json", project="a")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aliquot.client.log_following import Times, place_in
+from aliquot.client.log_following import TimestampCursor, cursor_for
 from aliquot.streams import Log, LogOptions
 from aliquot.units import timestamp
 
@@ -31,7 +31,7 @@ def shown(timestamps: bool) -> bytes:
     return b"".join((stamp.encode() + b" " if timestamps else b"") + text for stamp, text in LINES)
 
 
-def fed(times: Times, data: bytes, size: int) -> bytes:
+def fed(times: TimestampCursor, data: bytes, size: int) -> bytes:
     times.begin(None)
     return b"".join(times.feed(data[at : at + size]) for at in range(0, len(data), size))
 
@@ -42,7 +42,7 @@ def test_a_break_anywhere_loses_and_repeats_nothing(timestamps: bool, size: int)
     """Also in the middle of a time, a line or a letter, and when the next stream breaks too."""
     whole = stream()
     for cut in range(len(whole) + 1):
-        times = Times(timestamps=timestamps)
+        times = TimestampCursor(timestamps=timestamps)
         out = fed(times, whole[:cut], size)
         second = stream(times.again(LogOptions(), follow=True).resume)
         out += fed(times, second[: len(second) // 2], size)
@@ -52,7 +52,7 @@ def test_a_break_anywhere_loses_and_repeats_nothing(timestamps: bool, size: int)
 
 def test_what_is_asked_again() -> None:
     """From a second before the newest line on, and no longer by the number or age of lines."""
-    times, options = Times(), LogOptions(tail_lines=3, since=7.0, pod_uid="u")
+    times, options = TimestampCursor(), LogOptions(tail_lines=3, since=7.0, pod_uid="u")
     assert times.again(options, follow=True) == LogOptions(True, 3, 7.0, pod_uid="u", line_times=True)
     fed(times, stream(), 1000)
     asked = times.again(options, follow=False)
@@ -61,9 +61,9 @@ def test_what_is_asked_again() -> None:
 
 def test_lines_before_the_first() -> None:
     """Lines of before the last ones that were asked for stay out when their second comes again."""
-    times = Times()
+    times = TimestampCursor()
     assert fed(times, stream()[len(LINES[0][0]) + 5 :], 1000).startswith(b"two words")
-    times = Times()
+    times = TimestampCursor()
     whole = stream().splitlines(keepends=True)
     out = fed(times, whole[2], 1000) + fed(times, b"".join(whole[:4]), 1000)
     assert out == b"two words\ntwo words\nlater\n"
@@ -71,7 +71,7 @@ def test_lines_before_the_first() -> None:
 
 def test_memory_stays_small() -> None:
     """Only the last two seconds are remembered, however long a log is."""
-    times = Times()
+    times = TimestampCursor()
     for second in range(50):
         times.feed(b"".join(b"2026-01-31T12:00:%02d.%09dZ x\n" % (second, n) for n in range(10)))
     assert sum(len(each) for each in times._seen.values()) == 20
@@ -80,4 +80,4 @@ def test_memory_stays_small() -> None:
 @pytest.mark.parametrize("log, known", [(Log(iter(()), has_line_times=True), True), (Log(iter(())), False)])  # type: ignore[arg-type]
 def test_which_place(log: Log, known: bool) -> None:
     """A log that says neither offsets nor times cannot be gone on with."""
-    assert place_in(log, timestamps=False).known == known
+    assert cursor_for(log, timestamps=False).known == known

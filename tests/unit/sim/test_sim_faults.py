@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from aliquot.errors import Invalid
-from aliquot.sim.scenario import scenarios
+from aliquot.sim.scenario_file import read_scenarios
 
 GOOD = """
 nodes: [{name: n1, gpus: 2}]
@@ -36,9 +36,9 @@ BAD = [
     ("projects: [{name: a, pools: {h100: {quotas: {}}}}]", "projects[0].pools.h100.quotas: is not a field here"),
     ("projects: [{name: a, department: other}]", "projects[0].department: no department is called 'other'"),
     ("projects: [{name: a, parent: other}]", "projects[0].parent: no project or department is called 'other'"),
-    ("projects: [{name: a, parent: b}, {name: b, parent: a}]", "projects[0].parent: goes in a circle"),
-    ("projects: [{name: a}, {name: a}]", "projects[1].name: 'a' stands twice"),
-    ("projects: [{name: a}, {name: dept}]", "projects[1].name: 'dept' stands twice"),
+    ("projects: [{name: a, parent: b}, {name: b, parent: a}]", "projects[0].parent: forms a cycle"),
+    ("projects: [{name: a}, {name: a}]", "projects[1].name: 'a' appears twice"),
+    ("projects: [{name: a}, {name: dept}]", "projects[1].name: 'dept' appears twice"),
     ("projects: [{name: a, created: 2026-01-01T00:00:00Z}]", "projects[0].created: is an absolute time"),
     ("now: yesterday", "now: must be a time such as"),
     ("rounds: 0", "rounds: must be >= 1"),
@@ -46,13 +46,13 @@ BAD = [
     ("teams: []", "teams: is not a field here"),
     ("policy: {spare: both}", "policy.spare: must be quota or weight, not 'both'"),
     ("policy: {steps: [allocate, dance]}", "policy.steps[1]: must be allocate, consolidate"),
-    ("policy: {steps: [allocate, allocate]}", "policy.steps[1]: allocate stands twice"),
+    ("policy: {steps: [allocate, allocate]}", "policy.steps[1]: allocate appears twice"),
     ("policy: {placement: {gpu: pack}}", "policy.placement.gpu: must be binpack, spread or least-fragments"),
     ("policy: {placement: {device: least-fragments}}", "policy.placement.device: must be binpack or spread"),
     ("policy: {staleGangGrace: -2}", "policy.staleGangGrace: must be >= 0, or -1 for never"),
     ("policy: {usageWeight: .nan}", "policy.usageWeight: must be a number, not nan"),
     ("nodes: [{name: n1, gpus: -1}]", "nodes[0].gpus: must be >= 0"),
-    ("nodes: [{name: n1, gpus: [{index: 0}, {index: 0}]}]", "nodes[0].gpus[1].index: GPU 0 stands twice"),
+    ("nodes: [{name: n1, gpus: [{index: 0}, {index: 0}]}]", "nodes[0].gpus[1].index: GPU 0 appears twice"),
     ("nodes: [{name: n1, memory: lots}]", "nodes[0].memory: must be an amount such as 512Mi or 4G"),
     ("nodes: [{name: n1, labels: {a: 1}}]", "nodes[0].labels.a: must be text, not 1: put it in quotes"),
     ("nodes: [{name: n1, labels: {a/b: 1}}]", "nodes[0].labels['a/b']: must be text"),
@@ -62,14 +62,14 @@ BAD = [
     ("workloads: [{name: w}]", "workloads[0].project: is required"),
     ("workloads: [{name: w, project: z}]", "workloads[0].project: no project is called 'z'"),
     ("workloads: [{name: w, project: dept}]", "workloads[0].project: no project is called 'dept'"),
-    ("workloads: [{name: w, project: a}, {name: w, project: a}]", "workloads[1].name: 'w' stands twice"),
+    ("workloads: [{name: w, project: a}, {name: w, project: a}]", "workloads[1].name: 'w' appears twice"),
     ("workloads: [{name: w, project: a, type: job}]", "workloads[0].type: must be training, interactive or inference"),
     ("workloads: [{name: w, project: a, request: {gpu: 0.5}}]", "workloads[0].request.gpu: must be a whole number"),
     ("workloads: [{name: w, project: a, request: {gpuFraction: 1.5}}]", "request.gpuFraction: must be > 0 and <= 1"),
     ("workloads: [{name: w, project: a, request: {gpuFraction: 0}}]", "request.gpuFraction: must be > 0 and <= 1"),
     ("workloads: [{name: w, project: a, request: {gpu: 1, gpuFraction: 1}}]", "request: must have one of gpu and"),
     ("workloads: [{name: w, project: a, request: {gpu: 1, devices: 2}}]", "request.devices: only goes with"),
-    ("workloads: [{name: w, project: a, replicas: 2, tasks: []}]", "workloads[0].replicas: must not stand beside"),
+    ("workloads: [{name: w, project: a, replicas: 2, tasks: []}]", "workloads[0].replicas: must not be given together"),
     ("workloads: [{name: w, project: a, replicas: 0}]", "workloads[0].replicas: must be >= 1"),
     (
         "workloads: [{name: w, project: a, tasks: [{state: running}]}]",
@@ -77,7 +77,7 @@ BAD = [
     ),
     ("workloads: [{name: w, project: a, tasks: [{state: running, node: x}]}]", "tasks[0].node: no node is called 'x'"),
     ("workloads: [{name: w, project: a, tasks: [{node: n1}]}]", "tasks[0].node: only goes with state running"),
-    ("workloads: [{name: w, project: a, tasks: [{name: t}, {name: t}]}]", "tasks[1].name: 't' stands twice"),
+    ("workloads: [{name: w, project: a, tasks: [{name: t}, {name: t}]}]", "tasks[1].name: 't' appears twice"),
     ("workloads: [{name: w, project: a, tasks: [{subgroup: g}]}]", "tasks[0].subgroup: no subgroup is called 'g'"),
     ("workloads: [{name: w, project: a, tasks: [{state: asleep}]}]", "tasks[0].state: must be pending"),
     ("workloads: [{name: w, project: a, subgroups: [{name: g, parent: h}]}]", "subgroups[0].parent: no subgroup"),
@@ -94,7 +94,7 @@ BAD = [
     ("steps: [{finish: [w]}]", "steps[0].finish[0]: no workload is called 'w' now"),
     ("steps: [{nodes: [{name: n9, ready: false}]}]", "steps[0].nodes[0].name: no node is called 'n9'"),
     ("steps: [{nodes: [{ready: false}]}]", "steps[0].nodes[0].name: is required"),
-    ("steps: [{projects: [{name: a, parent: a}]}]", "steps[0].projects[0].parent: goes in a circle"),
+    ("steps: [{projects: [{name: a, parent: a}]}]", "steps[0].projects[0].parent: forms a cycle"),
     ("steps: [{submit: [{name: w, project: z}]}]", "steps[0].submit[0].project: no project is called 'z'"),
     (
         "steps: [{submit: [{name: w, project: a, tasks: [{state: running, node: n1}]}]}]",
@@ -105,7 +105,7 @@ BAD = [
 
 def faults(data: Any) -> list[str]:
     with pytest.raises(Invalid) as caught:
-        scenarios(data)
+        read_scenarios(data)
     return [str(fault) for fault in caught.value.faults]
 
 
@@ -164,5 +164,5 @@ def test_one_mistake_is_told_once() -> None:
 def test_a_name_may_come_back() -> None:
     """A workload that was deleted can be submitted again."""
     step = {"submit": [{"name": "w", "project": "a"}]}
-    (scenario,) = scenarios({**good(), "steps": [step, {"delete": ["w"]}, step]})
-    assert [each.word for each in scenario.steps] == ["submit", "delete", "submit"]
+    (scenario,) = read_scenarios({**good(), "steps": [step, {"delete": ["w"]}, step]})
+    assert [step.action for step in scenario.steps] == ["submit", "delete", "submit"]

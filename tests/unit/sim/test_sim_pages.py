@@ -1,4 +1,4 @@
-"""Pages about the scheduler show what it does: each of their scenarios is played, and prints what the page prints."""
+"""The scenarios in the docs about the scheduler print what the pages show."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.sim import scenario
+from aliquot.sim import scenario_file
 from support.docs.console import ROOT, read
 from support.docs.scenarios import printed
 
@@ -16,16 +16,16 @@ PAGES = ["docs/replay.md", "docs/scheduler.md", "docs/simulate.md"]
 
 @pytest.mark.parametrize("name", PAGES)
 def test_page_shows_what_happens(name: str, tmp_path: Path) -> None:
-    """Whoever types what the page says sees what the page shows."""
+    """Each command of the page prints the output on the page."""
     page = read(ROOT / name)
     steps = [step for block in page.blocks for step in block]
-    found = printed(page, tmp_path)
+    outputs = printed(page, tmp_path)
     assert steps
-    assert {step.command: found[step.line] for step in steps} == {step.command: step.output for step in steps}
+    assert {step.command: outputs[step.line] for step in steps} == {step.command: step.output for step in steps}
 
 
-def test_every_example_is_played() -> None:
-    """No file of a page is there without a command that reads it."""
+def test_every_example_file_is_used() -> None:
+    """Each file on a page is read by one of its commands."""
     for name in PAGES:
         page = read(ROOT / name)
         commands = " ".join(step.command for block in page.blocks for step in block)
@@ -33,10 +33,10 @@ def test_every_example_is_played() -> None:
 
 
 @pytest.mark.parametrize(
-    "table", ["SCENARIO", "POLICY", "NODE", "CARD", "PROJECT", "REQUEST", "WORKLOAD", "GROUP", "TASK", "STEP"]
+    "table", ["SCENARIO", "POLICY", "NODE", "GPU", "PROJECT", "REQUEST", "WORKLOAD", "SUBGROUP", "TASK", "STEP"]
 )
 def test_every_field_is_explained(table: str) -> None:
-    """The page about scenarios names every field that may stand in one."""
+    """The page about scenarios names every field of the format."""
     text = (ROOT / "docs/simulate.md").read_text()
-    known = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", text))))
-    assert set(getattr(scenario, f"_{table}")) - known == set()
+    documented = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", text))))
+    assert set(getattr(scenario_file, f"_{table}")) - documented == set()

@@ -9,7 +9,7 @@ import pytest
 
 from aliquot.planner.model import DeviceShare
 from aliquot.planner.plan import Eviction, Nomination, Placement, Plan
-from aliquot.sim import Player, worlds
+from aliquot.sim import Simulation, load_clusters
 from aliquot.sim import result as results
 
 TWO = {
@@ -28,14 +28,14 @@ BORROWED = {
 }
 
 
-def play(data: Any, **options: Any) -> Any:
-    (world,) = worlds(data)
-    return Player(world, **options).play()
+def simulate(data: Any, **options: Any) -> Any:
+    (world,) = load_clusters(data)
+    return Simulation(world, **options).run()
 
 
 def test_shape_of_a_round() -> None:
     """A result without steps has its rounds and what is left at the end, in one shape."""
-    told = play(BORROWED)
+    told = simulate(BORROWED)
     assert list(told) == ["name", "stable", "rounds", "final"]
     assert (told["name"], len(told["rounds"])) == ("two teams", 1)
     for picture in (told["rounds"][0], told["final"]):
@@ -45,7 +45,7 @@ def test_shape_of_a_round() -> None:
 
 def test_reclaim_over_rounds() -> None:
     """Evicted and reserved, then bound and pending, then running; and then nothing more."""
-    told = play(BORROWED, rounds=4)
+    told = simulate(BORROWED, rounds=4)
     states = [[each["tasks"][name]["state"] for name in ("b2-0-0", "a1-0-0")] for each in told["rounds"]]
     assert states == [["evicted", "reserved"], ["pending", "bound"], ["pending", "running"], ["pending", "running"]]
     assert told["stable"]
@@ -53,12 +53,12 @@ def test_reclaim_over_rounds() -> None:
 
 def test_last_round_with_a_change_is_not_stable() -> None:
     """Stable means that the last round changed nothing."""
-    assert [play(BORROWED, rounds=count)["stable"] for count in (1, 2, 3)] == [False, False, True]
+    assert [simulate(BORROWED, rounds=count)["stable"] for count in (1, 2, 3)] == [False, False, True]
 
 
 def test_evicted_task() -> None:
     """An evicted task has no node, and says where it was and for whom it went."""
-    task = play(BORROWED)["rounds"][0]["tasks"]["b2-0-0"]
+    task = simulate(BORROWED)["rounds"][0]["tasks"]["b2-0-0"]
     assert (task["state"], task["node"], task["devices"]) == ("evicted", None, [])
     assert (task["from"], task["because"]) == ("n1", "reclaimed by a/a1")
     assert task["fromDevices"] == [{"index": 1, "milli": 1000, "memoryMiB": 1000}]
@@ -66,7 +66,7 @@ def test_evicted_task() -> None:
 
 def test_running_task() -> None:
     """A running task says on which devices it is, and how much of them it has."""
-    task = play(BORROWED)["rounds"][0]["tasks"]["b1-0-0"]
+    task = simulate(BORROWED)["rounds"][0]["tasks"]["b1-0-0"]
     assert task == {
         "state": "running",
         "node": "n1",
@@ -78,7 +78,7 @@ def test_running_task() -> None:
 
 def test_final_is_after_the_last_round() -> None:
     """What was evicted in the last round is pending at the end, and knows why."""
-    told = play(BORROWED)["final"]
+    told = simulate(BORROWED)["final"]
     task = told["tasks"]["b2-0-0"]
     assert (task["state"], task["refusal"]["code"]) == ("pending", "evicted")
     assert told["refusals"]["b2"][0]["text"] == "reclaimed by a/a1"
@@ -87,7 +87,7 @@ def test_final_is_after_the_last_round() -> None:
 
 def test_moved_task() -> None:
     """A moved task is at its new place, says where it was, and whether the new place is still taken."""
-    (world,) = worlds(BORROWED)
+    (world,) = load_clusters(BORROWED)
     moved = Eviction(
         "b1",
         "b1-0-0",
@@ -98,16 +98,16 @@ def test_moved_task() -> None:
         Placement("n2", (DeviceShare(3, 1000, 7),)),
         nominated=True,
     )
-    task = results.before(world, Plan(evictions=(moved,)))["tasks"]["b1-0-0"]
+    task = results.round_result(world, Plan(evictions=(moved,)))["tasks"]["b1-0-0"]
     assert (task["state"], task["node"], task["from"], task["reserved"]) == ("moved", "n2", "n1", True)
     assert task["devices"] == [{"index": 3, "milli": 1000, "memoryMiB": 7}]
 
 
 def test_reserved_is_not_allocated() -> None:
     """What a workload will have is not yet what it has."""
-    (world,) = worlds(BORROWED)
+    (world,) = load_clusters(BORROWED)
     plan = Plan(nominations=(Nomination("a1", "a1-0-0", "n1", (DeviceShare(0, 1000, 0),)),))
-    workload = results.before(world, plan)["workloads"]["a1"]
+    workload = results.round_result(world, plan)["workloads"]["a1"]
     assert workload == {"state": "reserved", "allocated": {"gpu": 0}}
 
 
@@ -116,21 +116,23 @@ def test_reserved_is_not_allocated() -> None:
 )
 def test_allocated(request_: dict[str, Any], gpus: float) -> None:
     """What a workload holds, in GPUs."""
-    told = play({**TWO, "workloads": [{"name": "w", "project": "a", "request": request_, "tasks": [RUNNING]}]})
+    told = simulate({**TWO, "workloads": [{"name": "w", "project": "a", "request": request_, "tasks": [RUNNING]}]})
     assert told["final"]["workloads"]["w"]["allocated"] == {"gpu": gpus}
 
 
 def test_terminating_is_listed_once() -> None:
     """A terminating task is listed while it goes, and gone from the next round."""
     tasks = [{"state": "terminating", "node": "n1"}]
-    told = play({**TWO, "workloads": [{"name": "w", "project": "a", "request": {"gpu": 1}, "tasks": tasks}]}, rounds=2)
+    told = simulate(
+        {**TWO, "workloads": [{"name": "w", "project": "a", "request": {"gpu": 1}, "tasks": tasks}]}, rounds=2
+    )
     assert told["rounds"][0]["tasks"]["w-0-0"]["state"] == "terminating"
     assert [told["rounds"][1][word] for word in ("tasks", "workloads")] == [{}, {}]
 
 
 def test_who_waits_is_told_why() -> None:
     """Every task that waits has a refusal, also one that is gated or in a project without nodes."""
-    told = play(
+    told = simulate(
         {
             "projects": [{"name": "a"}],
             "workloads": [
@@ -149,7 +151,7 @@ def test_who_waits_is_told_why() -> None:
 def test_who_was_on_its_way_out_is_told_so() -> None:
     """A task that a file shows being stopped waits at the end, before any plan could look at it."""
     tasks = [{"state": "evicted", "node": "n1"}]
-    told = play({**TWO, "workloads": [{"name": "w", "project": "a", "request": {"gpu": 1}, "tasks": tasks}]})
+    told = simulate({**TWO, "workloads": [{"name": "w", "project": "a", "request": {"gpu": 1}, "tasks": tasks}]})
     assert told["rounds"][0]["tasks"]["w-0-0"]["state"] == "evicted"
     assert told["final"]["tasks"]["w-0-0"]["refusal"]["code"] == "evicted"
 
@@ -167,7 +169,7 @@ STEPS = {
 
 def test_shape_of_steps() -> None:
     """With steps there is one settled picture for each, with the rounds it took and what was stopped on the way."""
-    told = play(STEPS)
+    told = simulate(STEPS)
     assert list(told) == ["name", "stable", "steps", "final"]
     assert len(told["steps"]) == 3
     first, second, third = told["steps"]
@@ -184,25 +186,25 @@ def test_shape_of_steps() -> None:
 
 def test_steps_that_do_not_settle_are_not_stable() -> None:
     """The rounds of a file bound each step."""
-    told = play({**STEPS, "rounds": 1, "steps": STEPS["steps"][:1]})
+    told = simulate({**STEPS, "rounds": 1, "steps": STEPS["steps"][:1]})
     assert (told["steps"][0]["rounds"], told["stable"]) == (1, False)
 
 
 def test_same_file_same_bytes() -> None:
     """A result is the same, byte for byte, each time."""
-    assert results.text(play(STEPS)) == results.text(play(STEPS))
+    assert results.to_json(simulate(STEPS)) == results.to_json(simulate(STEPS))
 
 
 def test_text_is_the_result() -> None:
     """The text is JSON of the very result, for one scenario and for a list."""
-    told = play(STEPS)
-    assert json.loads(results.text(told)) == told
-    assert json.loads(results.text([told, play(BORROWED)])) == [told, play(BORROWED)]
+    told = simulate(STEPS)
+    assert json.loads(results.to_json(told)) == told
+    assert json.loads(results.to_json([told, simulate(BORROWED)])) == [told, simulate(BORROWED)]
 
 
 def test_pools_have_their_own_shares() -> None:
     """Fair shares of other pools stand beside those of pool default."""
-    told = play(
+    told = simulate(
         {
             "nodes": [{"name": "n1", "gpus": 2, "pool": "h100"}],
             "projects": [{"name": "a", "pools": {"h100": {"quota": {"gpu": 1}}}}],
@@ -214,10 +216,10 @@ def test_pools_have_their_own_shares() -> None:
 
 def test_timing() -> None:
     """Timing is added when asked for, to every round and step, and changes nothing else."""
-    timed = play(BORROWED, rounds=2, timing=True)
+    timed = simulate(BORROWED, rounds=2, timing=True)
     for picture in timed["rounds"]:
         timing = picture.pop("timing")
         assert list(timing) == ["loadMs", "planMs", "peakMiB"]
         assert all(value > 0 for value in timing.values())
-    assert timed == play(BORROWED, rounds=2)
-    assert all("timing" in picture for picture in play(STEPS, timing=True)["steps"])
+    assert timed == simulate(BORROWED, rounds=2)
+    assert all("timing" in picture for picture in simulate(STEPS, timing=True)["steps"])

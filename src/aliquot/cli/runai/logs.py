@@ -19,7 +19,7 @@ from aliquot.cli.runai.job_lookup import get_job, list_pods, pods_of_job, resolv
 from aliquot.cli.runai.pod_access import job_argument, may_start, parse_duration, pod_option, why_not_running
 from aliquot.cli.runai.program import RunaiCommand, project_option
 from aliquot.client import Server
-from aliquot.client.log_following import Place, Times, place_in
+from aliquot.client.log_following import OffsetCursor, TimestampCursor, cursor_for
 from aliquot.errors import Conflict, Invalid, NotFound, Unavailable
 from aliquot.store.typed_store import Store
 from aliquot.streams import LogOptions
@@ -164,7 +164,7 @@ async def follow_log(
     server: Server, pod: Pod, options: LogOptions, write: Callable[[bytes], None], note: Callable[[str], None]
 ) -> None:
     """Write the log until it ends. Reconnects after a broken connection; nothing is lost or written twice."""
-    position: Place | Times | None = None
+    position: OffsetCursor | TimestampCursor | None = None
     request = dataclasses.replace(options, line_times=options.limit_bytes is None)
     restarts, pause = _restart_count(pod), _POLL_S
     disconnected_at: float | None = None
@@ -172,7 +172,7 @@ async def follow_log(
     async def stream(request: LogOptions) -> None:
         nonlocal position, pause, disconnected_at
         async with server.logs(pod.metadata.namespace, pod.metadata.name, request) as log:
-            position = position or place_in(log, timestamps=options.timestamps)
+            position = position or cursor_for(log, timestamps=options.timestamps)
             position.begin(log.offset)
             async for chunk in log.chunks:
                 disconnected_at = None
@@ -188,7 +188,7 @@ async def follow_log(
                 follow = _is_active(current)
                 await asyncio.sleep(pause if follow else 0)
                 request, pause = position.again(options, follow=follow), min(2 * pause, _MAX_PAUSE_S)
-                if isinstance(position, Times) and _restart_count(current) > restarts:
+                if isinstance(position, TimestampCursor) and _restart_count(current) > restarts:
                     with suppress(Conflict):  # the log of the previous container is not kept
                         await stream(dataclasses.replace(request, follow=False, previous=True))
                 restarts = _restart_count(current)

@@ -1,11 +1,13 @@
-"""Traces through the scheduler in virtual time.
+"""Replays a trace of jobs through the planner in virtual time, for `aliquot replay`.
 
-Replay       plays a trace under one policy
-Contender    a policy under a name
-figures      what came of it, in numbers
+The trace formats are in sim/traces, the command and its table in cli/replay.py.
+
+Replay         runs one trace under one policy (engine.py)
+ReplayPolicy   a policy and its name; policies.py makes them
+figures        the outcome of a replay in numbers; chart.py draws it
 """
 
-from aliquot.sim.replay.engine import Contender, Replay
+from aliquot.sim.replay.engine import Replay, ReplayPolicy
 from aliquot.sim.replay.figures import figures
 
-__all__ = ["Contender", "Replay", "figures"]
+__all__ = ["Replay", "ReplayPolicy", "figures"]

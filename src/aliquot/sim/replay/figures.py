@@ -1,4 +1,4 @@
-"""What came of a replay, in numbers. The same trace and policy give the same ones; only `planning` differs."""
+"""The figures of a replay. The same trace and policy give the same figures; only `planning` differs."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Any
 
 from aliquot.planner.model import GPU
 from aliquot.sim.replay.engine import Replay
-from aliquot.sim.replay.job_progress import Work
+from aliquot.sim.replay.job_progress import JobProgress
 from aliquot.sim.replay.usage_meter import jain
 
-# Finish-time fairness: a job that takes 5 % longer than its fair part still counts as fairly treated (Shockwave).
+# Finish-time fairness: up to 5 % longer than with its fair share counts as fair, as in Shockwave.
 _UNFAIR = 1.05
-_POINTS = 400  # of a series; more than a chart has room for
+_POINTS = 400  # of a series; more than a chart can show
 
 
 def figures(replay: Replay) -> dict[str, Any]:
-    ended = [work for work in replay.works if work.finished is not None]
-    completion = [_completion(work) for work in ended]
+    ended = [job for job in replay.jobs if job.finished is not None]
+    completion = [_completion(job) for job in ended]
     meter = replay.meter
     return {
-        "policy": replay.contender.name,
+        "policy": replay.policy.name,
         "jobs": {
-            "submitted": len(replay.works),
+            "submitted": len(replay.jobs),
             "finished": len(ended),
             "dropped": len(replay.dropped),
-            "left": len(replay.left),
+            "left": len(replay.never_started),
             "running": len(replay.running),
         },
         "allocation": {
@@ -34,9 +34,9 @@ def figures(replay: Replay) -> dict[str, Any]:
             "end": _round(meter.in_use / meter.total, 4),
         },
         "jctSeconds": spread(completion),
-        "waitSeconds": spread([_completion(work) - work.ran for work in ended]),
-        "firstStartSeconds": spread([work.first - work.source.submit for work in ended if work.first is not None]),
-        "makespanSeconds": _round(max((work.finished or 0.0 for work in ended), default=0.0)),
+        "waitSeconds": spread([_completion(job) - job.ran for job in ended]),
+        "firstStartSeconds": spread([job.first - job.trace_job.submit for job in ended if job.first is not None]),
+        "makespanSeconds": _round(max((job.finished or 0.0 for job in ended), default=0.0)),
         "fairness": _fairness(replay, ended),
         "disruption": _disruption(replay),
         "planning": _planning(replay.plan_seconds),
@@ -44,13 +44,13 @@ def figures(replay: Replay) -> dict[str, Any]:
     }
 
 
-def _completion(work: Work) -> float:
-    assert work.finished is not None
-    return work.finished - work.source.submit
+def _completion(job: JobProgress) -> float:
+    assert job.finished is not None
+    return job.finished - job.trace_job.submit
 
 
 def spread(values: Sequence[float]) -> dict[str, float | None]:
-    """p99 as others publish it: the value at 99 % of the sorted list."""
+    """Mean, p50, p99 and max. p99 is the value at 99 % of the sorted list, as in published results."""
     if not values:
         return dict.fromkeys(("mean", "p50", "p99", "max"))
     ordered = sorted(values)
@@ -58,22 +58,25 @@ def spread(values: Sequence[float]) -> dict[str, float | None]:
     return {"mean": _round(sum(ordered) / len(ordered)), **at, "max": _round(ordered[-1])}
 
 
-def _fairness(replay: Replay, ended: list[Work]) -> dict[str, Any]:
-    """Jain's index over what projects got of what they were due; and by job, how much longer it took than with its
-    part of the cluster: of all jobs of the trace (as Shockwave publishes it), or of those that were there meanwhile."""
+def _fairness(replay: Replay, ended: list[JobProgress]) -> dict[str, Any]:
+    """Jain's index over the projects' received share of their fair share, and rho by job: its completion time over the
+    time that it would take with an equal part of the cluster. `rho` divides the cluster among all jobs of the trace, as
+    Shockwave publishes it, and `rhoMeanwhile` among the jobs that were active at the same time."""
     gpus = replay.meter.total / GPU
-    crowd = max(1.0, len(replay.works) / gpus)
-    timed = [work for work in ended if work.source.duration]
-    overall = [_completion(work) / ((work.source.duration or 1) * crowd) for work in timed]
+    jobs_per_gpu = max(1.0, len(replay.jobs) / gpus)
+    timed = [job for job in ended if job.trace_job.duration]
+    overall = [_completion(job) / ((job.trace_job.duration or 1) * jobs_per_gpu) for job in timed]
     meanwhile = [
-        _completion(work) / ((work.source.duration or 1) * max(1.0, work.contention / _completion(work) / gpus))
-        for work in timed
+        _completion(job) / ((job.trace_job.duration or 1) * max(1.0, job.contention / _completion(job) / gpus))
+        for job in timed
     ]
     return {
         "jain": _round(jain(replay.meter.ratios()), 4),
         "projects": {
-            name: {"receivedGpuHours": _round(got / 3600, 1), "deservedGpuHours": _round(due / 3600, 1)}
-            for name, got, due in zip(replay.meter.projects, replay.meter.received, replay.meter.deserved, strict=True)
+            name: {"receivedGpuHours": _round(received / 3600, 1), "deservedGpuHours": _round(deserved / 3600, 1)}
+            for name, received, deserved in zip(
+                replay.meter.projects, replay.meter.received, replay.meter.deserved, strict=True
+            )
         },
         "rho": _rho(overall),
         "rhoMeanwhile": _rho(meanwhile),
@@ -92,38 +95,38 @@ def _rho(values: list[float]) -> dict[str, float | None]:
 
 
 def _disruption(replay: Replay) -> dict[str, Any]:
-    works = replay.works
+    jobs = replay.jobs
     return {
-        "evictions": sum(work.stops for work in works),
-        "moves": sum(work.moves for work in works),
-        "jobsStopped": sum(bool(work.stops) for work in works),
+        "evictions": sum(job.stops for job in jobs),
+        "moves": sum(job.moves for job in jobs),
+        "jobsStopped": sum(bool(job.stops) for job in jobs),
         "byRule": dict(sorted(replay.evictions.items())),
-        "gpuHoursLost": _round(sum(work.lost * work.gpus for work in works) / 3600, 1),
+        "gpuHoursLost": _round(sum(job.lost * job.gpus for job in jobs) / 3600, 1),
     }
 
 
 def _planning(seconds: Sequence[float]) -> dict[str, Any]:
-    told = spread([1000 * one for one in seconds])
-    return {"plans": len(seconds), "seconds": _round(sum(seconds)), "msMean": told["mean"], "msP99": told["p99"]}
+    ms = spread([1000 * duration for duration in seconds])
+    return {"plans": len(seconds), "seconds": _round(sum(seconds)), "msMean": ms["mean"], "msP99": ms["p99"]}
 
 
 def _series(replay: Replay) -> dict[str, list[float]]:
-    """Allocation and jobs that wait, as means over equal parts of the time."""
-    moments, end = replay.meter.moments, replay.meter.now
+    """Allocation and waiting jobs, as means over equal intervals of time."""
+    changes, end = replay.meter.changes, replay.meter.now
     step = end / _POINTS if end else 1.0
     used, waiting = [0.0] * _POINTS, [0.0] * _POINTS
-    for index, (at, milli, count) in enumerate(moments):
-        until = moments[index + 1][0] if index + 1 < len(moments) else end
-        part = min(int(at / step), _POINTS - 1)
+    for index, (at, milli, count) in enumerate(changes):
+        until = changes[index + 1][0] if index + 1 < len(changes) else end
+        point = min(int(at / step), _POINTS - 1)
         while at < until:
-            edge = until if part == _POINTS - 1 else min(until, (part + 1) * step)
-            used[part] += milli * (edge - at)
-            waiting[part] += count * (edge - at)
-            at, part = edge, min(part + 1, _POINTS - 1)
+            edge = until if point == _POINTS - 1 else min(until, (point + 1) * step)
+            used[point] += milli * (edge - at)
+            waiting[point] += count * (edge - at)
+            at, point = edge, min(point + 1, _POINTS - 1)
     return {
         "hours": [_round((index + 0.5) * step / 3600, 4) for index in range(_POINTS)],
-        "allocation": [_round(one / step / replay.meter.total, 4) for one in used],
-        "waiting": [_round(one / step, 2) for one in waiting],
+        "allocation": [_round(total / step / replay.meter.total, 4) for total in used],
+        "waiting": [_round(total / step, 2) for total in waiting],
     }
 
 

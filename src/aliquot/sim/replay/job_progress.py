@@ -1,7 +1,7 @@
-"""One job while its trace is played: what it has done, what is safe, and what the scheduler sees of it.
+"""The progress of one job during a replay, and the `Job` that the planner sees of it.
 
-Work goes on while it runs, except in the first moments after a restart (`pause`). What it did since its last checkpoint
-is lost when it is stopped; a job that never checkpoints in between (`every` = 0) saves when it is told to stop.
+A running job makes progress, except for the first seconds after a restart (`pause`). Progress since the last checkpoint
+is lost when the job is stopped. A job without periodic checkpoints (`checkpoint_every` = 0) saves when it is stopped.
 """
 
 from __future__ import annotations
@@ -12,73 +12,73 @@ from aliquot.planner.model import DeviceShare, Job, Task, TaskState
 from aliquot.sim.traces import Trace, TraceJob
 
 _TICK = 1e-6  # seconds
+# Node and shares by task.
+Placements = dict[str, tuple[str, tuple[DeviceShare, ...]]]
 
 
-class Work:
+class JobProgress:
     __slots__ = (
-        "_every", "_restart", "attained", "contention", "destination", "done", "finished", "first", "job", "level",
-        "lost", "moves", "pause", "ran", "run", "source", "started", "stops",
+        "_checkpoint_every", "_restart_cost", "attained", "contention", "destination", "done", "finished", "first",
+        "job", "level", "lost", "moves", "pause", "ran", "run", "started", "stops", "trace_job",
     )  # fmt: skip
 
-    def __init__(self, source: TraceJob, trace: Trace, number: int = 0) -> None:
-        self.source = source
-        self._restart, self._every = trace.restart_cost, trace.checkpoint_every
-        requests = source.requests(trace.gpus_per_node)
+    def __init__(self, trace_job: TraceJob, trace: Trace, number: int = 0) -> None:
+        self.trace_job = trace_job
+        self._restart_cost, self._checkpoint_every = trace.restart_cost, trace.checkpoint_every
+        requests = trace_job.requests(trace.gpus_per_node)
         tasks = tuple(
-            Task(f"{source.name}-{index}", request, node_types=source.node_types)
+            Task(f"{trace_job.name}-{index}", request, node_types=trace_job.node_types)
             for index, request in enumerate(requests)
         )
-        # Who came first goes first, also of those that came at the same moment.
-        created = source.submit + number * _TICK
-        self.job = Job(source.name, source.project, tasks, created, source.priority, source.preemptible)
-        self.done = 0.0  # seconds of work that are safe
-        self.ran = 0.0  # seconds on GPUs, before this run
-        self.attained = 0.0  # GPU-seconds that it held, before this run
-        self.lost = 0.0  # seconds on GPUs that came to nothing: work that was lost, and restarts
-        self.pause = 0.0  # seconds of this run before work goes on
+        # Jobs of the same moment keep their order of submission.
+        created = trace_job.submit + number * _TICK
+        self.job = Job(trace_job.name, trace_job.project, tasks, created, trace_job.priority, trace_job.preemptible)
+        self.done = 0.0  # seconds of progress that a stop does not lose
+        self.ran = 0.0  # seconds on GPUs, without this run
+        self.attained = 0.0  # GPU-seconds, without this run
+        self.lost = 0.0  # seconds on GPUs without progress: lost progress, and restarts
+        self.pause = 0.0  # seconds of this run before it makes progress
         self.started: float | None = None
         self.first: float | None = None
         self.finished: float | None = None
-        self.run = 0  # which run it is: what was expected of an earlier one is void
+        self.run = 0  # counts starts and stops: events of an earlier run are outdated
         self.stops = 0
         self.moves = 0
         self.level = 0
         self.contention = 0.0
-        self.destination: dict[
-            str, tuple[str, tuple[DeviceShare, ...]]
-        ] = {}  # where it goes, by task, when it is moved
+        self.destination: Placements = {}  # where its tasks go when it is moved
 
     @property
     def gpus(self) -> float:
-        return self.source.gpus
+        return self.trace_job.gpus
 
-    def start(self, now: float, places: dict[str, tuple[str, tuple[DeviceShare, ...]]]) -> None:
+    def start(self, now: float, placements: Placements) -> None:
         self.started = now
         self.run += 1
         if self.first is None:
             self.first = now
-        self.pause = self._restart if self.stops or self.moves else 0.0
+        self.pause = self._restart_cost if self.stops or self.moves else 0.0
         tasks = tuple(
-            replace(task, state=TaskState.RUNNING, node=places[task.name][0], shares=places[task.name][1])
+            replace(task, state=TaskState.RUNNING, node=placements[task.name][0], shares=placements[task.name][1])
             for task in self.job.tasks
         )
         self.job = replace(self.job, tasks=tasks, started=now, saved=None)
 
     def ends_at(self) -> float | None:
-        if self.started is None or self.source.duration is None:
+        if self.started is None or self.trace_job.duration is None:
             return None
-        return self.started + self.pause + self.source.duration - self.done
+        return self.started + self.pause + self.trace_job.duration - self.done
 
     def save(self, now: float) -> bool:
-        """Tell the scheduler of the last checkpoint. Whether that is news."""
-        if not self._every or self.started is None:
+        """Update the job's last checkpoint; return whether it changed."""
+        if not self._checkpoint_every or self.started is None:
             return False
-        work = self.started + self.pause
-        saved = int((now - work) / self._every + 1e-9)
-        at = work + saved * self._every if saved > 0 else None
-        if at == self.job.saved:
+        progress_from = self.started + self.pause
+        checkpoints = int((now - progress_from) / self._checkpoint_every + 1e-9)
+        saved = progress_from + checkpoints * self._checkpoint_every if checkpoints > 0 else None
+        if saved == self.job.saved:
             return False
-        self.job = replace(self.job, saved=at)
+        self.job = replace(self.job, saved=saved)
         return True
 
     def held(self, now: float) -> float:
@@ -86,43 +86,44 @@ class Work:
         return self.attained + (0.0 if self.started is None else (now - self.started) * self.gpus)
 
     def stop(self, now: float, state: TaskState) -> None:
-        """Its run ends here, unfinished; it holds its place still (`state` EVICTED), or waits."""
+        """End the run unfinished. With `state` EVICTED the job keeps its devices; otherwise it waits."""
         assert self.started is not None
         spent = now - self.started
-        work = max(0.0, spent - self.pause)
-        safe = int(work / self._every + 1e-9) * self._every if self._every else work
-        self.done += safe
-        self.lost += spent - safe
-        self._leave(now)
-        self.place(state)
+        progress = max(0.0, spent - self.pause)
+        every = self._checkpoint_every
+        saved = int(progress / every + 1e-9) * every if every else progress
+        self.done += saved
+        self.lost += spent - saved
+        self._end_run(now)
+        self.set_state(state)
         self.job = replace(self.job, stops=(*self.job.stops, now))
 
     def finish(self, now: float) -> None:
         assert self.started is not None
         self.lost += min(self.pause, now - self.started)
         self.finished = now
-        self._leave(now)
+        self._end_run(now)
 
-    def _leave(self, now: float) -> None:
+    def _end_run(self, now: float) -> None:
         assert self.started is not None
         self.ran += now - self.started
         self.attained = self.held(now)
         self.started = None
         self.run += 1
 
-    def place(self, state: TaskState) -> None:
-        """All its tasks are now in a state; who waits has no place."""
-        waits = state is TaskState.PENDING
+    def set_state(self, state: TaskState) -> None:
+        """Set the state of all tasks; pending tasks lose their node and devices."""
+        pending = state is TaskState.PENDING
         tasks = tuple(
-            replace(task, state=state, node="", shares=()) if waits else replace(task, state=state)
+            replace(task, state=state, node="", shares=()) if pending else replace(task, state=state)
             for task in self.job.tasks
         )
         self.job = replace(self.job, tasks=tasks, started=None, saved=None)
 
-    def promise(self, places: dict[str, tuple[str, tuple[DeviceShare, ...]]]) -> bool:
-        """A place for each of its tasks, once it is free. Whether that is new."""
+    def nominate(self, placements: Placements) -> bool:
+        """Nominate all tasks; return whether that changed anything."""
         tasks = tuple(
-            replace(task, state=TaskState.NOMINATED, node=places[task.name][0], shares=places[task.name][1])
+            replace(task, state=TaskState.NOMINATED, node=placements[task.name][0], shares=placements[task.name][1])
             for task in self.job.tasks
         )
         if tasks == self.job.tasks:
@@ -132,4 +133,4 @@ class Work:
 
     def demote(self) -> None:
         self.level += 1
-        self.job = replace(self.job, priority=self.source.priority - self.level)
+        self.job = replace(self.job, priority=self.trace_job.priority - self.level)

@@ -1,4 +1,4 @@
-"""Sums over time while a trace is played: what was held, by whom, and what each project was due."""
+"""Sums over time during a replay: GPUs held by each project, its fair share, and jobs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from aliquot.planner.model import GPU, Amount
 
 
-class Meter:
-    """GPUs by project. Time moves on by `pass_to`; between two moments nothing changes."""
+class UsageMeter:
+    """GPUs by project. `advance_to` moves time on; between two calls nothing changes."""
 
     def __init__(self, projects: Sequence[str], total: int) -> None:
         self.projects = list(projects)
@@ -18,64 +18,66 @@ class Meter:
         self.total = total  # milli-GPU
         self.now = 0.0
         self.held = np.zeros(len(self.projects))
-        self._due = np.zeros(len(self.projects))
+        self._fair_share = np.zeros(len(self.projects))
         self.received = np.zeros(len(self.projects))  # GPU-seconds
         self.deserved = np.zeros(len(self.projects))
         self.in_use = 0  # milli-GPU
-        self.alive = 0  # jobs that were submitted and have not ended
-        self.life = 0.0  # job-seconds
-        self.seconds_at: dict[int, float] = {}  # by milli-GPU in use
-        self.moments: list[tuple[float, int, int]] = []  # from when on: milli-GPU in use, jobs that wait
+        self.active_jobs = 0  # submitted and not ended
+        self.job_seconds = 0.0  # summed over active jobs
+        self.seconds_at: dict[int, float] = {}  # seconds by milli-GPU in use
+        self.changes: list[tuple[float, int, int]] = []  # time, milli-GPU in use and waiting jobs from then on
 
-    def pass_to(self, now: float) -> None:
+    def advance_to(self, now: float) -> None:
         passed = now - self.now
         if passed <= 0:
             return
         self.received += self.held * passed
-        self.deserved += self._due * passed
-        self.life += self.alive * passed
+        self.deserved += self._fair_share * passed
+        self.job_seconds += self.active_jobs * passed
         self.seconds_at[self.in_use] = self.seconds_at.get(self.in_use, 0.0) + passed
         self.now = now
 
-    def take(self, project: str, milli: int) -> None:
-        """A project got this much, or (negative) gave it back."""
+    def allocate(self, project: str, milli: int) -> None:
+        """Add to the GPUs that a project holds; a negative amount is a release."""
         self.held[self._index[project]] += milli / GPU
         self.in_use += milli
         assert 0 <= self.in_use <= self.total, "more GPUs in use than there are"
 
-    def due(self, shares: Mapping[str, Amount] | None) -> None:
-        """What each project is due from now on; without a plan everybody has what it wants."""
+    def set_fair_shares(self, shares: Mapping[str, Amount] | None) -> None:
+        """Fair shares from now on. None: no job waits, so each project's fair share is what it holds."""
         if shares is None:
-            self._due = self.held.copy()
+            self._fair_share = self.held.copy()
         else:
             for name, index in self._index.items():
-                self._due[index] = shares[name][0] / GPU
+                self._fair_share[index] = shares[name][0] / GPU
 
-    def note(self, waiting: int) -> None:
-        """How things stand from now on, for the chart."""
-        if self.moments and self.moments[-1][0] == self.now:
-            self.moments.pop()
-        if not self.moments or self.moments[-1][1:] != (self.in_use, waiting):
-            self.moments.append((self.now, self.in_use, waiting))
+    def record(self, waiting: int) -> None:
+        """Record the state from now on, for the chart."""
+        if self.changes and self.changes[-1][0] == self.now:
+            self.changes.pop()
+        if not self.changes or self.changes[-1][1:] != (self.in_use, waiting):
+            self.changes.append((self.now, self.in_use, waiting))
 
-    def allocation(self, part: float) -> float:
-        """The share of all GPUs below which the cluster was for this part of the time."""
-        left = part * sum(self.seconds_at.values())
+    def allocation(self, quantile: float) -> float:
+        """The allocated share of all GPUs at a quantile of time: 0.5 is the median."""
+        remaining = quantile * sum(self.seconds_at.values())
         for used, seconds in sorted(self.seconds_at.items()):
-            left -= seconds
-            if left <= 0:
+            remaining -= seconds
+            if remaining <= 0:
                 return used / self.total
         return 0.0
 
     def mean_allocation(self) -> float:
-        whole = sum(self.seconds_at.values())
-        return sum(used * seconds for used, seconds in self.seconds_at.items()) / whole / self.total if whole else 0.0
+        seconds = sum(self.seconds_at.values())
+        if not seconds:
+            return 0.0
+        return sum(used * duration for used, duration in self.seconds_at.items()) / seconds / self.total
 
     def ratios(self) -> list[float]:
-        """What each project got of what it was due, of those that were ever due anything. More than that counts as all
-        of it: to borrow what nobody else is due does no wrong to anybody."""
+        """Received over deserved GPU-seconds, for projects that deserved any. At most 1: borrowing beyond the fair
+        share takes nothing that another project deserves."""
         pairs = zip(self.received, self.deserved, strict=True)
-        return [min(1.0, float(got / due)) for got, due in pairs if due > 0]
+        return [min(1.0, float(received / deserved)) for received, deserved in pairs if deserved > 0]
 
 
 def jain(values: Sequence[float]) -> float:

@@ -1,31 +1,31 @@
-"""Our own format: a CSV file with a line per job and a few columns that everybody can write (docs/replay.md)."""
+"""Our own trace format: a CSV file with a line per job and a few columns (docs/replay.md)."""
 
 from __future__ import annotations
 
-from aliquot.sim.traces.csv_rows import Row, Text, table
+from aliquot.sim.traces.csv_rows import Row, TraceFile, rows_with_header
 from aliquot.sim.traces.record import Trace, TraceJob
 
 COLUMNS = ("submit", "duration", "gpus")
 OPTIONAL = ("name", "project", "priority", "type", "preemptible", "tasks")
-# Priority, and whether it may be stopped.
+# Priority and preemptibility by workload type.
 _TYPES = {"training": (50, True), "interactive": (100, False), "inference": (125, False)}
-_YES = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
+_BOOLEANS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
 
 
-def load(text: Text) -> Trace:
+def load(file: TraceFile) -> Trace:
     jobs: list[TraceJob] = []
     names: dict[str, int] = {}
-    for index, row in enumerate(table(text, COLUMNS, (*COLUMNS, *OPTIONAL))):
+    for index, row in enumerate(rows_with_header(file, COLUMNS, (*COLUMNS, *OPTIONAL))):
         job = _job(row, index)
         if names.setdefault(job.name, index) != index:
-            row.refuse("name", f"{job.name!r} stands twice; names must differ")
+            row.refuse("name", f"{job.name!r} appears twice; names must differ")
         jobs.append(job)
-    return Trace(text.name, "csv", tuple(jobs))
+    return Trace(file.name, "csv", tuple(jobs))
 
 
 def _job(row: Row, index: int) -> TraceJob:
     priority, preemptible = row.choice("type", _TYPES, "training")
-    shown = "true" if preemptible else "false"
+    default = "true" if preemptible else "false"
     milli = round(row.number("gpus") * 1000, 6)
     if milli != int(milli):
         row.refuse("gpus", "has more than three decimals")
@@ -42,5 +42,5 @@ def _job(row: Row, index: int) -> TraceJob:
         project=row.text("project", "default"),
         tasks=tasks,
         priority=row.whole("priority", priority),
-        preemptible=row.choice("preemptible", _YES, shown),
+        preemptible=row.choice("preemptible", _BOOLEANS, default),
     )

@@ -1,7 +1,6 @@
-"""Tables in files: rows with their line numbers, and values that say where they are wrong.
+"""Reads CSV files row by row, with errors that name file, line and column.
 
-A fault is one line: file, line, column, what must hold there. The first fault ends the reading, because one wrong
-column is wrong in every line.
+Reading stops at the first fault: a wrong column is usually wrong in every line.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from typing import NoReturn, TypeVar
 from aliquot.errors import Invalid
 
 T = TypeVar("T")
-_LARGEST = 1 << 30  # months of a large cluster, and not a disk image
+_LARGEST = 1 << 30  # enough for months of a large cluster; stops a disk image
 _GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TraceFile:
     """The text of a file and its name."""
 
     name: str
@@ -33,34 +32,34 @@ class Text:
     path: Path | None = None  # None: standard input
 
     @classmethod
-    def of(cls, name: str, text: str, path: Path | None = None) -> Text:
-        """Lines that begin with # are for people; they count as lines, and are empty."""
+    def of(cls, name: str, text: str, path: Path | None = None) -> TraceFile:
+        """Comment lines (#) become empty, so that line numbers stay right."""
         return cls(name, ["" if line.startswith("#") else line for line in text.splitlines()], path)
 
     @property
-    def first(self) -> str:
-        """The first line that says something."""
+    def first_line(self) -> str:
+        """The first line that is not empty."""
         return next((line for line in self.lines if line.strip()), "")
 
 
-def read(path: str, stdin: Callable[[], bytes] | None = None) -> Text:
-    """A file, also one that gzip has packed; `-` is standard input."""
+def read_file(path: str, stdin: Callable[[], bytes] | None = None) -> TraceFile:
+    """A file, plain or gzip; `-` is standard input."""
     if path == "-" and stdin is not None:
-        return _text("stdin", stdin(), None)
+        return _decode("stdin", stdin(), None)
     try:
         with Path(path).open("rb") as opened:
-            return _text(path, opened.read(_LARGEST + 1), Path(path))
+            return _decode(path, opened.read(_LARGEST + 1), Path(path))
     except OSError as exc:
         raise Invalid(f"{path}: {exc.strerror}") from exc
 
 
-def _text(name: str, data: bytes, path: Path | None) -> Text:
+def _decode(name: str, data: bytes, path: Path | None) -> TraceFile:
     try:
         if data[:2] == _GZIP:
             data = gzip.decompress(data)
         if len(data) > _LARGEST:
             raise Invalid(f"{name}: larger than {_LARGEST >> 30} GiB")
-        return Text.of(name, data.decode("utf-8-sig"), path)
+        return TraceFile.of(name, data.decode("utf-8-sig"), path)
     except UnicodeDecodeError as exc:
         raise Invalid(f"{name}: not UTF-8 text (byte {exc.start})") from None
     except (OSError, EOFError, zlib.error):
@@ -68,7 +67,7 @@ def _text(name: str, data: bytes, path: Path | None) -> Text:
 
 
 class Row:
-    """One line of a table. Each value is asked for by column, and is checked when it is asked for."""
+    """One row. Values are read by column name, and checked when they are read."""
 
     def __init__(self, file: str, line: int, values: Mapping[str, str]) -> None:
         self._file, self._line, self._values = file, line, values
@@ -83,15 +82,15 @@ class Row:
         return value or default or ""
 
     def number(self, column: str, default: float | None = None, least: float = 0) -> float:
-        shown = self._values.get(column, "").strip()
-        if not shown and default is not None:
+        value_text = self._values.get(column, "").strip()
+        if not value_text and default is not None:
             return default
         try:
             value = float(self.text(column))
         except ValueError:
-            self.refuse(column, f"{shown!r} is not a number")
+            self.refuse(column, f"{value_text!r} is not a number")
         if not math.isfinite(value) or value < least:
-            self.refuse(column, f"{shown} must be a number of at least {least:g}")
+            self.refuse(column, f"{value_text} must be a number of at least {least:g}")
         return value
 
     def whole(self, column: str, default: int | None = None, least: int = 0) -> int:
@@ -102,63 +101,63 @@ class Row:
 
     def moment(self, column: str) -> float:
         """Seconds, or a time such as 2026-01-31 13:00:00 (UTC unless it says)."""
-        shown = self.text(column)
+        value_text = self.text(column)
         with suppress(ValueError):
-            if math.isfinite(value := float(shown)):
+            if math.isfinite(value := float(value_text)):
                 return value
         try:
-            when = datetime.fromisoformat(shown)
+            when = datetime.fromisoformat(value_text)
         except ValueError:
-            self.refuse(column, f"{shown!r} is neither seconds nor a time such as 2026-01-31 13:00:00")
+            self.refuse(column, f"{value_text!r} is neither seconds nor a time such as 2026-01-31 13:00:00")
         return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
 
     def choice(self, column: str, words: Mapping[str, T], default: str) -> T:
-        shown = self.text(column, default).lower()
-        if shown not in words:
-            self.refuse(column, f"{shown!r} must be one of {', '.join(words)}")
-        return words[shown]
+        value_text = self.text(column, default).lower()
+        if value_text not in words:
+            self.refuse(column, f"{value_text!r} must be one of {', '.join(words)}")
+        return words[value_text]
 
 
-def table(text: Text, needed: Sequence[str], known: Sequence[str] | None = None) -> Iterator[Row]:
-    """The rows below a line of column names. With `known`, a column that is not among them is a fault."""
-    reader = csv.reader(text.lines)
-    titles = [title.strip() for title in next(filter(None, reader), [])]
-    missing = [column for column in needed if column not in titles]
+def rows_with_header(file: TraceFile, needed: Sequence[str], known: Sequence[str] | None = None) -> Iterator[Row]:
+    """The rows below a header of column names. With `known`, any other column is a fault."""
+    reader = csv.reader(file.lines)
+    columns = [column.strip() for column in next(filter(None, reader), [])]
+    missing = [column for column in needed if column not in columns]
     if missing:
         raise Invalid(
-            f"{text.name}: line {_line(reader)}: column {missing[0]} is missing",
+            f"{file.name}: line {_line(reader)}: column {missing[0]} is missing",
             hint=f"there must be {', '.join(needed)}",
         )
-    strange = [title for title in titles if known is not None and title not in known]
-    if strange:
+    unknown = [column for column in columns if known is not None and column not in known]
+    if unknown:
         hint = f"there are {', '.join(known or ())}"
         raise Invalid(
-            f"{text.name}: line {_line(reader)}: column {strange[0] or '(empty)'} is not one we know", hint=hint
+            f"{file.name}: line {_line(reader)}: column {unknown[0] or '(empty)'} is not one we know", hint=hint
         )
-    if len(set(titles)) < len(titles):
-        twice = next(title for title in titles if titles.count(title) > 1)
-        raise Invalid(f"{text.name}: line {_line(reader)}: column {twice} stands twice")
-    yield from _rows(text, reader, titles)
+    if len(set(columns)) < len(columns):
+        duplicate = next(column for column in columns if columns.count(column) > 1)
+        raise Invalid(f"{file.name}: line {_line(reader)}: column {duplicate} appears twice")
+    yield from _rows(file, reader, columns)
 
 
-def untitled(text: Text, titles: Sequence[str], delimiter: str) -> Iterator[Row]:
-    """The rows of a file that does not name its columns."""
-    yield from _rows(text, csv.reader(text.lines, delimiter=delimiter, quoting=csv.QUOTE_NONE), titles)
+def rows_without_header(file: TraceFile, columns: Sequence[str], delimiter: str) -> Iterator[Row]:
+    """The rows of a file without a header."""
+    yield from _rows(file, csv.reader(file.lines, delimiter=delimiter, quoting=csv.QUOTE_NONE), columns)
 
 
-def _rows(text: Text, reader: Iterator[list[str]], titles: Sequence[str]) -> Iterator[Row]:
+def _rows(file: TraceFile, reader: Iterator[list[str]], columns: Sequence[str]) -> Iterator[Row]:
     try:
         for values in reader:
             if not any(value.strip() for value in values):
                 continue
             line = _line(reader)
-            if len(values) != len(titles):
-                raise Invalid(f"{text.name}: line {line}: has {len(values)} columns and must have {len(titles)}")
-            yield Row(text.name, line, dict(zip(titles, values, strict=True)))
+            if len(values) != len(columns):
+                raise Invalid(f"{file.name}: line {line}: has {len(values)} columns and must have {len(columns)}")
+            yield Row(file.name, line, dict(zip(columns, values, strict=True)))
     except csv.Error as exc:
-        raise Invalid(f"{text.name}: {exc}") from None
+        raise Invalid(f"{file.name}: {exc}") from None
 
 
 def _line(reader: Iterator[list[str]]) -> int:
-    number: int = reader.line_num  # type: ignore[attr-defined]  # a csv reader, of which there is no public type
+    number: int = reader.line_num  # type: ignore[attr-defined]  # csv has no public type for its reader
     return max(number, 1)

@@ -1,7 +1,7 @@
-"""Alibaba's openb (cluster-trace-gpu-v2023): nodes of seven GPU models, and pods that want cores, memory and GPUs.
+"""Alibaba's openb (cluster-trace-gpu-v2023): nodes with seven GPU models, and pods that request cores, memory and GPUs.
 
-It has no work to replay, it is a test of packing: pods arrive one by one in a shuffled order, and stay. `arrivals` is
-that order as its publishers make it.
+openb tests packing and has no durations: pods arrive one by one in a shuffled order, and stay. `arrivals` makes that
+order as the publishers do. openb_trace.py turns it into a trace.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fractions import Fraction
 from aliquot import labels
 from aliquot.planner import Device, Node, Request
 from aliquot.planner.model import GPU
-from aliquot.sim.traces.csv_rows import Text, table
+from aliquot.sim.traces.csv_rows import TraceFile, rows_with_header
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
@@ -27,14 +27,14 @@ _DEVICE_MIB = 10_000
 class Pod:
     name: str
     request: Request
-    models: tuple[str, ...] = ()  # GPU models it may use; all when empty
+    models: tuple[str, ...] = ()  # allowed GPU models; all when empty
 
     @property
     def milli(self) -> int:
         return self.request.devices * self.request.milli
 
 
-def nodes(text: Text) -> tuple[Node, ...]:
+def nodes(file: TraceFile) -> tuple[Node, ...]:
     return tuple(
         Node(
             row.text("sn"),
@@ -44,32 +44,32 @@ def nodes(text: Text) -> tuple[Node, ...]:
             PODS_PER_NODE,
             {labels.NODE_TYPE: row.text("model", "")},
         )
-        for row in table(text, NODE_COLUMNS)
+        for row in rows_with_header(file, NODE_COLUMNS)
     )
 
 
-def pods(text: Text) -> list[Pod]:
+def pods(file: TraceFile) -> list[Pod]:
     """Sorted by name."""
-    found = []
-    for row in table(text, POD_COLUMNS):
+    pods = []
+    for row in rows_with_header(file, POD_COLUMNS):
         devices = row.whole("num_gpu")
         milli = row.whole("gpu_milli") if devices else 0
         request = Request(devices, milli, 0, row.whole("cpu_milli"), row.whole("memory_mib") << 20)
         models = tuple(model for model in row.text("gpu_spec", "").split("|") if model)
-        found.append(Pod(row.text("name"), request, models))
-    return sorted(found, key=lambda pod: pod.name)
+        pods.append(Pod(row.text("name"), request, models))
+    return sorted(pods, key=lambda pod: pod.name)
 
 
-def arrivals(some: Sequence[Pod], seed: int, gpus: int, upto: Fraction = Fraction(13, 10)) -> list[Pod]:
-    """All pods in a shuffled order, then some drawn again until they want `upto` times as many GPUs as there are."""
-    chance = random.Random(seed)  # noqa: S311  # a shuffle that anybody can repeat
-    order = list(some)
-    chance.shuffle(order)
-    again, wanted = list(order), sum(pod.milli for pod in order)
+def arrivals(pods: Sequence[Pod], seed: int, gpus: int, upto: Fraction = Fraction(13, 10)) -> list[Pod]:
+    """All pods in a shuffled order, then random ones again until they request `upto` times the cluster's GPUs."""
+    rng = random.Random(seed)  # noqa: S311  # a repeatable shuffle
+    order = list(pods)
+    rng.shuffle(order)
+    candidates, requested = list(order), sum(pod.milli for pod in order)
     while True:
-        pod = chance.choice(again)
-        # The publishers' rule looks at one device of the pod, not at all of them.
-        if wanted + pod.request.milli > upto * gpus * GPU:
+        pod = rng.choice(candidates)
+        # The publishers count one device of the pod here, not all of them.
+        if requested + pod.request.milli > upto * gpus * GPU:
             return order
         order.append(pod)
-        wanted += pod.milli
+        requested += pod.milli

@@ -1,20 +1,20 @@
-"""Microsoft's Philly (2017): virtual clusters as projects, their sizes as quotas.
+"""Microsoft's Philly trace (2017): virtual clusters become projects, and their sizes quotas.
 
-The sizes are in a file of their own, `philly_vc_nodes.csv` beside the jobs, in nodes; a node counts as 8 GPUs.
+The sizes, in nodes of 8 GPUs, are in `philly_vc_nodes.csv` beside the trace.
 """
 
 from __future__ import annotations
 
-from aliquot.sim.traces.csv_rows import Text, read, table
+from aliquot.sim.traces.csv_rows import TraceFile, read_file, rows_with_header
 from aliquot.sim.traces.record import Trace, TraceJob
 
 COLUMNS = ("timestamp", "duration", "num_gpus", "cluster")
-SIZES = ("vc", "node num")
+SIZE_COLUMNS = ("vc", "node num")
 _NODES = 352
 _GPUS = 8
 
 
-def load(text: Text) -> Trace:
+def load(file: TraceFile) -> Trace:
     jobs = tuple(
         TraceJob(
             name=f"job-{index}",
@@ -23,19 +23,19 @@ def load(text: Text) -> Trace:
             gpu_milli=row.whole("num_gpus", least=1) * 1000,
             project=row.text("cluster"),
         )
-        for index, row in enumerate(table(text, COLUMNS))
+        for index, row in enumerate(rows_with_header(file, COLUMNS))
     )
-    sizes = {} if text.path is None else _sizes(text)
+    sizes = {} if file.path is None else _sizes(file)
     return Trace(
-        text.name, "philly", jobs, sum(sizes.values()) or _NODES, _GPUS, {k: v * _GPUS for k, v in sizes.items()}
+        file.name, "philly", jobs, sum(sizes.values()) or _NODES, _GPUS, {k: v * _GPUS for k, v in sizes.items()}
     )
 
 
-def _sizes(text: Text) -> dict[str, int]:
-    assert text.path is not None
-    beside = text.path.with_name("philly_vc_nodes.csv")
-    return nodes_by_project(read(str(beside))) if beside.exists() else {}
+def _sizes(file: TraceFile) -> dict[str, int]:
+    assert file.path is not None
+    sizes_file = file.path.with_name("philly_vc_nodes.csv")
+    return nodes_by_project(read_file(str(sizes_file))) if sizes_file.exists() else {}
 
 
-def nodes_by_project(text: Text) -> dict[str, int]:
-    return {row.text("vc"): row.whole("node num", least=0) for row in table(text, SIZES)}
+def nodes_by_project(file: TraceFile) -> dict[str, int]:
+    return {row.text("vc"): row.whole("node num", least=0) for row in rows_with_header(file, SIZE_COLUMNS)}

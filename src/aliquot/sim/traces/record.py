@@ -1,7 +1,7 @@
-"""What a trace says: who asked for how much, when, and how long it worked.
+"""The contents of a trace.
 
-TraceJob   one job of a trace
-Trace      all of them, in the order of their submission, and the cluster and habits that belong to it
+TraceJob   one job: its request, its submission and its duration
+Trace      all jobs in order of submission, with the cluster, quotas and checkpoint settings of the trace
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from aliquot.planner.model import GPU, Device, Node, Request
 
-# Cores and memory of machines whose trace does not tell: never what a job waits for.
+# Cores and memory of nodes where the trace has none: enough that no job waits for them.
 _PLENTY = 1 << 50
 _GPU_MIB = 80 * 1024
 
@@ -20,23 +20,23 @@ _GPU_MIB = 80 * 1024
 class TraceJob:
     name: str
     submit: float  # seconds after the start of the trace
-    duration: float | None  # seconds of work with all its GPUs; None: it never ends
-    gpu_milli: int  # in all; below 1000 it is a part of one GPU
+    duration: float | None  # seconds of progress with all its GPUs; None: it never ends
+    gpu_milli: int  # of all tasks together; below 1000: a fraction of one GPU
     project: str = "default"
-    tasks: int | None = None  # equal parts, each on one node; None: as few as the nodes allow
+    tasks: int | None = None  # equal tasks, each on one node; None: as few as fit on the nodes
     priority: int = 50
     preemptible: bool = True
     cpu: int = 0  # thousandths of a core, of each task
     memory: int = 0  # bytes, of each task
     node_types: tuple[str, ...] = ()
-    patient: bool = True  # otherwise it is dropped when it does not start at once
+    may_wait: bool = True  # False: it is dropped when it does not start at once
 
     @property
     def gpus(self) -> float:
         return self.gpu_milli / GPU
 
     def requests(self, gpus_per_node: int) -> list[Request]:
-        """One for each task. Without a number of tasks: full nodes, and the rest on one more."""
+        """One request per task. Without a number of tasks: full nodes, and the rest on one more."""
         if self.gpu_milli < GPU:
             return [Request(int(self.gpu_milli > 0), self.gpu_milli, 0, self.cpu, self.memory)]
         whole = self.gpu_milli // GPU
@@ -55,10 +55,10 @@ class Trace:
     jobs: tuple[TraceJob, ...]
     nodes: int = 8
     gpus_per_node: int = 8
-    quotas: Mapping[str, int] = field(default_factory=dict)  # GPUs by project; the others have none
+    quotas: Mapping[str, int] = field(default_factory=dict)  # GPUs by project; other projects have none
     restart_cost: float = 60  # seconds without progress after each restart
-    checkpoint_every: float = 1800  # seconds of work between two checkpoints; 0: it saves when it is told to stop
-    machines: tuple[Node, ...] = ()  # where nodes differ, instead of the two numbers above
+    checkpoint_every: float = 1800  # seconds of progress between checkpoints; 0: a job saves when it is stopped
+    custom_nodes: tuple[Node, ...] = ()  # used instead of `nodes` and `gpus_per_node` where nodes differ
 
     @property
     def projects(self) -> list[str]:
@@ -66,13 +66,15 @@ class Trace:
 
     @property
     def gpus(self) -> int:
-        return sum(len(node.devices) for node in self.machines) or self.nodes * self.gpus_per_node
+        return sum(len(node.devices) for node in self.custom_nodes) or self.nodes * self.gpus_per_node
 
     def cluster(self) -> tuple[Node, ...]:
-        return self.machines or tuple(machine(f"n{index:04d}", self.gpus_per_node) for index in range(self.nodes))
+        return self.custom_nodes or tuple(
+            uniform_node(f"n{index:04d}", self.gpus_per_node) for index in range(self.nodes)
+        )
 
 
-def machine(name: str, gpus: int) -> Node:
-    """A node of so many GPUs, with plenty of everything else."""
+def uniform_node(name: str, gpus: int) -> Node:
+    """A node with this many GPUs and unlimited cores, memory and pods for practical purposes."""
     devices = tuple(Device(index, _GPU_MIB) for index in range(gpus))
     return Node(name, devices, cpu=_PLENTY, memory=_PLENTY, pods=1 << 20)

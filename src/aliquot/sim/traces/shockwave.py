@@ -1,11 +1,11 @@
-"""The traces of Shockwave (NSDI'23): all jobs in one project, no names of columns, tabs between values.
+"""The traces of Shockwave (NSDI'23): all jobs in one project; tab-separated, without a header.
 
-The file name begins with the number of jobs; each published size of trace has its number of GPUs.
+The file name begins with the number of jobs. Each published number of jobs has its number of GPUs.
 """
 
 from __future__ import annotations
 
-from aliquot.sim.traces.csv_rows import Text, untitled
+from aliquot.sim.traces.csv_rows import TraceFile, rows_without_header
 from aliquot.sim.traces.record import Trace, TraceJob
 
 COLUMNS = (
@@ -17,7 +17,7 @@ _GPUS_BY_JOBS = {120: 32, 220: 64, 460: 128, 900: 256}
 _GPUS = 32
 
 
-def load(text: Text) -> Trace:
+def load(file: TraceFile) -> Trace:
     jobs = tuple(
         TraceJob(
             name=f"job-{index}",
@@ -25,8 +25,8 @@ def load(text: Text) -> Trace:
             duration=row.number("duration"),
             gpu_milli=row.whole("scale_factor", least=1) * 1000,
         )
-        for index, row in enumerate(untitled(text, COLUMNS, "\t"))
+        for index, row in enumerate(rows_without_header(file, COLUMNS, "\t"))
     )
     gpus = _GPUS_BY_JOBS.get(len(jobs), _GPUS)
     nodes = gpus // _GPUS_PER_NODE
-    return Trace(text.name, "shockwave", jobs, nodes, _GPUS_PER_NODE, {"default": gpus}, 10, checkpoint_every=0)
+    return Trace(file.name, "shockwave", jobs, nodes, _GPUS_PER_NODE, {"default": gpus}, 10, checkpoint_every=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aliquot.client.log_following import Place
+from aliquot.client.log_following import OffsetCursor
 
 LINES = [b"one\n", b"two words\n", b"\n", b"caf\xc3\xa9\n", b"2026-01-31T11:00:00Z its own time\n", b"last"]
 LOG = b"".join(LINES)
@@ -20,7 +20,7 @@ def stream(offset: int, *, timestamps: bool) -> bytes:
     return STAMP + rest.replace(b"\n", b"\n" + STAMP)
 
 
-def fed(place: Place, data: bytes, size: int) -> bytes:
+def fed(place: OffsetCursor, data: bytes, size: int) -> bytes:
     return b"".join(place.feed(data[at : at + size]) for at in range(0, len(data), size))
 
 
@@ -31,7 +31,7 @@ def test_a_break_anywhere_loses_and_repeats_nothing(timestamps: bool, size: int)
     whole = stream(0, timestamps=timestamps)
     assert not timestamps or whole == STAMPED
     for cut in range(len(whole) + 1):
-        place = Place(timestamps=timestamps)
+        place = OffsetCursor(timestamps=timestamps)
         place.begin(0)
         out = fed(place, whole[:cut], size)
         assert place.offset is not None
@@ -43,13 +43,13 @@ def test_a_break_anywhere_loses_and_repeats_nothing(timestamps: bool, size: int)
 
 def test_a_stream_that_begins_later() -> None:
     """Counting starts where the server says: the last lines only, or what rotation left."""
-    place = Place()
+    place = OffsetCursor()
     place.begin(100)
     assert (place.feed(b"abc\n"), place.offset) == (b"abc\n", 104)
 
 
 def test_a_server_that_does_not_say_where() -> None:
     """Everything is shown; there is just no place to go on from."""
-    place = Place()
+    place = OffsetCursor()
     place.begin(None)
     assert (place.feed(b"abc"), place.offset) == (b"abc", None)

@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 
 from aliquot.cli.context import CommandContext
 from aliquot.cli.main import runai
-from aliquot.client.connection import Asked
+from aliquot.client.connection import ServerOptions
 from aliquot.errors import Conflict
 from support.cli.environment import CliEnvironment
 from support.cli.pod_server import TOKEN, PodServer
@@ -43,7 +43,7 @@ def _env(cli: CliEnvironment, server: PodServer) -> dict[str, str]:
 
 
 def _type(cli: CliEnvironment, server: PodServer, *arguments: str, input: bytes | None = None) -> Result:
-    here = CommandContext(Asked(url=server.url), cli.home / "config.json")
+    here = CommandContext(ServerOptions(url=server.url), cli.home / "config.json")
     return CliRunner().invoke(runai, list(arguments), obj=here, input=input, env=_env(cli, server))
 
 

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from aliquot.cli.context import CommandContext
 from aliquot.cli.main import runai
 from aliquot.cli.runai.port_forward import Forward, parse_forward
-from aliquot.client.connection import Asked
+from aliquot.client.connection import ServerOptions
 from aliquot.errors import Invalid
 from support.cli.environment import CliEnvironment
 from support.cli.pod_server import TOKEN, PodServer
@@ -41,7 +41,7 @@ def _env(cli: CliEnvironment, server: PodServer) -> dict[str, str]:
 
 
 def _type(cli: CliEnvironment, server: PodServer, *arguments: str) -> Result:
-    here = CommandContext(Asked(url=server.url), cli.home / "config.json")
+    here = CommandContext(ServerOptions(url=server.url), cli.home / "config.json")
     return CliRunner().invoke(runai, ["port-forward", "x", *arguments], obj=here, env=_env(cli, server))
 
 

@@ -16,8 +16,8 @@ from aliquot.errors import Unavailable
 from aliquot.planner import Plan, TaskState, plan
 from aliquot.scheduler.explain.service import Explainer
 from aliquot.scheduler.last_decision import Decision, LastDecision
-from aliquot.sim import Player, worlds
-from aliquot.sim.export import scenario_of
+from aliquot.sim import Simulation, load_clusters
+from aliquot.sim.export import export_scenario
 from support.scheduler.world import World
 from support.stores.namespace import StoreNamespace
 from support.stores.running import until
@@ -58,10 +58,10 @@ def states(last: LastDecision) -> dict[str, list[str]]:
 
 def simulate(decision: Decision) -> tuple[Any, Plan]:
     """Plays the exported scenario: returns the result of `simulate`, and the plan behind it."""
-    data = yaml.load(as_yaml(scenario_of(decision)), yaml.CSafeLoader)
-    (world,) = worlds(data)
+    data = yaml.load(as_yaml(export_scenario(decision)), yaml.CSafeLoader)
+    (world,) = load_clusters(data)
     planned = plan(world.snapshot(), world.policy, world.now, world.policies)
-    return Player(world).play()["rounds"][0], planned
+    return Simulation(world).run()["rounds"][0], planned
 
 
 def without_times(planned: Plan) -> Plan:

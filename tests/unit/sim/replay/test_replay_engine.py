@@ -9,9 +9,9 @@ import pytest
 
 from aliquot.planner.incremental import IncrementalPlanner
 from aliquot.planner.model import Policy, Snapshot
-from aliquot.sim.replay import Contender, Replay, figures
-from aliquot.sim.replay.job_progress import Work
-from aliquot.sim.traces import Trace, TraceJob, machine
+from aliquot.sim.replay import Replay, ReplayPolicy, figures
+from aliquot.sim.replay.job_progress import JobProgress
+from aliquot.sim.traces import Trace, TraceJob, uniform_node
 
 
 def job(name: str, submit: float, duration: float, gpus: float = 1, project: str = "a", **more: object) -> TraceJob:
@@ -32,20 +32,20 @@ def trace(
 
 
 def played(one: Trace, policy: Policy | None = None, grace: float = 0, ladder: tuple[float, ...] = ()) -> Replay:
-    replay = Replay(one, Contender("test", policy or Policy(), ladder), grace)
+    replay = Replay(one, ReplayPolicy("test", policy or Policy(), ladder), grace)
     replay.run()
     return replay
 
 
 def ends(replay: Replay) -> dict[str, float | None]:
-    return {work.job.name: work.finished for work in replay.works}
+    return {work.job.name: work.finished for work in replay.jobs}
 
 
 def test_runs_when_there_is_room() -> None:
     """A job starts when it comes, ends when its work is done, and the next one takes its place."""
     replay = played(trace(job("x", 0, 100, 2), job("y", 10, 50, 1), job("z", 20, 50, 1)))
     assert ends(replay) == {"x": 100, "y": 150, "z": 150}
-    assert [work.first for work in replay.works] == [0, 100, 100]
+    assert [work.first for work in replay.jobs] == [0, 100, 100]
 
 
 def test_gang_waits_for_all_its_nodes() -> None:
@@ -80,7 +80,7 @@ def test_work_since_the_last_checkpoint_is_lost() -> None:
     replay = reclaimed(checkpoint_every=30)
     assert ends(replay)["borrower"] == 1060
     assert figures(replay)["disruption"]["gpuHoursLost"] == round(20 / 3600, 1)
-    assert replay.works[0].lost == 10
+    assert replay.jobs[0].lost == 10
 
 
 def test_restart_costs_time() -> None:
@@ -93,8 +93,8 @@ def test_grace_holds_the_place() -> None:
     """While a stopped job takes its time to leave, the one it was stopped for has a promise and waits."""
     jobs = (job("borrower", 0, 1000, 2, "b"), job("owner", 100, 50, 2, "a"), job("late", 105, 10, 1, "b"))
     replay = played(trace(*jobs, quotas={"a": 2, "b": 0}), grace=30)
-    assert (replay.works[1].first, ends(replay)["owner"]) == (130, 180)
-    assert replay.works[2].first == 1080  # nor could it slip in: who is older goes first
+    assert (replay.jobs[1].first, ends(replay)["owner"]) == (130, 180)
+    assert replay.jobs[2].first == 1080  # nor could it slip in: who is older goes first
 
 
 def test_stopped_job_keeps_its_age() -> None:
@@ -124,7 +124,7 @@ def test_ladder_lets_short_jobs_pass() -> None:
 
 def test_impatient_job_is_dropped() -> None:
     """A job that may not wait is gone when it does not start at once; the others go on."""
-    jobs = (job("x", 0, 100, 2), job("y", 0, 100, 1, patient=False), job("z", 200, 10, 1, patient=False))
+    jobs = (job("x", 0, 100, 2), job("y", 0, 100, 1, may_wait=False), job("z", 200, 10, 1, may_wait=False))
     replay = played(trace(*jobs))
     assert [work.job.name for work in replay.dropped] == ["y"]
     assert ends(replay) == {"x": 100, "y": None, "z": 210}
@@ -132,9 +132,9 @@ def test_impatient_job_is_dropped() -> None:
 
 def test_nodes_may_differ() -> None:
     """A trace may bring its own machines; a job goes where it fits."""
-    one = replace(trace(job("pair", 0, 10, 2)), machines=(machine("small", 1), machine("large", 2)))
+    one = replace(trace(job("pair", 0, 10, 2)), custom_nodes=(uniform_node("small", 1), uniform_node("large", 2)))
     replay = played(one)
-    assert {task.node for task in replay.works[0].job.tasks} == {"large"}
+    assert {task.node for task in replay.jobs[0].job.tasks} == {"large"}
     assert one.gpus == 3
 
 
@@ -142,15 +142,15 @@ def test_time_alone_may_help() -> None:
     """Room that is kept for a large job is given up after a while, and the small ones start although nothing ends."""
     jobs = (job("first", 0, 1e6), job("large", 0, 10, 2), job("small", 700, 10, 1))
     replay = played(trace(*jobs), Policy(hold_after=600))
-    assert replay.works[2].first == pytest.approx(750)
-    assert played(trace(*jobs), Policy(hold_after=None)).works[2].first == 700
+    assert replay.jobs[2].first == pytest.approx(750)
+    assert played(trace(*jobs), Policy(hold_after=None)).jobs[2].first == 700
 
 
 def test_too_large_is_left_over() -> None:
     """A job that fits on no cluster like this is told apart from those that ended, with its reason."""
     replay = played(trace(job("x", 0, 10), job("huge", 0, 10, 8)))
-    assert [work.job.name for work in replay.left] == ["huge"]
-    assert replay.last.refusals["huge"]
+    assert [work.job.name for work in replay.never_started] == ["huge"]
+    assert replay.last_plan.refusals["huge"]
 
 
 def test_time_does_not_pass_for_void_events() -> None:
@@ -183,12 +183,12 @@ def crowd(seed: int) -> Trace:
 def test_every_job_is_accounted_for(seed: int, victims: str) -> None:
     """Whatever happens: no GPU twice, nobody waits untold (checked while it runs), and work adds up in the end."""
     replay = played(crowd(seed), Policy(victims=victims), grace=seed % 2 * 5)
-    for work in replay.works:
+    for work in replay.jobs:
         if work.finished is not None:
-            assert work.source.duration is not None
-            assert work.ran == pytest.approx(work.source.duration + work.lost)
-            assert work.finished - work.source.submit >= work.ran
-    assert not any(work.source.preemptible for work in replay.left)  # the others may not go beyond quota
+            assert work.trace_job.duration is not None
+            assert work.ran == pytest.approx(work.trace_job.duration + work.lost)
+            assert work.finished - work.trace_job.submit >= work.ran
+    assert not any(work.trace_job.preemptible for work in replay.never_started)  # the others may not go beyond quota
     assert replay.meter.in_use == 0
     assert not replay.unsettled
 
@@ -220,15 +220,15 @@ def test_checkpoints_are_known_when_somebody_stops() -> None:
     """Of two that could stop, the one that has just saved goes."""
     jobs = (job("x", 0, 1e5, 1, "b"), job("y", 4000, 1e5, 1, "b"), job("owner", 10500, 50, 1, "a"))
     one = trace(*jobs, quotas={"a": 1, "b": 0}, checkpoint_every=5000)
-    stopped = {work.job.name: work.stops for work in played(one).works}
+    stopped = {work.job.name: work.stops for work in played(one).jobs}
     assert stopped == {"x": 1, "y": 0, "owner": 0}
-    assert played(replace(one, checkpoint_every=1e5)).works[1].stops == 1
+    assert played(replace(one, checkpoint_every=1e5)).jobs[1].stops == 1
 
 
 def test_a_checkpoint_is_news_once() -> None:
     """The scheduler hears of a checkpoint when there is a new one."""
     one = job("x", 0, 1000)
-    work = Work(one, trace(one, checkpoint_every=30))
+    work = JobProgress(one, trace(one, checkpoint_every=30))
     work.start(0, {"x-0": ("n", ())})
     assert [work.save(now) for now in (10, 35, 40, 61)] == [False, True, False, True]
     assert work.job.saved == 60

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from aliquot.planner.model import Policy
-from aliquot.sim.replay import Contender, Replay, figures
+from aliquot.sim.replay import Replay, ReplayPolicy, figures
 from aliquot.sim.replay.figures import spread
 from aliquot.sim.replay.usage_meter import jain
 from aliquot.sim.traces import Trace, TraceJob
 
 
 def played(*jobs: TraceJob, gpus: int = 2, quotas: dict[str, int]) -> Replay:
-    replay = Replay(Trace("test", "csv", jobs, 1, gpus, quotas, 0, 0), Contender("test", Policy()))
+    replay = Replay(Trace("test", "csv", jobs, 1, gpus, quotas, 0, 0), ReplayPolicy("test", Policy()))
     replay.run()
     return replay
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from aliquot.planner.model import Policy
-from aliquot.sim.replay import Contender, Replay, figures
-from aliquot.sim.replay.policies import named
-from aliquot.sim.traces import load, read
+from aliquot.sim.replay import Replay, ReplayPolicy, figures
+from aliquot.sim.replay.policies import named_policy
+from aliquot.sim.traces import load_trace, read_file
 
 DATA = Path(__file__).parents[3] / "data"
 MURI = [f"trace{number}{kind}" for number in (1, 2, 3, 4) for kind in ("", "_pr")]
@@ -19,7 +19,7 @@ SHOCKWAVE = "shockwave/120_0.2_5_100_40_25.trace.gz"
 
 
 def played(path: str, limit: int | None = None, policy: str = "binpack") -> dict[str, Any]:
-    replay = Replay(load(read(str(DATA / path)), limit=limit), named(policy, (3600.0, 36000.0)))
+    replay = Replay(load_trace(read_file(str(DATA / path)), limit=limit), named_policy(policy, (3600.0, 36000.0)))
     replay.run()
     told = figures(replay)
     assert told["jobs"]["finished"] == told["jobs"]["submitted"], "every job of these traces fits and ends"
@@ -39,19 +39,21 @@ def test_a_part(path: str, limit: int) -> None:
 
 def test_a_part_of_openb() -> None:
     """Pods that fit stay, whoever does not is dropped, and cores and models of GPUs count."""
-    replay = Replay(load(read(str(DATA / "openb/openb_pod_list_default.csv.gz")), limit=300), named("binpack", ()))
+    replay = Replay(
+        load_trace(read_file(str(DATA / "openb/openb_pod_list_default.csv.gz")), limit=300), named_policy("binpack", ())
+    )
     replay.run()
     told = figures(replay)
     assert (told["jobs"]["running"], told["jobs"]["finished"], told["disruption"]["moves"]) == (300, 0, 0)
-    placed = sum(work.source.gpu_milli for work in replay.running)
+    placed = sum(work.trace_job.gpu_milli for work in replay.running)
     assert told["allocation"]["end"] == round(placed / 6_212_000, 4)
 
 
 def test_oldest_first_is_known() -> None:
     """Without stops, moves and kept room the order is that of arrival with backfill, of which the mean can be worked
     out apart from the scheduler."""
-    trace = load(read(str(DATA / "muri/trace4.csv.gz")), limit=200)
-    replay = Replay(trace, Contender("plain", Policy(steps=("allocate",), hold_after=None)))
+    trace = load_trace(read_file(str(DATA / "muri/trace4.csv.gz")), limit=200)
+    replay = Replay(trace, ReplayPolicy("plain", Policy(steps=("allocate",), hold_after=None)))
     replay.run()
     assert figures(replay)["jctSeconds"]["mean"] == pytest.approx(_by_hand(trace.jobs), rel=0.02)
 

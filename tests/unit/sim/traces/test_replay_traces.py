@@ -10,23 +10,23 @@ import pytest
 
 from aliquot.errors import Invalid
 from aliquot.planner.model import Request
-from aliquot.sim.traces import FORMATS, Trace, TraceJob, load, quotas, read
-from aliquot.sim.traces.csv_rows import Text
+from aliquot.sim.traces import FORMATS, Trace, TraceJob, load_quotas, load_trace, read_file
+from aliquot.sim.traces.csv_rows import TraceFile
 
 DATA = Path(__file__).parents[3] / "data"
 
 
-def text(shown: str) -> Text:
-    return Text.of("t.csv", shown)
+def text(shown: str) -> TraceFile:
+    return TraceFile.of("t.csv", shown)
 
 
 def csv(shown: str, form: str | None = None) -> Trace:
-    return load(text(shown), form)
+    return load_trace(text(shown), form)
 
 
 def fault(shown: str, form: str | None = None) -> str:
     with pytest.raises(Invalid) as caught:
-        load(text(shown), form)
+        load_trace(text(shown), form)
     return str(caught.value)
 
 
@@ -42,7 +42,7 @@ def fault(shown: str, form: str | None = None) -> str:
 def test_published_traces(path: str, form: str, jobs: int, gpus: int, projects: int, hours: int) -> None:
     """Each is known by its content, with its cluster and all its work; jobs are in the order of their submission, the
     first at 0."""
-    trace = load(read(str(DATA / path)))
+    trace = load_trace(read_file(str(DATA / path)))
     assert (trace.format, len(trace.jobs), trace.nodes * trace.gpus_per_node) == (form, jobs, gpus)
     assert len(trace.projects) == projects
     assert trace.jobs[0].submit == 0
@@ -53,11 +53,11 @@ def test_published_traces(path: str, form: str, jobs: int, gpus: int, projects: 
 
 def test_openb() -> None:
     """Pods come one by one in the order of a seed, stay, and may use the GPU models they name."""
-    text = read(str(DATA / "openb/openb_pod_list_gpuspec33.csv.gz"))
-    first, again, other = (load(text, limit=50, seed=seed) for seed in (42, 42, 43))
-    assert (first.format, len(first.machines), first.gpus) == ("openb", 1213, 6212)
+    text = read_file(str(DATA / "openb/openb_pod_list_gpuspec33.csv.gz"))
+    first, again, other = (load_trace(text, limit=50, seed=seed) for seed in (42, 42, 43))
+    assert (first.format, len(first.custom_nodes), first.gpus) == ("openb", 1213, 6212)
     assert first.jobs == again.jobs != other.jobs
-    assert all(job.duration is None and not job.patient for job in first.jobs)
+    assert all(job.duration is None and not job.may_wait for job in first.jobs)
     assert any(job.node_types for job in first.jobs)
 
 
@@ -92,7 +92,7 @@ def test_times_of_day() -> None:
 
 def test_limit() -> None:
     """The first of them by submission, not by line."""
-    trace = load(text("submit,duration,gpus,name\n9,1,1,c\n0,1,1,a\n5,1,1,b\n"), limit=2)
+    trace = load_trace(text("submit,duration,gpus,name\n9,1,1,c\n0,1,1,a\n5,1,1,b\n"), limit=2)
     assert [job.name for job in trace.jobs] == ["a", "b"]
 
 
@@ -109,9 +109,9 @@ def test_limit() -> None:
         ("submit,duration,gpus\n0,1,0.0005\n", "line 2, column gpus: has more than three decimals"),
         ("submit,duration,gpus,tasks\n0,1,4,3\n", "line 2, column tasks: must divide gpus into equal whole numbers"),
         ("submit,duration,gpus,type\n0,1,4,x\n", "line 2, column type: 'x' must be one of training, interactive"),
-        ("submit,duration,gpus,name\n0,1,4,x\n0,1,4,x\n", "line 3, column name: 'x' stands twice"),
+        ("submit,duration,gpus,name\n0,1,4,x\n0,1,4,x\n", "line 3, column name: 'x' appears twice"),
         ("submit,duration,gpus,colour\n0,1,4,x\n", "line 1: column colour is not one we know"),
-        ("submit,duration,gpus,gpus\n0,1,4,4\n", "line 1: column gpus stands twice"),
+        ("submit,duration,gpus,gpus\n0,1,4,4\n", "line 1: column gpus appears twice"),
         ("submit,duration,gpus\n", "t.csv: holds no jobs"),
         ("a,b\n1,2\n", "line 1: not a trace that we know; give --format"),
         ("", "line 1: not a trace that we know"),
@@ -134,7 +134,7 @@ def test_no_file_is_a_traceback(form: str) -> None:
     """Whatever is in a file, it is read or refused."""
     for shown in ("", "\n\n", '"', "x\ty\n" * 3, "submit,duration,gpus\n" + "9" * 400 + ",1,1\n", "\x00,\x00\n"):
         with pytest.raises(Invalid):
-            load(text(shown), form)
+            load_trace(text(shown), form)
 
 
 def test_damaged_files(tmp_path: Path) -> None:
@@ -145,15 +145,15 @@ def test_damaged_files(tmp_path: Path) -> None:
     binary.write_bytes(b"submit\xff\xfe")
     for path, told in ((cut, "a damaged gzip file"), (binary, "not UTF-8 text (byte 6)"), (tmp_path / "no", "No such")):
         with pytest.raises(Invalid, match=told.replace("(", r"\(").replace(")", r"\)")):
-            read(str(path))
+            read_file(str(path))
 
 
 def test_quota_files() -> None:
     """Quotas by project in GPUs, or by virtual cluster in nodes."""
-    assert quotas(text("project,gpus\na,4\nb,0\n"), 8) == {"a": 4, "b": 0}
-    assert quotas(text("vc,node num\na,2\n"), 8) == {"a": 16}
+    assert load_quotas(text("project,gpus\na,4\nb,0\n"), 8) == {"a": 4, "b": 0}
+    assert load_quotas(text("vc,node num\na,2\n"), 8) == {"a": 16}
     with pytest.raises(Invalid, match=r"line 2, column gpus: 1\.5 must be a whole number"):
-        quotas(text("project,gpus\na,1.5\n"), 8)
+        load_quotas(text("project,gpus\na,1.5\n"), 8)
 
 
 def test_tasks_of_a_job() -> None:

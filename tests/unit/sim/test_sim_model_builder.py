@@ -9,12 +9,12 @@ import pytest
 
 from aliquot.errors import Invalid
 from aliquot.planner.model import DeviceShare, Job, Node, PoolQuota, Request, TaskState
-from aliquot.sim import World, worlds
+from aliquot.sim import SimulatedCluster, load_clusters
 
 
-def world(**fields: Any) -> World:
+def world(**fields: Any) -> SimulatedCluster:
     base = {"nodes": [{"name": "n1", "gpus": 2, "gpuMemoryMiB": 1000}], "projects": [{"name": "a"}]}
-    (made,) = worlds({**base, **fields})
+    (made,) = load_clusters({**base, **fields})
     return made
 
 

@@ -1,6 +1,6 @@
-"""What a scenario file says, as records: amounts in base units, times as they were written.
+"""The contents of a scenario file as dataclasses: amounts in base units, times as written.
 
-What fields mean together, and the defaults that depend on other fields, are in load.py.
+Defaults that depend on other fields, and the conversion to the planner's model, are in model_builder.py.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Any
 
 from aliquot.planner.model import DEFAULT_POOL, DeviceShare, NodeSelectorTerms, Policy, Taint, Toleration
 
-Moment = float | str
-TYPES = ("training", "interactive", "inference")
-# States in which a task has a node, and what it holds there.
-HOLDING = ("running", "terminating", "evicted", "reserved")
-STATES = ("pending", *HOLDING, "succeeded", "failed", "gated")
+TimeValue = float | str
+WORKLOAD_TYPES = ("training", "interactive", "inference")
+# States in which a task has a node and holds devices there.
+PLACED_STATES = ("running", "terminating", "evicted", "reserved")
+TASK_STATES = ("pending", *PLACED_STATES, "succeeded", "failed", "gated")
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class GpuSpec:
     """One GPU of a node."""
 
     index: int
@@ -27,13 +27,13 @@ class Card:
     model: str = ""
     mig: Mapping[str, int] = field(default_factory=dict)
     healthy: bool = True
-    profile: str = ""  # of a slice that is listed by itself
+    profile: str = ""  # of a MIG slice that is listed as a device of its own
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
     name: str
-    gpus: int | tuple[Card, ...] | None = None
+    gpus: int | tuple[GpuSpec, ...] | None = None
     gpu_memory_mib: int = 0
     cpu: int | None = None
     memory: int | None = None
@@ -48,8 +48,8 @@ class NodeSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class TermsSpec:
-    """Quota and the like, in one node pool; members of quota and limit are None when unlimited."""
+class PoolQuotaSpec:
+    """Quota, limit and weight in one node pool; a resource of quota or limit is None when unlimited."""
 
     quota: Mapping[str, int | None] = field(default_factory=dict)
     limit: Mapping[str, int | None] = field(default_factory=dict)
@@ -70,15 +70,15 @@ class QueueSpec:
     over_quota: bool = True
     weight: Mapping[str, float] = field(default_factory=dict)
     priority: int = 100
-    created: Moment | None = None
+    created: TimeValue | None = None
     reclaim_min_runtime: float | None = None
     preempt_min_runtime: float | None = None
     usage: Mapping[str, float] = field(default_factory=dict)
     node_types: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    pools: Mapping[str, TermsSpec] = field(default_factory=dict)
+    pools: Mapping[str, PoolQuotaSpec] = field(default_factory=dict)
 
     @property
-    def above(self) -> str:
+    def parent_queue(self) -> str:
         return self.department or self.parent
 
 
@@ -94,25 +94,25 @@ class RequestSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class ClosenessSpec:
+class TopologySpec:
     name: str = DEFAULT_POOL
     required: str | None = None
     preferred: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class NeighboursSpec:
+class PodAffinitySpec:
     labels: Mapping[str, str]
     topology_key: str
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSpec:
+class SubgroupSpec:
     name: str
     parent: str = ""
     min_available: int | None = None
     min_subgroups: int | None = None
-    topology: ClosenessSpec | None = None
+    topology: TopologySpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class TaskSpec:
     tolerations: tuple[Toleration, ...] | None = None
     node_types: tuple[str, ...] | None = None
     node_affinity: tuple[NodeSelectorTerms, ...] | None = None
-    terminating_since: Moment | None = None
+    terminating_since: TimeValue | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,20 +140,20 @@ class WorkloadSpec:
     type: str = ""
     priority: int | None = None
     preemptible: bool | None = None
-    created: Moment | None = None
+    created: TimeValue | None = None
     min_available: int | None = None
-    started: Moment | None = None
-    saved: Moment | None = None
+    started: TimeValue | None = None
+    saved: TimeValue | None = None
     stops: tuple[float, ...] = ()
-    stale_since: Moment | None = None
-    topology: ClosenessSpec | None = None
-    subgroups: tuple[GroupSpec, ...] = ()
+    stale_since: TimeValue | None = None
+    topology: TopologySpec | None = None
+    subgroups: tuple[SubgroupSpec, ...] = ()
     min_subgroups: int | None = None
     preemption_delay: float = 0
     stale_grace: float | None = None
     pod_labels: Mapping[str, str] = field(default_factory=dict)
-    pod_affinity: NeighboursSpec | None = None
-    pod_anti_affinity: NeighboursSpec | None = None
+    pod_affinity: PodAffinitySpec | None = None
+    pod_anti_affinity: PodAffinitySpec | None = None
     volume_claims: tuple[str, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)
     node_pools: tuple[str, ...] = ()
@@ -168,12 +168,12 @@ class WorkloadSpec:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that happens: the word of it, and its operands.
+    """One change of the cluster: an action such as submit, and its operands.
 
     For nodes, projects and departments the operands are the fields that change, with `name` among them; a field is
     replaced as a whole."""
 
-    word: str
+    action: str
     operands: Any
 
 
@@ -191,3 +191,8 @@ class Scenario:
     projects: tuple[QueueSpec, ...] = ()
     workloads: tuple[WorkloadSpec, ...] = ()
     steps: tuple[Step, ...] = ()
+
+    @property
+    def submitted(self) -> list[WorkloadSpec]:
+        """The workloads that steps submit."""
+        return [workload for step in self.steps if step.action == "submit" for workload in step.operands]
