@@ -3,7 +3,7 @@
 set -eu
 missing=
 # program:package
-for pair in tmux:tmux curl:curl openssl:openssl podman:podman \
+for pair in tmux:tmux curl:curl openssl:openssl podman:podman crun:crun \
   containerd:containerd runc:runc ip:iproute2 iptables:iptables busybox:busybox-static; do
   command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair#*:}"
 done
