@@ -19,7 +19,8 @@ from aliquot.labels import SYSTEM_NAMESPACE, namespace_of
 from aliquot.store.driver import Document
 from aliquot.store.informer import Informers
 from support.kubernetes.cluster import Cluster
-from support.stores.running import running, until
+from support.stores.running import running
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("access")]
 
@@ -35,7 +36,7 @@ async def running_controller(team: Team) -> AsyncIterator[None]:
     async with running(*(informer.run() for informer in informers), rbac.run()):
         yield
         # A request that is cancelled while it connects leaves its socket to the garbage collector, which warns.
-        await until(is_idle)
+        await eventually(is_idle)
 
 
 async def bound(team: Team, project: str) -> dict[str, list[str]]:
@@ -58,7 +59,7 @@ async def wait_bound(team: Team, project: str, wanted: dict[str, list[str]]) -> 
         return await bound(team, project) == wanted and roles == set(wanted)
 
     try:
-        await until(is_bound)
+        await eventually(is_bound)
     except TimeoutError:
         assert await bound(team, project) == wanted
         raise
@@ -154,7 +155,7 @@ async def test_foreign_role_of_our_name(team: Team, cluster: Cluster) -> None:
         async def is_bound() -> bool:
             return await bound(team, project) == {"aliquot-editor": ["ben"]}
 
-        await until(is_bound)
+        await eventually(is_bound)
         assert cluster.kubectl("auth", "can-i", "get", "secrets", "-n", space, "--as=ann", check=False).startswith("no")
         assert await team.driver.get(ROLE, "aliquot-viewer", space) == before
 
@@ -205,7 +206,7 @@ async def test_namespace_deleted(team: Team) -> None:
                 return False
             return True
 
-        await until(is_account_deleted)
+        await eventually(is_account_deleted)
 
 
 async def test_other_labels_are_kept(team: Team) -> None:
@@ -231,7 +232,7 @@ async def test_it_may_stop_and_go_on(team: Team) -> None:
         for name in ("ann", "ben"):
             await team.rule("viewer", in_project(project), user=name)
             async with running(rbac.run()):
-                await until(lambda name=name: _names(team, project, name))  # type: ignore[misc]
+                await eventually(lambda name=name: _names(team, project, name))  # type: ignore[misc]
 
 
 async def _names(team: Team, project: str, name: str) -> bool:

@@ -36,7 +36,8 @@ from aliquot.store.driver import Document
 from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http import kubeconfig
 from support.kubernetes.cluster import Cluster
-from support.stores.running import running, until
+from support.stores.running import running
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("access")]
 WORKLOAD = KINDS.of(Workload)
@@ -69,7 +70,7 @@ class Served:
         async def ready() -> bool:
             return len((await self.service.access.authenticate(f"Bearer {token}")).roles) >= rules
 
-        await until(ready)
+        await eventually(ready)
         return token
 
     async def issue(self, token: str, project: str, user: str, seconds: int = 3600) -> Json:
@@ -102,7 +103,7 @@ async def served(team: Team, admin: KubernetesDriver) -> AsyncIterator[Served]:
     async with running(*(informer.run() for informer in service.informers), rbac.run()):
         await service.informers.wait()
         yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", team, service)
-        await until(is_idle)
+        await eventually(is_idle)
     server.should_exit = True
     await serving
 
@@ -125,7 +126,7 @@ async def wait_revoked(config: Json, folder: Path) -> None:
             return isinstance(exc, Unauthenticated)
         return False
 
-    await until(is_revoked)
+    await eventually(is_revoked)
 
 
 async def test_content(served: Served, cluster: Cluster, tmp_path: Path) -> None:
@@ -273,8 +274,8 @@ async def test_rights_follow_the_rules(served: Served, tmp_path: Path) -> None:
                 return False
             return True
 
-        await until(cannot_create)
-        await until(can_list)  # rights are revoked before others are granted
+        await eventually(cannot_create)
+        await eventually(can_list)  # rights are revoked before others are granted
 
 
 async def test_second_kubeconfig(served: Served, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from aliquot.store.driver import Document
 from aliquot.store.drivers.kubernetes import KubernetesDriver
 from aliquot.store.http import kubeconfig
 from support.kubernetes.cluster import Cluster
-from support.stores.running import until
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("access")]
 POD, WORKLOAD = KINDS.named("pod"), KINDS.named("workload")
@@ -71,7 +71,7 @@ async def member(team: Team, admin: KubernetesDriver, tmp_path: Path) -> AsyncIt
                     refused += REFUSED in exc.message
             return refused == 2
 
-        await until(in_force)
+        await eventually(in_force)
         yield created
 
 

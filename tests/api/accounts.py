@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from api.http_client import Api, Json, named, unique, wait_for
+from api.http_client import Api, Json, named, unique
+from support.waiting import wait_until
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Accounts:
     def grant(self, user: User, role: str, scope: Json) -> User:
         """Creates an access rule and waits until it is in force."""
         self.rule(role, scope, user=user.name)
-        wait_for(lambda: self.roles(user), "the rule to be in force")
+        wait_until(lambda: self.roles(user), "the rule to be in force")
         return user
 
     def roles(self, user: User) -> list[str]:
@@ -55,7 +56,7 @@ class Accounts:
         return name
 
     def ready(self, name: str) -> None:
-        wait_for(lambda: self.phase(name) == "Ready", f"project {name} to be ready")
+        wait_until(lambda: self.phase(name) == "Ready", f"project {name} to be ready")
 
     def phase(self, name: str) -> str:
         return str(self.admin.get(f"projects/{name}").ok().get("status", {}).get("phase", ""))
@@ -63,7 +64,7 @@ class Accounts:
     def member(self, project: str, role: str = "l1-researcher") -> User:
         """A user with a role in the project, once the rule is in force."""
         user = self.grant(self.user(), role, in_project(project))
-        wait_for(
+        wait_until(
             lambda: user.api.get(f"{project_path(project)}/workloads").status == 200, "the member to see the project"
         )
         return user

@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -21,17 +21,6 @@ MERGE_PATCH = "application/merge-patch+json"
 SECONDS = 60.0  # timeout on a busy machine; normally everything takes milliseconds
 IDLE_SECONDS = 1.0  # the server closes a connection that is idle for a few seconds
 _numbers = itertools.count()
-
-
-def wait_for(condition: Callable[[], T | None], what: str = "it to happen") -> T:
-    """Polls a condition until it is true, and returns its value: for what controllers do asynchronously."""
-    deadline = time.monotonic() + SECONDS
-    while time.monotonic() < deadline:
-        result = condition()
-        if result:
-            return result
-        time.sleep(0.01)
-    raise AssertionError(f"timed out waiting for {what}")
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ import pytest
 
 from aliquot.api import KINDS
 from api.accounts import Accounts
-from api.http_client import PREFIX, Api, named, unique, wait_for
+from api.http_client import PREFIX, Api, named, unique
 from api.samples import create
 from support.stores.process import ServerProcess
+from support.waiting import wait_until
 
 GUARDED = ["projects", "whoami", "/metrics", "namespaces/runai/workloads/x"]
 
@@ -52,7 +53,7 @@ def test_disabled_user(accounts: Accounts) -> None:
     """The tokens of a disabled user are refused."""
     ann = accounts.user()
     accounts.admin.patch(f"users/{ann.name}", {"spec": {"disabled": True}}).ok()
-    wait_for(lambda: ann.api.get("whoami").status == 401)
+    wait_until(lambda: ann.api.get("whoami").status == 401, "the token to be refused")
     assert "disabled" in ann.api.get("whoami").refused(401).message
 
 
@@ -60,9 +61,9 @@ def test_enabled_again(accounts: Accounts) -> None:
     """The tokens of a user who is enabled again work."""
     ann = accounts.user()
     accounts.admin.patch(f"users/{ann.name}", {"spec": {"disabled": True}}).ok()
-    wait_for(lambda: ann.api.get("whoami").status == 401)
+    wait_until(lambda: ann.api.get("whoami").status == 401, "the user to be refused")
     accounts.admin.patch(f"users/{ann.name}", {"spec": {"disabled": None}}).ok()
-    wait_for(lambda: ann.api.get("whoami").status == 200)
+    wait_until(lambda: ann.api.get("whoami").status == 200, "the user to be accepted")
 
 
 def test_denied(accounts: Accounts) -> None:

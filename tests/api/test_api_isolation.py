@@ -6,7 +6,8 @@ import pytest
 
 from aliquot.api import KINDS
 from api.accounts import CLUSTER, Accounts, in_department, in_project, project_path
-from api.http_client import Api, named, unique, wait_for
+from api.http_client import Api, named, unique
+from support.waiting import wait_until
 
 WORK = {"type": "training", "image": "none"}
 
@@ -82,7 +83,10 @@ def test_department_administrator_makes_projects(accounts: Accounts) -> None:
     boss = accounts.grant(accounts.user("boss"), "department-administrator", in_department(department))
     name = unique("team")
     boss.api.post("projects", named(name, {"department": department})).ok(201)
-    wait_for(lambda: boss.api.patch(f"projects/{name}", {"spec": {"description": "x"}}).status == 200)
+    wait_until(
+        lambda: boss.api.patch(f"projects/{name}", {"spec": {"description": "x"}}).status == 200,
+        "the role to allow the change",
+    )
     boss.api.post("projects", named(unique("team"))).refused(403)
     boss.api.post("projects", named(unique("team"), {"department": "default"})).refused(403)
 
@@ -94,7 +98,7 @@ def test_project_is_not_moved_elsewhere(accounts: Accounts) -> None:
     boss = accounts.grant(accounts.user("boss"), "department-administrator", in_department(department))
     name = unique("team")
     boss.api.post("projects", named(name, {"department": department})).ok(201)
-    wait_for(lambda: boss.api.get(f"projects/{name}").status == 200)
+    wait_until(lambda: boss.api.get(f"projects/{name}").status == 200, "the role to allow the read")
     seen = boss.api.get(f"projects/{name}").ok()
     boss.api.patch(f"projects/{name}", {"spec": {"department": None}}).refused(403)
     boss.api.put(f"projects/{name}", {**seen, "spec": {}}).refused(403)
@@ -114,7 +118,7 @@ def test_group_rule(accounts: Accounts) -> None:
     project, group = accounts.project(), unique("group")
     ann, bob = accounts.user(groups=[group]), accounts.user("bob")
     accounts.rule("l1-researcher", in_project(project), group=group)
-    wait_for(lambda: ann.api.get(f"{project_path(project)}/workloads").status == 200)
+    wait_until(lambda: ann.api.get(f"{project_path(project)}/workloads").status == 200, "the role to allow the list")
     bob.api.get(f"{project_path(project)}/workloads").refused(403)
 
 
@@ -123,9 +127,9 @@ def test_leaving_a_group(accounts: Accounts) -> None:
     project, group = accounts.project(), unique("group")
     ann = accounts.user(groups=[group])
     accounts.rule("l1-researcher", in_project(project), group=group)
-    wait_for(lambda: ann.api.get(f"{project_path(project)}/workloads").status == 200)
+    wait_until(lambda: ann.api.get(f"{project_path(project)}/workloads").status == 200, "the role to allow the list")
     accounts.admin.patch(f"users/{ann.name}", {"spec": {"groups": []}}).ok()
-    wait_for(lambda: ann.api.get(f"{project_path(project)}/workloads").status == 403)
+    wait_until(lambda: ann.api.get(f"{project_path(project)}/workloads").status == 403, "the role to be revoked")
 
 
 def test_group_is_not_a_user(accounts: Accounts) -> None:
@@ -133,7 +137,7 @@ def test_group_is_not_a_user(accounts: Accounts) -> None:
     ann = accounts.user()
     bob = accounts.user("bob", groups=[ann.name])
     accounts.rule("viewer", CLUSTER, group=ann.name)
-    wait_for(lambda: accounts.roles(bob))
+    wait_until(lambda: accounts.roles(bob), "the user's role")
     assert accounts.roles(ann) == []
 
 
@@ -141,9 +145,9 @@ def test_deleted_rule(accounts: Accounts) -> None:
     """A deleted rule no longer applies."""
     ann = accounts.user()
     rule = accounts.rule("viewer", CLUSTER, user=ann.name)
-    wait_for(lambda: ann.api.get("projects").status == 200)
+    wait_until(lambda: ann.api.get("projects").status == 200, "the role to allow the list")
     accounts.admin.delete(f"accessrules/{rule}").ok()
-    wait_for(lambda: ann.api.get("projects").status == 403)
+    wait_until(lambda: ann.api.get("projects").status == 403, "the role to be revoked")
 
 
 def test_rules_add_up(accounts: Accounts) -> None:
@@ -151,7 +155,7 @@ def test_rules_add_up(accounts: Accounts) -> None:
     one, two = accounts.project(), accounts.project()
     ann = accounts.member(one)
     accounts.rule("viewer", in_project(two), user=ann.name)
-    wait_for(lambda: ann.api.get(f"{project_path(two)}/workloads").status == 200)
+    wait_until(lambda: ann.api.get(f"{project_path(two)}/workloads").status == 200, "the role to allow the list")
     ann.api.post(f"{project_path(one)}/workloads", named("w", WORK)).ok(201)
     ann.api.post(f"{project_path(two)}/workloads", named("w", WORK)).refused(403)
 
@@ -230,7 +234,7 @@ def test_namespace_of_another_project(accounts: Accounts) -> None:
     victim, thief = accounts.project(), unique("thief")
     accounts.admin.post(f"{project_path(victim)}/workloads", named("secret", WORK)).ok(201)
     accounts.admin.post("projects", named(thief, {"namespace": f"runai-{victim}"})).ok(201)
-    wait_for(lambda: accounts.phase(thief) == "Failed")
+    wait_until(lambda: accounts.phase(thief) == "Failed", "the project to fail")
     ann = accounts.grant(accounts.user(), "system-administrator", in_project(thief))
     ann.api.get(f"{project_path(victim)}/workloads").refused(403)
     assert ann.api.get("workloads").names == []
@@ -241,7 +245,7 @@ def test_namespace_of_a_project_to_come(accounts: Accounts) -> None:
     """A project cannot take the namespace of a project that does not exist yet."""
     later, thief = unique("later"), unique("thief")
     accounts.admin.post("projects", named(thief, {"namespace": f"runai-{later}"})).ok(201)
-    wait_for(lambda: accounts.phase(thief) == "Failed")
+    wait_until(lambda: accounts.phase(thief) == "Failed", "the project to fail")
     accounts.admin.get(f"namespaces/runai-{later}").refused(404)
     accounts.admin.post("projects", named(later)).ok(201)
     accounts.ready(later)
@@ -252,7 +256,7 @@ def test_namespaces_of_the_platform(accounts: Accounts, spec: dict[str, str]) ->
     """A project cannot take a namespace of the platform."""
     name = unique("thief") if spec else "reservation"
     accounts.admin.post("projects", named(name, spec)).ok(201)
-    wait_for(lambda: accounts.phase(name) == "Failed")
+    wait_until(lambda: accounts.phase(name) == "Failed", "the project to fail")
     accounts.admin.delete(f"projects/{name}").ok()
 
 
@@ -262,7 +266,7 @@ def test_own_project_moved_onto_another(accounts: Accounts) -> None:
     accounts.admin.post(f"{project_path(victim)}/workloads", named("secret", WORK)).ok(201)
     ann = accounts.member(own, "editor")
     ann.api.patch(f"projects/{own}", {"spec": {"namespace": f"runai-{victim}"}}).ok()
-    wait_for(lambda: accounts.phase(own) == "Failed")
+    wait_until(lambda: accounts.phase(own) == "Failed", "the project to fail")
     ann.api.get(f"{project_path(victim)}/workloads").refused(403)
     assert b"secret" not in ann.api.delete(f"projects/{own}").raw
 
@@ -365,7 +369,10 @@ def test_namespaces_of_no_project(accounts: Accounts) -> None:
     editor = accounts.grant(accounts.user(), "editor", CLUSTER)
     pod = named("p", {"containers": [{"name": "main", "image": "none"}]})
     accounts.admin.post(f"namespaces/{unowned}/pods", pod).ok(201)
-    wait_for(lambda: editor.api.post(f"namespaces/{unowned}/pods", named("q", pod["spec"])).status == 403)
+    wait_until(
+        lambda: editor.api.post(f"namespaces/{unowned}/pods", named("q", pod["spec"])).status == 403,
+        "the namespace to be out of reach",
+    )
     for kind, body in (("workloads", named("w", WORK)), ("services", named("s", {"ports": [{"port": 80}]}))):
         editor.api.post(f"namespaces/{unowned}/{kind}", body).refused(403)
     editor.api.delete(f"namespaces/{unowned}/pods/p").refused(403)

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from api.accounts import Accounts
-from api.http_client import Api, Json, named, unique, wait_for
+from api.http_client import Api, Json, named, unique
 from support.kubernetes.cluster import Cluster
 from support.stores.process import ServerProcess
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("kube")]
 WORK = {"type": "training", "image": "none"}
@@ -178,7 +179,7 @@ def test_rule_made_with_kubectl(cluster: Cluster, accounts: Accounts) -> None:
     ann, rule = accounts.user(), unique("rule")
     spec = {"subject": {"kind": "user", "name": ann.name}, "role": "viewer", "scope": {"kind": "cluster"}}
     cluster.kubectl("apply", "-f", "-", stdin=_manifest("AccessRule", rule, spec))
-    wait_for(lambda: accounts.roles(ann) == ["viewer"])
+    wait_until(lambda: accounts.roles(ann) == ["viewer"], "the role")
 
 
 def test_unknown_fields_of_a_pod_survive(cluster: Cluster, accounts: Accounts, namespace: str) -> None:
@@ -189,7 +190,10 @@ def test_unknown_fields_of_a_pod_survive(cluster: Cluster, accounts: Accounts, n
         "metadata": {"name": "p", "namespace": namespace},
         "spec": {"containers": [{"name": "main", "image": "none"}], "shareProcessNamespace": True},
     }
-    wait_for(lambda: "default" in cluster.kubectl("get", "serviceaccounts", "-n", namespace, "-o", "name"))
+    wait_until(
+        lambda: "default" in cluster.kubectl("get", "serviceaccounts", "-n", namespace, "-o", "name"),
+        "the default service account",
+    )
     cluster.kubectl("apply", "-f", "-", stdin=json.dumps(pod))
     accounts.admin.patch(f"namespaces/{namespace}/pods/p", {"metadata": {"labels": {"team": "a"}}}).ok()
     current = json.loads(cluster.kubectl("get", "pod", "p", "-n", namespace, "-o", "json"))

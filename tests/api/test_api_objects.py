@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from aliquot.api import KINDS
-from api.http_client import Api, Json, wait_for
+from api.http_client import Api, Json
 from api.samples import EVERY_KIND, STATUSES, create, path_of, sample
+from support.waiting import wait_until
 
 every_kind = pytest.mark.parametrize("kind", EVERY_KIND)
 
@@ -54,7 +55,7 @@ def test_replace(api: Api, namespace_path: str, kind: str) -> None:
     path, created = create(api, KINDS.named(kind), namespace_path)
     created.pop("token", None)
     # Controllers of Kubernetes change some objects right after their creation, so read the object again.
-    after = wait_for(lambda: _labelled(api, path), "a write without a conflict")
+    after = wait_until(lambda: _labelled(api, path), "a write without a conflict")
     assert after["metadata"]["labels"]["team"] == "a"
     assert after["metadata"]["resourceVersion"] != created["metadata"]["resourceVersion"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from api.accounts import Accounts, project_path
-from api.http_client import Api, Json, named, unique, wait_for
+from api.http_client import Api, Json, named, unique
+from support.waiting import wait_until
 
 FILLED_BY = "aliquot.dev/filled-by"
 
@@ -28,7 +29,7 @@ def in_force(api: Api, team: str, **spec: object) -> None:
         )
         return dry_run.status == 422 or dry_run.ok(201)["spec"].get("labels", {}).get("policy") == name
 
-    wait_for(applies, "the policy to be in force")
+    wait_until(applies, "the policy to be in force")
 
 
 def job(**spec: object) -> Json:

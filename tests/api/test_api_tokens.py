@@ -7,7 +7,8 @@ import json
 from collections.abc import Callable
 
 from api.accounts import CLUSTER, Accounts
-from api.http_client import Api, Json, named, unique, wait_for
+from api.http_client import Api, Json, named, unique
+from support.waiting import wait_until
 
 
 def test_shown_once(api: Api) -> None:
@@ -52,7 +53,7 @@ def test_survives_read_change_write(api: Api) -> None:
     token = api.post("tokens", named(name, {"user": "admin"})).ok(201)["token"]
     seen = api.get(f"tokens/{name}").ok()
     api.put(f"tokens/{name}", {**seen, "spec": {**seen["spec"], "description": "laptop"}}).ok()
-    wait_for(lambda: api.get(f"tokens/{name}").ok()["spec"].get("description") == "laptop")
+    wait_until(lambda: api.get(f"tokens/{name}").ok()["spec"].get("description") == "laptop", "the token's description")
     api.with_token(token).get("whoami").ok()
 
 

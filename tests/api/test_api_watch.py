@@ -6,8 +6,9 @@ import json
 import threading
 
 from api.accounts import Accounts
-from api.http_client import Api, named, unique, wait_for
+from api.http_client import Api, named, unique
 from support.stores.process import ServerProcess
+from support.waiting import wait_until
 
 
 def test_every_change(api: Api, namespace_path: str) -> None:
@@ -139,12 +140,12 @@ def test_deleted_rule_ends_the_stream(accounts: Accounts) -> None:
     ann = accounts.user()
     rule = accounts.rule("l1-researcher", {"kind": "project", "name": project}, user=ann.name)
     path = f"namespaces/runai-{project}/templates"
-    wait_for(lambda: ann.api.get(path).status == 200)
+    wait_until(lambda: ann.api.get(path).status == 200, "the role to allow the list")
     with ann.api.watch(path) as stream:
         accounts.admin.post(path, named("before")).ok(201)
         assert stream.names(1) == [("ADDED", "before")]
         accounts.admin.delete(f"accessrules/{rule}").ok()
-        wait_for(lambda: ann.api.get(path).status == 403)
+        wait_until(lambda: ann.api.get(path).status == 403, "the role to be revoked")
         accounts.admin.post(path, named("after")).ok(201)
         event = stream.next()
     assert (event["type"], event["object"]["code"]) == ("ERROR", 403)

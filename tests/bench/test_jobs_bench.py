@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ import pytest
 from aliquot.backends.local.runtimes import syscalls
 from aliquot.backends.local.runtimes.pod_folder import folders
 from support.stores.process import ServerProcess
+from support.waiting import eventually
 
 pytestmark = pytest.mark.bench
 JOBS = int(os.environ.get("BENCH_JOBS", "500"))
@@ -66,7 +67,7 @@ async def session(server: ServerProcess) -> AsyncIterator[aiohttp.ClientSession]
             async with http.get(f"{PREFIX}/namespaces/{SPACE}") as answer:
                 return answer.status == 200
 
-        await until(ready)
+        await eventually(ready, "the project to be ready", SECONDS)
         yield http
 
 
@@ -74,12 +75,6 @@ def show(title: str, rows: list[tuple[str, str]]) -> None:
     print(f"\n{title}")
     for name, figure in rows:
         print(f"  {name:<58} {figure}")
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(SECONDS):
-        while not await condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 async def submit(http: aiohttp.ClientSession, name: str, gpu: float = 0.01) -> None:

@@ -108,9 +108,9 @@ async def fill(
     scheduler = "aliquot" if name == "aliquot" else "default-scheduler"
     await create(driver, (pod(f"{name}-{index}", namespace, scheduler) for index in range(count)))
     with start as pid:  # type: ignore[attr-defined]
-        await watcher.until(lambda: bool(watcher.bound))
+        await watcher.time_when(lambda: bool(watcher.bound))
         before, began = Cost.of(pid), time.monotonic()
-        end = await watcher.until(lambda: len(watcher.bound) == count)
+        end = await watcher.time_when(lambda: len(watcher.bound) == count)
         after = Cost.of(pid)
         seconds = end - began
         report(
@@ -143,19 +143,19 @@ async def test_scheduling_on_a_cluster(cluster: Cluster, tmp_path: Path, nodes: 
 async def warm(driver: KubernetesDriver, watcher: Watcher, namespace: str) -> None:
     """Waits for the first decision after the start, when the scheduler reads everything."""
     await create(driver, [pod("first", namespace, "aliquot")])
-    await watcher.until(lambda: "first" in watcher.bound)
+    await watcher.time_when(lambda: "first" in watcher.bound)
 
 
 async def measure(driver: KubernetesDriver, watcher: Watcher, namespace: str, gang: int) -> None:
     began = time.monotonic()
     await create(driver, [pod("one", namespace, "aliquot")])
-    report("reclaim one GPU", s=await watcher.until(lambda: "one" in watcher.bound) - began)
+    report("reclaim one GPU", s=await watcher.time_when(lambda: "one" in watcher.bound) - began)
 
     names = [f"gang-{index}" for index in range(gang)]
     began = time.monotonic()
     await create(driver, (pod(name, namespace, "aliquot", gang=("gang", gang)) for name in names))
     created = time.monotonic()
-    end = await watcher.until(lambda: all(name in watcher.bound for name in names))
+    end = await watcher.time_when(lambda: all(name in watcher.bound for name in names))
     report(f"gang of {gang} that reclaims", s=end - began, after_the_last_pod_came_s=end - created)
 
     names = [f"never-{index}" for index in range(gang)]
@@ -163,7 +163,7 @@ async def measure(driver: KubernetesDriver, watcher: Watcher, namespace: str, ga
     # No node has nine GPUs, and a gang is refused only when all of its pods exist.
     await create(driver, (pod(name, namespace, "aliquot", gang=("never", gang), gpus=GPUS + 1) for name in names))
     created = time.monotonic()
-    end = await watcher.until(lambda: all(name in watcher.refused for name in names))
+    end = await watcher.time_when(lambda: all(name in watcher.refused for name in names))
     report(f"gang of {gang} refused", s=end - began, after_the_last_pod_came_s=end - created)
 
 
@@ -175,7 +175,7 @@ async def costs(cluster: Cluster, folder: Path, driver: KubernetesDriver, watche
             for part in ("server", "loops", "scheduler")
         }
         await submit(driver, "first", namespace)
-        await watcher.until(lambda: "first-0-0" in watcher.bound)
+        await watcher.time_when(lambda: "first-0-0" in watcher.bound)
         await asyncio.sleep(60)  # the controllers first write events for all these pods
         before = {part: Cost.of(pid) for part, pid in pids.items()}
         await asyncio.sleep(SECONDS)
@@ -187,7 +187,7 @@ async def costs(cluster: Cluster, folder: Path, driver: KubernetesDriver, watche
             await asyncio.sleep(max(0.0, began + jobs / JOBS_PER_SECOND - time.monotonic()))
         seconds = time.monotonic() - began
         load = {part: Cost.of(pid) for part, pid in pids.items()}
-        await watcher.until(lambda: all(f"job-{index}-0-0" in watcher.bound for index in range(jobs)))
+        await watcher.time_when(lambda: all(f"job-{index}-0-0" in watcher.bound for index in range(jobs)))
         report("jobs submitted", per_s=jobs / seconds, all_placed_after_s=time.monotonic() - began - seconds)
         for part in pids:
             report(

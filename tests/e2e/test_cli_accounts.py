@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from support.seeds.platform import PREFIX, CommandResult, Platform, until
+from support.seeds.platform import PREFIX, CommandResult, Platform
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("seeds")
 
@@ -35,7 +36,7 @@ def allocated(platform: Platform, queue: str, *command: str) -> str:
 
 
 def shows(platform: Platform, gpus: str, queue: str, *command: str) -> None:
-    until(lambda: allocated(platform, queue, *command) == gpus, f"{' '.join(command)}: {queue} with {gpus}")
+    wait_until(lambda: allocated(platform, queue, *command) == gpus, f"{' '.join(command)}: {queue} with {gpus}")
 
 
 def test_listings_say_what_projects_hold(fresh: Platform) -> None:
@@ -62,7 +63,7 @@ def bounded(demo: Platform) -> Platform:
     file = demo.home / "presets.yaml"
     file.write_text(PRESETS)
     assert demo.sh(f"aliquot apply -f {file}").status == 0
-    until(
+    wait_until(
         lambda: "seen: 'yes'" in demo.sh("runai submit x -p team-c -i python --interactive --dry-run").out, "the policy"
     )
     return demo
@@ -106,7 +107,7 @@ def test_dry_run_shows_the_whole_job(bounded: Platform) -> None:
 def test_why_it_waits_is_one_event(demo: Platform) -> None:
     """However often the scheduler looks, a job that waits has one event that says why."""
     demo.submit("patient", "team-d", f"{SLEEP} -g 9", "Pending")
-    until(lambda: "[Unschedulable]" in demo.sh("runai describe job patient -p team-d").out, "the event")
+    wait_until(lambda: "[Unschedulable]" in demo.sh("runai describe job patient -p team-d").out, "the event")
     for name in ("busy-1", "busy-2", "busy-3"):
         demo.submit(name, "team-d", f"{SLEEP} -g 0.1")
     lines = demo.sh("runai describe job patient -p team-d").out.splitlines()
@@ -122,7 +123,7 @@ def test_why_it_waits_is_one_event(demo: Platform) -> None:
 def test_how_a_job_failed_is_told(demo: Platform) -> None:
     """Each attempt, and the end."""
     demo.submit("sorry", "team-d", "-i busybox --backoff-limit 1 --command -- sh -c 'exit 3'", "Failed")
-    until(lambda: "[Failed]" in demo.sh("runai describe job sorry -p team-d").out, "the last event")
+    wait_until(lambda: "[Failed]" in demo.sh("runai describe job sorry -p team-d").out, "the last event")
     text = demo.sh("runai describe job sorry -p team-d").out
     told = [line.split("[", 1)[1] for line in text.splitlines() if line.startswith("workload/")]
     assert told == ["BackOff] exit status 3; attempt 1 of 2", "Failed] exit status 3"]

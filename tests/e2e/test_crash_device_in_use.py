@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest_asyncio
@@ -17,10 +17,11 @@ from aliquot.store.driver import Document
 from aliquot.store.drivers.rest import RestDriver
 from aliquot.store.drivers.sqlite import SqliteDriver
 from aliquot.store.typed_store import Store
-from support.crash.clients import SECONDS, patiently
+from support.crash.clients import patiently
 from support.crash.processes import Watchman
 from support.stores.namespace import NAMESPACE, document
 from support.stores.process import ServerProcess
+from support.waiting import eventually
 
 WORKLOAD, POD = KINDS.of(Workload), KINDS.of(Pod)
 SPACE = "runai-team-a"
@@ -54,38 +55,32 @@ async def test_waits_for_the_one_that_stops(server: ServerProcess) -> None:
     """A pod placed on a GPU whose job still stops is refused, never started beside it, and its job runs later."""
     driver, watchman = server.driver(), Watchman(server.folder)
     try:
-        await _until(lambda: _exists(driver))
+        await eventually(lambda: _exists(driver))
         await _submit(driver, "old", _STUBBORN)
-        await _until(lambda: _phase(driver, "old", "Running"))
+        await eventually(lambda: _phase(driver, "old", "Running"))
         old = await _pod(driver, "old")
-        await _until(lambda: _said_ready(watchman, old))
+        await eventually(lambda: _said_ready(watchman, old))
         await _submit(driver, "new", "sleep infinity")
-        await _until(lambda: _waits(driver, "new"))
+        await eventually(lambda: _waits(driver, "new"))
         await driver.delete(WORKLOAD, "old", SPACE)
-        await _until(lambda: _stops(driver, "old"))
+        await eventually(lambda: _stops(driver, "old"))
         await asyncio.to_thread(server.kill)
         await _misplace(server.folder / "aliquot.db")
         await asyncio.to_thread(server.start)
 
-        await _until(lambda: _was_refused(driver))
+        await eventually(lambda: _was_refused(driver))
         assert list(watchman.look()) == [old.metadata.uid]
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(server.start)
         assert list(watchman.look()) == [old.metadata.uid]
 
         (watchman.folder(old.metadata.uid).path / "work" / "go").touch()
-        await _until(lambda: _phase(driver, "new", "Running"))
+        await eventually(lambda: _phase(driver, "new", "Running"))
         assert (await _status(driver, "new")).status.pods.failed == 0
         assert list(watchman.look()) == [(await _pod(driver, "new")).metadata.uid]
         assert not watchman.mains[old.metadata.uid].alive
     finally:
         await driver.close()
-
-
-async def _until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(SECONDS):
-        while not await condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
 
 
 async def _submit(driver: RestDriver, name: str, script: str) -> None:

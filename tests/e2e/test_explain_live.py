@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from api.http_client import Api, named, wait_for
+from api.http_client import Api, named
 from support.stores.process import ServerProcess
+from support.waiting import wait_until
 
 SLEEP = {"type": "training", "image": "ubuntu", "command": ["sleep"], "args": ["infinity"]}
 
@@ -34,11 +35,11 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess
 
 def _fill(server: ServerProcess) -> None:
     api = Api(server.url, server.token)
-    wait_for(lambda: api.get("projects/team-d").json.get("status", {}).get("phase") == "Ready", "the project")
+    wait_until(lambda: api.get("projects/team-d").json.get("status", {}).get("phase") == "Ready", "the project")
     for name, phase in (("large", "Running"), ("whole", "Running"), ("third", "Pending")):
         spec = {**SLEEP, "compute": {"gpu": 8}}
         api.post("namespaces/runai-team-d/workloads", named(name, spec)).ok(201)
-        wait_for(partial(_has_phase, api, name, phase), f"{name} to be {phase}")
+        wait_until(partial(_has_phase, api, name, phase), f"{name} to be {phase}")
     api.close()
 
 

@@ -11,7 +11,7 @@ from native.rig import CONTEXT
 from support.gpus.fake_driver import DRIVER_PATH, UUIDS
 from support.gpus.node import PROJECT, PYTHON, Node, Program
 from support.pods.agent_harness import needs_root
-from support.seeds.platform import until
+from support.waiting import wait_until
 
 pytestmark = [needs_root, pytest.mark.xdist_group("fake-driver")]
 SLICE = 8192
@@ -205,5 +205,5 @@ def test_a_process_that_keeps_clearing_the_ledger(node: Node) -> None:
     for _ in range(3):
         node.start("tries", GREEDY).ends_or_says()
 
-    until(lambda: held(node) <= SLICE + TOLERANCE, "the job back in its slice")
+    wait_until(lambda: held(node) <= SLICE + TOLERANCE, "the job back in its slice")
     assert node.phase("tries", PROJECT) == "Running"

@@ -12,7 +12,7 @@ from support.crash.processes import Watchman
 from support.gpus.fake_driver import CARD_MIB, DRIVER_PATH
 from support.gpus.node import PROJECT, PYTHON, Node
 from support.pods.agent_harness import needs_root
-from support.seeds.platform import until
+from support.waiting import wait_until
 
 pytestmark = [needs_root, pytest.mark.xdist_group("fake-driver")]
 HALF, QUARTER = CARD_MIB // 2, CARD_MIB // 4
@@ -49,14 +49,14 @@ def test_the_platform_is_killed(node: Node) -> None:
     for name, (milli, _) in parts.items():
         node.begin(name, f"-g {milli / 1000}", command=command)
     full = {name: mib for name, (_, mib) in parts.items()}
-    until(lambda: held(node, *parts) == full, "each has its slice")
+    wait_until(lambda: held(node, *parts) == full, "each has its slice")
     lives, before = node.job_instances(), watchman.look()
     assert len({node.card(name) for name in parts}) == 1
 
     node.kill()
 
     assert held(node, *parts) == full
-    until(lambda: node.job_instances() == lives, "the same processes run on")
+    wait_until(lambda: node.job_instances() == lives, "the same processes run on")
     assert watchman.look() == before
     assert {name: node.limit(name) for name in parts} == full
     # The card is full: who comes now is placed on the other one.

@@ -6,7 +6,7 @@ import re
 
 from support.gpus.node import PROJECT, Node
 from support.pods.agent_harness import needs_root
-from support.seeds.platform import until
+from support.waiting import wait_until
 
 pytestmark = needs_root
 
@@ -25,13 +25,13 @@ def test_a_node_shows_its_utilization(node: Node) -> None:
     program = node.start("busy", "held = cuda(); print('held', flush=True); hold()")
     assert program.says() == ["held"]
 
-    until(lambda: " 25% " in node.sh("runai list nodes").out, "25 %")
+    wait_until(lambda: " 25% " in node.sh("runai list nodes").out, "25 %")
     program.end()
-    until(lambda: " 0% " in node.sh("runai list nodes").out, "0 %")
+    wait_until(lambda: " 0% " in node.sh("runai list nodes").out, "0 %")
 
 
 def test_mps_is_refused_where_it_is_off(node: Node) -> None:
     """A job that asks for MPS does not start, and its message names the setting that allows it."""
     node.begin("served", "-g 0.25 --mps", phases=("Pending", "Failed", "Error"))
 
-    until(lambda: "aliquot up --gpu-mps" in node.sh(f"runai describe job served -p {PROJECT}").out, "the setting")
+    wait_until(lambda: "aliquot up --gpu-mps" in node.sh(f"runai describe job served -p {PROJECT}").out, "the setting")

@@ -10,7 +10,7 @@ from native.rig import CONTEXT
 from support.gpus.fake_driver import CARD_MIB
 from support.gpus.node import PROJECT, Node
 from support.pods.agent_harness import needs_root
-from support.seeds.platform import until
+from support.waiting import wait_until
 
 pytestmark = [needs_root, pytest.mark.xdist_group("fake-driver")]
 FILL = """
@@ -83,7 +83,7 @@ def test_a_borrower_returns_memory(node: Node) -> None:
     node.begin("borrower", "-g 0.25 --gpu-portion-limit 0.8")
     assert re.search(r"^ALLOCATED GPUS: 0\.25$", node.events("borrower"), re.MULTILINE)
     lent = CARD_MIB * 8 // 10
-    until(lambda: node.limit("borrower") == lent, "the borrower may have 0.8")
+    wait_until(lambda: node.limit("borrower") == lent, "the borrower may have 0.8")
     borrower = node.start("borrower", FILL)
     assert int(borrower.says()[0]) >= lent - CONTEXT - 2
 

@@ -11,6 +11,7 @@ from aliquot.store.driver import Document
 from support.kubernetes.cluster import Cluster
 from support.kubernetes.gpu_sharing import SharingHarness, sharing
 from support.kubernetes.kinds import POD
+from support.waiting import eventually
 
 pytestmark = pytest.mark.kube
 
@@ -53,7 +54,7 @@ async def test_budget_forbids(cluster: Cluster, namespace: str) -> None:
     async with sharing(cluster) as harness:
         pod = await create_running_pod(harness, namespace)
         await create_budget(harness, namespace, allowed=0)
-        await harness.wait_for(lambda: harness.binder._budgets.covers(pod))
+        await eventually(lambda: harness.binder._budgets.covers(pod))
 
         assert (
             "The disruption budget keep needs 1 healthy pods and has 1 currently"
@@ -69,7 +70,7 @@ async def test_budget_allows(cluster: Cluster, namespace: str) -> None:
     async with sharing(cluster) as harness:
         pod = await create_running_pod(harness, namespace)
         await create_budget(harness, namespace, allowed=1)
-        await harness.wait_for(lambda: harness.binder._budgets.covers(pod))
+        await eventually(lambda: harness.binder._budgets.covers(pod))
 
         for _ in range(2):
             assert await harness.binder.eviction_blocker(pod) == ""

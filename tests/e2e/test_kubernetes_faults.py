@@ -75,7 +75,7 @@ class Plan:
     def prepare(self) -> None:
         for name in self._borrowers:
             self._bed.submit(name, "borrower", 1)
-        self._bed.until(lambda: set(self._bed.phases().values()) == {"Running"}, "the borrower has every GPU")
+        self._bed.wait_until(lambda: set(self._bed.phases().values()) == {"Running"}, "the borrower has every GPU")
 
     def begin(self) -> None:
         for name, gpu in self._owners.items():
@@ -106,14 +106,14 @@ def killed_at(bed: FaultTestbed, platform: ServerProcess, plan: Plan, write: int
     plan.prepare()
     bed.proxy.crash_after(write, kill)
     plan.begin()
-    bed.until(lambda: killed.is_set() or plan.is_done(), f"write {write}")
+    bed.wait_until(lambda: killed.is_set() or plan.is_done(), f"write {write}")
     writes = len(bed.proxy.writes)
     bed.proxy.clear()
     if killed.is_set():
         platform.kill()
         bed.delete_leases()
         platform.start()
-    bed.until(plan.is_done, f"the plan is done after a kill at write {write}")
+    bed.wait_until(plan.is_done, f"the plan is done after a kill at write {write}")
     bed.check()
     bed.clear()
     return writes
@@ -157,20 +157,20 @@ def probe(platform: ServerProcess, path: str) -> int:
 def api_server_down(bed: FaultTestbed, platform: ServerProcess, seconds: float) -> None:
     for index in range(4):
         bed.submit(f"before-{index}", "borrower", 1)
-    bed.until(lambda: list(bed.phases().values()) == ["Running"] * 4, "jobs run")
+    bed.wait_until(lambda: list(bed.phases().values()) == ["Running"] * 4, "jobs run")
     before, pid = set(bed.audit.pods) - bed.audit.deleted, platform.pid
     for index in range(20):  # a backlog
         bed.submit(f"backlog-{index}", "owner", 0.5 if index < 4 else 0)
     bed.cluster.kill_apiserver()
     deadline = time.monotonic() + seconds
-    bed.until(lambda: probe(platform, "/readyz") == 503, "not ready")
+    bed.wait_until(lambda: probe(platform, "/readyz") == 503, "not ready")
     while time.monotonic() < deadline:
         assert probe(platform, "/readyz") == 503
         assert probe(platform, "/healthz") == 200
         time.sleep(0.5)
     bed.cluster.start_apiserver()
-    bed.until(lambda: probe(platform, "/readyz") == 200, "ready again")
-    bed.until(lambda: list(bed.phases().values()) == ["Running"] * 24, "the backlog is drained")
+    bed.wait_until(lambda: probe(platform, "/readyz") == 200, "ready again")
+    bed.wait_until(lambda: list(bed.phases().values()) == ["Running"] * 24, "the backlog is drained")
     assert before <= set(bed.audit.pods) - bed.audit.deleted
     assert platform.pid == pid
     bed.check()
@@ -230,7 +230,7 @@ def stream(bed: FaultTestbed, steps: int, seed: str) -> None:
         if name not in finished and (job.spec.compute.gpu or 0) > 1000:
             bed.delete(job)
     wanted = {name: "Completed" if name in finished else "Running" for name in bed.workloads()}
-    bed.until(lambda: bed.phases() == wanted, f"{wanted}")
+    bed.wait_until(lambda: bed.phases() == wanted, f"{wanted}")
 
 
 def run_with_faults(bed: FaultTestbed, rules: Sequence[Rule], steps: int, seed: str) -> None:
@@ -270,8 +270,8 @@ def test_refused_for_a_while(bed: FaultTestbed, platform: ServerProcess) -> None
     plan.prepare()
     bed.proxy.crash_after(9, refuse)
     plan.begin()
-    bed.until(refused.is_set, "every request is refused")
-    bed.until(lambda: probe(platform, "/readyz") == 503, "not ready")
+    bed.wait_until(refused.is_set, "every request is refused")
+    bed.wait_until(lambda: probe(platform, "/readyz") == 503, "not ready")
     bed.proxy.clear()
-    bed.until(plan.is_done, "the plan is finished")
+    bed.wait_until(plan.is_done, "the plan is finished")
     bed.check()

@@ -29,10 +29,11 @@ from native.rig import CONTEXT
 from support.gpus.fake_driver import CARD_MIB, DRIVER_PATH, UUIDS, install_fake_driver
 from support.kubernetes.cluster import free_port
 from support.kubernetes.fixtures import available_nodes
-from support.kubernetes.gpu_sharing import SharingHarness, sharing, until, webhook
+from support.kubernetes.gpu_sharing import SharingHarness, sharing, webhook
 from support.kubernetes.images import busybox, image, with_libraries
 from support.kubernetes.kinds import POD
 from support.seeds.platform import Platform
+from support.waiting import eventually
 
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("nodes")]
 
@@ -94,7 +95,7 @@ async def harness(gpu_node: Any) -> AsyncIterator[SharingHarness]:
             status = (await running.driver.get(DAEMON_SET, NAME, labels.SYSTEM_NAMESPACE)).data.get("status") or {}
             return bool(status.get("numberReady"))
 
-        await until(is_installed)
+        await eventually(is_installed)
         yield running
 
 
@@ -104,7 +105,7 @@ async def space(harness: SharingHarness, gpu_node: Any) -> AsyncIterator[str]:
     name = gpu_node.cluster.create_namespace()
     yield name
     await asyncio.to_thread(gpu_node.cluster.kubectl, "delete", "pods", "--all", "-n", name, "--timeout=120s")
-    await until(lambda: _is_free(harness))
+    await eventually(lambda: _is_free(harness))
 
 
 async def submit(harness: SharingHarness, namespace: str, name: str, **annotations: str) -> Pod:
@@ -142,7 +143,7 @@ async def wait_ready(harness: SharingHarness, pod: Pod) -> Pod:
         return any(item.type == "Ready" and item.status == "True" for item in current.status.conditions)
 
     try:
-        await until(is_ready)
+        await eventually(is_ready)
     except TimeoutError:
         current = await harness.driver.get(POD, pod.metadata.name, pod.metadata.namespace)
         pytest.fail(f"not ready: {json.dumps(current.data.get('status'))}")
@@ -199,9 +200,9 @@ async def test_gpu_fraction(harness: SharingHarness, gpu_node: Any, space: str) 
         assert output.endswith("exists\n")
 
     await harness.driver.delete(POD, "half", space)
-    await until(lambda: harness.is_deleted(reservation))
+    await eventually(lambda: harness.is_deleted(reservation))
 
-    await until(lambda: _is_free(harness))
+    await eventually(lambda: _is_free(harness))
     await run_with_all_gpus(harness, space)
 
 

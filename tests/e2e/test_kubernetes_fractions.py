@@ -17,9 +17,10 @@ from aliquot.errors import Conflict, Invalid, NotFound, Unavailable
 from aliquot.store.driver import Document
 from aliquot.store.informer import Informers
 from support.kubernetes.cluster import Cluster
-from support.kubernetes.gpu_sharing import NODE, Crashed, CrashingDriver, SharingHarness, half, sharing, until, webhook
+from support.kubernetes.gpu_sharing import NODE, Crashed, CrashingDriver, SharingHarness, half, sharing, webhook
 from support.kubernetes.kinds import POD
 from support.stores.running import running
+from support.waiting import eventually
 
 pytestmark = pytest.mark.kube
 
@@ -83,7 +84,7 @@ async def test_config_map_is_deleted_with_the_pod(cluster: Cluster, namespace: s
                 return True
             return False
 
-        await until(collected)
+        await eventually(collected)
 
 
 async def test_one_reservation_for_all_fractions(cluster: Cluster, namespace: str, node_name: str) -> None:
@@ -97,11 +98,11 @@ async def test_one_reservation_for_all_fractions(cluster: Cluster, namespace: st
 
         for pod in bound[:3]:
             await harness.remove(pod)
-        await until(lambda: _has_claims(harness, node_name, {bound[3].metadata.uid}))
+        await eventually(lambda: _has_claims(harness, node_name, {bound[3].metadata.uid}))
         assert not await harness.is_deleted(reservation)
 
         await harness.set_phase(bound[3], "Succeeded")
-        await until(lambda: harness.is_deleted(reservation))
+        await eventually(lambda: harness.is_deleted(reservation))
 
 
 async def _has_claims(harness: SharingHarness, node: str, uids: set[str]) -> bool:
@@ -139,7 +140,7 @@ async def test_node_refuses(cluster: Cluster, namespace: str, node_name: str) ->
 
         with pytest.raises((Unavailable, Conflict), match=r"not free: no devices left|Precondition failed"):
             await binding
-        await until(lambda: harness.is_deleted(reservation))
+        await eventually(lambda: harness.is_deleted(reservation))
         assert not (await harness.store.get(Pod, "p", namespace)).spec.node_name
 
 
@@ -152,9 +153,7 @@ async def test_slow_reservation(cluster: Cluster, namespace: str, node_name: str
         reservation = await harness.reservation(node_name)
         await harness.set_phase(reservation)
         pods = harness.informers.of(Pod)
-        await harness.wait_for(
-            lambda: (pod := pods.get(*key_of(reservation))) is not None and pod.status.phase == "Running"
-        )
+        await eventually(lambda: (pod := pods.get(*key_of(reservation))) is not None and pod.status.phase == "Running")
 
         await harness.binder.bind(await harness.store.get(Pod, "p", namespace), node_name, [half()])
 
@@ -188,7 +187,7 @@ async def test_changed_pod_is_not_bound(cluster: Cluster, namespace: str, node_n
         with pytest.raises(Conflict):
             await harness.bind(pod, await harness.create_node(node_name), half())
         reservation = await harness.reservation(node_name)
-        await until(lambda: harness.is_deleted(reservation))
+        await eventually(lambda: harness.is_deleted(reservation))
 
 
 async def test_claim_of_a_pending_pod_survives_a_restart(cluster: Cluster, namespace: str, node_name: str) -> None:
@@ -221,9 +220,9 @@ async def test_new_leader_breaks_claims_of_pending_pods(cluster: Cluster, namesp
         await claimed
 
     async with sharing(cluster, claim_seconds=3600.0) as harness:  # another process
-        await harness.wait_for(lambda: harness.informers.of(Pod).get("p", namespace))
+        await eventually(lambda: harness.informers.of(Pod).get("p", namespace))
         await harness.binder.abandon_unfinished()
-        await until(lambda: harness.is_deleted(abandoned))
+        await eventually(lambda: harness.is_deleted(abandoned))
         assert list(read_claims(await harness.reservation(node_name))) == [bound.metadata.uid]
         with pytest.raises(Conflict):  # the predecessor's binding may still be in flight
             await harness.driver.bind("p", namespace, node_name, {}, version=pod.metadata.version)
@@ -267,7 +266,7 @@ async def test_expired_claim_is_broken(cluster: Cluster, namespace: str, node_na
         await harness.set_phase(reservation)
         await claimed
 
-        await until(lambda: harness.is_deleted(reservation))
+        await eventually(lambda: harness.is_deleted(reservation))
         with pytest.raises(Conflict):
             await harness.driver.bind("p", namespace, node_name, {}, version=pod.metadata.version)
 
@@ -281,7 +280,7 @@ async def test_abandoned_before_it_ran(cluster: Cluster, namespace: str, node_na
         claimed.cancel()
         await harness.driver.patch(POD, "p", namespace, {"metadata": {"labels": {"changed": "true"}}})
         await harness.set_phase(reservation)
-        await until(lambda: harness.is_deleted(reservation))
+        await eventually(lambda: harness.is_deleted(reservation))
 
 
 async def test_failed_bind_breaks_its_claim(cluster: Cluster, namespace: str, node_name: str) -> None:
@@ -292,7 +291,7 @@ async def test_failed_bind_breaks_its_claim(cluster: Cluster, namespace: str, no
             await harness.binder.bind(pod, await harness.create_node(node_name), [half()])
         reservation = await harness.reservation(node_name)
         await harness.set_phase(reservation)
-        await until(lambda: harness.is_deleted(reservation))
+        await eventually(lambda: harness.is_deleted(reservation))
 
 
 async def test_claim_beats_deletion(cluster: Cluster, namespace: str, node_name: str) -> None:
@@ -322,11 +321,11 @@ async def test_leaving_reservation_cannot_be_claimed(cluster: Cluster, namespace
         await harness.set_phase(reservation)
         await first
         await harness.driver.delete(POD, *key_of(reservation), grace_seconds=30)
-        await harness.wait_for(lambda: _is_leaving(harness.informers.of(Pod).get(*key_of(reservation))))
+        await eventually(lambda: _is_leaving(harness.informers.of(Pod).get(*key_of(reservation))))
         with pytest.raises(Unavailable, match=r"being released"):
             await harness.binder.bind(pod, node_name, [half()])
         await harness.remove(reservation)
-        await harness.wait_for(lambda: harness.informers.of(Pod).get(*key_of(reservation)) is None)
+        await eventually(lambda: harness.informers.of(Pod).get(*key_of(reservation)) is None)
 
         again = await harness.store.get(Pod, "p", namespace)
         assert (await harness.bind(again, node_name, half())).spec.node_name == node_name
@@ -342,7 +341,7 @@ async def test_adopted_after_a_restart(cluster: Cluster, namespace: str, node_na
     async with sharing(cluster, idle_seconds=3600.0) as harness:
         await harness.remove(bound)
     async with sharing(cluster) as harness:
-        await until(lambda: harness.is_deleted(reservation))
+        await eventually(lambda: harness.is_deleted(reservation))
 
 
 async def test_nodes_not_synced_yet(cluster: Cluster, namespace: str, node_name: str) -> None:
@@ -373,7 +372,7 @@ async def test_dead_claims_are_dropped(cluster: Cluster, namespace: str, node_na
         claims = {**read_claims(reservation), "nobody": GpuClaim("gone", namespace, "1")}
         await harness.binder.reservations.annotate(reservation, labels.GPU_CLAIMS, claims_annotation(claims))
 
-        await until(lambda: _has_claims(harness, node_name, {bound.metadata.uid}))
+        await eventually(lambda: _has_claims(harness, node_name, {bound.metadata.uid}))
 
 
 async def test_reservation_deleted_by_a_user(cluster: Cluster, namespace: str, node_name: str) -> None:
@@ -399,7 +398,7 @@ async def test_reservation_deleted_by_a_user(cluster: Cluster, namespace: str, n
 
 async def wait_recreated(harness: SharingHarness, first: Pod) -> None:
     pods = harness.informers.of(Pod)
-    await harness.wait_for(lambda: (pod := pods.get(*key_of(first))) and pod.metadata.uid != first.metadata.uid)
+    await eventually(lambda: (pod := pods.get(*key_of(first))) and pod.metadata.uid != first.metadata.uid)
 
 
 async def test_recreated_reservation_gets_another_gpu(cluster: Cluster, namespace: str, node_name: str) -> None:
@@ -413,7 +412,7 @@ async def test_recreated_reservation_gets_another_gpu(cluster: Cluster, namespac
         change = {"metadata": {"annotations": {labels.DEVICES: shares_text([share])}}}
         await harness.driver.patch(POD, "p", namespace, change)
         pods = harness.informers.of(Pod)
-        await harness.wait_for(
+        await eventually(
             lambda: (
                 (pod := pods.get("p", namespace)) is not None and "another" in pod.metadata.annotations[labels.DEVICES]
             )
@@ -422,7 +421,7 @@ async def test_recreated_reservation_gets_another_gpu(cluster: Cluster, namespac
         await wait_recreated(harness, first)
         await harness.set_phase(await harness.reservation(node_name))
 
-        await until(lambda: harness.is_deleted(bound))
+        await eventually(lambda: harness.is_deleted(bound))
 
 
 async def test_node_gone(cluster: Cluster, namespace: str, node_name: str) -> None:
@@ -439,7 +438,7 @@ async def test_node_gone(cluster: Cluster, namespace: str, node_name: str) -> No
                 return True
             return False
 
-        await until(removed)
+        await eventually(removed)
 
 
 async def test_config_map_of_an_earlier_attempt(cluster: Cluster, namespace: str, node_name: str) -> None:

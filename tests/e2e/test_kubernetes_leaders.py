@@ -45,7 +45,7 @@ class SchedulerPair:
         """Starts both; the first becomes the leader."""
         for process in self.both:
             process.start()
-            self._bed.until(lambda: self._bed.holder() != "", "there is a leader")
+            self._bed.wait_until(lambda: self._bed.holder() != "", "there is a leader")
         assert self.leads(self.both[0])
 
     def leads(self, process: ServerProcess) -> bool:
@@ -93,7 +93,7 @@ def all_run(bed: FaultTestbed) -> bool:
 def test_one_of_two_leads(bed: FaultTestbed, pair: SchedulerPair) -> None:
     """Both run, and only the leader decides."""
     submit(bed, "job", 12)
-    bed.until(lambda: all_run(bed), "all run")
+    bed.wait_until(lambda: all_run(bed), "all run")
     assert [len(terms(process)) for process in pair.both] == [1, 0]
     bed.check()
 
@@ -101,13 +101,13 @@ def test_one_of_two_leads(bed: FaultTestbed, pair: SchedulerPair) -> None:
 def test_leader_killed(bed: FaultTestbed, pair: SchedulerPair) -> None:
     """The other one takes over when the lease has expired, and schedules the pending jobs."""
     submit(bed, "before", 8)
-    bed.until(lambda: all_run(bed), "all run")
+    bed.wait_until(lambda: all_run(bed), "all run")
     began = time.monotonic()
     pair.both[0].kill()
     submit(bed, "after", 8)
-    bed.until(lambda: pair.leads(pair.both[1]), "the other leads")
+    bed.wait_until(lambda: pair.leads(pair.both[1]), "the other leads")
     led = time.monotonic() - began
-    bed.until(lambda: all_run(bed), "all run")
+    bed.wait_until(lambda: all_run(bed), "all run")
     print(f"\nleader killed: the other led after {led:.1f} s, all ran after {time.monotonic() - began:.1f} s")
     bed.check()
 
@@ -119,9 +119,9 @@ def test_leader_stopped(bed: FaultTestbed, pair: SchedulerPair) -> None:
     assert first.stop() == 0
     assert bed.holder() not in terms(first)
     submit(bed, "after", 8)
-    bed.until(lambda: pair.leads(second), "the other leads")
+    bed.wait_until(lambda: pair.leads(second), "the other leads")
     led = time.monotonic() - began
-    bed.until(lambda: all_run(bed), "all run")
+    bed.wait_until(lambda: all_run(bed), "all run")
     print(f"\nleader stopped: the other led after {led:.1f} s, all ran after {time.monotonic() - began:.1f} s")
     bed.check()
 
@@ -138,15 +138,15 @@ def test_leader_hangs(bed: FaultTestbed, pair: SchedulerPair) -> None:
 
     bed.cordon("n1", True)  # so that all jobs become one plan
     submit(bed, "late", GPUS)
-    bed.until(lambda: all(job.status.refusals for job in bed.workloads().values()), "all are pending")
+    bed.wait_until(lambda: all(job.status.refusals for job in bed.workloads().values()), "all are pending")
     bed.proxy.crash_after(10, stop, "/binding$")
     bed.cordon("n1", False)
-    bed.until(hung.is_set, "the leader hangs")
+    bed.wait_until(hung.is_set, "the leader hangs")
     submit(bed, "due", GPUS // 2, "owner")
-    bed.until(lambda: pair.leads(second), "the other leads")
-    bed.until(lambda: running(bed) == {"late": GPUS // 2, "due": GPUS // 2}, "all GPUs are bound")
+    bed.wait_until(lambda: pair.leads(second), "the other leads")
+    bed.wait_until(lambda: running(bed) == {"late": GPUS // 2, "due": GPUS // 2}, "all GPUs are bound")
     os.kill(first.pid, signal.SIGCONT)
-    bed.until(lambda: "no longer leading" in first.log, "the first has noticed")
+    bed.wait_until(lambda: "no longer leading" in first.log, "the first has noticed")
     assert pair.leads(second)
     assert running(bed) == {"late": GPUS // 2, "due": GPUS // 2}
     bed.check()

@@ -8,9 +8,8 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from support.kubernetes.cluster import Cluster
 from support.kubernetes.fixtures import available_nodes
 from support.kubernetes.images import busybox, image
 from support.kubernetes.nodes import NodeCluster, missing
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("nodes")]
 TIMEOUT_SECONDS = 120.0
@@ -84,7 +84,7 @@ def test_pod_runs_and_has_a_log(space: Space) -> None:
     """A pod of an image without a tag is pulled, gets Ready, and its output can be read."""
     space.run_ready("job", "node-1", image="gcr.io/run-ai-demo/quickstart")
 
-    _until(lambda: "step 1" in space.kubectl("logs", "job"))
+    wait_until(lambda: "step 1" in space.kubectl("logs", "job"), "the first step in the log", TIMEOUT_SECONDS)
 
 
 def test_exec_exit_status(space: Space, real_nodes: NodeCluster) -> None:
@@ -134,7 +134,7 @@ def test_node_refuses_a_pod_without_free_gpus(space: Space) -> None:
     space.run_ready("most", "node-1", gpus=7)
     space.run("late", "node-1", gpus=2)
 
-    _until(lambda: space.pod("late")["status"]["phase"] == "Failed")
+    wait_until(lambda: space.pod("late")["status"]["phase"] == "Failed", "the kubelet to fail the pod", TIMEOUT_SECONDS)
 
     assert "nvidia.com/gpu" in space.pod("late")["status"]["message"]
 
@@ -147,9 +147,9 @@ def test_unhealthy_gpu_is_not_allocatable(real_nodes: NodeCluster) -> None:
         return str(node.object()["status"]["allocatable"]["nvidia.com/gpu"])
 
     node.plugin.set_health(node.gpus[0], False)
-    _until(lambda: allocatable() == "7")
+    wait_until(lambda: allocatable() == "7", "7 GPUs", TIMEOUT_SECONDS)
     node.plugin.set_health(node.gpus[0], True)
-    _until(lambda: allocatable() == "8")
+    wait_until(lambda: allocatable() == "8", "8 GPUs", TIMEOUT_SECONDS)
 
 
 def test_image_loaded_on_a_node(space: Space, real_nodes: NodeCluster, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_image_loaded_on_a_node(space: Space, real_nodes: NodeCluster, tmp_path:
     real_nodes.nodes[0].load(image(tmp_path / "hello.tar", "example.com/hello:1", files, ["/bin/hello"]))
     space.run_ready("hello", "node-1", image="example.com/hello:1")
 
-    _until(lambda: space.kubectl("logs", "hello") == "hello\n")
+    wait_until(lambda: space.kubectl("logs", "hello") == "hello\n", "the log", TIMEOUT_SECONDS)
 
 
 def test_killed_node_recovers(space: Space, real_nodes: NodeCluster) -> None:
@@ -167,10 +167,14 @@ def test_killed_node_recovers(space: Space, real_nodes: NodeCluster) -> None:
     alive, dead = real_nodes.nodes
     dead.kill()
     try:
-        _until(lambda: any(UNREACHABLE.items() <= taint.items() for taint in dead.object()["spec"].get("taints", [])))
+        wait_until(
+            lambda: any(UNREACHABLE.items() <= taint.items() for taint in dead.object()["spec"].get("taints", [])),
+            "the taint of an unreachable node",
+            TIMEOUT_SECONDS,
+        )
         assert not dead.ready()
         assert alive.ready()
-        _until(lambda: _condition(space.pod("job"), "Ready") == "False")
+        wait_until(lambda: _condition(space.pod("job"), "Ready") == "False", "the pod to be unready", TIMEOUT_SECONDS)
     finally:
         real_nodes.start_node(dead)
     space.kubectl("wait", "--for=condition=Ready", "pod/job", f"--timeout={TIMEOUT_SECONDS:.0f}s")
@@ -191,7 +195,7 @@ def test_nothing_remains_of_a_killed_run() -> None:
         assert _remaining(created) == {"folder", "group", "bridge"}
         run.send_signal(signal.SIGKILL)
 
-    _until(lambda: not _remaining(created))
+    wait_until(lambda: not _remaining(created), "the processes to end", TIMEOUT_SECONDS)
 
     assert _processes_in(namespaces) == []
     assert created["folder"] not in Path("/proc/self/mountinfo").read_text()
@@ -244,10 +248,3 @@ def _fetch(url: str) -> bytes:
 
 def _condition(pod: dict[str, Any], kind: str) -> str:
     return str(next(item["status"] for item in pod["status"]["conditions"] if item["type"] == kind))
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.1)

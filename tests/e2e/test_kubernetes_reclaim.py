@@ -13,7 +13,8 @@ import pytest
 
 from support.kubernetes.cluster import Cluster
 from support.kubernetes.nodes import NodeCluster
-from support.seeds.platform import Platform, until
+from support.seeds.platform import Platform
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("nodes")]
 QUOTAS = {"real-a": 4, "real-b": 2, "real-c": 2, "real-d": 8}
@@ -39,7 +40,7 @@ def platform(real_nodes: NodeCluster, tmp_path: Path) -> Iterator[Platform]:
     yield running
     for team in QUOTAS:
         running.sh(f"runai delete -A -p {team}")
-    until(lambda: not pods(real_nodes.cluster), "all pods are gone")
+    wait_until(lambda: not pods(real_nodes.cluster), "all pods are gone")
     running.server.stop()
 
 
@@ -102,7 +103,7 @@ def test_reclaim(real_nodes: NodeCluster, platform: Platform) -> None:
         status = platform.job(job, team)["status"]
         assert (status["interruptionCount"], status["restarts"]) == (1, 1)
         assert running_containers(cluster)[job] != before[job]
-        until(lambda job=job, team=team: "step 1" in platform.sh(f"runai logs {job} -p {team}").out, job)  # type: ignore[misc]
+        wait_until(lambda job=job, team=team: "step 1" in platform.sh(f"runai logs {job} -p {team}").out, job)  # type: ignore[misc]
     assert {job: container for job, container in running_containers(cluster).items() if job in kept} == {
         job: container for job, container in kept.items() if job != "d-1"
     }

@@ -19,8 +19,9 @@ from aliquot.labels import INSTALLED_VERSION
 from support.kubernetes.kwok_testbed import KwokTestbed
 from support.kubernetes.load_balancer import LoadBalancer
 from support.kubernetes.manifests import workload
-from support.seeds.platform import PREFIX, Platform, until
+from support.seeds.platform import PREFIX, Platform
 from support.stores.process import ServerProcess
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("kwok")]
 LEASES = ("aliquot-loops", "aliquot-scheduler")
@@ -49,7 +50,7 @@ class Processes:
     def pair(self) -> tuple[Platform, Platform]:
         """Two complete platforms; the first is the leader."""
         first = self.start()
-        until(lambda: self.holders() == identities(first.server) != set(), "the first leads")
+        wait_until(lambda: self.holders() == identities(first.server) != set(), "the first leads")
         return first, self.start()
 
     def stop(self) -> None:
@@ -157,7 +158,9 @@ def test_two_behind_a_load_balancer(testbed: KwokTestbed, processes: Processes, 
             assert done.status == 0, (line, done)
         assert min(balancer.connections.values()) > 0
     assert not identities(second.server)
-    until(lambda: explanation(first, "big", space) == explanation(second, "big", space), "both give the same answer")
+    wait_until(
+        lambda: explanation(first, "big", space) == explanation(second, "big", space), "both give the same answer"
+    )
     assert explanation(second, "big", space)["refusals"]
 
 
@@ -188,7 +191,7 @@ def test_leader_stops(testbed: KwokTestbed, processes: Processes, space: str) ->
     testbed.create_project(space.removeprefix("runai-"), 4)
     testbed.apply(workload("after", space, 1))
     testbed.wait_until_running("after-0-0", space)
-    until(lambda: processes.holders() == identities(second.server), "the other leads")
+    wait_until(lambda: processes.holders() == identities(second.server), "the other leads")
 
 
 def test_each_part_alone(testbed: KwokTestbed, processes: Processes, space: str) -> None:

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from support.kubernetes.nodes import NodeCluster
-from support.seeds.platform import SECONDS, Platform, until
+from support.seeds.platform import SECONDS, Platform
 from support.seeds.tmux import PROMPT, Screen, needs_tmux
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("nodes")]
 PROJECT = "streams"
@@ -67,7 +68,7 @@ class BackgroundCommand:
         return self._err.read_text()
 
     def prints(self, pattern: str) -> re.Match[str]:
-        until(lambda: bool(re.search(pattern, self.out)) or self.process.poll() is not None, pattern)
+        wait_until(lambda: bool(re.search(pattern, self.out)) or self.process.poll() is not None, pattern)
         match = re.search(pattern, self.out)
         assert match, (self.out, self.err)
         return match
@@ -114,7 +115,7 @@ def test_log_survives_a_killed_server(platform: Platform, tmp_path: Path) -> Non
         following.prints("line 20\n")
         platform.kill()
         seen = following.out.count("\n")
-        until(lambda: following.out.count("\n") > seen + 20, "lines after the kill")
+        wait_until(lambda: following.out.count("\n") > seen + 20, "lines after the kill")
         assert platform.sh("runai exec long touch /stop").status == 0
         assert following.ends() == 0, following.err
         lines = following.out.splitlines()
@@ -128,11 +129,11 @@ def test_log_survives_a_killed_api_server(platform: Platform, real_nodes: NodeCl
     with running(platform, tmp_path, "runai logs -f longer") as following:
         following.prints("line 20\n")
         real_nodes.cluster.kill_apiserver()
-        until(lambda: "connection lost" in following.err, "a message about it")
+        wait_until(lambda: "connection lost" in following.err, "a message about it")
         seen = following.out.count("\n")
         real_nodes.cluster.start_apiserver()
-        until(lambda: following.out.count("\n") > seen + 20, "lines after the kill")
-        until(lambda: platform.sh("runai exec longer touch /stop").status == 0, "a command in the job")
+        wait_until(lambda: following.out.count("\n") > seen + 20, "lines after the kill")
+        wait_until(lambda: platform.sh("runai exec longer touch /stop").status == 0, "a command in the job")
         assert following.ends() == 0, following.err
         lines = following.out.splitlines()
     assert lines == [*(f"line {n}" for n in range(1, len(lines))), "done"]
@@ -151,7 +152,7 @@ def test_no_log(platform: Platform) -> None:
     """For a job whose image cannot be pulled the error has the cluster's reason."""
     done = platform.sh("runai submit nothing -i acme/nothing:1")
     assert done.status == 0, done
-    until(lambda: "ImagePull" in platform.sh("runai logs nothing").err, "the reason")
+    wait_until(lambda: "ImagePull" in platform.sh("runai logs nothing").err, "the reason")
     done = platform.sh("runai logs nothing")
     assert (done.status, done.out) == (1, "")
     assert "acme/nothing:1" in done.err
@@ -237,7 +238,7 @@ def test_port_forward(platform: Platform, box: str, tmp_path: Path) -> None:
                 assert list(pool.map(_get, [web] * 16)) == [b"hello\n"] * 16
             line.sendall(b"two")
             assert line.recv(10) == b"two"
-        until(lambda: "nothing in pod box-0-0 listens on port 9\n" in forward.err, "a message about the port")
+        wait_until(lambda: "nothing in pod box-0-0 listens on port 9\n" in forward.err, "a message about the port")
         forward.process.send_signal(signal.SIGINT)
         assert forward.ends() == 130
 

@@ -9,7 +9,8 @@ import pytest
 
 from support.kubernetes.kwok_testbed import GPUS, NODES, KwokTestbed, table_rows
 from support.kubernetes.manifests import claim, pod, storage_class, training, volume, workload
-from support.seeds.platform import Platform, until
+from support.seeds.platform import Platform
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("kwok")]
 NewProject = Callable[[float], str]
@@ -85,7 +86,7 @@ def test_cordoned(testbed: KwokTestbed, new_project: NewProject, nodes: None) ->
     before = testbed.wait_until_running("before-0-0", space)
     testbed.kubectl("cordon", before["spec"]["nodeName"])
     testbed.apply(*(workload(f"after-{number}", space, GPUS - 1) for number in range(3)))
-    until(lambda: set(testbed.nodes_of_pods(space).values()) == {*NODES, ""}, "the others are full")
+    wait_until(lambda: set(testbed.nodes_of_pods(space).values()) == {*NODES, ""}, "the others are full")
     waiting = next(name for name, node in testbed.nodes_of_pods(space).items() if not node)
     testbed.wait_for_refusal(waiting.removesuffix("-0-0"), space, "1 node tainted node.kubernetes.io/unschedulable")
     assert testbed.get("pod", "before-0-0", space)["metadata"]["uid"] == before["metadata"]["uid"]
@@ -103,7 +104,7 @@ def test_drained(testbed: KwokTestbed, new_project: NewProject, nodes: None) -> 
         current = testbed.get("pod", "train-0-0", space)
         return current is not None and current["spec"].get("nodeName", node) != node and _phase(current) == "Running"
 
-    until(moved, "it runs on another node")
+    wait_until(moved, "it runs on another node")
     stops = testbed.get("workload", "train", space)["status"]["interruptions"]
     assert [(stop["reason"], stop["pod"]) for stop in stops] == [("disrupted", first["metadata"]["uid"])]
     assert f"the cluster stopped it on node {node}: " in stops[0]["message"]
@@ -122,9 +123,9 @@ def test_plain_pods(testbed: KwokTestbed, new_project: NewProject) -> None:
         listed = table_rows(testbed.kubectl("get", "project", space.removeprefix("runai-")))
         return listed[0]["GPUS"] == "2"
 
-    until(charged, "the project holds 2 GPUs")
+    wait_until(charged, "the project holds 2 GPUs")
     sentence = "no node has 9 GPUs; the largest of the 3 nodes have 8 each"
-    until(lambda: sentence in testbed.kubectl("describe", "pod", "too-big", "-n", space), "describe says why")
+    wait_until(lambda: sentence in testbed.kubectl("describe", "pod", "too-big", "-n", space), "describe says why")
     conditions = testbed.get("pod", "too-big", space)["status"]["conditions"]
     (scheduled,) = [condition for condition in conditions if condition["type"] == "PodScheduled"]
     assert (scheduled["status"], scheduled["reason"], scheduled["message"]) == ("False", "Unschedulable", sentence)
@@ -139,7 +140,7 @@ def test_pods_of_other_schedulers(testbed: KwokTestbed, platform: Platform, new_
         testbed.bind("theirs", "default", "dgx1-1")
         before = testbed.wait_until_running("theirs", "default", "dgx1-1")
         testbed.apply(*(workload(f"job-{number}", space, GPUS) for number in range(3)))
-        until(lambda: set(testbed.nodes_of_pods(space).values()) == {"dgx1-2", "dgx1-3", ""}, "two are bound")
+        wait_until(lambda: set(testbed.nodes_of_pods(space).values()) == {"dgx1-2", "dgx1-3", ""}, "two are bound")
         waiting = next(name for name, node in testbed.nodes_of_pods(space).items() if not node)
         testbed.wait_for_refusal(waiting.removesuffix("-0-0"), space, "no node has room for 8 GPUs now")
         after = testbed.get("pod", "theirs", "default")
@@ -166,7 +167,7 @@ def test_service(testbed: KwokTestbed, platform: Platform, new_project: NewProje
     labels = testbed.get("pod", "web-0-0", space)["metadata"]["labels"]
     assert spec["selector"].items() <= labels.items()
     testbed.kubectl("delete", "workload", "web", "-n", space)
-    until(lambda: testbed.get("service", "web", space) is None, "its service is gone")
+    wait_until(lambda: testbed.get("service", "web", space) is None, "its service is gone")
 
 
 def test_missing_claim(testbed: KwokTestbed, platform: Platform, new_project: NewProject, volumes: str) -> None:
@@ -197,7 +198,7 @@ def test_new_claims(testbed: KwokTestbed, platform: Platform, new_project: NewPr
     data, scratch = (testbed.get("pvc", f"data-pvc-{index}", space)["metadata"]["uid"] for index in range(2))
 
     assert platform.sh(f"runai suspend data -p {team}").status == 0
-    until(lambda: testbed.get("pvc", "data-pvc-1", space) is None, "the ephemeral one is gone")
+    wait_until(lambda: testbed.get("pvc", "data-pvc-1", space) is None, "the ephemeral one is gone")
     assert testbed.get("pvc", "data-pvc-0", space)["metadata"]["uid"] == data
     assert platform.sh(f"runai resume data -p {team}").status == 0
     testbed.wait_until_running("data-0-0", space)
@@ -205,7 +206,7 @@ def test_new_claims(testbed: KwokTestbed, platform: Platform, new_project: NewPr
     assert testbed.get("pvc", "data-pvc-1", space)["metadata"]["uid"] != scratch
 
     testbed.kubectl("delete", "workload", "data", "-n", space)
-    until(lambda: not testbed.kubectl("get", "pvc", "-n", space, "-o", "name"), "its claims are gone")
+    wait_until(lambda: not testbed.kubectl("get", "pvc", "-n", space, "-o", "name"), "its claims are gone")
 
 
 def test_reasons_of_pods(testbed: KwokTestbed, new_project: NewProject) -> None:
@@ -214,7 +215,7 @@ def test_reasons_of_pods(testbed: KwokTestbed, new_project: NewProject) -> None:
     testbed.kubectl("cordon", *NODES)
     try:
         testbed.apply(workload("waits", space, 1))
-        until(lambda: _scheduled(testbed, space).get("status") == "False", "its pod has the condition")
+        wait_until(lambda: _scheduled(testbed, space).get("status") == "False", "its pod has the condition")
         condition = _scheduled(testbed, space)
         assert condition["reason"] == "Unschedulable"
         assert "3 nodes tainted node.kubernetes.io/unschedulable" in condition["message"]
@@ -244,7 +245,7 @@ def test_manifests(testbed: KwokTestbed, new_project: NewProject) -> None:
         return {row["NAME"]: row for row in rows if row.get("NAMESPACE", space) == space}
 
     project = f"project.aliquot.dev/{space.removeprefix('runai-')}"
-    until(lambda: listed()[project]["GPUS"] == "3", "the project holds 3 GPUs")
+    wait_until(lambda: listed()[project]["GPUS"] == "3", "the project holds 3 GPUs")
     rows = listed()
     assert (rows[project]["GPU QUOTA"], rows[project]["PHASE"]) == ("4", "Ready")
     ours, translated, theirs = (
@@ -260,7 +261,7 @@ def test_manifests(testbed: KwokTestbed, new_project: NewProject) -> None:
     assert (theirs["PHASE"], theirs["GPUS"]) == ("Running", "2")
 
     testbed.kubectl("delete", "workload/ours", "tw/theirs", "-n", space)
-    until(lambda: not testbed.nodes_of_pods(space), "their pods are gone")
+    wait_until(lambda: not testbed.nodes_of_pods(space), "their pods are gone")
     assert not testbed.kubectl("get", "workloads", "-n", space, "-o", "name")
 
 
@@ -272,7 +273,7 @@ def test_events(
     lender, borrower = new_project(GPUS), new_project(0)
     names = [f"job-{number}" for number in range(3)]
     testbed.apply(*(make(name, borrower, GPUS) for name in names))
-    until(lambda: set(testbed.nodes_of_pods(borrower).values()) == set(NODES), "all GPUs are borrowed")
+    wait_until(lambda: set(testbed.nodes_of_pods(borrower).values()) == set(NODES), "all GPUs are borrowed")
     testbed.apply(workload("due", lender, GPUS), workload("greedy", lender, GPUS + 1))
     testbed.wait_until_running("due-0-0", lender)
     testbed.wait_for_events(lender, "pod/due-0-0", "Scheduled", "Started")
@@ -287,7 +288,7 @@ def test_events(
 
 
 def _events_with(testbed: KwokTestbed, namespace: str, reason: str) -> set[tuple[str, str]]:
-    until(lambda: any(found == reason for _, found in testbed.events(namespace)), f"an event {reason}")
+    wait_until(lambda: any(found == reason for _, found in testbed.events(namespace)), f"an event {reason}")
     return testbed.events(namespace)
 
 

@@ -13,7 +13,8 @@ import pytest
 from support.kubernetes.cluster import Cluster
 from support.kubernetes.manifests import claim, storage_class, volume, workload
 from support.kubernetes.nodes import NodeCluster
-from support.seeds.platform import Platform, until
+from support.seeds.platform import Platform
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("nodes")]
 SPACE = "runai-team-a"
@@ -33,7 +34,7 @@ def platform(real_nodes: NodeCluster, tmp_path_factory: pytest.TempPathFactory) 
         assert done.status == 0, done
     yield running
     running.sh("runai delete -A -p team-a")
-    until(lambda: not real_nodes.cluster.kubectl("get", "pods", "-n", SPACE, "-o", "name"), "its pods are gone")
+    wait_until(lambda: not real_nodes.cluster.kubectl("get", "pods", "-n", SPACE, "-o", "name"), "its pods are gone")
     running.server.stop()
 
 
@@ -78,7 +79,7 @@ def test_missing_files(platform: Platform) -> None:
     platform.submit(
         "nothing", "team-a", "-i ubuntu --configmap-volume name=nothing,path=/etc/x", "Initializing", "Pending"
     )
-    until(
+    wait_until(
         lambda: 'configmap "nothing" not found' in platform.sh("runai describe job nothing").out,
         "the missing ConfigMap is named",
     )
@@ -96,4 +97,4 @@ def test_service(real_nodes: NodeCluster, platform: Platform) -> None:
     address = real_nodes.cluster.kubectl("get", "service", "web", "-n", SPACE, "-o", "jsonpath={.spec.clusterIP}")
     real_nodes.cluster.kubectl("wait", "pod/web-0-0", "-n", SPACE, "--for=condition=Ready", "--timeout=60s")
     request = f"sh -c 'printf \"GET / HTTP/1.0\\r\\n\\r\\n\" | nc -w 5 {address} 8080'"
-    until(lambda: "hello" in platform.sh(f"runai exec client -- {request}").out, "it responds")
+    wait_until(lambda: "hello" in platform.sh(f"runai exec client -- {request}").out, "it responds")

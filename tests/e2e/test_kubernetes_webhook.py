@@ -17,9 +17,10 @@ from aliquot.backends.kubernetes.webhook import CONFIGURATION_NAME
 from aliquot.errors import Invalid, Unavailable
 from aliquot.store.driver import Document
 from support.kubernetes.cluster import Cluster
-from support.kubernetes.gpu_sharing import SharingHarness, document, remove_webhook, sharing, until, webhook
+from support.kubernetes.gpu_sharing import SharingHarness, document, remove_webhook, sharing, webhook
 from support.kubernetes.kinds import POD
 from support.stores.running import running
+from support.waiting import eventually
 
 pytestmark = pytest.mark.kube
 
@@ -124,7 +125,7 @@ async def test_enforced_namespace(cluster: Cluster, namespace: str) -> None:
                 cluster.kubectl, "annotate", "namespace", namespace, "runai/enforce-scheduler-name=true"
             )
             namespaces = harness.informers.of(Namespace)
-            await harness.wait_for(
+            await eventually(
                 lambda: (seen := namespaces.get(namespace)) and labels.SCHEDULER_ENFORCED in seen.metadata.labels
             )
             wanted = document(namespace, "p", **HALF).data
@@ -146,7 +147,7 @@ async def test_enforced_namespace(cluster: Cluster, namespace: str) -> None:
             async def is_label_removed() -> bool:
                 return labels.SCHEDULER_ENFORCED not in await labels_of(harness, namespace)
 
-            await until(is_label_removed)
+            await eventually(is_label_removed)
 
 
 async def labels_of(harness: SharingHarness, namespace: str) -> dict[str, str]:

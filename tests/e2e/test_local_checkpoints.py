@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from support.pods.agent_harness import AgentHarness, code, needs_root, pod, shell
-from support.stores.running import until
+from support.waiting import eventually
 
 NOTE = "$ALIQUOT_CHECKPOINT_DIR/note"
 
@@ -12,7 +12,7 @@ async def gone(harness: AgentHarness, *paths: object) -> None:
     async def away() -> bool:
         return not any(path.exists() for path in paths)  # type: ignore[attr-defined]
 
-    await until(away)
+    await eventually(away)
 
 
 async def test_the_next_pod_finds_them(harness: AgentHarness) -> None:
@@ -60,7 +60,7 @@ async def test_removed_with_the_workload(harness: AgentHarness) -> None:
     async with harness.agent():
         await harness.finish(shell("other-0-0", f"echo 7 > {NOTE}", workload=other))
         writer = await harness.run(shell("w-0-0", f"while :; do echo 7 > {NOTE}; done", workload=workload))
-        await until(lambda: _exists(harness, workload))
+        await eventually(lambda: _exists(harness, workload))
         await harness.store.delete(workload)
         _, log = await harness.finish(shell("p-0-0", "echo meanwhile"))
         assert log == "meanwhile\n"
@@ -115,7 +115,7 @@ async def test_another_project_does_not_see_them(isolated_harness: AgentHarness)
     workload = await isolated_harness.workload("w")
     async with isolated_harness.agent():
         await isolated_harness.run(shell("w-0-0", f"echo 7 > {NOTE}; exec sleep 1000", workload=workload))
-        await until(lambda: _exists(isolated_harness, workload))
+        await eventually(lambda: _exists(isolated_harness, workload))
         script = f"cat {isolated_harness.checkpoints(workload)}/note /checkpoints/note; exit 9"
         ended, log = await isolated_harness.finish(shell("p-0-0", script, namespace="runai-team-b"))
     assert code(ended) == 9

@@ -13,7 +13,7 @@ from aliquot.api.pod import ContainerState
 from aliquot.backends.local.runtimes import syscalls
 from aliquot.backends.local.state_machine import Backoff
 from support.pods.agent_harness import AgentHarness, code, pod, shell
-from support.stores.running import until
+from support.waiting import eventually
 
 
 async def test_running_pods_are_recovered(harness: AgentHarness) -> None:
@@ -39,7 +39,7 @@ async def test_end_while_the_platform_is_down(harness: AgentHarness) -> None:
     folder = harness.data / "pods" / seen.metadata.uid
     (folder / "work" / "go").touch()
     state = json.loads((folder / "state.json").read_text())
-    await until(lambda: _over(state["pid"]))
+    await eventually(lambda: _over(state["pid"]))
     async with harness.agent():
         ended = await harness.phase(seen, "Failed", "Succeeded")
         assert await harness.log(ended) == "last words\n"
@@ -126,7 +126,7 @@ async def test_interrupted_between_two_attempts(harness: AgentHarness) -> None:
                 bool(statuses) and statuses[0].state.waiting is not None and statuses[0].last_state != ContainerState()
             )
 
-        await until(waits)
+        await eventually(waits)
         # Nobody gets a turn until the timer is due: then both the end and the timer come at once.
         time.sleep(0.4)  # noqa: ASYNC251
     gc.collect()  # work that was begun and dropped complains when it is collected

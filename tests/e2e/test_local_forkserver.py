@@ -13,7 +13,7 @@ import pytest
 from aliquot.backends.local.runtimes import process, syscalls
 from support.pods.agent_harness import AgentHarness, pod, shell
 from support.stores.process import ServerProcess
-from support.stores.running import until
+from support.waiting import eventually
 
 
 def forkservers(parent: int) -> list[int]:
@@ -92,7 +92,7 @@ async def test_a_request_after_its_timeout(harness: AgentHarness, monkeypatch: p
         async def idle() -> bool:
             return not syscalls.children(forkserver)
 
-        await until(idle)
+        await eventually(idle)
         assert not (harness.data / "pods" / late.metadata.uid / "state.json").exists()
 
 
@@ -120,4 +120,4 @@ def test_it_ends_with_its_platform(tmp_path: Path) -> None:
     async def away() -> bool:
         return all(syscalls.start_time(pid) != since for pid, since in found.items())
 
-    asyncio.run(until(away))
+    asyncio.run(eventually(away))

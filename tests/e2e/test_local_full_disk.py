@@ -9,7 +9,7 @@ import pytest
 
 from support.crash.disk import small_disk
 from support.pods.agent_harness import AgentHarness, code, shell
-from support.stores.running import until
+from support.waiting import eventually
 
 
 @pytest.mark.parametrize("place", ["/workload", "/checkpoints"])
@@ -30,20 +30,20 @@ async def _fill_and_free(harness: AgentHarness, disk: Path, place: str) -> None:
         bystander = await harness.run(shell("b-0-0", script))
         await harness.printed(bystander, "3\n")
         greedy = await harness.run(shell("g-0-0", f"cat /dev/zero > {place}/big; sleep 1000", workload=workload))
-        await until(lambda: _full(disk))
+        await eventually(lambda: _full(disk))
         late = await harness.phase(await harness.create(shell("l-0-0", "true")), "Failed", "Succeeded")
         assert "o space left" in late.status.message
         assert (await harness.see(bystander)).status.phase == "Running"
         await harness.store.delete(workload)
         await harness.delete(greedy, grace=0)
         await harness.gone(greedy)
-        await until(lambda: _freed(harness.checkpoints(workload)))
+        await eventually(lambda: _freed(harness.checkpoints(workload)))
         before = len(await harness.log(bystander))
 
         async def goes_on() -> bool:
             return len(await harness.log(bystander)) > before
 
-        await until(goes_on)
+        await eventually(goes_on)
         after, _ = await harness.finish(shell("n-0-0", "echo fine"))
         assert code(after) == 0
 

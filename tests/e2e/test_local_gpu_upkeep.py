@@ -25,7 +25,8 @@ from aliquot.streams import TerminalSize
 from support.gpus import NODE, FakeDriver, node_of, r615
 from support.pods.agent_harness import AgentHarness, needs_root, pod
 from support.pods.single_pod import UID, pod_output
-from support.stores.running import running, until
+from support.stores.running import running
+from support.waiting import eventually
 
 
 @needs_root
@@ -89,7 +90,7 @@ async def test_leftovers_of_removed_pods(harness: AgentHarness, tmp_path: Path) 
         return not await asyncio.to_thread(left.exists)
 
     async with running(runtime.run(), agent.run()):
-        await until(gone)
+        await eventually(gone)
 
 
 async def test_resources_are_released_at_the_end(harness: AgentHarness, tmp_path: Path) -> None:
@@ -107,5 +108,5 @@ async def test_resources_are_released_at_the_end(harness: AgentHarness, tmp_path
             phase = (await store.get(Pod, "p-0-0", "runai-team-a")).status.phase
             return phase in ("Succeeded", "Failed") and not devices.share_dirs.pod_dir(made.metadata.uid).exists()
 
-        await until(ended)
+        await eventually(ended)
         await runtime.remove(made.metadata.uid)

@@ -13,7 +13,7 @@ from aliquot.backends.local.runtimes import syscalls
 from aliquot.backends.local.runtimes.process import ProcessRuntime
 from aliquot.streams import TerminalSize
 from support.pods.agent_harness import AgentHarness, code, needs_root, pod, shell
-from support.stores.running import until
+from support.waiting import eventually
 
 pytestmark = needs_root
 
@@ -159,7 +159,7 @@ async def test_data_inside_a_visible_folder(isolated_harness: AgentHarness, tmp_
     async def ended() -> bool:
         return "No such file" in read_log(isolated_harness, "u1")
 
-    await until(ended)
+    await eventually(ended)
     log = read_log(isolated_harness, "u1")
     assert log.startswith("public")
     assert "admin.token\n" not in log

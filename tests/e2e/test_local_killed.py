@@ -13,7 +13,7 @@ from typing import Any
 
 from aliquot.backends.local.runtimes import syscalls
 from support.pods.agent_harness import AgentHarness
-from support.stores.running import until
+from support.waiting import eventually
 
 TESTS = Path(__file__).resolve().parent.parent
 KILLS = 40 if os.environ.get("ALIQUOT_SOAK") else 6
@@ -75,13 +75,13 @@ async def test_killed_at_any_moment(harness: AgentHarness) -> None:
         return set(seen.values()) == {"Running"}
 
     try:
-        await until(all_run)
+        await eventually(all_run)
     except TimeoutError:
         raise AssertionError(f"not all run: {seen}") from None
     platform.send({"list": True})
     uids = list(await platform.answer())
     for uid in uids:
-        await until(partial(_begun, uid))  # Running is reported before the first line is written
+        await eventually(partial(_begun, uid))  # Running is reported before the first line is written
         assert sorted(_programs(uid)) == ["sh", "sleep"]  # its supervisor and its command
     for uid in uids:
         assert (harness.data / "pods" / uid / "log").read_text() == "started\n"  # once

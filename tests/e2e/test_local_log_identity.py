@@ -16,7 +16,8 @@ from aliquot.backends.local.state_machine import Backoff
 from aliquot.streams import LogOptions
 from support.pods.agent_harness import DEVICES, AgentHarness, shell
 from support.seeds.platform import PREFIX, Platform
-from support.stores.running import running, until
+from support.stores.running import running
+from support.waiting import eventually
 
 # Says which run it is; the third stays.
 THREE_RUNS = "echo x >> runs; n=$(wc -l < runs); echo run $n; [ $n -ge 3 ] && exec sleep 1000; exit 1"
@@ -60,7 +61,7 @@ async def test_following_between_two_attempts(harness: AgentHarness) -> None:
             statuses = (await harness.see(seen)).status.container_statuses
             return bool(statuses) and statuses[0].state.waiting is not None and statuses[0].restart_count == 1
 
-        await until(waits)
+        await eventually(waits)
         pieces = runtime.logs(seen, LogOptions(follow=True))
         assert await gather(pieces, b"run 3\n") == b"run 2\nrun 3\n"
         await pieces.aclose()  # type: ignore[attr-defined]

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from aliquot.backends.local.runtimes import syscalls
-from support.seeds.platform import Platform, until
+from support.seeds.platform import Platform
 from support.stores.ordinary import UID, wrapped
+from support.waiting import wait_until
 
 USER = UID if os.geteuid() == 0 else os.geteuid()
 
@@ -77,7 +78,7 @@ def test_delete(ours: Platform) -> None:
     )  # supervisor, command and what it left
     assert ours.sh("runai delete short").status == 0
     ours.wait_until_gone("short", "team-a")
-    until(lambda: not (ours.server.folder / "pods" / pod.pod).exists(), "its folder is gone")
+    wait_until(lambda: not (ours.server.folder / "pods" / pod.pod).exists(), "its folder is gone")
     assert syscalls.start_time(pod.pid) == ""
     assert syscalls.pids_with_variable(f"ALIQUOT_POD={pod.pod}".encode()) == []
 
@@ -87,15 +88,15 @@ def test_killed_and_recovered(ours: Platform) -> None:
     ours.submit("stays", "team-a", "-i ubuntu --command -- sh -c 'i=0; while :; do echo $((i+=1)); sleep 0.1; done'")
     before = ours.job_instances()["stays"]
     ours.kill()
-    until(lambda: ours.job_instances().get("stays") == before, "it is found again")
+    wait_until(lambda: ours.job_instances().get("stays") == before, "it is found again")
     lines = len(ours.sh("runai logs stays").out.splitlines())
-    until(lambda: len(ours.sh("runai logs stays").out.splitlines()) > lines, "its log goes on")
+    wait_until(lambda: len(ours.sh("runai logs stays").out.splitlines()) > lines, "its log goes on")
     assert ours.sh("runai logs stays").out.startswith("1\n2\n3\n")
 
 
 def test_training_resumes(ours: Platform) -> None:
     """Checkpoints are kept here too: the next pod of a training resumes where the last one was."""
     ours.submit("learn", "team-a", "-i gcr.io/run-ai-demo/quickstart --args --step-seconds=0 --args --cpu-share=1")
-    until(lambda: "Epoch 2/" in ours.sh("runai logs learn").out, "it has learnt something")
+    wait_until(lambda: "Epoch 2/" in ours.sh("runai logs learn").out, "it has learnt something")
     assert ours.sh("aliquot delete pod learn-0-0 -n runai-team-a").status == 0
-    until(lambda: ours.sh("runai logs learn").out.startswith("Resumed from "), "it has gone on")
+    wait_until(lambda: ours.sh("runai logs learn").out.startswith("Resumed from "), "it has gone on")

@@ -9,7 +9,7 @@ from aliquot.api import Pod
 from aliquot.backends.local.runtimes import syscalls
 from aliquot.streams import TerminalSize
 from support.pods.agent_harness import AgentHarness, needs_root, shell
-from support.stores.running import until
+from support.waiting import eventually
 
 
 def sleepers(number: int) -> list[int]:
@@ -26,7 +26,7 @@ async def asleep(number: int, count: int = 1) -> list[int]:
     async def there() -> bool:
         return len(sleepers(number)) == count
 
-    await until(there)
+    await eventually(there)
     return sleepers(number)
 
 

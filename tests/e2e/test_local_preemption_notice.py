@@ -11,7 +11,7 @@ from aliquot.scheduler.eviction_records import EvictionRecord, eviction_record_t
 from aliquot.streams import LogOptions
 from support.pods.agent_harness import AgentHarness, shell
 from support.stores.namespace import POD
-from support.stores.running import until
+from support.waiting import eventually
 
 NOTICE = EvictionRecord("reclaim", "b/owner", "reclaimed by b/owner", 1000.0)
 # At TERM it prints the notice as it is at that moment.
@@ -43,7 +43,7 @@ async def saved(harness: AgentHarness, seen: Pod) -> float:
     async def known() -> bool:
         return last_checkpoint_time(await harness.see(seen)) is not None
 
-    await until(known)
+    await eventually(known)
     return last_checkpoint_time(await harness.see(seen)) or 0.0
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support.seeds.platform import PREFIX, Platform, until
+from support.seeds.platform import PREFIX, Platform
+from support.waiting import wait_until
 
 POD = f"{PREFIX}/namespaces/runai-team-a/pods/t-0-0"
 # As the image does it, only faster.
@@ -39,12 +40,12 @@ class Training:
         return self._platform.sh("runai logs t -p team-a").out
 
     def comes_to(self, epoch: int) -> None:
-        until(lambda: f"Epoch {epoch}/" in self.log(), f"epoch {epoch}: {self.log()[-300:]}")
+        wait_until(lambda: f"Epoch {epoch}/" in self.log(), f"epoch {epoch}: {self.log()[-300:]}")
 
     def resumes(self, before: str) -> int:
         """The epoch at which the next pod says it goes on."""
-        until(lambda: self.pod() not in ("", before), "another pod")
-        until(lambda: "Epoch" in self.log(), "it prints")
+        wait_until(lambda: self.pod() not in ("", before), "another pod")
+        wait_until(lambda: "Epoch" in self.log(), "it prints")
         first = self.log().splitlines()[0]
         match = re.fullmatch(r"Resumed from \S+: epoch (\d+), step \d+", first)
         assert match, first
@@ -86,5 +87,5 @@ def test_deleted(platform: Platform) -> None:
     assert platform.sh("runai delete t -p team-a").status == 0
     platform.wait_until_gone("t", "team-a")
     kept = platform.server.folder / "checkpoints"
-    until(lambda: not any(kept.glob("*/*")), "its checkpoints are gone")
+    wait_until(lambda: not any(kept.glob("*/*")), "its checkpoints are gone")
     assert Training(platform).log().splitlines()[0].startswith("Epoch 1/")

@@ -9,7 +9,7 @@ import pytest
 
 from aliquot.api import DeviceShare, Node, devices_of
 from support.pods.agent_harness import NODE, AgentHarness, code, pod, shell
-from support.stores.running import until
+from support.waiting import eventually
 
 
 async def test_success(harness: AgentHarness) -> None:
@@ -124,7 +124,7 @@ async def test_nodes_are_registered(harness: AgentHarness) -> None:
         async def there() -> bool:
             return len((await harness.store.list(Node)).items) == 2
 
-        await until(there)
+        await eventually(there)
     node = await harness.store.get(Node, NODE)
     assert [device.memory_mib for device in devices_of(node)] == [32510, 32510]
 
@@ -151,7 +151,7 @@ async def test_interactive_pods_restart(harness: AgentHarness) -> None:
             status = (await harness.see(seen)).status.container_statuses[0]
             return status.restart_count == 2 and status.state.running is not None
 
-        await until(steady)
+        await eventually(steady)
         assert await harness.log(seen, previous=True) == "run 2\n"
     terminated = (await harness.see(seen)).status.container_statuses[0].last_state.terminated
     assert terminated is not None
@@ -168,7 +168,7 @@ async def test_crash_loop_backoff_is_shown(harness: AgentHarness) -> None:
             waiting = statuses[0].state.waiting if statuses else None
             return waiting is not None and waiting.reason == "CrashLoopBackOff"
 
-        await until(waits)
+        await eventually(waits)
 
 
 @pytest.mark.parametrize("memory", ["64Mi"])

@@ -15,7 +15,7 @@ from aliquot.backends.local.runtimes.process import LogLimits
 from aliquot.errors import Conflict
 from aliquot.streams import LogOptions, TerminalSize
 from support.pods.agent_harness import AgentHarness, pod, shell
-from support.stores.running import until
+from support.waiting import eventually
 
 SIZE = TerminalSize(rows=30, columns=100)
 
@@ -168,7 +168,7 @@ async def test_times(harness: AgentHarness) -> None:
         async def marked() -> bool:
             return timestamps.exists() and time.time() > timestamps.stat().st_mtime + 0.05
 
-        await until(marked)
+        await eventually(marked)
         moment = time.time()
         (harness.data / "pods" / seen.metadata.uid / "work" / "go").touch()
         await harness.printed(seen, "two")

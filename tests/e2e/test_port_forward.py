@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from support.seeds.platform import SECONDS, Platform, until
+from support.seeds.platform import SECONDS, Platform
+from support.waiting import wait_until
 
 # Any free port: jobs share the machine's network.
 SERVES = "echo hello >index.html; exec python3 -u -m http.server --bind 127.0.0.1 0"
@@ -57,7 +58,7 @@ def _port(platform: Platform, job: str) -> int:
         said[0] = platform.sh(f"runai logs {job}").out
         return re.search(r"port (\d+)", said[0]) is not None
 
-    until(there, f"a port of {job}")
+    wait_until(there, f"a port of {job}")
     found = re.search(r"port (\d+)", said[0])
     assert found
     return int(found[1])

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from support.seeds.platform import CommandResult, Platform, until
+from support.seeds.platform import CommandResult, Platform
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("demo")
 
@@ -78,7 +79,7 @@ def test_more_gpus_than_a_node_has(demo: Platform) -> None:
     """A job that fits on no node is taken, waits, and says why it waits."""
     demo.submit("huge", "team-d", "-i python -g 9 --command sleep --args infinity", "Pending")
     why = "no node has 9 GPUs"
-    until(lambda: why in demo.sh("runai get huge -p team-d").out, "the reason")
+    wait_until(lambda: why in demo.sh("runai get huge -p team-d").out, "the reason")
     lines = demo.sh("runai describe job huge -p team-d").out.splitlines()
     assert "STATUS: Pending" in lines
     assert why in lines[lines.index("Why it waits:") + 1]
@@ -87,7 +88,7 @@ def test_more_gpus_than_a_node_has(demo: Platform) -> None:
 def test_log_of_a_job_that_never_started(demo: Platform) -> None:
     """A job that waits has no log, and the error says what it waits for."""
     demo.submit("unborn", "team-d", "-i python -g 9 --command sleep --args infinity", "Pending")
-    until(lambda: "no node has 9 GPUs" in json.dumps(demo.job("unborn", "team-d")), "the reason")
+    wait_until(lambda: "no node has 9 GPUs" in json.dumps(demo.job("unborn", "team-d")), "the reason")
     done = demo.sh("runai logs unborn -p team-d")
     assert (done.status, done.out) == (1, "")
     assert done.err.startswith("error: job 'unborn' has no log: it is Pending: no node has 9 GPUs")

@@ -14,7 +14,8 @@ import pytest
 
 from support.seeds.fairness_run import run_fairness_steps, team_of
 from support.seeds.fairness_steps import EVICTED, FILLING, RETURNING, SHARING
-from support.seeds.platform import Platform, until
+from support.seeds.platform import Platform
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("seeds")
 
@@ -29,7 +30,7 @@ def platform(tmp_path: Path) -> Iterator[Platform]:
 def resumed(platform: Platform) -> None:
     """Who was stopped goes on from its checkpoint."""
     for job in EVICTED:
-        until(lambda job=job: "Epoch" in _log(platform, job), f"{job} trains")  # type: ignore[misc]
+        wait_until(lambda job=job: "Epoch" in _log(platform, job), f"{job} trains")  # type: ignore[misc]
         first = _log(platform, job).splitlines()[0]
         said = re.fullmatch(r"Resumed from \S+: epoch (\d+), step (\d+)", first)
         assert said, first

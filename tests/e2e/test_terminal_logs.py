@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from support.seeds.platform import Platform, until
+from support.seeds.platform import Platform
 from support.seeds.tmux import Screen
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("demo")
 
@@ -27,9 +28,9 @@ def test_follows(following: Screen) -> None:
     def lines() -> list[str]:
         return re.findall(r"^.* - loss: .*$", following.text, re.MULTILINE)
 
-    until(lambda: len(lines()) > 0, "a first line")
+    wait_until(lambda: len(lines()) > 0, "a first line")
     last = lines()[-1]
-    until(lambda: lines()[-1] != last, "a next line")
+    wait_until(lambda: lines()[-1] != last, "a next line")
 
 
 def test_interrupt(demo: Platform, following: Screen) -> None:
@@ -46,6 +47,8 @@ def test_survives_a_kill(demo: Platform, following: Screen) -> None:
     following.matches("- loss: ")
     demo.kill()
     # What it says about the connection may take two lines of the screen.
-    until(lambda: re.search(r"(?s)connection lost.* - loss: ", following.text) is not None, "a line after the kill")
+    wait_until(
+        lambda: re.search(r"(?s)connection lost.* - loss: ", following.text) is not None, "a line after the kill"
+    )
     shown = re.findall(r"^(?:Epoch| *\d+/\d+ \[).*$", following.text, re.MULTILINE)
     assert "\n".join(shown) in demo.sh("runai logs hyper1").out

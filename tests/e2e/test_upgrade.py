@@ -13,7 +13,8 @@ import pytest
 
 from support.kubernetes.kwok_testbed import KwokTestbed
 from support.kubernetes.manifests import workload
-from support.seeds.platform import PREFIX, Platform, until
+from support.seeds.platform import PREFIX, Platform
+from support.waiting import wait_until
 
 RECORDED = Path(__file__).parents[1] / "data" / "upgrade"
 # What the server sets while it runs: versions count writes, and the status follows the pods.
@@ -133,7 +134,7 @@ def test_a_cluster_of_an_earlier_version_is_served(cluster: KwokTestbed) -> None
     assert cluster.get("trainingworkload", "classic", "runai-team-b")["status"]["phase"] == "Running"
     huge = next(item for item in objects if item["kind"] == "Workload" and item["metadata"]["name"] == "huge")
     codes = [refusal["code"] for refusal in huge["status"]["refusals"]]
-    until(
+    wait_until(
         lambda: [refusal["code"] for refusal in platform.job("huge", "team-a")["status"].get("refusals", ())] == codes,
         "the waiting job says why",
     )
@@ -142,4 +143,4 @@ def test_a_cluster_of_an_earlier_version_is_served(cluster: KwokTestbed) -> None
         projects = platform.get(f"{PREFIX}/projects")["items"]
         return {project["metadata"]["name"]: project["status"]["allocated"]["gpu"] for project in projects}
 
-    until(lambda: allocated() == {"team-a": 9, "team-b": 3}, "the projects' usage counts every pod once")
+    wait_until(lambda: allocated() == {"team-a": 9, "team-b": 3}, "the projects' usage counts every pod once")

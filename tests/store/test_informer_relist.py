@@ -5,7 +5,8 @@ from __future__ import annotations
 from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.store.informer import Informer, Key
 from support.stores.namespace import NAMESPACE, TEMPLATE, StoreNamespace, document
-from support.stores.running import running, until
+from support.stores.running import running
+from support.waiting import eventually
 
 
 async def test_falls_behind_and_catches_up() -> None:
@@ -31,7 +32,7 @@ async def test_falls_behind_and_catches_up() -> None:
     await place.create("new", description="fresh")
     heard.clear()
     async with running(picture.run()):
-        await until(lambda: _is(len(heard) == 3))
+        await eventually(lambda: _is(len(heard) == 3))
     assert sorted(heard) == [("gone", "first", None), ("kept", "1", "7"), ("new", None, "fresh")]
     assert sorted(picture) == ["7", "fresh"]
 

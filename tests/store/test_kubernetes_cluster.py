@@ -67,7 +67,7 @@ def test_failed_start_shows_the_log(cluster: Cluster) -> None:
     try:
         broken._spawn("kube-apiserver", "--secure-port=0")
         with pytest.raises(ClusterError, match=r"(?s)kube-apiserver ended with 1\n.*etcd-servers"):
-            broken.wait_for("kube-apiserver", lambda: False)
+            broken.wait_until_ready("kube-apiserver", lambda: False)
     finally:
         broken.stop()
     assert not broken.folder.exists()

@@ -26,7 +26,8 @@ from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
 from support.kubernetes.cluster import CONTROLLERS, Cluster, ClusterError
 from support.kubernetes.fixtures import available_programs
-from support.stores.running import running, until
+from support.stores.running import running
+from support.waiting import eventually
 
 pytestmark = pytest.mark.kube
 VALUES = {"train": 50, "build-preemptible": 75, "interactive-preemptible": 75, "build": 100, "inference": 125}
@@ -153,14 +154,14 @@ async def test_volume_restricts_nodes(
     apply(volume_cluster, storage_class("here", "kubernetes.io/no-provisioner"), claim(namespace, "here"))
     apply(volume_cluster, volume("here-1", "here", "n1"), volume("here-2", "here", "n2"))
     both = {at("n1", "n2"), at("n2", "n1")}
-    await until(asynchronous(lambda: context.volume_constraints(pod(namespace)).node in both))
+    await eventually(asynchronous(lambda: context.volume_constraints(pod(namespace)).node in both))
 
     node = await Store(context._driver).create(NodeObject(metadata=Metadata(name="n2", labels={"host": "n2"})))
-    await until(asynchronous(lambda: context._nodes.get("n2") is not None))
+    await eventually(asynchronous(lambda: context._nodes.get("n2") is not None))
     await context.bind_claims(pod(namespace), "n2")
     await Store(context._driver).delete(node)
 
-    await until(asynchronous(lambda: context.volume_constraints(pod(namespace)).node == at("n2")))
+    await eventually(asynchronous(lambda: context.volume_constraints(pod(namespace)).node == at("n2")))
     bound = await Store(context._driver).get(Claim, "data", namespace)
     assert bound.spec.volume_name == "here-2"
 
@@ -171,7 +172,7 @@ async def test_no_volume_on_that_node(
     """A bind to a node without a free volume fails, and nothing is changed."""
     apply(volume_cluster, storage_class("there", "kubernetes.io/no-provisioner"), claim(namespace, "there"))
     apply(volume_cluster, volume("there-1", "there", "n1"))
-    await until(asynchronous(lambda: context.volume_constraints(pod(namespace)).node == at("n1")))
+    await eventually(asynchronous(lambda: context.volume_constraints(pod(namespace)).node == at("n1")))
 
     with pytest.raises(Unavailable, match="no free volume of storage class there is left on n2 for claim data"):
         await context.bind_claims(pod(namespace), "n2")
@@ -184,7 +185,7 @@ async def test_provisioner_gets_the_node(
 ) -> None:
     """For volumes that are provisioned on demand, the claim names the node; a second attempt waits for the same one."""
     apply(volume_cluster, storage_class("made", "example.com/disks"), claim(namespace, "made"))
-    await until(asynchronous(lambda: context.volume_constraints(pod(namespace)).hindrance == ""))
+    await eventually(asynchronous(lambda: context.volume_constraints(pod(namespace)).hindrance == ""))
 
     with pytest.raises(Unavailable, match="has got no volume on n1 in 0 s"):
         await bind_claims(context._driver, context.storage, pod(namespace), Node("n1"), seconds=0)
@@ -192,7 +193,7 @@ async def test_provisioner_gets_the_node(
     claimed = await Store(context._driver).get(Claim, "data", namespace)
     assert claimed.metadata.annotations[SELECTED_NODE] == "n1"
     chosen = (((NodeSelectorRequirement("", "In", ("n1",)),),),)
-    await until(asynchronous(lambda: context.volume_constraints(pod(namespace)).node == chosen))
+    await eventually(asynchronous(lambda: context.volume_constraints(pod(namespace)).node == chosen))
 
 
 async def test_missing_claim(volume_cluster: Cluster, namespace: str, context: KubernetesSchedulingContext) -> None:
@@ -208,7 +209,7 @@ async def test_missing_claim(volume_cluster: Cluster, namespace: str, context: K
 
     async with asyncio.timeout(30):
         await notified.wait()
-    await until(asynchronous(lambda: context.volume_constraints(pod(namespace)).hindrance == ""))
+    await eventually(asynchronous(lambda: context.volume_constraints(pod(namespace)).hindrance == ""))
 
 
 def pod_group_definition() -> Json:
@@ -243,4 +244,4 @@ async def test_pod_groups_of_kai(volume_cluster: Cluster, driver: KubernetesDriv
         assert context.min_available(namespace, "podgroup:other") is None
         assert context.min_available(namespace, "g") is None
         apply(volume_cluster, {**group, "spec": {"minMember": 2}})
-        await until(asynchronous(lambda: context.min_available(namespace, "podgroup:g") == 2))
+        await eventually(asynchronous(lambda: context.min_available(namespace, "podgroup:g") == 2))

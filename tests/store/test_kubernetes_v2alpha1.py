@@ -23,7 +23,8 @@ from aliquot.store.http import kubeconfig
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
 from support.kubernetes.cluster import Cluster
-from support.stores.running import running, until
+from support.stores.running import running
+from support.waiting import eventually
 
 pytestmark = pytest.mark.kube
 
@@ -57,7 +58,7 @@ class RunaiKinds:
             workload = await self.workload(name)
             return workload is not None and condition(workload)
 
-        await until(is_met)
+        await eventually(is_met)
         workload = await self.workload(name)
         assert workload is not None
         return workload
@@ -66,7 +67,7 @@ class RunaiKinds:
         async def is_gone() -> bool:
             return await self.workload(name) is None
 
-        await until(is_gone)
+        await eventually(is_gone)
 
     async def until_status(self, name: str, kind: Any = TRAINING, **wanted: Any) -> Json:
         last: list[Json] = [{}]
@@ -75,7 +76,7 @@ class RunaiKinds:
             last[0] = (await self.store.driver.get(kind, name, self.namespace)).data.get("status") or {}
             return all(last[0].get(field) == value for field, value in wanted.items())
 
-        await until(is_met)
+        await eventually(is_met)
         return last[0]
 
 

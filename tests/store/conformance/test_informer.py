@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from itertools import pairwise
 
 from aliquot.store.informer import Informer, Key
 from support.stores.namespace import TEMPLATE, StoreNamespace
+from support.waiting import eventually
 
 Seen = list[tuple[str, str]]
 
@@ -28,12 +28,6 @@ def informer(place: StoreNamespace, seen: Seen) -> Informer[str]:
     return found
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110  # the picture rings no bell
-            await asyncio.sleep(0.01)
-
-
 async def test_picture(place: StoreNamespace) -> None:
     """It has what was there, what came, what changed, and not what went."""
     mark = {"labels": {"ns": place.namespace}}
@@ -48,7 +42,7 @@ async def test_picture(place: StoreNamespace) -> None:
         await place.describe(made, "2")
         await place.create("c", description="3", **mark)
         await place.delete("b")
-        await until(lambda: sorted(picture) == ["2", "3"])
+        await eventually(lambda: sorted(picture) == ["2", "3"])
         assert picture.get("a", place.namespace) == "2"
         assert picture.get("b", place.namespace) is None
         assert len(picture) == 2
@@ -68,7 +62,7 @@ async def test_listeners_hear_each_difference(place: StoreNamespace) -> None:
         await asyncio.wait_for(picture.synced.wait(), 60)
         await place.describe(made, "2")
         await place.delete("a")
-        await until(lambda: len(picture) == 0)
+        await eventually(lambda: len(picture) == 0)
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

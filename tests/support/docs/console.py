@@ -164,7 +164,7 @@ class Background:
         with self._news:
             self._news.notify_all()
 
-    def wait_for(self, count: int) -> None:
+    def wait_for_lines(self, count: int) -> None:
         """Until it has printed so many lines, or has ended."""
         with self._news:
             self._news.wait_for(lambda: len(self.lines) >= count or self.process.poll() is not None, SECONDS)
@@ -292,7 +292,7 @@ class Tour:
         if step.interrupted:
             self._open = Background(step, command, self.folder, self._environment)
             # What is there is printed first; whatever changes after that is news to the watch.
-            self._open.wait_for(1)
+            self._open.wait_for_lines(1)
             return []
         deadline = time.monotonic() + PATIENCE
         lines = self._run(step, command)
@@ -326,7 +326,7 @@ class Tour:
         if self._server is not None:
             self._server.end(signal.SIGTERM)  # has ended; the page starts it again
         self._server = Background(step, f"{command} --port 0", self.folder, self._environment)
-        self._server.wait_for(len(_in_order(step.output)))
+        self._server.wait_for_lines(len(_in_order(step.output)))
         lines = _in_order(self._server.lines)
         url = re.search(r"\] serving .*url=(\S+)", "\n".join(lines))
         assert url, f"{step.command}: {lines}"
@@ -335,12 +335,12 @@ class Tour:
 
     def _follow(self, following: Background) -> list[str]:
         count = len(following.step.output) - 1
-        following.wait_for(count)
+        following.wait_for_lines(count)
         status = following.end(signal.SIGINT)
         return [*following.lines[:count], INTERRUPT if status == 130 else f"(exit status {status})"]
 
     def _interrupt(self, waiting: Background) -> list[str]:
-        waiting.wait_for(len(waiting.step.output) - 1)
+        waiting.wait_for_lines(len(waiting.step.output) - 1)
         status = waiting.end(signal.SIGINT)
         self._open = None
         # The command ends the line that a terminal has begun with ^C.

@@ -20,8 +20,9 @@ from aliquot.gpu.injection import LIMITS
 from aliquot.labels import DEVICES
 from aliquot.units import MIB
 from support.gpus.fake_driver import DRIVER_PATH, UUIDS, FakeDriverFiles
-from support.seeds.platform import PREFIX, SECONDS, Platform, until
+from support.seeds.platform import PREFIX, SECONDS, Platform
 from support.stores.process import ServerProcess
+from support.waiting import wait_until
 
 PROJECT = "team-a"
 KILLED = 137
@@ -214,7 +215,7 @@ class Node(Platform):
             return re.search(pattern, output) is not None
 
         try:
-            until(there, pattern)
+            wait_until(there, pattern)
         except AssertionError:
             raise AssertionError(f"no {pattern} in\n{output}") from None
 

@@ -136,7 +136,7 @@ class Cluster:
                 self.write_kubeconfig(user)
             self.start_apiserver()
             self._start_controllers()
-            self.wait_for("kube-controller-manager", self._has_default_account)
+            self.wait_until_ready("kube-controller-manager", self._has_default_account)
         except BaseException:
             self.stop()
             raise
@@ -182,7 +182,7 @@ class Cluster:
             # After a kill the next one must not wait for the leases of this one.
             "--shutdown-delay-duration=0s",
         )
-        self.wait_for("kube-apiserver", self._ready)
+        self.wait_until_ready("kube-apiserver", self._ready)
 
     def _start_etcd(self) -> None:
         client, peer = (f"http://127.0.0.1:{self._ports[name]}" for name in ("etcd", "peer"))
@@ -197,7 +197,7 @@ class Cluster:
             f"--initial-cluster=test={peer}",
             "--unsafe-no-fsync",
         )
-        self.wait_for("etcd", lambda: "header" in self._etcd("maintenance/status", {}))
+        self.wait_until_ready("etcd", lambda: "header" in self._etcd("maintenance/status", {}))
 
     def _start_controllers(self) -> None:
         pki, config = self.pki, self.folder / "controllers.kubeconfig"
@@ -269,7 +269,7 @@ class Cluster:
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
 
-    def wait_for(self, name: str, ready: Callable[[], bool]) -> None:
+    def wait_until_ready(self, name: str, ready: Callable[[], bool]) -> None:
         """Returns when the program of that name is ready; `ClusterError` when it ends before, or takes too long."""
         deadline = time.monotonic() + START_SECONDS
         while True:

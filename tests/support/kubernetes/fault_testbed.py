@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +24,7 @@ from support.kubernetes.fault_proxy import FaultProxy
 from support.kubernetes.kwok import add_nodes
 from support.stores.namespace import document
 from support.stores.process import ServerProcess
+from support.waiting import wait_until
 
 T = TypeVar("T")
 SECONDS = 180.0  # until a condition counts as failed; machines are busy
@@ -98,7 +98,7 @@ class FaultTestbed:
 
     def project(self, name: str, gpu: float) -> None:
         self.run(self.driver.create(KINDS.of(Project), document(KINDS.of(Project), name, spec={"quota": {"gpu": gpu}})))
-        self.until(lambda: self.has_project(name), f"project {name}")
+        self.wait_until(lambda: self.has_project(name), f"project {name}")
 
     def has_project(self, name: str) -> bool:
         try:
@@ -138,15 +138,22 @@ class FaultTestbed:
         """Deletes all workloads and waits until no pod is left."""
         for workload in self.workloads().values():
             self.delete(workload)
-        self.until(lambda: set(self.audit.pods) == self.audit.deleted, "no pod is left")
+        self.wait_until(lambda: set(self.audit.pods) == self.audit.deleted, "no pod is left")
 
-    def until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + SECONDS
-        while not condition():
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Fails at once when a process ends by itself."""
+
+        def is_true() -> bool:
+            if condition():
+                return True
             for process in self.processes:
                 assert not process.fell, f"a process ended by itself:\n{process.log[-3000:]}"
-            assert time.monotonic() < deadline, f"not in time: {what}\n{self._report()}"
-            time.sleep(0.05)
+            return False
+
+        try:
+            wait_until(is_true, what, SECONDS)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self._report()}") from None
 
     def _report(self) -> str:
         statuses = [f"{name}: {workload.status}" for name, workload in self.workloads().items()]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,6 +29,7 @@ from aliquot.store.typed_store import Store
 from support.kubernetes.cluster import Cluster
 from support.kubernetes.kinds import POD
 from support.stores.running import running
+from support.waiting import eventually
 
 NODE = KINDS.of(Node)
 QUICK = GpuSharingSettings(image="busybox", idle_seconds=0.05, hold_seconds=60.0)
@@ -55,7 +56,7 @@ class SharingHarness:
         await self.driver.patch(
             NODE, name, "", {"status": {"capacity": capacity, "allocatable": capacity}}, status=True
         )
-        await self.wait_for(lambda: (node := self.informers.of(Node).get(name)) and node.status.capacity)
+        await eventually(lambda: (node := self.informers.of(Node).get(name)) and node.status.capacity)
         return name
 
     async def create_pod(self, namespace: str, name: str, **annotations: str) -> Pod:
@@ -66,7 +67,7 @@ class SharingHarness:
     async def reservation(self, node: str, index: int = 0) -> Pod:
         """The reservation pod of a GPU, as soon as it exists."""
         key = (reservation_name(node, index), labels.RESERVATION_NAMESPACE)
-        await self.wait_for(lambda: self.informers.of(Pod).get(*key))
+        await eventually(lambda: self.informers.of(Pod).get(*key))
         return await self.store.get(Pod, *key)
 
     async def set_phase(self, pod: Pod, phase: str = "Running", **fields: str) -> None:
@@ -99,19 +100,6 @@ class SharingHarness:
         except NotFound:
             return True
         return current.metadata.uid != pod.metadata.uid or current.metadata.deleted is not None
-
-    async def wait_for(self, condition: Callable[[], Any]) -> None:
-        """Waits until the informers show something."""
-        async with asyncio.timeout(60):
-            while not condition():  # noqa: ASYNC110  # informers have no event for a condition
-                await asyncio.sleep(0.01)
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Waits longer than elsewhere: an API server and its controllers share the machine."""
-    async with asyncio.timeout(60):
-        while not await condition():  # noqa: ASYNC110  # the API server has no event for a condition
-            await asyncio.sleep(0.02)
 
 
 def document(namespace: str, name: str, **annotations: str) -> Document:
@@ -222,9 +210,11 @@ async def remove_webhook(harness: SharingHarness) -> None:
 
 async def _wait_until_called(harness: SharingHarness, wanted: bool = True) -> None:
     """The API server watches webhook configurations, so it learns of a change a moment later."""
-    async with asyncio.timeout(60):
-        while await _is_called(harness) is not wanted:  # noqa: ASYNC110  # it has no event for it
-            await asyncio.sleep(0.05)
+
+    async def is_learned() -> bool:
+        return await _is_called(harness) is wanted
+
+    await eventually(is_learned, "the API server to learn of the webhook's change")
 
 
 async def _is_called(harness: SharingHarness) -> bool | None:

@@ -11,7 +11,8 @@ from typing import Any
 from support.kubernetes.cluster import CONTROLLERS, Cluster
 from support.kubernetes.fixtures import available_programs
 from support.kubernetes.kwok import add_nodes, start_kwok
-from support.seeds.platform import Platform, until
+from support.seeds.platform import Platform
+from support.waiting import wait_until
 
 NODES = ("dgx1-1", "dgx1-2", "dgx1-3")
 GPUS = 8  # of each
@@ -112,7 +113,7 @@ class KwokTestbed:
                 and current["spec"]["nodeName"] == (node or current["spec"]["nodeName"])
             )
 
-        until(is_running, f"pod {pod} runs")
+        wait_until(is_running, f"pod {pod} runs")
         return self.get("pod", pod, namespace)
 
     def wait_for_refusal(self, workload: str, namespace: str, text: str) -> None:
@@ -122,18 +123,20 @@ class KwokTestbed:
             status = (self.get("workload", workload, namespace) or {}).get("status", {})
             return any(text in refusal.get("text", "") for refusal in status.get("refusals", ()))
 
-        until(is_refused, f"{workload} is refused with {text!r}; it is {self.get('workload', workload, namespace)}")
+        wait_until(
+            is_refused, f"{workload} is refused with {text!r}; it is {self.get('workload', workload, namespace)}"
+        )
 
     def wait_for_events(self, namespace: str, target: str, *reasons: str) -> None:
         """Waits until an object has events with these reasons."""
         wanted = {(target, reason) for reason in reasons}
-        until(lambda: wanted <= self.events(namespace), f"events {wanted}")
+        wait_until(lambda: wanted <= self.events(namespace), f"events {wanted}")
 
     def delete_all(self, namespace: str) -> None:
         """Deletes all workloads and pods of a namespace and waits until they are gone."""
         for kind in ("trainingworkloads.run.ai", "interactiveworkloads.run.ai", "workloads.aliquot.dev", "pods"):
             self.kubectl("delete", kind, "--all", "-n", namespace, "--wait=false", "--ignore-not-found")
-        until(lambda: not self.kubectl("get", "pods", "-n", namespace, "-o", "name"), f"{namespace} is empty")
+        wait_until(lambda: not self.kubectl("get", "pods", "-n", namespace, "-o", "name"), f"{namespace} is empty")
 
 
 def table_rows(listing: str) -> list[dict[str, str]]:

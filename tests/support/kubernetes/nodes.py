@@ -230,7 +230,7 @@ class RealNode:
         self.cluster.spawn(f"{self.name}-{program}", *self.container.inside(*command))
 
     def _await(self, program: str, ready: Callable[[], bool]) -> None:
-        self.cluster.wait_for(f"{self.name}-{program}", ready)
+        self.cluster.wait_until_ready(f"{self.name}-{program}", ready)
 
     def _ctr(self, *arguments: str) -> str | None:
         """The output of `ctr` on this node; None if it fails."""

@@ -76,8 +76,8 @@ class Watcher:
             self.gone.add(name)
         self._wake.set()
 
-    async def until(self, condition: Callable[[], bool]) -> float:
-        """The time at which the condition became true."""
+    async def time_when(self, condition: Callable[[], bool]) -> float:
+        """Waits until the condition is true; returns the time at which it became true."""
         async with asyncio.timeout(TIMEOUT_SECONDS):
             while not condition():
                 self._wake.clear()

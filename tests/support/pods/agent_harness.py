@@ -23,7 +23,8 @@ from aliquot.errors import Exists, NotFound
 from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.store.typed_store import Store
 from aliquot.streams import LogOptions
-from support.stores.running import running, until
+from support.stores.running import running
+from support.waiting import eventually
 
 NODE = "node-1"
 DEVICES = SimulatedDevices(
@@ -135,7 +136,7 @@ class AgentHarness:
         async def reached() -> bool:
             return (await self.see(pod)).status.phase in phases
 
-        await until(reached)
+        await eventually(reached)
         return await self.see(pod)
 
     async def run(self, pod: Pod) -> Pod:
@@ -157,7 +158,7 @@ class AgentHarness:
         async def there() -> bool:
             return text in await self.log(pod)
 
-        await until(there)
+        await eventually(there)
         return await self.log(pod)
 
     async def delete(self, pod: Pod, grace: int | None = None) -> None:
@@ -171,7 +172,7 @@ class AgentHarness:
                 return not (self.data / "pods" / pod.metadata.uid).exists()
             return False
 
-        await until(away)
+        await eventually(away)
 
 
 def code(pod: Pod) -> int | None:

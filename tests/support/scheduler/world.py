@@ -28,7 +28,8 @@ from aliquot.store.driver import AnyKind, Document, StoreDriver
 from aliquot.store.informer import Informers, Key
 from aliquot.store.typed_store import Store
 from support.stores.namespace import POD, StoreNamespace
-from support.stores.running import running, until
+from support.stores.running import running
+from support.waiting import eventually
 
 V100 = 32510  # MiB
 
@@ -149,13 +150,13 @@ class World:
         async def all_bound() -> bool:
             return all([await self.node_of(name, project) for name in names])
 
-        await until(all_bound)
+        await eventually(all_bound)
 
     async def until_running(self, *names: str, project: str = "a") -> None:
         async def all_running() -> bool:
             return all([(await self.workload(name, project)).status.phase == "Running" for name in names])
 
-        await until(all_running)
+        await eventually(all_running)
 
     async def until_refused(self, name: str, project: str = "a", code: str = "") -> None:
         """Until it has no node and its status shows why."""
@@ -164,7 +165,7 @@ class World:
             codes = [refusal.code for refusal in (await self.workload(name, project)).status.refusals]
             return bool(codes) and (not code or code in codes) and not await self.node_of(name, project)
 
-        await until(refused)
+        await eventually(refused)
 
     async def until_stopping(self, name: str, project: str = "a") -> None:
         """Until its pod was asked to stop."""
@@ -173,7 +174,7 @@ class World:
             pod = await self.pod(name, project)
             return pod is not None and pod.metadata.deleted is not None
 
-        await until(stopping)
+        await eventually(stopping)
 
 
 class CrashingDriver:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from support.seeds.platform import USER, CommandResult, Platform, normalize, until
+from support.seeds.platform import USER, CommandResult, Platform, normalize
+from support.waiting import wait_until
 
 COLUMNS_2020 = "NAME  STATUS  AGE  NODE  IMAGE  TYPE  PROJECT  USER  GPUs  CREATED BY CLI  SERVICE URL(S)"
 COLUMNS_2023 = (
@@ -47,7 +48,7 @@ def has_trained(name: str) -> Check:
     """Until a first epoch is over: what it prints then is there to be asked for."""
 
     def trained(platform: Platform) -> None:
-        until(lambda: "val_accuracy" in platform.sh(f"runai logs {name}").out, f"an epoch of {name}")
+        wait_until(lambda: "val_accuracy" in platform.sh(f"runai logs {name}").out, f"an epoch of {name}")
 
     return trained
 

@@ -11,7 +11,8 @@ from typing import Any
 from aliquot.labels import DEVICES
 from support.seeds.documented_commands import COLUMNS_2020
 from support.seeds.fairness_steps import EVICTED, FILLING, QUOTAS, RETURNING, SHARING, Step
-from support.seeds.platform import PREFIX, Platform, until
+from support.seeds.platform import PREFIX, Platform
+from support.waiting import wait_until
 
 _TEAMS = {name[-1]: name for name in QUOTAS}
 _PLACES = {f"runai-{team}" for team in QUOTAS}
@@ -59,7 +60,7 @@ class Cluster:
             return self.held(), waiting, others, self.pods().keys() == phases.keys() - waiting
 
         wanted = step.held, set(step.waits.split()), {"Running"}, True
-        until(lambda: now() == wanted, f"{step.command}: {wanted}; it is {now()}")
+        wait_until(lambda: now() == wanted, f"{step.command}: {wanted}; it is {now()}")
         lives = self._look()
         kept = {job: life for job, life in self.lives.items() if job not in (step.waits + " " + step.ends).split()}
         assert {job: lives.get(job) for job in kept} == kept, step.command

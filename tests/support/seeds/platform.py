@@ -6,15 +6,15 @@ import json
 import os
 import re
 import subprocess
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from support.stores.process import ServerProcess
+from support.waiting import wait_until
 
 SECONDS = 60  # for anything to happen on a busy machine; usually it takes one
 USER = "anna"  # whom listings show
@@ -52,13 +52,6 @@ def normalize(text: str) -> str:
     for pattern, name in VARYING:
         text = pattern.sub(name, text)
     return text
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(0.05)
 
 
 class Platform:
@@ -135,13 +128,13 @@ class Platform:
         return str(found.get("status", {}).get("phase", ""))
 
     def wait_for_phase(self, name: str, project: str, *phases: str) -> None:
-        until(
+        wait_until(
             lambda: self.phase(name, project) in phases, f"{name} {'/'.join(phases)}; it is {self.job(name, project)}"
         )
 
     def wait_until_gone(self, name: str, project: str) -> None:
         """With its pod, which may take some time to end and holds its GPUs until then."""
-        until(lambda: self.job(name, project) is None and not self._has_pod(name, project), f"{name} gone")
+        wait_until(lambda: self.job(name, project) is None and not self._has_pod(name, project), f"{name} gone")
 
     def _has_pod(self, name: str, project: str) -> bool:
         pods = self.get(f"{PREFIX}/namespaces/runai-{project}/pods")["items"]

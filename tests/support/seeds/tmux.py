@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support.seeds.platform import until
+from support.waiting import wait_until
 
 PROMPT = "you> "  # of the shell outside
 
@@ -81,6 +81,6 @@ class Screen:
             return wanted.search(seen[0]) is not None
 
         try:
-            until(there, pattern)
+            wait_until(there, pattern)
         except AssertionError:
             raise AssertionError(f"no line like {pattern!r} on the screen:\n{seen[0]}") from None

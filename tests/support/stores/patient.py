@@ -25,7 +25,7 @@ class PatientBody:
         self._told: set[str] = set()
         self._last: dict[tuple[str, str], Document] = {}
 
-    async def _until(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def _retry(self, call: Callable[[], Awaitable[T]]) -> T:
         async with asyncio.timeout(120):
             while True:
                 try:
@@ -39,19 +39,19 @@ class PatientBody:
         return document
 
     async def get(self, kind: AnyKind, name: str, namespace: str = "") -> Document:
-        return self._tell(await self._until(lambda: self._driver.get(kind, name, namespace)))
+        return self._tell(await self._retry(lambda: self._driver.get(kind, name, namespace)))
 
     async def list(self, kind: AnyKind, namespace: str | None = None, *, labels: str = "", fields: str = "") -> Listing:
-        listing = await self._until(lambda: self._driver.list(kind, namespace, labels=labels, fields=fields))
+        listing = await self._retry(lambda: self._driver.list(kind, namespace, labels=labels, fields=fields))
         self._told.update(item.version for item in listing.items)
         return listing
 
     async def count(self, kind: AnyKind) -> int:
-        return await self._until(lambda: self._driver.count(kind))
+        return await self._retry(lambda: self._driver.count(kind))
 
     async def _look(self, kind: AnyKind, name: str, namespace: str) -> Document | None:
         try:
-            return await self._until(lambda: self._driver.get(kind, name, namespace))
+            return await self._retry(lambda: self._driver.get(kind, name, namespace))
         except NotFound:
             return None
 
@@ -129,7 +129,7 @@ class PatientBody:
         return self._driver.watch(kind, namespace, version=version, labels=labels, fields=fields)
 
     async def check(self) -> None:
-        await self._until(self._driver.check)
+        await self._retry(self._driver.check)
 
     async def close(self) -> None:
         await self._driver.close()

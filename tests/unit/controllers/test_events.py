@@ -25,7 +25,8 @@ from aliquot.scheduler.eviction_records import EvictionRecord, eviction_record_t
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
 from support.stores.namespace import StoreNamespace
-from support.stores.running import running, until
+from support.stores.running import running
+from support.waiting import eventually
 
 _POD = KINDS.of(Pod)
 SPACE = "runai-a"
@@ -132,7 +133,7 @@ async def recorded(store: Store, reason: str, count: int = 1) -> None:
     async def exists() -> bool:
         return (await events(store)).get(reason, ("", 0))[1] >= count
 
-    await until(exists)
+    await eventually(exists)
 
 
 async def refused(store: Store, seen: Workload, *refusals: Refusal) -> Workload:

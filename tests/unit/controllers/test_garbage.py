@@ -10,7 +10,8 @@ from aliquot.controllers.garbage import GarbageCollector
 from aliquot.errors import NotFound
 from aliquot.store.driver import Document
 from support.stores.namespace import NAMESPACE, POD, TEMPLATE, StoreNamespace, document
-from support.stores.running import running, until
+from support.stores.running import running
+from support.waiting import eventually
 
 EVENT = KINDS.named("Event")
 
@@ -46,7 +47,7 @@ async def test_dependents_are_deleted_with_their_owner(embedded: StoreNamespace)
     await embedded.create("free")
     async with collecting(GarbageCollector(embedded.driver)):
         await embedded.delete("parent")
-        await until(lambda: gone(embedded, "child"))
+        await eventually(lambda: gone(embedded, "child"))
     assert await embedded.names() == ["free"]
 
 
@@ -57,7 +58,7 @@ async def test_dependents_of_dependents(embedded: StoreNamespace) -> None:
     await embedded.create("grandchild", ownerReferences=[owner(child)])
     async with collecting(GarbageCollector(embedded.driver)):
         await embedded.delete("parent")
-        await until(lambda: gone(embedded, "grandchild"))
+        await eventually(lambda: gone(embedded, "grandchild"))
 
 
 async def test_two_owners(embedded: StoreNamespace) -> None:
@@ -69,10 +70,10 @@ async def test_two_owners(embedded: StoreNamespace) -> None:
         third = await embedded.create("third")
         await embedded.create("marker", ownerReferences=[owner(third)])
         await embedded.delete("third")
-        await until(lambda: gone(embedded, "marker"))
+        await eventually(lambda: gone(embedded, "marker"))
         assert not await gone(embedded, "child")
         await embedded.delete("second")
-        await until(lambda: gone(embedded, "child"))
+        await eventually(lambda: gone(embedded, "child"))
 
 
 async def test_orphan_from_before_the_start(embedded: StoreNamespace) -> None:
@@ -81,7 +82,7 @@ async def test_orphan_from_before_the_start(embedded: StoreNamespace) -> None:
     await embedded.create("child", ownerReferences=[owner(parent)])
     await embedded.delete("parent")
     async with collecting(GarbageCollector(embedded.driver)):
-        await until(lambda: gone(embedded, "child"))
+        await eventually(lambda: gone(embedded, "child"))
 
 
 async def test_recreated_owner(embedded: StoreNamespace) -> None:
@@ -91,7 +92,7 @@ async def test_recreated_owner(embedded: StoreNamespace) -> None:
     await embedded.delete("parent")
     await embedded.create("parent")
     async with collecting(GarbageCollector(embedded.driver)):
-        await until(lambda: gone(embedded, "child"))
+        await eventually(lambda: gone(embedded, "child"))
     assert await embedded.names() == ["parent"]
 
 
@@ -103,7 +104,7 @@ async def test_owner_of_unknown_kind(embedded: StoreNamespace) -> None:
     await embedded.create("marker", ownerReferences=[owner(parent)])
     async with collecting(GarbageCollector(embedded.driver)):
         await embedded.delete("parent")
-        await until(lambda: gone(embedded, "marker"))
+        await eventually(lambda: gone(embedded, "marker"))
     assert await embedded.names() == ["child"]
 
 
@@ -117,7 +118,7 @@ async def test_finalizer_of_a_dependent_is_respected(embedded: StoreNamespace) -
 
     async with collecting(GarbageCollector(embedded.driver)):
         await embedded.delete("parent")
-        await until(is_marked)
+        await eventually(is_marked)
 
 
 async def test_namespace_is_emptied(embedded: StoreNamespace) -> None:
@@ -128,7 +129,7 @@ async def test_namespace_is_emptied(embedded: StoreNamespace) -> None:
 
     async with collecting(GarbageCollector(embedded.driver)):
         assert await embedded.driver.delete(NAMESPACE, embedded.namespace) is False
-        await until(lambda: namespace_gone(embedded))
+        await eventually(lambda: namespace_gone(embedded))
     assert (await embedded.driver.list(TEMPLATE, embedded.namespace)).items == []
     assert (await embedded.driver.list(POD, embedded.namespace)).items == []
 
@@ -137,7 +138,7 @@ async def test_empty_namespace(embedded: StoreNamespace) -> None:
     """An empty namespace is removed at once."""
     async with collecting(GarbageCollector(embedded.driver)):
         await embedded.driver.delete(NAMESPACE, embedded.namespace)
-        await until(lambda: namespace_gone(embedded))
+        await eventually(lambda: namespace_gone(embedded))
 
 
 async def create_event(embedded: StoreNamespace, name: str, stamp: str) -> None:

@@ -19,7 +19,7 @@ from aliquot.scheduler.snapshot import job_of
 from aliquot.workload_status import CheckpointSaved, next_status
 from support.scheduler.world import CrashingDriver, World
 from support.stores.namespace import StoreNamespace
-from support.stores.running import until
+from support.waiting import eventually
 
 AT = 1000.0
 RUNNING = WorkloadStatus(phase="Running", started_at=900.0)
@@ -150,7 +150,7 @@ async def ended(world: World) -> WorkloadStatus:
     async def has_ended() -> bool:
         return (await world.workload("job")).status.phase in ("Failed", "Completed")
 
-    await until(has_ended)
+    await eventually(has_ended)
     return (await world.workload("job")).status
 
 
@@ -251,7 +251,7 @@ async def test_checkpoint_in_the_grace_period_live(embedded: StoreNamespace) -> 
             (stop,) = (await world.workload("job")).status.interruptions
             return stop.lost_seconds == 0
 
-        await until(nothing_lost)
+        await eventually(nothing_lost)
 
 
 async def test_the_victim_loses_the_least_work(embedded: StoreNamespace) -> None:

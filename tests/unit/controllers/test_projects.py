@@ -13,7 +13,8 @@ from aliquot.labels import PROJECT
 from aliquot.store.informer import typed
 from aliquot.store.typed_store import Store
 from support.stores.namespace import NAMESPACE, StoreNamespace, document
-from support.stores.running import running, until
+from support.stores.running import running
+from support.waiting import eventually
 
 
 def project(name: str = "team-a", namespace: str | None = None) -> Project:
@@ -73,7 +74,7 @@ async def test_projects_become_ready(embedded: StoreNamespace) -> None:
         for name in ("team-a", "team-b"):
             await store.create(project(name))
         for name in ("team-a", "team-b"):
-            await until(partial(is_ready, store, name))
+            await eventually(partial(is_ready, store, name))
             created = await store.get(Namespace, f"runai-{name}")
             assert created.metadata.labels == {PROJECT: name}
 
@@ -86,9 +87,9 @@ async def test_a_failed_project_recovers(embedded: StoreNamespace) -> None:
     controller = ProjectReconciler(store, projects, namespaces).controller
     async with running(projects.run(), namespaces.run(), controller.run()):
         await store.create(project())
-        await until(lambda: has_phase(store, "team-a", "Failed"))
+        await eventually(lambda: has_phase(store, "team-a", "Failed"))
         await embedded.driver.patch(NAMESPACE, "runai-team-a", "", {"metadata": {"labels": {PROJECT: "team-a"}}})
-        await until(lambda: is_ready(store, "team-a"))
+        await eventually(lambda: is_ready(store, "team-a"))
 
 
 async def test_running_twice_changes_nothing(embedded: StoreNamespace) -> None:
@@ -99,7 +100,7 @@ async def test_running_twice_changes_nothing(embedded: StoreNamespace) -> None:
         projects, namespaces = typed(embedded.driver, Project), typed(embedded.driver, Namespace)
         controller = ProjectReconciler(store, projects, namespaces).controller
         async with running(projects.run(), namespaces.run(), controller.run()):
-            await until(lambda: is_ready(store, "team-a"))
+            await eventually(lambda: is_ready(store, "team-a"))
     before = await store.get(Project, "team-a")
     projects, namespaces = typed(embedded.driver, Project), typed(embedded.driver, Namespace)
     again = ProjectReconciler(store, projects, namespaces)

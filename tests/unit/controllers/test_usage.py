@@ -13,7 +13,8 @@ from aliquot.controllers.usage import UsageReconciler
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
 from support.stores.namespace import POD, StoreNamespace
-from support.stores.running import running, until
+from support.stores.running import running
+from support.waiting import eventually
 
 _PROJECT = KINDS.of(Project)
 SPACE = "runai-a"
@@ -57,7 +58,7 @@ async def reaches(store: Store, allocated: Amounts, requested: Amounts) -> None:
             for status in (project.status, department.status)
         )
 
-    await until(both)
+    await eventually(both)
 
 
 def amounts(gpu: int, pods: int) -> Amounts:
@@ -112,7 +113,7 @@ async def test_only_what_changed_is_written(embedded: StoreNamespace) -> None:
         async def idle_is_written() -> bool:
             return (await store.get(Project, "idle")).status.allocated == NOTHING
 
-        await until(idle_is_written)
+        await eventually(idle_is_written)
         start = (await store.list(Project)).version
         idle = await store.get(Project, "idle")
         for turn in range(10):

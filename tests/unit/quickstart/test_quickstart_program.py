@@ -51,7 +51,7 @@ def started(folder: Path, *arguments: str, **env: str) -> Iterator[subprocess.Po
             process.kill()
 
 
-def until(process: subprocess.Popen[str], text: str) -> str:
+def first_line_with(process: subprocess.Popen[str], text: str) -> str:
     """The first line with the text in it."""
     assert process.stdout is not None
     return next(line for line in process.stdout if text in line)
@@ -71,15 +71,15 @@ def test_it_prints_its_progress(tmp_path: Path) -> None:
 def test_the_log_is_not_buffered(tmp_path: Path) -> None:
     """The first step is in the log right after the start: every line is flushed."""
     with started(tmp_path) as process:
-        assert until(process, "ETA: ").lstrip().startswith("1/60 ")
+        assert first_line_with(process, "ETA: ").lstrip().startswith("1/60 ")
 
 
 def test_sigterm_saves_a_checkpoint(tmp_path: Path) -> None:
     """SIGTERM in the middle of an epoch ends it with 143 and a checkpoint, and the next start resumes there."""
     with started(tmp_path) as process:
-        until(process, "10/60")
+        first_line_with(process, "10/60")
         process.terminate()
-        last = until(process, "SIGTERM: stopped in epoch 1, step ")
+        last = first_line_with(process, "SIGTERM: stopped in epoch 1, step ")
         assert process.wait(LIMIT) == 128 + signal.SIGTERM
     assert "checkpoint written" in last
 
@@ -92,7 +92,7 @@ def test_sigterm_saves_a_checkpoint(tmp_path: Path) -> None:
 def test_a_kill_loses_at_most_one_epoch(tmp_path: Path) -> None:
     """After a kill, no more than the current epoch is lost."""
     with started(tmp_path, *FAST) as process:
-        until(process, "Epoch 4/")
+        first_line_with(process, "Epoch 4/")
         process.kill()
         process.wait(LIMIT)
 
@@ -105,11 +105,11 @@ def test_a_preempted_job_logs_the_reason(tmp_path: Path) -> None:
     """A preempted job logs why it stops, and tells the platform that its work is saved."""
     saved, preemption = tmp_path / "saved", tmp_path / "preemption"
     with started(tmp_path, ALIQUOT_SAVED_FILE=str(saved), ALIQUOT_PREEMPTION_FILE=str(preemption)) as process:
-        until(process, "10/60")
+        first_line_with(process, "10/60")
         assert not saved.exists()
         preemption.write_text('{"text": "reclaimed by b/owner"}')
         process.terminate()
-        assert "(reclaimed by b/owner): checkpoint written" in until(process, "SIGTERM: stopped")
+        assert "(reclaimed by b/owner): checkpoint written" in first_line_with(process, "SIGTERM: stopped")
     assert saved.exists()
 
 
@@ -171,7 +171,7 @@ def test_unwritable_files_do_not_end_the_training(tmp_path: Path) -> None:
 def test_one_thread_and_lowest_priority(tmp_path: Path) -> None:
     """It runs in one thread and at the lowest priority."""
     with started(tmp_path) as process:
-        until(process, "ETA: ")
+        first_line_with(process, "ETA: ")
         threads = list(Path(f"/proc/{process.pid}/task").iterdir())
         assert len(threads) == 1
         assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19

@@ -46,7 +46,8 @@ from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
 from support.stores.namespace import POD, document
-from support.stores.running import running, until
+from support.stores.running import running
+from support.waiting import eventually
 
 NOW = 2e9  # after everything was created
 CLUSTER = (Node, Namespace, Project, Department, SchedulingPolicy, Workload, Pod)
@@ -91,7 +92,7 @@ class Cluster:
                     return False
             return True
 
-        await until(informers_match)
+        await eventually(informers_match)
 
     async def step(self, word: str, which: int, how: int) -> None:
         match word:

@@ -12,7 +12,7 @@ from aliquot.labels import EVICTION_RECORD
 from aliquot.scheduler.eviction_records import EvictionRecord, disruption_of, eviction_record_text
 from support.scheduler.world import World
 from support.stores.namespace import StoreNamespace
-from support.stores.running import until
+from support.waiting import eventually
 
 DRAINED = PodCondition(
     type="DisruptionTarget", status="True", reason="EvictionByEvictionAPI", message="evicted", last_transition_time=50.0
@@ -72,7 +72,7 @@ async def test_history(embedded: StoreNamespace) -> None:
             now = await world.pod("w")
             return now is not None and now.metadata.uid != before.metadata.uid and now.status.phase == "Running"
 
-        await until(runs_again)
+        await eventually(runs_again)
         await world.until_running("w")
     status = (await world.store.get(Workload, "w", "runai-a")).status
     stops = [(stop.reason, stop.message, stop.pod) for stop in status.interruptions]

@@ -12,7 +12,7 @@ from aliquot.scheduler.eviction_records import EvictionRecord, eviction_record_o
 from aliquot.store.driver import AnyKind, Document
 from support.scheduler.world import CrashingDriver, World
 from support.stores.namespace import POD, StoreNamespace
-from support.stores.running import until
+from support.waiting import eventually
 
 NEVER = 1 << 30  # writes
 
@@ -127,7 +127,7 @@ async def test_record_without_deletion(embedded: StoreNamespace) -> None:
             pod = await world.pod("new")
             return pod is not None and pod.metadata.uid != before.metadata.uid and bool(pod.spec.node_name)
 
-        await until(replaced)
+        await eventually(replaced)
     (stop,) = (await world.workload("new")).status.interruptions
     assert (stop.by, stop.at, stop.pod) == ("b/owner", 1000.0, before.metadata.uid)
 
@@ -192,7 +192,9 @@ async def test_restarts_before_younger_workloads(embedded: StoreNamespace) -> No
     async def a_second_later() -> bool:
         return time.time() >= created + 1
 
-    await until(a_second_later)  # ages are whole seconds; at equal age the name decides, and junior comes before new
+    await eventually(
+        a_second_later
+    )  # ages are whole seconds; at equal age the name decides, and junior comes before new
     async with world.platform():
         await world.submit("junior")
         await world.until_refused("junior")

@@ -9,7 +9,7 @@ from aliquot.api import Metadata, Namespace, Owner, Pod, decode
 from aliquot.controllers.usage import UsageTotals
 from support.scheduler.world import World
 from support.stores.namespace import StoreNamespace
-from support.stores.running import until
+from support.waiting import eventually
 
 
 def gpu_pod(name: str, namespace: str = "runai-a", *, scheduler: str = "runai-scheduler", **more: Any) -> Pod:
@@ -45,7 +45,7 @@ async def test_pods_of_a_job_start_one_by_one(embedded: StoreNamespace) -> None:
         return sorted([await node_of(world, f"j-{index}") for index in range(3)]) == ["", "n1", "n1"]
 
     async with world.scheduler():
-        await until(two_run)
+        await eventually(two_run)
 
 
 async def test_gang_of_another_controller_starts_together(embedded: StoreNamespace) -> None:
@@ -65,7 +65,7 @@ async def test_gang_of_another_controller_starts_together(embedded: StoreNamespa
         async def all_run() -> bool:
             return all([await node_of(world, f"g-{index}") for index in range(3)])
 
-        await until(all_run)
+        await eventually(all_run)
 
 
 async def test_label_charges_a_project_elsewhere(embedded: StoreNamespace) -> None:
@@ -79,7 +79,7 @@ async def test_label_charges_a_project_elsewhere(embedded: StoreNamespace) -> No
         async def labelled_bound() -> bool:
             return await node_of(world, "ours", "lab") == "n1"
 
-        await until(labelled_bound)
+        await eventually(labelled_bound)
         assert await node_of(world, "unlabelled", "lab") == ""
 
 

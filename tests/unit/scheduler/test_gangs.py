@@ -10,7 +10,7 @@ from aliquot.api.pod import Container, PodSpec
 from aliquot.store.typed_store import Store
 from support.scheduler.world import World
 from support.stores.namespace import StoreNamespace
-from support.stores.running import until
+from support.waiting import eventually
 
 
 def member(index: int, min_available: str) -> Pod:
@@ -48,7 +48,7 @@ async def test_all_or_none(embedded: StoreNamespace) -> None:
         async def all_bound() -> bool:
             return all(await nodes_of_members(world.store))
 
-        await until(all_bound)
+        await eventually(all_bound)
 
 
 async def test_minimum_that_is_not_a_number(embedded: StoreNamespace) -> None:
@@ -63,4 +63,4 @@ async def test_minimum_that_is_not_a_number(embedded: StoreNamespace) -> None:
         async def bound() -> bool:
             return await nodes_of_members(world.store) == ["n1"]
 
-        await until(bound)
+        await eventually(bound)

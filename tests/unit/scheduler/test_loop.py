@@ -14,7 +14,7 @@ from aliquot.scheduler.refusal_writer import api_refusal
 from aliquot.scheduler.snapshot import job_of
 from support.scheduler.world import V100, World
 from support.stores.namespace import POD, StoreNamespace, document
-from support.stores.running import until
+from support.waiting import eventually
 
 
 async def cluster(namespace: StoreNamespace, gpus: int = 2, quota: int = 4) -> World:
@@ -50,7 +50,7 @@ async def test_burst_never_shares_a_whole_gpu(embedded: StoreNamespace) -> None:
             refusals = [(await world.workload(name)).status.refusals for name in names]
             return all(node or why for node, why in zip(bound, refusals, strict=True)) and bound.count("n1") == 4
 
-        await until(settled)
+        await eventually(settled)
     held = [share.index for pod in (await world.store.list(Pod)).items for share in shares_of(pod)]
     assert sorted(held) == [0, 1, 2, 3]
 
@@ -69,7 +69,7 @@ async def test_shows_refusals(embedded: StoreNamespace) -> None:
         async def no_refusals() -> bool:
             return not (await world.workload("y")).status.refusals
 
-        await until(no_refusals)
+        await eventually(no_refusals)
 
 
 async def test_waits_until_the_pod_is_gone(embedded: StoreNamespace) -> None:
@@ -87,7 +87,7 @@ async def test_waits_until_the_pod_is_gone(embedded: StoreNamespace) -> None:
             assert not pod.spec.node_name
             return nomination_of(pod) is not None
 
-        await until(nominated)
+        await eventually(nominated)
         await world.delete_pod("old")
         await world.until_bound("new")
 

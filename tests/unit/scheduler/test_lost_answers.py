@@ -17,7 +17,8 @@ from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
 from support.scheduler.world import World
 from support.stores.namespace import POD, StoreNamespace
-from support.stores.running import running, until
+from support.stores.running import running
+from support.waiting import eventually
 
 X = "x-0-0"
 
@@ -68,7 +69,7 @@ async def until_planned(world: World) -> None:
         pod = await world.pod("notebook")
         return pod is not None and (bool(pod.spec.node_name) or nomination_of(pod) is not None)
 
-    await until(bound_or_nominated)
+    await eventually(bound_or_nominated)
 
 
 async def test_lost_answer_to_a_binding(embedded: StoreNamespace) -> None:
@@ -116,7 +117,7 @@ async def test_new_leader_waits_for_existing_bindings(embedded: StoreNamespace) 
             async def polled_or_bound() -> bool:
                 return driver.pod_lists > before + 1 or bool(await world.node_of("notebook"))
 
-            await until(polled_or_bound)
+            await eventually(polled_or_bound)
             driver.hides_changes = False
             await embedded.driver.patch(POD, X, "runai-a", {"metadata": {"labels": {"news": "again"}}})
             await until_planned(world)

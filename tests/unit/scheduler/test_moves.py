@@ -6,7 +6,7 @@ from aliquot.api import Metadata, Placement, SchedulingPolicy
 from aliquot.api.scheduling_policy import SchedulingPolicySpec
 from support.scheduler.world import World
 from support.stores.namespace import StoreNamespace
-from support.stores.running import until
+from support.waiting import eventually
 
 
 async def spread_out(namespace: StoreNamespace) -> World:
@@ -35,7 +35,7 @@ async def until_one_is_moved(world: World) -> str:
         moved[:] = [name for name, pod in pods if pod is not None and pod.metadata.deleted is not None]
         return bool(moved)
 
-    await until(is_stopping)
+    await eventually(is_stopping)
     return moved[0]
 
 

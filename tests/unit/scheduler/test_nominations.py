@@ -10,7 +10,7 @@ from aliquot.planner import DeviceShare
 from aliquot.scheduler.nominations import nomination_of, nomination_text
 from support.scheduler.world import V100, World
 from support.stores.namespace import POD, StoreNamespace
-from support.stores.running import until
+from support.waiting import eventually
 
 
 async def borrowed(namespace: StoreNamespace) -> World:
@@ -35,7 +35,7 @@ async def until_nominated(world: World) -> Pod:
         nominated[:] = [pod] if pod is not None and nomination_of(pod) is not None else []
         return bool(nominated)
 
-    await until(has_nomination)
+    await eventually(has_nomination)
     return nominated[0]
 
 
@@ -96,7 +96,7 @@ async def test_removed(embedded: StoreNamespace) -> None:
             pod = await world.pod("owner", "b")
             return pod is not None and labels.NOMINATION not in pod.metadata.annotations
 
-        await until(removed)
+        await eventually(removed)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from aliquot.scheduler.usage_history import extend_history, past_usage
 from aliquot.store.informer import Informers
 from support.scheduler.world import World
 from support.stores.namespace import StoreNamespace
-from support.stores.running import running, until
+from support.stores.running import running
+from support.waiting import eventually
 
 HOUR = 3600
 RULE = PastUse(weight=1, window=10 * HOUR)
@@ -53,7 +54,7 @@ async def share_of_a(world: World, rule: PastUse, full: int = 10) -> int:
             refused = sum(bool(workload.status.refusals) for workload in workloads)
             return len(await world.bound_workloads()) == full and refused == len(workloads) - full
 
-        await until(settled)
+        await eventually(settled)
         return sum(name.startswith("a") for name in await world.bound_workloads())
 
 
@@ -92,7 +93,7 @@ async def test_usage_is_counted_across_restarts(embedded: StoreNamespace) -> Non
             pool = await world.store.get(NodePool, "default")
             return pool.status.total.gpu == 10_000 and bool((await world.store.get(Project, "a")).status.history)
 
-        await until(history_started)
+        await eventually(history_started)
         async with world.platform():
             await world.submit("j", 4000)
             await world.until_running("j")
@@ -100,6 +101,6 @@ async def test_usage_is_counted_across_restarts(embedded: StoreNamespace) -> Non
             async def allocated() -> bool:
                 return (await world.store.get(Project, "a")).status.allocated.gpu == 4000
 
-            await until(allocated)
+            await eventually(allocated)
     projects, pools = [await world.store.get(Project, "a")], [await world.store.get(NodePool, "default")]
     assert round(past_usage(projects, pools, RULE, 1000.0 + HOUR)["a"][0], 3) == 0.4

@@ -16,7 +16,8 @@ from aliquot.scheduler.scheduling_context import SchedulingContext
 from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
-from support.stores.running import running, until
+from support.stores.running import running
+from support.waiting import eventually
 
 
 class PlaceholderContext(SchedulingContext):
@@ -53,7 +54,7 @@ async def test_device_is_released_when_the_last_sharing_pod_ends(devices: str) -
         async def as_expected() -> bool:
             return states() == expected
 
-        await until(as_expected)
+        await eventually(as_expected)
 
     released = {"held/placeholder": [TaskState.RELEASING]}
     readable = devices != "unreadable"

@@ -15,7 +15,8 @@ from aliquot.scheduler.snapshot import job_of
 from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
-from support.stores.running import running, until
+from support.stores.running import running
+from support.waiting import eventually
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 WEB = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "rack"}
@@ -152,8 +153,8 @@ async def test_label_keys_follow_the_pods() -> None:
         await store.create(Namespace(metadata=Metadata(name="ns")))
         await store.create(Pod(metadata=Metadata(name="plain", namespace="ns")))
         seen = await store.create(candidate)
-        await until(has_keys("app", NAMESPACE))
+        await eventually(has_keys("app", NAMESPACE))
         await store.delete(seen, grace_seconds=0)
-        await until(has_keys())
+        await eventually(has_keys())
 
     assert notified == ["", ""]

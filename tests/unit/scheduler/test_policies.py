@@ -13,7 +13,7 @@ from aliquot.planner import Policy
 from aliquot.scheduler.policy import policies_of, policy_of
 from support.scheduler.world import World
 from support.stores.namespace import StoreNamespace, document
-from support.stores.running import until
+from support.waiting import eventually
 
 POLICY = KINDS.named("SchedulingPolicy")
 
@@ -76,9 +76,9 @@ async def test_spare(embedded: StoreNamespace) -> None:
             running = await world.bound_workloads()
             return [sum(name.startswith(team) for name in running) for team in "ab"] == [a, b]
 
-        await until(lambda: split(6, 2))
+        await eventually(lambda: split(6, 2))
         await world.store.create(policy(spare="weight"))
-        await until(lambda: split(4, 4))
+        await eventually(lambda: split(4, 4))
 
 
 async def test_invalid(embedded: StoreNamespace) -> None:

@@ -17,7 +17,8 @@ from aliquot.podspec.builder import build_pod
 from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
-from support.stores.running import running, until
+from support.stores.running import running
+from support.waiting import eventually
 
 SPACE = "runai-a"
 SILENT_SINCE = 1000.0
@@ -81,7 +82,7 @@ class Cluster:
             cached = self.informers.of(Node).get("n1")
             return cached is not None and cached.status.conditions[0].status == ready
 
-        await until(is_synced)
+        await eventually(is_synced)
 
     @asynccontextmanager
     async def running_controller(self) -> AsyncIterator[None]:
@@ -96,7 +97,7 @@ class Cluster:
             return self.controller.idle
 
         self.controller.enqueue(("", "n1"))
-        await until(idle)
+        await eventually(idle)
 
     async def pods(self) -> list[str]:
         return [pod.metadata.name for pod in (await self.store.list(Pod)).items]
@@ -117,7 +118,7 @@ async def test_pods_of_a_lost_node_are_deleted() -> None:
         await cluster.set_ready("Unknown")
         cluster.now = SILENT_SINCE + LOST_SECONDS
         await cluster.reconcile()
-        await until(lambda: has_no_pods(cluster))
+        await eventually(lambda: has_no_pods(cluster))
         (stop,) = await cluster.interruptions()
     assert (stop.reason, stop.message, stop.pod) == ("node-lost", "node n1 does not answer", uid)
     assert (stop.lost_seconds, stop.final) == (100 + LOST_SECONDS, False)
@@ -132,7 +133,7 @@ async def test_interruption_is_recorded_once() -> None:
     await cluster.store.update_status(replace(seen, status=replace(seen.status, interruptions=(recorded,))), seen=seen)
     cluster.now = SILENT_SINCE + 2 * LOST_SECONDS
     async with cluster.running_controller():
-        await until(lambda: has_no_pods(cluster))
+        await eventually(lambda: has_no_pods(cluster))
     assert await cluster.interruptions() == (recorded,)
 
 
@@ -156,7 +157,7 @@ async def test_deleted_node() -> None:
     cluster = await Cluster().prepare()
     async with cluster.running_controller():
         await cluster.store.delete(await cluster.store.get(Node, "n1"))
-        await until(lambda: has_no_pods(cluster))
+        await eventually(lambda: has_no_pods(cluster))
     assert [stop.reason for stop in await cluster.interruptions()] == ["node-lost"]
 
 
@@ -179,5 +180,5 @@ async def test_pod_that_had_ended() -> None:
     cluster = await Cluster().prepare("Unknown", phase="Succeeded")
     cluster.now = SILENT_SINCE + LOST_SECONDS
     async with cluster.running_controller():
-        await until(lambda: has_no_pods(cluster))
+        await eventually(lambda: has_no_pods(cluster))
     assert await cluster.interruptions() == ()

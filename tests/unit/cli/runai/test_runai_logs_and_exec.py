@@ -206,10 +206,10 @@ class Screen:
     def type(self, text: bytes) -> None:
         os.write(self.ours, text)
 
-    def until(self, text: bytes, patience: float = 30.0) -> None:
-        until = time.monotonic() + patience
+    def read_until(self, text: bytes, patience: float = 30.0) -> None:
+        deadline = time.monotonic() + patience
         while text not in self.shown:
-            ready, _, _ = select.select([self.ours], [], [], max(0, until - time.monotonic()))
+            ready, _, _ = select.select([self.ours], [], [], max(0, deadline - time.monotonic()))
             assert ready, self.shown
             self.shown += os.read(self.ours, 1 << 16)
         self.shown = self.shown.partition(text)[2]
@@ -242,15 +242,15 @@ def test_a_shell_in_a_terminal(cli: CliEnvironment, server: PodServer) -> None:
     _pod(cli)
     with Screen(cli, server, "exec", "-it", "x", "bash", "--norc") as screen:
         screen.type(b"tty >/dev/null && stty size; echo A$((1+1))\n")
-        screen.until(b"30 100")
-        screen.until(b"A2")
+        screen.read_until(b"30 100")
+        screen.read_until(b"A2")
         screen.resize(40, 120)
         screen.process.send_signal(signal.SIGWINCH)
         screen.type(b"until [ \"$(stty size)\" = '40 120' ]; do :; done; echo B$((1+1))\n")
-        screen.until(b"B2")
+        screen.read_until(b"B2")
         # The shell ends of it: one that goes on reads its next line in its own time, and loses what came before.
         screen.type(b"trap 'exit 9' INT; echo C$((1+1)); sleep 1000\n")
-        screen.until(b"C2")
+        screen.read_until(b"C2")
         screen.interrupt()
         assert screen.end() == 9
 
@@ -259,6 +259,6 @@ def test_a_terminal_is_put_back_when_we_are_ended(cli: CliEnvironment, server: P
     _pod(cli)
     with Screen(cli, server, "bash", "x") as screen:
         screen.type(b"echo A$((1+1))\n")
-        screen.until(b"A2")
+        screen.read_until(b"A2")
         screen.process.terminate()
         assert screen.end() == 128 + signal.SIGTERM

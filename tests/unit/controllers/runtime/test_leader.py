@@ -17,7 +17,8 @@ from aliquot.store.driver import Document, StoreDriver
 from aliquot.store.lease_fence import MAY_WRITE
 from aliquot.store.typed_store import Store
 from support.stores.namespace import StoreNamespace
-from support.stores.running import running, until
+from support.stores.running import running
+from support.waiting import eventually
 
 QUICK = LeaseTiming(duration=1, deadline=0.6, interval=0.05)
 
@@ -69,7 +70,7 @@ async def test_one_leads(embedded: StoreNamespace) -> None:
         async def one_leads() -> bool:
             return len(leading) == 1
 
-        await until(one_leads)
+        await eventually(one_leads)
         assert sum(candidate.leader.is_leader for candidate in candidates) == 1
         assert (await Store(embedded.driver).get(Lease, "test", SYSTEM_NAMESPACE)).spec.holder_identity == leading[0]
     assert most == [1]
@@ -86,11 +87,11 @@ async def test_a_shutdown_releases_the_lease(embedded: StoreNamespace) -> None:
         return leading == [name]
 
     async with running(first.run()):
-        await until(lambda: leads("first"))
+        await eventually(lambda: leads("first"))
     lease = await Store(embedded.driver).get(Lease, "test", SYSTEM_NAMESPACE)
     assert not lease.spec.holder_identity
     async with running(second.run()):
-        await until(lambda: leads("second"))
+        await eventually(lambda: leads("second"))
     assert most == [1, 1]
 
 
@@ -141,10 +142,10 @@ async def test_a_cut_off_leader_stops_first(embedded: StoreNamespace) -> None:
         return leading == [name]
 
     async with running(cut.run()):
-        await until(lambda: leads("cut"))
+        await eventually(lambda: leads("cut"))
         async with running(other.run()):
             breakable.broken = True
-            await until(lambda: leads("other"))
+            await eventually(lambda: leads("other"))
             breakable.broken = False
             assert not cut.leader.is_leader
     assert max(most) == 1
@@ -166,7 +167,7 @@ async def test_no_writes_after_a_long_pause(embedded: StoreNamespace) -> None:
         async def both() -> bool:
             return len(may_write) >= 2
 
-        await until(both)
+        await eventually(both)
     assert may_write[:2] == [True, False]
     assert MAY_WRITE.get()()
 
@@ -200,7 +201,7 @@ async def test_a_slow_read_does_not_count_as_waiting(embedded: StoreNamespace) -
         return leading == [name]
 
     async with running(holder.run()):
-        await until(lambda: leads("holder"))
+        await eventually(lambda: leads("holder"))
         async with running(late.run()):
-            await until(lambda: leads("late"))
+            await eventually(lambda: leads("late"))
     assert most == [1, 1]

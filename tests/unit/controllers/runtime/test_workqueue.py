@@ -7,7 +7,8 @@ import asyncio
 from aliquot.controllers.runtime.workqueue import Controller
 from aliquot.errors import Conflict
 from aliquot.store.informer import Key
-from support.stores.running import running, until
+from support.stores.running import running
+from support.waiting import eventually
 
 
 async def test_each_key_once() -> None:
@@ -22,7 +23,7 @@ async def test_each_key_once() -> None:
         controller.enqueue(("", "a"))
         controller.enqueue(("", "b"))
     async with running(controller.run()):
-        await until(lambda: _is(len(seen) == 2))
+        await eventually(lambda: _is(len(seen) == 2))
     assert seen == [("", "a"), ("", "b")]
 
 
@@ -39,7 +40,7 @@ async def test_failed_keys_are_retried() -> None:
     controller.enqueue(("", "bad"))
     controller.enqueue(("", "good"))
     async with running(controller.run()):
-        await until(lambda: _is(seen.count("bad") == 3))
+        await eventually(lambda: _is(seen.count("bad") == 3))
     assert seen[:2] == ["bad", "good"]
 
 
@@ -59,7 +60,7 @@ async def test_cancelled_while_reconciling() -> None:
     async with running(controller.run()):
         await begun.wait()
     async with running(controller.run()):
-        await until(lambda: _is(done == [("", "a")]))
+        await eventually(lambda: _is(done == [("", "a")]))
 
 
 async def test_a_bug_does_not_stop_the_controller() -> None:
@@ -74,7 +75,7 @@ async def test_a_bug_does_not_stop_the_controller() -> None:
     controller = Controller("test", reconcile)
     controller.enqueue(("", "a"))
     async with running(controller.run()):
-        await until(lambda: _is(len(seen) == 2))
+        await eventually(lambda: _is(len(seen) == 2))
 
 
 async def test_enqueued_while_reconciling() -> None:
@@ -93,7 +94,7 @@ async def test_enqueued_while_reconciling() -> None:
         await started.wait()
         controller.enqueue(("", "a"))
         go.set()
-        await until(lambda: _is(len(seen) == 2))
+        await eventually(lambda: _is(len(seen) == 2))
 
 
 async def _is(condition: bool) -> bool:

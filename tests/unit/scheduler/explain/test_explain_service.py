@@ -20,7 +20,7 @@ from aliquot.sim import Simulation, load_clusters
 from aliquot.sim.export import export_scenario
 from support.scheduler.world import World
 from support.stores.namespace import StoreNamespace
-from support.stores.running import until
+from support.waiting import eventually
 
 
 @asynccontextmanager
@@ -40,7 +40,7 @@ async def crowded(namespace: StoreNamespace) -> AsyncIterator[World]:
         async def settled() -> bool:
             return "reserved" in states(world.last).get("runai-b/owner", ())
 
-        await until(settled)
+        await eventually(settled)
         await world.submit("late", 4000)
         await world.submit("late", 4000, "b")
         await world.until_refused("late")
