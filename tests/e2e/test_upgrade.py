@@ -95,7 +95,10 @@ class Restore:
         if wanted["kind"] == "CustomResourceDefinition":
             name = metadata["name"]
             self._cluster.kubectl("wait", f"crd/{name}", "--for=condition=Established", "--timeout=60s")
-        elif wanted.get("status") and wanted["kind"] != "Namespace":
+        elif wanted["kind"] == "Namespace":
+            account = ("serviceaccount/default", "-n", metadata["name"])  # needed by its pods; a controller creates it
+            self._cluster.kubectl("wait", *account, "--for=create", "--timeout=60s")
+        elif wanted.get("status"):
             patch = json.dumps({"status": wanted["status"]})
             namespace = ("-n", metadata["namespace"]) if "namespace" in metadata else ()
             self._cluster.kubectl(
