@@ -32,7 +32,7 @@ def in_force(api: Api, team: str, **spec: object) -> None:
     wait_until(applies, "the policy to be in force")
 
 
-def job(**spec: object) -> Json:
+def job_document(**spec: object) -> Json:
     return named(unique("job"), {"image": "python", **spec})
 
 
@@ -70,7 +70,7 @@ def test_a_template_cannot_set_the_submitter(api: Api, team: str) -> None:
 
 def test_unknown_template(api: Api, team: str) -> None:
     """A workload that names a template that does not exist is refused."""
-    refused = api.post(f"{project_path(team)}/workloads", job(template="nope")).refused(400)
+    refused = api.post(f"{project_path(team)}/workloads", job_document(template="nope")).refused(400)
     assert refused.faults == {"spec.template": "template 'nope' does not exist"}
 
 
@@ -82,16 +82,18 @@ def test_an_image_is_needed(api: Api, team: str) -> None:
 def test_a_policy_bounds_every_client(api: Api, team: str) -> None:
     """A workload that exceeds a policy is refused with a message of one line."""
     in_force(api, team, types=["interactive"], rules={"compute.gpu": {"max": 4}})
-    refused = api.post(f"{project_path(team)}/workloads", job(type="interactive", compute={"gpu": 5})).refused(422)
+    refused = api.post(f"{project_path(team)}/workloads", job_document(type="interactive", compute={"gpu": 5})).refused(
+        422
+    )
     assert refused.message == "gpu: must be no greater than 4"
     assert refused.faults == {"spec.compute.gpu": "must be no greater than 4"}
-    api.post(f"{project_path(team)}/workloads", job(type="interactive", compute={"gpu": 4})).ok(201)
-    api.post(f"{project_path(team)}/workloads", job(type="training", compute={"gpu": 5})).ok(201)
+    api.post(f"{project_path(team)}/workloads", job_document(type="interactive", compute={"gpu": 4})).ok(201)
+    api.post(f"{project_path(team)}/workloads", job_document(type="training", compute={"gpu": 5})).ok(201)
 
 
 def test_a_policy_bounds_changes_too(api: Api, team: str) -> None:
     """An update cannot exceed the policy; a workload that is older than the policy can still be stopped."""
-    before = api.post(f"{project_path(team)}/workloads", job(compute={"gpu": 8})).ok(201)["metadata"]["name"]
+    before = api.post(f"{project_path(team)}/workloads", job_document(compute={"gpu": 8})).ok(201)["metadata"]["name"]
     in_force(api, team, rules={"compute.gpu": {"max": 4}})
     path = f"{project_path(team)}/workloads/{before}"
     api.patch(path, {"spec": {"active": False}}).ok()
@@ -106,14 +108,14 @@ def test_a_policy_of_one_project(api: Api, accounts: Accounts, team: str) -> Non
     """A project's policy does not apply to other projects."""
     other = accounts.project()
     in_force(api, team, rules={"compute.gpu": {"max": 1}})
-    api.post(f"{project_path(other)}/workloads", job(compute={"gpu": 2})).ok(201)
-    api.post(f"{project_path(team)}/workloads", job(compute={"gpu": 2})).refused(422)
+    api.post(f"{project_path(other)}/workloads", job_document(compute={"gpu": 2})).ok(201)
+    api.post(f"{project_path(team)}/workloads", job_document(compute={"gpu": 2})).refused(422)
 
 
 def test_several_violations(api: Api, team: str) -> None:
     """The message lists every violation in one line."""
     in_force(api, team, rules={"compute.cpu": {"max": 2}, "workingDir": {"required": True}})
-    refused = api.post(f"{project_path(team)}/workloads", job(compute={"cpu": 3})).refused(422)
+    refused = api.post(f"{project_path(team)}/workloads", job_document(compute={"cpu": 3})).refused(422)
     assert refused.message == "cpu: must be no greater than 2; workingDir: is required"
 
 
@@ -130,7 +132,7 @@ def test_a_policy_that_fits_no_workload(api: Api, team: str) -> None:
 
 def test_dry_run(api: Api, team: str) -> None:
     """A dry run returns what would be stored, and stores nothing."""
-    given = job(compute={"gpu": 1})
+    given = job_document(compute={"gpu": 1})
     created = api.post(f"{project_path(team)}/workloads?dryRun=All", given).ok(201)
     assert created["spec"]["compute"] == {"gpu": 1}
     assert api.get(f"{project_path(team)}/workloads").names == []
@@ -140,7 +142,7 @@ def test_dry_run(api: Api, team: str) -> None:
 
 def test_an_unsupported_dry_run_changes_nothing(api: Api, team: str) -> None:
     """A dry run that is not supported is refused and changes nothing."""
-    name = api.post(f"{project_path(team)}/workloads", job()).ok(201)["metadata"]["name"]
+    name = api.post(f"{project_path(team)}/workloads", job_document()).ok(201)["metadata"]["name"]
     path = f"{project_path(team)}/workloads/{name}"
     api.patch(f"{path}?dryRun=All", {"spec": {"tty": True}}).refused(400)
     api.delete(f"{path}?dryRun=All").refused(400)

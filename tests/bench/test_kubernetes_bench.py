@@ -24,7 +24,7 @@ from aliquot.store.http import kubeconfig
 from aliquot.store.typed_store import Store
 from support.kubernetes.cluster import Cluster, free_port
 from support.kubernetes.kwok import add_nodes, kwok_cluster
-from support.kubernetes.pod_load import POD, Cost, Watcher, create, pod
+from support.kubernetes.pod_load import POD, Cost, Watcher, create, load_pod
 from support.stores.namespace import document
 from support.stores.running import running
 
@@ -106,7 +106,7 @@ async def fill(
 ) -> None:
     """Creates all pods, then starts the scheduler."""
     scheduler = "aliquot" if name == "aliquot" else "default-scheduler"
-    await create(driver, (pod(f"{name}-{index}", namespace, scheduler) for index in range(count)))
+    await create(driver, (load_pod(f"{name}-{index}", namespace, scheduler) for index in range(count)))
     with start as pid:  # type: ignore[attr-defined]
         await watcher.time_when(lambda: bool(watcher.bound))
         before, began = Cost.of(pid), time.monotonic()
@@ -142,18 +142,18 @@ async def test_scheduling_on_a_cluster(cluster: Cluster, tmp_path: Path, nodes: 
 
 async def warm(driver: KubernetesDriver, watcher: Watcher, namespace: str) -> None:
     """Waits for the first decision after the start, when the scheduler reads everything."""
-    await create(driver, [pod("first", namespace, "aliquot")])
+    await create(driver, [load_pod("first", namespace, "aliquot")])
     await watcher.time_when(lambda: "first" in watcher.bound)
 
 
 async def measure(driver: KubernetesDriver, watcher: Watcher, namespace: str, gang: int) -> None:
     began = time.monotonic()
-    await create(driver, [pod("one", namespace, "aliquot")])
+    await create(driver, [load_pod("one", namespace, "aliquot")])
     report("reclaim one GPU", s=await watcher.time_when(lambda: "one" in watcher.bound) - began)
 
     names = [f"gang-{index}" for index in range(gang)]
     began = time.monotonic()
-    await create(driver, (pod(name, namespace, "aliquot", gang=("gang", gang)) for name in names))
+    await create(driver, (load_pod(name, namespace, "aliquot", gang=("gang", gang)) for name in names))
     created = time.monotonic()
     end = await watcher.time_when(lambda: all(name in watcher.bound for name in names))
     report(f"gang of {gang} that reclaims", s=end - began, after_the_last_pod_came_s=end - created)
@@ -161,7 +161,7 @@ async def measure(driver: KubernetesDriver, watcher: Watcher, namespace: str, ga
     names = [f"never-{index}" for index in range(gang)]
     began = time.monotonic()
     # No node has nine GPUs, and a gang is refused only when all of its pods exist.
-    await create(driver, (pod(name, namespace, "aliquot", gang=("never", gang), gpus=GPUS + 1) for name in names))
+    await create(driver, (load_pod(name, namespace, "aliquot", gang=("never", gang), gpus=GPUS + 1) for name in names))
     created = time.monotonic()
     end = await watcher.time_when(lambda: all(name in watcher.refused for name in names))
     report(f"gang of {gang} refused", s=end - began, after_the_last_pod_came_s=end - created)

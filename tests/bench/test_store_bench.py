@@ -28,7 +28,7 @@ PREFIX = "/apis/aliquot.dev/v1"
 SPACE = "runai-bench"
 
 
-def workload(index: int) -> Document:
+def large_workload(index: int) -> Document:
     """About what a real submission is: 1.3 KB."""
     spec = {
         "type": "training",
@@ -42,7 +42,7 @@ def workload(index: int) -> Document:
     return document(WORKLOAD, f"job-{index:05}", SPACE, spec, labels={"team": f"team-{index % 20}", "app": "bench"})
 
 
-def pod(index: int) -> Document:
+def large_pod(index: int) -> Document:
     spec = {
         "containers": [
             {
@@ -65,11 +65,11 @@ async def fill(path: Path) -> None:
     await driver.create(NAMESPACE, document(NAMESPACE, SPACE))
     for start in range(0, SIZE, 250):
         made = await asyncio.gather(
-            *(driver.create(WORKLOAD, workload(i)) for i in range(start, min(SIZE, start + 250)))
+            *(driver.create(WORKLOAD, large_workload(i)) for i in range(start, min(SIZE, start + 250)))
         )
         pods = []
         for index, owner in zip(range(start, min(SIZE, start + 250)), made, strict=True):
-            data = pod(index).data
+            data = large_pod(index).data
             data["metadata"]["ownerReferences"][0]["uid"] = owner.uid  # else the collector takes them for orphans
             pods.append(driver.create(POD, Document(data)))
         await asyncio.gather(*pods)
@@ -132,12 +132,12 @@ async def test_durable_writes(empty: ServerProcess) -> None:
             async with http.get(f"{PREFIX}/namespaces/{SPACE}") as answer:
                 if answer.status == 200:
                     break
-        bytes_each = len(workload(0).raw)
+        bytes_each = len(large_workload(0).raw)
         rates = {}
         for clients in (1, 8, 32):
 
             async def write(number: int, index: int, clients: int = clients) -> None:
-                data = workload(index).data
+                data = large_workload(index).data
                 data["metadata"]["name"] = f"w-{clients}-{number}-{index}"
                 async with http.post(f"{PREFIX}/namespaces/{SPACE}/workloads", json=data) as answer:
                     assert answer.status == 201, await answer.text()
@@ -158,7 +158,7 @@ async def test_cost_of_durability(tmp_path: Path) -> None:
             await driver.create(NAMESPACE, document(NAMESPACE, SPACE))
 
             async def write(number: int, index: int, driver: SqliteDriver = driver) -> None:
-                data = workload(index).data
+                data = large_workload(index).data
                 data["metadata"]["name"] = f"w-{number}-{index}"
                 await driver.create(WORKLOAD, Document(data))
 

@@ -17,7 +17,7 @@ from aliquot.backends.kubernetes.webhook import CONFIGURATION_NAME
 from aliquot.errors import Invalid, Unavailable
 from aliquot.store.driver import Document
 from support.kubernetes.cluster import Cluster
-from support.kubernetes.gpu_sharing import SharingHarness, document, remove_webhook, sharing, webhook
+from support.kubernetes.gpu_sharing import SharingHarness, annotated_pod, remove_webhook, sharing, webhook
 from support.kubernetes.kinds import POD
 from support.stores.running import running
 from support.waiting import eventually
@@ -35,7 +35,7 @@ async def stored(harness: SharingHarness, pod: Document) -> dict[str, Any]:
 async def test_pod_with_a_fraction(cluster: Cluster, namespace: str) -> None:
     """A pod that asks for a fraction is stored with its GPU injection."""
     async with sharing(cluster) as harness, webhook(harness):
-        pod = await stored(harness, await harness.driver.create(POD, document(namespace, "p", **HALF)))
+        pod = await stored(harness, await harness.driver.create(POD, annotated_pod(namespace, "p", **HALF)))
 
     mounts = {mount["mountPath"] for mount in pod["spec"]["containers"][0]["volumeMounts"]}
     assert {"/etc/ld.so.preload", "/run/gpushare/ledger", "/run/gpushare/limits"} <= mounts
@@ -46,7 +46,7 @@ async def test_pod_with_a_fraction(cluster: Cluster, namespace: str) -> None:
 async def test_pod_with_a_generated_name(cluster: Cluster, namespace: str) -> None:
     """Pods of a controller have no name at admission; each gets its own ConfigMap."""
     async with sharing(cluster) as harness, webhook(harness):
-        wanted = document(namespace, "p", **HALF).data
+        wanted = annotated_pod(namespace, "p", **HALF).data
         wanted |= {"apiVersion": "v1", "kind": "Pod"}
         wanted["metadata"] = {"namespace": namespace, "generateName": "p-", "annotations": HALF}
         account = ("serviceaccount/default", "-n", namespace, "--timeout=60s")  # without it no pod is admitted
@@ -62,13 +62,13 @@ async def test_refused_in_one_line(cluster: Cluster, namespace: str) -> None:
     """An invalid request is refused with one line that says what to write."""
     async with sharing(cluster) as harness, webhook(harness):
         with pytest.raises(Invalid, match=r"metadata.annotations\['gpu-fraction'\]: must have at most three decimals"):
-            await harness.driver.create(POD, document(namespace, "p", **{"gpu-fraction": "0.33333"}))
+            await harness.driver.create(POD, annotated_pod(namespace, "p", **{"gpu-fraction": "0.33333"}))
 
 
 async def test_pod_of_another_scheduler(cluster: Cluster, namespace: str) -> None:
     """A pod that another scheduler places is left alone, whatever its annotations."""
     async with sharing(cluster) as harness, webhook(harness):
-        wanted = document(namespace, "p", **HALF).data
+        wanted = annotated_pod(namespace, "p", **HALF).data
         wanted["spec"]["schedulerName"] = "another"
         pod = await harness.driver.create(POD, Document(wanted))
 
@@ -85,10 +85,10 @@ async def test_down(cluster: Cluster, namespace: str) -> None:
             MUTATING_WEBHOOK, Document({"metadata": kept, "webhooks": configuration["webhooks"]})
         )
         try:
-            await wait_until_refused(harness, document(namespace, "needs", **HALF))
-            await harness.driver.create(POD, document(namespace, "plain"))
+            await wait_until_refused(harness, annotated_pod(namespace, "needs", **HALF))
+            await harness.driver.create(POD, annotated_pod(namespace, "plain"))
             async with webhook(harness):
-                await harness.driver.create(POD, document(namespace, "needs", **HALF))
+                await harness.driver.create(POD, annotated_pod(namespace, "needs", **HALF))
         finally:
             await remove_webhook(harness)
 
@@ -112,7 +112,7 @@ async def test_restarted(cluster: Cluster, namespace: str) -> None:
         async with webhook(harness):
             first = (await harness.driver.get(SECRET, SECRET_NAME, labels.SYSTEM_NAMESPACE)).data["data"]
         async with webhook(harness):
-            await harness.driver.create(POD, document(namespace, "p", **HALF))
+            await harness.driver.create(POD, annotated_pod(namespace, "p", **HALF))
             assert (await harness.driver.get(SECRET, SECRET_NAME, labels.SYSTEM_NAMESPACE)).data["data"] == first
 
 
@@ -128,7 +128,7 @@ async def test_enforced_namespace(cluster: Cluster, namespace: str) -> None:
             await eventually(
                 lambda: (seen := namespaces.get(namespace)) and labels.SCHEDULER_ENFORCED in seen.metadata.labels
             )
-            wanted = document(namespace, "p", **HALF).data
+            wanted = annotated_pod(namespace, "p", **HALF).data
             del wanted["spec"]["schedulerName"]
             async with asyncio.timeout(60):
                 while True:

@@ -10,7 +10,7 @@ from aliquot.api import Json
 from aliquot.errors import Conflict, Invalid, NotFound
 from aliquot.store.driver import Document
 from aliquot.store.drivers.kubernetes import KubernetesDriver
-from support.kubernetes.kinds import POD, pod
+from support.kubernetes.kinds import POD, pod_document
 
 pytestmark = pytest.mark.kube
 
@@ -21,7 +21,7 @@ def to(node: str, **annotations: str) -> Json:
 
 async def test_patch_binds(kube: KubernetesDriver, namespace: str) -> None:
     """A patch of the node name binds the pod and adds its annotations in the same write."""
-    made = await kube.create(POD, Document({**pod(namespace).data, "metadata": _marked(namespace)}))
+    made = await kube.create(POD, Document({**pod_document(namespace).data, "metadata": _marked(namespace)}))
 
     bound = await kube.patch(POD, "p", namespace, to("n1", devices="0"), version=made.version)
 
@@ -32,7 +32,7 @@ async def test_patch_binds(kube: KubernetesDriver, namespace: str) -> None:
 
 async def test_stale_version_does_not_bind(kube: KubernetesDriver, namespace: str) -> None:
     """A pod that changed since it was planned is not bound."""
-    made = await kube.create(POD, pod(namespace))
+    made = await kube.create(POD, pod_document(namespace))
     await kube.patch(POD, "p", namespace, {"metadata": {"labels": {"a": "b"}}})
 
     with pytest.raises(Conflict):
@@ -42,7 +42,7 @@ async def test_stale_version_does_not_bind(kube: KubernetesDriver, namespace: st
 
 async def test_second_bind_is_a_conflict(kube: KubernetesDriver, namespace: str) -> None:
     """A pod that has a node keeps it, with and without a version."""
-    await kube.create(POD, pod(namespace))
+    await kube.create(POD, pod_document(namespace))
     bound = await kube.patch(POD, "p", namespace, to("n1"))
 
     for version in ("", bound.version):
@@ -52,7 +52,7 @@ async def test_second_bind_is_a_conflict(kube: KubernetesDriver, namespace: str)
 
 async def test_one_of_many_binds(kube: KubernetesDriver, namespace: str) -> None:
     """Of ten who bind the same pod at once exactly one succeeds; the others meet a conflict."""
-    made = await kube.create(POD, pod(namespace))
+    made = await kube.create(POD, pod_document(namespace))
 
     binds = (kube.patch(POD, "p", namespace, to(f"n{i}"), version=made.version) for i in range(10))
     results = await asyncio.gather(*binds, return_exceptions=True)
@@ -65,7 +65,7 @@ async def test_one_of_many_binds(kube: KubernetesDriver, namespace: str) -> None
 
 async def test_another_pod_of_that_name_is_not_bound(kube: KubernetesDriver, namespace: str) -> None:
     """A bind that names a uid does not meet the pod's successor."""
-    await kube.create(POD, pod(namespace))
+    await kube.create(POD, pod_document(namespace))
     patch = {"spec": {"nodeName": "n1"}, "metadata": {"uid": "00000000-0000-0000-0000-000000000000"}}
 
     with pytest.raises(Conflict):
@@ -80,7 +80,7 @@ async def test_missing_pod_is_not_bound(kube: KubernetesDriver, namespace: str) 
 
 async def test_bind_carries_annotations_only(kube: KubernetesDriver, namespace: str) -> None:
     """What a binding has no room for is refused, with its path, and nothing is written."""
-    made = await kube.create(POD, pod(namespace))
+    made = await kube.create(POD, pod_document(namespace))
     patch = {"spec": {"nodeName": "n1"}, "metadata": {"labels": {"a": "b"}, "annotations": {"x": None}}}
 
     with pytest.raises(Invalid) as caught:
@@ -91,7 +91,7 @@ async def test_bind_carries_annotations_only(kube: KubernetesDriver, namespace: 
 
 async def test_update_binds_too(kube: KubernetesDriver, namespace: str) -> None:
     """An update whose only changes are the node and new annotations binds the pod."""
-    made = await kube.create(POD, pod(namespace))
+    made = await kube.create(POD, pod_document(namespace))
     wanted = {**made.data, "spec": {**made.data["spec"], "nodeName": "n1"}}
     wanted["metadata"] = {**made.metadata, "annotations": {"devices": "0"}}
 
@@ -103,7 +103,7 @@ async def test_update_binds_too(kube: KubernetesDriver, namespace: str) -> None:
 
 async def test_update_of_more_is_refused(kube: KubernetesDriver, namespace: str) -> None:
     """An update that changes what no pod may change is invalid, and does not bind either."""
-    made = await kube.create(POD, pod(namespace))
+    made = await kube.create(POD, pod_document(namespace))
     wanted = {**made.data, "spec": {**made.data["spec"], "nodeName": "n1", "restartPolicy": "Never"}}
 
     with pytest.raises(Invalid):

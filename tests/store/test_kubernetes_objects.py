@@ -8,7 +8,7 @@ from aliquot.api import Kind
 from aliquot.errors import Conflict, Exists, Invalid, NotFound, TooLarge
 from aliquot.store.driver import Document
 from aliquot.store.drivers.kubernetes import KubernetesDriver
-from support.kubernetes.kinds import CONFIG, GADGET, NAMESPACE, POD, gadget, pod
+from support.kubernetes.kinds import CONFIG, GADGET, NAMESPACE, POD, gadget, pod_document
 
 pytestmark = pytest.mark.kube
 
@@ -170,15 +170,15 @@ async def test_delete_of_another_one(kube: KubernetesDriver, namespace: str) -> 
 
 async def test_pod_in_a_new_namespace(kube: KubernetesDriver, namespace: str) -> None:
     """The first pod of a namespace waits for its service account instead of failing."""
-    made = await kube.create(POD, pod(namespace))
+    made = await kube.create(POD, pod_document(namespace))
 
     assert made.data["status"]["phase"] == "Pending"
 
 
 async def test_running_pod_stops_with_grace(kube: KubernetesDriver, namespace: str) -> None:
     """A pod with a node is on its way first; without grace it is gone at once. One without a node just goes."""
-    await kube.create(POD, pod(namespace, "bound", nodeName="nowhere"))
-    await kube.create(POD, pod(namespace, "free"))
+    await kube.create(POD, pod_document(namespace, "bound", nodeName="nowhere"))
+    await kube.create(POD, pod_document(namespace, "free"))
 
     assert await kube.delete(POD, "free", namespace)
     assert not await kube.delete(POD, "bound", namespace)

@@ -98,7 +98,7 @@ def claim(namespace: str, storage_class: str) -> Json:
     }  # fmt: skip
 
 
-def pod(namespace: str) -> Pod:
+def pod_with_claim(namespace: str) -> Pod:
     volumes = [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]
     return decode(Pod, {"metadata": {"name": "p", "namespace": namespace}, "spec": {"volumes": volumes}})
 
@@ -154,14 +154,14 @@ async def test_volume_restricts_nodes(
     apply(volume_cluster, storage_class("here", "kubernetes.io/no-provisioner"), claim(namespace, "here"))
     apply(volume_cluster, volume("here-1", "here", "n1"), volume("here-2", "here", "n2"))
     both = {at("n1", "n2"), at("n2", "n1")}
-    await eventually(asynchronous(lambda: context.volume_constraints(pod(namespace)).node in both))
+    await eventually(asynchronous(lambda: context.volume_constraints(pod_with_claim(namespace)).node in both))
 
     node = await Store(context._driver).create(NodeObject(metadata=Metadata(name="n2", labels={"host": "n2"})))
     await eventually(asynchronous(lambda: context._nodes.get("n2") is not None))
-    await context.bind_claims(pod(namespace), "n2")
+    await context.bind_claims(pod_with_claim(namespace), "n2")
     await Store(context._driver).delete(node)
 
-    await eventually(asynchronous(lambda: context.volume_constraints(pod(namespace)).node == at("n2")))
+    await eventually(asynchronous(lambda: context.volume_constraints(pod_with_claim(namespace)).node == at("n2")))
     bound = await Store(context._driver).get(Claim, "data", namespace)
     assert bound.spec.volume_name == "here-2"
 
@@ -172,12 +172,12 @@ async def test_no_volume_on_that_node(
     """A bind to a node without a free volume fails, and nothing is changed."""
     apply(volume_cluster, storage_class("there", "kubernetes.io/no-provisioner"), claim(namespace, "there"))
     apply(volume_cluster, volume("there-1", "there", "n1"))
-    await eventually(asynchronous(lambda: context.volume_constraints(pod(namespace)).node == at("n1")))
+    await eventually(asynchronous(lambda: context.volume_constraints(pod_with_claim(namespace)).node == at("n1")))
 
     with pytest.raises(Unavailable, match="no free volume of storage class there is left on n2 for claim data"):
-        await context.bind_claims(pod(namespace), "n2")
+        await context.bind_claims(pod_with_claim(namespace), "n2")
 
-    assert context.volume_constraints(pod(namespace)).node == at("n1")
+    assert context.volume_constraints(pod_with_claim(namespace)).node == at("n1")
 
 
 async def test_provisioner_gets_the_node(
@@ -185,15 +185,15 @@ async def test_provisioner_gets_the_node(
 ) -> None:
     """For volumes that are provisioned on demand, the claim names the node; a second attempt waits for the same one."""
     apply(volume_cluster, storage_class("made", "example.com/disks"), claim(namespace, "made"))
-    await eventually(asynchronous(lambda: context.volume_constraints(pod(namespace)).hindrance == ""))
+    await eventually(asynchronous(lambda: context.volume_constraints(pod_with_claim(namespace)).hindrance == ""))
 
     with pytest.raises(Unavailable, match="has got no volume on n1 in 0 s"):
-        await bind_claims(context._driver, context.storage, pod(namespace), Node("n1"), seconds=0)
+        await bind_claims(context._driver, context.storage, pod_with_claim(namespace), Node("n1"), seconds=0)
 
     claimed = await Store(context._driver).get(Claim, "data", namespace)
     assert claimed.metadata.annotations[SELECTED_NODE] == "n1"
     chosen = (((NodeSelectorRequirement("", "In", ("n1",)),),),)
-    await eventually(asynchronous(lambda: context.volume_constraints(pod(namespace)).node == chosen))
+    await eventually(asynchronous(lambda: context.volume_constraints(pod_with_claim(namespace)).node == chosen))
 
 
 async def test_missing_claim(volume_cluster: Cluster, namespace: str, context: KubernetesSchedulingContext) -> None:
@@ -201,7 +201,7 @@ async def test_missing_claim(volume_cluster: Cluster, namespace: str, context: K
     notified = asyncio.Event()
     context.listen(lambda changed: notified.set() if changed == namespace else None)
     assert (
-        context.volume_constraints(pod(namespace)).hindrance
+        context.volume_constraints(pod_with_claim(namespace)).hindrance
         == "volume claim data does not exist; create it and this starts"
     )
 
@@ -209,7 +209,7 @@ async def test_missing_claim(volume_cluster: Cluster, namespace: str, context: K
 
     async with asyncio.timeout(30):
         await notified.wait()
-    await eventually(asynchronous(lambda: context.volume_constraints(pod(namespace)).hindrance == ""))
+    await eventually(asynchronous(lambda: context.volume_constraints(pod_with_claim(namespace)).hindrance == ""))
 
 
 def pod_group_definition() -> Json:

@@ -6,14 +6,14 @@ import pytest
 
 from aliquot.errors import Conflict, NotFound, PlatformError
 from aliquot.store.drivers.kubernetes import KubernetesDriver
-from support.kubernetes.kinds import CONFIG, POD, pod
+from support.kubernetes.kinds import CONFIG, POD, pod_document
 
 pytestmark = pytest.mark.kube
 
 
 async def test_bind(kube: KubernetesDriver, namespace: str) -> None:
     """A bind gives the pod its node and annotations, once, and only the version that was seen."""
-    made = await kube.create(POD, pod(namespace))
+    made = await kube.create(POD, pod_document(namespace))
     with pytest.raises(Conflict):
         await kube.bind("p", namespace, "n1", {}, uid="another")
     with pytest.raises(Conflict):
@@ -30,7 +30,7 @@ async def test_bind(kube: KubernetesDriver, namespace: str) -> None:
 
 async def test_evict(kube: KubernetesDriver, namespace: str) -> None:
     """An eviction means this very pod; a dry one changes nothing."""
-    made = await kube.create(POD, pod(namespace))
+    made = await kube.create(POD, pod_document(namespace))
 
     await kube.evict("p", namespace, uid=made.uid, dry_run=True)
     assert (await kube.get(POD, "p", namespace)).version == made.version
@@ -61,6 +61,6 @@ async def test_apply_again_changes_nothing(kube: KubernetesDriver, namespace: st
 
 async def test_log_of_a_pod_that_does_not_run(kube: KubernetesDriver, namespace: str) -> None:
     """Where there is no log yet nothing is taken for one."""
-    await kube.create(POD, pod(namespace))
+    await kube.create(POD, pod_document(namespace))
     with pytest.raises(PlatformError):
         await kube.log("p", namespace)

@@ -256,12 +256,12 @@ async def test_cluster_kind(place: StoreNamespace) -> None:
 
 async def test_pod(place: StoreNamespace) -> None:
     """A pod keeps what we said of it."""
-    made = await place.driver.create(POD, pod(place))
+    made = await place.driver.create(POD, stored_pod(place))
     assert made.data["spec"]["containers"][0]["image"] == "busybox"
     assert "nodeName" not in made.data["spec"]
 
 
-def pod(place: StoreNamespace, name: str = "p", **metadata: Any) -> Document:
+def stored_pod(place: StoreNamespace, name: str = "p", **metadata: Any) -> Document:
     spec = {"containers": [{"name": "main", "image": "busybox"}], "schedulerName": "aliquot"}
     return document(POD, name, place.namespace, spec, **metadata)
 

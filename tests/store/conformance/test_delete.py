@@ -196,18 +196,18 @@ async def test_race(place: StoreNamespace) -> None:
 # --- pods: a running one gets time to stop
 
 
-def pod(place: StoreNamespace, **spec: object) -> Document:
+def stored_pod(place: StoreNamespace, **spec: object) -> Document:
     return document(POD, "p", place.namespace, {"containers": [{"name": "main", "image": "busybox"}], **spec})
 
 
 async def bound(place: StoreNamespace, **spec: object) -> Document:
-    made = await place.driver.create(POD, pod(place, **spec))
+    made = await place.driver.create(POD, stored_pod(place, **spec))
     return await place.driver.patch(POD, "p", place.namespace, {"spec": {"nodeName": "n1"}}, version=made.version)
 
 
 async def test_unbound_pod_goes_at_once(place: StoreNamespace) -> None:
     """A pod that runs nowhere needs no time."""
-    await place.driver.create(POD, pod(place))
+    await place.driver.create(POD, stored_pod(place))
     assert await place.driver.delete(POD, "p", place.namespace) is True
 
 
@@ -279,7 +279,7 @@ async def test_finished_pod_goes_at_once(place: StoreNamespace) -> None:
 
 async def test_bind(place: StoreNamespace) -> None:
     """Binding gives a pod its node and its devices in one step."""
-    made = await place.driver.create(POD, pod(place))
+    made = await place.driver.create(POD, stored_pod(place))
     patch = {"metadata": {"annotations": {"aliquot.dev/devices": "[]"}}, "spec": {"nodeName": "n1"}}
     after = await place.driver.patch(POD, "p", place.namespace, patch, version=made.version)
     assert after.data["spec"]["nodeName"] == "n1"
@@ -296,7 +296,7 @@ async def test_bind_twice(place: StoreNamespace) -> None:
 
 async def test_bind_stale(place: StoreNamespace) -> None:
     """A binding decided from an old version is refused."""
-    made = await place.driver.create(POD, pod(place))
+    made = await place.driver.create(POD, stored_pod(place))
     await place.driver.patch(POD, "p", place.namespace, {"metadata": {"labels": {"a": "b"}}})
     with pytest.raises(Conflict):
         await place.driver.patch(POD, "p", place.namespace, {"spec": {"nodeName": "n1"}}, version=made.version)
@@ -305,14 +305,14 @@ async def test_bind_stale(place: StoreNamespace) -> None:
 async def test_pod_by_node(place: StoreNamespace) -> None:
     """A node finds its pods."""
     await bound(place)
-    await place.driver.create(POD, document(POD, "q", place.namespace, pod(place).data["spec"]))
+    await place.driver.create(POD, document(POD, "q", place.namespace, stored_pod(place).data["spec"]))
     listing = await place.driver.list(POD, place.namespace, fields="spec.nodeName=n1")
     assert [item.name for item in listing.items] == ["p"]
 
 
 async def test_pod_spec_is_fixed(place: StoreNamespace) -> None:
     """What a pod runs cannot change under it."""
-    made = await place.driver.create(POD, pod(place))
+    made = await place.driver.create(POD, stored_pod(place))
     with pytest.raises(Invalid):
         await place.driver.update(POD, changed(made, spec={**made.data["spec"], "restartPolicy": "Never"}))
 

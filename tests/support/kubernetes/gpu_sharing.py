@@ -61,7 +61,7 @@ class SharingHarness:
 
     async def create_pod(self, namespace: str, name: str, **annotations: str) -> Pod:
         """Creates a pending pod for our scheduler with these annotations."""
-        await self.driver.create(POD, document(namespace, name, **annotations))
+        await self.driver.create(POD, annotated_pod(namespace, name, **annotations))
         return await self.store.get(Pod, name, namespace)
 
     async def reservation(self, node: str, index: int = 0) -> Pod:
@@ -102,7 +102,7 @@ class SharingHarness:
         return current.metadata.uid != pod.metadata.uid or current.metadata.deleted is not None
 
 
-def document(namespace: str, name: str, **annotations: str) -> Document:
+def annotated_pod(namespace: str, name: str, **annotations: str) -> Document:
     return Document(
         {
             "metadata": {"name": name, "namespace": namespace, "annotations": annotations, "labels": {"app": name}},
@@ -220,7 +220,7 @@ async def _wait_until_called(harness: SharingHarness, wanted: bool = True) -> No
 async def _is_called(harness: SharingHarness) -> bool | None:
     """Whether the API server calls the webhook; None if that is unknown."""
     try:
-        probe = await harness.driver.create(POD, document("default", "asked", **{"gpu-fraction": "0.5"}))
+        probe = await harness.driver.create(POD, annotated_pod("default", "asked", **{"gpu-fraction": "0.5"}))
     except Exists:
         probe = None
     except Unavailable:

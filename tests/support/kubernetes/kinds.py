@@ -64,6 +64,6 @@ def gadget(namespace: str, name: str = "g", *, metadata: dict[str, Any] | None =
     return Document({"metadata": {"name": name, "namespace": namespace, **(metadata or {})}, "spec": spec})
 
 
-def pod(namespace: str, name: str = "p", **spec: Any) -> Document:
+def pod_document(namespace: str, name: str = "p", **spec: Any) -> Document:
     containers = [{"name": "main", "image": "none"}]
     return Document({"metadata": {"name": name, "namespace": namespace}, "spec": {"containers": containers, **spec}})

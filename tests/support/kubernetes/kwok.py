@@ -40,7 +40,7 @@ def start_kwok(cluster: Cluster) -> None:
     )
 
 
-def node(name: str, gpus: int = 8, labels: dict[str, str] | None = None) -> dict[str, Any]:
+def node_manifest(name: str, gpus: int = 8, labels: dict[str, str] | None = None) -> dict[str, Any]:
     """A Node with so many GPUs, labelled as simulated."""
     capacity = {"cpu": "96", "memory": "1Ti", "pods": "250", "nvidia.com/gpu": str(gpus)}
     node_labels = {
@@ -62,7 +62,7 @@ def add_nodes(cluster: Cluster, names: Iterable[str], gpus: int = 8) -> None:
     """Creates the nodes and waits until they are Ready."""
     wanted = list(names)
     for name in wanted:
-        cluster.call("/api/v1/nodes", node(name, gpus))
+        cluster.call("/api/v1/nodes", node_manifest(name, gpus))
     deadline = time.monotonic() + START_SECONDS
     while not set(wanted) <= ready_nodes(cluster):
         if time.monotonic() > deadline:

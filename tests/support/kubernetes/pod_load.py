@@ -19,7 +19,7 @@ TIMEOUT_SECONDS = 600.0
 _IN_FLIGHT = 16
 
 
-def pod(name: str, namespace: str, scheduler: str, *, gpus: int = 1, gang: tuple[str, int] | None = None) -> Any:
+def load_pod(name: str, namespace: str, scheduler: str, *, gpus: int = 1, gang: tuple[str, int] | None = None) -> Any:
     """A pod that asks for GPUs. `gang` is the gang's name and how many of its pods start together."""
     annotations = {"pod-group-name": gang[0], "aliquot.dev/min-available": str(gang[1])} if gang else {}
     limits = {"cpu": "1", "memory": "100Mi", "nvidia.com/gpu": str(gpus)}

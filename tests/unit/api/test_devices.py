@@ -10,27 +10,28 @@ from aliquot import labels
 from aliquot.api import Device, DeviceShare, Metadata, Mig, Node, Pod, devices_of, devices_text, shares_of, shares_text
 from aliquot.api.node import NodeStatus
 from aliquot.errors import Invalid
+from support.objects import pod
 from unit.api.any_object import records
 
 
-def node(text: str) -> Node:
+def node_with_devices(text: str) -> Node:
     return Node(metadata=Metadata(name="n1", annotations={labels.DEVICES: text}))
 
 
-def pod(text: str) -> Pod:
-    return Pod(metadata=Metadata(name="p1", namespace="runai-a", annotations={labels.DEVICES: text}))
+def pod_with_devices(text: str) -> Pod:
+    return pod("p1", annotations={labels.DEVICES: text})
 
 
 @given(st.lists(records(Device), max_size=4, unique_by=lambda device: device.index))
 def test_devices_come_back_equal(devices: list[Device]) -> None:
     """The devices of a node are read as they were written."""
-    assert devices_of(node(devices_text(devices))) == tuple(devices)
+    assert devices_of(node_with_devices(devices_text(devices))) == tuple(devices)
 
 
 @given(st.lists(records(DeviceShare), max_size=4, unique_by=lambda share: share.index))
 def test_shares_come_back_equal(shares: list[DeviceShare]) -> None:
     """The GPU shares of a pod are read as they were written."""
-    assert shares_of(pod(shares_text(shares))) == tuple(shares)
+    assert shares_of(pod_with_devices(shares_text(shares))) == tuple(shares)
 
 
 def test_annotation_has_the_documented_fields() -> None:
@@ -94,6 +95,6 @@ def test_pod_without_annotation_has_no_devices() -> None:
 def test_malformed_annotation_is_named(text: str, message: str) -> None:
     """The error about a malformed annotation names the pod, the annotation and the position in it."""
     with pytest.raises(Invalid) as caught:
-        shares_of(pod(text))
+        shares_of(pod_with_devices(text))
 
     assert str(caught.value).startswith(f"pod runai-a/p1: metadata.annotations['{labels.DEVICES}'{message}")

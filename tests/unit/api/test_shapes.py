@@ -24,7 +24,7 @@ from aliquot.api.field_types import EMPTY_MAP
 from aliquot.api.lease import LeaseSpec
 
 
-def project(**spec: Any) -> Any:
+def project_from_json(**spec: Any) -> Any:
     return from_json(
         {"apiVersion": "aliquot.dev/v1", "kind": "Project", "metadata": {"name": "a"}, "spec": spec}, strict=True
     )
@@ -41,7 +41,7 @@ def test_written_form_names_its_kind_first() -> None:
 
 def test_inside_are_integers_in_base_units() -> None:
     """Quantities are integers in base units in Python, and are written as they were read."""
-    obj = project(quota={"gpu": 2.5, "cpu": "500m", "memory": "4Gi"})
+    obj = project_from_json(quota={"gpu": 2.5, "cpu": "500m", "memory": "4Gi"})
 
     assert obj.spec.quota == Quota(gpu=2500, cpu=500, memory=4 << 30)
     assert to_json(obj)["spec"] == {"quota": {"gpu": 2.5, "cpu": 0.5, "memory": "4Gi"}}
@@ -49,17 +49,17 @@ def test_inside_are_integers_in_base_units() -> None:
 
 def test_absent_quota_is_no_gpu_and_unlimited_rest() -> None:
     """A project without a quota has no guaranteed GPUs, and unlimited cores and memory."""
-    assert project().spec.quota == Quota(gpu=0, cpu=None, memory=None)
+    assert project_from_json().spec.quota == Quota(gpu=0, cpu=None, memory=None)
 
 
 def test_one_number_sets_all_weights() -> None:
     """A single over-quota weight applies to GPUs, cores and memory."""
-    assert project(overQuotaWeight=2).spec.over_quota_weight == Weights(gpu=2000, cpu=2000, memory=2000)
+    assert project_from_json(overQuotaWeight=2).spec.over_quota_weight == Weights(gpu=2000, cpu=2000, memory=2000)
 
 
 def test_bare_quota_is_the_one_of_the_default_pool() -> None:
     """The top-level quota is that of pool default, `pools` has the others, and any other pool has no quota."""
-    obj = project(quota={"gpu": 4}, overQuota=False, pools={"h100": {"quota": {"gpu": 2}}})
+    obj = project_from_json(quota={"gpu": 4}, overQuota=False, pools={"h100": {"quota": {"gpu": 2}}})
 
     assert terms_in_pool(obj.spec) == Terms(quota=Quota(gpu=4000), over_quota=False)
     assert terms_in_pool(obj.spec, DEFAULT_POOL).quota.gpu == 4000

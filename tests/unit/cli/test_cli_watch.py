@@ -18,7 +18,7 @@ from support.cli.environment import CliEnvironment
 PROJECT = KINDS.named("project")
 
 
-def _project(name: str) -> Document:
+def _project_document(name: str) -> Document:
     return Document({"apiVersion": PROJECT.api_version, "kind": "Project", "metadata": {"name": name}})
 
 
@@ -31,7 +31,7 @@ class Flaky(MemoryDriver):
 
     async def _broken(self) -> AsyncIterator[Change]:
         error, self._error = self._error, None
-        await self.create(PROJECT, _project("in-the-gap"))
+        await self.create(PROJECT, _project_document("in-the-gap"))
         await self.delete(PROJECT, "old")
         assert error is not None
         raise error
@@ -71,11 +71,11 @@ async def _seen(driver: StoreDriver, act: Any, wanted: int) -> list[tuple[str, b
 async def test_every_change_is_shown() -> None:
     """What is there first, then what happens."""
     driver = MemoryDriver()
-    await driver.create(PROJECT, _project("a"))
+    await driver.create(PROJECT, _project_document("a"))
 
     async def act() -> None:
         await asyncio.sleep(0.01)
-        await driver.create(PROJECT, _project("b"))
+        await driver.create(PROJECT, _project_document("b"))
         await driver.delete(PROJECT, "a")
 
     assert await _seen(driver, act, 3) == [("a", False), ("b", False), ("a", True)]
@@ -85,8 +85,8 @@ async def test_every_change_is_shown() -> None:
 async def test_a_gap_is_made_good(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a break the list tells what was missed, deletions too, and nothing is shown twice."""
     driver = Flaky(error)
-    await driver.create(PROJECT, _project("old"))
-    await driver.create(PROJECT, _project("stays"))
+    await driver.create(PROJECT, _project_document("old"))
+    await driver.create(PROJECT, _project_document("stays"))
 
     async def act() -> None:
         return None

@@ -9,21 +9,20 @@ from dataclasses import replace
 
 from aliquot.api import KINDS, DeviceShare, Event, Metadata, Namespace, Owner, Pod, Refusal, Workload, shares_text
 from aliquot.api.pod import (
-    Container,
     ContainerState,
     ContainerStatus,
     PodCondition,
-    PodSpec,
     PodStatus,
     Running,
     Waiting,
 )
-from aliquot.api.workload import Interruption, PodCounts, WorkloadSpec, WorkloadStatus
+from aliquot.api.workload import Interruption, PodCounts, WorkloadStatus
 from aliquot.controllers.events import EVENT_SECONDS, EventFacts, EventRecorder, events_of_pod, events_of_workload
 from aliquot.labels import DEVICES, EVICTION_RECORD, WORKLOAD
 from aliquot.scheduler.eviction_records import EvictionRecord, eviction_record_text
 from aliquot.store.informer import Informers
 from aliquot.store.typed_store import Store
+from support.objects import pod, workload
 from support.stores.namespace import StoreNamespace
 from support.stores.running import running
 from support.waiting import eventually
@@ -34,19 +33,11 @@ BUSY = Refusal(step="allocate", code="enough-gpu", text="no node has room for 1 
 OVER_QUOTA = Refusal(step="allocate", code="over-quota", text="project a holds 4 and asks for 1 more: over its quota")
 
 
-def workload(**status: object) -> Workload:
-    meta = Metadata(name="w", namespace=SPACE)
-    return Workload(metadata=meta, spec=WorkloadSpec(image="python"), status=WorkloadStatus(**status))  # type: ignore[arg-type]
-
-
-def pod(node: str = "", shares: tuple[DeviceShare, ...] = (), state: ContainerState | None = None) -> Pod:
-    annotations = {DEVICES: shares_text(shares)} if shares else {}
-    containers = (ContainerStatus(name="main", state=state),) if state else ()
-    return Pod(
-        metadata=Metadata(name="w-0-0", namespace=SPACE, labels={WORKLOAD: "w"}, annotations=annotations),
-        spec=PodSpec(node_name=node, containers=(Container(name="main", image="python"),)),
-        status=PodStatus(phase="Running" if state else "Pending", container_statuses=containers),
-    )
+def labelled_pod(node: str = "", shares: tuple[DeviceShare, ...] = (), state: ContainerState | None = None) -> Pod:
+    """A pod with the label of its workload."""
+    statuses = (ContainerStatus(name="main", state=state),) if state else ()
+    phase = "Running" if state else "Pending"
+    return pod(labels={WORKLOAD: "w"}, node=node, shares=shares, phase=phase, container_statuses=statuses)
 
 
 def share(index: int, milli: int = 1000) -> DeviceShare:
@@ -61,12 +52,12 @@ def test_scheduled_names_node_and_devices() -> None:
         ((share(0), share(5)), "placed on n1: GPUs 0, 5"),
         ((share(2, 300),), "placed on n1: 0.3 of GPU 2"),
     ):
-        assert list(events_of_pod(pod("n1", shares))) == [EventFacts("Scheduled", text)]
+        assert list(events_of_pod(labelled_pod("n1", shares))) == [EventFacts("Scheduled", text)]
 
 
 def test_a_waiting_pod_has_no_events() -> None:
     """A pod of a workload that waits has no events of its own."""
-    assert list(events_of_pod(pod())) == []
+    assert list(events_of_pod(labelled_pod())) == []
 
 
 def test_a_pod_without_a_workload_is_unschedulable() -> None:
@@ -76,7 +67,7 @@ def test_a_pod_without_a_workload_is_unschedulable() -> None:
         condition = PodCondition(
             type="PodScheduled", status="False", reason="Unschedulable", message=f"{free} GPUs free"
         )
-        waiting = replace(pod(), status=PodStatus(conditions=(condition,)))
+        waiting = replace(labelled_pod(), status=PodStatus(conditions=(condition,)))
         assert list(events_of_pod(waiting)) == []  # the workload has the event
         facts += events_of_pod(replace(waiting, metadata=Metadata(name="w-0-0", namespace=SPACE)))
     assert [(event.reason, event.message) for event in facts] == [
@@ -89,13 +80,17 @@ def test_a_pod_without_a_workload_is_unschedulable() -> None:
 def test_a_pod_without_a_workload_is_evicted() -> None:
     """A pod without a workload has no history: its eviction record becomes the event."""
     record = eviction_record_text(EvictionRecord("reclaim", "b/x", "reclaimed by b/x", 5.0))
-    evicted = replace(pod(), metadata=Metadata(name="w-0-0", namespace=SPACE, annotations={EVICTION_RECORD: record}))
+    evicted = replace(
+        labelled_pod(), metadata=Metadata(name="w-0-0", namespace=SPACE, annotations={EVICTION_RECORD: record})
+    )
     assert list(events_of_pod(evicted)) == [EventFacts("Evicted", "reclaimed by b/x", warning=True, at=5.0)]
 
 
 def test_eviction_names_the_preemptor() -> None:
     """The event of an eviction names the workload it was for."""
-    evicted = workload(interruptions=(Interruption(at=5.0, reason="reclaimed", by="team-d/d-2"),))
+    evicted = workload(
+        status=WorkloadStatus(interruptions=(Interruption(at=5.0, reason="reclaimed", by="team-d/d-2"),))
+    )
     assert [(event.reason, event.message) for event in events_of_workload(evicted)] == [
         ("Evicted", "stopped for team-d/d-2 (reclaimed)")
     ]
@@ -103,7 +98,9 @@ def test_eviction_names_the_preemptor() -> None:
 
 def test_failures_count_attempts() -> None:
     """The event of a failed attempt has the number of the attempt."""
-    failed = workload(phase="Pending", message="exit status 3", last_failed_pod="p2", pods=PodCounts(failed=2))
+    failed = workload(
+        status=WorkloadStatus(phase="Pending", message="exit status 3", last_failed_pod="p2", pods=PodCounts(failed=2))
+    )
     assert [event.message for event in events_of_workload(failed)] == ["exit status 3; attempt 2 of 7"]
 
 
@@ -150,7 +147,7 @@ async def completed(store: Store, seen: Workload) -> None:
 async def test_the_events_of_a_pod(embedded: StoreNamespace) -> None:
     """A pod is scheduled and started. Both events are about the pod, and carry the uid of its workload."""
     store, owner = await world(embedded)
-    wanted = pod()
+    wanted = labelled_pod()
     reference = Owner(api_version="aliquot.dev/v1", kind="Workload", name="w", uid=owner.metadata.uid)
     waiting = await store.create(replace(wanted, metadata=replace(wanted.metadata, owners=(reference,))))
     async with recording(store):
@@ -158,7 +155,7 @@ async def test_the_events_of_a_pod(embedded: StoreNamespace) -> None:
         await store.driver.patch(_POD, "w-0-0", SPACE, change)
         await recorded(store, "Scheduled")
         placed = await store.get(Pod, "w-0-0", SPACE)
-        status = pod("n1", state=ContainerState(running=Running(started_at=time.time()))).status
+        status = labelled_pod("n1", state=ContainerState(running=Running(started_at=time.time()))).status
         await store.update_status(replace(placed, status=status), seen=placed)
         await recorded(store, "Started")
     assert await events(store) == {"Scheduled": ("placed on n1: GPU 1", 1), "Started": ("the job has started", 1)}
@@ -221,7 +218,7 @@ async def test_no_events_for_old_objects(embedded: StoreNamespace) -> None:
 async def test_a_crash_loop_counts_up(embedded: StoreNamespace) -> None:
     """A container that crashes again and again has one event that counts up."""
     store, _ = await world(embedded)
-    seen = await store.create(pod())
+    seen = await store.create(labelled_pod())
     async with recording(store):
         for restarts in (1, 2, 3):
             waits = ContainerState(waiting=Waiting(reason="CrashLoopBackOff", message=f"back-off {restarts}"))

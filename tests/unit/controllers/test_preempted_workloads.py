@@ -10,13 +10,14 @@ import pytest
 
 from aliquot import labels
 from aliquot.api import Metadata, Pod, SchedulingPolicy, Workload
-from aliquot.api.pod import PodCondition, PodSpec, PodStatus
+from aliquot.api.pod import PodCondition, PodSpec
 from aliquot.api.scheduling_policy import SchedulingPolicySpec
-from aliquot.api.workload import Interruption, WorkloadSpec, WorkloadStatus
+from aliquot.api.workload import Interruption, WorkloadStatus
 from aliquot.scheduler.eviction_records import EvictionRecord, eviction_times, grace_of, interruption_by
 from aliquot.scheduler.policy import StopPolicy
 from aliquot.scheduler.snapshot import job_of
 from aliquot.workload_status import CheckpointSaved, next_status
+from support.objects import pod, workload
 from support.scheduler.world import CrashingDriver, World
 from support.stores.namespace import StoreNamespace
 from support.waiting import eventually
@@ -28,20 +29,20 @@ RECLAIM = EvictionRecord("reclaim", "b/owner", "reclaimed by b/owner", AT)
 MOVE = EvictionRecord("reclaim", "b/owner", "moved", AT, moved=True)
 
 
-def workload(status: WorkloadStatus = RUNNING, **spec: Any) -> Workload:
-    return Workload(metadata=Metadata(name="w", namespace="runai-a"), spec=WorkloadSpec(**spec), status=status)
-
-
-def pod(saved: float | None = None, uid: str = "p1") -> Pod:
+def saved_pod(saved: float | None = None, uid: str = "p1") -> Pod:
+    """A running pod; `saved` is when its checkpoint was written."""
     condition = PodCondition(type=labels.CHECKPOINT_SAVED, status="True", last_transition_time=saved)
-    status = PodStatus(phase="Running", conditions=() if saved is None else (condition,))
-    return Pod(metadata=Metadata(name="w-0-0", namespace="runai-a", uid=uid), status=status)
+    return pod(uid=uid, phase="Running", conditions=() if saved is None else (condition,))
+
+
+def running_workload(status: WorkloadStatus = RUNNING, **spec: Any) -> Workload:
+    return workload(status=status, **spec)
 
 
 def stopped(
     of: Workload, by: EvictionRecord = RECLAIM, policy: StopPolicy = DEFAULT_POLICY, **more: Any
 ) -> WorkloadStatus:
-    return next_status(of, interruption_by(by, pod(**more), policy))
+    return next_status(of, interruption_by(by, saved_pod(**more), policy))
 
 
 # --- lost work
@@ -50,27 +51,27 @@ def stopped(
 @pytest.mark.parametrize(("saved", "lost"), [(None, 100), (850.0, 100), (990.0, 10), (1003.0, 0)])
 def test_lost_since_the_last_checkpoint(saved: float | None, lost: float) -> None:
     """The work since the last checkpoint is lost, or since the start if there was no checkpoint since."""
-    assert stopped(workload(), saved=saved).interruptions[0].lost_seconds == lost
+    assert stopped(running_workload(), saved=saved).interruptions[0].lost_seconds == lost
 
 
 def test_nothing_is_lost_before_it_runs() -> None:
     """A job that has not started to run loses nothing."""
-    assert stopped(workload(WorkloadStatus(phase="Initializing"))).interruptions[0].lost_seconds == 0
+    assert stopped(running_workload(WorkloadStatus(phase="Initializing"))).interruptions[0].lost_seconds == 0
 
 
 def test_checkpoint_in_the_grace_period() -> None:
     """A job that saves its work in the grace period loses nothing. Checkpoints of other pods do not count."""
-    before = stopped(workload())
-    assert next_status(workload(before), CheckpointSaved(pod(uid="p2", saved=1002.0))) == before
-    after = next_status(workload(before), CheckpointSaved(pod(saved=1002.0)))
+    before = stopped(running_workload())
+    assert next_status(running_workload(before), CheckpointSaved(saved_pod(uid="p2", saved=1002.0))) == before
+    after = next_status(running_workload(before), CheckpointSaved(saved_pod(saved=1002.0)))
     assert after.interruptions[0].lost_seconds == 0
-    assert next_status(workload(after), CheckpointSaved(pod(saved=1002.0))) == after
+    assert next_status(running_workload(after), CheckpointSaved(saved_pod(saved=1002.0))) == after
 
 
 @pytest.mark.parametrize(("saved", "known"), [((5.0, 7.0), 5.0), ((5.0, None), None), ((None, None), None)])
 def test_checkpoint_of_several_pods(saved: tuple[float | None, ...], known: float | None) -> None:
     """A job's checkpoint is as old as that of its pod with the oldest; without one in every pod there is none."""
-    placed = [replace(pod(at, uid=str(index)), spec=PodSpec(node_name="n1")) for index, at in enumerate(saved)]
+    placed = [replace(saved_pod(at, uid=str(index)), spec=PodSpec(node_name="n1")) for index, at in enumerate(saved)]
     assert job_of(("runai-a", "w"), placed, None, None, None, {}).saved == known
 
 
@@ -82,7 +83,7 @@ def test_checkpoint_of_several_pods(saved: tuple[float | None, ...], known: floa
 )
 def test_grace(own: int | None, pool: int | None, grace: int | None) -> None:
     """The workload's own grace period counts, then its pool's, then its pod's. It is at least a second."""
-    assert grace_of(workload(preemption_grace=own), StopPolicy(grace=pool)) == grace
+    assert grace_of(running_workload(preemption_grace=own), StopPolicy(grace=pool)) == grace
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_grace(own: int | None, pool: int | None, grace: int | None) -> None:
 )
 def test_ends_when_preempted(spec: dict[str, Any], ends: bool, final: bool) -> None:
     """The workload decides whether it ends when preempted. For training that does not say, the pool's policy does."""
-    assert stopped(workload(**spec), policy=StopPolicy(ends=ends)).interruptions[0].final is final
+    assert stopped(running_workload(**spec), policy=StopPolicy(ends=ends)).interruptions[0].final is final
 
 
 def test_limit() -> None:
@@ -106,7 +107,7 @@ def test_limit() -> None:
     status = RUNNING
     finals = []
     for number, record in enumerate([RECLAIM, MOVE, RECLAIM, MOVE, RECLAIM]):
-        status = stopped(workload(status, preemption_limit=2), record, uid=str(number))
+        status = stopped(running_workload(status, preemption_limit=2), record, uid=str(number))
         finals.append(status.interruptions[-1].final)
     assert finals == [False, False, False, False, True]
     assert (status.interruption_count, status.preemption_count) == (5, 3)
@@ -114,7 +115,7 @@ def test_limit() -> None:
 
 def test_moved_never_ends() -> None:
     """A move is not a preemption."""
-    assert not stopped(workload(terminate_after_preemption=True), MOVE).interruptions[0].final
+    assert not stopped(running_workload(terminate_after_preemption=True), MOVE).interruptions[0].final
 
 
 def test_evictions_for_others() -> None:

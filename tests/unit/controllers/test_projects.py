@@ -7,18 +7,14 @@ from functools import partial
 import pytest
 
 from aliquot.api import Metadata, Namespace, Project
-from aliquot.api.project import ProjectSpec
 from aliquot.controllers.projects import Decision, ProjectReconciler, decide
 from aliquot.labels import PROJECT
 from aliquot.store.informer import typed
 from aliquot.store.typed_store import Store
+from support.objects import project
 from support.stores.namespace import NAMESPACE, StoreNamespace, document
 from support.stores.running import running
 from support.waiting import eventually
-
-
-def project(name: str = "team-a", namespace: str | None = None) -> Project:
-    return Project(metadata=Metadata(name=name), spec=ProjectSpec(namespace=namespace))
 
 
 def namespace(name: str = "runai-team-a", **metadata: object) -> Namespace:

@@ -30,7 +30,7 @@ async def world(embedded: StoreNamespace) -> Store:
     return store
 
 
-async def pod(store: Store, name: str, fraction: str) -> None:
+async def create_pod(store: Store, name: str, fraction: str) -> None:
     container = Container(name="main", image="x", resources=Resources(requests={"cpu": "2", "memory": "1Ki"}))
     metadata = Metadata(name=name, namespace=SPACE, annotations={labels.GPU_FRACTION: fraction})
     await store.create(Pod(metadata=metadata, spec=PodSpec(containers=(container,))))
@@ -69,10 +69,10 @@ async def test_the_status_follows_the_pods(embedded: StoreNamespace) -> None:
     """A pod is requested when it is created, allocated when it is bound, and neither when it is gone."""
     store = await world(embedded)
     async with counting(store):
-        await pod(store, "x", "0.5")
+        await create_pod(store, "x", "0.5")
         await reaches(store, NOTHING, amounts(500, 1))
         await place_on(store, "x")
-        await pod(store, "y", "0.3")
+        await create_pod(store, "y", "0.3")
         await reaches(store, amounts(500, 1), amounts(800, 2))
         for name in ("x", "y"):
             await store.driver.delete(POD, name, SPACE, grace_seconds=0)
@@ -84,10 +84,10 @@ async def test_it_is_true_after_a_restart(embedded: StoreNamespace) -> None:
     """Changes while the controller did not run are counted at its next start."""
     store = await world(embedded)
     async with counting(store):
-        await pod(store, "x", "0.5")
+        await create_pod(store, "x", "0.5")
         await reaches(store, NOTHING, amounts(500, 1))
     await place_on(store, "x")
-    await pod(store, "y", "0.3")
+    await create_pod(store, "y", "0.3")
     async with counting(store):
         await reaches(store, amounts(500, 1), amounts(800, 2))
 
@@ -96,7 +96,7 @@ async def test_a_foreign_status_is_put_right(embedded: StoreNamespace) -> None:
     """Wrong numbers that another writer wrote are corrected."""
     store = await world(embedded)
     async with counting(store):
-        await pod(store, "x", "0.5")
+        await create_pod(store, "x", "0.5")
         await reaches(store, NOTHING, amounts(500, 1))
         wrong = {"status": {"allocated": {"gpu": 7}}}
         await store.driver.patch(_PROJECT, "a", "", wrong, status=True)
@@ -107,7 +107,7 @@ async def test_only_what_changed_is_written(embedded: StoreNamespace) -> None:
     """A change of a pod writes only its own project, and only if an amount changes."""
     store = await world(embedded)
     async with counting(store):
-        await pod(store, "x", "0.5")
+        await create_pod(store, "x", "0.5")
         await reaches(store, NOTHING, amounts(500, 1))
 
         async def idle_is_written() -> bool:

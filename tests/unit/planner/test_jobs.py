@@ -15,7 +15,7 @@ from support.planner import quota, request
 NODE = NodeState(Node("n"), 0)
 
 
-def job(tasks: str, subgroups: tuple[SubGroup, ...] = (), **more: Any) -> JobState:
+def job_state(tasks: str, subgroups: tuple[SubGroup, ...] = (), **more: Any) -> JobState:
     """Tasks as letters: r is running, p pending, s succeeded, g gated; a word for each subgroup, `name:letters`."""
     queue = QueueTree([quota(0)], "default").queues[""]
     states = {"r": TaskState.RUNNING, "p": TaskState.PENDING, "s": TaskState.SUCCEEDED, "g": TaskState.GATED}
@@ -74,7 +74,7 @@ AB = (SubGroup("a"), SubGroup("b"))
 )
 def test_next_tasks(tasks: str, more: dict[str, Any], expected: str) -> None:
     """All tasks that are missing to the minimum, or one more."""
-    assert names(job(tasks, **more).next_tasks()) == expected
+    assert names(job_state(tasks, **more).next_tasks()) == expected
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_next_tasks(tasks: str, more: dict[str, Any], expected: str) -> None:
 )
 def test_options(tasks: str, more: dict[str, Any], expected: list[str]) -> None:
     """The alternatives for what starts next; the next tasks are the first."""
-    state = job(tasks, **more)
+    state = job_state(tasks, **more)
     found = [names(members) for members in state.start_options()]
     assert found == expected
     assert found[0] == names(state.next_tasks())
@@ -104,7 +104,7 @@ def test_options_are_bounded() -> None:
     """The number of alternatives is bounded, so that plans do not depend on time."""
     subgroups = tuple(SubGroup(f"g{index:02}") for index in range(20))
     tasks = " ".join(f"{subgroup.name}:p" for subgroup in subgroups)
-    assert len(list(job(tasks, subgroups, min_subgroups=10).start_options())) == 32
+    assert len(list(job_state(tasks, subgroups, min_subgroups=10).start_options())) == 32
 
 
 @pytest.mark.parametrize(
@@ -126,13 +126,13 @@ def test_options_are_bounded() -> None:
 )
 def test_eviction_units(tasks: str, more: dict[str, Any], expected: list[str]) -> None:
     """Tasks above the minimum are evicted one by one, then all the rest together."""
-    assert [names(unit) for unit in job(tasks, **more).eviction_units()] == expected
+    assert [names(unit) for unit in job_state(tasks, **more).eviction_units()] == expected
 
 
 @pytest.mark.parametrize(("tasks", "fullness"), [("pp", 0), ("rp", 1), ("rr", 2)])
 def test_order_by_fullness(tasks: str, fullness: int) -> None:
     """Jobs below their minimum come before jobs at it, and these before jobs above it."""
-    assert job(tasks, min_available=1).order()[1] == fullness
+    assert job_state(tasks, min_available=1).order()[1] == fullness
 
 
 @pytest.mark.parametrize(
@@ -146,11 +146,11 @@ def test_order_by_fullness(tasks: str, fullness: int) -> None:
 )
 def test_satisfied(tasks: str, more: dict[str, Any], expected: bool) -> None:
     """Whether a job has its minimum."""
-    assert job(tasks, **more).satisfied() is expected
+    assert job_state(tasks, **more).satisfied() is expected
 
 
 def test_order_of_tasks() -> None:
     """Tasks start by descending order, then by name."""
-    state = job("ppp", min_available=1)
+    state = job_state("ppp", min_available=1)
     state.members[2].task = Task("2", request(1), order=5)
     assert names(state.next_tasks()) == "2"

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from aliquot.api import Metadata, Pod, Workload
+from dataclasses import replace
+
+from aliquot.api import Pod
 from aliquot.api.compute import Compute
 from aliquot.api.security import Security
 from aliquot.api.storage import HostPath, Storage
 from aliquot.api.workload import WorkloadSpec
 from aliquot.podspec.builder import build_pod
+from support.objects import workload
 
 
-def pod(spec: WorkloadSpec) -> Pod:
-    return build_pod(Workload(metadata=Metadata(name="w", namespace="runai-a", uid="u"), spec=spec), "a")
+def built_pod(spec: WorkloadSpec) -> Pod:
+    return build_pod(replace(workload(), spec=spec), "a")
 
 
 def test_host_paths_are_mounted() -> None:
     """Each host path of a workload is a volume of its pod, read-only where it says so."""
     paths = (HostPath(path="/data", mount_path="/in", read_only=True), HostPath(path="/scratch", mount_path="/out"))
 
-    spec = pod(WorkloadSpec(storage=Storage(host_path=paths))).spec
+    spec = built_pod(WorkloadSpec(storage=Storage(host_path=paths))).spec
 
     assert [volume["hostPath"] for volume in spec.volumes] == [{"path": "/data"}, {"path": "/scratch"}]
     mounts = spec.containers[0].volume_mounts
@@ -28,7 +31,7 @@ def test_host_paths_are_mounted() -> None:
 
 def test_large_shared_memory() -> None:
     """A job that asks for a large /dev/shm gets one that is backed by memory."""
-    spec = pod(WorkloadSpec(compute=Compute(large_shm=True))).spec
+    spec = built_pod(WorkloadSpec(compute=Compute(large_shm=True))).spec
 
     assert spec.volumes == ({"name": "shm", "emptyDir": {"medium": "Memory"}},)
     assert [mount.mount_path for mount in spec.containers[0].volume_mounts] == ["/dev/shm"]
@@ -36,5 +39,5 @@ def test_large_shared_memory() -> None:
 
 def test_host_ipc() -> None:
     """Only a job that asks for it uses the host's IPC namespace."""
-    assert pod(WorkloadSpec(security=Security(host_ipc=True))).spec.host_ipc
-    assert not pod(WorkloadSpec()).spec.host_ipc
+    assert built_pod(WorkloadSpec(security=Security(host_ipc=True))).spec.host_ipc
+    assert not built_pod(WorkloadSpec()).spec.host_ipc

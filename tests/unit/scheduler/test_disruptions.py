@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from aliquot.api import Metadata, Pod, Workload
-from aliquot.api.pod import Container, PodCondition, PodSpec, PodStatus
+from aliquot.api import Pod, Workload
+from aliquot.api.pod import PodCondition
 from aliquot.labels import EVICTION_RECORD
 from aliquot.scheduler.eviction_records import EvictionRecord, disruption_of, eviction_record_text
+from support.objects import pod
 from support.scheduler.world import World
 from support.stores.namespace import StoreNamespace
 from support.waiting import eventually
@@ -19,27 +20,27 @@ DRAINED = PodCondition(
 )
 
 
-def pod(node: str = "n1", phase: str = "Running", deleted: float | None = 60.0, *conditions: PodCondition) -> Pod:
-    metadata = Metadata(name="w-0-0", namespace="runai-a", uid="p1", deleted=deleted)
-    spec = PodSpec(node_name=node, containers=(Container(name="main", image="python"),))
-    return Pod(metadata=metadata, spec=spec, status=PodStatus(phase=phase, conditions=conditions or (DRAINED,)))
+def drained_pod(
+    node: str = "n1", phase: str = "Running", deleted: float | None = 60.0, condition: PodCondition = DRAINED
+) -> Pod:
+    return pod(node=node, phase=phase, deleted=deleted, conditions=(condition,))
 
 
 def test_drained() -> None:
     """The record says when, where and why."""
     record = EvictionRecord("disrupted", "", "the cluster stopped it on node n1: evicted", 50.0)
-    assert disruption_of(pod()) == record
+    assert disruption_of(drained_pod()) == record
     assert record.reason == "disrupted"
 
 
 @pytest.mark.parametrize(
     "stopped",
     [
-        pod(deleted=None),
-        pod(node=""),
-        pod(phase="Succeeded"),
-        pod("n1", "Running", 60.0, replace(DRAINED, status="False")),
-        pod("n1", "Running", 60.0, replace(DRAINED, type="Ready")),
+        drained_pod(deleted=None),
+        drained_pod(node=""),
+        drained_pod(phase="Succeeded"),
+        drained_pod(condition=replace(DRAINED, status="False")),
+        drained_pod(condition=replace(DRAINED, type="Ready")),
     ],
     ids=["not deleted", "not bound", "ended", "condition is false", "another condition"],
 )
@@ -51,7 +52,7 @@ def test_not_disrupted(stopped: Pod) -> None:
 def test_evicted_by_the_scheduler() -> None:
     """The scheduler's own evictions set the same condition, and their history is already written."""
     annotations = {EVICTION_RECORD: eviction_record_text(EvictionRecord("reclaim", "b/x", "reclaimed by b/x", 40.0))}
-    evicted = pod()
+    evicted = drained_pod()
     assert disruption_of(replace(evicted, metadata=replace(evicted.metadata, annotations=annotations))) is None
 
 

@@ -22,7 +22,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 WEB = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "rack"}
 
 
-def pod(name: str = "p", labels: dict[str, str] | None = None, **spec: Any) -> Pod:
+def pod_with_spec(name: str = "p", labels: dict[str, str] | None = None, **spec: Any) -> Pod:
     full_spec = {"containers": [{"name": "main"}], "schedulerName": "aliquot", **spec}
     return decode(Pod, {"metadata": {"name": name, "namespace": "ns", "labels": labels or {}}, "spec": full_spec})
 
@@ -33,7 +33,7 @@ def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
 
 def affinity(**parts: Any) -> Pod:
     """A pod with required affinity terms."""
-    return pod(affinity={field: {REQUIRED: terms} for field, terms in parts.items()})
+    return pod_with_spec(affinity={field: {REQUIRED: terms} for field, terms in parts.items()})
 
 
 def test_node_affinity_is_alternatives_of_expressions() -> None:
@@ -87,9 +87,9 @@ def test_pod_affinity_terms(term: dict[str, Any], selected: tuple[tuple[str, str
         ),
         (affinity(podAffinity=[{"topologyKey": "rack"}]), "without a labelSelector"),
         (affinity(nodeAffinity={"nodeSelectorTerms": [{"matchExpressions": [expression("a", "Like")]}]}), "Like"),
-        (pod(topologySpreadConstraints=[{"whenUnsatisfiable": "DoNotSchedule"}]), "write ScheduleAnyway"),
-        (pod(resourceClaims=[{"name": "gpu"}]), "write nvidia.com/gpu in limits"),
-        (pod(containers=[{"name": "c", "resources": {"limits": {"rdma/hca": "1"}}}]), "resource rdma/hca"),
+        (pod_with_spec(topologySpreadConstraints=[{"whenUnsatisfiable": "DoNotSchedule"}]), "write ScheduleAnyway"),
+        (pod_with_spec(resourceClaims=[{"name": "gpu"}]), "write nvidia.com/gpu in limits"),
+        (pod_with_spec(containers=[{"name": "c", "resources": {"limits": {"rdma/hca": "1"}}}]), "resource rdma/hca"),
     ],
 )
 def test_unsupported_constraint_is_a_hindrance(candidate: Pod, words: str) -> None:
@@ -103,9 +103,11 @@ def test_unsupported_constraint_is_a_hindrance(candidate: Pod, words: str) -> No
 @pytest.mark.parametrize(
     "candidate",
     [
-        pod(affinity={"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}),
-        pod(topologySpreadConstraints=[{"whenUnsatisfiable": "ScheduleAnyway"}]),
-        pod(containers=[{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1", "ephemeral-storage": "1Gi"}}}]),
+        pod_with_spec(affinity={"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}),
+        pod_with_spec(topologySpreadConstraints=[{"whenUnsatisfiable": "ScheduleAnyway"}]),
+        pod_with_spec(
+            containers=[{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1", "ephemeral-storage": "1Gi"}}}]
+        ),
     ],
 )
 def test_preferences_are_ignored(candidate: Pod) -> None:
@@ -123,7 +125,7 @@ def test_pods_of_a_job_share_their_terms() -> None:
 
 def test_only_selected_labels_are_kept() -> None:
     """A job has the labels that affinity terms select by and that are equal on all its pods."""
-    pods = [pod("a", {"app": "web", "role": "master"}), pod("b", {"app": "web", "role": "worker"})]
+    pods = [pod_with_spec("a", {"app": "web", "role": "master"}), pod_with_spec("b", {"app": "web", "role": "worker"})]
 
     assert affinity_labels(pods, frozenset()) == {}
     assert affinity_labels(pods, frozenset({"app", "role", NAMESPACE})) == {"app": "web", NAMESPACE: "ns"}

@@ -14,7 +14,7 @@ from aliquot.scheduler.pod_groups import group_of, min_available_of, pools_of, p
 from aliquot.scheduler.snapshot import job_of
 
 
-def pod(name: str = "p", owner: str = "", **metadata: Any) -> Pod:
+def grouped_pod(name: str = "p", owner: str = "", **metadata: Any) -> Pod:
     """`owner`: such as Job/train."""
     kind, _, owner_name = owner.partition("/")
     owners = (Owner(api_version="x/v1", kind=kind, name=owner_name, uid="u", controller=True),) if owner else ()
@@ -25,15 +25,15 @@ def pod(name: str = "p", owner: str = "", **metadata: Any) -> Pod:
 @pytest.mark.parametrize(
     ("candidate", "group"),
     [
-        (pod(labels={labels.WORKLOAD: "train1"}, owner="Workload/train1"), "train1"),
-        (pod(annotations={"pod-group-name": "g"}, owner="Job/j"), "podgroup:g"),
-        (pod(spec={"scheduling_group": {"podGroupName": "g"}}), "podgroup:g"),
-        (pod(owner="Job/j"), "job:j"),
-        (pod(owner="StatefulSet/db"), "statefulset:db"),
-        (pod(owner="PyTorchJob/big"), "pytorchjob:big"),
-        (pod("web-1", owner="ReplicaSet/web"), "web-1"),
-        (pod("agent-1", owner="DaemonSet/agent"), "agent-1"),
-        (pod("alone"), "alone"),
+        (grouped_pod(labels={labels.WORKLOAD: "train1"}, owner="Workload/train1"), "train1"),
+        (grouped_pod(annotations={"pod-group-name": "g"}, owner="Job/j"), "podgroup:g"),
+        (grouped_pod(spec={"scheduling_group": {"podGroupName": "g"}}), "podgroup:g"),
+        (grouped_pod(owner="Job/j"), "job:j"),
+        (grouped_pod(owner="StatefulSet/db"), "statefulset:db"),
+        (grouped_pod(owner="PyTorchJob/big"), "pytorchjob:big"),
+        (grouped_pod("web-1", owner="ReplicaSet/web"), "web-1"),
+        (grouped_pod("agent-1", owner="DaemonSet/agent"), "agent-1"),
+        (grouped_pod("alone"), "alone"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -45,17 +45,17 @@ def test_group_of_a_pod(candidate: Pod, group: str) -> None:
 @pytest.mark.parametrize(
     ("pods", "from_object", "minimum"),
     [
-        ([pod(owner="Job/j"), pod(owner="Job/j")], None, 1),
-        ([pod(owner="Job/j", annotations={labels.MIN_AVAILABLE: "2"})], None, 2),
-        ([pod(owner="Job/j", annotations={labels.MIN_AVAILABLE: "two"})], None, 1),
-        ([pod(owner="StatefulSet/db")], None, 1),
-        ([pod(owner="PyTorchJob/big")], None, None),
-        ([pod(owner="PyTorchJob/big")], 4, 4),
-        ([pod(owner="MPIJob/big", annotations={labels.MIN_AVAILABLE: "3"})], 4, 3),
-        ([pod(annotations={"pod-group-name": "g"}, owner="Job/j")], None, None),
-        ([pod(annotations={"pod-group-name": "g"}, owner="Job/j")], 8, 8),
-        ([pod(labels={labels.WORKLOAD: "train1"}, owner="Workload/train1")], None, None),
-        ([pod()], None, None),
+        ([grouped_pod(owner="Job/j"), grouped_pod(owner="Job/j")], None, 1),
+        ([grouped_pod(owner="Job/j", annotations={labels.MIN_AVAILABLE: "2"})], None, 2),
+        ([grouped_pod(owner="Job/j", annotations={labels.MIN_AVAILABLE: "two"})], None, 1),
+        ([grouped_pod(owner="StatefulSet/db")], None, 1),
+        ([grouped_pod(owner="PyTorchJob/big")], None, None),
+        ([grouped_pod(owner="PyTorchJob/big")], 4, 4),
+        ([grouped_pod(owner="MPIJob/big", annotations={labels.MIN_AVAILABLE: "3"})], 4, 3),
+        ([grouped_pod(annotations={"pod-group-name": "g"}, owner="Job/j")], None, None),
+        ([grouped_pod(annotations={"pod-group-name": "g"}, owner="Job/j")], 8, 8),
+        ([grouped_pod(labels={labels.WORKLOAD: "train1"}, owner="Workload/train1")], None, None),
+        ([grouped_pod()], None, None),
     ],
 )
 def test_min_available(pods: list[Pod], from_object: int | None, minimum: int | None) -> None:
@@ -66,14 +66,18 @@ def test_min_available(pods: list[Pod], from_object: int | None, minimum: int | 
 @pytest.mark.parametrize(
     ("candidate", "namespace", "project"),
     [
-        (pod(), {labels.PROJECT: "vision"}, "vision"),
-        (pod(labels={"runai/queue": "vision"}), {}, "vision"),
-        (pod(labels={"kai.scheduler/queue": "vision"}), {}, "vision"),
-        (pod(labels={"runai/queue": "speech"}), {labels.PROJECT: "vision"}, "vision"),
-        (pod(), {}, ""),
-        (pod(scheduler="default-scheduler"), {labels.PROJECT: "vision"}, ""),
-        (pod(scheduler="default-scheduler", labels={"runai/queue": "vision"}), {labels.PROJECT: "vision"}, "vision"),
-        (pod(scheduler="default-scheduler", labels={"runai/queue": "speech"}), {labels.PROJECT: "vision"}, ""),
+        (grouped_pod(), {labels.PROJECT: "vision"}, "vision"),
+        (grouped_pod(labels={"runai/queue": "vision"}), {}, "vision"),
+        (grouped_pod(labels={"kai.scheduler/queue": "vision"}), {}, "vision"),
+        (grouped_pod(labels={"runai/queue": "speech"}), {labels.PROJECT: "vision"}, "vision"),
+        (grouped_pod(), {}, ""),
+        (grouped_pod(scheduler="default-scheduler"), {labels.PROJECT: "vision"}, ""),
+        (
+            grouped_pod(scheduler="default-scheduler", labels={"runai/queue": "vision"}),
+            {labels.PROJECT: "vision"},
+            "vision",
+        ),
+        (grouped_pod(scheduler="default-scheduler", labels={"runai/queue": "speech"}), {labels.PROJECT: "vision"}, ""),
     ],
 )
 def test_charged_project(candidate: Pod, namespace: dict[str, str], project: str) -> None:
@@ -84,14 +88,14 @@ def test_charged_project(candidate: Pod, namespace: dict[str, str], project: str
 @pytest.mark.parametrize(
     ("candidate", "name", "value"),
     [
-        (pod(owner="ReplicaSet/web", labels={"pod-template-hash": "1"}), "inference", 125),
-        (pod(owner="ReplicaSet/web"), "train", 50),
-        (pod(owner="ReplicaSet/fn", labels={"serving.knative.dev/revision": "fn-1"}), "inference", 125),
-        (pod(owner="StatefulSet/nb", labels={"notebook-name": "nb"}), "build", 100),
-        (pod(owner="Job/j"), "train", 50),
-        (pod(), "train", 50),
+        (grouped_pod(owner="ReplicaSet/web", labels={"pod-template-hash": "1"}), "inference", 125),
+        (grouped_pod(owner="ReplicaSet/web"), "train", 50),
+        (grouped_pod(owner="ReplicaSet/fn", labels={"serving.knative.dev/revision": "fn-1"}), "inference", 125),
+        (grouped_pod(owner="StatefulSet/nb", labels={"notebook-name": "nb"}), "build", 100),
+        (grouped_pod(owner="Job/j"), "train", 50),
+        (grouped_pod(), "train", 50),
         # Kubernetes writes 0 where no priority was given.
-        (pod(spec={"priority": 0}), "train", 50),
+        (grouped_pod(spec={"priority": 0}), "train", 50),
     ],
 )
 def test_default_priority_follows_from_the_owner(candidate: Pod, name: str, value: int) -> None:
@@ -112,21 +116,21 @@ def test_default_priority_follows_from_the_owner(candidate: Pod, name: str, valu
 )
 def test_priority_given_by_the_pod(given: dict[str, Any], value: int) -> None:
     """Its label decides, then its priority class; an unknown class counts by its number."""
-    assert priority_of(pod(owner="ReplicaSet/web", **given)) == value
+    assert priority_of(grouped_pod(owner="ReplicaSet/web", **given)) == value
 
 
 def test_pods_of_other_schedulers_are_not_preemptible() -> None:
     """Whatever their priority: only their own scheduler may stop them."""
-    theirs, ours = pod(scheduler="default-scheduler"), pod(scheduler="runai-scheduler")
+    theirs, ours = grouped_pod(scheduler="default-scheduler"), grouped_pod(scheduler="runai-scheduler")
 
     assert (is_foreign(theirs), is_preemptible(theirs)) == (True, False)
     assert (is_foreign(ours), is_preemptible(ours)) == (False, True)
-    assert not is_foreign(pod(scheduler=""))  # on one machine the name is empty
+    assert not is_foreign(grouped_pod(scheduler=""))  # on one machine the name is empty
 
 
 def test_job_of_pods_of_another_controller() -> None:
     """Two pods of one Job in a project's namespace form one job of the project, and each may start alone."""
-    pods = [pod(f"j-{index}", owner="Job/j", labels={"kai.scheduler/node-pool": "fast"}) for index in range(2)]
+    pods = [grouped_pod(f"j-{index}", owner="Job/j", labels={"kai.scheduler/node-pool": "fast"}) for index in range(2)]
     namespace = Namespace(metadata=Metadata(name="ns", labels={labels.PROJECT: "vision"}))
 
     job = job_of(("ns", "job:j"), pods, namespace, None, None, {})
@@ -137,7 +141,7 @@ def test_job_of_pods_of_another_controller() -> None:
 
 def test_no_pool_label() -> None:
     """For pods without the label the project decides."""
-    assert pools_of([pod()]) == ()
+    assert pools_of([grouped_pod()]) == ()
 
 
 @pytest.mark.parametrize(
@@ -150,7 +154,7 @@ def test_no_pool_label() -> None:
 )
 def test_fraction_annotations_of_other_systems(annotations: dict[str, str], requested: tuple[int, int, int]) -> None:
     """Annotations of Run:ai and KAI give a fraction, an amount of memory, and a number of devices."""
-    request = request_of(pod(annotations=annotations))
+    request = request_of(grouped_pod(annotations=annotations))
     assert (request.devices, request.milli, request.memory_mib) == requested
 
 

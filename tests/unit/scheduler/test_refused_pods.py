@@ -45,7 +45,7 @@ class RefusingNode:
 
 
 @asynccontextmanager
-async def platform(world: World, times: int) -> AsyncIterator[RefusingNode]:
+async def platform_with_refusing_node(world: World, times: int) -> AsyncIterator[RefusingNode]:
     informers = Informers(world.store.driver)
     node = RefusingNode(world, informers, times)
     scheduler = Scheduler(world.store, informers)
@@ -61,7 +61,7 @@ async def test_refusals_do_not_count(embedded: StoreNamespace) -> None:
     await world.node("n1", 1)
     await world.project("a", 1)
     await world.submit("job", backoff_limit=0)
-    async with platform(world, times=3) as node:
+    async with platform_with_refusing_node(world, times=3) as node:
         await world.until_running("job")
     status = (await world.workload("job")).status
     assert len(node.refused) == 3

@@ -107,7 +107,7 @@ def test_unreadable_history(text: str) -> None:
     assert len(parse_history(extend_history(text, GPUS_4, START))) == 1
 
 
-def _project(name: str, *held: tuple[float, int], now: int = 0) -> Project:
+def _project_with_history(name: str, *held: tuple[float, int], now: int = 0) -> Project:
     return Project(
         metadata=Metadata(name=name), status=ProjectStatus(history=history(*held), allocated=Amounts(gpu=now * 1000))
     )
@@ -123,7 +123,7 @@ def _pool(gpus: int) -> NodePool:
 
 def test_usage_is_relative_to_capacity() -> None:
     """24 GPU-hours of 100 possible ones are 0.24 (SCH-55); projects without usage are left out."""
-    projects = [_project("a", (6, 4), (4, 0)), _project("b", (10, 0))]
+    projects = [_project_with_history("a", (6, 4), (4, 0)), _project_with_history("b", (10, 0))]
     usage = past_usage(projects, [_pool(10)], PastUse(weight=1), START + 10 * HOUR)
     assert usage.keys() == {"a"}
     assert usage["a"][0] == pytest.approx(0.24)
@@ -133,7 +133,7 @@ def test_tumbling_window() -> None:
     """Past usage is zero when a new window begins."""
     rule = PastUse(weight=1, window=int(10 * HOUR), window_type="tumbling")
     begin = (START + 10 * HOUR) // (10 * HOUR) * 10 * HOUR
-    project = _project("a", ((begin - START) / HOUR, 4))
+    project = _project_with_history("a", ((begin - START) / HOUR, 4))
     assert past_usage([project], [_pool(10)], rule, begin) == {}
     assert past_usage([project], [_pool(10)], rule, begin - 1)["a"][0] == pytest.approx(0.4, abs=0.01)
 

@@ -18,11 +18,11 @@ def world(**fields: Any) -> SimulatedCluster:
     return made
 
 
-def job(**fields: Any) -> Job:
+def loaded_job(**fields: Any) -> Job:
     return world(workloads=[{"name": "w", "project": "a", **fields}]).jobs["w"]
 
 
-def node(**fields: Any) -> Node:
+def loaded_node(**fields: Any) -> Node:
     return world(nodes=[{"name": "n1", **fields}]).nodes["n1"]
 
 
@@ -42,25 +42,25 @@ def held(*tasks: dict[str, Any], **fields: Any) -> dict[str, list[int]]:
 )
 def test_type_sets_priority(kind: str, priority: int, preemptible: bool) -> None:
     """A type says how important a workload is and whether it may be stopped."""
-    made = job(type=kind)
+    made = loaded_job(type=kind)
     assert (made.priority, made.preemptible) == (priority, preemptible)
 
 
 def test_given_wins_over_type() -> None:
     """What is given is not what the type would say."""
-    made = job(type="interactive", priority=75, preemptible=True)
+    made = loaded_job(type="interactive", priority=75, preemptible=True)
     assert (made.priority, made.preemptible) == (75, True)
 
 
 @pytest.mark.parametrize("priority, preemptible", [(99, True), (100, False)])
 def test_priority_without_a_type(priority: int, preemptible: bool) -> None:
     """Without a type, priority 100 and more is not stopped."""
-    assert job(priority=priority).preemptible is preemptible
+    assert loaded_job(priority=priority).preemptible is preemptible
 
 
 def test_replicas() -> None:
     """The short form: so many pending tasks, called as the pods of the platform are."""
-    made = job(replicas=2, request={"gpu": 1})
+    made = loaded_job(replicas=2, request={"gpu": 1})
     assert [task.name for task in made.tasks] == ["w-0-0", "w-1-0"]
     assert {task.state for task in made.tasks} == {TaskState.PENDING}
     assert made.min_available is None
@@ -81,18 +81,18 @@ def test_replicas() -> None:
 )
 def test_request(request_: dict[str, Any], wanted: Request) -> None:
     """Amounts become base units, exactly."""
-    assert job(request=request_).tasks[0].request == wanted
+    assert loaded_job(request=request_).tasks[0].request == wanted
 
 
 def test_task_request_replaces() -> None:
     """A task's request replaces the workload's as a whole."""
-    made = job(request={"gpu": 1, "cpu": 4}, tasks=[{}, {"request": {"gpu": 2}}])
+    made = loaded_job(request={"gpu": 1, "cpu": 4}, tasks=[{}, {"request": {"gpu": 2}}])
     assert [task.request for task in made.tasks] == [Request(1, 1000, cpu=4000), Request(2, 1000)]
 
 
 def test_task_selector_adds() -> None:
     """A task's selector comes on top of the workload's."""
-    made = job(nodeSelector={"a": "1", "b": "1"}, tasks=[{"nodeSelector": {"b": "2"}}])
+    made = loaded_job(nodeSelector={"a": "1", "b": "1"}, tasks=[{"nodeSelector": {"b": "2"}}])
     assert made.tasks[0].selector == {"a": "1", "b": "2"}
 
 
@@ -152,14 +152,14 @@ def test_node_types_by_type_of_workload() -> None:
 
 def test_cards() -> None:
     """GPUs are a number, or a list with what each has."""
-    assert [device.memory_mib for device in node(gpus=2, gpuMemoryMiB=7).devices] == [7, 7]
+    assert [device.memory_mib for device in loaded_node(gpus=2, gpuMemoryMiB=7).devices] == [7, 7]
     cards = [{"index": 3, "memoryMiB": 5, "model": "V100", "mig": None}, {"index": 4}]
-    assert [(one.index, one.memory_mib) for one in node(gpus=cards, gpuMemoryMiB=7).devices] == [(3, 5), (4, 7)]
+    assert [(one.index, one.memory_mib) for one in loaded_node(gpus=cards, gpuMemoryMiB=7).devices] == [(3, 5), (4, 7)]
 
 
 def test_mixed_slices() -> None:
     """Slices of a mixed node are rows of their own, instead of the cards they were cut from."""
-    made = node(gpus=1, migStrategy="mixed", mig={"1g.5gb": 2, "2g.10gb": 1})
+    made = loaded_node(gpus=1, migStrategy="mixed", mig={"1g.5gb": 2, "2g.10gb": 1})
     assert [(one.profile, one.memory_mib) for one in made.devices] == [
         ("1g.5gb", 5120), ("1g.5gb", 5120), ("2g.10gb", 10240),
     ]  # fmt: skip
@@ -168,13 +168,13 @@ def test_mixed_slices() -> None:
 
 def test_single_slices() -> None:
     """With one profile for all, slices look like whole GPUs."""
-    made = node(migStrategy="single", mig={"1g.5gb": 3})
+    made = loaded_node(migStrategy="single", mig={"1g.5gb": 3})
     assert [one.profile for one in made.devices] == ["", "", ""]
 
 
 def test_node_that_does_not_say() -> None:
     """A node without CPU and memory has more than enough, on any number of nodes."""
-    made = node()
+    made = loaded_node()
     assert made.cpu >= 10**6
     assert made.memory * 100_000 < 2**63
 
@@ -210,7 +210,7 @@ def test_mig_slices_are_held() -> None:
 def test_memory_is_held() -> None:
     """A running amount of memory holds its MiB and the part of the device that goes with it."""
     task = {"state": "running", "node": "n1", "request": {"gpuMemoryMiB": 250}}
-    assert job(tasks=[task]).tasks[0].shares == (DeviceShare(0, 250, 250),)
+    assert loaded_job(tasks=[task]).tasks[0].shares == (DeviceShare(0, 250, 250),)
 
 
 def test_reserved_lies_on_what_is_left() -> None:
@@ -220,7 +220,7 @@ def test_reserved_lies_on_what_is_left() -> None:
         {"state": "terminating", "node": "n1", "request": {"gpu": 1}, "devices": [1]},
         {"state": "reserved", "node": "n1", "request": {"gpu": 1}},
     ]
-    assert [share.index for share in job(tasks=tasks).tasks[2].shares] == [1]
+    assert [share.index for share in loaded_job(tasks=tasks).tasks[2].shares] == [1]
 
 
 @pytest.mark.parametrize(

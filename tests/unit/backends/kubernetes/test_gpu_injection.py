@@ -26,14 +26,14 @@ HALF = FractionRequest(milli=500)
 STRICT = FractionRequest(milli=500, options=SharingOptions(mode=ComputeMode.STRICT))
 
 
-def pod(**spec: Any) -> dict[str, Any]:
+def plain_pod(**spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main", "image": "i"}], **spec}}
 
 
 def injected_spec(
     request: FractionRequest = HALF, settings: GpuSharingSettings = SETTINGS, **spec: Any
 ) -> dict[str, Any]:
-    return dict(inject(pod(**spec), request, CONFIG, settings)["spec"])
+    return dict(inject(plain_pod(**spec), request, CONFIG, settings)["spec"])
 
 
 def volumes_by_path(container: dict[str, Any]) -> dict[str, str]:
@@ -148,7 +148,7 @@ def test_init_container_comes_first() -> None:
 @pytest.mark.parametrize("request_", [HALF, STRICT])
 def test_reinvocation(request_: FractionRequest) -> None:
     """A second injection adds nothing, wherever other webhooks have put their containers since."""
-    once = inject(pod(volumes=[{"name": "own", "emptyDir": {}}]), request_, CONFIG, SETTINGS)
+    once = inject(plain_pod(volumes=[{"name": "own", "emptyDir": {}}]), request_, CONFIG, SETTINGS)
     assert inject(once, request_, CONFIG, SETTINGS) == once
 
     first, *rest = once["spec"]["initContainers"]

@@ -25,7 +25,7 @@ SILENT_SINCE = 1000.0
 LOST_SECONDS = 60.0
 
 
-def node(ready: str | None, since: float | None = SILENT_SINCE, name: str = "n1") -> Node:
+def node_with_condition(ready: str | None, since: float | None = SILENT_SINCE, name: str = "n1") -> Node:
     conditions = () if ready is None else (NodeCondition(type="Ready", status=ready, last_transition_time=since),)
     return Node(metadata=Metadata(name=name), status=NodeStatus(conditions=conditions))
 
@@ -33,11 +33,11 @@ def node(ready: str | None, since: float | None = SILENT_SINCE, name: str = "n1"
 @pytest.mark.parametrize(
     ("lost", "since"),
     [
-        (node("True"), None),
-        (node("False"), None),
-        (node(None), None),
-        (node("Unknown"), SILENT_SINCE),
-        (node("Unknown", None), 2000.0),
+        (node_with_condition("True"), None),
+        (node_with_condition("False"), None),
+        (node_with_condition(None), None),
+        (node_with_condition("Unknown"), SILENT_SINCE),
+        (node_with_condition("Unknown", None), 2000.0),
         (None, 0.0),
     ],
     ids=["ready", "not ready", "new", "silent", "silent since an unknown time", "deleted"],
@@ -61,7 +61,7 @@ class Cluster:
 
     async def prepare(self, ready: str = "True", phase: str = "Running") -> Cluster:
         await self.store.create(Namespace(metadata=Metadata(name=SPACE)))
-        await self.store.create(node(ready))
+        await self.store.create(node_with_condition(ready))
         spec = WorkloadSpec(image="python", compute=Compute(gpu=1000))
         workload = await self.store.create(Workload(metadata=Metadata(name="w", namespace=SPACE), spec=spec))
         status = WorkloadStatus(phase="Running", started_at=SILENT_SINCE - 100)
@@ -76,7 +76,7 @@ class Cluster:
     async def set_ready(self, ready: str) -> None:
         """Sets the node's Ready condition and waits until the informer has it."""
         seen = await self.store.get(Node, "n1")
-        await self.store.update_status(replace(seen, status=node(ready).status), seen=seen)
+        await self.store.update_status(replace(seen, status=node_with_condition(ready).status), seen=seen)
 
         async def is_synced() -> bool:
             cached = self.informers.of(Node).get("n1")

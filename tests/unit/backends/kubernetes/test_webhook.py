@@ -16,7 +16,7 @@ from aliquot.errors import Invalid
 SETTINGS = GpuSharingSettings(image="files")
 
 
-def pod(name: str = "p", **annotations: str) -> dict[str, Any]:
+def pod_in_review(name: str = "p", **annotations: str) -> dict[str, Any]:
     metadata = {"name": name} if name else {"generateName": "p-"}
     return {"metadata": {**metadata, "annotations": annotations}, "spec": {"containers": [{"name": "main"}]}}
 
@@ -33,7 +33,7 @@ def review(pod: dict[str, Any]) -> dict[str, Any]:
 
 def test_patch() -> None:
     """A pod that asks for a fraction is admitted, with a patch that adds the injection and its ConfigMap's name."""
-    response = review(pod(**{"gpu-fraction": "0.5"}))
+    response = review(pod_in_review(**{"gpu-fraction": "0.5"}))
 
     patch = {step["path"]: step["value"] for step in json.loads(base64.b64decode(response["patch"]))}
     assert response["allowed"]
@@ -45,12 +45,12 @@ def test_patch() -> None:
 
 def test_other_pods_are_left_alone() -> None:
     """A pod that does not ask for a fraction is admitted unchanged."""
-    assert review(pod()) == {"uid": "u1", "allowed": True}
+    assert review(pod_in_review()) == {"uid": "u1", "allowed": True}
 
 
 def test_refused() -> None:
     """A pod with an invalid request is refused with a message."""
-    response = review(pod(**{"gpu-fraction": "1.5"}))
+    response = review(pod_in_review(**{"gpu-fraction": "1.5"}))
 
     assert not response["allowed"]
     assert response["status"]["code"] == 400
@@ -59,8 +59,8 @@ def test_refused() -> None:
 
 def test_pod_without_a_name_keeps_its_config_map() -> None:
     """A pod without a name yet gets its own ConfigMap, and the same one when the webhook is reinvoked."""
-    once = inject_gpu(pod("", **{"gpu-fraction": "0.5"}), "a", SETTINGS)
-    other = inject_gpu(pod("", **{"gpu-fraction": "0.5"}), "a", SETTINGS)
+    once = inject_gpu(pod_in_review("", **{"gpu-fraction": "0.5"}), "a", SETTINGS)
+    other = inject_gpu(pod_in_review("", **{"gpu-fraction": "0.5"}), "a", SETTINGS)
 
     assert inject_gpu(once, "a", SETTINGS) == once
     assert once["metadata"]["annotations"][labels.GPU_CONFIG] != other["metadata"]["annotations"][labels.GPU_CONFIG]
@@ -68,7 +68,7 @@ def test_pod_without_a_name_keeps_its_config_map() -> None:
 
 def test_copied_pod_gets_its_own_config_map() -> None:
     """A copy of a pod under another name does not refer to the ConfigMap of the first."""
-    first = inject_gpu(pod("p", **{"gpu-fraction": "0.5"}), "a", SETTINGS)
+    first = inject_gpu(pod_in_review("p", **{"gpu-fraction": "0.5"}), "a", SETTINGS)
     copied = {**first, "metadata": {**first["metadata"], "name": "q"}}
 
     second = inject_gpu(copied, "a", SETTINGS)

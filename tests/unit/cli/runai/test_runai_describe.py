@@ -14,7 +14,7 @@ from support.cli.environment import CliEnvironment
 NOW = 1_000_000_000.0
 
 
-def _job(**more: Any) -> Workload:
+def _cli_job(**more: Any) -> Workload:
     metadata = {"name": "hyper1", "namespace": "runai-team-a", "creationTimestamp": NOW - 65,
                 "annotations": {"aliquot.dev/created-by": "cli"}}  # fmt: skip
     return decode(Workload, {"metadata": metadata, **more})
@@ -24,7 +24,7 @@ def test_a_running_job() -> None:
     storage = {"pvc": [{"claimName": "test", "path": "/tmp/pvc1mount", "existing": True}],
                "hostPath": [{"path": "/mnt", "mountPath": "/mnt", "readOnly": True}]}  # fmt: skip
     status = {"phase": "Running", "startedAt": NOW - 60, "allocated": {"gpu": 1}, "pods": {"running": 1}}
-    job = _job(spec={"compute": {"gpu": 1}, "storage": storage}, status=status)
+    job = _cli_job(spec={"compute": {"gpu": 1}, "storage": storage}, status=status)
     pod = {"metadata": {"name": "hyper1-0-0", "creationTimestamp": NOW - 62}, "spec": {"nodeName": "dgx1-1"},
            "status": {"phase": "Running"}}  # fmt: skip
     event = {"involvedObject": {"kind": "Pod", "name": "hyper1-0-0"}, "type": "Normal", "reason": "Scheduled",
@@ -66,7 +66,7 @@ def test_a_running_job() -> None:
 
 def test_why_a_job_waits() -> None:
     """The scheduler's reasons, each a line."""
-    job = _job(spec={"compute": {"gpu": 16}}, status={"phase": "Pending"})
+    job = _cli_job(spec={"compute": {"gpu": 16}}, status={"phase": "Pending"})
     text = "\n".join(description_lines(job, [], [], {}, NOW, ["needs 16 GPUs; no node has more than 8"]))
     assert "Why it waits:\n  needs 16 GPUs; no node has more than 8\n\nEvents:" in text
 
@@ -104,7 +104,7 @@ def test_what_stopped_a_job() -> None:
         {"at": NOW - 600, "reason": "reclaimed", "by": "team-d/d-2", "lostSeconds": 95, "message": "reclaimed by d-2"},
         {"at": NOW - 30, "reason": "preempted", "by": "team-a/x", "message": "preempted by x", "final": True},
     ]
-    job = _job(status={"phase": "Running", "restarts": 2, "interruptions": stops})
+    job = _cli_job(status={"phase": "Running", "restarts": 2, "interruptions": stops})
     saved = {"type": "aliquot.dev/saved", "status": "True", "lastTransitionTime": NOW - 7}
     pod = {"metadata": {"name": "hyper1-0-0"}, "status": {"phase": "Running", "conditions": [saved]}}
     lines = "\n".join(description_lines(job, [decode(Pod, pod)], [], {}, NOW)).splitlines()
@@ -121,7 +121,7 @@ def test_what_stopped_a_job() -> None:
 def test_many_pods() -> None:
     """A search over parameters counts all its pods."""
     spec = {"compute": {"gpu": 1}, "parallelism": 3, "completions": 12}
-    lines = list(description_lines(_job(spec=spec, status={"allocated": {"gpu": 3}}), [], [], {}, NOW))
+    lines = list(description_lines(_cli_job(spec=spec, status={"allocated": {"gpu": 3}}), [], [], {}, NOW))
     for line in ("GPUS: 1", "TOTAL REQUESTED GPUS: 12", "ALLOCATED GPUS: 3", "PARALLELISM: 3", "COMPLETIONS: 12"):
         assert line in lines
 

@@ -10,13 +10,13 @@ from aliquot.api import Pod, Workload, decode
 from aliquot.cli.runai import job_columns
 
 
-def workload(phase: str | None = None, *, deleted: bool = False, spec: Any = None, **status: Any) -> Workload:
+def listed_job(phase: str | None = None, *, deleted: bool = False, spec: Any = None, **status: Any) -> Workload:
     metadata = {"name": "x", "namespace": "n", **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})}
     merged = {**({"phase": phase} if phase else {}), **status}
     return decode(Workload, {"metadata": metadata, "spec": spec or {}, "status": merged})
 
 
-def pod(phase: str = "", node: str = "", deleted: bool = False, inits: Any = (), **container: Any) -> Pod:
+def job_pod(phase: str = "", node: str = "", deleted: bool = False, inits: Any = (), **container: Any) -> Pod:
     metadata = {"name": "x-0-0", "namespace": "n", **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})}
     statuses = [{"name": "main", "state": container}] if container else []
     init = [{"name": f"i{index}", "state": each} for index, each in enumerate(inits)]
@@ -33,42 +33,43 @@ def ended(code: int, reason: str = "") -> dict[str, Any]:
 
 
 WORDS: list[tuple[str, Workload, list[Pod]]] = [
-    ("Pending", workload(), []),
-    ("Pending", workload("Creating"), []),
-    ("Pending", workload("Pending"), [pod("Pending")]),
-    ("ContainerCreating", workload("Initializing"), [pod("Pending", "dgx1")]),
-    ("ContainerCreating", workload("Initializing"), [pod("Pending", "dgx1", **waiting("ContainerCreating"))]),
-    ("ContainerCreating", workload("Initializing"), []),
-    ("ErrImagePull", workload("Initializing"), [pod("Pending", "dgx1", **waiting("ErrImagePull"))]),
-    ("ImagePullBackOff", workload("Initializing"), [pod("Pending", "dgx1", **waiting("ImagePullBackOff"))]),
-    ("CrashLoopBackOff", workload("Running"), [pod("Running", "dgx1", **waiting("CrashLoopBackOff"))]),
-    ("Running", workload("Running"), [pod("Running", "dgx1", running={})]),
-    ("Running", workload("Running"), []),
-    ("Running", workload("Degraded"), []),
-    ("Error", workload("Running"), [pod("Failed", "dgx1", **ended(1))]),
-    ("Error", workload("Pending"), [pod("Failed", "dgx1")]),
-    ("ContainerCannotRun", workload("Pending"), [pod("Failed", "dgx1", **ended(127, "ContainerCannotRun"))]),
-    ("Unknown", workload("Running"), [pod("Unknown", "dgx1")]),
-    ("Terminating", workload("Running"), [pod("Running", "dgx1", deleted=True, running={})]),
-    ("Terminating", workload("Running", deleted=True), []),
-    ("Terminating", workload("Deleting"), []),
-    ("Succeeded", workload("Completed"), [pod("Succeeded", "dgx1", **ended(0))]),
-    ("Failed", workload("Failed"), [pod("Failed", "dgx1", **ended(1))]),
-    ("Failed", workload("Failed", reason="BackoffLimitExceeded"), []),
-    ("TimedOut", workload("Failed", reason="TimedOut"), []),
-    ("Preempted", workload("Stopped", reason="Preempted"), []),
-    ("Suspended", workload("Stopped"), []),
-    ("Suspended", workload("Pending", spec={"active": False}), []),
-    ("Terminating", workload("Running", spec={"active": False}), [pod("Running", "dgx1", running={})]),
-    ("Init:0/2", workload("Initializing"), [pod("Pending", "dgx1", inits=[{"running": {}}, {}])]),
-    ("Init:1/2", workload("Initializing"), [pod("Pending", "dgx1", inits=[ended(0), {"running": {}}])]),
-    ("Init:Error", workload("Initializing"), [pod("Pending", "dgx1", inits=[ended(3)])]),
-    ("Init:CrashLoopBackOff", workload("Initializing"), [pod("Pending", "dgx1", inits=[waiting("CrashLoopBackOff")])]),
-    ("PodInitializing", workload("Initializing"),
-     [pod("Pending", "d", inits=[ended(0)], **waiting("PodInitializing"))]),
-    ("Running", workload("Running"), [pod("Pending"), pod("Running", "dgx1", running={})]),
-    ("CrashLoopBackOff", workload("Degraded"), [pod("Running", "d", running={}),
-                                                pod("Running", "d", **waiting("CrashLoopBackOff"))]),
+    ("Pending", listed_job(), []),
+    ("Pending", listed_job("Creating"), []),
+    ("Pending", listed_job("Pending"), [job_pod("Pending")]),
+    ("ContainerCreating", listed_job("Initializing"), [job_pod("Pending", "dgx1")]),
+    ("ContainerCreating", listed_job("Initializing"), [job_pod("Pending", "dgx1", **waiting("ContainerCreating"))]),
+    ("ContainerCreating", listed_job("Initializing"), []),
+    ("ErrImagePull", listed_job("Initializing"), [job_pod("Pending", "dgx1", **waiting("ErrImagePull"))]),
+    ("ImagePullBackOff", listed_job("Initializing"), [job_pod("Pending", "dgx1", **waiting("ImagePullBackOff"))]),
+    ("CrashLoopBackOff", listed_job("Running"), [job_pod("Running", "dgx1", **waiting("CrashLoopBackOff"))]),
+    ("Running", listed_job("Running"), [job_pod("Running", "dgx1", running={})]),
+    ("Running", listed_job("Running"), []),
+    ("Running", listed_job("Degraded"), []),
+    ("Error", listed_job("Running"), [job_pod("Failed", "dgx1", **ended(1))]),
+    ("Error", listed_job("Pending"), [job_pod("Failed", "dgx1")]),
+    ("ContainerCannotRun", listed_job("Pending"), [job_pod("Failed", "dgx1", **ended(127, "ContainerCannotRun"))]),
+    ("Unknown", listed_job("Running"), [job_pod("Unknown", "dgx1")]),
+    ("Terminating", listed_job("Running"), [job_pod("Running", "dgx1", deleted=True, running={})]),
+    ("Terminating", listed_job("Running", deleted=True), []),
+    ("Terminating", listed_job("Deleting"), []),
+    ("Succeeded", listed_job("Completed"), [job_pod("Succeeded", "dgx1", **ended(0))]),
+    ("Failed", listed_job("Failed"), [job_pod("Failed", "dgx1", **ended(1))]),
+    ("Failed", listed_job("Failed", reason="BackoffLimitExceeded"), []),
+    ("TimedOut", listed_job("Failed", reason="TimedOut"), []),
+    ("Preempted", listed_job("Stopped", reason="Preempted"), []),
+    ("Suspended", listed_job("Stopped"), []),
+    ("Suspended", listed_job("Pending", spec={"active": False}), []),
+    ("Terminating", listed_job("Running", spec={"active": False}), [job_pod("Running", "dgx1", running={})]),
+    ("Init:0/2", listed_job("Initializing"), [job_pod("Pending", "dgx1", inits=[{"running": {}}, {}])]),
+    ("Init:1/2", listed_job("Initializing"), [job_pod("Pending", "dgx1", inits=[ended(0), {"running": {}}])]),
+    ("Init:Error", listed_job("Initializing"), [job_pod("Pending", "dgx1", inits=[ended(3)])]),
+    ("Init:CrashLoopBackOff", listed_job("Initializing"),
+     [job_pod("Pending", "dgx1", inits=[waiting("CrashLoopBackOff")])]),
+    ("PodInitializing", listed_job("Initializing"),
+     [job_pod("Pending", "d", inits=[ended(0)], **waiting("PodInitializing"))]),
+    ("Running", listed_job("Running"), [job_pod("Pending"), job_pod("Running", "dgx1", running={})]),
+    ("CrashLoopBackOff", listed_job("Degraded"), [job_pod("Running", "d", running={}),
+                                                job_pod("Running", "d", **waiting("CrashLoopBackOff"))]),
 ]  # fmt: skip
 
 
@@ -93,7 +94,7 @@ def test_status_word(word: str, job: Workload, pods: list[Pod]) -> None:
 )
 def test_gpus_asked_for(spec: dict[str, Any], short: str, total: int) -> None:
     """In all pods together, as short as it can be said."""
-    job = workload(spec=spec)
+    job = listed_job(spec=spec)
     assert (job_columns.short_gpus(job), job_columns.requested_gpu(job)) == (short, total)
 
 
@@ -107,18 +108,18 @@ def test_gpus_asked_for(spec: dict[str, Any], short: str, total: int) -> None:
     ],
 )
 def test_gpu_cell(word: str, allocated: float, cell: str) -> None:
-    job = workload(spec={"compute": {"gpu": 0.3}}, allocated={"gpu": allocated})
+    job = listed_job(spec={"compute": {"gpu": 0.3}}, allocated={"gpu": allocated})
     assert job_columns.gpu_cell(job, word) == cell
 
 
 def test_several_nodes() -> None:
-    pods = [pod("Running", "dgx1"), pod("Running", "dgx2")]
-    assert job_columns.node_cell(workload("Running"), pods, "Running") == "<multiple>"
-    assert job_columns.node_cell(workload("Running"), pods[:1], "Running") == "dgx1"
-    assert job_columns.node_cell(workload("Pending"), [], "Pending") == ""
+    pods = [job_pod("Running", "dgx1"), job_pod("Running", "dgx2")]
+    assert job_columns.node_cell(listed_job("Running"), pods, "Running") == "<multiple>"
+    assert job_columns.node_cell(listed_job("Running"), pods[:1], "Running") == "dgx1"
+    assert job_columns.node_cell(listed_job("Pending"), [], "Pending") == ""
 
 
 def test_run_time_goes_on_while_it_runs() -> None:
-    running = workload("Running", runSeconds=10, startedAt="1970-01-01T00:01:40Z")
+    running = listed_job("Running", runSeconds=10, startedAt="1970-01-01T00:01:40Z")
     assert job_columns.run_seconds(running, 130.0) == 40
-    assert job_columns.run_seconds(workload("Pending", runSeconds=10, startedAt="1970-01-01T00:01:40Z"), 130.0) == 10
+    assert job_columns.run_seconds(listed_job("Pending", runSeconds=10, startedAt="1970-01-01T00:01:40Z"), 130.0) == 10

@@ -17,7 +17,7 @@ NOW = 1_000_000_000.0
 IMAGE = "gcr.io/run-ai-demo/quickstart"
 
 
-def job(name: str, age: float, phase: str, gpu: float, *, node: str = "", cli: bool = True, **more: Any) -> JobRow:
+def job_row(name: str, age: float, phase: str, gpu: float, *, node: str = "", cli: bool = True, **more: Any) -> JobRow:
     metadata = {"name": name, "namespace": "runai-team-a", "creationTimestamp": NOW - age}
     if cli:
         metadata["annotations"] = {"aliquot.dev/created-by": "cli"}
@@ -38,10 +38,10 @@ def lines(jobs: list[JobRow], layout: Any) -> list[str]:
 def test_the_layout_of_2020() -> None:
     url: dict[str, Any] = {"urls": [{"url": "http://10.61.218.134/nb"}, {"url": "https://10.61.218.134/nb"}]}
     jobs = [
-        job("hyper1", 11, "Running", 1, node="dgx1-1"),
-        job("nb", 125, "Running", 0.2, node="dgx1-2", spec={"type": "interactive"}, **url),
-        job("other", 4 * 86400, "Completed", 1, cli=False),
-        job("wait", 43300, "Pending", 2),
+        job_row("hyper1", 11, "Running", 1, node="dgx1-1"),
+        job_row("nb", 125, "Running", 0.2, node="dgx1-2", spec={"type": "interactive"}, **url),
+        job_row("other", 4 * 86400, "Completed", 1, cli=False),
+        job_row("wait", 43300, "Pending", 2),
     ]
     assert lines(sort_2020(jobs), LAYOUT_2020) == [
         "NAME     STATUS      AGE   NODE     IMAGE                           TYPE          PROJECT   USER    GPUs   "
@@ -59,15 +59,15 @@ def test_the_layout_of_2020() -> None:
 
 def test_jobs_of_one_second() -> None:
     """The one that was numbered last is the newest."""
-    jobs = [job(name, age, "Running", 1) for name, age in (("job-10", 5), ("job-2", 5), ("job-9", 5), ("job-1", 4))]
+    jobs = [job_row(name, age, "Running", 1) for name, age in (("job-10", 5), ("job-2", 5), ("job-9", 5), ("job-1", 4))]
     assert [each.workload.metadata.name for each in sort_2020(jobs)] == ["job-1", "job-10", "job-9", "job-2"]
 
 
 def test_the_layout_of_2023() -> None:
     jobs = [
-        job("frac05-3", 240, "Running", 0.5, node="gpu1"),
-        job("frac03", 43300, "Failed", 0.3),
-        job("anand-workspace", 4 * 86400, "Stopped", 0.1, spec={"type": "interactive"}),
+        job_row("frac05-3", 240, "Running", 0.5, node="gpu1"),
+        job_row("frac03", 43300, "Failed", 0.3),
+        job_row("anand-workspace", 4 * 86400, "Stopped", 0.1, spec={"type": "interactive"}),
     ]
     assert lines(sort_2023(jobs), LAYOUT_2023) == [
         "NAME              STATUS      AGE   NODE   IMAGE                           TYPE          PROJECT   USER    "

@@ -29,7 +29,7 @@ SPACE = "runai-team-a"
 PROGRAM = [sys.executable, "-c", "from aliquot.cli.main import runai; runai()"]
 
 
-def _pod(cli: CliEnvironment, name: str = "x-0-0", phase: str = "Running", **state: Any) -> None:
+def _create_pod(cli: CliEnvironment, name: str = "x-0-0", phase: str = "Running", **state: Any) -> None:
     job = cli.get("workload", "x", SPACE)["metadata"]
     owner = {"apiVersion": "aliquot.dev/v1", "kind": "Workload", "name": "x", "uid": job["uid"]}
     spec = {"nodeName": "dgx1-1", "containers": [{"name": "main", "image": "python"}]}
@@ -49,7 +49,7 @@ def _type(cli: CliEnvironment, server: PodServer, *arguments: str, input: bytes 
 
 def test_logs(cli: CliEnvironment, server: PodServer) -> None:
     """Bytes as they are; flags become what the server is asked."""
-    _pod(cli)
+    _create_pod(cli)
     server.logs = [[b"Epoch 1 \xff\n", b"loss 0.5\n"]]
     result = _type(cli, server, "logs", "x", "--tail", "5", "--since", "2m", "--timestamps")
     assert (result.exit_code, result.stdout_bytes) == (0, b"Epoch 1 \xff\nloss 0.5\n")
@@ -60,7 +60,7 @@ def test_logs(cli: CliEnvironment, server: PodServer) -> None:
 
 
 def test_all_lines(cli: CliEnvironment, server: PodServer) -> None:
-    _pod(cli)
+    _create_pod(cli)
     server.logs = [[b"x"]]
     _type(cli, server, "logs", "x", "-t", "-1", "--pod", "x-0")
     assert [set(query) for query in server.queries] == [{"uid"}]
@@ -68,7 +68,7 @@ def test_all_lines(cli: CliEnvironment, server: PodServer) -> None:
 
 def test_a_followed_log_survives_a_server(cli: CliEnvironment, server: PodServer) -> None:
     """The connection breaks in the middle of a line; no byte is lost or shown twice."""
-    _pod(cli)
+    _create_pod(cli)
     server.offsets = True
     server.logs = [[b"one\n", b"tw", None], [b"o\nthree\n"], [b"fo"], [b"ur\n"]]
     server.ends_as = {"phase": "Succeeded"}
@@ -81,7 +81,7 @@ def test_a_followed_log_survives_a_server(cli: CliEnvironment, server: PodServer
 
 def test_a_followed_log_of_a_cluster(cli: CliEnvironment, server: PodServer) -> None:
     """A log that has times instead of offsets goes on as well."""
-    _pod(cli)
+    _create_pod(cli)
     server.stamped = True
     arguments = (b"one", b"two", b"three", b"four")
     one, two, three, four = (b"2026-01-31T12:00:0%d.000000000Z %s\n" % each for each in enumerate(arguments))
@@ -97,7 +97,7 @@ def test_a_followed_log_of_a_cluster(cli: CliEnvironment, server: PodServer) -> 
 
 def test_a_container_that_was_started_again(cli: CliEnvironment, server: PodServer) -> None:
     """What the last start printed while the connection was broken is asked for before the new one's log."""
-    _pod(cli)
+    _create_pod(cli)
     server.stamped = True
     old, last, new = (b"2026-01-31T12:00:0%d.000000000Z %s\n" % (n, text) for n, text in enumerate((b"a", b"b", b"c")))
     ended = {"name": "main", "image": "python", "restartCount": 1, "state": {"terminated": {"exitCode": 0}}}
@@ -139,13 +139,13 @@ def test_a_job_that_never_started(cli: CliEnvironment, server: PodServer) -> Non
 
 
 def test_an_image_that_is_not_there(cli: CliEnvironment, server: PodServer) -> None:
-    _pod(cli, phase="Pending", waiting={"reason": "ErrImagePull", "message": "no image foo"})
+    _create_pod(cli, phase="Pending", waiting={"reason": "ErrImagePull", "message": "no image foo"})
     result = _type(cli, server, "logs", "x")
     assert result.stderr == "error: job 'x' has no log: it is ErrImagePull: no image foo\n"
 
 
 def test_the_server_may_know_better(cli: CliEnvironment, server: PodServer) -> None:
-    _pod(cli)
+    _create_pod(cli)
     server.refusal = Conflict("its log has been removed")
     assert _type(cli, server, "logs", "x").stderr == "error: its log has been removed\n"
 
@@ -157,7 +157,7 @@ def test_waiting_for_the_start(cli: CliEnvironment, server: PodServer) -> None:
 
 
 def test_bash_in_a_finished_job(cli: CliEnvironment, server: PodServer) -> None:
-    _pod(cli, phase="Succeeded", terminated={"exitCode": 0})
+    _create_pod(cli, phase="Succeeded", terminated={"exitCode": 0})
     cli.set_status("workload", "x", SPACE, phase="Completed")
     result = _type(cli, server, "bash", "x")
     assert (result.exit_code, result.stderr) == (1, "error: nothing runs in job 'x': it is Succeeded\n")
@@ -173,7 +173,7 @@ def _process(
 
 def test_exec(cli: CliEnvironment, server: PodServer) -> None:
     """The command's words are its own; its output, errors and exit status are ours."""
-    _pod(cli)
+    _create_pod(cli)
     done = _process(cli, server, "exec", "x", "sh", "-c", "echo out; echo err >&2; exit 3")
     assert (done.returncode, done.stdout, done.stderr) == (3, b"out\n", b"err\n")
     assert _process(cli, server, "exec", "-p", "team-a", "x", "--", "echo", "-n", "-p").stdout == b"-p"
@@ -182,7 +182,7 @@ def test_exec(cli: CliEnvironment, server: PodServer) -> None:
 
 def test_exec_with_input(cli: CliEnvironment, server: PodServer) -> None:
     """A file goes through a command in the job."""
-    _pod(cli)
+    _create_pod(cli)
     assert _process(cli, server, "exec", "-i", "x", "wc", "-c", input=b"x" * 300_000).stdout.split() == [b"300000"]
     assert _process(cli, server, "bash", "x", input=b"echo $((6*7)); exit 5").returncode == 5
 
@@ -239,7 +239,7 @@ class Screen:
 
 def test_a_shell_in_a_terminal(cli: CliEnvironment, server: PodServer) -> None:
     """A real terminal on both sides: type-ahead, its size, Ctrl-C, and the shell's exit status."""
-    _pod(cli)
+    _create_pod(cli)
     with Screen(cli, server, "exec", "-it", "x", "bash", "--norc") as screen:
         screen.type(b"tty >/dev/null && stty size; echo A$((1+1))\n")
         screen.read_until(b"30 100")
@@ -256,7 +256,7 @@ def test_a_shell_in_a_terminal(cli: CliEnvironment, server: PodServer) -> None:
 
 
 def test_a_terminal_is_put_back_when_we_are_ended(cli: CliEnvironment, server: PodServer) -> None:
-    _pod(cli)
+    _create_pod(cli)
     with Screen(cli, server, "bash", "x") as screen:
         screen.type(b"echo A$((1+1))\n")
         screen.read_until(b"A2")

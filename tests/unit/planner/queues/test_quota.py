@@ -13,7 +13,7 @@ from aliquot.planner.queues.queue_tree import QueueState, QueueTree
 from support.planner import quota
 
 
-def project(own: Queue, above: Queue | None = None) -> QueueState:
+def queue_with_usage(own: Queue, above: Queue | None = None) -> QueueState:
     """A project that holds one GPU for a preemptible job and one for a nonpreemptible job."""
     queues = [replace(own, name="p", parent="d" if above else "")]
     queues += [replace(above, name="d")] if above else []
@@ -40,7 +40,7 @@ def project(own: Queue, above: Queue | None = None) -> QueueState:
 )
 def test_one_more_gpu(own: Queue, above: Queue | None, nonpreemptible: bool, code: str | None) -> None:
     """One GPU more, for a project that holds one for a preemptible and one for a nonpreemptible job."""
-    queue = project(own, above)
+    queue = queue_with_usage(own, above)
     refusal = quota_module.refusal(queue, (1000, 0, 0), nonpreemptible)
     assert quota_module.allows(queue, (1000, 0, 0), nonpreemptible) == (code is None)
     assert (refusal.code if refusal else None) == code
@@ -49,12 +49,12 @@ def test_one_more_gpu(own: Queue, above: Queue | None, nonpreemptible: bool, cod
 @pytest.mark.parametrize("asked", [(0, 0, 0), (0, 5000, 1 << 30)])
 def test_only_requested_resources_count(asked: Amount) -> None:
     """A queue above its GPU quota may still start work without GPUs."""
-    assert quota_module.allows(project(quota(0, over_quota=False)), asked, nonpreemptible=True)
+    assert quota_module.allows(queue_with_usage(quota(0, over_quota=False)), asked, nonpreemptible=True)
 
 
 def test_facts_of_a_refusal() -> None:
     """A refusal names the queue, the resource and what is missing."""
-    refusal = quota_module.refusal(project(quota(9), quota(2)), (1500, 0, 0), nonpreemptible=True)
+    refusal = quota_module.refusal(queue_with_usage(quota(9), quota(2)), (1500, 0, 0), nonpreemptible=True)
     assert refusal is not None
     assert (refusal.queue, refusal.resource, refusal.missing) == ("d", "gpu", (500, 0, 0))
     assert refusal.text.startswith("department d ")
@@ -63,14 +63,14 @@ def test_facts_of_a_refusal() -> None:
 @pytest.mark.parametrize(("gpu", "verdict"), [(1000, Verdict.NOT_NOW), (3000, Verdict.NEVER)])
 def test_never_if_above_the_whole_bound(gpu: int, verdict: Verdict) -> None:
     """Waiting helps only if the request by itself is within the bound."""
-    refusal = quota_module.refusal(project(quota(0, limit=2)), (gpu, 0, 0), nonpreemptible=False)
+    refusal = quota_module.refusal(queue_with_usage(quota(0, limit=2)), (gpu, 0, 0), nonpreemptible=False)
     assert refusal is not None
     assert refusal.verdict is verdict
 
 
 def test_exceeded_queue() -> None:
     """After a placement, the first queue that holds too much is found."""
-    queue = project(quota(9), quota(9, limit=2))
+    queue = queue_with_usage(quota(9), quota(9, limit=2))
     assert quota_module.exceeded_queue(queue, nonpreemptible=False) is None
     queue.add_usage((1, 0, 0), nonpreemptible=False)
     assert quota_module.exceeded_queue(queue, nonpreemptible=False) is queue.parent

@@ -14,7 +14,9 @@ from aliquot.sim.replay.job_progress import JobProgress
 from aliquot.sim.traces import Trace, TraceJob, uniform_node
 
 
-def job(name: str, submit: float, duration: float, gpus: float = 1, project: str = "a", **more: object) -> TraceJob:
+def trace_job(
+    name: str, submit: float, duration: float, gpus: float = 1, project: str = "a", **more: object
+) -> TraceJob:
     return TraceJob(name, submit, duration, int(gpus * 1000), project, **more)  # type: ignore[arg-type]  # as they come
 
 
@@ -43,27 +45,27 @@ def ends(replay: Replay) -> dict[str, float | None]:
 
 def test_runs_when_there_is_room() -> None:
     """A job starts when it comes, ends when its work is done, and the next one takes its place."""
-    replay = played(trace(job("x", 0, 100, 2), job("y", 10, 50, 1), job("z", 20, 50, 1)))
+    replay = played(trace(trace_job("x", 0, 100, 2), trace_job("y", 10, 50, 1), trace_job("z", 20, 50, 1)))
     assert ends(replay) == {"x": 100, "y": 150, "z": 150}
     assert [work.first for work in replay.jobs] == [0, 100, 100]
 
 
 def test_gang_waits_for_all_its_nodes() -> None:
     """A job of more GPUs than a node has starts on several nodes together, or not at all."""
-    replay = played(trace(job("small", 0, 100, 1), job("gang", 10, 50, 4), nodes=2, quotas={"a": 4}))
+    replay = played(trace(trace_job("small", 0, 100, 1), trace_job("gang", 10, 50, 4), nodes=2, quotas={"a": 4}))
     assert ends(replay) == {"small": 100, "gang": 150}
 
 
 def test_fractions_share_a_gpu() -> None:
     """Two halves run on one GPU at the same time."""
-    replay = played(trace(job("x", 0, 100, 0.5), job("y", 0, 100, 0.5), gpus=1))
+    replay = played(trace(trace_job("x", 0, 100, 0.5), trace_job("y", 0, 100, 0.5), gpus=1))
     assert ends(replay) == {"x": 100, "y": 100}
     assert replay.meter.mean_allocation() == 1
 
 
 def reclaimed(*, restart_cost: float = 0.0, checkpoint_every: float = 0.0) -> Replay:
     """`b` borrows both GPUs and gives them back to `a` after 100 seconds, for 50 seconds."""
-    jobs = (job("borrower", 0, 1000, 2, "b"), job("owner", 100, 50, 2, "a"))
+    jobs = (trace_job("borrower", 0, 1000, 2, "b"), trace_job("owner", 100, 50, 2, "a"))
     quotas = {"a": 2, "b": 0}
     return played(trace(*jobs, quotas=quotas, restart_cost=restart_cost, checkpoint_every=checkpoint_every))
 
@@ -91,7 +93,11 @@ def test_restart_costs_time() -> None:
 
 def test_grace_holds_the_place() -> None:
     """While a stopped job takes its time to leave, the one it was stopped for has a promise and waits."""
-    jobs = (job("borrower", 0, 1000, 2, "b"), job("owner", 100, 50, 2, "a"), job("late", 105, 10, 1, "b"))
+    jobs = (
+        trace_job("borrower", 0, 1000, 2, "b"),
+        trace_job("owner", 100, 50, 2, "a"),
+        trace_job("late", 105, 10, 1, "b"),
+    )
     replay = played(trace(*jobs, quotas={"a": 2, "b": 0}), grace=30)
     assert (replay.jobs[1].first, ends(replay)["owner"]) == (130, 180)
     assert replay.jobs[2].first == 1080  # nor could it slip in: who is older goes first
@@ -99,14 +105,20 @@ def test_grace_holds_the_place() -> None:
 
 def test_stopped_job_keeps_its_age() -> None:
     """After a stop it starts before what was submitted after it."""
-    jobs = (job("old", 0, 1000, 2, "b"), job("owner", 100, 50, 2, "a"), job("new", 110, 10, 2, "b"))
+    jobs = (trace_job("old", 0, 1000, 2, "b"), trace_job("owner", 100, 50, 2, "a"), trace_job("new", 110, 10, 2, "b"))
     replay = played(trace(*jobs, quotas={"a": 2, "b": 0}))
     assert ends(replay)["new"] == 1060
 
 
 def test_consolidation_is_a_move() -> None:
     """Scattered work is moved together for a job that needs a whole node; that is told apart from a stop."""
-    jobs = (job("x", 0, 1000), job("y", 0, 1000), job("end", 0, 10), job("end2", 0, 10), job("pair", 20, 10, 2))
+    jobs = (
+        trace_job("x", 0, 1000),
+        trace_job("y", 0, 1000),
+        trace_job("end", 0, 10),
+        trace_job("end2", 0, 10),
+        trace_job("pair", 20, 10, 2),
+    )
     replay = played(trace(*jobs, nodes=2, quotas={"a": 4}), Policy(gpu="spread"))
     told = figures(replay)["disruption"]
     assert (told["moves"], told["evictions"]) == (1, 0)
@@ -117,14 +129,18 @@ def test_consolidation_is_a_move() -> None:
 
 def test_ladder_lets_short_jobs_pass() -> None:
     """With a ladder a job that has had its GPU-time makes way for one that has had none."""
-    jobs = trace(job("long", 0, 1000, 2), job("short", 50, 10, 2))
+    jobs = trace(trace_job("long", 0, 1000, 2), trace_job("short", 50, 10, 2))
     assert ends(played(jobs))["short"] == 1010
     assert ends(played(jobs, ladder=(200,)))["short"] == 110
 
 
 def test_impatient_job_is_dropped() -> None:
     """A job that may not wait is gone when it does not start at once; the others go on."""
-    jobs = (job("x", 0, 100, 2), job("y", 0, 100, 1, may_wait=False), job("z", 200, 10, 1, may_wait=False))
+    jobs = (
+        trace_job("x", 0, 100, 2),
+        trace_job("y", 0, 100, 1, may_wait=False),
+        trace_job("z", 200, 10, 1, may_wait=False),
+    )
     replay = played(trace(*jobs))
     assert [work.job.name for work in replay.dropped] == ["y"]
     assert ends(replay) == {"x": 100, "y": None, "z": 210}
@@ -132,7 +148,7 @@ def test_impatient_job_is_dropped() -> None:
 
 def test_nodes_may_differ() -> None:
     """A trace may bring its own machines; a job goes where it fits."""
-    one = replace(trace(job("pair", 0, 10, 2)), custom_nodes=(uniform_node("small", 1), uniform_node("large", 2)))
+    one = replace(trace(trace_job("pair", 0, 10, 2)), custom_nodes=(uniform_node("small", 1), uniform_node("large", 2)))
     replay = played(one)
     assert {task.node for task in replay.jobs[0].job.tasks} == {"large"}
     assert one.gpus == 3
@@ -140,7 +156,7 @@ def test_nodes_may_differ() -> None:
 
 def test_time_alone_may_help() -> None:
     """Room that is kept for a large job is given up after a while, and the small ones start although nothing ends."""
-    jobs = (job("first", 0, 1e6), job("large", 0, 10, 2), job("small", 700, 10, 1))
+    jobs = (trace_job("first", 0, 1e6), trace_job("large", 0, 10, 2), trace_job("small", 700, 10, 1))
     replay = played(trace(*jobs), Policy(hold_after=600))
     assert replay.jobs[2].first == pytest.approx(750)
     assert played(trace(*jobs), Policy(hold_after=None)).jobs[2].first == 700
@@ -148,14 +164,14 @@ def test_time_alone_may_help() -> None:
 
 def test_too_large_is_left_over() -> None:
     """A job that fits on no cluster like this is told apart from those that ended, with its reason."""
-    replay = played(trace(job("x", 0, 10), job("huge", 0, 10, 8)))
+    replay = played(trace(trace_job("x", 0, 10), trace_job("huge", 0, 10, 8)))
     assert [work.job.name for work in replay.never_started] == ["huge"]
     assert replay.last_plan.refusals["huge"]
 
 
 def test_time_does_not_pass_for_void_events() -> None:
     """What was expected of a run that was cut short does not lengthen the replay."""
-    replay = played(trace(job("x", 0, 100, 2)), ladder=(10_000,))
+    replay = played(trace(trace_job("x", 0, 100, 2)), ladder=(10_000,))
     assert replay.meter.now == 100
 
 
@@ -218,7 +234,7 @@ def test_plans_are_those_made_from_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_checkpoints_are_known_when_somebody_stops() -> None:
     """Of two that could stop, the one that has just saved goes."""
-    jobs = (job("x", 0, 1e5, 1, "b"), job("y", 4000, 1e5, 1, "b"), job("owner", 10500, 50, 1, "a"))
+    jobs = (trace_job("x", 0, 1e5, 1, "b"), trace_job("y", 4000, 1e5, 1, "b"), trace_job("owner", 10500, 50, 1, "a"))
     one = trace(*jobs, quotas={"a": 1, "b": 0}, checkpoint_every=5000)
     stopped = {work.job.name: work.stops for work in played(one).jobs}
     assert stopped == {"x": 1, "y": 0, "owner": 0}
@@ -227,7 +243,7 @@ def test_checkpoints_are_known_when_somebody_stops() -> None:
 
 def test_a_checkpoint_is_news_once() -> None:
     """The scheduler hears of a checkpoint when there is a new one."""
-    one = job("x", 0, 1000)
+    one = trace_job("x", 0, 1000)
     work = JobProgress(one, trace(one, checkpoint_every=30))
     work.start(0, {"x-0": ("n", ())})
     assert [work.save(now) for now in (10, 35, 40, 61)] == [False, True, False, True]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from aliquot import labels
-from aliquot.api import DeviceShare, Metadata, Node, Pod, decode, shares_text
+from aliquot.api import DeviceShare, Metadata, Node, Pod, decode
 from aliquot.api.pod import PodSpec, PodStatus
 from aliquot.backends.kubernetes.reservations.pod import (
     GpuClaim,
@@ -22,17 +22,14 @@ from aliquot.backends.kubernetes.reservations.pod import (
 )
 from aliquot.backends.kubernetes.reservations.state import ReservationState, reservation_of
 from aliquot.backends.kubernetes.settings import GpuSharingSettings
+from support.objects import pod
 
 CLAIM = GpuClaim("p", "a", "7")
 
 
-def pod(node: str = "", version: str = "7", phase: str = "", index: int = 0, uid: str = "u1") -> Pod:
-    annotations = {labels.DEVICES: shares_text([DeviceShare(index=index, milli=500)])} if node else {}
-    return Pod(
-        metadata=Metadata(name="p", namespace="a", uid=uid, version=version, annotations=annotations),
-        spec=PodSpec(node_name=node),
-        status=PodStatus(phase=phase),
-    )
+def sharing_pod(node: str = "", version: str = "7", phase: str = "", index: int = 0, uid: str = "u1") -> Pod:
+    shares = [DeviceShare(index=index, milli=500)] if node else []
+    return pod("p", namespace="a", uid=uid, version=version, node=node, phase=phase, shares=shares)
 
 
 def reservation(phase: str = "Running", gpu: ReservedGpu | None = None, **metadata: object) -> Pod:
@@ -48,15 +45,15 @@ def reservation(phase: str = "Running", gpu: ReservedGpu | None = None, **metada
 @pytest.mark.parametrize(
     "now, live",
     [
-        (pod(), True),  # pending and unchanged: the binding may still come
-        (pod(version="8"), False),  # has changed: a binding of version 7 fails
-        (pod("n1", version="9", phase="Running"), True),
-        (pod("n1", version="9"), True),  # bound, not started
-        (pod("n2", version="9"), False),  # bound elsewhere
-        (pod("n1", version="9", index=1), False),  # another GPU of the node
-        (pod("n1", phase="Succeeded"), False),
-        (pod("n1", phase="Failed"), False),
-        (pod(uid="u2"), False),  # a successor of the same name
+        (sharing_pod(), True),  # pending and unchanged: the binding may still come
+        (sharing_pod(version="8"), False),  # has changed: a binding of version 7 fails
+        (sharing_pod("n1", version="9", phase="Running"), True),
+        (sharing_pod("n1", version="9"), True),  # bound, not started
+        (sharing_pod("n2", version="9"), False),  # bound elsewhere
+        (sharing_pod("n1", version="9", index=1), False),  # another GPU of the node
+        (sharing_pod("n1", phase="Succeeded"), False),
+        (sharing_pod("n1", phase="Failed"), False),
+        (sharing_pod(uid="u2"), False),  # a successor of the same name
         (None, False),
     ],
 )
@@ -147,4 +144,4 @@ def test_states(reservation_pod: Pod, state: ReservationState) -> None:
 
 def test_other_pods_are_no_reservations() -> None:
     """A pod with a GPU fraction is no reservation."""
-    assert reservation_of(pod("n1")) is None
+    assert reservation_of(sharing_pod("n1")) is None
