@@ -17,7 +17,7 @@ import pytest
 from support.kubernetes.cluster import Cluster
 from support.kubernetes.kwok import add_nodes, kwok_cluster
 from support.seeds.fairness_run import run_fairness_steps
-from support.seeds.fairness_steps import FILLING, QUOTAS, RETURNING, SHARING
+from support.seeds.fairness_steps import FAIRNESS_STEPS, OVER_QUOTA_FAIRNESS_STEPS, OVER_QUOTA_STEPS, QUOTAS
 from support.seeds.platform import Platform
 
 pytestmark = [pytest.mark.kube, pytest.mark.xdist_group("kwok")]
@@ -86,7 +86,7 @@ def check_assigned(cluster: Cluster) -> None:
 def test_sections_on_a_cluster(cluster: Cluster, platform: Platform) -> None:
     """Borrowed GPUs are reclaimed without affecting other jobs; freed GPUs are shared by quota."""
     result = run_fairness_steps(platform, lambda: None, lambda: lives(cluster))
-    assert result.lives == lives(cluster)
+    assert result.instances == lives(cluster)
     check_assigned(cluster)
     listed = cluster.kubectl("get", "workloads", "-A")
     assert [line.split()[3] for line in listed.splitlines()[1:]].count("Pending") == 2
@@ -113,5 +113,5 @@ def run_with_kills(cluster: Cluster, platform: Platform, every: int) -> None:
 
     run_fairness_steps(platform, between, lambda: lives(cluster))
     check_assigned(cluster)
-    assert platform.server.starts == len(FILLING + RETURNING + SHARING) // every + 1
+    assert platform.server.starts == len(OVER_QUOTA_STEPS + FAIRNESS_STEPS + OVER_QUOTA_FAIRNESS_STEPS) // every + 1
     assert "Traceback" not in platform.server.log

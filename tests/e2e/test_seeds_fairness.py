@@ -1,6 +1,7 @@
-"""The customer's three tests of fairness, by the commands of the document, with processes that really run.
+"""The three fairness tests of the customer's document, with real job processes.
 
-From this environment and not from the bare wheel: the first job is a notebook, which needs the extra `notebook`.
+The platform runs from this environment and not from the installed wheel: the first job is a notebook, which needs the
+extra `notebook`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from support.seeds.fairness_run import run_fairness_steps, team_of
-from support.seeds.fairness_steps import EVICTED, FILLING, RETURNING, SHARING
+from support.seeds.fairness_steps import EVICTED, FAIRNESS_STEPS, OVER_QUOTA_FAIRNESS_STEPS, OVER_QUOTA_STEPS
 from support.seeds.platform import Platform
 from support.waiting import wait_until
 
@@ -27,31 +28,31 @@ def platform(tmp_path: Path) -> Iterator[Platform]:
     made.down()
 
 
-def resumed(platform: Platform) -> None:
-    """Who was stopped goes on from its checkpoint."""
+def check_resumed(platform: Platform) -> None:
+    """Evicted jobs resume from their checkpoint."""
     for job in EVICTED:
         wait_until(lambda job=job: "Epoch" in _log(platform, job), f"{job} trains")  # type: ignore[misc]
         first = _log(platform, job).splitlines()[0]
-        said = re.fullmatch(r"Resumed from \S+: epoch (\d+), step (\d+)", first)
-        assert said, first
-        # Between two epochs it saves nothing unless it is told to stop.
-        assert (int(said[1]), int(said[2])) > (1, 0)
+        match = re.fullmatch(r"Resumed from \S+: epoch (\d+), step (\d+)", first)
+        assert match, first
+        # The job saves in the middle of an epoch only when it is asked to stop.
+        assert (int(match[1]), int(match[2])) > (1, 0)
 
 
 def _log(platform: Platform, job: str) -> str:
     return platform.sh(f"runai logs {job} -p {team_of(job)}").out
 
 
-def test_sections(platform: Platform) -> None:
-    """Whoever borrowed gives back and nobody else is touched; what is free again is shared by quota."""
+def test_fairness(platform: Platform) -> None:
+    """Jobs over quota are evicted for jobs within quota, and no others; free GPUs are shared by quota."""
     run_fairness_steps(platform, lambda: None, platform.job_instances)
-    resumed(platform)
+    check_resumed(platform)
     assert "Traceback" not in platform.server.log
 
 
-def test_sections_with_kills(platform: Platform) -> None:
-    """The same when the platform is killed after each command, before it can have carried it out."""
+def test_fairness_with_kills(platform: Platform) -> None:
+    """The result is the same when the platform is killed right after each command."""
     run_fairness_steps(platform, platform.kill, platform.job_instances)
-    resumed(platform)
-    assert platform.server.starts == len(FILLING + RETURNING + SHARING) + 1
+    check_resumed(platform)
+    assert platform.server.starts == len(OVER_QUOTA_STEPS + FAIRNESS_STEPS + OVER_QUOTA_FAIRNESS_STEPS) + 1
     assert "Traceback" not in platform.server.log

@@ -1,1 +1,1 @@
-"""The command line against a store in memory, and a server whose pods a test scripts."""
+"""Helpers for tests of the command line: programs on a store in memory, and a server with scripted pods."""

@@ -1,4 +1,4 @@
-"""Commands against a store in memory: the real program, with the network left out at its own seam."""
+"""Runs the real programs against a store in memory, without a network."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from support.stores.running import running
 
 
 class MemoryServer(MemoryDriver):
-    """A store that knows its user, hands out tokens, and fills in workloads, as the server does."""
+    """A store in memory that answers whoami, issues tokens and applies admission defaults, as the server does."""
 
     async def whoami(self) -> Json:
         return {"user": "admin", "subject": "token:first", "roles": ["system-administrator"]}
 
-    # What the scheduler says; None: none runs in the server's process.
+    # Answers of the scheduler; None: no scheduler runs in the server's process.
     explanation: Json | None = None
     decision: Decision | None = None
 
@@ -48,29 +48,29 @@ class MemoryServer(MemoryDriver):
 
     async def create(self, kind: Any, document: Document) -> Document:
         if kind.name == "Workload":
-            document = await self._admitted(kind, document)
+            document = await self._admit(kind, document)
         if kind.name != "Token":
             return await super().create(kind, document)
         spec = {**document.data["spec"], "hash": "0" * 64}
-        made = await super().create(kind, Document({**document.data, "spec": spec}))
-        return Document({**made.data, "token": "alq_shown_once"})
+        created = await super().create(kind, Document({**document.data, "spec": spec}))
+        return Document({**created.data, "token": "alq_shown_once"})
 
     async def rehearse(self, kind: Any, document: Document) -> Json:
-        return (await self._admitted(kind, document)).data
+        return (await self._admit(kind, document)).data
 
-    async def _admitted(self, kind: Any, document: Document) -> Document:
+    async def _admit(self, kind: Any, document: Document) -> Document:
         informers = Informers(self)
         admission = WorkloadAdmission(self, informers)
         async with running(*(informer.run() for informer in informers)):
             await informers.wait()
             data = await admission.apply_defaults(document.data, document.namespace)
-            done = validate_document(kind, data, namespace=document.namespace, creating=True)
-            admission.validate(done)
-            return done
+            validated = validate_document(kind, data, namespace=document.namespace, creating=True)
+            admission.validate(validated)
+            return validated
 
 
 class CliEnvironment:
-    """A store, a home folder, and a way to type commands."""
+    """A store, a home folder, and methods that run commands."""
 
     def __init__(self, home: Path) -> None:
         self.driver = MemoryServer()
@@ -90,35 +90,35 @@ class CliEnvironment:
         return self.invoke(*arguments, program=runai_adm)
 
     def invoke_runai(self, line: str, *arguments: str) -> Result:
-        """A `runai` command, typed as one line (without quotes), with further words that may hold anything."""
+        """Run a `runai` command: a line that is split at spaces, and further arguments that are not split."""
         return self.invoke(*line.split(), *arguments, program=runai)
 
     def run_runai(self, line: str, *arguments: str) -> str:
-        """What a `runai` command that works prints on stdout."""
+        """Run a `runai` command that must succeed, and return its stdout."""
         result = self.invoke_runai(line, *arguments)
         assert result.exit_code == 0, result.output
         return result.stdout
 
     def create_project(self, name: str, **spec: Any) -> None:
-        """A project that is ready for use."""
+        """Create a project and its namespace."""
         self.create("project", name, spec=spec)
         self.create("namespace", f"runai-{name}", metadata={"labels": {"aliquot.dev/project": name}})
 
-    def set_status(self, word: str, name: str, namespace: str = "", **status: Any) -> None:
-        """Write an object's status, as loops and agents do."""
-        asyncio.run(self.driver.patch(KINDS.named(word), name, namespace, {"status": status}, status=True))
+    def set_status(self, kind_name: str, name: str, namespace: str = "", **status: Any) -> None:
+        """Write the status of an object, as controllers and agents do."""
+        asyncio.run(self.driver.patch(KINDS.named(kind_name), name, namespace, {"status": status}, status=True))
 
     def run(self, *arguments: str, input: str | None = None) -> str:
-        """What a command that works prints on stdout."""
+        """Run a command that must succeed, and return its stdout."""
         result = self.invoke(*arguments, input=input)
         assert result.exit_code == 0, result.output
         return result.stdout
 
-    def get(self, word: str, name: str, namespace: str = "") -> Json:
-        return asyncio.run(self.driver.get(KINDS.named(word), name, namespace)).data
+    def get(self, kind_name: str, name: str, namespace: str = "") -> Json:
+        return asyncio.run(self.driver.get(KINDS.named(kind_name), name, namespace)).data
 
-    def create(self, word: str, name: str, namespace: str = "", **parts: Any) -> Document:
-        kind = KINDS.named(word)
+    def create(self, kind_name: str, name: str, namespace: str = "", **parts: Any) -> Document:
+        kind = KINDS.named(kind_name)
         metadata = {"name": name, **({"namespace": namespace} if namespace else {}), **parts.pop("metadata", {})}
         data = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **parts}
         return asyncio.run(MemoryDriver.create(self.driver, kind, Document(data)))

@@ -1,7 +1,7 @@
-"""A small HTTP server for the client's tests: objects from a store, logs from a list, commands as real processes.
+"""A small HTTP server for tests of the client: objects from a store, logs from a list, commands as real processes.
 
-It speaks the wire forms of the platform's own routes (`pods/NAME/log`; `pods/NAME/exec` and `pods/NAME/portforward` in
-`v5.channel.k8s.io`), and can break connections, which the platform's own server does not do on demand.
+It implements the wire format of the platform's routes (`pods/NAME/log`; `pods/NAME/exec` and `pods/NAME/portforward` in
+`v5.channel.k8s.io`), and can break connections on demand, which the platform's own server cannot.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ ROOT = "/apis/aliquot.dev/v1"
 
 
 class PodServer:
-    """Serves a body, and lets pods be looked into."""
+    """Serves the objects of a store, and logs, exec and port-forward of pods."""
 
     def __init__(self, driver: StoreDriver) -> None:
         self.driver = driver
         self.url = ""
         self.queries: list[dict[str, str]] = []
-        # Answers to requests for a log, in turn: pieces, and None where the connection breaks.
+        # The answers to log requests, in order: chunks, with None where the connection breaks.
         self.logs: list[list[bytes | None]] = []
-        # Written to the pod's status when so many of them are left, this one included.
+        # Written to the pod's status when `ends_at` answers are left, including the current one.
         self.ends_as: dict[str, Any] = {}
         self.ends_at = 2
-        # Whether the server says where in the log its answer begins, or that lines begin with their times.
+        # Whether an answer has the header with its offset in the log, or the one for lines that begin with their time.
         self.offsets = False
         self.stamped = False
         self.refusal: PlatformError | None = None
@@ -49,7 +49,7 @@ class PodServer:
 
     @contextmanager
     def serving(self) -> Iterator[str]:
-        """The server's address; it runs on a thread of its own."""
+        """Run the server in a thread, and yield its address."""
         ready, loop = threading.Event(), asyncio.new_event_loop()
         stop = asyncio.Event()
 
@@ -86,18 +86,18 @@ class PodServer:
         return app
 
     async def _get(self, request: web.Request) -> web.Response:
-        place = request.match_info
+        route = request.match_info
         try:
-            found = await self.driver.get(KINDS.named(place["plural"]), place["name"], place.get("namespace", ""))
+            document = await self.driver.get(KINDS.named(route["plural"]), route["name"], route.get("namespace", ""))
         except PlatformError as exc:
             return _refused(exc)
-        return web.json_response(found.data)
+        return web.json_response(document.data)
 
     async def _list(self, request: web.Request) -> web.Response:
-        place = request.match_info
-        found = await self.driver.list(KINDS.named(place["plural"]), place.get("namespace"))
-        items = [each.data for each in found.items]
-        return web.json_response({"metadata": {"resourceVersion": found.version}, "items": items})
+        route = request.match_info
+        listing = await self.driver.list(KINDS.named(route["plural"]), route.get("namespace"))
+        items = [each.data for each in listing.items]
+        return web.json_response({"metadata": {"resourceVersion": listing.version}, "items": items})
 
     async def _log(self, request: web.Request) -> web.StreamResponse:
         self.queries.append(dict(request.query))
@@ -106,18 +106,18 @@ class PodServer:
         if self.refusal:
             return _refused(self.refusal)
         if len(self.logs) == self.ends_at and self.ends_as:
-            place, status = request.match_info, {"status": self.ends_as}
-            await self.driver.patch(KINDS.named("pod"), place["name"], place["namespace"], status, status=True)
+            route, status = request.match_info, {"status": self.ends_as}
+            await self.driver.patch(KINDS.named("pod"), route["name"], route["namespace"], status, status=True)
         headers = {LOG_OFFSET: request.query.get("offset", "0")} if self.offsets else {}
         headers |= {LOG_STAMPED: "true"} if self.stamped else {}
         response = web.StreamResponse(headers=headers)
         await response.prepare(request)
-        for piece in self.logs.pop(0):
-            if piece is None:
+        for chunk in self.logs.pop(0):
+            if chunk is None:
                 assert request.transport is not None
                 request.transport.abort()
                 return response
-            await response.write(piece)
+            await response.write(chunk)
         return response
 
     async def _exec(self, request: web.Request) -> web.StreamResponse:
@@ -127,7 +127,7 @@ class PodServer:
         socket = web.WebSocketResponse(protocols=("v5.channel.k8s.io",))
         await socket.prepare(request)
         terminal = request.query["tty"] == "true"
-        run = self._in_terminal if terminal else self._in_pipes
+        run = self._run_in_terminal if terminal else self._run_in_pipes
         code = await run(socket, request.query.getall("command"), request)
         failure = {"status": "Failure", "details": {"causes": [{"reason": "ExitCode", "message": str(code)}]}}
         await socket.send_bytes(b"\x03" + json.dumps(failure if code else {"status": "Success"}).encode())
@@ -135,7 +135,7 @@ class PodServer:
         return socket
 
     async def _port(self, request: web.Request) -> web.StreamResponse:
-        """Every pod's ports are this machine's."""
+        """Connect to a port of this machine: all pods share its network."""
         socket = web.WebSocketResponse(protocols=("v5.channel.k8s.io",))
         await socket.prepare(request)
         try:
@@ -160,7 +160,7 @@ class PodServer:
         await socket.close()
         return socket
 
-    async def _in_pipes(self, socket: web.WebSocketResponse, command: list[str], request: web.Request) -> int:
+    async def _run_in_pipes(self, socket: web.WebSocketResponse, command: list[str], request: web.Request) -> int:
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
         stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
@@ -185,7 +185,7 @@ class PodServer:
         writing.cancel()
         return await process.wait()
 
-    async def _in_terminal(self, socket: web.WebSocketResponse, command: list[str], request: web.Request) -> int:
+    async def _run_in_terminal(self, socket: web.WebSocketResponse, command: list[str], request: web.Request) -> int:
         ours, theirs = pty.openpty()
         self._resize(theirs, int(request.query["rows"]), int(request.query["columns"]))
         process = await asyncio.create_subprocess_exec(

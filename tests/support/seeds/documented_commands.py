@@ -1,4 +1,4 @@
-"""The customer's first session: the commands of the documents, word for word, and what they must print."""
+"""The first commands of the customer's documents, verbatim, and the output that they must print."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ COLUMNS_2023 = (
 )
 QUICKSTART = "gcr.io/run-ai-demo/quickstart"
 
-Check = Callable[[Platform], None]
+Wait = Callable[[Platform], None]
 
 
-def nothing(platform: Platform) -> None:
+def no_wait(platform: Platform) -> None:
     return
 
 
 @dataclass(frozen=True)
 class Step:
-    """A command, what is typed into it, what it prints, its exit status, and what is waited for before it is run."""
+    """A command with its input, output and exit status, and a condition to wait for before it runs."""
 
     command: str
-    out: str | None = None  # None: `holds` says it
+    out: str | None = None  # None: compare with `lines` instead
     err: str = ""
     typed: str = ""
     status: int = 0
-    holds: tuple[str, ...] = ()  # patterns of lines
-    ready: Check = nothing
-    ends: frozenset[str] = field(default_factory=frozenset)  # the jobs that it ends
+    lines: tuple[str, ...] = ()  # patterns of lines that the output contains, in this order
+    wait_for: Wait = no_wait
+    ended_jobs: frozenset[str] = field(default_factory=frozenset)  # the jobs that the command ends
 
 
-def runs(name: str, project: str) -> Check:
+def job_runs(name: str, project: str) -> Wait:
     return lambda platform: platform.wait_for_phase(name, project, "Running")
 
 
-def gone(name: str, project: str) -> Check:
+def job_is_gone(name: str, project: str) -> Wait:
     return lambda platform: platform.wait_until_gone(name, project)
 
 
-def has_trained(name: str) -> Check:
-    """Until a first epoch is over: what it prints then is there to be asked for."""
+def has_trained(name: str) -> Wait:
+    """Wait until the first epoch is over, so that its output is in the log."""
 
     def trained(platform: Platform) -> None:
         wait_until(lambda: "val_accuracy" in platform.sh(f"runai logs {name}").out, f"an epoch of {name}")
@@ -53,14 +53,14 @@ def has_trained(name: str) -> Check:
     return trained
 
 
-def submitted(name: str, project: str) -> str:
+def submit_output(name: str, project: str) -> str:
     return (
         f"Job {name} submitted successfully.\n"
         f"You can check the status of the job by running:\n    runai describe job {name} -p {project}\n"
     )
 
 
-def described(name: str, project: str, kind: str, gpus: str) -> tuple[str, ...]:
+def describe_lines(name: str, project: str, kind: str, gpus: str) -> tuple[str, ...]:
     """The lines of section 5.3, in their order."""
     return (
         f"NAME: {name}",
@@ -102,41 +102,49 @@ DOCUMENTED_COMMANDS = (
     # 2
     Step(
         "runai project set team-a runai submit hyper1 -i gcr.io/run-ai-demo/quickstart -g 1",
-        "project team-a configured successfully\n" + submitted("hyper1", "team-a"),
+        "project team-a configured successfully\n" + submit_output("hyper1", "team-a"),
     ),
     # 3
     Step(
         "runai list",
         f"Showing jobs for project team-a\n{COLUMNS_2020}\n"
         f"hyper1  Running  <age>  dgx1-1  {QUICKSTART}  Train  team-a  {USER}  1  true\n",
-        ready=runs("hyper1", "team-a"),
+        wait_for=job_runs("hyper1", "team-a"),
     ),
     # 4
-    Step("runai get hyper1", holds=described("hyper1", "team-a", "Train", "1"), ready=runs("hyper1", "team-a")),
+    Step(
+        "runai get hyper1",
+        lines=describe_lines("hyper1", "team-a", "Train", "1"),
+        wait_for=job_runs("hyper1", "team-a"),
+    ),
     # 5
-    Step("runai logs hyper1", holds=EPOCH, ready=has_trained("hyper1")),
+    Step("runai logs hyper1", lines=EPOCH, wait_for=has_trained("hyper1")),
     # 6
-    Step("runai delete hyper1", "Job hyper1 deleted successfully.\n", ends=frozenset({"hyper1"})),
-    Step("runai list", f"Showing jobs for project team-a\n{COLUMNS_2020}\n", ready=gone("hyper1", "team-a")),
-    Step("runai submit hyper1 -i gcr.io/run-ai-demo/quickstart -g 1", submitted("hyper1", "team-a")),
+    Step("runai delete hyper1", "Job hyper1 deleted successfully.\n", ended_jobs=frozenset({"hyper1"})),
+    Step("runai list", f"Showing jobs for project team-a\n{COLUMNS_2020}\n", wait_for=job_is_gone("hyper1", "team-a")),
+    Step("runai submit hyper1 -i gcr.io/run-ai-demo/quickstart -g 1", submit_output("hyper1", "team-a")),
     Step(
         "runai delte hyper1",
         "Job hyper1 deleted successfully.\n",
         "warning: delte: taken as delete\n",
-        ready=runs("hyper1", "team-a"),
-        ends=frozenset({"hyper1"}),
+        wait_for=job_runs("hyper1", "team-a"),
+        ended_jobs=frozenset({"hyper1"}),
     ),
-    # 15; before the others end, so that something always runs
+    # 15; here, so that at least one job always runs
     Step("runai project set user-agm", "project user-agm configured successfully\n"),
-    Step("runai submit frac03-3 -i gcr.io/run-ai-demo/quickstart -g 0.3", submitted("frac03-3", "user-agm")),
+    Step("runai submit frac03-3 -i gcr.io/run-ai-demo/quickstart -g 0.3", submit_output("frac03-3", "user-agm")),
     # 7
     Step("runai config project team-a", "project team-a configured successfully\n"),
     Step(
         "runai submit build1 -i python -g 1 --interactive --command sleep --args infinity",
-        submitted("build1", "team-a"),
+        submit_output("build1", "team-a"),
     ),
     # 8
-    Step("runai get build1", holds=described("build1", "team-a", "Interactive", "1"), ready=runs("build1", "team-a")),
+    Step(
+        "runai get build1",
+        lines=describe_lines("build1", "team-a", "Interactive", "1"),
+        wait_for=job_runs("build1", "team-a"),
+    ),
     Step("runai bash build1", "build1-0-0\n/workload\n", typed="hostname; pwd; exit 4\n", status=4),
     # 12
     Step(
@@ -145,12 +153,12 @@ DOCUMENTED_COMMANDS = (
         f"build1  Running  <age>  dgx1-1  python  Interactive  team-a  {USER}  1  true\n"
         f"frac03-3  Running  <age>  dgx1-1  {QUICKSTART}  Train  user-agm  {USER}  0.3  true\n",
     ),
-    Step("runai delete build1", "Job build1 deleted successfully.\n", ends=frozenset({"build1"})),
+    Step("runai delete build1", "Job build1 deleted successfully.\n", ended_jobs=frozenset({"build1"})),
     # 16
     Step(
         "runai describe job frac03-3 -p user-agm",
-        holds=described("frac03-3", "user-agm", "Train", r"0\.3"),
-        ready=runs("frac03-3", "user-agm"),
+        lines=describe_lines("frac03-3", "user-agm", "Train", r"0\.3"),
+        wait_for=job_runs("frac03-3", "user-agm"),
     ),
     # 17
     Step("runai project set user-agm", "project user-agm configured successfully\n"),
@@ -162,12 +170,16 @@ DOCUMENTED_COMMANDS = (
         f"frac03-3  Running  <age>  dgx1-1  {QUICKSTART}  Train  user-agm  {USER}  0.30 (0.30)  1 (0)\n",
     ),
     # 19
-    Step("runai delete job frac03-3", "Job frac03-3 deleted successfully.\n", ends=frozenset({"frac03-3"})),
-    Step("runai list jobs", f"Showing jobs for project user-agm\n{COLUMNS_2023}\n", ready=gone("frac03-3", "user-agm")),
+    Step("runai delete job frac03-3", "Job frac03-3 deleted successfully.\n", ended_jobs=frozenset({"frac03-3"})),
+    Step(
+        "runai list jobs",
+        f"Showing jobs for project user-agm\n{COLUMNS_2023}\n",
+        wait_for=job_is_gone("frac03-3", "user-agm"),
+    ),
 )
 
 
-def play(platform: Platform, step: Step) -> CommandResult:
-    step.ready(platform)
+def run_step(platform: Platform, step: Step) -> CommandResult:
+    step.wait_for(platform)
     done = platform.sh(step.command, step.typed)
     return CommandResult(done.status, normalize(done.out), done.err)

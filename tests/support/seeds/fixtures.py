@@ -1,4 +1,4 @@
-"""The wheel, installed once, and platforms that run from it."""
+"""Fixtures: the wheel, installed once per run, and platforms that run from it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.seeds.tmux import PROMPT, Screen, needs_tmux
 
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of our programs in an environment that holds nothing but the wheel and what it needs."""
+    """The folder of our programs in a virtual environment with only the wheel and its dependencies."""
     folder = tmp_path_factory.mktemp("wheel")
     uv = _run(str(ROOT / "tools" / "uv.sh"))
     _run(uv, "build", "--quiet", "--wheel", "--out-dir", str(folder / "dist"), str(ROOT))
@@ -37,7 +37,7 @@ def _run(*command: str) -> str:
 
 @pytest.fixture
 def fresh(programs: Path, tmp_path: Path) -> Iterator[Platform]:
-    """A platform on which nothing has happened yet."""
+    """A new platform."""
     platform = Platform(programs, tmp_path / "platform").up()
     yield platform
     platform.down()
@@ -45,7 +45,7 @@ def fresh(programs: Path, tmp_path: Path) -> Iterator[Platform]:
 
 @pytest.fixture(scope="session")
 def demo(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    """A platform that tests share: each names its own jobs."""
+    """A platform that several tests share; each uses its own job names."""
     platform = Platform(programs, tmp_path_factory.mktemp("demo") / "platform").up()
     assert platform.sh("runai project set team-a").status == 0
     yield platform
@@ -54,7 +54,7 @@ def demo(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
 
 @pytest.fixture
 def screen(demo: Platform) -> Iterator[Screen]:
-    """A terminal with a shell, for a person at the shared platform."""
+    """A terminal with a shell for the shared platform."""
     needs_tmux()
     opened = Screen(demo.environment, demo.home)
     try:

@@ -1,4 +1,4 @@
-"""The demo cluster as a person has it: `aliquot up` from the installed wheel, and a shell in a second terminal."""
+"""A real platform for tests: `aliquot up` from the installed wheel or this environment, and a shell for its user."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from typing import Any
 from support.stores.process import ServerProcess
 from support.waiting import wait_until
 
-SECONDS = 60  # for anything to happen on a busy machine; usually it takes one
-USER = "anna"  # whom listings show
+SECONDS = 60  # timeout of every wait on a busy machine; usually one second is enough
+USER = "anna"  # the user that listings show
 PREFIX = "/apis/aliquot.dev/v1"
 
-# (what, by what): all that two runs of the same commands may differ in. A column is as wide as its widest cell, so the
-# gaps between columns differ with the ages.
+# (pattern, replacement) for all that differs between two runs of the same commands: ages, and the gaps between columns,
+# because a column is as wide as its widest cell.
 VARYING = tuple(
     (re.compile(pattern, re.MULTILINE), name)
     for pattern, name in ((r"(?<=\s)\d+[smhd]\b", "<age>"), (r"(?<=\S)  +", "  "), (r" +$", ""))
@@ -30,7 +30,7 @@ VARYING = tuple(
 
 @dataclass(frozen=True)
 class CommandResult:
-    """How a command ended and what it printed."""
+    """The exit status and the output of a command."""
 
     status: int
     out: str
@@ -39,7 +39,7 @@ class CommandResult:
 
 @dataclass(frozen=True)
 class JobInstance:
-    """What stays the same as long as a job runs on: its pod, its process, how often it was started, and since when."""
+    """The identity of a running job, which stays the same until the job is stopped or restarted."""
 
     pod: str
     pid: int
@@ -49,19 +49,20 @@ class JobInstance:
 
 
 def normalize(text: str) -> str:
+    """The text with placeholders for what differs between two runs."""
     for pattern, name in VARYING:
         text = pattern.sub(name, text)
     return text
 
 
 class Platform:
-    """A server on a folder of its own, and one person with a home folder of hers."""
+    """A server with a data folder of its own, and a user with a home folder."""
 
     def __init__(self, programs: Path, folder: Path, *arguments: str, verb: str = "up") -> None:
         self.home = folder / "home"
         self.home.mkdir(parents=True)
         self._data = folder / "data"
-        # Only what is named here: a setting of whoever runs the tests must not change what a command shows.
+        # No other variables: settings of the user who runs the tests must not change the output of a command.
         self.environment = {
             "PATH": os.pathsep.join((str(programs), os.environ["PATH"])),
             "HOME": str(self.home),
@@ -80,12 +81,12 @@ class Platform:
         return self
 
     def kill(self) -> None:
-        """`kill -9`, and up again."""
+        """Kill the server with SIGKILL and start it again."""
         self.server.kill()
         self.server.start()
 
     def down(self) -> None:
-        """Stop it with all its jobs."""
+        """Stop the server and its jobs."""
         if not self.server.ready():
             self.server.start()
         done = self.sh("aliquot down")
@@ -93,7 +94,7 @@ class Platform:
         self.server.stop()
 
     def sh(self, command: str, typed: str = "", **environment: str) -> CommandResult:
-        """Run a line of shell, with what is typed as its input."""
+        """Run a line of shell, with `typed` as its standard input."""
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=self.home,
@@ -109,7 +110,7 @@ class Platform:
     # --- what is so, asked of the server and the machine and not of the command under test
 
     def get(self, path: str) -> Any:
-        """An object or a list; None when there is none."""
+        """GET a path of the API: an object or a list, or None when it does not exist."""
         headers = {"Authorization": f"Bearer {self.server.token}"}
         try:
             with urllib.request.urlopen(urllib.request.Request(self.server.url + path, headers=headers)) as answer:
@@ -124,8 +125,8 @@ class Platform:
         return self.get(f"{PREFIX}/namespaces/runai-{project}/workloads/{name}")
 
     def phase(self, name: str, project: str) -> str:
-        found = self.job(name, project) or {}
-        return str(found.get("status", {}).get("phase", ""))
+        job = self.job(name, project) or {}
+        return str(job.get("status", {}).get("phase", ""))
 
     def wait_for_phase(self, name: str, project: str, *phases: str) -> None:
         wait_until(
@@ -133,29 +134,29 @@ class Platform:
         )
 
     def wait_until_gone(self, name: str, project: str) -> None:
-        """With its pod, which may take some time to end and holds its GPUs until then."""
+        """Wait until the job and its pod are gone; the pod may take some time to end, and has its GPUs until then."""
         wait_until(lambda: self.job(name, project) is None and not self._has_pod(name, project), f"{name} gone")
 
     def _has_pod(self, name: str, project: str) -> bool:
         pods = self.get(f"{PREFIX}/namespaces/runai-{project}/pods")["items"]
         return any(pod["metadata"]["name"] == f"{name}-0-0" for pod in pods)
 
-    def submit(self, name: str, project: str, how: str, *phases: str) -> None:
-        """Submit a job and wait until it is in one of these phases."""
-        done = self.sh(f"runai submit {name} -p {project} {how}")
+    def submit(self, name: str, project: str, flags: str, *phases: str) -> None:
+        """Submit a job and wait until it is in one of these phases; by default, Running."""
+        done = self.sh(f"runai submit {name} -p {project} {flags}")
         assert done.status == 0, done
         self.wait_for_phase(name, project, *(phases or ("Running",)))
 
-    def job_instances(self, but: Collection[str] = ()) -> dict[str, JobInstance]:
-        """Every job that runs, by name, as its processes tell it; of those in `but`, which just end, nobody can say."""
+    def job_instances(self, except_jobs: Collection[str] = ()) -> dict[str, JobInstance]:
+        """The running jobs by name, from their pods and processes; without `except_jobs`, which are ending."""
         running = {
             pod["metadata"]["name"].removesuffix("-0-0"): pod
             for pod in self.get(f"{PREFIX}/pods")["items"]
             if pod.get("status", {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
         }
-        return {name: self._life(pod) for name, pod in running.items() if name not in but}
+        return {name: self._instance(pod) for name, pod in running.items() if name not in except_jobs}
 
-    def _life(self, pod: Any) -> JobInstance:
+    def _instance(self, pod: Any) -> JobInstance:
         uid = pod["metadata"]["uid"]
         state = json.loads((self._data / "pods" / uid / "state.json").read_text())
         container = pod["status"]["containerStatuses"][0]
@@ -169,5 +170,5 @@ class Platform:
 
 
 def start_of(pid: int) -> str:
-    """When a process began; with its number, what tells it from all others."""
+    """The start time of a process. Together with the process id it identifies the process."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]

@@ -1,4 +1,4 @@
-"""A terminal that a test types into and reads from, as a person does: tmux without anybody looking."""
+"""A terminal that a test types into and reads from: a detached tmux session."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from support.waiting import wait_until
 
-PROMPT = "you> "  # of the shell outside
+PROMPT = "you> "  # of the local shell
 
 
 def needs_tmux() -> None:
@@ -24,33 +24,33 @@ def needs_tmux() -> None:
 
 class Screen:
     def __init__(self, environment: Mapping[str, str], folder: Path, columns: int = 120, rows: int = 40) -> None:
-        # A server of its own, so that the settings and sessions of whoever runs the tests play no part. The folder of a
-        # test is too deep for it: the address of a socket has at most 107 characters.
-        self._place = tempfile.TemporaryDirectory(prefix="tmux-")
-        self._socket = Path(self._place.name) / "socket"
+        # A tmux server of its own, independent of the settings and sessions of the user who runs the tests. The folder
+        # of the test cannot hold its socket: the path of a socket has at most 107 characters.
+        self._folder = tempfile.TemporaryDirectory(prefix="tmux-")
+        self._socket = Path(self._folder.name) / "socket"
         self._environment = dict(environment)
-        rc = Path(self._place.name) / "rc"
+        rc = Path(self._folder.name) / "rc"
         rc.write_text(f"PS1='{PROMPT}'\n")
         self._tmux(
             "-f", "/dev/null", "new-session", "-d", "-x", str(columns), "-y", str(rows), "-c", str(folder),
             f"exec bash --noprofile --rcfile {rc}",
         )  # fmt: skip
 
-    def _tmux(self, *words: str) -> str:
+    def _tmux(self, *arguments: str) -> str:
         done = subprocess.run(
-            ["tmux", "-S", str(self._socket), *words],
+            ["tmux", "-S", str(self._socket), *arguments],
             env=self._environment,
             capture_output=True,
             text=True,
             timeout=60,
             check=False,
         )
-        assert done.returncode == 0, f"tmux {' '.join(words)}: {done.stderr}"
+        assert done.returncode == 0, f"tmux {' '.join(arguments)}: {done.stderr}"
         return done.stdout
 
     def close(self) -> None:
         self._tmux("kill-server")
-        self._place.cleanup()
+        self._folder.cleanup()
 
     @property
     def text(self) -> str:
@@ -69,18 +69,18 @@ class Screen:
         self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
 
     def shows(self, text: str) -> None:
-        """Wait until a line begins so."""
+        """Wait until a line begins with this text."""
         self.matches("^" + re.escape(text))
 
     def matches(self, pattern: str) -> None:
-        """Wait until a line matches."""
-        wanted, seen = re.compile(pattern, re.MULTILINE), [""]
+        """Wait until a line matches the pattern."""
+        regex, screen = re.compile(pattern, re.MULTILINE), [""]
 
-        def there() -> bool:
-            seen[0] = self.text
-            return wanted.search(seen[0]) is not None
+        def is_shown() -> bool:
+            screen[0] = self.text
+            return regex.search(screen[0]) is not None
 
         try:
-            wait_until(there, pattern)
+            wait_until(is_shown, pattern)
         except AssertionError:
-            raise AssertionError(f"no line like {pattern!r} on the screen:\n{seen[0]}") from None
+            raise AssertionError(f"no line like {pattern!r} on the screen:\n{screen[0]}") from None
