@@ -1,4 +1,4 @@
-"""Fixtures of the command line's tests."""
+"""Fixtures for tests of the command line."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliEnvironment:
 
 @pytest.fixture
 def server(cli: CliEnvironment) -> Iterator[PodServer]:
-    """Serves the world, which has a project `team-a` and a job `x`."""
+    """A server for the store of `cli`, with a project `team-a` and a job `x`."""
     cli.create_project("team-a")
     cli.run_runai("config project team-a")
     cli.run_runai("submit x -i python -g 1")
-    made = PodServer(cli.driver)
-    with made.serving():
-        yield made
+    pod_server = PodServer(cli.driver)
+    with pod_server.serving():
+        yield pod_server
 
 
 @pytest.fixture
 def project_yaml() -> Callable[..., str]:
-    """The text of one project, for files."""
+    """Returns the manifest of a project."""
 
     def text(name: str = "team-a", **spec: Any) -> str:
         lines = ["apiVersion: aliquot.dev/v1", "kind: Project", f"metadata: {{name: {name}}}", "spec:"]

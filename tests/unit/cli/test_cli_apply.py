@@ -1,4 +1,4 @@
-"""Files in, objects out: what is created, what changes, and that a broken file changes nothing."""
+"""`apply`: creates and changes objects; an invalid file changes nothing."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Text = Callable[..., str]
 HEAD = "apiVersion: aliquot.dev/v1\nkind: Project\n"
 
 
-def test_apply_creates_then_finds_nothing_to_do(cli: CliEnvironment, project_yaml: Text) -> None:
-    """The first apply creates, the second has nothing to do, a changed file configures."""
+def test_created_unchanged_configured(cli: CliEnvironment, project_yaml: Text) -> None:
+    """The first apply creates, the second changes nothing, a changed file configures."""
     assert cli.run("apply", "-f", "-", input=project_yaml(quota="{gpu: 2}")) == "project/team-a created\n"
     assert cli.run("apply", "-f", "-", input=project_yaml(quota="{gpu: 2}")) == "project/team-a unchanged\n"
     assert cli.run("apply", "-f", "-", input=project_yaml(quota="{gpu: 3}")) == "project/team-a configured\n"
@@ -23,21 +23,21 @@ def test_apply_creates_then_finds_nothing_to_do(cli: CliEnvironment, project_yam
 
 
 def test_apply_keeps_what_the_file_does_not_mention(cli: CliEnvironment, project_yaml: Text) -> None:
-    """Two files may each say a part of the same object."""
+    """Fields that a file does not mention keep their value."""
     cli.run("apply", "-f", "-", input=project_yaml(quota="{gpu: 2}"))
     cli.run("apply", "-f", "-", input=project_yaml(description="ours"))
     assert cli.get("project", "team-a")["spec"] == {"quota": {"gpu": 2}, "description": "ours"}
 
 
 def test_dry_run_changes_nothing(cli: CliEnvironment, project_yaml: Text) -> None:
-    """A dry run says what would happen."""
+    """A dry run prints what would happen."""
     assert cli.run("apply", "--dry-run", "-f", "-", input=project_yaml()) == "project/team-a created (dry run)\n"
     with pytest.raises(NotFound):
         cli.get("project", "team-a")
 
 
 def test_apply_reads_what_get_printed(cli: CliEnvironment, project_yaml: Text, tmp_path: Path) -> None:
-    """A listing that was saved can be applied again."""
+    """A saved listing can be applied again."""
     cli.run("apply", "-f", "-", input=project_yaml() + "---\n" + project_yaml("team-b"))
     for form in ("yaml", "json"):
         saved = tmp_path / f"saved.{form}"
@@ -46,7 +46,7 @@ def test_apply_reads_what_get_printed(cli: CliEnvironment, project_yaml: Text, t
 
 
 def test_apply_takes_a_folder_and_several_files(cli: CliEnvironment, project_yaml: Text, tmp_path: Path) -> None:
-    """Files of a folder are applied by name; other files in it are left alone."""
+    """Files of a folder are applied in the order of their names; files with other suffixes are ignored."""
     (tmp_path / "b.yaml").write_text(project_yaml("team-b"))
     (tmp_path / "a.yml").write_text(project_yaml("team-a"))
     (tmp_path / "notes.txt").write_text("not an object")
@@ -58,7 +58,7 @@ def test_apply_takes_a_folder_and_several_files(cli: CliEnvironment, project_yam
 
 
 def test_one_bad_document_stops_all(cli: CliEnvironment, project_yaml: Text, tmp_path: Path) -> None:
-    """Every fault is named with file, document and field, and nothing is applied."""
+    """All faults are reported with file, document and field, and nothing is applied."""
     bad = project_yaml("team-b", quota="{gpu: many}", colour="red")
     path = tmp_path / "teams.yaml"
     path.write_text(project_yaml() + "---\n" + bad + "---\nkind: Project\n")
@@ -95,8 +95,8 @@ def test_one_bad_document_stops_all(cli: CliEnvironment, project_yaml: Text, tmp
         ("a.yaml", HEAD + "metadata: {name: a}\nspec: &x {description: *x}\n", "recursive"),
     ],
 )
-def test_broken_files_say_where(cli: CliEnvironment, tmp_path: Path, name: str, text: str, error: str) -> None:
-    """A file that cannot be read names the place, in one line."""
+def test_invalid_files(cli: CliEnvironment, tmp_path: Path, name: str, text: str, error: str) -> None:
+    """The error of an invalid file names the position in one line."""
     path = tmp_path / name
     path.write_text(text)
     result = cli.invoke("apply", "-f", str(path))
@@ -106,8 +106,8 @@ def test_broken_files_say_where(cli: CliEnvironment, tmp_path: Path, name: str, 
     assert "Traceback" not in result.output
 
 
-def test_yaml_that_spells_billions_is_refused(cli: CliEnvironment, tmp_path: Path) -> None:
-    """A few lines of aliases that stand for more than memory holds end in an error, quickly."""
+def test_yaml_bomb(cli: CliEnvironment, tmp_path: Path) -> None:
+    """YAML aliases that expand to billions of values are refused."""
     layers = [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 10)]
     path = tmp_path / "bomb.yaml"
     path.write_text("\n".join(["l0: &l0 [x]", *layers]))
@@ -117,7 +117,7 @@ def test_yaml_that_spells_billions_is_refused(cli: CliEnvironment, tmp_path: Pat
 
 
 def test_times_stay_text(cli: CliEnvironment, tmp_path: Path) -> None:
-    """YAML's own times would not survive the way to JSON."""
+    """Times in YAML stay text, because JSON has no times."""
     text = (
         "apiVersion: aliquot.dev/v1\nkind: Token\nmetadata: {name: t}\nspec: {user: me, expires: 2030-01-01T00:00:00Z"
     )
@@ -125,8 +125,8 @@ def test_times_stay_text(cli: CliEnvironment, tmp_path: Path) -> None:
     assert cli.get("token", "t")["spec"]["expires"] == "2030-01-01T00:00:00Z"
 
 
-def test_objects_of_a_project_land_in_its_namespace(cli: CliEnvironment) -> None:
-    """Without a namespace of its own, an object goes to the project that is named or set."""
+def test_default_namespace(cli: CliEnvironment) -> None:
+    """An object without a namespace goes to the namespace of the given or the default project."""
     cli.create("namespace", "runai-team-a")
     text = "apiVersion: aliquot.dev/v1\nkind: Template\nmetadata: {name: t}\nspec: {description: x}\n"
     refused = cli.invoke("apply", "-f", "-", input=text)
@@ -135,8 +135,8 @@ def test_objects_of_a_project_land_in_its_namespace(cli: CliEnvironment) -> None
     assert cli.get("template", "t", "runai-team-a")["metadata"]["namespace"] == "runai-team-a"
 
 
-def test_a_refusal_does_not_hold_up_the_others(cli: CliEnvironment, project_yaml: Text) -> None:
-    """What the server refuses is said, the rest is applied, and the status is 1."""
+def test_a_refused_object_does_not_stop_the_others(cli: CliEnvironment, project_yaml: Text) -> None:
+    """An object that the server refuses is an error; the others are applied, and the exit status is 1."""
     template = "apiVersion: aliquot.dev/v1\nkind: Template\nmetadata: {name: t, namespace: runai-gone}\n---\n"
     result = cli.invoke("apply", "-f", "-", input=template + project_yaml())
     assert result.exit_code == 1

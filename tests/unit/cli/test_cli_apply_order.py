@@ -1,4 +1,4 @@
-"""A file with a project and what lives in it: the project's namespace comes first, however long it takes."""
+"""`apply` of a project and its objects waits for the namespace of the project."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ metadata: {name: half, namespace: runai-team-a}
 
 
 class SlowPlatform(MemoryServer):
-    """Gives a project its namespace, or its refusal, only after somebody has looked a few times."""
+    """Makes a project Ready or Failed at the third read."""
 
     def __init__(self, **status: str) -> None:
         super().__init__()
         self._status = status
-        self._looks = 0
+        self._reads = 0
 
     async def get(self, kind: Any, name: str, namespace: str = "") -> Document:
-        found = await super().get(kind, name, namespace)
+        document = await super().get(kind, name, namespace)
         if kind.name == "Project":
-            self._looks += 1
-            if self._looks == 3:
-                return await self._decide(kind, name)
-        return found
+            self._reads += 1
+            if self._reads == 3:
+                return await self._reconcile(kind, name)
+        return document
 
-    async def _decide(self, kind: Any, name: str) -> Document:
+    async def _reconcile(self, kind: Any, name: str) -> Document:
         if self._status["phase"] == "Ready":
             metadata = {"name": f"runai-{name}", "labels": {PROJECT: name}}
             await self.create(
@@ -46,13 +46,13 @@ class SlowPlatform(MemoryServer):
 
 
 def test_waits_for_the_namespace(cli: CliEnvironment) -> None:
-    """What lives in a project is created once the project is ready."""
+    """Objects of a project are created when the project is ready."""
     cli.driver = SlowPlatform(phase="Ready")
     assert cli.run("apply", "-f", "-", input=BOTH) == "project/team-a created\ntemplate/half created\n"
 
 
-def test_says_why_the_project_is_not_ready(cli: CliEnvironment) -> None:
-    """A project that cannot get its namespace says so, and the command fails."""
+def test_project_that_fails(cli: CliEnvironment) -> None:
+    """The command fails with the message of a project that cannot get its namespace."""
     cli.driver = SlowPlatform(phase="Failed", message="namespace runai-team-a belongs to project team-b")
     result = cli.invoke("apply", "-f", "-", input=BOTH)
     assert result.exit_code == 1

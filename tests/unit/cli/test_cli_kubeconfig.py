@@ -1,4 +1,4 @@
-"""`aliquot kubeconfig`, as far as it gets without Kubernetes: what is refused before anything is asked."""
+"""`aliquot kubeconfig` without Kubernetes: arguments that are refused before the first request."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from support.cli.environment import CliEnvironment
 
-WORDS = ("kubeconfig", "-p", "vision", "--user", "ann")
+ARGUMENTS = ("kubeconfig", "-p", "vision", "--user", "ann")
 
 
 @pytest.mark.parametrize(
@@ -17,29 +17,29 @@ WORDS = ("kubeconfig", "-p", "vision", "--user", "ann")
         (("-o", "/"), "error: -o: / is a folder\n"),
     ],
 )
-def test_bad_words_are_refused_in_one_line(cli: CliEnvironment, arguments: tuple[str, ...], error: str) -> None:
-    """Each with the option that is wrong."""
-    result = cli.invoke(*WORDS, *arguments)
+def test_bad_arguments_are_refused_in_one_line(cli: CliEnvironment, arguments: tuple[str, ...], error: str) -> None:
+    """The error names the wrong option."""
+    result = cli.invoke(*ARGUMENTS, *arguments)
     assert result.exit_code == 1
     assert result.stderr.startswith(error)
 
 
-def test_a_file_that_is_there_stays(cli: CliEnvironment) -> None:
-    """No token is asked for when there is no place to put it."""
+def test_an_existing_file_is_kept(cli: CliEnvironment) -> None:
+    """An existing file is not overwritten, and no token is requested."""
     file = cli.home / "config"
-    file.write_text("mine")
-    result = cli.invoke(*WORDS, "-o", str(file))
-    assert (result.exit_code, file.read_text()) == (1, "mine")
+    file.write_text("old")
+    result = cli.invoke(*ARGUMENTS, "-o", str(file))
+    assert (result.exit_code, file.read_text()) == (1, "old")
     assert "is there already" in result.stderr
 
 
-def test_a_link_that_leads_nowhere_is_not_followed(cli: CliEnvironment) -> None:
-    """Whoever can put a link there must not choose where a token goes."""
+def test_a_dangling_link_is_not_followed(cli: CliEnvironment) -> None:
+    """A symbolic link must not redirect the file with the token."""
     file = cli.home / "config"
     file.symlink_to(cli.home / "elsewhere")
-    assert "is there already" in cli.invoke(*WORDS, "-o", str(file)).stderr
+    assert "is there already" in cli.invoke(*ARGUMENTS, "-o", str(file)).stderr
 
 
-def test_administrators_have_the_word_too(cli: CliEnvironment) -> None:
+def test_runai_adm_has_the_command_too(cli: CliEnvironment) -> None:
     """`runai-adm kubeconfig` is the same command."""
     assert cli.invoke_adm("kubeconfig", "--help").exit_code == 0

@@ -1,4 +1,4 @@
-"""get, describe, label, delete, edit: any kind, by name."""
+"""get, describe, label, delete and edit, for any kind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def teams(cli: CliEnvironment) -> CliEnvironment:
 
 
 def test_listing_is_sorted_and_aligned(teams: CliEnvironment) -> None:
-    """A table in the order of names, with an age, and without blanks at line ends."""
+    """The table is sorted by name, has an age, and no trailing spaces."""
     lines = teams.run("get", "projects").splitlines()
     assert lines[0].split()[0] == "NAME"
     assert lines[0].split()[-1] == "AGE"
@@ -29,8 +29,8 @@ def test_listing_is_sorted_and_aligned(teams: CliEnvironment) -> None:
     assert len({line.index("GPU QUOTA") for line in lines[:1]}) == 1
 
 
-def test_forms(teams: CliEnvironment) -> None:
-    """The same objects as names, JSON and YAML; one named object stands alone."""
+def test_output_formats(teams: CliEnvironment) -> None:
+    """Objects as names, JSON and YAML; one named object is not wrapped in a List."""
     assert teams.run("get", "proj", "-o", "name") == "project/team-a\nproject/team-b\n"
     listed = json.loads(teams.run("get", "projects", "--json"))
     assert [item["metadata"]["name"] for item in listed["items"]] == ["team-a", "team-b"]
@@ -41,7 +41,7 @@ def test_forms(teams: CliEnvironment) -> None:
 
 
 def test_several_kinds(teams: CliEnvironment) -> None:
-    """Kinds joined by commas give a table each, with the kind before the name."""
+    """Several kinds give a table each, with the kind before the name."""
     teams.create("department", "ml")
     out = teams.run("get", "projects,departments")
     assert "project/team-a" in out
@@ -50,15 +50,15 @@ def test_several_kinds(teams: CliEnvironment) -> None:
 
 
 def test_selectors(teams: CliEnvironment) -> None:
-    """Labels and fields choose."""
+    """Labels and fields select objects."""
     assert teams.run("get", "projects", "-l", "tier=gold", "-o", "name") == "project/team-a\n"
     assert teams.run("get", "projects", "--field-selector", "spec.department=ml", "-o", "name") == "project/team-b\n"
     nothing = teams.invoke("get", "projects", "-l", "tier=lead")
     assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (0, "", "No projects match.\n")
 
 
-def test_an_empty_list_says_how_to_begin(cli: CliEnvironment) -> None:
-    """Nothing there is no error, and data stays data."""
+def test_an_empty_list_says_how_to_create_one(cli: CliEnvironment) -> None:
+    """An empty list is no error: the hint goes to stderr, and JSON output has no items."""
     result = cli.invoke("get", "projects")
     assert (result.exit_code, result.stdout) == (0, "")
     assert "aliquot project create NAME" in result.stderr
@@ -66,7 +66,7 @@ def test_an_empty_list_says_how_to_begin(cli: CliEnvironment) -> None:
 
 
 def test_missing_names_are_errors(teams: CliEnvironment) -> None:
-    """What is there is shown, what is not there is named, and the status is 1."""
+    """Existing objects are printed, missing ones are errors, and the exit status is 1."""
     result = teams.invoke("get", "project", "team-a", "nobody", "nowhere")
     assert result.exit_code == 1
     assert "team-a" in result.stdout
@@ -74,7 +74,7 @@ def test_missing_names_are_errors(teams: CliEnvironment) -> None:
 
 
 def test_an_unknown_kind_lists_the_known(cli: CliEnvironment) -> None:
-    """A word that is no kind gets the list of kinds."""
+    """The hint of an unknown kind lists the known kinds."""
     result = cli.invoke("get", "gadgets")
     assert result.exit_code == 1
     assert result.stderr.startswith("error: unknown kind 'gadgets'\nhint: one of: ")
@@ -82,15 +82,15 @@ def test_an_unknown_kind_lists_the_known(cli: CliEnvironment) -> None:
 
 @pytest.mark.parametrize("arguments", [("get",), ("get", "projects", "-o", "xml"), ("delete", "project"), ("frob",)])
 def test_usage_errors_exit_2(cli: CliEnvironment, arguments: tuple[str, ...]) -> None:
-    """What the parser rejects is one line, a hint and status 2."""
+    """Wrong usage gives one line, a hint and exit status 2."""
     result = cli.invoke(*arguments)
     assert result.exit_code == 2
     assert result.stderr.startswith("error: ")
     assert "--help" in result.stderr
 
 
-def test_objects_in_a_project_need_one(cli: CliEnvironment) -> None:
-    """Without -p, -n or a default project there is nowhere to look; with one there is."""
+def test_namespaced_kinds_need_a_project(cli: CliEnvironment) -> None:
+    """Namespaced kinds need -p, -n, -A or a default project."""
     cli.create("namespace", "runai-team-a")
     cli.create("template", "t", "runai-team-a", spec={"description": "x"})
     refused = cli.invoke("get", "templates")
@@ -103,7 +103,7 @@ def test_objects_in_a_project_need_one(cli: CliEnvironment) -> None:
 
 
 def test_describe(teams: CliEnvironment) -> None:
-    """Labels, spec and what happened, in words."""
+    """The description has labels, spec and events."""
     project = teams.get("project", "team-a")
     teams.create("namespace", "runai")
     about = {"kind": "Project", "name": "team-a", "uid": project["metadata"]["uid"]}
@@ -119,7 +119,7 @@ def test_describe(teams: CliEnvironment) -> None:
 
 
 def test_label(teams: CliEnvironment) -> None:
-    """k=v sets, k- removes, and saying it again changes nothing."""
+    """k=v sets a label, k- removes it, and repeating it changes nothing."""
     assert teams.run("label", "project", "team-a", "tier-", "cost=42") == "project/team-a labeled\n"
     assert teams.get("project", "team-a")["metadata"]["labels"] == {"cost": "42"}
     assert teams.run("label", "project/team-a", "cost=42") == "project/team-a unchanged\n"
@@ -127,8 +127,8 @@ def test_label(teams: CliEnvironment) -> None:
     assert teams.invoke("label", "project", "team-a", "cost=not valid!").exit_code == 1
 
 
-def test_delete_asks_for_what_holds_others(teams: CliEnvironment) -> None:
-    """A project goes only with a yes; a token goes at once."""
+def test_delete_of_a_project_needs_confirmation(teams: CliEnvironment) -> None:
+    """Deleting a project needs confirmation; deleting a token does not."""
     refused = teams.invoke("delete", "project", "team-a")
     assert refused.exit_code == 1
     assert "--yes" in refused.stderr
@@ -140,14 +140,14 @@ def test_delete_asks_for_what_holds_others(teams: CliEnvironment) -> None:
     assert teams.run("delete", "token", "t") == "token/t deleted\n"
 
 
-def test_delete_says_when_it_takes_longer(cli: CliEnvironment) -> None:
-    """An object that somebody still holds is on its way, not gone."""
+def test_delete_of_an_object_with_a_finalizer(cli: CliEnvironment) -> None:
+    """An object with a finalizer is being deleted, not deleted."""
     cli.create("user", "ann", metadata={"finalizers": ["aliquot.dev/test"]})
     assert cli.run("delete", "user", "ann") == "user/ann is being deleted\n"
 
 
 def test_delete_goes_on_after_a_missing_name(teams: CliEnvironment) -> None:
-    """One wrong name does not keep the others."""
+    """A missing name does not stop the deletion of the others."""
     result = teams.invoke("delete", "project", "nobody", "team-a", "-y")
     assert (result.exit_code, result.stdout) == (1, "project/team-a deleted\n")
     with pytest.raises(NotFound):
@@ -155,7 +155,7 @@ def test_delete_goes_on_after_a_missing_name(teams: CliEnvironment) -> None:
 
 
 def _editor(path: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An editor that types by itself."""
+    """Set EDITOR to a script."""
     program = path / "editor"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o700)
@@ -165,7 +165,7 @@ def _editor(path: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_edit_writes_back(teams: CliEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the editor saved is what the object says, and no scratch file stays."""
+    """The saved text replaces the object, and the temporary file is removed."""
     _editor(tmp_path, 'sed -i "s/gpu: 4/gpu: 6/" "$1"', monkeypatch)
     assert teams.run("edit", "project", "team-a") == "project/team-a configured\n"
     assert teams.get("project", "team-a")["spec"]["quota"]["gpu"] == 6
@@ -173,14 +173,14 @@ def test_edit_writes_back(teams: CliEnvironment, tmp_path: Path, monkeypatch: py
 
 
 def test_edit_can_remove_a_field(teams: CliEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line that is gone is a field that is gone."""
+    """Removing a line removes the field."""
     _editor(tmp_path, 'sed -i "/department/d" "$1"', monkeypatch)
     teams.run("edit", "project", "team-b")
     assert "department" not in teams.get("project", "team-b")["spec"]
 
 
 def test_edit_without_change(teams: CliEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaving the editor without a change does nothing."""
+    """Closing the editor without a change does nothing."""
     _editor(tmp_path, "true", monkeypatch)
     assert teams.run("edit", "project", "team-a") == "project/team-a unchanged\n"
 
@@ -191,7 +191,7 @@ def test_edit_without_change(teams: CliEnvironment, tmp_path: Path, monkeypatch:
 def test_edit_keeps_text_it_cannot_apply(
     teams: CliEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, error: str
 ) -> None:
-    """A mistake costs no typing: the text is in a file, and the error says where."""
+    """Text that cannot be applied is kept in a file, which the error names."""
     _editor(tmp_path, f'sed -i "{script}" "$1"', monkeypatch)
     result = teams.invoke("edit", "project", "team-a")
     (kept,) = tmp_path.glob("*.yaml")
@@ -201,8 +201,10 @@ def test_edit_keeps_text_it_cannot_apply(
     assert teams.get("project", "team-a")["spec"]["quota"]["gpu"] == 4
 
 
-def test_edit_loses_to_a_faster_change(teams: CliEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else's change in the meantime is not overwritten."""
+def test_edit_does_not_overwrite_another_change(
+    teams: CliEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change by another client in the meantime is a conflict."""
     from aliquot.cli.edit import changed_document, editable
     from aliquot.cli.object_refs import parse_refs
     from aliquot.cli.output import as_yaml
@@ -211,8 +213,8 @@ def test_edit_loses_to_a_faster_change(teams: CliEnvironment, tmp_path: Path, mo
 
     (target,) = parse_refs("project", ["team-a"])
     before = Document(teams.get("project", "team-a"))
-    mine = changed_document(target, before, as_yaml(editable(before.data)).replace("gpu: 4", "gpu: 6"))
+    edited = changed_document(target, before, as_yaml(editable(before.data)).replace("gpu: 4", "gpu: 6"))
     teams.run("project", "update", "team-a", "--gpu", "5")
     with pytest.raises(Conflict):
-        teams.context().run(lambda driver: driver.update(target.kind, mine))
+        teams.context().run(lambda driver: driver.update(target.kind, edited))
     assert teams.get("project", "team-a")["spec"]["quota"]["gpu"] == 5

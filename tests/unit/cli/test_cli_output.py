@@ -1,4 +1,4 @@
-"""Ages, times, paths and tables: pure functions of what is shown."""
+"""Ages, times, JSONPaths, cells, tables and error messages."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from aliquot.errors import Invalid
     ],
 )
 def test_age_has_one_unit(seconds: float, text: str) -> None:
-    """11s, 2m, 12h, 4d: cut off, never rounded up."""
+    """An age has one unit and is rounded down."""
     assert output.age(seconds) == text
 
 
 def test_times() -> None:
-    """Past times are ages, times to come say so, and wrong ones are a dash."""
+    """Past times are ages, future times have `in`, and invalid ones are a dash."""
     assert output.age_of("1970-01-01T00:00:00Z", 120) == "2m"
     assert output.age_of(None, 120) == output.age_of("soon", 120) == "-"
     assert output.age_or_countdown("1970-01-02T00:00:00Z", 0) == "in 1d"
@@ -67,7 +67,7 @@ DATA = {
     ],
 )
 def test_column_paths(path: str, value: Any) -> None:
-    """Every form of path that a column may have."""
+    """All forms of JSONPath that columns use."""
     assert output.jsonpath_value(DATA, path) == value
 
 
@@ -77,32 +77,32 @@ def test_column_paths(path: str, value: Any) -> None:
      (["a", "b"], "a, b"), ({"k": "v"}, "k=v"), ("two\nlines", "two lines"), ("\x1b[31mred", " [31mred")],
 )  # fmt: skip
 def test_cells(value: Any, text: str) -> None:
-    """One line each, and no control characters of strangers on the terminal."""
+    """A cell is one line without control characters."""
     assert output.cell(value) == text
 
 
 def test_tables_are_aligned() -> None:
-    """Columns start below each other; the last one is not padded."""
+    """Columns are aligned, and the last one is not padded."""
     assert output.table(["NAME", "AGE"], [["a", "1s"], ["longer", "2m"]]) == "NAME     AGE\na        1s\nlonger   2m"
     assert output.table(["NAME"], [["a"]], headers=False) == "a"
     assert output.table(["NAME"], [], headers=False) == ""
 
 
 def test_colour_does_not_move_columns() -> None:
-    """A coloured word takes the same room."""
+    """Colour does not change the width of a cell."""
     plain = output.format_row(["Ready", "x"], [8, 1])
-    tinted = output.format_row(["Ready", "x"], [8, 1], colour=True)
-    assert "\x1b[32m" in tinted
-    assert tinted.replace("\x1b[32m", "").replace("\x1b[0m", "") == plain
+    with_colour = output.format_row(["Ready", "x"], [8, 1], colour=True)
+    assert "\x1b[32m" in with_colour
+    assert with_colour.replace("\x1b[32m", "").replace("\x1b[0m", "") == plain
 
 
-def test_yaml_is_for_people() -> None:
-    """Order kept, long texts as blocks, no anchors."""
+def test_yaml() -> None:
+    """YAML keeps the order, prints long texts as blocks, and has no anchors."""
     shared = {"x": 1}
     assert output.as_yaml({"b": shared, "a": shared, "t": "one\ntwo\n"}) == "b:\n  x: 1\na:\n  x: 1\nt: |\n  one\n  two"
 
 
-def test_names_of_fields_as_words() -> None:
+def test_field_titles() -> None:
     assert field_title("overQuotaWeight") == "Over quota weight"
     assert field_title("gpu") == "GPU"
     assert field_title("aliquot.dev/project") == "aliquot.dev/project"

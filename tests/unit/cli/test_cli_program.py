@@ -1,4 +1,4 @@
-"""The programs as such: light to start, clean to stop, and quiet about their insides."""
+"""The programs as a whole: start-up cost, help, errors, exit status, `up`, `down` and completion."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def python(*arguments: str, **more: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_help_loads_nothing_heavy() -> None:
-    """`--help` costs click and no more."""
+    """`--help` imports click and nothing heavy."""
     result = python("-X", "importtime", "-m", "aliquot.cli.main", "--help")
     loaded = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
     assert result.returncode == 0
@@ -41,7 +41,7 @@ def test_help_loads_nothing_heavy() -> None:
 
 @pytest.mark.parametrize("table", [COMMANDS, RUNAI_COMMANDS, ADMIN_COMMANDS])
 def test_every_command_of_the_table_loads(table: dict[str, CommandSpec]) -> None:
-    """The lines that help shows without loading lead to commands."""
+    """Each entry of the command tables can be imported."""
     context = click.Context(aliquot)
     for name in table:
         command = Program("x", table).get_command(context, name)
@@ -50,7 +50,7 @@ def test_every_command_of_the_table_loads(table: dict[str, CommandSpec]) -> None
 
 @pytest.mark.parametrize("program", [aliquot, runai, runai_adm])
 def test_every_help_page_prints(program: Program) -> None:
-    """Each command explains itself, and says what it does in one line first."""
+    """`--help` of each command works."""
 
     def walk(path: list[str], command: click.Command) -> None:
         result = CliRunner().invoke(program, [*path, "--help"])
@@ -102,7 +102,7 @@ def _failing(error: BaseException) -> Program:
     ],
 )
 def test_errors_become_a_line_and_a_status(error: BaseException, status: int, message: str) -> None:
-    """Whatever goes wrong: no traceback, and the status says what kind it was."""
+    """An error gives one line without a traceback, and the right exit status."""
     result = CliRunner().invoke(_failing(error), ["go"])
     assert result.exit_code == status
     assert result.stderr.startswith(message)
@@ -114,8 +114,8 @@ def test_debug_shows_the_traceback() -> None:
     assert "Traceback" in result.stderr
 
 
-def test_a_reader_that_leaves_is_no_error_message() -> None:
-    """`aliquot ... | head` ends without a word."""
+def test_a_closed_pipe_prints_no_error() -> None:
+    """`aliquot ... | head` prints no error."""
     read, write = os.pipe()
     os.close(read)
     program = [sys.executable, "-m", "aliquot.cli.main", "--help"]
@@ -125,7 +125,7 @@ def test_a_reader_that_leaves_is_no_error_message() -> None:
 
 
 def test_no_server_is_one_line(tmp_path: Path) -> None:
-    """Global options may stand before or after the command."""
+    """Without a server the error is one line and a hint; global options may stand before or after the command."""
     for arguments in (["--data-dir", str(tmp_path), "status"], ["status", "--data-dir", str(tmp_path)]):
         result = CliRunner().invoke(aliquot, arguments)
         assert result.exit_code == 1
@@ -141,14 +141,14 @@ def test_up_listens_on_this_machine(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.org"])
-def test_up_asks_for_consent_before_others_can_connect(host: str) -> None:
-    """Tokens would travel unencrypted."""
+def test_up_needs_consent_for_other_addresses(host: str) -> None:
+    """An address that other machines can reach needs consent, because there is no TLS."""
     with pytest.raises(Denied, match="TLS"):
         check_host(host, consent=False)
     check_host(host, consent=True)
 
 
-def test_up_refuses_half_a_cluster() -> None:
+def test_up_refuses_wrong_options() -> None:
     assert CliRunner().invoke(aliquot, ["up", "--context", "x"]).exit_code == 2
     assert CliRunner().invoke(aliquot, ["up", "--port", "99999"]).exit_code == 2
 
@@ -159,13 +159,13 @@ def _down(folder: Path, *arguments: str) -> tuple[int, str, str]:
 
 
 def test_down_without_a_server(tmp_path: Path) -> None:
-    """Nothing to stop is no error."""
+    """`down` without a server is no error."""
     assert _down(tmp_path) == (0, f"no server is running for {tmp_path}\n", "")
 
 
 @pytest.fixture
 def sleeper(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that stands in for the server, and its word in the data folder."""
+    """A process in place of the server, with its server.json in the data folder."""
     process = subprocess.Popen(["sleep", "60"])
     server_facts = {"url": "http://127.0.0.1:1", "pid": process.pid, "startTime": start_time(process.pid)}
     (tmp_path / "server.json").write_text(json.dumps(server_facts))
@@ -175,14 +175,14 @@ def sleeper(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_down_stops_the_server(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    """The process ends by SIGTERM, and down says which it was."""
+    """`down` sends SIGTERM to the server and prints its process id."""
     status, out, _ = _down(tmp_path)
     assert (status, out) == (0, f"server stopped (pid {sleeper.pid}, http://127.0.0.1:1)\n")
     assert sleeper.wait(5) == -signal.SIGTERM
 
 
-def test_down_spares_another_process_with_the_number(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
-    """A number that was given out again is not the server."""
+def test_down_does_not_stop_another_process(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    """A process that reuses the process id of the server is not stopped."""
     server_facts = json.loads((tmp_path / "server.json").read_text())
     (tmp_path / "server.json").write_text(json.dumps({**server_facts, "startTime": "1"}))
     status, out, _ = _down(tmp_path)
@@ -197,8 +197,8 @@ def _completed(cli: CliEnvironment, line: str) -> list[str]:
     return [item.partition(",")[2] for item in result.stdout.splitlines()]
 
 
-def test_completion_of_words(cli: CliEnvironment) -> None:
-    """Commands, kinds and the names of objects."""
+def test_completion(cli: CliEnvironment) -> None:
+    """The shell completes commands, kinds and names of objects."""
     cli.create("project", "team-a")
     cli.create("project", "team-b")
     assert _completed(cli, "aliquot proj") == ["project"]
@@ -220,7 +220,7 @@ def test_completion_without_a_server_is_silent(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
 def test_completion_scripts(shell: str) -> None:
-    """A script for each shell, under the program's own name."""
+    """There is a script for each shell, with the name of the program."""
     result = CliRunner().invoke(runai_adm, ["completion", shell])
     assert result.exit_code == 0
     assert "_RUNAI_ADM_COMPLETE" in result.stdout

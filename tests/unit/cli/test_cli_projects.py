@@ -1,4 +1,4 @@
-"""project, department, token, whoami, and the administrator's words."""
+"""project, department, token, whoami, status, and the commands of `runai-adm`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROJECT = KINDS.named("project")
 
 
 def test_create_project_with_quota(cli: CliEnvironment) -> None:
-    """Flags become the spec, as exact numbers."""
+    """Flags set the fields of the spec, with exact numbers."""
     flags = "--gpu 4 --cpu 0.5 --memory 64GiB --gpu-limit 8 --department ml --no-over-quota --priority 7"
     cli.run("project", "create", "team-a", "--no-wait", *flags.split(), "--description", "ours")
     assert cli.get("project", "team-a")["spec"] == {
@@ -36,7 +36,7 @@ def test_create_project_with_quota(cli: CliEnvironment) -> None:
 
 
 def test_quota_of_another_pool() -> None:
-    """With --node-pool the amounts are those of that pool."""
+    """With --node-pool the amounts belong to that pool."""
     assert spec_from_flags({"gpu": "2", "node_pool": "a100"}) == {"pools": {"a100": {"quota": {"gpu": 2}}}}
     assert spec_from_flags({"gpu": "2", "node_pool": "default"}) == {"quota": {"gpu": 2}}
 
@@ -52,7 +52,7 @@ def test_quota_of_another_pool() -> None:
     ],
 )
 def test_bad_amounts(cli: CliEnvironment, flag: str, value: str, error: str) -> None:
-    """A wrong amount names its flag, and nothing is created."""
+    """The error of an invalid amount names the flag, and nothing is created."""
     result = cli.invoke("project", "create", "team-a", flag, value)
     assert result.exit_code == 1
     assert error in result.stderr
@@ -60,7 +60,7 @@ def test_bad_amounts(cli: CliEnvironment, flag: str, value: str, error: str) -> 
 
 
 def test_update(cli: CliEnvironment) -> None:
-    """Only what is named changes; unlimited takes an amount away."""
+    """Only the given flags change the spec; `unlimited` removes an amount."""
     cli.run("project", "create", "team-a", "--no-wait", "--gpu", "4", "--memory", "1Gi")
     assert cli.run("project", "update", "team-a", "--memory", "unlimited") == "project/team-a configured\n"
     assert cli.get("project", "team-a")["spec"] == {"quota": {"gpu": 4}}
@@ -69,7 +69,7 @@ def test_update(cli: CliEnvironment) -> None:
     assert cli.invoke("project", "update", "nobody", "--gpu", "1").exit_code == 1
 
 
-def test_names_are_taken_once(cli: CliEnvironment) -> None:
+def test_duplicate_name(cli: CliEnvironment) -> None:
     cli.run("department", "create", "ml", "--gpu", "8")
     result = cli.invoke("department", "create", "ml")
     assert result.exit_code == 1
@@ -77,7 +77,7 @@ def test_names_are_taken_once(cli: CliEnvironment) -> None:
 
 
 def test_list_marks_the_default(cli: CliEnvironment) -> None:
-    """`project set` stores a default, and the list shows it."""
+    """`project set` stores the default project, and the list shows it."""
     cli.run("project", "create", "team-a", "--no-wait", "--gpu", "1.5")
     cli.run("project", "create", "team-b", "--no-wait", "--department", "ml")
     assert cli.run("project", "set", "team-a") == "project team-a configured successfully\n"
@@ -98,41 +98,41 @@ def test_department_list(cli: CliEnvironment) -> None:
     assert cli.run("department", "delete", "ml", "-y") == "department/ml deleted\n"
 
 
-async def _settle(cli: CliEnvironment, **status: object) -> None:
+async def _set_status(cli: CliEnvironment, **status: object) -> None:
     await cli.driver.patch(PROJECT, "team-a", "", {"status": status}, status=True)
 
 
 def test_waiting_ends_when_ready(cli: CliEnvironment) -> None:
-    """create comes back as soon as the project can be used."""
-    made = cli.create("project", "team-a")
+    """create returns as soon as the project is ready."""
+    project = cli.create("project", "team-a")
 
-    async def scene() -> None:
+    async def wait_and_set_ready() -> None:
         waiting = asyncio.create_task(
-            wait_until_ready(cli.context(), cli.driver, ObjectRef(PROJECT, "team-a"), made.uid)
+            wait_until_ready(cli.context(), cli.driver, ObjectRef(PROJECT, "team-a"), project.uid)
         )
         await asyncio.sleep(0)
         assert not waiting.done()
-        await _settle(cli, phase="Ready")
+        await _set_status(cli, phase="Ready")
         await asyncio.wait_for(waiting, 5)
 
     began = time.monotonic()
-    asyncio.run(scene())
+    asyncio.run(wait_and_set_ready())
     assert time.monotonic() - began < 2
 
 
 def test_waiting_ends_with_an_error(cli: CliEnvironment) -> None:
-    """A project that failed, or takes too long, says so."""
-    made = cli.create("project", "team-a")
-    wait = wait_until_ready(cli.context(), cli.driver, ObjectRef(PROJECT, "team-a"), made.uid, timeout_s=0)
+    """Waiting for a project that fails, or is not ready in time, is an error."""
+    project = cli.create("project", "team-a")
+    wait = wait_until_ready(cli.context(), cli.driver, ObjectRef(PROJECT, "team-a"), project.uid, timeout_s=0)
     with pytest.raises(Unavailable, match="was created but is not ready"):
         asyncio.run(wait)
-    asyncio.run(_settle(cli, phase="Failed", message="namespace is taken"))
+    asyncio.run(_set_status(cli, phase="Failed", message="namespace is taken"))
     with pytest.raises(PlatformError, match="namespace is taken"):
-        asyncio.run(wait_until_ready(cli.context(), cli.driver, ObjectRef(PROJECT, "team-a"), made.uid))
+        asyncio.run(wait_until_ready(cli.context(), cli.driver, ObjectRef(PROJECT, "team-a"), project.uid))
 
 
 def test_token_is_shown_once(cli: CliEnvironment) -> None:
-    """The secret is the only thing on stdout, so that it can be piped to where it belongs."""
+    """Only the secret goes to stdout, so that it can be piped."""
     result = cli.invoke("token", "create", "ci", "--expires", "12h", "--description", "for CI")
     assert (result.exit_code, result.stdout) == (0, "alq_shown_once\n")
     spec = cli.get("token", "ci")["spec"]
@@ -149,7 +149,7 @@ def test_whoami(cli: CliEnvironment) -> None:
 
 
 def test_status(cli: CliEnvironment) -> None:
-    """Where the server is, that it is ready, and what it holds."""
+    """status prints the address, whether the server is ready, and what it holds."""
     cli.create("project", "team-a")
     out = cli.run("status")
     assert "http://127.0.0.1:1" in out
@@ -159,7 +159,7 @@ def test_status(cli: CliEnvironment) -> None:
 
 
 def test_node_roles(cli: CliEnvironment) -> None:
-    """Roles of nodes are labels; --all takes every node."""
+    """Roles are labels of nodes; --all selects every node."""
     for name in ("dgx1", "dgx2"):
         cli.create("node", name)
     assert cli.invoke_adm("set", "node-role", "--gpu-worker", "dgx1").stdout == "node/dgx1 role gpu-worker set\n"
@@ -179,16 +179,16 @@ def test_roles_as_text() -> None:
     assert roles_text(roles) == "viewer (project team-a), editor"
 
 
-def test_a_server_out_of_reach_says_how_to_go_on(cli: CliEnvironment) -> None:
-    """Errors of the connection end with the next step."""
+def test_an_unreachable_server_has_a_hint(cli: CliEnvironment) -> None:
+    """Connection errors have a hint with the next step."""
 
     def refused(connection: Connection) -> NoReturn:
         error = Unavailable("cannot reach http://127.0.0.1:1")
         error.sent = False
         raise error
 
-    session = cli.context()
-    session.opener = refused
-    result = CliRunner().invoke(aliquot, ["get", "projects"], obj=session)
+    context = cli.context()
+    context.opener = refused
+    result = CliRunner().invoke(aliquot, ["get", "projects"], obj=context)
     assert result.exit_code == 1
     assert "hint: start one with `aliquot up`" in result.stderr

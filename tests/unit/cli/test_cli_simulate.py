@@ -1,4 +1,4 @@
-"""`simulate --from-cluster`: what the live scheduler sees, as a file that `simulate` reads."""
+"""`simulate --from-cluster`: the state of the live scheduler as a scenario file."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from support.planner import cluster, gpus, quota
 
 @pytest.fixture
 def busy(cli: CliEnvironment) -> CliEnvironment:
-    """A scheduler that has just looked at a node of two GPUs, one of them in use, and a job that waits for two."""
-    seen = cluster([gpus(2)], {"team-a": quota(1)})
-    seen.running("runai-team-a/one", "n1", [0], "team-a").pending("runai-team-a/waits", "team-a", gpu=2)
-    cli.driver.decision = Decision(seen.snapshot(), seen.policy, {}, seen.now, seen.plan())
+    """A scheduler whose last decision saw a node with two GPUs, one of them in use, and a pending job for two."""
+    scenario = cluster([gpus(2)], {"team-a": quota(1)})
+    scenario.running("runai-team-a/one", "n1", [0], "team-a").pending("runai-team-a/waits", "team-a", gpu=2)
+    cli.driver.decision = Decision(scenario.snapshot(), scenario.policy, {}, scenario.now, scenario.plan())
     return cli
 
 
-def test_played_again(busy: CliEnvironment, tmp_path: Path) -> None:
-    """The file that is written can be played at once, and decides what was decided."""
+def test_round_trip(busy: CliEnvironment, tmp_path: Path) -> None:
+    """`simulate` reads the written file, and decides the same."""
     path = tmp_path / "cluster.yaml"
     assert busy.run("simulate", "--from-cluster", str(path)) == ""
     result = json.loads(busy.run("simulate", str(path)))
@@ -37,21 +37,21 @@ def test_played_again(busy: CliEnvironment, tmp_path: Path) -> None:
 
 
 def test_without_a_file(busy: CliEnvironment) -> None:
-    """Without a name it goes to standard output, where another command may read it."""
+    """Without a file name the scenario goes to stdout."""
     text = busy.run("simulate", "--from-cluster")
     assert json.loads(busy.run("simulate", "-", input=text))["final"]["workloads"]
 
 
 def test_file_is_not_overwritten(busy: CliEnvironment, tmp_path: Path) -> None:
-    """A file that is there is left alone."""
-    path = tmp_path / "mine.yaml"
-    path.write_text("mine")
+    """An existing file is not overwritten."""
+    path = tmp_path / "old.yaml"
+    path.write_text("old")
     result = busy.invoke("simulate", "--from-cluster", str(path))
     assert result.exit_code == 1
-    assert path.read_text() == "mine"
+    assert path.read_text() == "old"
 
 
 def test_no_scheduler(cli: CliEnvironment) -> None:
-    """A server that schedules nothing says so in a line."""
+    """A server without a scheduler gives an error in one line."""
     result = cli.invoke("simulate", "--from-cluster")
     assert (result.exit_code, result.stderr) == (1, "error: no scheduler runs in this process\n")

@@ -1,4 +1,4 @@
-"""Following a kind: every change once, also across a connection that broke."""
+"""Following a kind: every change is reported once, also after a broken connection."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def _project_document(name: str) -> Document:
     return Document({"apiVersion": PROJECT.api_version, "kind": "Project", "metadata": {"name": name}})
 
 
-class Flaky(MemoryDriver):
-    """A store whose first watch breaks, with a change in the gap."""
+class DriverWithBrokenWatch(MemoryDriver):
+    """A store whose first watch breaks; changes happen before the next one."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -41,14 +41,14 @@ class Flaky(MemoryDriver):
         return self._broken() if self._error else super().watch(kind, namespace, **more)
 
 
-async def _seen(driver: StoreDriver, act: Any, wanted: int) -> list[tuple[str, bool]]:
-    """What a follower sees until it has seen so much."""
+async def _follow(driver: StoreDriver, act: Any, expected: int) -> list[tuple[str, bool]]:
+    """The first reported changes while `act` runs."""
     seen: list[tuple[str, bool]] = []
     enough = asyncio.Event()
 
     def record(document: Document, deleted: bool) -> None:
         seen.append((document.name, deleted))
-        if len(seen) >= wanted:
+        if len(seen) >= expected:
             enough.set()
 
     follower = asyncio.create_task(
@@ -69,7 +69,7 @@ async def _seen(driver: StoreDriver, act: Any, wanted: int) -> list[tuple[str, b
 
 
 async def test_every_change_is_shown() -> None:
-    """What is there first, then what happens."""
+    """Existing objects come first, then changes."""
     driver = MemoryDriver()
     await driver.create(PROJECT, _project_document("a"))
 
@@ -78,20 +78,20 @@ async def test_every_change_is_shown() -> None:
         await driver.create(PROJECT, _project_document("b"))
         await driver.delete(PROJECT, "a")
 
-    assert await _seen(driver, act, 3) == [("a", False), ("b", False), ("a", True)]
+    assert await _follow(driver, act, 3) == [("a", False), ("b", False), ("a", True)]
 
 
 @pytest.mark.parametrize("error", [Expired("too old"), Unavailable("gone away")])
-async def test_a_gap_is_made_good(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a break the list tells what was missed, deletions too, and nothing is shown twice."""
-    driver = Flaky(error)
+async def test_changes_during_a_broken_watch(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a broken watch the missed changes are reported, deletions too, and nothing twice."""
+    driver = DriverWithBrokenWatch(error)
     await driver.create(PROJECT, _project_document("old"))
     await driver.create(PROJECT, _project_document("stays"))
 
     async def act() -> None:
         return None
 
-    seen = await _seen(driver, act, 4)
+    seen = await _follow(driver, act, 4)
     assert seen == [("old", False), ("stays", False), ("old", True), ("in-the-gap", False)]
 
 

@@ -1,4 +1,4 @@
-"""`aliquot replay` as people and scripts call it."""
+"""`aliquot replay`: options, output and errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def replay_json(*arguments: str, input: str = TRACE) -> Any:
 
 
 def test_table() -> None:
-    """A column per policy."""
+    """The table has a column per policy."""
     result = replay("--policy", "binpack", "--policy", "no-preemption")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
@@ -45,7 +45,7 @@ def test_table() -> None:
 
 
 def test_quotas(tmp_path: Path) -> None:
-    """All projects get the same unless a file says: with a quota `a` takes back what `b` borrowed, without it waits."""
+    """Projects have equal quotas by default, so `a` reclaims its GPU from `b`; with quota 0 from a file it waits."""
     assert replay_json()["quotas"] == {"a": 1, "b": 1}
     assert replay_json()["policies"][0]["disruption"]["evictions"] == 1
     path = tmp_path / "q.csv"
@@ -53,8 +53,8 @@ def test_quotas(tmp_path: Path) -> None:
     assert replay_json("--quotas", str(path))["policies"][0]["disruption"]["evictions"] == 0
 
 
-def test_habits_of_jobs() -> None:
-    """Restart cost and checkpoints are options; without checkpoints in between nothing is lost."""
+def test_restart_cost_and_checkpoints() -> None:
+    """Restart cost and rare checkpoints lose GPU hours; by default nothing is lost."""
     lost = [
         replay_json("--restart-cost", cost, "--checkpoint-every", every)["policies"][0]["disruption"]["gpuHoursLost"]
         for cost, every in (("0", "0"), ("10m", "0"), ("0", "1h"))
@@ -64,29 +64,32 @@ def test_habits_of_jobs() -> None:
 
 
 def test_teams() -> None:
-    """Jobs of one crowd are dealt out to projects of equal quota."""
+    """--teams distributes the jobs over projects of equal quota."""
     assert replay_json("--teams", "2")["quotas"] == {"team-00": 1, "team-01": 1}
 
 
 def test_policy_files(tmp_path: Path) -> None:
-    """A policy as `aliquot apply` takes it, beside others."""
+    """A policy may come from a file in the format of `aliquot apply`, and be compared with others."""
     path = tmp_path / "calm.yaml"
     path.write_text("kind: SchedulingPolicy\nmetadata: {name: calm}\nspec: {steps: [allocate]}\n")
-    shown = replay_json("--policy", str(path), "--policy", "newest")["policies"]
-    assert [(one["policy"], one["disruption"]["evictions"] > 0) for one in shown] == [("calm", False), ("newest", True)]
+    results = replay_json("--policy", str(path), "--policy", "newest")["policies"]
+    assert [(each["policy"], each["disruption"]["evictions"] > 0) for each in results] == [
+        ("calm", False),
+        ("newest", True),
+    ]
 
 
 def test_seed() -> None:
-    """Jobs of the same moment come in another order with another seed, and in the same with the same."""
+    """The seed determines the order of jobs that are submitted at the same time."""
     many = "submit,duration,gpus\n" + "".join(f"0,{seconds},2\n" for seconds in range(1, 30))
     means = [replay_json("--seed", seed, input=many)["policies"][0]["jctSeconds"]["mean"] for seed in ("1", "2", "1")]
     assert means[0] == means[2] != means[1]
 
 
 def test_charts(tmp_path: Path) -> None:
-    """PNG and SVG of the same replay; twice the same file."""
+    """Charts are PNG or SVG files, and equal for equal results."""
     files = [tmp_path / name for name in ("a.png", "a.svg", "b.svg")]
-    result = replay(*(word for file in files for word in ("--chart", str(file))))
+    result = replay(*(argument for file in files for argument in ("--chart", str(file))))
     assert result.exit_code == 0, result.output
     assert files[0].read_bytes()[:4] == b"\x89PNG"
     assert b">binpack<" in files[1].read_bytes()
@@ -94,7 +97,7 @@ def test_charts(tmp_path: Path) -> None:
 
 
 def test_json_file(tmp_path: Path) -> None:
-    """The table on stdout, the figures in the file, and a note where they are."""
+    """The table goes to stdout, the figures to the file, and a note names the file."""
     path = tmp_path / "x.json"
     result = replay("--json", str(path))
     assert "FIGURE" in result.stdout
@@ -103,10 +106,10 @@ def test_json_file(tmp_path: Path) -> None:
 
 
 def test_progress(tmp_path: Path) -> None:
-    """On a terminal there is a bar for each policy, on stderr; with -q there is none."""
+    """On a terminal each policy has a progress bar on stderr; with -q there is none."""
     (tmp_path / "t.csv").write_text(TRACE)
 
-    def shown(*arguments: str) -> str:
+    def terminal_output(*arguments: str) -> str:
         outer, inner = pty.openpty()
         command = [
             sys.executable,
@@ -122,13 +125,13 @@ def test_progress(tmp_path: Path) -> None:
         os.write(inner, b"END")  # so that there is something to read
         return os.read(outer, 10_000).decode()
 
-    assert "binpack" in shown()
-    assert "3/3" in shown()
-    assert shown("-q") == "END"
+    assert "binpack" in terminal_output()
+    assert "3/3" in terminal_output()
+    assert terminal_output("-q") == "END"
 
 
-def test_what_is_left() -> None:
-    """Who can never start is told, with a reason."""
+def test_jobs_that_never_start() -> None:
+    """A job that can never start is reported with a reason."""
     result = replay(input="submit,duration,gpus\n0,10,1\n0,10,8\n")
     assert result.stderr.startswith("binpack: 1 left in the end; job-1: ")
 
@@ -147,16 +150,16 @@ def test_what_is_left() -> None:
     ],
 )
 def test_bad_input(arguments: list[str], message: str) -> None:
-    """One line and a fix, and exit status 2."""
+    """Invalid input gives one line and exit status 2."""
     result = replay(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(message)
 
 
 def test_bad_policy_files(tmp_path: Path) -> None:
-    """The path of the field and what must hold there."""
+    """The error has the path of the field and the rule."""
     path = tmp_path / "p.yaml"
-    for shown, message in (
+    for text, message in (
         ("kind: Project", "kind: must be SchedulingPolicy"),
         ("kind: SchedulingPolicy\nmetadata: {name: x}\nspec: {victims: all}", "spec.victims: must be one of"),
         (
@@ -164,7 +167,7 @@ def test_bad_policy_files(tmp_path: Path) -> None:
             "spec.usage.weight: past use is not",
         ),
     ):
-        path.write_text(shown)
+        path.write_text(text)
         result = replay("--policy", str(path))
         assert (result.exit_code, result.stdout) == (2, "")
         assert message in result.stderr
@@ -172,13 +175,13 @@ def test_bad_policy_files(tmp_path: Path) -> None:
 
 
 def test_missing_file() -> None:
-    """A file that is not there is an ordinary error."""
+    """A missing file is an ordinary error with exit status 1."""
     result = CliRunner().invoke(aliquot, ["replay", "/no/such/trace.csv"])
     assert (result.exit_code, result.stderr) == (1, "error: /no/such/trace.csv: No such file or directory\n")
 
 
 def test_without_matplotlib(tmp_path: Path) -> None:
-    """Without the extra a replay runs as ever; only a chart says how to get it, before any work is done."""
+    """Without matplotlib a replay runs; a chart is refused before the replay starts, with a hint."""
     (tmp_path / "matplotlib.py").write_text("raise ImportError")
     (tmp_path / "t.csv").write_text(TRACE)
     program = "import sys; sys.path.insert(0, sys.argv.pop(1)); from aliquot.cli.main import aliquot; aliquot()"

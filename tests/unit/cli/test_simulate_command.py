@@ -1,4 +1,4 @@
-"""`aliquot simulate` as people and scripts call it."""
+"""`aliquot simulate`: input, output and errors."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def simulate_json(*arguments: str, input: str | None = FILE) -> Any:
 
 
 def test_from_stdin() -> None:
-    """A scenario in, a result out."""
+    """A scenario from stdin gives a result."""
     result = simulate_json("-")
     assert (result["name"], len(result["rounds"])) == ("busy", 1)
 
 
 def test_from_files(tmp_path: Path) -> None:
-    """YAML and JSON say the same; absolute times stay times."""
+    """Files may be YAML or JSON, with absolute times."""
     (tmp_path / "x.yaml").write_text("now: 2026-01-01T00:00:00Z\n" + FILE)
     data = {"now": "2026-01-01T00:00:00Z", "projects": [{"name": "a", "created": "2025-01-01T00:00:00Z"}]}
     (tmp_path / "x.json").write_text(json.dumps(data))
@@ -48,33 +48,33 @@ def test_from_files(tmp_path: Path) -> None:
 
 
 def test_list_of_scenarios() -> None:
-    """A list in, a list out."""
+    """A list of scenarios gives a list of results."""
     result = simulate_json("-", input="[{name: x}, {name: y}]")
     assert [each["name"] for each in result] == ["x", "y"]
     assert simulate_json("-", input="[]") == []
 
 
 def test_rounds() -> None:
-    """--rounds wins over the file, and there are always as many rounds as asked for."""
+    """--rounds overrides the file, and exactly that many rounds run."""
     assert len(simulate_json("-", "--rounds", "5", input="rounds: 2\n" + FILE)["rounds"]) == 5
     assert len(simulate_json("-", input="rounds: 2\n" + FILE)["rounds"]) == 2
 
 
 def test_timing() -> None:
-    """--timing adds what reading and planning cost."""
+    """--timing adds the times of loading and planning, and the memory."""
     assert set(simulate_json("-", "--timing")["rounds"][0]["timing"]) == {"loadMs", "planMs", "peakMiB"}
 
 
 def test_invalid_file() -> None:
-    """A file that is not valid: status 2, every fault in a line with its path, and nothing on stdout."""
+    """An invalid file gives exit status 2, a line with the path of each fault, and nothing on stdout."""
     result = simulate("-", input="projects: [{name: a}, {name: b, quota: {gpu: -1}}]\nteams: 1\n")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "projects[1].quota.gpu: must be >= 0" in result.stderr.splitlines()[0]
     assert "teams: is not a field here" in result.stderr.splitlines()[1]
 
 
-def test_file_that_is_no_yaml() -> None:
-    """Text that cannot be read is not valid either, and the place is told."""
+def test_syntax_errors() -> None:
+    """Text that cannot be parsed gives exit status 2 and a line that names the file."""
     for text in ("a: [", "a: 1\na: 2\n", "---\na: 1\n---\nb: 1\n", "", "\x00"):
         result = simulate("-", input=text)
         assert (result.exit_code, result.stdout) == (2, ""), text
@@ -95,7 +95,7 @@ def test_file_that_is_no_yaml() -> None:
 )
 @pytest.mark.parametrize("suffix", ["yaml", "json"])
 def test_odd_files(tmp_path: Path, content: bytes, suffix: str) -> None:
-    """Whatever a file holds, the answer is a line and status 2."""
+    """Any invalid content gives one line and exit status 2."""
     path = tmp_path / f"x.{suffix}"
     path.write_bytes(content)
     result = simulate(str(path), input=None)
@@ -103,28 +103,28 @@ def test_odd_files(tmp_path: Path, content: bytes, suffix: str) -> None:
     assert result.stderr.startswith(f"error: {path}: ")
 
 
-def test_fault_found_while_playing() -> None:
-    """What only shows while steps happen is told the same way."""
+def test_fault_in_a_step() -> None:
+    """Faults that appear only while the steps run are reported in the same way."""
     text = FILE + "steps: [{nodes: [{name: n1, gpus: 1}]}]\n"
     result = simulate("-", input=text)
     assert result.exit_code == 2
     assert "steps[0].nodes[0]: takes away GPU 1, which a1-0-0 holds" in result.stderr
 
 
-def test_file_that_is_not_there() -> None:
-    """A file that cannot be opened is an error like any other."""
+def test_missing_file() -> None:
+    """A file that cannot be opened is an ordinary error with exit status 1."""
     result = simulate("/nowhere/x.yaml")
     assert result.exit_code == 1
     assert "cannot read /nowhere/x.yaml" in result.stderr
 
 
 def test_no_file() -> None:
-    """The parser wants to know what to read."""
+    """Without a file the usage is wrong."""
     assert simulate().exit_code == 2
 
 
 def test_table() -> None:
-    """A table per round: what projects have, and what becomes of workloads."""
+    """Each round has tables with the projects and the workloads."""
     result = simulate("-", "--format", "table", "--rounds", "2")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
@@ -136,14 +136,14 @@ def test_table() -> None:
 
 
 def test_table_of_steps() -> None:
-    """Steps have tables too, also when workloads are gone by then."""
+    """Steps have tables too, even if they delete workloads."""
     result = simulate("-", "--format", "table", input=FILE + "steps: [{delete: [b1, b2]}]\n")
     assert "busy: step 1" in result.stdout
     assert result.stdout.splitlines()[-1] == "stable"
 
 
-def test_explain_stopped() -> None:
-    """Who was stopped learns by whom, and why it still waits."""
+def test_explain_evicted() -> None:
+    """The explanation of an evicted workload names the other one, and why it is still pending."""
     result = simulate("-", "--explain", "b2", "--rounds", "3")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
@@ -153,19 +153,19 @@ def test_explain_stopped() -> None:
 
 
 def test_explain_running() -> None:
-    """Who runs learns where."""
+    """The explanation of a running workload says where it runs."""
     assert simulate("-", "--explain", "b1").stdout == "b1-0-0 runs on n1, GPU 0.\n"
 
 
 def test_explain_unknown() -> None:
-    """A name that is not in the file is an error."""
+    """A workload that is not in the file is an error."""
     result = simulate("-", "--explain", "zz")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "no workload is called 'zz'" in result.stderr
 
 
 def test_completion_of_workloads(tmp_path: Path) -> None:
-    """The shell completes names of the file that was typed before."""
+    """The shell completes names of workloads in the file that was typed before."""
     path = tmp_path / "x.yaml"
     path.write_text(FILE)
     line = f"aliquot simulate {path} --explain b"
@@ -175,7 +175,7 @@ def test_completion_of_workloads(tmp_path: Path) -> None:
 
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
-    """Names of a file are shown without what could steer a terminal."""
+    """Names from a file are printed without control characters."""
     result = simulate("-", input='"\\e[31mx": 1\n')
     assert result.exit_code == 2
     assert "\x1b" not in result.stderr

@@ -1,4 +1,4 @@
-"""`aliquot up`: what an administrator says about GPUs."""
+"""The GPU flags of `aliquot up`."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ def choices(name: str) -> set[str]:
 
 
 def test_every_policy_can_be_chosen() -> None:
-    """The flags offer what the platform knows; MPS is asked for by a job, never the way of a node."""
+    """The choices are those of the platform, except MPS, which a job requests and a node cannot."""
     assert choices("gpu_overrun") == {policy.value for policy in OverrunPolicy}
     assert choices("gpu_compute") == {mode.value for mode in ComputeMode} - {ComputeMode.MPS.value}
 
 
-def test_the_defaults_are_those_of_the_platform() -> None:
-    """Who gives no flag gets what the settings say by themselves."""
+def test_defaults() -> None:
+    """The defaults of the flags are those of the settings."""
     defaults = [FLAGS[name].default for name in ("gpu_overrun", "gpu_reserve_mib", "gpu_compute")]
-    wanted = GpuSettings()
+    settings = GpuSettings()
 
-    assert defaults == [wanted.overrun.value, wanted.reserve_mib, wanted.compute.value]
-    assert not wanted.mps  # a switch: off unless it is given
+    assert defaults == [settings.overrun.value, settings.reserve_mib, settings.compute.value]
+    assert not settings.mps  # a switch, which is off by default
 
 
 @pytest.mark.parametrize(
     "arguments", ["--gpu-overrun shout", "--gpu-reserve-mib -1", "--gpu-reserve-mib 1G", "--gpu-compute mps"]
 )
-def test_what_cannot_be_is_refused(arguments: str) -> None:
-    """Before anything is started, with the flag."""
-    done = CliRunner().invoke(up, arguments.split())
+def test_invalid_values(arguments: str) -> None:
+    """An invalid value is refused before the server starts; the error names the flag."""
+    result = CliRunner().invoke(up, arguments.split())
 
-    assert done.exit_code == 2
-    assert f"Invalid value for '{arguments.split()[0]}'" in done.output
+    assert result.exit_code == 2
+    assert f"Invalid value for '{arguments.split()[0]}'" in result.output

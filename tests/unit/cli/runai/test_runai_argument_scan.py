@@ -1,4 +1,4 @@
-"""How a classic command line is read, before click and by the whole program."""
+"""The classic argument syntax: the scanner alone, and the whole program."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ FLAGS = {
         ("--unknown x", ["--unknown", "x"]),
     ],
 )
-def test_a_value_flag_takes_the_next_word(line: str, arguments: list[str]) -> None:
-    """Whatever the word looks like; flags and names may be mixed."""
+def test_a_flag_with_a_value_takes_the_next_argument(line: str, arguments: list[str]) -> None:
+    """It takes any argument, and flags and names may be mixed."""
     assert scan(line.split(), FLAGS).arguments == arguments
 
 
@@ -46,14 +46,14 @@ def test_a_value_flag_takes_the_next_word(line: str, arguments: list[str]) -> No
         ("job1 -- --gpu 1", ["job1"], ["--gpu", "1"]),
     ],
 )
-def test_command_has_two_modes(line: str, arguments: list[str], trailing: list[str] | None) -> None:
-    """With a value it names the program; alone, the program stands after `--`."""
-    found = scan(line.split(), FLAGS)
-    assert (found.arguments, found.trailing) == (arguments, trailing)
+def test_command_with_and_without_a_value(line: str, arguments: list[str], trailing: list[str] | None) -> None:
+    """With a value --command is the program; without one the program follows after `--`."""
+    scanned = scan(line.split(), FLAGS)
+    assert (scanned.arguments, scanned.trailing) == (arguments, trailing)
 
 
 @pytest.mark.parametrize(
-    "word, meant",
+    "flag, corrected",
     [
         ("--large-shdm", "--large-shm"),
         ("–preemptible", "--preemptible"),
@@ -61,28 +61,28 @@ def test_command_has_two_modes(line: str, arguments: list[str], trailing: list[s
         ("–t", "-t"),
     ],
 )
-def test_slips_are_understood(word: str, meant: str) -> None:
-    """With one line that says so."""
-    found = scan([word], FLAGS)
-    assert (found.arguments, found.warnings) == ([meant], [f"warning: {word}: taken as {meant}"])
+def test_misspelled_flags_are_corrected(flag: str, corrected: str) -> None:
+    """Each correction gives a warning."""
+    scanned = scan([flag], FLAGS)
+    assert (scanned.arguments, scanned.warnings) == ([corrected], [f"warning: {flag}: taken as {corrected}"])
 
 
-def test_a_slip_keeps_its_value() -> None:
+def test_a_corrected_flag_keeps_its_value() -> None:
     assert scan(["--g", "1"], FLAGS).arguments == ["-g", "1"]
     assert scan(["--g=1"], FLAGS).arguments == ["-g", "1"]
     assert scan(["--args", "–x"], FLAGS).arguments == ["--args", "–x"]
 
 
 def test_switches_take_true_and_false() -> None:
-    """As Go programs spell them."""
-    found = scan(["--interactive=false", "--stdin=true"], FLAGS)
-    assert (found.arguments, found.disabled) == (["--stdin"], {"--interactive"})
+    """Switches accept =true and =false, as in Go programs."""
+    scanned = scan(["--interactive=false", "--stdin=true"], FLAGS)
+    assert (scanned.arguments, scanned.disabled) == (["--stdin"], {"--interactive"})
     assert scan(["--interactive=maybe"], FLAGS).invalid_switch == ("--interactive", "maybe")
 
 
-def test_own_words_end_where_the_command_begins() -> None:
-    found = scan(["build1", "-it", "ls", "-l", "--project", "x"], FLAGS, max_positionals=1)
-    assert (found.arguments, found.trailing) == (["build1", "-i", "-t"], ["ls", "-l", "--project", "x"])
+def test_max_positionals() -> None:
+    scanned = scan(["build1", "-it", "ls", "-l", "--project", "x"], FLAGS, max_positionals=1)
+    assert (scanned.arguments, scanned.trailing) == (["build1", "-i", "-t"], ["ls", "-l", "--project", "x"])
 
 
 @pytest.mark.parametrize(
@@ -101,15 +101,15 @@ def test_two_commands_on_one_line(line: str, parts: list[str]) -> None:
 
 
 def test_the_second_command_runs_in_the_new_project(cli: CliEnvironment) -> None:
-    """As the documents print it."""
+    """The second command uses the project that the first one sets."""
     cli.create_project("team-a")
     out = cli.run_runai("project set team-a runai submit hyper1 -i gcr.io/run-ai-demo/quickstart -g 1")
     assert out.splitlines()[:2] == ["project team-a configured successfully", "Job hyper1 submitted successfully."]
     assert cli.get("workload", "hyper1", "runai-team-a")["spec"]["compute"] == {"gpu": 1}
 
 
-def test_the_second_command_waits_for_the_first(cli: CliEnvironment) -> None:
-    """A project that is not there: nothing is submitted anywhere."""
+def test_the_second_command_needs_the_first(cli: CliEnvironment) -> None:
+    """When the project does not exist, the second command does not run."""
     cli.create_project("team-a")
     cli.run_runai("config project team-a")
     assert cli.invoke_runai("project set nobody runai submit x -i y").exit_code == 1

@@ -1,4 +1,4 @@
-"""`get NAME` and `describe`: one job for people, and why it waits."""
+"""`get NAME` and `describe`: one job as text, and why it is pending."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_running_job() -> None:
 
 
 def test_why_a_job_waits() -> None:
-    """The scheduler's reasons, each a line."""
+    """Each reason is a line."""
     job = _cli_job(spec={"compute": {"gpu": 16}}, status={"phase": "Pending"})
     text = "\n".join(description_lines(job, [], [], {}, NOW, ["needs 16 GPUs; no node has more than 8"]))
     assert "Why it waits:\n  needs 16 GPUs; no node has more than 8\n\nEvents:" in text
@@ -74,15 +74,15 @@ def test_why_a_job_waits() -> None:
 REFUSALS = [{"step": "allocate", "code": "enough-gpu", "text": "needs 16 GPUs; no node has more than 8"}] * 2
 
 
-def _waiting(cli: CliEnvironment) -> None:
+def _create_pending_job(cli: CliEnvironment) -> None:
     cli.create_project("team-a")
     cli.create("workload", "big", "runai-team-a", spec={"type": "training", "image": "x", "compute": {"gpu": 16}})
     cli.set_status("workload", "big", "runai-team-a", phase="Pending", refusals=REFUSALS)
 
 
-def test_the_scheduler_is_asked(cli: CliEnvironment) -> None:
-    """Why it waits, its place and what would help are what the scheduler says now."""
-    _waiting(cli)
+def test_reasons_from_the_scheduler(cli: CliEnvironment) -> None:
+    """The reasons, the position and the remedies come from the scheduler's explanation."""
+    _create_pending_job(cli)
     lines = [("state", "big waits."), ("why", "allocate: full."), ("place", "It is number 1."), ("help", "Less would.")]
     cli.driver.explanation = {"lines": [{"about": about, "text": text} for about, text in lines]}
     text = cli.run_runai("describe job big -p team-a")
@@ -90,21 +90,21 @@ def test_the_scheduler_is_asked(cli: CliEnvironment) -> None:
     assert "big waits." not in text
 
 
-def test_nobody_to_ask(cli: CliEnvironment) -> None:
-    """Without a scheduler at hand, each reason that it wrote down last, once."""
-    _waiting(cli)
+def test_reasons_without_a_scheduler(cli: CliEnvironment) -> None:
+    """Without a scheduler the stored refusals are printed, without duplicates."""
+    _create_pending_job(cli)
     assert "Why it waits:\n  needs 16 GPUs; no node has more than 8\n\nEvents:" in cli.run_runai(
         "describe job big -p team-a"
     )
 
 
-def test_what_stopped_a_job() -> None:
-    """Each time that it was stopped for others is shown with reason, for whom and what was lost; and how it stands."""
-    stops = [
+def test_interruptions() -> None:
+    """Each interruption has a row with reason, the other job and the lost time; restarts and checkpoint are shown."""
+    interruptions = [
         {"at": NOW - 600, "reason": "reclaimed", "by": "team-d/d-2", "lostSeconds": 95, "message": "reclaimed by d-2"},
         {"at": NOW - 30, "reason": "preempted", "by": "team-a/x", "message": "preempted by x", "final": True},
     ]
-    job = _cli_job(status={"phase": "Running", "restarts": 2, "interruptions": stops})
+    job = _cli_job(status={"phase": "Running", "restarts": 2, "interruptions": interruptions})
     saved = {"type": "aliquot.dev/saved", "status": "True", "lastTransitionTime": NOW - 7}
     pod = {"metadata": {"name": "hyper1-0-0"}, "status": {"phase": "Running", "conditions": [saved]}}
     lines = "\n".join(description_lines(job, [decode(Pod, pod)], [], {}, NOW)).splitlines()
@@ -119,7 +119,7 @@ def test_what_stopped_a_job() -> None:
 
 
 def test_many_pods() -> None:
-    """A search over parameters counts all its pods."""
+    """The total counts all pods of a hyperparameter search."""
     spec = {"compute": {"gpu": 1}, "parallelism": 3, "completions": 12}
     lines = list(description_lines(_cli_job(spec=spec, status={"allocated": {"gpu": 3}}), [], [], {}, NOW))
     for line in ("GPUS: 1", "TOTAL REQUESTED GPUS: 12", "ALLOCATED GPUS: 3", "PARALLELISM: 3", "COMPLETIONS: 12"):
@@ -149,7 +149,7 @@ def test_as_data(team: CliEnvironment) -> None:
 
 @pytest.mark.parametrize("line", ["get nobody", "describe job nobody", "logs nobody", "bash nobody", "exec nobody ls"])
 def test_unknown_jobs(team: CliEnvironment, line: str) -> None:
-    """The message names the job and the project."""
+    """The error names the job and the project."""
     result = team.invoke_runai(line)
     assert result.exit_code == 1
     assert result.stderr.splitlines()[0] == "error: job 'nobody' does not exist in project 'team-a'"
@@ -161,7 +161,7 @@ def test_which_job(team: CliEnvironment, line: str) -> None:
 
 
 def test_events_of_the_job_and_its_pods(team: CliEnvironment) -> None:
-    """Oldest first."""
+    """Events of the job and of its pods are sorted, oldest first."""
     job = team.get("workload", "x", "runai-team-a")["metadata"]
     owner = {"apiVersion": "aliquot.dev/v1", "kind": "Workload", "name": "x", "uid": job["uid"]}
     pod = team.create("pod", "x-0-0", "runai-team-a", metadata={"ownerReferences": [owner]}, spec={"containers": []})
@@ -174,8 +174,8 @@ def test_events_of_the_job_and_its_pods(team: CliEnvironment) -> None:
     assert out.index("step 0") < out.index("step 1")
 
 
-def test_events_of_pods_that_are_gone(team: CliEnvironment) -> None:
-    """What happened to an earlier pod of the job is told too, with how often."""
+def test_events_of_deleted_pods(team: CliEnvironment) -> None:
+    """Events of deleted pods are shown too, with their count."""
     uid = team.get("workload", "x", "runai-team-a")["metadata"]["uid"]
     about = {"kind": "Pod", "name": "x-0-0", "namespace": "runai-team-a", "uid": "of-a-pod-that-is-gone"}
     team.create("event", "e", "runai-team-a", metadata={"labels": {"aliquot.dev/workload-uid": uid}},

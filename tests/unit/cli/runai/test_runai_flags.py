@@ -1,4 +1,4 @@
-"""Flags of `submit`: where each lands, and what is said of values that make no sense."""
+"""Flags of `submit`: the field that each sets, and the errors of invalid values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _submitted(team: CliEnvironment, flags: str, command: str = "submit") -> dic
     return {key: value for key, value in spec.items() if key not in ("user", "type", "image")}
 
 
-LANDS: list[tuple[str, dict[str, Any]]] = [
+FLAG_FIELDS: list[tuple[str, dict[str, Any]]] = [
     ("", {}),
     ("-g 0", {"compute": {"gpu": 0}}),
     ("-g .5", {"compute": {"gpu": 0.5}}),
@@ -103,13 +103,13 @@ LANDS: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("flags, spec", LANDS, ids=[flags for flags, _ in LANDS])
-def test_a_flag_lands(team: CliEnvironment, flags: str, spec: dict[str, Any]) -> None:
+@pytest.mark.parametrize("flags, spec", FLAG_FIELDS, ids=[flags for flags, _ in FLAG_FIELDS])
+def test_a_flag_sets_its_field(team: CliEnvironment, flags: str, spec: dict[str, Any]) -> None:
     assert _submitted(team, flags) == spec
 
 
 def test_distributed(team: CliEnvironment) -> None:
-    """Every framework, with a master that differs."""
+    """A distributed job whose master differs from the workers."""
     flags = "--workers 4 -g 2 --slots-per-worker 2 --master-args a --master-environment A=- --master-gpu 1"
     assert _submitted(team, flags, "submit-mpi") == {
         "compute": {"gpu": 2},
@@ -122,13 +122,13 @@ def test_distributed(team: CliEnvironment) -> None:
     }
 
 
-@pytest.mark.parametrize("word, framework", [("mpi", "mpi"), ("pytorch", "pytorch"), ("tf", "tensorflow")])
-def test_frameworks(team: CliEnvironment, word: str, framework: str) -> None:
-    spec = _submitted(team, "--workers 2 --clean-pod-policy All", f"submit-dist {word}")
+@pytest.mark.parametrize("command, framework", [("mpi", "mpi"), ("pytorch", "pytorch"), ("tf", "tensorflow")])
+def test_frameworks(team: CliEnvironment, command: str, framework: str) -> None:
+    spec = _submitted(team, "--workers 2 --clean-pod-policy All", f"submit-dist {command}")
     assert spec["distributed"] == {"framework": framework, "workers": 2, "cleanPodPolicy": "All"}
 
 
-WRONG = [
+INVALID = [
     ("-g 1.5", "--gpu: must be a whole number of GPUs, or a fraction of one below 1, not 1.5"),
     ("-g -1", "--gpu: must not be negative, not '-1'"),
     ("-g 0.1234", "--gpu: must have at most three decimals, not '0.1234'"),
@@ -162,9 +162,9 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("flags, error", WRONG, ids=[flags for flags, _ in WRONG])
+@pytest.mark.parametrize("flags, error", INVALID, ids=[flags for flags, _ in INVALID])
 def test_a_wrong_value_is_one_line(team: CliEnvironment, flags: str, error: str) -> None:
-    """It names the flag; nothing is created."""
+    """The error is one line with the flag, and nothing is created."""
     result = team.invoke("submit", "x", "-i", "python", *shlex.split(flags), program=runai)
     assert result.exit_code == 1
     assert result.stderr.startswith(f"error: {error}")
@@ -178,8 +178,8 @@ def _fields(schema: dict[str, Any], path: list[str]) -> dict[str, Any]:
     return schema
 
 
-def test_every_flag_lands_in_a_field_that_exists() -> None:
-    """And a fault there is told by the name of a flag."""
+def test_every_flag_sets_an_existing_field() -> None:
+    """Each path is in the schema, and errors there name a flag."""
     crd = next(each for each in crds() if each["spec"]["names"]["kind"] == "Workload")
     spec = _fields(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], ["spec"])
     for flag in (*COMMON, *SERVING, *DISTRIBUTED):
@@ -188,10 +188,10 @@ def test_every_flag_lands_in_a_field_that_exists() -> None:
             assert flag_of(flag.spec_path)
 
 
-def test_every_flag_of_the_contract_is_there(cli: CliEnvironment) -> None:
-    """The flags of the classic and of the newer command line."""
+def test_all_documented_flags_exist(cli: CliEnvironment) -> None:
+    """All flags of the classic and of the newer command line exist."""
     known = set(re.findall(r"--[a-zA-Z0-9-]+", " ".join(flag.names for flag in (*COMMON, *SERVING, *DISTRIBUTED))))
-    wanted = """--name --job-name-prefix --image --gpu --gpu-memory --mig-profile --mps --interactive --preemptible
+    documented = """--name --job-name-prefix --image --gpu --gpu-memory --mig-profile --mps --interactive --preemptible
         --inference --replicas --jupyter --elastic --command --args --attach --stdin --tty --working-dir --environment
         --annotation --label --add-capability --local-image --always-pull-image --image-pull-policy --create-home-dir
         --cpu --cpu-limit --memory --memory-limit --extended-resource --large-shm --volume --nfs-server --pvc
@@ -208,4 +208,4 @@ def test_every_flag_of_the_contract_is_there(cli: CliEnvironment) -> None:
         --user-group-source --seccomp-profile --pod-running-timeout --wait-for-submit --runs --master-command
         --master-gpu-devices-request --master-gpu-portion-request --master-gpu-portion-limit --serving-port --metric
         --metric-threshold --activation-replicas --concurrency-hard-limit --node-pool-name"""
-    assert set(wanted.split()) - known == set()
+    assert set(documented.split()) - known == set()

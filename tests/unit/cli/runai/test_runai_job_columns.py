@@ -1,4 +1,4 @@
-"""The classic status words, from the stored phase and the state of the pods."""
+"""The column STATUS from the phase and the pods, and the other columns of a job."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ended(code: int, reason: str = "") -> dict[str, Any]:
     return {"terminated": {"exitCode": code, "reason": reason}}
 
 
-WORDS: list[tuple[str, Workload, list[Pod]]] = [
+STATUSES: list[tuple[str, Workload, list[Pod]]] = [
     ("Pending", listed_job(), []),
     ("Pending", listed_job("Creating"), []),
     ("Pending", listed_job("Pending"), [job_pod("Pending")]),
@@ -63,8 +63,7 @@ WORDS: list[tuple[str, Workload, list[Pod]]] = [
     ("Init:0/2", listed_job("Initializing"), [job_pod("Pending", "dgx1", inits=[{"running": {}}, {}])]),
     ("Init:1/2", listed_job("Initializing"), [job_pod("Pending", "dgx1", inits=[ended(0), {"running": {}}])]),
     ("Init:Error", listed_job("Initializing"), [job_pod("Pending", "dgx1", inits=[ended(3)])]),
-    ("Init:CrashLoopBackOff", listed_job("Initializing"),
-     [job_pod("Pending", "dgx1", inits=[waiting("CrashLoopBackOff")])]),
+    ("Init:CrashLoopBackOff", listed_job("Initializing"), [job_pod("Pending", "dgx1", inits=[waiting("CrashLoopBackOff")])]),
     ("PodInitializing", listed_job("Initializing"),
      [job_pod("Pending", "d", inits=[ended(0)], **waiting("PodInitializing"))]),
     ("Running", listed_job("Running"), [job_pod("Pending"), job_pod("Running", "dgx1", running={})]),
@@ -73,9 +72,9 @@ WORDS: list[tuple[str, Workload, list[Pod]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("word, job, pods", WORDS)
-def test_status_word(word: str, job: Workload, pods: list[Pod]) -> None:
-    assert job_columns.job_status(job, pods) == word
+@pytest.mark.parametrize("status, job, pods", STATUSES)
+def test_job_status(status: str, job: Workload, pods: list[Pod]) -> None:
+    assert job_columns.job_status(job, pods) == status
 
 
 @pytest.mark.parametrize(
@@ -92,14 +91,14 @@ def test_status_word(word: str, job: Workload, pods: list[Pod]) -> None:
         ({"compute": {"migProfile": "1g.5gb"}}, "1g.5gb", 0),
     ],
 )
-def test_gpus_asked_for(spec: dict[str, Any], short: str, total: int) -> None:
-    """In all pods together, as short as it can be said."""
+def test_requested_gpus(spec: dict[str, Any], short: str, total: int) -> None:
+    """The requested GPUs of all pods together, in the short form."""
     job = listed_job(spec=spec)
     assert (job_columns.short_gpus(job), job_columns.requested_gpu(job)) == (short, total)
 
 
 @pytest.mark.parametrize(
-    "word, allocated, cell",
+    "status, allocated, cell",
     [
         ("Running", 0.3, "0.30 (0.30)"),
         ("Failed", 0, "- (0.30)"),
@@ -107,9 +106,9 @@ def test_gpus_asked_for(spec: dict[str, Any], short: str, total: int) -> None:
         ("Pending", 0, "0.00 (0.30)"),
     ],
 )
-def test_gpu_cell(word: str, allocated: float, cell: str) -> None:
+def test_gpu_cell(status: str, allocated: float, cell: str) -> None:
     job = listed_job(spec={"compute": {"gpu": 0.3}}, allocated={"gpu": allocated})
-    assert job_columns.gpu_cell(job, word) == cell
+    assert job_columns.gpu_cell(job, status) == cell
 
 
 def test_several_nodes() -> None:
@@ -119,7 +118,7 @@ def test_several_nodes() -> None:
     assert job_columns.node_cell(listed_job("Pending"), [], "Pending") == ""
 
 
-def test_run_time_goes_on_while_it_runs() -> None:
+def test_run_time_of_a_running_job() -> None:
     running = listed_job("Running", runSeconds=10, startedAt="1970-01-01T00:01:40Z")
     assert job_columns.run_seconds(running, 130.0) == 40
     assert job_columns.run_seconds(listed_job("Pending", runSeconds=10, startedAt="1970-01-01T00:01:40Z"), 130.0) == 10

@@ -1,4 +1,4 @@
-"""`delete`, `suspend` and `resume`: one line for each job."""
+"""`delete`, `suspend` and `resume` of jobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_delete(team: CliEnvironment, line: str) -> None:
 
 
 def test_delete_goes_on_after_a_failure(team: CliEnvironment) -> None:
-    """The others are deleted; the exit status tells."""
+    """The other jobs are deleted, and the exit status is 1."""
     result = team.invoke_runai("delete a nobody c")
     assert (result.exit_code, result.stdout.count("successfully")) == (1, 2)
     assert "job 'nobody' does not exist in project 'team-a'" in result.stderr
@@ -47,7 +47,7 @@ def test_which_jobs(team: CliEnvironment, line: str) -> None:
 
 
 def test_delete_of_other_kinds(team: CliEnvironment) -> None:
-    """With the word of the kind first, as `aliquot delete`."""
+    """With a kind as first argument it works like `aliquot delete`."""
     team.create("department", "ml")
     assert team.run_runai("delete department ml -y") == "department/ml deleted\n"
     team.run_runai("submit department -i python")
@@ -66,7 +66,7 @@ def test_suspend_and_resume(team: CliEnvironment) -> None:
     assert "active" not in team.get("workload", "a", "runai-team-a")["spec"]
 
 
-def test_what_cannot_be_suspended(team: CliEnvironment) -> None:
+def test_jobs_that_cannot_be_suspended(team: CliEnvironment) -> None:
     team.run_runai("submit-mpi m -i python --workers 2")
     assert "cannot be suspended" in team.invoke_runai("suspend m").stderr
     team.set_status("workload", "a", "runai-team-a", phase="Completed")

@@ -1,4 +1,4 @@
-"""Listings, as text: the layouts that people and their scripts know."""
+"""`list`: the layouts of 2020 and 2023, and other kinds."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_layout_of_2020() -> None:
 
 
 def test_jobs_of_one_second() -> None:
-    """The one that was numbered last is the newest."""
+    """Of jobs that were created in the same second, the highest number is the newest."""
     jobs = [job_row(name, age, "Running", 1) for name, age in (("job-10", 5), ("job-2", 5), ("job-9", 5), ("job-1", 4))]
     assert [each.workload.metadata.name for each in sort_2020(jobs)] == ["job-1", "job-10", "job-9", "job-2"]
 
@@ -92,7 +92,7 @@ def teams(cli: CliEnvironment) -> CliEnvironment:
 
 
 def test_one_project_has_a_first_line(teams: CliEnvironment) -> None:
-    """All projects together have none."""
+    """The list of one project has a first line with its name; the list of all projects has none."""
     assert teams.run_runai("list").splitlines()[0] == "Showing jobs for project team-a"
     assert teams.run_runai("list jobs -p team-b").splitlines()[0] == "Showing jobs for project team-b"
     assert teams.run_runai("list -A").splitlines()[0].startswith("NAME ")
@@ -118,7 +118,7 @@ def test_jobs_as_json_are_the_objects(teams: CliEnvironment) -> None:
 
 
 def test_other_kinds(teams: CliEnvironment) -> None:
-    """The words of `aliquot` still work."""
+    """`list`, `get` and `describe` work for other kinds too."""
     assert teams.run_runai("list projects").splitlines()[1].startswith("team-a (default)")
     assert teams.run_runai("list namespaces -o name").split() == ["namespace/runai-team-a", "namespace/runai-team-b"]
     assert teams.run_runai("get projects -o name").split() == ["project/team-a", "project/team-b"]
@@ -134,6 +134,6 @@ def test_other_kinds(teams: CliEnvironment) -> None:
 
 
 def test_cells_do_not_carry_control_characters(teams: CliEnvironment) -> None:
-    """A name that somebody chose cannot repaint our terminal."""
+    """Values of users are printed without control characters."""
     teams.create("workload", "evil", "runai-team-a", spec={"image": "a\x1b[31mb", "user": "u"})
     assert "\x1b" not in teams.run_runai("list")

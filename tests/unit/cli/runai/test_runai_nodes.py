@@ -1,4 +1,4 @@
-"""Nodes: what they have, what is taken, and by whom."""
+"""`list nodes`, `top node` and `describe node`: capacity, allocation and the pods that use it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def cluster(cli: CliEnvironment) -> CliEnvironment:
     devices = [{"index": index, "model": V100, "memoryMiB": 32510} for index in range(2)]
     cli.create_project("team-a")
     for name in ("dgx1-1", "dgx1-2"):
-        marks = {
+        metadata = {
             "labels": {"aliquot.dev/simulated": "true"},
             "annotations": {"aliquot.dev/devices": json.dumps(devices)},
         }
@@ -24,7 +24,7 @@ def cluster(cli: CliEnvironment) -> CliEnvironment:
             "allocatable": {"cpu": "40", "memory": "64Gi"},
             "conditions": [{"type": "Ready", "status": "True"}],
         }
-        cli.create("node", name, metadata=marks, status=status)
+        cli.create("node", name, metadata=metadata, status=status)
     shares = [{"index": 1, "milli": 500, "memoryMiB": 16255}]
     resources = {"requests": {"cpu": "500m", "memory": "1Gi"}}
     for name, phase in (("x-0-0", "Running"), ("old-0-0", "Succeeded")):
@@ -37,7 +37,7 @@ def cluster(cli: CliEnvironment) -> CliEnvironment:
 
 
 def test_list_nodes(cluster: CliEnvironment) -> None:
-    """Pods that have ended hold nothing; a simulated node says so."""
+    """Pods that have ended do not count; simulated nodes are marked."""
     assert cluster.run_runai("list nodes").splitlines() == [
         "NODE     GPU TYPE               GPUs (Allocated/Total)   GPU UTIL   GPU MEM          CPU      "
         "MEM          STATUS",
@@ -50,13 +50,13 @@ def test_list_nodes(cluster: CliEnvironment) -> None:
     assert len(cluster.run_runai("list nodes dgx1-2").splitlines()) == 2
 
 
-def test_what_holds_for_others_is_not_counted(cluster: CliEnvironment) -> None:
-    """A shared GPU is held whole by a pod of ours; what is allocated of it is what those who share it have."""
+def test_reservation_pods_do_not_count(cluster: CliEnvironment) -> None:
+    """A reservation pod has the whole GPU; only the pods that share the GPU count."""
     before = cluster.run_runai("list nodes")
-    held = json.dumps([{"index": 1, "milli": 1000, "memoryMiB": 32510}])
+    whole_gpu = json.dumps([{"index": 1, "milli": 1000, "memoryMiB": 32510}])
     cluster.create("namespace", "runai-reservation")
     cluster.create(
-        "pod", "gpu-1-dgx1-1", "runai-reservation", metadata={"annotations": {"aliquot.dev/devices": held}},
+        "pod", "gpu-1-dgx1-1", "runai-reservation", metadata={"annotations": {"aliquot.dev/devices": whole_gpu}},
         spec={"nodeName": "dgx1-1", "containers": [{"name": "hold", "image": "aliquot"}]},
     )  # fmt: skip
     cluster.set_status("pod", "gpu-1-dgx1-1", "runai-reservation", phase="Running")
@@ -64,13 +64,13 @@ def test_what_holds_for_others_is_not_counted(cluster: CliEnvironment) -> None:
     assert cluster.run_runai("list nodes") == before
 
 
-def test_pods_of_other_schedulers_are_counted(cluster: CliEnvironment) -> None:
-    """They say how many GPUs they hold and not which: shown on those that are free."""
-    asks = {"limits": {"nvidia.com/gpu": "1"}}
+def test_pods_of_other_schedulers_count(cluster: CliEnvironment) -> None:
+    """Only the number of their GPUs is known, so they are shown on free GPUs."""
+    resources = {"limits": {"nvidia.com/gpu": "1"}}
     cluster.create("namespace", "other")
     cluster.create(
         "pod", "foreign", "other",
-        spec={"nodeName": "dgx1-1", "containers": [{"name": "main", "image": "job", "resources": asks}]},
+        spec={"nodeName": "dgx1-1", "containers": [{"name": "main", "image": "job", "resources": resources}]},
     )  # fmt: skip
     cluster.set_status("pod", "foreign", "other", phase="Running")
 
@@ -94,7 +94,7 @@ def test_describe_node(cluster: CliEnvironment) -> None:
 
 
 def test_describe_node_has_its_conditions(cluster: CliEnvironment) -> None:
-    """How its GPUs are shared, and whether the library knows their driver, with the words of the agent."""
+    """The conditions have the agent's message about GPU sharing and the driver."""
     sharing = {"type": "GPUSharing", "status": "True", "reason": "Shim", "message": "library 1, driver 580: because"}
     cluster.create("node", "real", status={"conditions": [{"type": "Ready", "status": "True"}, sharing]})
 
@@ -103,13 +103,13 @@ def test_describe_node_has_its_conditions(cluster: CliEnvironment) -> None:
     assert ["GPUSharing", "True", "Shim", "library", "1,", "driver", "580:", "because"] in lines
 
 
-@pytest.mark.parametrize(("busy", "shown"), [("83,0", "42%"), ("", "-"), ("lots", "-")])
-def test_how_busy_a_node_is(cluster: CliEnvironment, busy: str, shown: str) -> None:
-    """The mean over its GPUs, idle ones included; a dash where nobody measures."""
-    marks = {"aliquot.dev/devices": json.dumps([{"index": 0}, {"index": 1}]), "aliquot.dev/gpu-busy": busy}
-    cluster.create("node", "real", metadata={"annotations": marks})
+@pytest.mark.parametrize(("annotation", "cell"), [("83,0", "42%"), ("", "-"), ("lots", "-")])
+def test_gpu_utilization(cluster: CliEnvironment, annotation: str, cell: str) -> None:
+    """The mean of all GPUs, idle ones included; a dash where it is not measured."""
+    annotations = {"aliquot.dev/devices": json.dumps([{"index": 0}, {"index": 1}]), "aliquot.dev/gpu-busy": annotation}
+    cluster.create("node", "real", metadata={"annotations": annotations})
 
-    assert cluster.run_runai("list nodes real").splitlines()[1].split()[3] == shown
+    assert cluster.run_runai("list nodes real").splitlines()[1].split()[3] == cell
 
 
 def test_unknown_node(cluster: CliEnvironment) -> None:
@@ -117,7 +117,7 @@ def test_unknown_node(cluster: CliEnvironment) -> None:
         assert cluster.invoke_runai(line).stderr.startswith("error: node 'nobody' does not exist\n")
 
 
-def test_a_broken_annotation_hides_nothing_else(cluster: CliEnvironment) -> None:
+def test_an_invalid_annotation(cluster: CliEnvironment) -> None:
     cluster.create("node", "odd", metadata={"annotations": {"aliquot.dev/devices": "{"}})
     assert cluster.run_runai("list nodes").splitlines()[3].split() == [
         "odd",

@@ -1,4 +1,4 @@
-"""The commands that our customers' documents print, word for word, and the workload each one asks for."""
+"""The submissions of the customers' documents, verbatim, and the workload that each creates."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def teams(cli: CliEnvironment) -> CliEnvironment:
     return cli
 
 
-def _type(cli: CliEnvironment, line: str) -> Any:
+def _run(cli: CliEnvironment, line: str) -> Any:
     return cli.invoke(*shlex.split(line)[1:], program=runai)
 
 
@@ -114,17 +114,17 @@ def _type(cli: CliEnvironment, line: str) -> Any:
 def test_a_submission(
     teams: CliEnvironment, monkeypatch: pytest.MonkeyPatch, line: str, project: str, name: str, spec: dict[str, Any]
 ) -> None:
-    """It is stored as it was meant, under the name of the user of this machine."""
+    """The workload has the expected spec, with the user of this machine."""
     monkeypatch.setenv("LOGNAME", "yaron")
-    result = _type(teams, line)
+    result = _run(teams, line)
     assert result.exit_code == 0, result.output
-    made = teams.get("workload", name, f"runai-{project}")
-    assert made["spec"] == {"user": "yaron", **spec}
-    assert made["metadata"]["annotations"] == {"aliquot.dev/created-by": "cli"}
+    workload = teams.get("workload", name, f"runai-{project}")
+    assert workload["spec"] == {"user": "yaron", **spec}
+    assert workload["metadata"]["annotations"] == {"aliquot.dev/created-by": "cli"}
 
 
 def test_a_template(teams: CliEnvironment) -> None:
-    """`--template batch_ops` brings what is not given; what is given wins."""
+    """--template sets the values that no flag sets."""
     values = {"image": "python", "compute": {"gpu": 2, "cpu": 4}, "environment": [{"name": "A", "value": "1"}]}
     teams.create("namespace", "runai")
     teams.create("template", "batch-ops", "runai", spec={"values": values})
@@ -148,9 +148,9 @@ def test_a_template(teams: CliEnvironment) -> None:
         "runai delete -p team-a hyper1",
     ],
 )
-def test_what_follows_a_submission(teams: CliEnvironment, line: str) -> None:
+def test_commands_after_a_submission(teams: CliEnvironment, line: str) -> None:
     teams.run_runai("submit hyper1 -i python -g 1")
-    result = _type(teams, line)
+    result = _run(teams, line)
     assert result.exit_code == 0, result.output
     assert "hyper1" in result.stdout
 

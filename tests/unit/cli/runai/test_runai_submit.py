@@ -1,4 +1,4 @@
-"""`submit` as a whole: what it says, how jobs get names, and what it refuses."""
+"""`submit`: its output, generated names, and errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def team(cli: CliEnvironment) -> CliEnvironment:
     return cli
 
 
-def test_what_it_says(team: CliEnvironment) -> None:
+def test_output(team: CliEnvironment) -> None:
     assert team.run_runai("submit frac03-3 -i gcr.io/run-ai-demo/quickstart -g 0.3") == (
         "Job frac03-3 submitted successfully.\n"
         "You can check the status of the job by running:\n"
@@ -27,8 +27,8 @@ def test_what_it_says(team: CliEnvironment) -> None:
     )
 
 
-def test_names_are_counted(team: CliEnvironment) -> None:
-    """Without a name: job-0, job-1, ... or after a prefix of one's own; never one that is taken."""
+def test_generated_names(team: CliEnvironment) -> None:
+    """Generated names are job-0, job-1, ... or have another prefix; existing names are skipped."""
     for name in ("job-0", "job-1"):
         assert f"Job {name} submitted" in team.run_runai("submit -i python")
     team.run_runai("submit job-7 -i python")
@@ -43,18 +43,18 @@ def test_names_with_random_letters(team: CliEnvironment) -> None:
     assert first != second
 
 
-def test_a_counted_name_that_was_taken_meanwhile(team: CliEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else was faster: the next one is taken."""
+def test_a_generated_name_that_is_taken(team: CliEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When another client takes the name in the meantime, the next number is used."""
     kind = KINDS.named("workload")
-    create, rivals = team.driver.create, ["job-0"]
+    create, taken = team.driver.create, ["job-0"]
 
-    async def contested(asked: object, document: Document) -> Document:
-        if asked is kind and rivals:
-            rival = {**document.data, "metadata": {**document.metadata, "name": rivals.pop()}}
-            await create(kind, Document(rival))
-        return await create(asked, document)
+    async def contested(requested_kind: object, document: Document) -> Document:
+        if requested_kind is kind and taken:
+            other = {**document.data, "metadata": {**document.metadata, "name": taken.pop()}}
+            await create(kind, Document(other))
+        return await create(requested_kind, document)
 
-    team.driver.create = contested  # type: ignore[assignment, method-assign]  # a rival at the store's own door
+    team.driver.create = contested  # type: ignore[assignment, method-assign]  # another client that creates the name first
     assert "Job job-1 submitted" in team.run_runai("submit -i python")
 
 
@@ -66,17 +66,17 @@ def test_the_name_may_be_a_flag(team: CliEnvironment) -> None:
 
 
 @pytest.mark.parametrize("name", ["Big", "under_score", "-x", "a" * 51, "a.b"])
-def test_names_that_cannot_be(team: CliEnvironment, name: str) -> None:
+def test_invalid_names(team: CliEnvironment, name: str) -> None:
     result = team.invoke_runai("submit -i python --name", name)
     assert result.exit_code == 1
     assert result.stderr.startswith("error: job name: must ")
 
 
-def test_two_words_are_no_name(team: CliEnvironment) -> None:
+def test_two_names(team: CliEnvironment) -> None:
     assert team.invoke_runai("submit a b -i python").exit_code == 2
 
 
-def test_a_name_is_taken_once(team: CliEnvironment) -> None:
+def test_duplicate_name(team: CliEnvironment) -> None:
     team.run_runai("submit x -i python")
     result = team.invoke_runai("submit x -i python -g 1")
     assert result.exit_code == 1
@@ -93,7 +93,7 @@ def test_an_image_is_needed(team: CliEnvironment) -> None:
 
 
 def test_no_project_is_set(cli: CliEnvironment) -> None:
-    """The message says how to set one; nothing is created."""
+    """The error says how to set a project."""
     for line in ("submit x -i python", "list", "get x", "logs x", "bash x", "delete x"):
         result = cli.invoke_runai(line)
         assert result.exit_code == 1
@@ -117,17 +117,17 @@ def test_unknown_project(team: CliEnvironment) -> None:
 
 
 def test_dry_run(team: CliEnvironment) -> None:
-    """The YAML is what would be stored, and `apply` takes it."""
+    """The YAML is what would be stored, and `apply` accepts it."""
     text = team.run_runai("submit x -i python -g 0.5 --dry-run")
     assert team.run_runai("list -o name") == ""
-    made = yaml.safe_load(text)
-    assert (made["kind"], made["spec"]["compute"]) == ("Workload", {"gpu": 0.5})
+    workload = yaml.safe_load(text)
+    assert (workload["kind"], workload["spec"]["compute"]) == ("Workload", {"gpu": 0.5})
     (team.home / "x.yaml").write_text(text)
     assert team.run("apply", "-f", str(team.home / "x.yaml")) == "workload/x created\n"
 
 
 def test_a_project_with_a_namespace_of_its_own(team: CliEnvironment) -> None:
-    """Jobs go where the project says."""
+    """Jobs are created in the namespace of the project's spec."""
     team.create("project", "old", spec={"namespace": "legacy"})
     team.create("namespace", "legacy", metadata={"labels": {"aliquot.dev/project": "old"}})
     team.run_runai("submit x -i python -p old")
@@ -136,7 +136,7 @@ def test_a_project_with_a_namespace_of_its_own(team: CliEnvironment) -> None:
 
 
 def test_jupyter(team: CliEnvironment) -> None:
-    """A notebook with image, port and a token that is printed."""
+    """--jupyter sets image and port, and prints the token of the notebook."""
     out = team.run_runai("submit nb --jupyter -g 0.5")
     spec = team.get("workload", "nb", "runai-user-agm")["spec"]
     assert (spec["type"], spec["image"], spec["ports"]) == (
@@ -148,7 +148,7 @@ def test_jupyter(team: CliEnvironment) -> None:
 
 
 def test_a_default_template(team: CliEnvironment) -> None:
-    """It fills every submission that names no other."""
+    """The default template applies to submissions without --template."""
     team.create("namespace", "runai")
     team.create(
         "template", "base", "runai", spec={"default": True, "values": {"image": "ubuntu"}, "types": ["training"]}
@@ -162,5 +162,5 @@ def test_a_default_template(team: CliEnvironment) -> None:
 def test_the_user_is_the_one_of_this_machine(team: CliEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGNAME", "yaron")
     team.run_runai("submit x -i python")
-    found = asyncio.run(team.driver.get(KINDS.named("workload"), "x", "runai-user-agm"))
-    assert found.data["spec"]["user"] == "yaron"
+    document = asyncio.run(team.driver.get(KINDS.named("workload"), "x", "runai-user-agm"))
+    assert document.data["spec"]["user"] == "yaron"
