@@ -1,4 +1,4 @@
-"""`runai port-forward` on one machine: command, server, agent, job."""
+"""`runai port-forward` on one machine, with command, server, agent and job."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ SERVES = "echo hello >index.html; exec python3 -u -m http.server --bind 127.0.0.
 
 @pytest.fixture
 def platform(tmp_path: Path) -> Iterator[Platform]:
-    made = Platform(Path(sys.executable).parent, tmp_path / "platform").up()
-    assert made.sh("runai config project team-a").status == 0
-    yield made
-    made.down()
+    platform = Platform(Path(sys.executable).parent, tmp_path / "platform").up()
+    assert platform.sh("runai config project team-a").status == 0
+    yield platform
+    platform.down()
 
 
 def test_a_web_server(platform: Platform) -> None:
-    """A job's web server is read through a port here; that of another job is not reached through it."""
+    """The forwarded port reaches the web server of the job, and not that of another job."""
     for job in ("web", "other"):
         platform.submit(job, "team-a", f"-i python --interactive --command sh --args -c --args '{SERVES}'")
     ports = {job: _port(platform, job) for job in ("web", "other")}
-    words = [f"--port :{port}" for port in ports.values()]
+    flags = [f"--port :{port}" for port in ports.values()]
     forward = subprocess.Popen(
-        ["bash", "-c", f"exec runai port-forward web --address 127.0.0.1 {' '.join(words)}"],
+        ["bash", "-c", f"exec runai port-forward web --address 127.0.0.1 {' '.join(flags)}"],
         env=platform.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
@@ -51,17 +51,17 @@ def test_a_web_server(platform: Platform) -> None:
 
 
 def _port(platform: Platform, job: str) -> int:
-    """The one that its server says it took."""
-    said = [""]
+    """The port that the web server of the job printed."""
+    log = [""]
 
-    def there() -> bool:
-        said[0] = platform.sh(f"runai logs {job}").out
-        return re.search(r"port (\d+)", said[0]) is not None
+    def has_port() -> bool:
+        log[0] = platform.sh(f"runai logs {job}").out
+        return re.search(r"port (\d+)", log[0]) is not None
 
-    wait_until(there, f"a port of {job}")
-    found = re.search(r"port (\d+)", said[0])
-    assert found
-    return int(found[1])
+    wait_until(has_port, f"a port of {job}")
+    match = re.search(r"port (\d+)", log[0])
+    assert match
+    return int(match[1])
 
 
 def _get(port: int) -> bytes:

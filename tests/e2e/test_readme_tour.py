@@ -1,4 +1,4 @@
-"""What newcomers read is true: every command of these pages runs, and prints what the page says."""
+"""The commands of README, quickstart and the REST API page run, and print what the pages show."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def needs_curl() -> None:
 
 @pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md", "docs/rest-api.md"])
 def test_page_shows_what_happens(name: str, tmp_path: Path) -> None:
-    """Whoever types what the page says sees what the page shows."""
+    """The commands of the page print what the page shows."""
     page = read(ROOT / name)
     if any("curl" in step.command for block in page.blocks for step in block):
         needs_curl()

@@ -1,4 +1,4 @@
-"""What a person may get wrong: each time one line says what and why, the status is not 0, and nothing is created."""
+"""Wrong input: each time one line says what is wrong, the exit status is not 0, and nothing is created."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from support.waiting import wait_until
 pytestmark = pytest.mark.xdist_group("demo")
 
 
-def refused(done: CommandResult, error: str, hint: str = "") -> None:
-    """It failed with this error (and hint) and printed nothing else."""
-    wanted = f"error: {error}\n" + (f"hint: {hint}\n" if hint else "")
-    assert done == CommandResult(1, "", wanted)
+def check_refused(result: CommandResult, error: str, hint: str = "") -> None:
+    """The command failed with this error and hint, and printed nothing else."""
+    expected = f"error: {error}\n" + (f"hint: {hint}\n" if hint else "")
+    assert result == CommandResult(1, "", expected)
 
 
 def test_unknown_project(demo: Platform) -> None:
-    """A job in a project that does not exist is refused by the project's name."""
+    """A submission to a project that does not exist is refused; the error names the project."""
     done = demo.sh("runai submit lost -p nope -i python -g 1")
-    refused(done, "project 'nope' does not exist", "`runai list projects` shows those there are")
+    check_refused(done, "project 'nope' does not exist", "`runai list projects` shows those there are")
 
 
 def test_unknown_project_set(demo: Platform) -> None:
-    """A project that does not exist cannot become the default one, and the old one stays."""
+    """A project that does not exist cannot become the default; the old default stays."""
     before = demo.sh("runai list").out.splitlines()[0]
     done = demo.sh("runai project set nope")
     assert (done.status, done.out) == (1, "")
@@ -34,24 +34,24 @@ def test_unknown_project_set(demo: Platform) -> None:
 
 
 def test_unknown_project_set_then_submit(demo: Platform) -> None:
-    """On one line: when the project cannot be set, nothing is submitted."""
+    """Two commands on one line: when the project cannot be set, nothing is submitted."""
     done = demo.sh("runai project set nope runai submit astray -i python")
     assert (done.status, done.out) == (1, "")
     assert demo.job("astray", "team-a") is None
 
 
 def test_no_project(demo: Platform) -> None:
-    """Without a default project the command says how to set one."""
+    """Without a default project the error says how to set one."""
     done = demo.sh("runai submit lost -i python", HOME=str(demo.home / "nobody"))
-    refused(done, "no project is set: run `runai config project NAME`, or give -p NAME")
+    check_refused(done, "no project is set: run `runai config project NAME`, or give -p NAME")
 
 
 def test_duplicate(demo: Platform) -> None:
-    """A name that is taken is refused, and the job that has it runs on."""
+    """A duplicate name is refused, and the existing job keeps running."""
     demo.submit("twice", "team-b", "-i python --command sleep --args infinity")
     before = demo.job_instances()["twice"]
     done = demo.sh("runai submit twice -p team-b -i ubuntu")
-    refused(
+    check_refused(
         done,
         "job 'twice' already exists in project 'team-b'",
         "choose another name, or delete it first: runai delete twice -p team-b",
@@ -70,32 +70,32 @@ def test_duplicate(demo: Platform) -> None:
     ids=["no-image", "one-and-a-half", "negative", "too-fine"],
 )
 def test_bad_flag(demo: Platform, flags: str, error: str) -> None:
-    """A value that cannot be is refused by its flag, and no job is created."""
-    refused(demo.sh(f"runai submit wrong -p team-b {flags}"), error)
+    """The error of an invalid value names its flag, and no job is created."""
+    check_refused(demo.sh(f"runai submit wrong -p team-b {flags}"), error)
     assert demo.job("wrong", "team-b") is None
 
 
 def test_more_gpus_than_a_node_has(demo: Platform) -> None:
-    """A job that fits on no node is taken, waits, and says why it waits."""
+    """A job that fits on no node is accepted and pending, and its description says why."""
     demo.submit("huge", "team-d", "-i python -g 9 --command sleep --args infinity", "Pending")
-    why = "no node has 9 GPUs"
-    wait_until(lambda: why in demo.sh("runai get huge -p team-d").out, "the reason")
+    reason = "no node has 9 GPUs"
+    wait_until(lambda: reason in demo.sh("runai get huge -p team-d").out, "the reason")
     lines = demo.sh("runai describe job huge -p team-d").out.splitlines()
     assert "STATUS: Pending" in lines
-    assert why in lines[lines.index("Why it waits:") + 1]
+    assert reason in lines[lines.index("Why it waits:") + 1]
 
 
 def test_log_of_a_job_that_never_started(demo: Platform) -> None:
-    """A job that waits has no log, and the error says what it waits for."""
-    demo.submit("unborn", "team-d", "-i python -g 9 --command sleep --args infinity", "Pending")
-    wait_until(lambda: "no node has 9 GPUs" in json.dumps(demo.job("unborn", "team-d")), "the reason")
-    done = demo.sh("runai logs unborn -p team-d")
+    """A pending job has no log, and the error says why it is pending."""
+    demo.submit("too-large", "team-d", "-i python -g 9 --command sleep --args infinity", "Pending")
+    wait_until(lambda: "no node has 9 GPUs" in json.dumps(demo.job("too-large", "team-d")), "the reason")
+    done = demo.sh("runai logs too-large -p team-d")
     assert (done.status, done.out) == (1, "")
-    assert done.err.startswith("error: job 'unborn' has no log: it is Pending: no node has 9 GPUs")
+    assert done.err.startswith("error: job 'too-large' has no log: it is Pending: no node has 9 GPUs")
 
 
 def test_command_that_does_not_exist(demo: Platform) -> None:
-    """A job whose command is not there cannot run, and says which command that is."""
+    """A job whose command does not exist fails, and its message names the command."""
     demo.submit("typo", "team-b", "-i python --command slep --args infinity", "Failed", "ContainerCannotRun")
     row = demo.sh("runai list -p team-b | grep ^typo").out
     assert row.split()[:2] == ["typo", "ContainerCannotRun"]
@@ -103,37 +103,37 @@ def test_command_that_does_not_exist(demo: Platform) -> None:
 
 
 def test_exec_that_does_not_exist(demo: Platform) -> None:
-    """A command that is not there cannot be run inside a job either."""
+    """`runai exec` of a command that does not exist fails with the name of the command."""
     demo.submit("host", "team-b", "-i python --command sleep --args infinity")
-    refused(demo.sh("runai exec host -p team-b slep"), "command not found: slep")
+    check_refused(demo.sh("runai exec host -p team-b slep"), "command not found: slep")
 
 
 def test_bash_into_a_finished_job(demo: Platform) -> None:
-    """There is no inside of a job that has ended."""
+    """`runai bash` into a job that has ended is refused."""
     demo.submit("brief", "team-b", "-i busybox --command true", "Succeeded", "Completed")
-    refused(demo.sh("runai bash brief -p team-b"), "nothing runs in job 'brief': it is Succeeded")
+    check_refused(demo.sh("runai bash brief -p team-b"), "nothing runs in job 'brief': it is Succeeded")
 
 
 def test_image_that_is_not_in_the_catalogue(demo: Platform) -> None:
-    """An image whose program nobody knows fails, and the message says what one can do."""
+    """A job with an image that is not in the catalogue fails, and the message lists the alternatives."""
     demo.submit("strange", "team-b", "-i acme/trainer", "Failed")
     message = next(
         line for line in demo.sh("runai get strange -p team-b").out.splitlines() if line.startswith("MESSAGE: ")
     )
     assert "image 'acme/trainer' is not in the catalogue" in message
-    for way in ("--command", "images.yaml", "containers or Kubernetes"):
-        assert way in message
+    for alternative in ("--command", "images.yaml", "containers or Kubernetes"):
+        assert alternative in message
 
 
 def test_unknown_image_with_a_command(demo: Platform) -> None:
-    """With a command of one's own any image will do."""
+    """With --command any image works."""
     demo.submit("own", "team-b", "-i acme/trainer --command echo --args hello", "Succeeded", "Completed")
     assert demo.sh("runai logs own -p team-b") == CommandResult(0, "hello\n", "")
 
 
-@pytest.mark.parametrize("words", ["get ghost", "logs ghost", "bash ghost", "delete ghost", "describe job ghost"])
-def test_unknown_job(demo: Platform, words: str) -> None:
-    """A job that does not exist is named, with its project."""
-    done = demo.sh(f"runai {words} -p team-c")
+@pytest.mark.parametrize("command", ["get ghost", "logs ghost", "bash ghost", "delete ghost", "describe job ghost"])
+def test_unknown_job(demo: Platform, command: str) -> None:
+    """The error of a job that does not exist names the job and the project."""
+    done = demo.sh(f"runai {command} -p team-c")
     assert (done.status, done.out) == (1, "")
     assert done.err.startswith("error: job 'ghost' does not exist in project 'team-c'\n")

@@ -23,9 +23,9 @@ pytestmark = pytest.mark.xdist_group("seeds")
 
 @pytest.fixture
 def platform(tmp_path: Path) -> Iterator[Platform]:
-    made = Platform(Path(sys.executable).parent, tmp_path / "platform").up()
-    yield made
-    made.down()
+    platform = Platform(Path(sys.executable).parent, tmp_path / "platform").up()
+    yield platform
+    platform.down()
 
 
 def check_resumed(platform: Platform) -> None:

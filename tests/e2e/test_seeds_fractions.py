@@ -1,4 +1,4 @@
-"""Parts of a GPU as the documents show them: `runai bash` into a job, `nvidia-smi` there."""
+"""Fractions of a GPU, as the documents show them: `nvidia-smi` through `runai bash` and `runai exec`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUERY = "nvidia-smi --query-gpu=index,name,memory.total --format=csv,noheader"
 
 @pytest.fixture
 def jobs(demo: Platform) -> Iterator[list[str]]:
-    """Names of jobs of team-d, which are gone afterwards."""
+    """A list for names of jobs of team-d, which are deleted after the test."""
     names: list[str] = []
     yield names
     for name in names:
@@ -32,32 +32,32 @@ def jobs(demo: Platform) -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def cards(tmp_path: Path) -> Iterator[Callable[..., Platform]]:
-    """Starts a platform with one GPU of a model, or more, from this environment."""
-    made: list[Platform] = []
+def platform_with_gpus(tmp_path: Path) -> Iterator[Callable[..., Platform]]:
+    """Starts a platform with simulated GPUs of a model, from this environment."""
+    platforms: list[Platform] = []
 
     def up(model: str, mib: int, count: int = 1) -> Platform:
         preset = tmp_path / "cards.yaml"
         gpus = ", ".join([f"{{model: {model}, memoryMiB: {mib}}}"] * count)
         node = f"{{name: node-1, cpu: 16, memory: 32Gi, gpus: [{gpus}]}}"
         preset.write_text(f"nodes: [{node}]\nprojects: {{team-d: {{quota: {{gpu: {count}}}}}}}\n")
-        made.append(Platform(Path(sys.executable).parent, tmp_path / "platform", "--simulate", str(preset)).up())
-        return made[0]
+        platforms.append(Platform(Path(sys.executable).parent, tmp_path / "platform", "--simulate", str(preset)).up())
+        return platforms[0]
 
     yield up
-    for platform in made:
+    for platform in platforms:
         platform.down()
 
 
-def share(platform: Platform, job: str) -> tuple[str, Any]:
-    """Where a job's one share of a GPU is."""
+def gpu_of(platform: Platform, job: str) -> tuple[str, Any]:
+    """The node and the index of the GPU that a job shares."""
     pod = platform.get(f"{PREFIX}/namespaces/runai-team-d/pods/{job}-0-0")
-    (found,) = json.loads(pod["metadata"]["annotations"][DEVICES])
-    return pod["spec"]["nodeName"], found["index"]
+    (share,) = json.loads(pod["metadata"]["annotations"][DEVICES])
+    return pod["spec"]["nodeName"], share["index"]
 
 
 def test_half_a_gpu(demo: Platform, jobs: list[str]) -> None:
-    """F1: in a job with half of a V100 `nvidia-smi` shows one GPU, number 0, with 16255 MiB; and says simulated."""
+    """F1: in a job with half of a V100 `nvidia-smi` shows one GPU, number 0, with 16255 MiB, as simulated."""
     jobs.append("frac05")
     demo.submit("frac05", "team-d", f"-g 0.5 {IDLE}")
 
@@ -70,8 +70,8 @@ def test_half_a_gpu(demo: Platform, jobs: list[str]) -> None:
     assert "simulated" in done.out
 
 
-def test_what_scripts_read(demo: Platform, jobs: list[str]) -> None:
-    """`runai exec ... nvidia-smi` in lists, CSV and report; a job without a GPU sees none."""
+def test_nvidia_smi_formats(demo: Platform, jobs: list[str]) -> None:
+    """`nvidia-smi` prints lists, CSV and reports; a job without a GPU sees none."""
     jobs += ["frac03", "none"]
     demo.submit("frac03", "team-d", f"-g 0.3 {IDLE}")
     demo.submit("none", "team-d", IDLE)
@@ -83,8 +83,8 @@ def test_what_scripts_read(demo: Platform, jobs: list[str]) -> None:
     assert demo.sh("runai exec none -p team-d -- nvidia-smi").out == "No devices were found\n"
 
 
-def test_a_part_that_may_grow(demo: Platform, jobs: list[str]) -> None:
-    """F12: request 0.25 and limit 0.8 counts as 0.25, and sees 0.8 of the card."""
+def test_fraction_with_a_limit(demo: Platform, jobs: list[str]) -> None:
+    """F12: a job with request 0.25 and limit 0.8 counts as 0.25, and sees 0.8 of the GPU."""
     jobs.append("burst")
     demo.submit("burst", "team-d", f"-g 0.25 --gpu-portion-limit 0.8 {IDLE}")
 
@@ -92,26 +92,26 @@ def test_a_part_that_may_grow(demo: Platform, jobs: list[str]) -> None:
     assert re.search(r"^ALLOCATED GPUS: 0\.25$", demo.sh("runai describe job burst -p team-d").out, re.MULTILINE)
 
 
-def test_eight_on_one(cards: Callable[..., Platform]) -> None:
-    """F7, F8: eight jobs of 0.125 run on one GPU, each with its eighth; the ninth goes elsewhere."""
-    platform = cards("Tesla V100-SXM2-32GB", 32510, 2)
+def test_eight_on_one(platform_with_gpus: Callable[..., Platform]) -> None:
+    """F7, F8: eight jobs of 0.125 share one GPU, each with an eighth of its memory; the ninth gets another GPU."""
+    platform = platform_with_gpus("Tesla V100-SXM2-32GB", 32510, 2)
     jobs = [f"eighth{index}" for index in range(9)]
     for job in jobs:
         platform.submit(job, "team-d", f"-g 0.125 {IDLE}")
 
-    places = [share(platform, job) for job in jobs]
+    gpus = [gpu_of(platform, job) for job in jobs]
 
-    assert len(set(places[:8])) == 1
-    assert places[8] not in places[:8]
+    assert len(set(gpus[:8])) == 1
+    assert gpus[8] not in gpus[:8]
     for job in (jobs[0], jobs[7]):
         assert platform.sh(f"runai exec {job} -p team-d -- {QUERY}").out == "0, Tesla V100-SXM2-32GB, 4063 MiB\n"
 
 
-def test_parts_of_an_a10(cards: Callable[..., Platform]) -> None:
-    """F3, F4, F7, F11: 0.3, 0.5 and 0.2 of one A10, which has no MIG, fill it exactly; another tenth has to wait."""
-    platform = cards("NVIDIA A10", 23028)
-    for name, part, mib in (("train", "0.3", 6908), ("half", "0.5", 11514), ("fifth", "0.2", 4605)):
-        platform.submit(name, "team-d", f"-g {part} {TRAIN}")
+def test_fractions_of_an_a10(platform_with_gpus: Callable[..., Platform]) -> None:
+    """F3, F4, F7, F11: 0.3, 0.5 and 0.2 fill an A10, which has no MIG, exactly; another 0.1 is pending."""
+    platform = platform_with_gpus("NVIDIA A10", 23028)
+    for name, fraction, mib in (("train", "0.3", 6908), ("half", "0.5", 11514), ("fifth", "0.2", 4605)):
+        platform.submit(name, "team-d", f"-g {fraction} {TRAIN}")
         assert platform.sh(f"runai exec {name} -p team-d -- {QUERY}").out == f"0, NVIDIA A10, {mib} MiB\n"
 
     platform.submit("tenth", "team-d", f"-g 0.1 {TRAIN}", "Pending")
@@ -119,9 +119,9 @@ def test_parts_of_an_a10(cards: Callable[..., Platform]) -> None:
     assert re.search(r"^node-1 +NVIDIA A10 +1/1 ", platform.sh("runai list nodes").out, re.MULTILINE)
 
 
-def test_half_of_a_v100_with_16_gb(cards: Callable[..., Platform]) -> None:
-    """F5: 8065 of its 16130 MiB."""
-    platform = cards("Tesla V100-SXM2-16GB", 16130)
+def test_half_of_a_v100_with_16_gb(platform_with_gpus: Callable[..., Platform]) -> None:
+    """F5: half of the GPU is 8065 of its 16130 MiB."""
+    platform = platform_with_gpus("Tesla V100-SXM2-16GB", 16130)
     platform.submit("frac05", "team-d", f"-g 0.5 {IDLE}")
 
     assert platform.sh(f"runai exec frac05 -p team-d -- {QUERY}").out == "0, Tesla V100-SXM2-16GB, 8065 MiB\n"

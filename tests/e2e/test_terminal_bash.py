@@ -1,4 +1,4 @@
-"""`runai bash` as a person has it: a terminal, typed into and looked at."""
+"""`runai bash` in a real terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.seeds.tmux import PROMPT, Screen
 
 pytestmark = pytest.mark.xdist_group("demo")
 
-# Jobs of an ordinary user are that user's; only root's have a root of their own.
+# Only a platform that runs as root gives jobs a root user of their own.
 INSIDE = "root@frac03-3-0-0:/workload#" if os.geteuid() == 0 else f"{getpass.getuser()}@frac03-3-0-0:/workload$"
 
 
@@ -27,12 +27,12 @@ def shell(demo: Platform, screen: Screen) -> Screen:
 
 
 def test_prompt(shell: Screen) -> None:
-    """The prompt says who and where one is, and waits."""
+    """The prompt shows user, pod and folder."""
     assert shell.text.rstrip().splitlines()[-1] == INSIDE
 
 
 def test_output(shell: Screen) -> None:
-    """What is typed runs inside the job, and its output appears."""
+    """Commands run inside of the job, and their output appears."""
     shell.type("echo $JOB_NAME has $RUNAI_NUM_OF_GPUS")
     shell.shows("frac03-3 has 0.3")
 
@@ -46,13 +46,13 @@ def test_size(shell: Screen) -> None:
 def test_resize(shell: Screen) -> None:
     """The job's terminal follows when the window changes its size."""
     shell.resize(100, 30)
-    # The news travels beside what is typed, so the first look may come too early.
+    # The new size is sent separately from the input, so the first `stty` may still print the old one.
     shell.type("until [ \"$(stty size)\" = '30 100' ]; do sleep 0.1; done; stty size")
     shell.shows("30 100")
 
 
 def test_interrupt(shell: Screen) -> None:
-    """Ctrl-C ends the command inside, and neither the shell nor the session."""
+    """Ctrl-C ends the command in the job, and neither the shell nor the connection."""
     shell.type("echo up-$((1 + 1)); sleep 1000")
     shell.shows("up-2")
     shell.press("C-c")
@@ -61,7 +61,7 @@ def test_interrupt(shell: Screen) -> None:
 
 
 def test_exit_status(shell: Screen) -> None:
-    """The shell's exit status is the command's, and the terminal is as it was."""
+    """The exit status is that of the shell, and the mode of the terminal is restored."""
     shell.type("exit 3")
     shell.shows("status=3")
     shell.type("stty -a | grep -ow -e -echo -e -icanon -e -isig || echo all on")
@@ -69,7 +69,7 @@ def test_exit_status(shell: Screen) -> None:
 
 
 def test_end_of_input(shell: Screen) -> None:
-    """Ctrl-D leaves, as it leaves any shell."""
+    """Ctrl-D ends the shell."""
     shell.press("C-d")
     shell.shows("status=0")
     shell.matches(f"^{PROMPT.rstrip()}$")

@@ -1,4 +1,4 @@
-"""`runai logs -f` as a person has it: lines appear, and Ctrl-C is enough."""
+"""`runai logs -f` in a real terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def following(demo: Platform, screen: Screen) -> Screen:
 
 
 def test_follows(following: Screen) -> None:
-    """Lines of training appear by themselves."""
+    """New lines of the log appear."""
 
     def lines() -> list[str]:
         return re.findall(r"^.* - loss: .*$", following.text, re.MULTILINE)
@@ -34,7 +34,7 @@ def test_follows(following: Screen) -> None:
 
 
 def test_interrupt(demo: Platform, following: Screen) -> None:
-    """Ctrl-C ends the following with status 130, and not the job."""
+    """Ctrl-C ends the command with status 130; the job keeps running."""
     following.matches("- loss: ")
     following.press("C-c")
     following.matches("^(\\^C)?status=130$")
@@ -43,12 +43,10 @@ def test_interrupt(demo: Platform, following: Screen) -> None:
 
 
 def test_survives_a_kill(demo: Platform, following: Screen) -> None:
-    """The platform is killed and comes back; who follows a log sees it go on, with no line lost or twice."""
+    """After a restart of a killed platform the log continues, without lost or repeated lines."""
     following.matches("- loss: ")
     demo.kill()
-    # What it says about the connection may take two lines of the screen.
-    wait_until(
-        lambda: re.search(r"(?s)connection lost.* - loss: ", following.text) is not None, "a line after the kill"
-    )
+    # The note about the connection may take two lines of the screen.
+    wait_until(lambda: re.search(r"(?s)connection lost.* - loss: ", following.text) is not None, "a line after the kill")
     shown = re.findall(r"^(?:Epoch| *\d+/\d+ \[).*$", following.text, re.MULTILINE)
     assert "\n".join(shown) in demo.sh("runai logs hyper1").out

@@ -1,4 +1,4 @@
-"""`aliquot up`: what it refuses to start on, and how it says so."""
+"""`aliquot up`: starts, and errors that keep it from starting."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ import pytest
 from support.stores.process import ServerProcess
 
 
-def aliquot(*words: str) -> subprocess.CompletedProcess[str]:
-    """The real command, to its end."""
+def aliquot(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the real command and wait for its end."""
     return subprocess.run(
-        [sys.executable, "-m", "aliquot.cli.main", *words], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "aliquot.cli.main", *arguments], capture_output=True, text=True, timeout=60, check=False
     )
 
 
-def up(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return aliquot("up", "--data-dir", str(folder), *words)
+def up(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return aliquot("up", "--data-dir", str(folder), *arguments)
 
 
 def error_of(done: subprocess.CompletedProcess[str]) -> str:
-    """The one error line; a hint may follow, and nothing else is said."""
+    """The error line. Only hints may follow it."""
     lines = done.stderr.splitlines()
     assert lines, done
     assert lines[0].startswith("error: "), lines
@@ -44,25 +44,25 @@ def running(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 def test_data_dir_is_a_file(tmp_path: Path) -> None:
-    """A file for --data-dir is refused, and stays as it is."""
+    """A file for --data-dir is refused and not changed."""
     path = tmp_path / "notes"
-    path.write_text("mine")
+    path.write_text("text")
     done = up(path)
     assert done.returncode == 1
     assert f"--data-dir: {path} is a file" in error_of(done)
-    assert path.read_text() == "mine"
+    assert path.read_text() == "text"
 
 
 def test_parent_is_a_file(tmp_path: Path) -> None:
-    """So is a folder inside a file."""
-    (tmp_path / "notes").write_text("mine")
+    """A --data-dir below a file is refused."""
+    (tmp_path / "notes").write_text("text")
     done = up(tmp_path / "notes" / "data")
     assert done.returncode == 1
     assert "is a file" in error_of(done)
 
 
 def test_port_in_use(tmp_path: Path) -> None:
-    """A port in use is named, and nothing is created."""
+    """The error names a port that is in use, and nothing is created."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = up(tmp_path / "data", "--port", str(port))
@@ -73,8 +73,8 @@ def test_port_in_use(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("port", ["65536", "-1", "http"])
-def test_no_port(tmp_path: Path, port: str) -> None:
-    """What is no port is rejected as a wrong argument."""
+def test_invalid_port(tmp_path: Path, port: str) -> None:
+    """An invalid port is wrong usage."""
     done = up(tmp_path / "data", "--port", port)
     assert done.returncode == 2
     assert "--port" in error_of(done)
@@ -82,7 +82,7 @@ def test_no_port(tmp_path: Path, port: str) -> None:
 
 
 def test_damaged_database(tmp_path: Path) -> None:
-    """A database that is none is refused in one line, and stays as it is."""
+    """A damaged database is refused in one line and not changed."""
     folder = tmp_path / "data"
     folder.mkdir()
     (folder / "aliquot.db").write_text("not a database " * 50)
@@ -93,17 +93,17 @@ def test_damaged_database(tmp_path: Path) -> None:
 
 
 def test_second_server(running: ServerProcess) -> None:
-    """A second server on the same data names the first: its process and its address."""
+    """A second server on the same data folder is refused; the error names the process and the address of the first."""
     done = up(running.folder, "--port", "0")
     assert done.returncode == 1
-    told = error_of(done)
-    assert f"{running.folder} is already served by process {running.pid} at {running.url}" in told
+    error = error_of(done)
+    assert f"{running.folder} is already served by process {running.pid} at {running.url}" in error
     assert running.ready()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
 def test_other_machines_need_consent(tmp_path: Path, host: str) -> None:
-    """An address that other machines reach is refused unless the user says so."""
+    """An address that other machines can reach is refused without --listen-anywhere."""
     done = up(tmp_path / "data", "--host", host, "--port", "0")
     assert done.returncode == 1
     assert "can be reached from other machines, and there is no TLS" in error_of(done)
@@ -111,7 +111,7 @@ def test_other_machines_need_consent(tmp_path: Path, host: str) -> None:
 
 
 def test_other_machines_with_consent(tmp_path: Path) -> None:
-    """With consent it listens there."""
+    """With --listen-anywhere the server listens on all addresses."""
     server = ServerProcess(tmp_path / "data", "--host", "0.0.0.0", "--listen-anywhere").start()
     try:
         assert _listening(server.port) == {"00000000"}
@@ -120,18 +120,18 @@ def test_other_machines_with_consent(tmp_path: Path) -> None:
 
 
 def test_loopback_only(running: ServerProcess) -> None:
-    """By default it listens on loopback and nowhere else."""
+    """By default the server listens only on loopback."""
     assert _listening(running.port) == {"0100007F"}
 
 
 def test_any_port(running: ServerProcess) -> None:
-    """Port 0 takes a free one, and server.json says which."""
+    """With port 0 the server takes a free port, and writes it to server.json."""
     assert running.port > 0
     assert running.ready()
 
 
-def test_stale_word_of_a_killed_server(running: ServerProcess) -> None:
-    """What a killed server left behind disturbs nobody: no server is found, and the next one starts."""
+def test_stale_server_file(running: ServerProcess) -> None:
+    """The server.json of a killed server is ignored, and the next server starts."""
     running.kill()
     assert (running.folder / "server.json").exists()
     done = aliquot("status", "--data-dir", str(running.folder))
@@ -142,12 +142,12 @@ def test_stale_word_of_a_killed_server(running: ServerProcess) -> None:
 
 
 def test_killed_while_starting(tmp_path: Path) -> None:
-    """However often a start is killed half way, the next one works."""
+    """After starts that were killed half way, the next start works."""
     server = ServerProcess(tmp_path / "data")
     chance = random.Random(3)
     for _ in range(10):
         process = server.spawn()
-        time.sleep(chance.uniform(0.2, 0.9))  # at any moment of a start
+        time.sleep(chance.uniform(0.2, 0.9))  # anywhere within the start
         process.kill()
         process.wait()
     server.start()
@@ -155,6 +155,6 @@ def test_killed_while_starting(tmp_path: Path) -> None:
 
 
 def _listening(port: int) -> set[str]:
-    """Addresses, as the kernel writes them, that somebody listens on at this port."""
+    """The addresses with a listener on this port, in the kernel's notation."""
     rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
     return {row[1].split(":")[0] for row in rows if row[3] == "0A" and int(row[1].split(":")[1], 16) == port}

@@ -1,4 +1,4 @@
-"""`aliquot up`: how it ends, and how others end it."""
+"""`aliquot up`: how it stops on signals, and `aliquot status` and `aliquot down`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.crash.clients import Crowd
 from support.stores.namespace import DEPARTMENT, NAMESPACE
 from support.stores.process import ServerProcess
 
-SOON = 10  # seconds; it takes a fraction of one on a quiet machine
+TIMEOUT_S = 10  # on an idle machine it takes a fraction of a second
 
 
 @pytest.fixture
@@ -28,14 +28,14 @@ def running(tmp_path: Path) -> Iterator[ServerProcess]:
     server.stop()
 
 
-def aliquot(server: ServerProcess, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "aliquot.cli.main", *words, "--data-dir", str(server.folder)]
+def aliquot(server: ServerProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "aliquot.cli.main", *arguments, "--data-dir", str(server.folder)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-async def test_ends_under_watches(running: ServerProcess, how: signal.Signals) -> None:
-    """Ctrl-C and a polite kill end it with status 0, soon, however many watch."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_stops_with_open_watches(running: ServerProcess, number: signal.Signals) -> None:
+    """SIGINT and SIGTERM stop the server quickly with status 0, also with many open watches."""
     driver = running.driver()
     watching = asyncio.Semaphore(0)
 
@@ -44,11 +44,11 @@ async def test_ends_under_watches(running: ServerProcess, how: signal.Signals) -
             watching.release()
 
     followers = [asyncio.create_task(follow(kind)) for kind in (DEPARTMENT, NAMESPACE) * 10]
-    async with asyncio.timeout(SOON):
-        for _ in followers:  # each is brought one object
+    async with asyncio.timeout(TIMEOUT_S):
+        for _ in followers:  # each watch gets one object
             await watching.acquire()
-    async with asyncio.timeout(SOON):
-        assert await asyncio.to_thread(running.end, how) == 0
+    async with asyncio.timeout(TIMEOUT_S):
+        assert await asyncio.to_thread(running.end, number) == 0
     for task in followers:
         task.cancel()
     await asyncio.gather(*followers, return_exceptions=True)
@@ -56,21 +56,21 @@ async def test_ends_under_watches(running: ServerProcess, how: signal.Signals) -
     assert "Traceback" not in running.log
 
 
-def test_says_that_it_stopped(running: ServerProcess) -> None:
-    """Its last word is that it stopped, and server.json is gone."""
+def test_last_log_line(running: ServerProcess) -> None:
+    """The last log line says that it stopped, and server.json is removed."""
     assert running.stop() == 0
     assert running.log.splitlines()[-1].endswith("stopped")
     assert not (running.folder / "server.json").exists()
 
 
 def test_nothing_left_open(running: ServerProcess) -> None:
-    """After a clean end the database is one file."""
+    """After a clean stop the database is one file."""
     running.stop()
     assert [name for name in os.listdir(running.folder) if name.startswith("aliquot.db")] == ["aliquot.db"]
 
 
-async def test_ends_under_writes(running: ServerProcess) -> None:
-    """Writes at the moment of the end are done and answered, or not done: none is lost or half."""
+async def test_stops_during_writes(running: ServerProcess) -> None:
+    """Writes during the stop are done and answered, or not done at all."""
     crowd = await Crowd.on(running.driver, clients=4, followers=0)
     async with asyncio.TaskGroup() as group:
         group.create_task(crowd.write())
@@ -86,7 +86,7 @@ async def test_ends_under_writes(running: ServerProcess) -> None:
 
 
 def test_status(running: ServerProcess) -> None:
-    """`aliquot status` says where it is, who it is and what it holds."""
+    """`aliquot status` prints the address, the process and what the server holds."""
     done = aliquot(running, "status", "--json")
     assert done.returncode == 0
     report = json.loads(done.stdout)
@@ -95,8 +95,8 @@ def test_status(running: ServerProcess) -> None:
     assert report["counts"]["departments"] == 1
 
 
-def test_status_of_none(running: ServerProcess) -> None:
-    """With no server it says how to start one, and fails."""
+def test_status_without_a_server(running: ServerProcess) -> None:
+    """Without a server `status` fails with a hint how to start one."""
     running.stop()
     done = aliquot(running, "status")
     assert done.returncode == 1
@@ -105,31 +105,31 @@ def test_status_of_none(running: ServerProcess) -> None:
 
 
 def test_down(running: ServerProcess) -> None:
-    """`aliquot down` ends it and returns when it has ended."""
+    """`aliquot down` stops the server and waits for its end."""
     done = aliquot(running, "down")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"server stopped (pid {running.pid}, {running.url})\n"
-    assert running.end(signal.SIGTERM) == 0  # it had ended by itself, cleanly
+    assert running.end(signal.SIGTERM) == 0  # it has already stopped cleanly
     assert not (running.folder / "server.json").exists()
 
 
 def test_down_twice(running: ServerProcess) -> None:
-    """A second `down` finds nothing to do, and that is no error."""
+    """A second `down` does nothing and is no error."""
     aliquot(running, "down")
     done = aliquot(running, "down")
     assert done.returncode == 0
     assert done.stdout == f"no server is running for {running.folder}\n"
 
 
-def test_down_spares_a_stranger(running: ServerProcess) -> None:
-    """A process that merely has the number of a killed server is not touched."""
+def test_down_does_not_stop_another_process(running: ServerProcess) -> None:
+    """A process that reuses the process id of a killed server is not stopped."""
     running.kill()
-    with subprocess.Popen(["sleep", "60"]) as stranger:
+    with subprocess.Popen(["sleep", "60"]) as other:
         facts = json.loads((running.folder / "server.json").read_text())
-        (running.folder / "server.json").write_text(json.dumps({**facts, "pid": stranger.pid}))
+        (running.folder / "server.json").write_text(json.dumps({**facts, "pid": other.pid}))
         done = aliquot(running, "down")
-        alive = stranger.poll() is None
-        stranger.kill()
+        alive = other.poll() is None
+        other.kill()
     assert alive
     assert done.returncode == 0
     assert "no server is running" in done.stdout

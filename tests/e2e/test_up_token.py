@@ -1,4 +1,4 @@
-"""The administrator's token: made once, kept from everybody else, and replaced when it is lost."""
+"""The administrator's token: created once, kept secret, and replaced when it is lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def running(tmp_path: Path) -> Iterator[ServerProcess]:
     server.stop()
 
 
-def ask(server: ServerProcess, path: str, token: str) -> tuple[int, dict[str, Any]]:
+def get(server: ServerProcess, path: str, token: str) -> tuple[int, dict[str, Any]]:
     request = urllib.request.Request(server.url + path, headers={"Authorization": f"Bearer {token}"})
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
@@ -33,14 +33,14 @@ def ask(server: ServerProcess, path: str, token: str) -> tuple[int, dict[str, An
 
 
 def whoami(server: ServerProcess, token: str) -> int:
-    return ask(server, "/apis/aliquot.dev/v1/whoami", token)[0]
+    return get(server, "/apis/aliquot.dev/v1/whoami", token)[0]
 
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_for_the_owner_only(running: ServerProcess) -> None:
+def test_file_mode(running: ServerProcess) -> None:
     """The token file is 0600 in a folder that is 0700."""
     assert mode(running.folder / "admin.token") == 0o600
     assert mode(running.folder) == 0o700
@@ -48,24 +48,24 @@ def test_for_the_owner_only(running: ServerProcess) -> None:
 
 def test_works(running: ServerProcess) -> None:
     """The token in the file is the administrator's."""
-    status, answer = ask(running, "/apis/aliquot.dev/v1/whoami", running.token)
+    status, answer = get(running, "/apis/aliquot.dev/v1/whoami", running.token)
     assert status == 200
     assert answer["subject"] == "admin"
 
 
-def test_nothing_without(running: ServerProcess) -> None:
-    """Another token opens nothing."""
+def test_wrong_token(running: ServerProcess) -> None:
+    """Another token is refused."""
     name, _, secret = running.token.rpartition("_")
     assert whoami(running, f"{name}_{secret[::-1]}") == 401
 
 
 def test_secret_stays_secret(running: ServerProcess) -> None:
-    """It is in no log, no argument, no environment, not in server.json and not in the database."""
+    """The secret is not in the log, the arguments, the environment, server.json or the database."""
     secret = running.token.rpartition("_")[2]
     whoami(running, running.token)
     whoami(running, running.token + "x")
     process = Path(f"/proc/{running.pid}")
-    places = {
+    contents = {
         "log": running.log.encode(),
         "arguments": (process / "cmdline").read_bytes(),
         "environment": (process / "environ").read_bytes(),
@@ -76,11 +76,11 @@ def test_secret_stays_secret(running: ServerProcess) -> None:
         },
     }
     assert len(secret) >= 40
-    assert [name for name, content in places.items() if secret.encode() in content] == []
+    assert [name for name, content in contents.items() if secret.encode() in content] == []
 
 
 def test_restart_keeps_it(running: ServerProcess) -> None:
-    """A restart makes no new token, neither after a clean end nor after a kill."""
+    """A restart creates no new token, neither after a clean stop nor after a kill."""
     token = running.token
     running.stop()
     running.start()
@@ -92,7 +92,7 @@ def test_restart_keeps_it(running: ServerProcess) -> None:
 
 
 def test_lost_file(running: ServerProcess) -> None:
-    """A token file that was deleted is made again with a new token; the old one is still listed, and works."""
+    """A deleted token file is created again with a new token; the old token still works and is listed."""
     old = running.token
     running.stop()
     (running.folder / "admin.token").unlink()
@@ -100,14 +100,14 @@ def test_lost_file(running: ServerProcess) -> None:
     assert running.token != old
     assert mode(running.folder / "admin.token") == 0o600
     assert [whoami(running, token) for token in (running.token, old)] == [200, 200]
-    _, answer = ask(running, "/apis/aliquot.dev/v1/tokens", running.token)
+    _, answer = get(running, "/apis/aliquot.dev/v1/tokens", running.token)
     names = {item["metadata"]["name"] for item in answer["items"]}
     assert names == {token.split("_")[1] for token in (old, running.token)}
 
 
 @pytest.mark.parametrize("content", ["", "nonsense\n", "alq_admin-00000000_wrong\n"])
-def test_useless_file(running: ServerProcess, content: str) -> None:
-    """A token file that opens nothing is replaced by one that does."""
+def test_invalid_file(running: ServerProcess, content: str) -> None:
+    """A token file without a valid token is replaced."""
     running.stop()
     (running.folder / "admin.token").write_text(content)
     running.start()
