@@ -164,41 +164,41 @@ async def follow_log(
     server: Server, pod: Pod, options: LogOptions, write: Callable[[bytes], None], note: Callable[[str], None]
 ) -> None:
     """Write the log until it ends. Reconnects after a broken connection; nothing is lost or written twice."""
-    position: OffsetCursor | TimestampCursor | None = None
+    cursor: OffsetCursor | TimestampCursor | None = None
     request = dataclasses.replace(options, line_times=options.limit_bytes is None)
     restarts, pause = _restart_count(pod), _POLL_S
     disconnected_at: float | None = None
 
     async def stream(request: LogOptions) -> None:
-        nonlocal position, pause, disconnected_at
+        nonlocal cursor, pause, disconnected_at
         async with server.logs(pod.metadata.namespace, pod.metadata.name, request) as log:
-            position = position or cursor_for(log, timestamps=options.timestamps)
-            position.begin(log.offset)
+            cursor = cursor or cursor_for(log, timestamps=options.timestamps)
+            cursor.begin(log.offset)
             async for chunk in log.chunks:
                 disconnected_at = None
-                if data := position.feed(chunk):
+                if data := cursor.feed(chunk):
                     pause = _POLL_S
                     write(data)
 
     while True:
         try:
-            if position is not None:
+            if cursor is not None:
                 # After the end of the job one more request without `follow` gets what was printed while no server ran.
                 current = await _same_pod(server, pod)
                 follow = _is_active(current)
                 await asyncio.sleep(pause if follow else 0)
-                request, pause = position.again(options, follow=follow), min(2 * pause, _MAX_PAUSE_S)
-                if isinstance(position, TimestampCursor) and _restart_count(current) > restarts:
+                request, pause = cursor.again(options, follow=follow), min(2 * pause, _MAX_PAUSE_S)
+                if isinstance(cursor, TimestampCursor) and _restart_count(current) > restarts:
                     with suppress(Conflict):  # the log of the previous container is not kept
                         await stream(dataclasses.replace(request, follow=False, previous=True))
                 restarts = _restart_count(current)
             await stream(request)
             # The end of the stream is not the end of the log: a server that shuts down ends its streams too.
-            if not request.follow or position is None or not position.known or options.limit_bytes is not None:
+            if not request.follow or cursor is None or not cursor.known or options.limit_bytes is not None:
                 return
         except (Unavailable, Conflict) as exc:
-            # Without a position the log cannot be resumed. With one, a conflict comes from an agent that still starts.
-            if position is None or not position.known:
+            # Without a cursor the log cannot be resumed. With one, a conflict comes from an agent that still starts.
+            if cursor is None or not cursor.known:
                 raise
             if disconnected_at is None:
                 disconnected_at = time.monotonic()
@@ -207,7 +207,7 @@ async def follow_log(
                 raise
             await asyncio.sleep(_POLL_S)
         except NotFound:
-            if position is None or not position.known:
+            if cursor is None or not cursor.known:
                 raise
             return  # the pod was deleted while we were disconnected
 
