@@ -47,6 +47,8 @@ def test_survives_a_kill(demo: Platform, following: Screen) -> None:
     following.matches("- loss: ")
     demo.kill()
     # The note about the connection may take two lines of the screen.
-    wait_until(lambda: re.search(r"(?s)connection lost.* - loss: ", following.text) is not None, "a line after the kill")
+    wait_until(
+        lambda: re.search(r"(?s)connection lost.* - loss: ", following.text) is not None, "a line after the kill"
+    )
     shown = re.findall(r"^(?:Epoch| *\d+/\d+ \[).*$", following.text, re.MULTILINE)
     assert "\n".join(shown) in demo.sh("runai logs hyper1").out

@@ -28,8 +28,8 @@ CREATED_BY_CLI = {labels.CREATED_BY: "cli"}
 _KIND = KINDS.named("workload")
 _LETTERS = "bcdfghjklmnpqrstvwxz0123456789"  # no vowels, so that no words result by chance
 _EPILOG = (
-    "Arguments after `--` are passed to the image's program. After --command without a value they are the program and its "
-    "arguments."
+    "Arguments after `--` are passed to the image's program. "
+    "After --command without a value they are the program and its arguments."
 )
 
 
