@@ -206,7 +206,7 @@ class ProgramInTerminal:
     def type(self, text: bytes) -> None:
         os.write(self.ours, text)
 
-    def wait_until(self, text: bytes, timeout: float = 30.0) -> None:
+    def read_until(self, text: bytes, timeout: float = 30.0) -> None:
         deadline = time.monotonic() + timeout
         while text not in self.output:
             ready, _, _ = select.select([self.ours], [], [], max(0, deadline - time.monotonic()))
@@ -247,7 +247,7 @@ def test_a_shell_in_a_terminal(cli: CliEnvironment, server: PodServer) -> None:
         screen.resize(40, 120)
         screen.process.send_signal(signal.SIGWINCH)
         screen.type(b"until [ \"$(stty size)\" = '40 120' ]; do :; done; echo B$((1+1))\n")
-        screen.wait_until(b"B2")
+        screen.read_until(b"B2")
         # The trap ends the shell. A shell that continued could discard input that was typed before.
         screen.type(b"trap 'exit 9' INT; echo C$((1+1)); sleep 1000\n")
         screen.read_until(b"C2")
