@@ -1,4 +1,4 @@
-"""The client: finds the server of this machine and talks to it. Used by the command line and by users' programs.
+"""The client library: finds a server and calls it. Used by the command line and by users' programs.
 
     from aliquot.client import connect
     from aliquot.client.connection import Connection
@@ -6,7 +6,10 @@
     async with connect(Connection("http://127.0.0.1:7520", token)) as server:
         listing = await server.list(KINDS.of(Project))
 
-What `connect` opens is one more body of the store, so whatever runs against a store also runs against a server.
+connection.py finds the server, settings.py holds the user's settings, remote.py and streams.py make the calls, and
+log_following.py resumes a log after a broken connection. Commands and their output belong in cli/.
+
+`connect` opens a `StoreDriver`, so code that works with a store also works with a server.
 """
 
 from __future__ import annotations
@@ -20,45 +23,45 @@ from aliquot.client.connection import Connection
 from aliquot.store.driver import AnyKind, Document, StoreDriver
 from aliquot.streams import ExecStream, Log, LogOptions, PortStream, TerminalSize
 
-# How long reads are tried again. A restarting server is back within it, and people wait no longer for an answer.
-PATIENCE_S = 3.0
+# How long reads are retried: long enough for a server restart, and about as long as a person waits for an answer.
+RETRY_S = 3.0
 
 
 class Server(StoreDriver, Protocol):
-    """A body of the store that also knows who is asking, and looks inside pods."""
+    """A store driver with the server's other routes: identity, explanations, and logs, exec and ports of pods."""
 
     async def whoami(self) -> Json:
         """{"user", "subject", "roles"}"""
 
     async def explain(self, namespace: str, workload: str, *, what_if: bool = False) -> Json:
-        """How a workload stands, why, and (`what_if`) what would let it run now."""
+        """The state of a workload, the reasons, and with `what_if` what would let it run now."""
 
     async def scenario(self) -> Json:
-        """What the scheduler looked at last, as `simulate` reads it."""
+        """The input of the last scheduling cycle, as a scenario for `simulate`."""
 
     async def kubeconfig(self, project: str, user: str, seconds: int) -> Json:
-        """{"namespace", "expires", "kubeconfig"}: what a user may do in a project, with kubectl."""
+        """{"namespace", "expires", "kubeconfig"}: kubectl access for a user to a project."""
 
-    async def rehearse(self, kind: AnyKind, document: Document) -> Json:
+    async def dry_run_create(self, kind: AnyKind, document: Document) -> Json:
         """What `create` would store; nothing is stored."""
 
     def logs(self, namespace: str, pod: str, options: LogOptions) -> AbstractAsyncContextManager[Log]:
-        """A pod's log, for as long as the block lasts; `Conflict` when there is none yet."""
+        """Opens a pod's log while the block runs; `Conflict` when there is none yet."""
 
     def exec(
         self, namespace: str, pod: str, command: Sequence[str], *, tty: bool, stdin: bool, size: TerminalSize
     ) -> AbstractAsyncContextManager[ExecStream]:
-        """A command in a pod, for as long as the block lasts."""
+        """Runs a command in a pod while the block runs."""
 
     def port(self, namespace: str, pod: str, port: int) -> AbstractAsyncContextManager[PortStream]:
-        """A connection to a port of a pod, for as long as the block lasts."""
+        """Connects to a port of a pod while the block runs."""
 
 
 @asynccontextmanager
-async def connect(connection: Connection, *, patience_s: float = PATIENCE_S) -> AsyncIterator[Server]:
-    """The server's objects, for as long as the block lasts."""
-    # Imported late: the HTTP client costs a tenth of a second, and finding a server needs none.
+async def connect(connection: Connection, *, retry_s: float = RETRY_S) -> AsyncIterator[Server]:
+    """Opens a connection to the server while the block runs."""
+    # Imported late: the HTTP client takes a tenth of a second to import, and finding a server does not need it.
     from aliquot.client.remote import open_server
 
-    async with open_server(connection, patience_s) as server:
+    async with open_server(connection, retry_s) as server:
         yield server

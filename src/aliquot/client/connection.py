@@ -1,13 +1,13 @@
-"""How a program on this machine finds its server, and how the server leaves word of itself.
+"""How a program finds its server and token.
 
-Looked at in this order; the first place that names a server wins:
+These sources are read in order; the first one that names a server wins:
 
-    arguments      --url, --token-file (and --data-dir, which skips to the last place)
+    arguments      --url, --token-file (with --data-dir only the data folder is read)
     environment    ALIQUOT_URL, with ALIQUOT_TOKEN or ALIQUOT_TOKEN_FILE
-    settings       config.json of the user (see settings.py)
+    settings       the user's config.json (see settings.py)
     data folder    server.json, written by `aliquot up`, beside admin.token
 
-A token is never an argument, so that it stands in no process list, and never printed: `Connection` hides it.
+A token is never an argument, so that it is in no process list. `Connection` never prints it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ START_HINT = "start one with `aliquot up`, or name one with --url or ALIQUOT_URL
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where the server is and how to prove who we are."""
+    """The address of a server and the token for it."""
 
     url: str
     token: str = field(repr=False)
@@ -36,38 +36,38 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """What the user said on the command line about the server."""
+    """The command-line options that choose a server."""
 
     url: str = ""
     token_file: str = ""
     data_dir: str = ""
 
 
-def data_folder(asked: str = "", env: Mapping[str, str] = os.environ) -> Path:
-    """Where the embedded server keeps its data."""
-    named = asked or env.get("ALIQUOT_DATA_DIR", "")
-    if named:
-        return Path(named).expanduser()
+def data_folder(data_dir: str = "", env: Mapping[str, str] = os.environ) -> Path:
+    """The data folder of the embedded server."""
+    chosen = data_dir or env.get("ALIQUOT_DATA_DIR", "")
+    if chosen:
+        return Path(chosen).expanduser()
     base = env.get("XDG_DATA_HOME") or "~/.local/share"
     return Path(base).expanduser() / "aliquot"
 
 
-def find_server(asked: ServerOptions, settings: Settings, env: Mapping[str, str] = os.environ) -> Connection:
-    """The server to talk to; `Unavailable` says how to start one."""
-    url = asked.url or ("" if asked.data_dir else env.get("ALIQUOT_URL") or settings.url)
-    folder = data_folder(asked.data_dir, env)
+def find_server(options: ServerOptions, settings: Settings, env: Mapping[str, str] = os.environ) -> Connection:
+    """The server to call; `Unavailable` when none is running, with a hint how to start one."""
+    url = options.url or ("" if options.data_dir else env.get("ALIQUOT_URL") or settings.url)
+    folder = data_folder(options.data_dir, env)
     if url:
-        return Connection(_checked(url), _token(asked, settings, env) or _token_of_same_server(url, folder))
+        return Connection(_checked(url), _token(options, settings, env) or _token_of_same_server(url, folder))
     server = running_server(folder)
     if server is None or not server.alive:
         raise Unavailable(f"no server is running for {folder}", hint=START_HINT)
-    named = "" if asked.data_dir else _token(asked, settings, env)
-    return Connection(server.url, named or _read_token(folder / TOKEN_FILE))
+    token = "" if options.data_dir else _token(options, settings, env)
+    return Connection(server.url, token or _read_token(folder / TOKEN_FILE))
 
 
-def _token(asked: ServerOptions, settings: Settings, env: Mapping[str, str]) -> str:
-    if asked.token_file:
-        return _read_token(Path(asked.token_file))
+def _token(options: ServerOptions, settings: Settings, env: Mapping[str, str]) -> str:
+    if options.token_file:
+        return _read_token(Path(options.token_file))
     if env.get("ALIQUOT_TOKEN"):
         return env["ALIQUOT_TOKEN"]
     if env.get("ALIQUOT_TOKEN_FILE"):
@@ -76,7 +76,7 @@ def _token(asked: ServerOptions, settings: Settings, env: Mapping[str, str]) -> 
 
 
 def _token_of_same_server(url: str, folder: Path) -> str:
-    """The administrator's token when the named server is the one of this machine: it must go to no other."""
+    """The administrator's token if the URL is that of the local server; empty otherwise. No other server may get it."""
     server = running_server(folder)
     if server and server.alive and server.url.rstrip("/") == url.rstrip("/"):
         return _read_token(folder / TOKEN_FILE)

@@ -1,11 +1,12 @@
-"""Following a log across broken connections, without a gap and without a byte twice.
+"""Resumes a log after a broken connection, without a gap and without a repeated byte.
 
-A log with offsets says where in the whole log its answer begins. Counting from there gives the place to go on from
-after a break, also in the middle of a line. Timestamps are not part of the log, so they are not counted.
+A log with offsets reports the offset of its first byte. `OffsetCursor` counts from there, so the log resumes at the
+right byte even in the middle of a line. Timestamps are not part of the log and are not counted.
 
-A log without offsets, as the kubelet has it, begins each line with its time instead, and can be asked for all lines
-from a second on. What was shown of the last seconds is remembered, and left out when it comes again. Lines are told
-apart by their time, to the nanosecond; of several lines with one time, as many are left out as were shown.
+A log without offsets, such as the kubelet's, begins each line with its time and can be read from a given second on.
+`TimestampCursor` remembers the lines that it has shown of the last seconds and skips them when they are sent again.
+Lines are identified by their time in nanoseconds; of several lines with the same time, it skips as many as it has
+shown.
 """
 
 from __future__ import annotations
@@ -18,59 +19,59 @@ from aliquot.streams import Log, LogOptions
 from aliquot.units import timestamp
 
 _LONGEST_STAMP = 64
-_SECOND = len("2026-01-31T12:00:00")  # of a time, as text
-# Lines of two streams are written in nearly the order of their times: so much before the newest is asked for again.
-_SLACK_S = 1
+_SECOND = len("2026-01-31T12:00:00")  # characters of a time up to its second
+# Lines of stdout and stderr are not strictly in the order of their times, so a resumed log begins this much earlier.
+_OVERLAP_S = 1
 
 
 def cursor_for(log: Log, *, timestamps: bool) -> OffsetCursor | TimestampCursor:
-    """What remembers how far the reader of such a log has come."""
+    """The cursor for this kind of log."""
     return TimestampCursor(timestamps=timestamps) if log.has_line_times else OffsetCursor(timestamps=timestamps)
 
 
 class OffsetCursor:
-    """How far into a log with offsets its reader has come."""
+    """The reader's position in a log with offsets."""
 
     def __init__(self, *, timestamps: bool = False) -> None:
         self._timestamps = timestamps
-        # Bytes from the log's beginning; None where the server does not say.
+        # Bytes from the log's beginning; None if the server does not report it.
         self.offset: int | None = None
         self._in_line = False
         self._stamp = b""
         self._drop_stamp = False
 
     @property
-    def known(self) -> bool:
+    def can_resume(self) -> bool:
         return self.offset is not None
 
-    def again(self, options: LogOptions, *, follow: bool) -> LogOptions:
-        """How to ask for what comes next."""
+    def resume_options(self, options: LogOptions, *, follow: bool) -> LogOptions:
+        """The options that request the rest of the log."""
         return dataclasses.replace(options, follow=follow, offset=self.offset, tail_lines=None, since=None)
 
-    def begin(self, offset: int | None) -> None:
-        """A stream begins at an offset of the log."""
-        # Each stream puts a time before its first piece, even where that goes on with a line that was begun.
+    def begin_stream(self, offset: int | None) -> None:
+        """Called when a stream begins, with the offset of its first byte."""
+        # Each stream begins with a timestamp, even if it continues a line.
         self._drop_stamp = self._in_line and offset is not None and offset == self.offset
         self.offset, self._in_line, self._stamp = offset, self._in_line and not self._timestamps, b""
 
-    def feed(self, piece: bytes) -> bytes:
-        """What to show of a piece of the stream."""
+    def feed(self, chunk: bytes) -> bytes:
+        """The part of a chunk to show."""
         if not self._timestamps:
-            self._count(piece)
-            return piece
+            self._count(chunk)
+            return chunk
         out: list[bytes] = []
-        while piece:
+        while chunk:
             if self._in_line:
-                text, newline, piece = piece.partition(b"\n")
+                text, newline, chunk = chunk.partition(b"\n")
                 self._count(text + newline)
                 out.append(text + newline)
             else:
-                piece = self._begin_line(piece, out)
+                chunk = self._begin_line(chunk, out)
         return b"".join(out)
 
-    def _begin_line(self, piece: bytes, out: list[bytes]) -> bytes:
-        """Take a line's timestamp; what is left of the piece."""
-        stamp, space, rest = (self._stamp + piece).partition(b" ")
+    def _begin_line(self, chunk: bytes, out: list[bytes]) -> bytes:
+        """Take a line's timestamp; return the rest of the chunk."""
+        stamp, space, rest = (self._stamp + chunk).partition(b" ")
         if not space and len(stamp) <= _LONGEST_STAMP:
             self._stamp = stamp
             return b""
@@ -87,67 +88,67 @@ class OffsetCursor:
 
 
 class TimestampCursor:
-    """How far into a log without offsets its reader has come."""
+    """The reader's position in a log without offsets."""
 
-    known = True
+    can_resume = True
 
     def __init__(self, *, timestamps: bool = False) -> None:
         self._timestamps = timestamps
-        # Times, as text, of the first and the newest line that were shown: the same number of digits, so they compare.
+        # Times of the first and the newest line shown, as text. They compare, because all have the same number of digits.
         self._first = self._newest = ""
-        # Of the last two seconds: how many lines of each time were shown whole.
+        # Complete lines shown, by time, for each of the last two seconds.
         self._seen: dict[str, Counter[str]] = {}
-        # Those of them that may come again in this stream.
-        self._again: Counter[str] = Counter()
-        # The line at which the last stream broke off, and how much of it was shown.
+        # The lines among them that this stream may still repeat.
+        self._repeated: Counter[str] = Counter()
+        # The line at which the last stream broke, and how many of its bytes were shown.
         self._cut = ("", 0)
-        # The beginning of a time, whose rest has not come yet.
+        # The beginning of a time that is not complete yet.
         self._head = b""
-        # The line that is coming, None between two; how much of it was shown, None when it is left out.
+        # The current line, None between lines; its bytes shown so far, None when it is skipped.
         self._line: str | None = None
         self._shown: int | None = None
         self._skip = 0
 
-    def again(self, options: LogOptions, *, follow: bool) -> LogOptions:
-        """How to ask for what comes next, and for a little of what has come."""
+    def resume_options(self, options: LogOptions, *, follow: bool) -> LogOptions:
+        """The options that request the rest of the log and the last second again."""
         if not self._newest:
             return dataclasses.replace(options, follow=follow, line_times=True)
-        since = float(math.floor(timestamp(self._newest)) - _SLACK_S)
+        since = float(math.floor(timestamp(self._newest)) - _OVERLAP_S)
         return dataclasses.replace(options, follow=follow, line_times=True, resume=since, tail_lines=None, since=None)
 
-    def begin(self, offset: int | None) -> None:
-        """A stream begins; what was shown may come again."""
+    def begin_stream(self, offset: int | None) -> None:
+        """Called when a stream begins, which may repeat lines that were shown."""
         if self._line is not None and self._shown is not None:
-            self._cut = (self._line, self._shown + self._skip)  # it may have broken off in what came again
-        self._again = sum(self._seen.values(), Counter())
+            self._cut = (self._line, self._shown + self._skip)  # the stream may have broken inside the repeated part
+        self._repeated = sum(self._seen.values(), Counter())
         self._head, self._line = b"", None
 
-    def feed(self, piece: bytes) -> bytes:
-        """What to show of a piece of the stream."""
+    def feed(self, chunk: bytes) -> bytes:
+        """The part of a chunk to show."""
         out: list[bytes] = []
-        while piece:
+        while chunk:
             if self._line is None:
-                piece = self._begin_line(piece, out)
+                chunk = self._begin_line(chunk, out)
                 continue
-            text, newline, piece = piece.partition(b"\n")
-            self._go_on(text + newline, out)
+            text, newline, chunk = chunk.partition(b"\n")
+            self._show(text + newline, out)
             if newline:
                 self._end_line(self._line)
         return b"".join(out)
 
-    def _begin_line(self, piece: bytes, out: list[bytes]) -> bytes:
-        """Take a line's time; what is left of the piece."""
-        stamp, space, rest = (self._head + piece).partition(b" ")
+    def _begin_line(self, chunk: bytes, out: list[bytes]) -> bytes:
+        """Take a line's time; return the rest of the chunk."""
+        stamp, space, rest = (self._head + chunk).partition(b" ")
         if not space and len(stamp) <= _LONGEST_STAMP:
             self._head = stamp
             return b""
         line = stamp.decode(errors="replace")
         self._head, self._line, self._shown, self._skip = b"", line, 0, 0
-        if self._again[line] > 0:
-            self._again[line] -= 1
+        if self._repeated[line] > 0:
+            self._repeated[line] -= 1
             self._shown = None
         elif line < self._first:
-            self._shown = None  # from before the part that was asked for
+            self._shown = None  # from before the requested part
         elif line == self._cut[0]:
             (_, self._skip), self._cut = self._cut, ("", 0)
         else:
@@ -156,7 +157,7 @@ class TimestampCursor:
                 out.append(stamp + space)
         return rest
 
-    def _go_on(self, text: bytes, out: list[bytes]) -> None:
+    def _show(self, text: bytes, out: list[bytes]) -> None:
         if self._shown is None:
             return
         skipped = min(self._skip, len(text))
@@ -167,6 +168,6 @@ class TimestampCursor:
     def _end_line(self, line: str) -> None:
         if self._shown is not None:
             self._seen.setdefault(line[:_SECOND], Counter())[line] += 1
-            if len(self._seen) > 1 + _SLACK_S:
+            if len(self._seen) > 1 + _OVERLAP_S:
                 del self._seen[min(self._seen)]
         self._line = None

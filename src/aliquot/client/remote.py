@@ -1,4 +1,4 @@
-"""A server over HTTP: the REST body of the store, and the few questions that are not about objects."""
+"""A server over HTTP: the REST store driver, and the routes that are not about objects."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RemoteServer(RestDriver):
         path = f"{self._object_path(KINDS.of(Project), project, '')}/kubeconfig"
         return await self._transport.write("POST", path, {"user": user, "duration": seconds})
 
-    async def rehearse(self, kind: AnyKind, document: Document) -> Json:
+    async def dry_run_create(self, kind: AnyKind, document: Document) -> Json:
         path = self._list_path(kind, document.namespace)
         return await self._transport.write("POST", f"{path}?dryRun=All", document.data)
 
@@ -46,8 +46,8 @@ class RemoteServer(RestDriver):
         return streams.open_port(self._transport, namespace, pod, port)
 
 
-def open_server(connection: Connection, patience_s: float) -> RemoteServer:
+def open_server(connection: Connection, retry_s: float) -> RemoteServer:
     async def token() -> str:
         return connection.token
 
-    return RemoteServer(Endpoint(connection.url, token), timeouts=Timeouts(deadline=patience_s))
+    return RemoteServer(Endpoint(connection.url, token), timeouts=Timeouts(deadline=retry_s))

@@ -1,8 +1,8 @@
-"""The user's own settings: one small JSON file, readable by nobody else because it may hold a token.
+"""The user's settings: a small JSON file that only its owner can read, because it may hold a token.
 
     {"url": "http://127.0.0.1:7520", "token": "...", "project": "team-a"}
 
-Fields we do not know are kept when the file is written, so that a newer version's settings survive an older one.
+Unknown fields are kept when the file is written, so that an older version does not drop a newer version's settings.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aliquot.errors import Invalid, PlatformError
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What config.json says; empty text where it says nothing."""
+    """The contents of config.json; a missing field is empty."""
 
     url: str = ""
     token: str = field(default="", repr=False)
@@ -28,7 +28,7 @@ class Settings:
 
 
 def settings_file(folder: str = "", name: str = "", env: Mapping[str, str] = os.environ) -> Path:
-    """Where the settings are. `name` may be a path of its own, and then the folder does not matter."""
+    """The path of the settings. With an absolute `name` the folder does not matter."""
     base = folder or env.get("RUNAI_CLI_CONFIG_PATH", "")
     chosen = Path(name or env.get("RUNAI_CLI_CONFIG_FILE") or "config.json").expanduser()
     if base:
@@ -46,16 +46,16 @@ def load_settings(path: Path) -> Settings:
 
 
 def save_settings(path: Path, **changes: str) -> None:
-    """Change single settings, at once and whole: a reader sees the old file or the new one."""
+    """Change some settings atomically: a reader sees the old file or the new one."""
     data = _read(path) | changes
     kept = {name: value for name, value in data.items() if value != ""}
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=".config-")  # 0600 from birth
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".config-")  # created with mode 0600
         with os.fdopen(handle, "w") as out:
             json.dump(kept, out, indent=2)
             out.write("\n")
-        Path(scratch).replace(path)
+        Path(temporary).replace(path)
     except OSError as exc:
         raise PlatformError(f"cannot write {path}: {exc.strerror}", hint="choose a folder with --config-path") from exc
 

@@ -1,10 +1,10 @@
-"""Looking inside pods over HTTP: logs as a stream of bytes, commands and ports over a websocket.
+"""Logs, exec and port-forward over HTTP: logs as a stream of bytes, commands and ports over a websocket.
 
-The websocket speaks Kubernetes' `v5.channel.k8s.io`: binary messages whose first byte says what the rest is.
+The websocket speaks Kubernetes' `v5.channel.k8s.io`: the first byte of each binary message is its channel.
 
-    a command   0 stdin   1 stdout   2 stderr   3 how it ended, as a Status   4 a new size of the terminal
-    a port      0 data    1 why it does not work
-    both        255 a channel closes
+    a command   0 stdin   1 stdout   2 stderr   3 exit as a Status   4 terminal size
+    a port      0 data    1 error
+    both        255 close of a channel
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def pod_path(namespace: str, pod: str, part: str) -> str:
 
 
 def log_query(options: LogOptions, now: float) -> dict[str, str]:
-    """What the route understands; a moment of ours is sent as an age, because clocks differ."""
+    """The query of the log route. `since` is sent as an age, because the clocks of client and server differ."""
     flags = {
         "follow": options.follow,
         "timestamps": options.timestamps,
@@ -64,7 +64,7 @@ def log_query(options: LogOptions, now: float) -> dict[str, str]:
 
 @asynccontextmanager
 async def open_log(transport: Transport, namespace: str, pod: str, options: LogOptions) -> AsyncIterator[Log]:
-    """A log, for as long as the block lasts."""
+    """Opens a log while the block runs."""
     stream = await transport.stream(pod_path(namespace, pod, "log"), log_query(options, time.time()))
     offset = stream.header(LOG_OFFSET)
     try:
@@ -85,7 +85,7 @@ async def open_exec(
     stdin: bool,
     size: TerminalSize,
 ) -> AsyncIterator[ExecSession]:
-    """A command that runs in the pod for as long as the block lasts."""
+    """Runs a command in the pod while the block runs."""
     query = exec_query(command, tty=tty, stdin=stdin)
     query += [("rows", str(size.rows)), ("columns", str(size.columns))]
     session = ExecSession(await transport.socket(pod_path(namespace, pod, "exec"), query, CHANNELS))
@@ -97,17 +97,17 @@ async def open_exec(
 
 @asynccontextmanager
 async def open_port(transport: Transport, namespace: str, pod: str, port: int) -> AsyncIterator[PortSocket]:
-    """A connection to a port of the pod, for as long as the block lasts."""
+    """Connects to a port of the pod while the block runs."""
     query = [("ports", str(port))]
-    pipe = PortSocket(await transport.socket(pod_path(namespace, pod, "portforward"), query, CHANNELS))
+    stream = PortSocket(await transport.socket(pod_path(namespace, pod, "portforward"), query, CHANNELS))
     try:
-        yield pipe
+        yield stream
     finally:
-        await pipe.close()
+        await stream.close()
 
 
 class PortSocket:
-    """See aliquot.streams.Pipe."""
+    """A `PortStream` over a websocket."""
 
     def __init__(self, socket: Socket) -> None:
         self._socket = socket

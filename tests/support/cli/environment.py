@@ -55,7 +55,7 @@ class MemoryServer(MemoryDriver):
         created = await super().create(kind, Document({**document.data, "spec": spec}))
         return Document({**created.data, "token": "alq_shown_once"})
 
-    async def rehearse(self, kind: Any, document: Document) -> Json:
+    async def dry_run_create(self, kind: Any, document: Document) -> Json:
         return (await self._admit(kind, document)).data
 
     async def _admit(self, kind: Any, document: Document) -> Document:

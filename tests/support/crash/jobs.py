@@ -108,7 +108,7 @@ class LogFollower:
         if pod != self._pod:
             await self._begin(pod)
         options = LogOptions(follow=True, offset=len(self.data), pod_uid=pod)
-        here = connect(self.connection(), patience_s=0)
+        here = connect(self.connection(), retry_s=0)
         async with here as server, server.logs(self.job.namespace, self.job.pod, options) as log:
             assert log.offset == len(self.data), f"{self.job.name}: at {log.offset}, not {len(self.data)}"
             self._reading = True

@@ -32,7 +32,7 @@ def shown(timestamps: bool) -> bytes:
 
 
 def fed(times: TimestampCursor, data: bytes, size: int) -> bytes:
-    times.begin(None)
+    times.begin_stream(None)
     return b"".join(times.feed(data[at : at + size]) for at in range(0, len(data), size))
 
 
@@ -44,18 +44,18 @@ def test_a_break_anywhere_loses_and_repeats_nothing(timestamps: bool, size: int)
     for cut in range(len(whole) + 1):
         times = TimestampCursor(timestamps=timestamps)
         out = fed(times, whole[:cut], size)
-        second = stream(times.again(LogOptions(), follow=True).resume)
+        second = stream(times.resume_options(LogOptions(), follow=True).resume)
         out += fed(times, second[: len(second) // 2], size)
-        out += fed(times, stream(times.again(LogOptions(), follow=True).resume), size)
+        out += fed(times, stream(times.resume_options(LogOptions(), follow=True).resume), size)
         assert out == shown(timestamps), cut
 
 
 def test_what_is_asked_again() -> None:
     """From a second before the newest line on, and no longer by the number or age of lines."""
     times, options = TimestampCursor(), LogOptions(tail_lines=3, since=7.0, pod_uid="u")
-    assert times.again(options, follow=True) == LogOptions(True, 3, 7.0, pod_uid="u", line_times=True)
+    assert times.resume_options(options, follow=True) == LogOptions(True, 3, 7.0, pod_uid="u", line_times=True)
     fed(times, stream(), 1000)
-    asked = times.again(options, follow=False)
+    asked = times.resume_options(options, follow=False)
     assert asked == LogOptions(line_times=True, resume=timestamp("2026-01-31T12:00:05Z"), pod_uid="u")
 
 
@@ -80,4 +80,4 @@ def test_memory_stays_small() -> None:
 @pytest.mark.parametrize("log, known", [(Log(iter(()), has_line_times=True), True), (Log(iter(())), False)])  # type: ignore[arg-type]
 def test_which_place(log: Log, known: bool) -> None:
     """A log that says neither offsets nor times cannot be gone on with."""
-    assert cursor_for(log, timestamps=False).known == known
+    assert cursor_for(log, timestamps=False).can_resume == known

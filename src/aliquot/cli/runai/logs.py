@@ -173,7 +173,7 @@ async def follow_log(
         nonlocal cursor, pause, disconnected_at
         async with server.logs(pod.metadata.namespace, pod.metadata.name, request) as log:
             cursor = cursor or cursor_for(log, timestamps=options.timestamps)
-            cursor.begin(log.offset)
+            cursor.begin_stream(log.offset)
             async for chunk in log.chunks:
                 disconnected_at = None
                 if data := cursor.feed(chunk):
@@ -187,18 +187,18 @@ async def follow_log(
                 current = await _same_pod(server, pod)
                 follow = _is_active(current)
                 await asyncio.sleep(pause if follow else 0)
-                request, pause = cursor.again(options, follow=follow), min(2 * pause, _MAX_PAUSE_S)
+                request, pause = cursor.resume_options(options, follow=follow), min(2 * pause, _MAX_PAUSE_S)
                 if isinstance(cursor, TimestampCursor) and _restart_count(current) > restarts:
                     with suppress(Conflict):  # the log of the previous container is not kept
                         await stream(dataclasses.replace(request, follow=False, previous=True))
                 restarts = _restart_count(current)
             await stream(request)
             # The end of the stream is not the end of the log: a server that shuts down ends its streams too.
-            if not request.follow or cursor is None or not cursor.known or options.limit_bytes is not None:
+            if not request.follow or cursor is None or not cursor.can_resume or options.limit_bytes is not None:
                 return
         except (Unavailable, Conflict) as exc:
             # Without a cursor the log cannot be resumed. With one, a conflict comes from an agent that still starts.
-            if cursor is None or not cursor.known:
+            if cursor is None or not cursor.can_resume:
                 raise
             if disconnected_at is None:
                 disconnected_at = time.monotonic()
@@ -207,7 +207,7 @@ async def follow_log(
                 raise
             await asyncio.sleep(_POLL_S)
         except NotFound:
-            if cursor is None or not cursor.known:
+            if cursor is None or not cursor.can_resume:
                 raise
             return  # the pod was deleted while we were disconnected
 

@@ -117,7 +117,7 @@ async def _store(server: Server, scope: ProjectScope, name: str, flags: SubmitFl
     document = Document(specs.workload_document(name, scope.namespace, spec, CREATED_BY_CLI))
     try:
         if flags.switch("dry_run"):
-            return await server.rehearse(_KIND, document)
+            return await server.dry_run_create(_KIND, document)
         return (await server.create(_KIND, document)).data
     except Invalid as exc:
         raise specs.name_flags_in(exc) from None

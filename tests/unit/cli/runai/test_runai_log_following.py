@@ -32,11 +32,11 @@ def test_a_break_anywhere_loses_and_repeats_nothing(timestamps: bool, size: int)
     assert not timestamps or whole == STAMPED
     for cut in range(len(whole) + 1):
         cursor = OffsetCursor(timestamps=timestamps)
-        cursor.begin(0)
+        cursor.begin_stream(0)
         out = feed(cursor, whole[:cut], size)
         assert cursor.offset is not None
         again = stream(cursor.offset, timestamps=timestamps)
-        cursor.begin(cursor.offset)
+        cursor.begin_stream(cursor.offset)
         out += feed(cursor, again, size)
         assert (out, cursor.offset) == (whole, len(LOG)), cut
 
@@ -44,12 +44,12 @@ def test_a_break_anywhere_loses_and_repeats_nothing(timestamps: bool, size: int)
 def test_a_stream_that_begins_later() -> None:
     """The offset counts from where the answer begins, as after --tail or a log rotation."""
     cursor = OffsetCursor()
-    cursor.begin(100)
+    cursor.begin_stream(100)
     assert (cursor.feed(b"abc\n"), cursor.offset) == (b"abc\n", 104)
 
 
 def test_a_server_without_offsets() -> None:
     """Without an offset from the server everything is printed, and the log cannot be resumed."""
     cursor = OffsetCursor()
-    cursor.begin(None)
+    cursor.begin_stream(None)
     assert (cursor.feed(b"abc"), cursor.offset) == (b"abc", None)
