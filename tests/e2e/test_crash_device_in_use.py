@@ -1,4 +1,4 @@
-"""A pod that was placed on a device whose last holder still stops: whatever the kills between, one after the other."""
+"""A pod bound to a device whose last pod is still stopping never runs beside it, even if the server is killed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from aliquot.store.driver import Document
 from aliquot.store.drivers.rest import RestDriver
 from aliquot.store.drivers.sqlite import SqliteDriver
 from aliquot.store.typed_store import Store
-from support.crash.clients import patiently
-from support.crash.processes import Watchman
+from support.crash.clients import retry_while_unavailable
+from support.crash.processes import PodProcessMonitor
 from support.stores.namespace import NAMESPACE, document
 from support.stores.process import ServerProcess
 from support.waiting import eventually
@@ -29,7 +29,7 @@ ONE_GPU = """
 nodes: [{name: node-1, cpu: 8, memory: 32Gi, gpus: [{model: Tesla V100-SXM2-32GB, memoryMiB: 32510}]}]
 projects: {team-a: {quota: {gpu: 1}}}
 """
-# Ends when it is told by a file, and in no other way short of a KILL.
+# Ignores TERM and ends when a file appears.
 _STUBBORN = "trap '' TERM; echo ready; while [ ! -e go ]; do sleep 0.05; done"
 
 
@@ -51,34 +51,34 @@ def _down(server: ServerProcess) -> None:
     server.stop()
 
 
-async def test_waits_for_the_one_that_stops(server: ServerProcess) -> None:
-    """A pod placed on a GPU whose job still stops is refused, never started beside it, and its job runs later."""
-    driver, watchman = server.driver(), Watchman(server.folder)
+async def test_waits_for_the_stopping_pod(server: ServerProcess) -> None:
+    """A pod bound to a GPU whose last pod is still stopping is refused, and its job runs later."""
+    driver, monitor = server.driver(), PodProcessMonitor(server.folder)
     try:
         await eventually(lambda: _exists(driver))
         await _submit(driver, "old", _STUBBORN)
         await eventually(lambda: _phase(driver, "old", "Running"))
         old = await _pod(driver, "old")
-        await eventually(lambda: _said_ready(watchman, old))
+        await eventually(lambda: _ignores_term(monitor, old))
         await _submit(driver, "new", "sleep infinity")
         await eventually(lambda: _waits(driver, "new"))
         await driver.delete(WORKLOAD, "old", SPACE)
         await eventually(lambda: _stops(driver, "old"))
         await asyncio.to_thread(server.kill)
-        await _misplace(server.folder / "aliquot.db")
+        await _bind_to_busy_device(server.folder / "aliquot.db")
         await asyncio.to_thread(server.start)
 
         await eventually(lambda: _was_refused(driver))
-        assert list(watchman.look()) == [old.metadata.uid]
+        assert list(monitor.check()) == [old.metadata.uid]
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(server.start)
-        assert list(watchman.look()) == [old.metadata.uid]
+        assert list(monitor.check()) == [old.metadata.uid]
 
-        (watchman.folder(old.metadata.uid).path / "work" / "go").touch()
+        (monitor.folder(old.metadata.uid).path / "work" / "go").touch()
         await eventually(lambda: _phase(driver, "new", "Running"))
         assert (await _status(driver, "new")).status.pods.failed == 0
-        assert list(watchman.look()) == [(await _pod(driver, "new")).metadata.uid]
-        assert not watchman.mains[old.metadata.uid].alive
+        assert list(monitor.check()) == [(await _pod(driver, "new")).metadata.uid]
+        assert not monitor.processes[old.metadata.uid].alive
     finally:
         await driver.close()
 
@@ -99,8 +99,8 @@ async def _exists(driver: RestDriver) -> bool:
 
 
 async def _status(driver: RestDriver, name: str) -> Workload:
-    found: Document = await patiently(lambda: driver.get(WORKLOAD, name, SPACE))
-    return decode(Workload, found.data)
+    workload: Document = await retry_while_unavailable(lambda: driver.get(WORKLOAD, name, SPACE))
+    return decode(Workload, workload.data)
 
 
 async def _phase(driver: RestDriver, name: str, phase: str) -> bool:
@@ -108,7 +108,7 @@ async def _phase(driver: RestDriver, name: str, phase: str) -> bool:
 
 
 async def _pod(driver: RestDriver, name: str) -> Pod:
-    return await patiently(lambda: Store(driver).get(Pod, f"{name}-0-0", SPACE))
+    return await retry_while_unavailable(lambda: Store(driver).get(Pod, f"{name}-0-0", SPACE))
 
 
 async def _waits(driver: RestDriver, name: str) -> bool:
@@ -122,14 +122,14 @@ async def _stops(driver: RestDriver, name: str) -> bool:
     return (await _pod(driver, name)).metadata.deleted is not None
 
 
-async def _said_ready(watchman: Watchman, pod: Pod) -> bool:
-    """It ignores TERM from now on."""
-    log = watchman.folder(pod.metadata.uid).log
+async def _ignores_term(monitor: PodProcessMonitor, pod: Pod) -> bool:
+    """It has set its trap and printed ready."""
+    log = monitor.folder(pod.metadata.uid).log
     return log.exists() and b"ready" in log.read_bytes()
 
 
-async def _misplace(database: Path) -> None:
-    """What a scheduler would do that does not know that the old pod is still there."""
+async def _bind_to_busy_device(database: Path) -> None:
+    """Binds the new pod as a scheduler would that does not know of the old pod."""
     driver = SqliteDriver(database)
     try:
         change = {
@@ -142,6 +142,8 @@ async def _misplace(database: Path) -> None:
 
 
 async def _was_refused(driver: RestDriver) -> bool:
-    """The event of its refusal says who held the device."""
-    said = [event.message for event in (await patiently(lambda: Store(driver).list(Event, SPACE))).items]
-    return any("GPU 0 of node node-1 is not free: held by runai-team-a/old-0-0" in message for message in said)
+    """Whether the event of the refusal names the pod that holds the device."""
+    messages = [
+        event.message for event in (await retry_while_unavailable(lambda: Store(driver).list(Event, SPACE))).items
+    ]
+    return any("GPU 0 of node node-1 is not free: held by runai-team-a/old-0-0" in message for message in messages)

@@ -18,7 +18,7 @@ from support.crash.disk import small_disk
 from support.stores.namespace import DEPARTMENT, document
 from support.stores.process import ServerProcess
 
-SIZE = 12 * 1024  # KiB: room for a new store and some two hundred objects
+SIZE = 12 * 1024  # KiB: enough for a new store and some two hundred objects
 BALLAST = 6 << 20  # bytes that are freed again: more than SQLite's write-ahead log, which must fit into the file then
 LARGE = "x" * 20_000
 
@@ -35,7 +35,7 @@ def free_space(disk: Path) -> None:
 
 
 def fill(disk: Path) -> None:
-    """Take what is left, to the last byte."""
+    """Use all remaining space."""
     with (disk / "rest").open("ab", buffering=0) as file:
         for size in (1 << 16, 1 << 12, 1):
             try:
@@ -46,8 +46,8 @@ def fill(disk: Path) -> None:
 
 
 @dataclass
-class Full:
-    """A server whose disk has just filled up, and what it had acknowledged by then."""
+class FullServer:
+    """A server whose disk has just filled up, and the names that it had acknowledged by then."""
 
     server: ServerProcess
     driver: StoreDriver
@@ -64,27 +64,27 @@ class Full:
             await self.write(f"d{number}")
 
     async def stored(self) -> list[str]:
-        """Names of all whole objects."""
+        """The names of all complete objects."""
         items = (await self.driver.list(DEPARTMENT)).items
         return sorted(item.name for item in items if item.metadata.get("annotations") == {"aliquot.dev/load": LARGE})
 
 
 @pytest_asyncio.fixture
-async def full(disk: Path) -> AsyncIterator[Full]:
+async def full(disk: Path) -> AsyncIterator[FullServer]:
     server = await asyncio.to_thread(ServerProcess(disk).start)
     driver = server.driver()
-    found = Full(server, driver, disk, OutOfSpace(""))
+    full_server = FullServer(server, driver, disk, OutOfSpace(""))
     try:
         with pytest.raises(OutOfSpace) as refused:
-            await found.write_on()
-        found.refusal = refused.value
-        yield found
+            await full_server.write_on()
+        full_server.refusal = refused.value
+        yield full_server
     finally:
         await driver.close()
         await asyncio.to_thread(server.kill)
 
 
-async def test_says_so(full: Full) -> None:
+async def test_write_is_refused_with_507(full: FullServer) -> None:
     """A write that does not fit is refused with 507, in one line that names the disk."""
     assert full.refusal.status == 507
     assert "is full; nothing was changed" in full.refusal.message
@@ -92,22 +92,22 @@ async def test_says_so(full: Full) -> None:
     assert "\n" not in str(full.refusal)
 
 
-async def test_keeps_what_was_acknowledged(full: Full) -> None:
-    """On a full disk everything acknowledged can be read, and nothing else is there."""
+async def test_keeps_what_was_acknowledged(full: FullServer) -> None:
+    """On a full disk every acknowledged object can be read, and no other exists."""
     assert len(full.names) > 10
     assert await full.stored() == sorted(full.names)
 
 
-async def test_reads_while_full(full: Full) -> None:
-    """Not one byte free: single reads, lists, counts and health still answer."""
+async def test_reads_while_full(full: FullServer) -> None:
+    """With no free byte, gets, lists, counts and health checks still work."""
     fill(full.disk)
     assert (await full.driver.get(DEPARTMENT, full.names[-1])).name == full.names[-1]
     assert await full.stored() == sorted(full.names)
     await full.driver.check()
 
 
-async def test_every_write_is_refused_while_full(full: Full) -> None:
-    """As long as the disk is full, each write is told so, and none is half done."""
+async def test_every_write_is_refused_while_full(full: FullServer) -> None:
+    """While the disk is full each write is refused, and none is done partially."""
     fill(full.disk)
     for number in range(20):
         with pytest.raises(OutOfSpace):
@@ -115,7 +115,7 @@ async def test_every_write_is_refused_while_full(full: Full) -> None:
     assert await full.stored() == sorted(full.names)
 
 
-async def test_goes_on_when_there_is_space(full: Full) -> None:
+async def test_continues_when_there_is_space(full: FullServer) -> None:
     """Once space is freed, writes work again, without a restart."""
     free_space(full.disk)
     for number in range(20):
@@ -123,8 +123,8 @@ async def test_goes_on_when_there_is_space(full: Full) -> None:
     assert await full.stored() == sorted(full.names)
 
 
-async def test_goes_on_after_the_last_byte(full: Full) -> None:
-    """The same after a time without a single free byte."""
+async def test_continues_after_no_byte_was_free(full: FullServer) -> None:
+    """The same after the disk had no free byte."""
     fill(full.disk)
     with pytest.raises(OutOfSpace):
         await full.write("refused")
@@ -133,8 +133,8 @@ async def test_goes_on_after_the_last_byte(full: Full) -> None:
     assert await full.stored() == sorted(full.names)
 
 
-async def test_killed_while_full(full: Full) -> None:
-    """Killed on a full disk and started when there is space, the server has everything."""
+async def test_killed_while_full(full: FullServer) -> None:
+    """A server killed on a full disk and started when there is space has every acknowledged object."""
     fill(full.disk)
     await asyncio.to_thread(full.server.kill)
     free_space(full.disk)
@@ -143,25 +143,25 @@ async def test_killed_while_full(full: Full) -> None:
     await full.write("more")
 
 
-async def test_started_while_full(full: Full) -> None:
-    """A start on a full disk ends with one line, and breaks nothing."""
+async def test_started_while_full(full: FullServer) -> None:
+    """A start on a full disk ends with one error line, and loses nothing."""
     fill(full.disk)
     await asyncio.to_thread(full.server.kill)
-    status, told = await asyncio.to_thread(start, full.server)
+    status, output = await asyncio.to_thread(start, full.server)
     assert status == 1
-    assert "is full" in told
+    assert "is full" in output
     free_space(full.disk)
     await asyncio.to_thread(full.server.start)
     assert await full.stored() == sorted(full.names)
 
 
 def test_first_start_on_a_full_disk(disk: Path) -> None:
-    """A first start on a full disk ends with one line, and works as soon as there is space."""
+    """A first start on a full disk ends with one error line, and works once there is space."""
     fill(disk)
     server = ServerProcess(disk)
-    status, told = start(server)
+    status, output = start(server)
     assert status == 1
-    assert "is full" in told
+    assert "is full" in output
     free_space(disk)
     server.start()
     assert server.stop() == 0

@@ -1,5 +1,7 @@
-"""Sixteen simulated nodes, three departments, fractions and gangs; people submit, delete, fail and finish at random,
-and the platform is killed meanwhile. Again and again everybody pauses: then the cluster comes to rest, and all is well.
+"""A soak test of sixteen simulated nodes with three departments, fractions and gangs.
+
+Users submit and delete jobs, which fail or finish, while the platform is killed. After each round the cluster must
+reach steady state, and then every check must hold.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ from aliquot.client.connection import Connection
 from aliquot.planner import Snapshot
 from aliquot.store.driver import StoreDriver
 from support.crash.clients import SECONDS
-from support.crash.gangs import Gangs
-from support.crash.jobs import Person
-from support.crash.processes import Watchman
-from support.crash.settled import Ledger, at_rest
+from support.crash.gangs import GangUser
+from support.crash.jobs import JobUser
+from support.crash.processes import PodProcessMonitor
+from support.crash.steady_state import AllocationCheck, wait_for_steady_state
 from support.stores.namespace import NAMESPACE, document
 from support.stores.process import ServerProcess
 
@@ -39,12 +41,12 @@ _NODE = "  - {{name: n{number:02}, cpu: 64, memory: 256Gi, gpus: [{{count: {gpus
 
 
 def _cluster() -> str:
-    """Nodes of one GPU and of two, 24 in all: less than everybody wants."""
+    """Nodes with one or two GPUs, 24 in total: fewer than the jobs request."""
     return _CLUSTER.format(nodes="\n".join(_NODE.format(number=n, gpus=1 + n % 2) for n in range(16)))
 
 
 async def test_two_minutes(tmp_path: Path) -> None:
-    """A minute with kills, then one without, in which memory does not grow."""
+    """A minute with kills, then one without kills, in which memory does not grow."""
     await _soak(tmp_path, seconds=60)
 
 
@@ -58,36 +60,37 @@ async def _soak(folder: Path, seconds: float) -> None:
     preset = folder / "cluster.yaml"
     preset.write_text(_cluster())
     server = await asyncio.to_thread(ServerProcess(folder / "data", "--simulate", str(preset)).start)
-    watchman, driver = Watchman(folder / "data"), server.driver()
-    people = [
-        Person(server.driver(), lambda: Connection(server.url, server.token), f"p{n}", TEAMS, "team-d")
+    monitor, driver = PodProcessMonitor(folder / "data"), server.driver()
+    users = [
+        JobUser(server.driver(), lambda: Connection(server.url, server.token), f"p{n}", TEAMS, "team-d")
         for n in range(6)
     ]
-    gangs = Gangs(server.driver(), "gangs", 1)
-    crowd = Crowd(server, driver, people, gangs, watchman)
+    gangs = GangUser(server.driver(), "gangs", 1)
+    run = SoakRun(server, driver, users, gangs, monitor)
     try:
         await _departments(driver)
-        await crowd.rounds(seconds, kills=True)
-        await crowd.rounds(seconds / 2, kills=False)  # what is kept for a while is there then
-        before = await crowd.memory()
-        await crowd.rounds(seconds / 2, kills=False)
-        after = await crowd.memory()
+        await run.rounds(seconds, kills=True)
+        await run.rounds(seconds / 2, kills=False)  # fills caches that keep entries for a while
+        before = await run.memory()
+        await run.rounds(seconds / 2, kills=False)
+        after = await run.memory()
     finally:
-        for person in people:
-            await person.close()
+        for user in users:
+            await user.close()
         await gangs.close()
         await driver.close()
         ended = await asyncio.to_thread(server.down)
     assert ended == 0
-    assert watchman.left_behind() == []
-    done = sum((person.done for person in people), Counter()) + gangs.done
+    assert monitor.surviving_processes() == []
+    done = sum((user.done for user in users), Counter()) + gangs.done
     print(
-        f"\nrounds at rest: {crowd.count}, kills: {crowd.kills}, jobs submitted: {done['submitted']},"
-        f" deleted: {done['deleted']}, stopped for others: {done['stopped']}, gangs: {done['gangs']},"
-        f" seen whole: {done['whole']}, pods seen alive: {len(watchman.mains)}, together at most: {watchman.fullest},"
-        f" looks with a shared GPU: {watchman.shared}, memory: {before:.1f} -> {after:.1f} MB"
+        f"\nrounds: {run.count}, kills: {run.kills}, jobs submitted: {done['submitted']},"
+        f" deleted: {done['deleted']}, evicted: {done['stopped']}, gangs: {done['gangs']},"
+        f" gangs seen complete: {done['whole']}, pods seen alive: {len(monitor.processes)},"
+        f" at the same time at most: {monitor.most_alive}, checks with a shared GPU: {monitor.shared},"
+        f" memory: {before:.1f} -> {after:.1f} MB"
     )
-    assert done["stopped"], "nobody was ever stopped for anybody: the cluster was never full"
+    assert done["stopped"], "no job was evicted: the cluster was never full"
     assert done["whole"], "no gang ever ran"
     assert after < before * 1.15 + 5, f"memory grew from {before:.1f} to {after:.1f} MB"
 
@@ -102,27 +105,32 @@ async def _departments(driver: StoreDriver) -> None:
             await asyncio.sleep(0.05)
 
 
-class Crowd:
+class SoakRun:
     def __init__(
-        self, server: ServerProcess, driver: StoreDriver, people: list[Person], gangs: Gangs, watchman: Watchman
+        self,
+        server: ServerProcess,
+        driver: StoreDriver,
+        users: list[JobUser],
+        gangs: GangUser,
+        monitor: PodProcessMonitor,
     ) -> None:
-        self._server, self._driver, self._people, self._gangs = server, driver, people, gangs
-        self._watchman = watchman
+        self._server, self._driver, self._users, self._gangs = server, driver, users, gangs
+        self._monitor = monitor
         self._random = random.Random(7)
         self.count = self.kills = 0
 
     async def rounds(self, seconds: float, *, kills: bool) -> None:
         end = time.monotonic() + seconds
         while True:
-            await self._once(kills)
+            await self._round(kills)
             if time.monotonic() >= end:
                 return
 
-    async def _once(self, kills: bool) -> None:
+    async def _round(self, kills: bool) -> None:
         async with asyncio.TaskGroup() as group:
-            workers: list[Person | Gangs] = [*self._people, self._gangs]
+            workers: list[JobUser | GangUser] = [*self._users, self._gangs]
             busy = [group.create_task(self._work(worker)) for worker in workers]
-            guard = group.create_task(self._guard())
+            check = group.create_task(self._check_continuously())
             if kills:
                 for _ in range(self._random.randint(0, 2)):
                     await asyncio.sleep(self._random.uniform(0, 2))
@@ -130,41 +138,44 @@ class Crowd:
                     await asyncio.to_thread(self._server.start)
                     self.kills += 1
             await asyncio.wait(busy)
-            guard.cancel()
-        snapshot = await self._at_rest()
-        Ledger(snapshot).check()
+            check.cancel()
+        snapshot = await self._steady_state()
+        AllocationCheck(snapshot).check()
         await self._gangs.check()
-        for person in self._people:
-            await person.list_jobs()
-        running = {f"{one.job[0]}/{one.job[1]}" for one in (await asyncio.to_thread(self._watchman.look)).values()}
-        said = {
-            self._process(job.queue, job.name, task.name) for job in snapshot.jobs for task in job.tasks if task.node
+        for user in self._users:
+            await user.list_jobs()
+        running = {"/".join(process.job) for process in (await asyncio.to_thread(self._monitor.check)).values()}
+        stored = {
+            self._process_name(job.queue, job.name, task.name)
+            for job in snapshot.jobs
+            for task in job.tasks
+            if task.node
         }
-        assert running == said, f"what runs is not what the store says: {running ^ said}"
+        assert running == stored, f"running processes and the store differ: {running ^ stored}"
         self.count += 1
 
-    async def _at_rest(self) -> Snapshot:
-        passing = {job.name for person in self._people for job in person.jobs.values() if job.form != "stays"}
-        return await at_rest(self._driver, time.time(), passing)
+    async def _steady_state(self) -> Snapshot:
+        passing = {job.name for user in self._users for job in user.jobs.values() if job.form != "stays"}
+        return await wait_for_steady_state(self._driver, time.time(), passing)
 
-    def _process(self, queue: str, job: str, task: str) -> str:
-        """As its environment names it: by the job, or by the pod where a job has several."""
+    def _process_name(self, queue: str, job: str, task: str) -> str:
+        """The name in the process environment: that of the job, or of the pod where a job has several."""
         return f"{queue}/{task if queue == 'gangs' else job.partition('/')[2]}"
 
-    async def _work(self, one: Person | Gangs) -> None:
+    async def _work(self, user: JobUser | GangUser) -> None:
         for _ in range(self._random.randint(2, 6)):
-            await one.step()
+            await user.step()
             await asyncio.sleep(self._random.uniform(0, 0.4))
 
-    async def _guard(self) -> None:
-        """Looks all the time; what it finds ends the test."""
+    async def _check_continuously(self) -> None:
+        """Checks the processes all the time; a failed check ends the test."""
         while True:
-            await asyncio.to_thread(self._watchman.look)
+            await asyncio.to_thread(self._monitor.check)
             await asyncio.sleep(0.5)
 
     async def memory(self) -> float:
-        """Of the platform in MB, when all is quiet."""
-        await self._at_rest()
+        """The platform's memory in MB, in steady state."""
+        await self._steady_state()
         status = await asyncio.to_thread(Path(f"/proc/{self._server.pid}/status").read_text)
         fields = dict(line.split(":", 1) for line in status.splitlines())
         return int(fields["VmRSS"].split()[0]) / 1024

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from native.rig import CONTEXT
-from support.crash.processes import Watchman
+from support.crash.processes import PodProcessMonitor
 from support.gpus.fake_driver import CARD_MIB, DRIVER_PATH
 from support.gpus.node import PROJECT, PYTHON, Node
 from support.pods.agent_harness import needs_root
@@ -43,26 +43,26 @@ def test_memory_of_a_killed_process_is_free(node: Node) -> None:
 
 def test_the_platform_is_killed(node: Node) -> None:
     """After a SIGKILL of the platform jobs keep their memory and their limits, and nothing is allocated twice."""
-    watchman = Watchman(node.data)
+    monitor = PodProcessMonitor(node.data)
     command = f"--command {PYTHON} --args {node.program(FOR_GOOD)}"
     parts = {"half": (500, HALF), "quarter": (250, QUARTER), "other": (250, QUARTER)}
     for name, (milli, _) in parts.items():
         node.begin(name, f"-g {milli / 1000}", command=command)
     full = {name: mib for name, (_, mib) in parts.items()}
     wait_until(lambda: held(node, *parts) == full, "each has its slice")
-    lives, before = node.job_instances(), watchman.look()
+    lives, before = node.job_instances(), monitor.check()
     assert len({node.card(name) for name in parts}) == 1
 
     node.kill()
 
     assert held(node, *parts) == full
     wait_until(lambda: node.job_instances() == lives, "the same processes run on")
-    assert watchman.look() == before
+    assert monitor.check() == before
     assert {name: node.limit(name) for name in parts} == full
     # The card is full: who comes now is placed on the other one.
     node.begin("late", "-g 0.5")
     assert node.card("late") != node.card("half")
-    assert len(watchman.look()) == 4
+    assert len(monitor.check()) == 4
     # The ledger is the same: another process of a job that is full gets nothing.
     assert "answered 2" in refusal(node, "half")
     # And the audit looks on.

@@ -13,7 +13,7 @@ import pytest
 
 from aliquot.backends.local.runtimes import syscalls
 from support.seeds.platform import Platform
-from support.stores.ordinary import UID, wrapped
+from support.stores.unprivileged import UID, unprivileged_programs
 from support.waiting import wait_until
 
 USER = UID if os.geteuid() == 0 else os.geteuid()
@@ -23,7 +23,7 @@ USER = UID if os.geteuid() == 0 else os.geteuid()
 def ours() -> Iterator[Platform]:
     """Shared: each test names its own jobs. Not below pytest's own folder, which other users may not enter."""
     folder = Path(tempfile.mkdtemp(prefix="aliquot-ordinary-"))
-    platform = Platform(wrapped(Path(sys.executable).parent, USER, folder / "bin"), folder / "platform")
+    platform = Platform(unprivileged_programs(Path(sys.executable).parent, USER, folder / "bin"), folder / "platform")
     for place in (folder, platform.home.parent, platform.home):
         os.chown(place, USER, -1)
     platform.up()

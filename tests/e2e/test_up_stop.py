@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.store.driver import AnyKind
-from support.crash.clients import Crowd
+from support.crash.clients import ClientGroup
 from support.stores.namespace import DEPARTMENT, NAMESPACE
 from support.stores.process import ServerProcess
 
@@ -71,18 +71,18 @@ def test_nothing_left_open(running: ServerProcess) -> None:
 
 async def test_stops_during_writes(running: ServerProcess) -> None:
     """Writes during the stop are done and answered, or not done at all."""
-    crowd = await Crowd.on(running.driver, clients=4, followers=0)
+    clients = await ClientGroup.connect(running.driver, clients=4, watches=0)
     async with asyncio.TaskGroup() as group:
-        group.create_task(crowd.write())
-        await crowd.moved(20)
+        group.create_task(clients.run())
+        await clients.wait_for_writes(20)
         assert await asyncio.to_thread(running.stop) == 0
         await asyncio.to_thread(running.start)
-        crowd.enough()
+        clients.stop()
     driver = running.driver()
-    await crowd.check_settled(driver)
-    crowd.check_errors()
+    await clients.check_settled(driver)
+    clients.check_errors()
     await driver.close()
-    await crowd.close()
+    await clients.close()
 
 
 def test_status(running: ServerProcess) -> None:

@@ -10,7 +10,7 @@ from support.waiting import eventually
 
 
 async def test_falls_behind_and_catches_up() -> None:
-    """Listeners hear every difference, although the watch missed all that happened."""
+    """Listeners get every difference, although the watch missed all changes."""
     driver = MemoryDriver(log_length=3)
     await driver.create(NAMESPACE, document(NAMESPACE, "n"))
     place = StoreNamespace(driver, "n", "memory")
@@ -38,7 +38,7 @@ async def test_falls_behind_and_catches_up() -> None:
 
 
 async def test_unreadable_object_does_not_disturb(embedded: StoreNamespace) -> None:
-    """An object that cannot be read is as if it were not there; the others are."""
+    """An object that cannot be decoded is left out of the cache; the others are in it."""
     from aliquot.api import Template
     from aliquot.store.informer import typed
 

@@ -1,4 +1,4 @@
-"""A pod gets its node by a binding, which the body makes of an ordinary patch or update."""
+"""The Kubernetes driver turns a patch or update of a pod's node name into a binding."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ def to(node: str, **annotations: str) -> Json:
 
 async def test_patch_binds(kube: KubernetesDriver, namespace: str) -> None:
     """A patch of the node name binds the pod and adds its annotations in the same write."""
-    made = await kube.create(POD, Document({**pod_document(namespace).data, "metadata": _marked(namespace)}))
+    created = await kube.create(POD, Document({**pod_document(namespace).data, "metadata": _marked(namespace)}))
 
-    bound = await kube.patch(POD, "p", namespace, to("n1", devices="0"), version=made.version)
+    bound = await kube.patch(POD, "p", namespace, to("n1", devices="0"), version=created.version)
 
     assert bound.data["spec"]["nodeName"] == "n1"
     assert bound.metadata["annotations"] == {"kept": "yes", "devices": "0"}
-    assert bound.version != made.version
+    assert bound.version != created.version
 
 
 async def test_stale_version_does_not_bind(kube: KubernetesDriver, namespace: str) -> None:
-    """A pod that changed since it was planned is not bound."""
-    made = await kube.create(POD, pod_document(namespace))
+    """A pod that changed since the plan is not bound."""
+    created = await kube.create(POD, pod_document(namespace))
     await kube.patch(POD, "p", namespace, {"metadata": {"labels": {"a": "b"}}})
 
     with pytest.raises(Conflict):
-        await kube.patch(POD, "p", namespace, to("n1"), version=made.version)
+        await kube.patch(POD, "p", namespace, to("n1"), version=created.version)
     assert "nodeName" not in (await kube.get(POD, "p", namespace)).data["spec"]
 
 
 async def test_second_bind_is_a_conflict(kube: KubernetesDriver, namespace: str) -> None:
-    """A pod that has a node keeps it, with and without a version."""
+    """A bound pod keeps its node, with and without a version."""
     await kube.create(POD, pod_document(namespace))
     bound = await kube.patch(POD, "p", namespace, to("n1"))
 
@@ -51,10 +51,10 @@ async def test_second_bind_is_a_conflict(kube: KubernetesDriver, namespace: str)
 
 
 async def test_one_of_many_binds(kube: KubernetesDriver, namespace: str) -> None:
-    """Of ten who bind the same pod at once exactly one succeeds; the others meet a conflict."""
-    made = await kube.create(POD, pod_document(namespace))
+    """Of ten concurrent binds of one pod exactly one succeeds; the others get a conflict."""
+    created = await kube.create(POD, pod_document(namespace))
 
-    binds = (kube.patch(POD, "p", namespace, to(f"n{i}"), version=made.version) for i in range(10))
+    binds = (kube.patch(POD, "p", namespace, to(f"n{i}"), version=created.version) for i in range(10))
     results = await asyncio.gather(*binds, return_exceptions=True)
 
     bound = [result for result in results if isinstance(result, Document)]
@@ -64,7 +64,7 @@ async def test_one_of_many_binds(kube: KubernetesDriver, namespace: str) -> None
 
 
 async def test_another_pod_of_that_name_is_not_bound(kube: KubernetesDriver, namespace: str) -> None:
-    """A bind that names a uid does not meet the pod's successor."""
+    """A bind with the uid of an earlier pod is refused."""
     await kube.create(POD, pod_document(namespace))
     patch = {"spec": {"nodeName": "n1"}, "metadata": {"uid": "00000000-0000-0000-0000-000000000000"}}
 
@@ -73,27 +73,27 @@ async def test_another_pod_of_that_name_is_not_bound(kube: KubernetesDriver, nam
 
 
 async def test_missing_pod_is_not_bound(kube: KubernetesDriver, namespace: str) -> None:
-    """A pod that is not there is not found."""
+    """A bind of a missing pod is not found."""
     with pytest.raises(NotFound):
         await kube.patch(POD, "p", namespace, to("n1"))
 
 
 async def test_bind_carries_annotations_only(kube: KubernetesDriver, namespace: str) -> None:
-    """What a binding has no room for is refused, with its path, and nothing is written."""
-    made = await kube.create(POD, pod_document(namespace))
+    """A change that a binding cannot carry is refused with its path, and nothing is written."""
+    created = await kube.create(POD, pod_document(namespace))
     patch = {"spec": {"nodeName": "n1"}, "metadata": {"labels": {"a": "b"}, "annotations": {"x": None}}}
 
     with pytest.raises(Invalid) as caught:
         await kube.patch(POD, "p", namespace, patch)
     assert [fault.path for fault in caught.value.faults] == ["metadata.labels", "metadata.annotations['x']"]
-    assert (await kube.get(POD, "p", namespace)).version == made.version
+    assert (await kube.get(POD, "p", namespace)).version == created.version
 
 
 async def test_update_binds_too(kube: KubernetesDriver, namespace: str) -> None:
     """An update whose only changes are the node and new annotations binds the pod."""
-    made = await kube.create(POD, pod_document(namespace))
-    wanted = {**made.data, "spec": {**made.data["spec"], "nodeName": "n1"}}
-    wanted["metadata"] = {**made.metadata, "annotations": {"devices": "0"}}
+    created = await kube.create(POD, pod_document(namespace))
+    wanted = {**created.data, "spec": {**created.data["spec"], "nodeName": "n1"}}
+    wanted["metadata"] = {**created.metadata, "annotations": {"devices": "0"}}
 
     bound = await kube.update(POD, Document(wanted))
 
@@ -102,9 +102,9 @@ async def test_update_binds_too(kube: KubernetesDriver, namespace: str) -> None:
 
 
 async def test_update_of_more_is_refused(kube: KubernetesDriver, namespace: str) -> None:
-    """An update that changes what no pod may change is invalid, and does not bind either."""
-    made = await kube.create(POD, pod_document(namespace))
-    wanted = {**made.data, "spec": {**made.data["spec"], "nodeName": "n1", "restartPolicy": "Never"}}
+    """An update of an immutable pod field is invalid and does not bind the pod."""
+    created = await kube.create(POD, pod_document(namespace))
+    wanted = {**created.data, "spec": {**created.data["spec"], "nodeName": "n1", "restartPolicy": "Never"}}
 
     with pytest.raises(Invalid):
         await kube.update(POD, Document(wanted))

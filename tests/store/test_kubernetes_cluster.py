@@ -1,4 +1,4 @@
-"""The test cluster itself: it really collects garbage, it can crash and come back, and it leaves nothing behind."""
+"""The test cluster itself: it collects garbage, survives a crash, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 async def test_orphans_are_collected(kube: KubernetesDriver, namespace: str) -> None:
-    """An object whose owner goes is removed by the cluster."""
+    """The cluster removes an object whose owner is deleted."""
     owner = await kube.create(CONFIG, Document({"metadata": {"name": "owner", "namespace": namespace}}))
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.uid}
     owned = {"name": "owned", "namespace": namespace, "ownerReferences": [reference]}
-    made = await kube.create(CONFIG, Document({"metadata": owned}))
+    created = await kube.create(CONFIG, Document({"metadata": owned}))
     await kube.delete(CONFIG, "owner", namespace)
 
     async with asyncio.timeout(60):
-        async for change in kube.watch(CONFIG, namespace, version=made.version, fields="metadata.name=owned"):
+        async for change in kube.watch(CONFIG, namespace, version=created.version, fields="metadata.name=owned"):
             if change.type == "DELETED":
                 break
 
 
 def test_kubectl_speaks_to_it(cluster: Cluster, namespace: str) -> None:
-    """The real kubectl sees the same objects, and its errors are told."""
+    """kubectl sees the same objects, and its errors are reported."""
     assert namespace in cluster.kubectl("get", "namespaces", "-o", "name")
     with pytest.raises(ClusterError, match="not found"):
         cluster.kubectl("get", "namespace", "nowhere")
 
 
 def test_nothing_survives_a_killed_test_run(cluster: Cluster) -> None:
-    """When the tests are killed the cluster's programs end and its folder goes."""
+    """When the tests are killed, the cluster's processes end and its folder is removed."""
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
     dying = subprocess.run([sys.executable, "-c", DIES], capture_output=True, text=True, env=environment, check=False)
     folder, pid = dying.stdout.split()
@@ -62,7 +62,7 @@ def test_nothing_survives_a_killed_test_run(cluster: Cluster) -> None:
 
 
 def test_failed_start_shows_the_log(cluster: Cluster) -> None:
-    """A program that does not start is named, with the end of what it said."""
+    """A program that does not start is named, with the end of its output."""
     broken = Cluster(programs())
     try:
         broken._spawn("kube-apiserver", "--secure-port=0")

@@ -1,4 +1,4 @@
-"""Every answer and every exception from outside becomes one of our errors, in one line, without secrets."""
+"""Every error response and foreign exception becomes one of our errors, in one line, without secrets."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_answer_becomes_our_error(status: int, reason: str, expected: type[Platf
 
 
 def test_every_error_of_ours_comes_back() -> None:
-    """What our own server raises is what its client raises."""
+    """The client raises the error class that our server raised."""
     for error in PlatformError.__subclasses__():
         said = json.dumps({"reason": error.reason, "message": "m"}).encode()
         assert type(error_of(error.status, said)) is error
@@ -57,7 +57,7 @@ def test_every_error_of_ours_comes_back() -> None:
 
 @pytest.mark.parametrize("payload", [b"", b"null", b"[]", b"<html>\nlogin</html>", b"\xff\xfe", b'{"message": 5}'])
 def test_any_payload_is_bearable(payload: bytes) -> None:
-    """Whatever a proxy answers, there is an error with a message."""
+    """Any response of a proxy becomes an error with a message."""
     error = error_of(502, payload)
 
     assert isinstance(error, Unavailable)
@@ -66,12 +66,12 @@ def test_any_payload_is_bearable(payload: bytes) -> None:
 
 
 def test_long_answer_is_shortened() -> None:
-    """A page of HTML does not become the message."""
+    """An HTML page does not become the message."""
     assert len(error_of(500, b"x" * 100_000).message) < 1100
 
 
 def test_causes_become_faults() -> None:
-    """Each cause of bad input is a fault with its field; odd ones are left out."""
+    """Each cause of an invalid request is a fault with its field; malformed ones are left out."""
     causes = [{"field": "spec.a", "message": "is wrong"}, {"field": "<nil>", "message": "too"}, "odd", {"field": "x"}]
     said = json.dumps({"message": "m", "details": {"causes": causes}}).encode()
 
@@ -79,13 +79,13 @@ def test_causes_become_faults() -> None:
 
 
 def test_full_etcd_is_out_of_space() -> None:
-    """The API server hands on etcd's complaint as an internal error; it means that the disk is full."""
+    """An internal error about etcd's space becomes a full disk."""
     assert isinstance(error_of(500, b'{"message": "etcdserver: mvcc: database space exceeded"}'), errors.OutOfSpace)
 
 
 @pytest.mark.parametrize(("header", "pause"), [("3", 3.0), ("", 0.0), ("Wed, 21 Oct 2026 07:28:00 GMT", 0.0)])
 def test_busy_server_says_how_long(header: str, pause: float) -> None:
-    """A server that turns a request away did nothing, and may say when to come back."""
+    """A rejected request had no effect, and may have a retry time."""
     error = error_of(429, b"later", retry_after=header)
 
     assert isinstance(error, Busy)
@@ -93,7 +93,7 @@ def test_busy_server_says_how_long(header: str, pause: float) -> None:
 
 
 def test_every_foreign_exception_is_known() -> None:
-    """The list of what is translated covers all the HTTP library can raise."""
+    """The list of translated exceptions covers all that the HTTP library can raise."""
     found = {
         name: cls
         for name, cls in inspect.getmembers(aiohttp.client_exceptions, inspect.isclass)
@@ -105,7 +105,7 @@ def test_every_foreign_exception_is_known() -> None:
 
 
 def test_only_unsent_requests_are_unsent() -> None:
-    """Of what can happen, only a connection that never came about leaves no doubt."""
+    """Only a failed connection is certain to have sent nothing."""
     unsent = {
         name
         for name, cls in inspect.getmembers(aiohttp.client_exceptions, inspect.isclass)
@@ -129,7 +129,7 @@ def test_only_unsent_requests_are_unsent() -> None:
 
 @pytest.mark.parametrize("exc", [TimeoutError(), OSError(), aiohttp.ClientPayloadError("cut")])
 def test_foreign_exception_has_a_message(exc: Exception) -> None:
-    """Even exceptions that say nothing become a sentence with the address."""
+    """Exceptions without a message become a sentence with the address."""
     error = translate(exc, "https://host")
 
     assert error.message.startswith("cannot reach https://host: ")

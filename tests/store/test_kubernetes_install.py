@@ -1,4 +1,4 @@
-"""Our custom resources get into a cluster, stay current, and never go back."""
+"""The installation of our CRDs: they are created, updated, and never downgraded."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ pytestmark = pytest.mark.kube
 
 
 def definition(word: str) -> dict[str, Any]:
-    """The gadgets under another name, so that tests do not meet."""
-    made = copy.deepcopy(GADGET_DEFINITION)
-    made["metadata"]["name"] = f"{word}s.{GROUP}"
-    made["spec"]["names"] = {"plural": f"{word}s", "singular": word, "kind": word.title()}
-    return made
+    """The gadget definition under another name, so that tests do not interfere."""
+    created = copy.deepcopy(GADGET_DEFINITION)
+    created["metadata"]["name"] = f"{word}s.{GROUP}"
+    created["spec"]["names"] = {"plural": f"{word}s", "singular": word, "kind": word.title()}
+    return created
 
 
 @pytest_asyncio.fixture
@@ -51,7 +51,7 @@ async def test_installed_kind_is_served(driver: KubernetesDriver) -> None:
 
 
 async def test_installing_twice_changes_nothing(driver: KubernetesDriver) -> None:
-    """A second installation of the same leaves the definition as it is."""
+    """A second installation of the same version changes nothing."""
     await install(driver, [definition("chair")])
     before = await driver.get(DEFINITION, f"chairs.{GROUP}")
     await install(driver, [definition("chair")])
@@ -61,14 +61,14 @@ async def test_installing_twice_changes_nothing(driver: KubernetesDriver) -> Non
 
 
 async def test_many_install_at_once(driver: KubernetesDriver) -> None:
-    """Replicas that start together all come through."""
+    """Concurrent installations all succeed."""
     await asyncio.gather(*(install(driver, [definition("table")]) for _ in range(5)))
 
     assert (await driver.get(DEFINITION, f"tables.{GROUP}")).data["spec"]["names"]["plural"] == "tables"
 
 
 async def test_schema_is_brought_up_to_date(driver: KubernetesDriver) -> None:
-    """A changed schema replaces the one that an earlier version installed; marks of others stay."""
+    """A changed schema replaces that of an earlier version; labels and annotations of others stay."""
     await install(driver, [definition("clock")])
     name = f"clocks.{GROUP}"
     marks = {"annotations": {INSTALLED_VERSION: "0.0.1", "mine": "kept"}}
@@ -85,7 +85,7 @@ async def test_schema_is_brought_up_to_date(driver: KubernetesDriver) -> None:
 
 @pytest.mark.parametrize("newer", ["version", "release"])
 async def test_newer_definition_stays(driver: KubernetesDriver, newer: str) -> None:
-    """What a later Aliquot installed is left alone: a version more, or a higher release."""
+    """A definition of a later Aliquot stays: one with another version, or a higher release."""
     word = f"sofa{newer}"
     later = definition(word)
     if newer == "version":

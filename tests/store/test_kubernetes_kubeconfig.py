@@ -47,7 +47,7 @@ async def answers(endpoint: Endpoint) -> bool:
 
 @pytest.mark.kube
 async def test_embedded_certificates(cluster: Cluster, tmp_path: Path) -> None:
-    """Certificates may stand in the file itself."""
+    """Certificates may be inline in the file."""
     trust = {"server": cluster.server, "certificate-authority-data": data(cluster.pki / "ca.crt")}
     user = {f"client-{part}-data": data(cluster.pki / f"admin.{end}") for part, end in _PARTS}
 
@@ -56,7 +56,7 @@ async def test_embedded_certificates(cluster: Cluster, tmp_path: Path) -> None:
 
 @pytest.mark.kube
 async def test_relative_files(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Relative paths start at the file that holds them, wherever we are."""
+    """Relative paths are relative to the file that has them."""
     for name in ("ca.crt", "admin.crt", "admin.key"):
         (tmp_path / name).write_bytes((cluster.pki / name).read_bytes())
     user = {f"client-{part}": f"admin.{end}" for part, end in _PARTS}
@@ -76,7 +76,7 @@ async def test_unverified_server(cluster: Cluster, tmp_path: Path) -> None:
 
 @pytest.mark.kube
 async def test_other_name_in_the_certificate(cluster: Cluster, tmp_path: Path) -> None:
-    """The server may be checked under another name than the address has."""
+    """The server's certificate may be verified for another name than that of the address."""
     named = {**at(cluster), "tls-server-name": "kubernetes.default.svc"}
 
     assert await answers(kubeconfig.load([write(tmp_path / "c", named, {"token": TOKEN})]))
@@ -84,7 +84,7 @@ async def test_other_name_in_the_certificate(cluster: Cluster, tmp_path: Path) -
 
 @pytest.mark.kube
 async def test_token_file_is_read_again(cluster: Cluster, tmp_path: Path) -> None:
-    """A token that is replaced in its file is used from then on."""
+    """A token file is read again after it changes."""
     (tmp_path / "token").write_text("wrong\n")
     endpoint = kubeconfig.load([write(tmp_path / "c", at(cluster), {"tokenFile": "token"})])
     async with KubernetesDriver(endpoint) as driver:
@@ -97,7 +97,7 @@ async def test_token_file_is_read_again(cluster: Cluster, tmp_path: Path) -> Non
 
 @pytest.mark.kube
 async def test_impersonation(cluster: Cluster, tmp_path: Path) -> None:
-    """An administrator who acts as somebody else has that one's rights."""
+    """Impersonation gives the rights of the impersonated user."""
     user = {"token": TOKEN, "as": "jane", "as-groups": ["people", "staff"]}
     async with KubernetesDriver(kubeconfig.load([write(tmp_path / "c", at(cluster), user)])) as driver:
         with pytest.raises(Denied, match="jane"):
@@ -106,7 +106,7 @@ async def test_impersonation(cluster: Cluster, tmp_path: Path) -> None:
 
 @pytest.mark.kube
 async def test_service_account(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
-    """In a pod the mounted service account is who we are."""
+    """In a pod the mounted service account is used."""
     cluster.kubectl("wait", "--for=create", "serviceaccount/default", f"--namespace={namespace}")
     token = cluster.kubectl("create", "token", "default", f"--namespace={namespace}")
     (tmp_path / "token").write_text(token)
@@ -239,7 +239,7 @@ async def test_helper_learns_about_the_cluster(tmp_path: Path) -> None:
 
 
 async def test_first_file_wins(tmp_path: Path) -> None:
-    """Of several files the first to name a thing wins, and missing ones do not matter."""
+    """Of several files the first definition wins, and missing files are ignored."""
     one = write(tmp_path / "one", {"server": "http://one"}, {"token": "one"})
     two = write(tmp_path / "two", {"server": "http://two"}, {"token": "two"})
     more = write(tmp_path / "more", {"server": "http://more"}, {"token": "more"}, "more")
@@ -252,7 +252,7 @@ async def test_first_file_wins(tmp_path: Path) -> None:
 
 
 def test_nothing_to_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without any file and outside a pod the error names where we looked."""
+    """Without any file and outside a pod the error names the paths that were tried."""
     monkeypatch.setenv("HOME", str(tmp_path))
 
     with pytest.raises(Invalid, match=r"no kubeconfig in .*/\.kube/config"):
@@ -298,7 +298,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("cluster", "user", "message"), WRONG, ids=[message for *_, message in WRONG])
 def test_wrong_field_is_named(tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any], message: str) -> None:
-    """Every wrong field gives one line with the file and the field, and no secret."""
+    """Every invalid field gives one line with the file and the field, and no secret."""
     with pytest.raises(Invalid, match=message) as caught:
         kubeconfig.load([write(tmp_path / "config", cluster, user)])
     assert str(tmp_path) in str(caught.value)
@@ -319,7 +319,7 @@ def test_wrong_field_is_named(tmp_path: Path, cluster: dict[str, Any], user: dic
     ],
 )
 def test_broken_file_is_named(tmp_path: Path, text: str, message: str) -> None:
-    """A file that is no kubeconfig gives one line with its name."""
+    """A file that is not a kubeconfig gives one line with its name."""
     path = tmp_path / "config"
     path.write_text(text)
 

@@ -1,4 +1,4 @@
-"""Lists on a real API server: in pages, with selectors, and when the server forgets the snapshot half-way."""
+"""Lists on a real API server: in pages, with selectors, and when the list's snapshot expires between pages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def _make(kube: KubernetesDriver, namespace: str, count: int) -> list[str]
 
 
 async def test_pages_make_one_list(kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str) -> None:
-    """A list in pages is complete, in order, and each object is whole."""
+    """A list in pages is complete and in order, and so is each object."""
     names = await _make(kube, namespace, 5)
 
     async with KubernetesDriver(kubeconfig.load([cluster_with_gadgets.kubeconfig]), page=2) as paged:
@@ -40,7 +40,7 @@ async def test_pages_make_one_list(kube: KubernetesDriver, cluster_with_gadgets:
 
 
 class _Forgetful(Transport):
-    """After the first page the server restarts, and the history it would need has been thrown away."""
+    """A server that restarts after the first page and has compacted the history of the list."""
 
     cluster: Cluster
     reads = 0
@@ -59,7 +59,7 @@ class _Forgetful(Transport):
 async def test_forgotten_snapshot_starts_again(
     kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str
 ) -> None:
-    """A server that forgets the snapshot between two pages is asked again, and the list is of one moment."""
+    """A list whose snapshot expires between pages is read again, so that it is consistent."""
     names = await _make(kube, namespace, 5)
     endpoint = kubeconfig.load([cluster_with_gadgets.kubeconfig])
     async with KubernetesDriver(endpoint, page=2) as paged:
@@ -73,7 +73,7 @@ async def test_forgotten_snapshot_starts_again(
 
 
 async def test_selectors_reach_the_server(kube: KubernetesDriver, namespace: str) -> None:
-    """Labels and fields select what they say, also with characters that an address must quote."""
+    """Label and field selectors work, also with characters that a URL must quote."""
     await _make(kube, namespace, 4)
 
     for labels in ("half=red", "half in (red, none)", "half!=blue", "half,half notin (blue)"):
@@ -85,7 +85,7 @@ async def test_selectors_reach_the_server(kube: KubernetesDriver, namespace: str
 
 @pytest.mark.parametrize("selector", [{"labels": "a=(b"}, {"fields": "spec.size=1"}])
 async def test_bad_selector_is_invalid(kube: KubernetesDriver, namespace: str, selector: dict[str, str]) -> None:
-    """A selector that cannot be read, or a field that cannot be selected, is bad input."""
+    """An invalid selector or an unsupported field is invalid input."""
     with pytest.raises(Invalid):
         await kube.list(GADGET, namespace, **selector)
 

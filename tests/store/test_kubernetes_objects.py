@@ -1,4 +1,4 @@
-"""Objects on a real API server: created, read, changed and deleted through the Kubernetes body."""
+"""Objects on a real API server: created, read, changed and deleted through the Kubernetes driver."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ pytestmark = pytest.mark.kube
 
 
 async def test_created_object_has_identity(kube: KubernetesDriver, namespace: str) -> None:
-    """A created object comes back with uid, version and generation, whatever the caller sent for them."""
+    """A created object has its own uid, version and generation; those of the request are ignored."""
     sent = gadget(namespace, metadata={"uid": "x", "resourceVersion": "7", "generation": 9}, size=1)
 
-    made = await kube.create(GADGET, sent)
+    created = await kube.create(GADGET, sent)
 
-    assert made.uid not in ("", "x")
-    assert made.version not in ("", "7")
-    assert made.metadata["generation"] == 1
-    assert (made.data["apiVersion"], made.data["kind"]) == (GADGET.api_version, "Gadget")
+    assert created.uid not in ("", "x")
+    assert created.version not in ("", "7")
+    assert created.metadata["generation"] == 1
+    assert (created.data["apiVersion"], created.data["kind"]) == (GADGET.api_version, "Gadget")
 
 
 async def test_bookkeeping_is_left_out(kube: KubernetesDriver, namespace: str) -> None:
-    """Nobody sees the managed fields of the API server, on no way in."""
-    made = await kube.create(GADGET, gadget(namespace))
+    """Managed fields are removed from created, read and listed objects."""
+    created = await kube.create(GADGET, gadget(namespace))
     listing = await kube.list(GADGET, namespace)
 
-    for document in (made, await kube.get(GADGET, "g", namespace), *listing.items):
+    for document in (created, await kube.get(GADGET, "g", namespace), *listing.items):
         assert "managedFields" not in document.metadata
 
 
@@ -43,20 +43,20 @@ async def test_name_is_taken_once(kube: KubernetesDriver, namespace: str) -> Non
 
 
 async def test_missing_object_is_not_found(kube: KubernetesDriver, namespace: str) -> None:
-    """What is not there is not found, and the message names it."""
+    """A missing object is not found, and the message names it."""
     with pytest.raises(NotFound, match="nobody"):
         await kube.get(GADGET, "nobody", namespace)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b"])
 async def test_name_cannot_leave_its_path(kube: KubernetesDriver, namespace: str, name: str) -> None:
-    """A name that would lead elsewhere is the name of nothing."""
+    """A name with path characters is not found."""
     with pytest.raises(NotFound):
         await kube.get(GADGET, name, namespace)
 
 
 async def test_unknown_kind_says_so(kube: KubernetesDriver) -> None:
-    """A kind that the cluster does not know gives an error with the way out."""
+    """An unknown kind gives an error with a hint."""
     with pytest.raises(NotFound, match="custom resources installed"):
         await kube.list(Kind(name="Widget", type=dict, plural="widgets", group="none.aliquot.dev"))
 
@@ -71,24 +71,24 @@ async def test_bad_object_names_every_field(kube: KubernetesDriver, namespace: s
 
 
 async def test_rule_of_the_schema_is_told(kube: KubernetesDriver, namespace: str) -> None:
-    """A rule that spans fields answers with its own words."""
+    """A CEL rule reports its own message."""
     with pytest.raises(Invalid, match="must be below 100"):
         await kube.create(GADGET, gadget(namespace, size=100))
 
 
 async def test_update_needs_current_version(kube: KubernetesDriver, namespace: str) -> None:
-    """Of two who read the same version the second to write meets a conflict."""
-    made = await kube.create(GADGET, gadget(namespace, size=1))
-    changed = await kube.update(GADGET, Document({**made.data, "spec": {"size": 2}}))
+    """Of two updates from the same version the second gets a conflict."""
+    created = await kube.create(GADGET, gadget(namespace, size=1))
+    changed = await kube.update(GADGET, Document({**created.data, "spec": {"size": 2}}))
 
     with pytest.raises(Conflict):
-        await kube.update(GADGET, Document({**made.data, "spec": {"size": 3}}))
+        await kube.update(GADGET, Document({**created.data, "spec": {"size": 3}}))
     assert changed.metadata["generation"] == 2
     assert (await kube.get(GADGET, "g", namespace)).data["spec"] == {"size": 2}
 
 
 async def test_update_without_version_is_refused(kube: KubernetesDriver, namespace: str) -> None:
-    """Even of kinds that Kubernetes would overwrite blindly."""
+    """The same for kinds that Kubernetes would overwrite unconditionally."""
     await kube.create(CONFIG, Document({"metadata": {"name": "c", "namespace": namespace}, "data": {"a": "1"}}))
 
     with pytest.raises(Invalid, match=r"metadata\.resourceVersion"):
@@ -96,16 +96,16 @@ async def test_update_without_version_is_refused(kube: KubernetesDriver, namespa
 
 
 async def test_update_that_changes_nothing(kube: KubernetesDriver, namespace: str) -> None:
-    """Writing what is there already gives no new version."""
-    made = await kube.create(GADGET, gadget(namespace, size=1))
+    """An update without a change gives no new version."""
+    created = await kube.create(GADGET, gadget(namespace, size=1))
 
-    assert (await kube.update(GADGET, made)).version == made.version
+    assert (await kube.update(GADGET, created)).version == created.version
 
 
 async def test_status_is_written_apart(kube: KubernetesDriver, namespace: str) -> None:
-    """A status write leaves the spec alone, and the other way round."""
-    made = await kube.create(GADGET, gadget(namespace, size=1))
-    told = await kube.update_status(GADGET, Document({**made.data, "spec": {"size": 5}, "status": {"phase": "Up"}}))
+    """A status update does not change the spec, and a spec update does not change the status."""
+    created = await kube.create(GADGET, gadget(namespace, size=1))
+    told = await kube.update_status(GADGET, Document({**created.data, "spec": {"size": 5}, "status": {"phase": "Up"}}))
     after = await kube.update(GADGET, Document({**told.data, "spec": {"size": 2}, "status": {"phase": "Down"}}))
 
     assert told.data["spec"] == {"size": 1}
@@ -113,7 +113,7 @@ async def test_status_is_written_apart(kube: KubernetesDriver, namespace: str) -
 
 
 async def test_kind_without_status_says_so(kube: KubernetesDriver, namespace: str) -> None:
-    """A status of a kind that has none is an error before anything is sent."""
+    """A status update of a kind without status fails before anything is sent."""
     with pytest.raises(Invalid, match="have no status"):
         await kube.patch(CONFIG, "c", namespace, {"status": {}}, status=True)
 
@@ -128,16 +128,16 @@ async def test_patch_merges(kube: KubernetesDriver, namespace: str) -> None:
 
 
 async def test_patch_of_a_version(kube: KubernetesDriver, namespace: str) -> None:
-    """A patch that names a version applies to that version only."""
-    made = await kube.create(GADGET, gadget(namespace, size=1))
-    await kube.patch(GADGET, "g", namespace, {"spec": {"size": 2}}, version=made.version)
+    """A patch with a version applies to that version only."""
+    created = await kube.create(GADGET, gadget(namespace, size=1))
+    await kube.patch(GADGET, "g", namespace, {"spec": {"size": 2}}, version=created.version)
 
     with pytest.raises(Conflict):
-        await kube.patch(GADGET, "g", namespace, {"spec": {"size": 3}}, version=made.version)
+        await kube.patch(GADGET, "g", namespace, {"spec": {"size": 3}}, version=created.version)
 
 
 async def test_delete_is_done_at_once(kube: KubernetesDriver, namespace: str) -> None:
-    """An object that nothing keeps is gone when the delete returns."""
+    """An object without finalizers is removed when the delete returns."""
     await kube.create(GADGET, gadget(namespace))
 
     assert await kube.delete(GADGET, "g", namespace)
@@ -146,7 +146,7 @@ async def test_delete_is_done_at_once(kube: KubernetesDriver, namespace: str) ->
 
 
 async def test_finalizer_keeps_it(kube: KubernetesDriver, namespace: str) -> None:
-    """An object with a finalizer is marked, and goes when the last finalizer goes."""
+    """An object with a finalizer is marked as deleted, and is removed with its last finalizer."""
     await kube.create(GADGET, gadget(namespace, metadata={"finalizers": ["aliquot.dev/wait"]}))
 
     assert not await kube.delete(GADGET, "g", namespace)
@@ -158,25 +158,25 @@ async def test_finalizer_keeps_it(kube: KubernetesDriver, namespace: str) -> Non
 
 
 async def test_delete_of_another_one(kube: KubernetesDriver, namespace: str) -> None:
-    """A delete that names a uid or version leaves any other object alone."""
-    made = await kube.create(GADGET, gadget(namespace))
+    """A delete with a uid or version does not affect another object."""
+    created = await kube.create(GADGET, gadget(namespace))
 
     with pytest.raises(Conflict):
         await kube.delete(GADGET, "g", namespace, uid="00000000-0000-0000-0000-000000000000")
     with pytest.raises(Conflict):
         await kube.delete(GADGET, "g", namespace, version="1")
-    assert await kube.delete(GADGET, "g", namespace, uid=made.uid, version=made.version)
+    assert await kube.delete(GADGET, "g", namespace, uid=created.uid, version=created.version)
 
 
 async def test_pod_in_a_new_namespace(kube: KubernetesDriver, namespace: str) -> None:
     """The first pod of a namespace waits for its service account instead of failing."""
-    made = await kube.create(POD, pod_document(namespace))
+    created = await kube.create(POD, pod_document(namespace))
 
-    assert made.data["status"]["phase"] == "Pending"
+    assert created.data["status"]["phase"] == "Pending"
 
 
 async def test_running_pod_stops_with_grace(kube: KubernetesDriver, namespace: str) -> None:
-    """A pod with a node is on its way first; without grace it is gone at once. One without a node just goes."""
+    """A delete marks a bound pod; with grace 0, or without a node, it removes the pod at once."""
     await kube.create(POD, pod_document(namespace, "bound", nodeName="nowhere"))
     await kube.create(POD, pod_document(namespace, "free"))
 
@@ -187,20 +187,20 @@ async def test_running_pod_stops_with_grace(kube: KubernetesDriver, namespace: s
 
 
 async def test_namespace_empties_first(kube: KubernetesDriver) -> None:
-    """A namespace is on its way when the delete returns."""
+    """A namespace is terminating when the delete returns."""
     await kube.create(NAMESPACE, Document({"metadata": {"name": "short-lived"}}))
 
     assert not await kube.delete(NAMESPACE, "short-lived")
 
 
 async def test_too_large_object_is_refused(kube: KubernetesDriver, namespace: str) -> None:
-    """An object beyond a mebibyte is refused, the same as in every other body."""
+    """An object beyond one mebibyte is refused, as by every other driver."""
     with pytest.raises(TooLarge):
         await kube.create(GADGET, gadget(namespace, text="x" * (1 << 20)))
 
 
 async def test_etcd_limit_is_a_size_error(kube: KubernetesDriver, namespace: str) -> None:
-    """An object that grows beyond what etcd takes is too large, not unavailable."""
+    """An object that grows beyond etcd's limit is too large, not unavailable."""
     await kube.create(GADGET, gadget(namespace, text="x" * 1_000_000))
 
     with pytest.raises(TooLarge):
@@ -208,5 +208,5 @@ async def test_etcd_limit_is_a_size_error(kube: KubernetesDriver, namespace: str
 
 
 async def test_ready_server_passes_the_check(kube: KubernetesDriver) -> None:
-    """A server that is ready has nothing to complain about."""
+    """The check of a ready server succeeds."""
     await kube.check()

@@ -1,4 +1,4 @@
-"""Requests that fail: what is tried again, what is left to the caller, and what nobody gets to see."""
+"""Failed requests: which are retried, which are left to the caller, and which secrets stay hidden."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BRIEF = Timeouts(deadline=0.3)
 async def test_write_waits_for_a_refusing_server(
     kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str
 ) -> None:
-    """A write that could not be sent is sent when the server listens again."""
+    """A write that could not be sent is retried until the server accepts connections."""
     async with TcpProxy(cluster_with_gadgets.port) as proxy, driver_through(proxy, cluster_with_gadgets) as driver:
         await proxy.refuse()
         write = asyncio.create_task(driver.create(GADGET, gadget(namespace)))
@@ -37,7 +37,7 @@ async def test_write_waits_for_a_refusing_server(
 
 @pytest.mark.kube
 async def test_refused_connection_left_nothing(cluster_with_gadgets: Cluster, namespace: str) -> None:
-    """After the deadline the error says that the request never left."""
+    """After the deadline the error says that the request was not sent."""
     async with (
         TcpProxy(cluster_with_gadgets.port) as proxy,
         driver_through(proxy, cluster_with_gadgets, BRIEF) as driver,
@@ -53,14 +53,14 @@ async def test_refused_connection_left_nothing(cluster_with_gadgets: Cluster, na
 async def test_lost_answer_is_not_repeated(
     kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str
 ) -> None:
-    """A write whose answer is lost is sent once; the caller learns that it may have happened, and it has."""
-    made = await kube.create(GADGET, gadget(namespace))
+    """A write whose response is lost is sent once, and the error says that it may have taken effect."""
+    created = await kube.create(GADGET, gadget(namespace))
     async with TcpProxy(cluster_with_gadgets.port) as proxy, driver_through(proxy, cluster_with_gadgets) as driver:
         await driver.get(GADGET, "g", namespace)
         proxy.drop_responses()
 
         with pytest.raises(Unavailable) as caught:
-            await driver.delete(GADGET, "g", namespace, uid=made.uid)
+            await driver.delete(GADGET, "g", namespace, uid=created.uid)
         assert proxy.connections == 1
     assert caught.value.sent
     for _ in range(100):  # the server may still be at it
@@ -72,7 +72,7 @@ async def test_lost_answer_is_not_repeated(
 
 @pytest.mark.kube
 async def test_read_comes_through_a_cut(kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str) -> None:
-    """A read on a connection that dies is simply read again."""
+    """A read on a broken connection is retried."""
     await kube.create(GADGET, gadget(namespace))
     async with TcpProxy(cluster_with_gadgets.port) as proxy, driver_through(proxy, cluster_with_gadgets) as driver:
         await driver.get(GADGET, "g", namespace)
@@ -83,7 +83,7 @@ async def test_read_comes_through_a_cut(kube: KubernetesDriver, cluster_with_gad
 
 @pytest.mark.kube
 async def test_wrong_certificate_is_not_tried_again(cluster: Cluster) -> None:
-    """A server that cannot prove who it is will not be able to in a second either."""
+    """A certificate error is not retried."""
     async with KubernetesDriver(Endpoint(cluster.server)) as driver:
         with pytest.raises(Unavailable, match="certificate") as caught:
             await driver.get(GADGET, "g", "n")
@@ -92,7 +92,7 @@ async def test_wrong_certificate_is_not_tried_again(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("status", [500, 503, 504])
 async def test_read_is_tried_again(status: int) -> None:
-    """A read outlives answers that say "not now"."""
+    """A read is retried after 429 and after server errors."""
     async with (
         ScriptedServer(status_reply(status), status_reply(429), OBJECT) as server,
         RestDriver(Endpoint(server.url)) as driver,
@@ -103,7 +103,7 @@ async def test_read_is_tried_again(status: int) -> None:
 
 @pytest.mark.parametrize("status", [500, 503, 504])
 async def test_write_is_not_tried_again(status: int) -> None:
-    """A write that may have happened is left to the caller."""
+    """A write that may have taken effect is not retried."""
     async with ScriptedServer(status_reply(status, "oh"), OBJECT) as server, RestDriver(Endpoint(server.url)) as driver:
         with pytest.raises(Unavailable, match="oh"):
             await driver.create(GADGET, gadget("n"))
@@ -111,13 +111,13 @@ async def test_write_is_not_tried_again(status: int) -> None:
 
 
 async def test_write_turned_away_is_tried_again() -> None:
-    """A write that the server had no time to read is sent again."""
+    """A write that the server rejected unread is retried."""
     async with ScriptedServer(status_reply(429), OBJECT) as server, RestDriver(Endpoint(server.url)) as driver:
         assert (await driver.create(GADGET, gadget("n"))).version == "1"
 
 
 async def test_deadline_ends_it() -> None:
-    """A server that is busy for longer than we may wait is reported at once."""
+    """A retry time beyond the deadline is reported at once."""
     busy = ScriptedServer(status_reply(429), headers={"Retry-After": "60"})
     async with busy as server, RestDriver(Endpoint(server.url), timeouts=BRIEF) as driver:
         with pytest.raises(Unavailable):
@@ -125,7 +125,7 @@ async def test_deadline_ends_it() -> None:
 
 
 async def test_slow_answer_times_out() -> None:
-    """No request waits for ever."""
+    """Every request has a timeout."""
 
     async def never(request: web.Request) -> web.StreamResponse:
         await asyncio.sleep(5)
@@ -139,7 +139,7 @@ async def test_slow_answer_times_out() -> None:
 
 @pytest.mark.parametrize("payload", [b"<html>log in</html>", b"[]", b'{"hello": "world"}'])
 async def test_other_servers_are_noticed(payload: bytes) -> None:
-    """A page of something that is no API server is an error with a question, not a crash."""
+    """A response that is not from an API server is an error with a hint."""
 
     async def page(request: web.Request) -> web.StreamResponse:
         return web.Response(body=payload)
@@ -150,7 +150,7 @@ async def test_other_servers_are_noticed(payload: bytes) -> None:
 
 
 async def test_redirect_is_not_followed() -> None:
-    """A token goes to the server it is for, and nowhere else."""
+    """A redirect is not followed, so that the token reaches no other server."""
 
     async def elsewhere(request: web.Request) -> web.StreamResponse:
         raise web.HTTPFound("/login")
@@ -162,7 +162,7 @@ async def test_redirect_is_not_followed() -> None:
 
 
 class _Tokens:
-    """Tokens in a row; a refused one is followed by the next."""
+    """A list of tokens; after a refusal the next one is used."""
 
     def __init__(self, *tokens: str) -> None:
         self._tokens = list(tokens)
@@ -176,7 +176,7 @@ class _Tokens:
 
 
 async def test_refused_token_is_renewed_once() -> None:
-    """A write with an expired token is sent again with a fresh one."""
+    """A write with an expired token is retried with a fresh one."""
     tokens = _Tokens("old", "new")
     async with (
         ScriptedServer(status_reply(401), OBJECT) as server,
@@ -187,7 +187,7 @@ async def test_refused_token_is_renewed_once() -> None:
 
 
 async def test_wrong_token_is_an_error() -> None:
-    """A token that stays wrong is refused, and appears nowhere."""
+    """A token that stays invalid is refused, and appears in no message."""
     tokens = _Tokens("sekret-token")
     async with ScriptedServer(status_reply(401, "who are you")) as server:
         endpoint = Endpoint(server.url, tokens, tokens.refused)
@@ -198,7 +198,7 @@ async def test_wrong_token_is_an_error() -> None:
 
 
 async def test_token_with_a_line_break_is_refused() -> None:
-    """A token that would write headers of its own is not sent, and not shown."""
+    """A token with line breaks is not sent and not shown."""
     tokens = _Tokens("sekret\r\nX-Evil: yes")
     async with ScriptedServer() as server, RestDriver(Endpoint(server.url, tokens)) as driver:
         with pytest.raises(Unauthenticated) as caught:
@@ -208,14 +208,14 @@ async def test_token_with_a_line_break_is_refused() -> None:
 
 @pytest.mark.parametrize("url", ["ftp://host", "host:80", "https://", "https://me:sekret@host", "https://host?a=b"])
 def test_bad_address_is_invalid(url: str) -> None:
-    """An address that cannot be one is refused, and a password in it is not shown."""
+    """An invalid address is refused, and a password in it is not shown."""
     with pytest.raises(Invalid) as caught:
         Endpoint(url)
     assert "sekret" not in str(caught.value)
 
 
 async def test_closed_body_says_so() -> None:
-    """After closing, every call says that it is closed."""
+    """After closing, every call fails with the reason."""
     driver = RestDriver(Endpoint("http://127.0.0.1:1"), timeouts=BRIEF)
     await driver.close()
 
@@ -224,14 +224,14 @@ async def test_closed_body_says_so() -> None:
 
 
 async def test_objects_that_are_no_json_are_invalid() -> None:
-    """What cannot be written down is bad input, before anything is sent."""
+    """A document that is not JSON is invalid input, before anything is sent."""
     async with RestDriver(Endpoint("http://127.0.0.1:1")) as driver:
         with pytest.raises(Invalid, match="JSON"):
             await driver.create(GADGET, gadget("n", size={1, 2}))
 
 
 async def test_ended_stream_goes_on_from_the_last_version() -> None:
-    """When the server ends a stream the watch goes on from the last version, that of a bookmark included."""
+    """When the server ends a stream, the watch resumes from the last version, also that of a bookmark."""
     first = stream(event("ADDED", "5"), event("BOOKMARK", "8"))
     async with (
         ScriptedServer(first, stream(event("MODIFIED", "9"))) as server,
@@ -262,7 +262,7 @@ async def test_ended_stream_goes_on_from_the_last_version() -> None:
     ],
 )
 async def test_bad_event_ends_the_watch(line: dict[str, object] | bytes, expected: type[Exception]) -> None:
-    """An error inside the stream, and anything that cannot be understood, is raised and not skipped."""
+    """An error or an invalid line inside the stream is raised, not skipped."""
     async with ScriptedServer(stream(line)) as server, RestDriver(Endpoint(server.url)) as driver:
         with pytest.raises(expected):
             await anext(driver.watch(GADGET, version="3"))

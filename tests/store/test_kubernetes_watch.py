@@ -36,21 +36,21 @@ def names(changes: list[Change]) -> list[str]:
 
 
 async def test_watch_brings_changes_in_order(kube: KubernetesDriver, namespace: str) -> None:
-    """From the version of a list on, every change comes once, in order, with its version."""
+    """From a list's version on, every change is seen once, in order, with its version."""
     start = (await kube.list(GADGET, namespace)).version
-    made = await kube.create(GADGET, gadget(namespace, size=1))
+    created = await kube.create(GADGET, gadget(namespace, size=1))
     changed = await kube.patch(GADGET, "g", namespace, {"spec": {"size": 2}})
     await kube.delete(GADGET, "g", namespace)
 
     seen = await take(kube.watch(GADGET, namespace, version=start), 3)
 
     assert [change.type for change in seen] == ["ADDED", "MODIFIED", "DELETED"]
-    assert [change.version for change in seen[:2]] == [made.version, changed.version]
-    assert seen[0].document == made
+    assert [change.version for change in seen[:2]] == [created.version, changed.version]
+    assert seen[0].document == created
 
 
 async def test_leaving_a_selection_is_a_deletion(kube: KubernetesDriver, namespace: str) -> None:
-    """An object that no longer matches the selector is told as deleted, with its present state."""
+    """An object that no longer matches the selector is seen as DELETED, with its current state."""
     start = (await kube.list(GADGET, namespace, fields="spec.color=red")).version
     await kube.create(GADGET, gadget(namespace, color="red"))
     await kube.create(GADGET, gadget(namespace, "other", color="blue"))
@@ -63,13 +63,13 @@ async def test_leaving_a_selection_is_a_deletion(kube: KubernetesDriver, namespa
 
 
 async def test_old_version_is_expired(kube: KubernetesDriver, namespace: str) -> None:
-    """A version that the server has forgotten is told as such: it comes as an event inside the stream."""
+    """A compacted version, which the server reports inside the stream, is raised as too old."""
     with pytest.raises(Expired, match="too old"):
         await take(kube.watch(GADGET, namespace, version="1"), 1)
 
 
 async def test_nonsense_version_is_invalid(kube: KubernetesDriver, namespace: str) -> None:
-    """What never was a version is bad input."""
+    """A text that is not a version is invalid input."""
     with pytest.raises(Invalid):
         await take(kube.watch(GADGET, namespace, version="yesterday"), 1)
 
@@ -77,7 +77,7 @@ async def test_nonsense_version_is_invalid(kube: KubernetesDriver, namespace: st
 async def test_killed_server_breaks_the_watch(
     kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str
 ) -> None:
-    """A server that dies is told as unavailable: the caller knows its place and may go on from there."""
+    """A killed server is reported as unavailable, and the caller can resume from its last version."""
     changes = kube.watch(GADGET, namespace, version=(await kube.list(GADGET, namespace)).version)
     await kube.create(GADGET, gadget(namespace))
     await take(changes, 1)
@@ -115,7 +115,7 @@ async def test_watching_survives_a_server_crash(
 
 
 async def _persistently(kube: KubernetesDriver, namespace: str) -> None:
-    """Two creates while the server comes up: refused connections are waited out by the body itself."""
+    """Two creates while the server starts: the driver itself retries refused connections."""
     for index in range(2):
         while True:
             try:
@@ -128,7 +128,7 @@ async def _persistently(kube: KubernetesDriver, namespace: str) -> None:
 
 
 async def test_cut_stream_is_unavailable(kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str) -> None:
-    """A connection that is reset ends the watch with an error that invites another try from the same place."""
+    """A connection reset ends the watch with a retryable error."""
     version = (await kube.list(GADGET, namespace)).version
     async with TcpProxy(cluster_with_gadgets.port) as proxy, driver_through(proxy, cluster_with_gadgets) as driver:
         changes = driver.watch(GADGET, namespace, version=version)
@@ -143,7 +143,7 @@ async def test_cut_stream_is_unavailable(kube: KubernetesDriver, cluster_with_ga
 
 
 async def test_chopped_stream_is_whole(kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str) -> None:
-    """Objects of a megabyte that arrive in small pieces come out whole."""
+    """Objects of a megabyte that arrive in small chunks are complete."""
     version = (await kube.list(GADGET, namespace)).version
     text = "é" * 400_000
     await kube.create(GADGET, gadget(namespace, "long", text=text))
@@ -161,7 +161,7 @@ async def test_chopped_stream_is_whole(kube: KubernetesDriver, cluster_with_gadg
 
 
 async def test_silence_asks_again(kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str) -> None:
-    """A stream in which nothing comes any more is asked for again from the last version, and nothing is missed."""
+    """A silent stream is reopened from the last version, and nothing is missed."""
     version = (await kube.list(GADGET, namespace)).version
     quick = Timeouts(silence=0.5)
     async with (
@@ -182,7 +182,7 @@ async def test_silence_asks_again(kube: KubernetesDriver, cluster_with_gadgets: 
 async def test_dead_network_is_unavailable(
     kube: KubernetesDriver, cluster_with_gadgets: Cluster, namespace: str
 ) -> None:
-    """When nothing comes through at all the watch gives up within its timeouts."""
+    """When no data passes at all, the watch fails within its timeouts."""
     version = (await kube.list(GADGET, namespace)).version
     await kube.create(GADGET, gadget(namespace, "a"))
     await take(kube.watch(GADGET, namespace, version=version), 1)  # with all patience: a young server is busy at first

@@ -1,4 +1,4 @@
-"""What only the Kubernetes body can: bind in one request, evict, apply, read the beginning of a log."""
+"""Operations that only the Kubernetes driver has: bind in one request, evict, apply, read the start of a log."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ pytestmark = pytest.mark.kube
 
 
 async def test_bind(kube: KubernetesDriver, namespace: str) -> None:
-    """A bind gives the pod its node and annotations, once, and only the version that was seen."""
-    made = await kube.create(POD, pod_document(namespace))
+    """A bind sets the pod's node and annotations once, and only at the given version."""
+    created = await kube.create(POD, pod_document(namespace))
     with pytest.raises(Conflict):
         await kube.bind("p", namespace, "n1", {}, uid="another")
     with pytest.raises(Conflict):
         await kube.bind("p", namespace, "n1", {}, version="1")
 
-    await kube.bind("p", namespace, "n1", {"devices": "0"}, uid=made.uid, version=made.version)
+    await kube.bind("p", namespace, "n1", {"devices": "0"}, uid=created.uid, version=created.version)
 
     bound = await kube.get(POD, "p", namespace)
     assert bound.data["spec"]["nodeName"] == "n1"
@@ -29,20 +29,20 @@ async def test_bind(kube: KubernetesDriver, namespace: str) -> None:
 
 
 async def test_evict(kube: KubernetesDriver, namespace: str) -> None:
-    """An eviction means this very pod; a dry one changes nothing."""
-    made = await kube.create(POD, pod_document(namespace))
+    """An eviction applies only to the pod with the given uid; a dry run changes nothing."""
+    created = await kube.create(POD, pod_document(namespace))
 
-    await kube.evict("p", namespace, uid=made.uid, dry_run=True)
-    assert (await kube.get(POD, "p", namespace)).version == made.version
+    await kube.evict("p", namespace, uid=created.uid, dry_run=True)
+    assert (await kube.get(POD, "p", namespace)).version == created.version
     with pytest.raises(Conflict):
         await kube.evict("p", namespace, uid="another")
-    await kube.evict("p", namespace, uid=made.uid, grace_seconds=0)
+    await kube.evict("p", namespace, uid=created.uid, grace_seconds=0)
     with pytest.raises(NotFound):
         await kube.evict("p", namespace)
 
 
 async def test_apply(kube: KubernetesDriver, namespace: str) -> None:
-    """Apply makes an object or brings it to what is wanted, and leaves alone what others wrote beside it."""
+    """Apply creates or updates an object and keeps the fields of other managers."""
     place = {"name": "c", "namespace": namespace}
     await kube.apply(CONFIG, {"metadata": place, "data": {"ours": "1", "old": "1"}})
     await kube.patch(CONFIG, "c", namespace, {"data": {"theirs": "1"}})
@@ -53,14 +53,14 @@ async def test_apply(kube: KubernetesDriver, namespace: str) -> None:
 
 
 async def test_apply_again_changes_nothing(kube: KubernetesDriver, namespace: str) -> None:
-    """What is as wanted gets no new version."""
+    """An apply without a change gives no new version."""
     wanted = {"metadata": {"name": "c", "namespace": namespace}, "data": {"ours": "1"}}
     first = await kube.apply(CONFIG, wanted)
     assert (await kube.apply(CONFIG, wanted)).version == first.version
 
 
 async def test_log_of_a_pod_that_does_not_run(kube: KubernetesDriver, namespace: str) -> None:
-    """Where there is no log yet nothing is taken for one."""
+    """The log of a pod that has not started is an error."""
     await kube.create(POD, pod_document(namespace))
     with pytest.raises(PlatformError):
         await kube.log("p", namespace)

@@ -1,4 +1,4 @@
-"""Who may no longer decide does not write."""
+"""A replica that has lost its lease does not write."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ONE = {"metadata": {"name": "a", "namespace": "n", "resourceVersion": "1"}}
 
 
 async def test_nothing_is_sent() -> None:
-    """A write is refused at once, before a byte of it has left; reads go on."""
+    """A write is refused before it is sent; reads still work."""
     async with ScriptedServer((200, ONE)) as server, KubernetesDriver(Endpoint(server.url)) as driver:
         before = MAY_WRITE.set(lambda: False)
         try:

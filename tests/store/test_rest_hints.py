@@ -1,4 +1,4 @@
-"""What a server of ours advises reaches the user."""
+"""Hints of our server reach the user."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aliquot.store.http.errors import error_of
 
 
 def test_hint_travels() -> None:
-    """The hint of a refusal arrives with it."""
+    """An error has the hint that the server sent."""
     refusal = Conflict("department 'research' is used by project vision", hint="delete or change vision first")
     arrived = error_of(409, json.dumps(status_of(refusal)).encode())
     assert (arrived.message, arrived.hint) == (refusal.message, refusal.hint)

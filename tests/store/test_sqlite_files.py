@@ -1,4 +1,4 @@
-"""The file over its life: made whole, recovered after a kill, brought from one format to the next."""
+"""The life of the SQLite file: creation, recovery after a kill, and migration between formats."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def version_of(path: Path) -> int:
 
 
 async def test_new_file(tmp_path: Path) -> None:
-    """A new file has the present format, marked as ours, and nothing lies beside it when it is closed."""
+    """A new file has the current format and our application id, and no other file is left when it is closed."""
     path = await filled(tmp_path / "store.db")
     assert version_of(path) == len(MIGRATIONS)
     with closing(sqlite3.connect(path)) as db:
@@ -51,7 +51,7 @@ async def test_new_file(tmp_path: Path) -> None:
 
 
 async def test_draft_left_by_a_kill(tmp_path: Path) -> None:
-    """A start that was killed while it made the file does not disturb the next one."""
+    """A start that was killed while it created the file does not affect the next one."""
     (tmp_path / "store.db.new").write_bytes(b"half a database")
     (tmp_path / "store.db.new-journal").write_bytes(b"half a journal")
     await filled(tmp_path / "store.db")
@@ -59,13 +59,13 @@ async def test_draft_left_by_a_kill(tmp_path: Path) -> None:
 
 
 async def test_no_folder(tmp_path: Path) -> None:
-    """Without its folder the store cannot be made, and says so."""
+    """A store in a missing folder is refused with the reason."""
     with pytest.raises(Unavailable, match=r"store\.db cannot be read or written now"):
         SqliteDriver(tmp_path / "missing" / "store.db")
 
 
 async def test_hot_log(tmp_path: Path) -> None:
-    """What was only in the write-ahead log when the process was killed is there after the next start."""
+    """Writes that were only in the write-ahead log at a kill are there after the next start."""
     alive = SqliteDriver(tmp_path / "alive.db")
     await alive.create(DEPARTMENT, document(DEPARTMENT, "a"))
     await alive.create(DEPARTMENT, document(DEPARTMENT, "b"))
@@ -91,7 +91,7 @@ async def test_torn_log(tmp_path: Path) -> None:
 
 
 async def test_next_format(tmp_path: Path) -> None:
-    """A newer program brings the file to its format and keeps every object."""
+    """A newer program migrates the file and keeps every object."""
     path = await filled(tmp_path / "store.db")
     sqlite_database.inspect(path, NEXT)
     with closing(sqlite_database.open_writer(path, migrations=NEXT)) as db:
@@ -102,7 +102,7 @@ async def test_next_format(tmp_path: Path) -> None:
 
 
 async def test_next_format_from_nothing(tmp_path: Path) -> None:
-    """A new file goes through all formats at once."""
+    """A new file is created through all migrations."""
     path = tmp_path / "store.db"
     with closing(sqlite_database.open_writer(path, migrations=NEXT)) as db:
         assert db.execute("SELECT colour FROM objects").fetchall() == []
@@ -118,7 +118,7 @@ async def test_back_to_the_older_program(tmp_path: Path) -> None:
 
 
 async def test_migration_that_fails(tmp_path: Path) -> None:
-    """A migration that breaks off changes nothing: the old program still reads the file."""
+    """A failed migration changes nothing: the old program still reads the file."""
     path = await filled(tmp_path / "store.db")
     broken = (*MIGRATIONS, "CREATE TABLE more (name TEXT); INSERT INTO nowhere VALUES (1);")
     with pytest.raises(sqlite3.OperationalError, match="nowhere"):

@@ -1,4 +1,4 @@
-"""Files that the store must not touch: it says why, and leaves them byte for byte as they were."""
+"""Files that the store refuses: it gives the reason and leaves them unchanged, byte for byte."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAGE = 4096
 
 
 async def filled(path: Path, objects: int = 60) -> Path:
-    """A database of ours with some objects, closed."""
+    """A closed database of ours with a few objects."""
     driver = SqliteDriver(path)
     for number in range(objects):
         await driver.create(DEPARTMENT, document(DEPARTMENT, f"d{number}", annotations={"note": "x" * 300}))
@@ -48,7 +48,7 @@ def refused(path: Path, why: str) -> Iterator[None]:
 
 
 async def test_text_file(tmp_path: Path) -> None:
-    """A text file is no database."""
+    """A text file is refused."""
     path = tmp_path / "aliquot.db"
     path.write_text("These are my notes. " * 100)
     with refused(path, "is not a database of ours"):
@@ -56,7 +56,7 @@ async def test_text_file(tmp_path: Path) -> None:
 
 
 async def test_short_file(tmp_path: Path) -> None:
-    """A file of a few bytes is no database."""
+    """A file of a few bytes is refused."""
     path = tmp_path / "aliquot.db"
     path.write_bytes(b"SQLite format 3\0")
     with refused(path, "is not a database of ours, or its beginning is damaged"):
@@ -65,7 +65,7 @@ async def test_short_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", [0.3, 0.5, 0.9])
 async def test_truncated(tmp_path: Path, part: float) -> None:
-    """A database whose end is missing is damaged."""
+    """A truncated database is refused as damaged."""
     path = await filled(tmp_path / "aliquot.db")
     os.truncate(path, int(path.stat().st_size * part))
     with refused(path, "is damaged"):
@@ -73,7 +73,7 @@ async def test_truncated(tmp_path: Path, part: float) -> None:
 
 
 async def test_truncated_by_one_page(tmp_path: Path) -> None:
-    """One missing page is enough."""
+    """A database without its last page is refused."""
     path = await filled(tmp_path / "aliquot.db")
     os.truncate(path, path.stat().st_size - PAGE)
     with refused(path, "is damaged"):
@@ -81,7 +81,7 @@ async def test_truncated_by_one_page(tmp_path: Path) -> None:
 
 
 async def test_every_damaged_page(tmp_path: Path) -> None:
-    """Wherever a page is damaged, it is noticed before anything is written."""
+    """A damaged page anywhere is detected before anything is written."""
     path = await filled(tmp_path / "aliquot.db")
     sound = path.read_bytes()
     assert len(sound) > 8 * PAGE
@@ -93,7 +93,7 @@ async def test_every_damaged_page(tmp_path: Path) -> None:
 
 
 async def test_other_program(tmp_path: Path) -> None:
-    """Another program's database is not ours to change."""
+    """Another program's database is refused."""
     path = tmp_path / "aliquot.db"
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE songs (title TEXT)")
@@ -103,7 +103,7 @@ async def test_other_program(tmp_path: Path) -> None:
 
 
 async def test_other_program_in_use(tmp_path: Path) -> None:
-    """Nor while that program has it open."""
+    """It is also refused while that program has it open."""
     path = tmp_path / "aliquot.db"
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA journal_mode = WAL")
@@ -114,7 +114,7 @@ async def test_other_program_in_use(tmp_path: Path) -> None:
 
 
 async def test_newer_format(tmp_path: Path) -> None:
-    """A database of a newer version of ours names both formats."""
+    """A database of a newer Aliquot is refused with both format numbers."""
     path = await filled(tmp_path / "aliquot.db")
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA user_version = 99")
@@ -124,7 +124,7 @@ async def test_newer_format(tmp_path: Path) -> None:
 
 
 async def test_newer_format_in_the_log(tmp_path: Path) -> None:
-    """The newer version was killed: what says so is still in the write-ahead log, which stays as it is too."""
+    """The same when the newer format is only in the write-ahead log, which stays unchanged too."""
     alive = await filled(tmp_path / "alive.db")
     path = tmp_path / "copy" / "aliquot.db"
     path.parent.mkdir()
@@ -138,7 +138,7 @@ async def test_newer_format_in_the_log(tmp_path: Path) -> None:
 
 
 async def test_folder(tmp_path: Path) -> None:
-    """A folder in the database's place is not removed."""
+    """A folder at the database's path is not removed."""
     path = tmp_path / "aliquot.db"
     path.mkdir()
     with refused(path, "cannot be read: is a directory"):
@@ -166,7 +166,7 @@ asyncio.run(main())
 
 
 async def test_unreadable() -> None:
-    """A file that we may not read is named, with the reason."""
+    """An unreadable file is named with the reason."""
     with tempfile.TemporaryDirectory() as name:
         os.chmod(name, 0o755)
         path = await filled(Path(name) / "aliquot.db", 1)
@@ -182,7 +182,7 @@ async def test_unreadable() -> None:
 
 
 async def test_empty_file(tmp_path: Path) -> None:
-    """An empty file is as good as none: somebody only made room for us."""
+    """An empty file is treated as a missing one."""
     path = tmp_path / "aliquot.db"
     path.touch()
     await filled(path, 1)
@@ -190,7 +190,7 @@ async def test_empty_file(tmp_path: Path) -> None:
 
 
 async def test_left_over_log(tmp_path: Path) -> None:
-    """The log of a database that was removed does not end up in the new one."""
+    """The write-ahead log of a removed database is not applied to the new one."""
     alive = SqliteDriver(tmp_path / "old.db")
     await alive.create(DEPARTMENT, document(DEPARTMENT, "ghost"))
     shutil.copy(tmp_path / "old.db-wal", tmp_path / "aliquot.db-wal")

@@ -1,4 +1,4 @@
-"""Watches over the log table: what is kept, what is forgotten, and what a reopened store still knows."""
+"""Watches over the log table: retention, trimming and reopened stores."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def log_of(path: Path) -> list[int]:
 
 
 async def trimmed(path: Path) -> SqliteDriver:
-    """A store that has forgotten its oldest changes."""
+    """A store that has trimmed its oldest changes."""
     driver = SqliteDriver(path, log_length=SHORT)
     await create(driver, MANY)
     return driver
 
 
 async def test_log_is_bounded(tmp_path: Path) -> None:
-    """The log keeps at least what it promises, without a hole, and not everything."""
+    """The log keeps at least the promised number of changes, without a gap, and not all of them."""
     driver = await trimmed(tmp_path / "store.db")
     await driver.close()
     kept = log_of(tmp_path / "store.db")
@@ -61,7 +61,7 @@ async def test_log_is_bounded(tmp_path: Path) -> None:
 
 
 async def test_older_than_the_log(tmp_path: Path) -> None:
-    """A watcher older than the log is told to list again."""
+    """A watch from before the log is refused, so that its client lists again."""
     path = tmp_path / "store.db"
     await (await trimmed(path)).close()
     driver = SqliteDriver(path)
@@ -73,7 +73,7 @@ async def test_older_than_the_log(tmp_path: Path) -> None:
 
 
 async def test_just_older_than_the_log(tmp_path: Path) -> None:
-    """One change missing is already too old; from the next version on every change comes."""
+    """A version one change too old is refused; from the next version on every change is served."""
     path = tmp_path / "store.db"
     await (await trimmed(path)).close()
     first = log_of(path)[0]
@@ -88,7 +88,7 @@ async def test_just_older_than_the_log(tmp_path: Path) -> None:
 
 
 async def test_trimmed_while_in_memory(tmp_path: Path) -> None:
-    """A change that left the table but is still in memory is served from there."""
+    """A change that was trimmed from the table but is still in memory is served."""
     driver = await trimmed(tmp_path / "store.db")
     try:
         changes = await take(driver, RECENT, str(MANY - RECENT))
@@ -98,7 +98,7 @@ async def test_trimmed_while_in_memory(tmp_path: Path) -> None:
 
 
 async def test_across_a_reopen(tmp_path: Path) -> None:
-    """A watcher goes on where it was after the store was closed and opened again."""
+    """A watch resumes after the store was closed and opened again."""
     driver = SqliteDriver(tmp_path / "store.db")
     await create(driver, 5)
     await driver.close()
@@ -112,7 +112,7 @@ async def test_across_a_reopen(tmp_path: Path) -> None:
 
 
 async def test_selection_across_a_reopen(tmp_path: Path) -> None:
-    """What left a watcher's selection while it was away is seen as gone."""
+    """An object that stopped matching while the watch was away is seen as DELETED."""
     driver = SqliteDriver(tmp_path / "store.db")
     await driver.create(DEPARTMENT, document(DEPARTMENT, "a", labels={"tier": "gold"}))
     version = await newest(driver)
@@ -127,7 +127,7 @@ async def test_selection_across_a_reopen(tmp_path: Path) -> None:
 
 
 async def test_version_of_another_life(tmp_path: Path) -> None:
-    """A version from the future, as after a restored backup, is told to list again."""
+    """A version from the future, as after a restored backup, is refused."""
     driver = SqliteDriver(tmp_path / "store.db")
     try:
         with pytest.raises(Expired, match="was not issued by this store"):
@@ -137,7 +137,7 @@ async def test_version_of_another_life(tmp_path: Path) -> None:
 
 
 async def test_idle_watcher_stays_alive(tmp_path: Path) -> None:
-    """While other kinds move on and the log forgets, bookmarks carry an idle watcher along."""
+    """Bookmarks advance an idle watch while other kinds change and the log is trimmed."""
     driver = SqliteDriver(tmp_path / "store.db", log_length=SHORT, bookmark_seconds=0.01)
     try:
         stream = driver.watch(NAMESPACE, version="0")
@@ -156,7 +156,7 @@ async def test_idle_watcher_stays_alive(tmp_path: Path) -> None:
 
 
 async def test_idle_watcher_without_bookmarks(tmp_path: Path) -> None:
-    """The version it began with would be too old by then."""
+    """The initial version of the watch would be too old by then."""
     path = tmp_path / "store.db"
     await (await trimmed(path)).close()
     driver = SqliteDriver(path)
@@ -168,7 +168,7 @@ async def test_idle_watcher_without_bookmarks(tmp_path: Path) -> None:
 
 
 async def test_slow_watcher(tmp_path: Path) -> None:
-    """A watcher too slow for the memory is fed from the table, and sees every change once, in order."""
+    """A watch too slow for the memory buffer reads from the table, and sees every change once, in order."""
     driver = SqliteDriver(tmp_path / "store.db")
     try:
         stream: AsyncIterator[Change] = driver.watch(DEPARTMENT, version="0")
@@ -183,7 +183,7 @@ async def test_slow_watcher(tmp_path: Path) -> None:
 
 
 async def test_slower_than_the_log(tmp_path: Path) -> None:
-    """A watcher too slow even for the table is told so, never given a stream with a hole."""
+    """A watch too slow even for the table ends with an error; it never skips changes."""
     driver = SqliteDriver(tmp_path / "store.db", log_length=SHORT)
     try:
         stream: AsyncIterator[Change] = driver.watch(DEPARTMENT, version="0")
@@ -213,7 +213,7 @@ async def test_close_ends_watchers(tmp_path: Path) -> None:
 
 
 async def test_version_ahead_of_the_news(tmp_path: Path) -> None:
-    """A version that was read from the file is good to watch from, even before the news of it went round."""
+    """A watch can start at a version read from the file before its change was announced."""
     path = tmp_path / "store.db"
     driver = SqliteDriver(path)
     stream = driver.watch(DEPARTMENT, version="1")

@@ -1,4 +1,4 @@
-"""The one thread that writes: commits are shared, failures are not."""
+"""The writer thread: writes share commits, but not failures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Work = Callable[[ObjectTable], Document]
 
 
 def holding(busy: threading.Event, go: threading.Event) -> Callable[[ObjectTable], None]:
-    """Work that reports that it has begun, and keeps the thread until it may go on."""
+    """Work that reports its start and blocks the thread until it is released."""
 
     def hold(_: ObjectTable) -> None:
         busy.set()
@@ -33,7 +33,7 @@ def holding(busy: threading.Event, go: threading.Event) -> Callable[[ObjectTable
 
 
 class Bench:
-    """A writer whose thread can be held up, so that writes queue behind it."""
+    """A writer whose thread can be blocked, so that writes queue up."""
 
     def __init__(self, path: Path) -> None:
         self.commits: list[list[Entry]] = []
@@ -41,7 +41,7 @@ class Bench:
         self._go = threading.Event()
 
     async def together(self, *work: Work) -> list[object]:
-        """The answers to works that all waited while the thread was busy."""
+        """The results of writes that were all queued while the thread was blocked."""
         self._go.clear()
         busy = threading.Event()
         first = asyncio.create_task(self.writer.do(holding(busy, self._go)))
@@ -81,20 +81,20 @@ def names(answers: Sequence[object]) -> list[str]:
 
 
 async def test_commits_are_shared(bench: Bench) -> None:
-    """200 writes that wait together are one commit."""
+    """200 queued writes are one commit."""
     answers = await bench.together(*(creating(f"d{number}") for number in range(200)))
     assert names(answers) == [f"d{number}" for number in range(200)]
     assert bench.batches == [200]
 
 
 async def test_commits_are_bounded(bench: Bench) -> None:
-    """A commit takes a limited number of writes, so that the first need not wait for the last."""
+    """A commit has a limited number of writes, so that the first does not wait for the last."""
     await bench.together(*(creating(f"d{number}") for number in range(BATCH + 10)))
     assert bench.batches == [BATCH, 10]
 
 
 async def test_eight_clients(tmp_path: Path) -> None:
-    """Eight clients that write one after the other share commits too."""
+    """Eight clients that write sequentially share commits too."""
     bench = Bench(tmp_path / "store.db")
 
     async def client(number: int) -> None:
@@ -110,7 +110,7 @@ async def test_eight_clients(tmp_path: Path) -> None:
 
 
 async def test_refusal_among_neighbours(bench: Bench) -> None:
-    """A write that is refused does not disturb those that share its commit."""
+    """A refused write does not affect the others of its commit."""
     answers = await bench.together(creating("a"), creating("a"), creating("b"))
     assert names(answers) == ["a", "Exists", "b"]
     assert isinstance(answers[1], Exists)
@@ -118,14 +118,14 @@ async def test_refusal_among_neighbours(bench: Bench) -> None:
 
 
 async def test_bug_among_neighbours(bench: Bench) -> None:
-    """Nor does one that fails in an unforeseen way."""
+    """A write that fails unexpectedly does not affect the others either."""
     answers = await bench.together(creating("a"), failing(KeyError("bug")), creating("b"))
     assert names(answers) == ["a", "KeyError", "b"]
     assert sum(bench.batches) == 2
 
 
 async def test_bug_leaves_no_gap(bench: Bench) -> None:
-    """Versions go on without a hole after it."""
+    """Versions continue without a gap after it."""
     await bench.together(creating("a"), failing(KeyError("bug")), creating("b"))
     answers = await bench.together(creating("c"))
     assert [entry.revision for entries in bench.commits for entry in entries] == [3]
@@ -133,7 +133,7 @@ async def test_bug_leaves_no_gap(bench: Bench) -> None:
 
 
 async def test_disk_error_is_everybodys(bench: Bench) -> None:
-    """When the disk fails nobody knows what it holds: all who share the commit are told, and nothing is there."""
+    """When the disk fails, every write of the commit fails, and none is stored."""
     answers = await bench.together(creating("a"), failing(sqlite3.OperationalError("disk I/O error")))
     assert names(answers) == ["Unavailable", "Unavailable"]
     assert isinstance(answers[0], Unavailable)
@@ -141,13 +141,13 @@ async def test_disk_error_is_everybodys(bench: Bench) -> None:
 
 
 async def test_works_after_a_disk_error(bench: Bench) -> None:
-    """The next write works as if nothing had been."""
+    """The next write succeeds."""
     await bench.together(creating("a"), failing(sqlite3.OperationalError("disk I/O error")))
     assert names(await bench.together(creating("a"))) == ["a"]
 
 
 async def test_cancelled_caller(bench: Bench) -> None:
-    """A caller who goes away does not take others' answers along; its write happens all the same."""
+    """A cancelled caller does not affect the results of others, and its write still happens."""
     go, busy = threading.Event(), threading.Event()
     first = asyncio.create_task(bench.writer.do(holding(busy, go)))
     await asyncio.to_thread(busy.wait, 30)
@@ -163,7 +163,7 @@ async def test_cancelled_caller(bench: Bench) -> None:
 
 
 async def test_cancelled_caller_of_a_refused_write(bench: Bench) -> None:
-    """Nobody misses the refusal of a write whose caller has gone."""
+    """The refusal of a cancelled caller's write is no unhandled exception."""
     go, busy = threading.Event(), threading.Event()
     first = asyncio.create_task(bench.writer.do(holding(busy, go)))
     await asyncio.to_thread(busy.wait, 30)
@@ -177,7 +177,7 @@ async def test_cancelled_caller_of_a_refused_write(bench: Bench) -> None:
 
 
 async def test_close_finishes(tmp_path: Path) -> None:
-    """What was asked before the store closes is done, and answered."""
+    """Writes queued before the store closes are done and answered."""
     driver = SqliteDriver(tmp_path / "store.db")
     tasks = [asyncio.create_task(driver.create(DEPARTMENT, document(DEPARTMENT, f"d{n}"))) for n in range(50)]
     await asyncio.sleep(0)
@@ -186,7 +186,7 @@ async def test_close_finishes(tmp_path: Path) -> None:
 
 
 async def test_closed(tmp_path: Path) -> None:
-    """A closed store says so."""
+    """A write to a closed store is refused with the reason."""
     driver = SqliteDriver(tmp_path / "store.db")
     await driver.close()
     with pytest.raises(Unavailable, match="is closed"):
@@ -196,7 +196,7 @@ async def test_closed(tmp_path: Path) -> None:
 
 
 async def test_close_twice(tmp_path: Path) -> None:
-    """Closing twice is closing once."""
+    """A store can be closed twice."""
     driver = SqliteDriver(tmp_path / "store.db")
     await driver.close()
     await driver.close()

@@ -1,5 +1,5 @@
-"""Memory, SQLite and a real API server, driven by the same random operations: every answer and every watch stream
-must be the same in all three, up to the names they give to ids, versions and moments."""
+"""Memory, SQLite and a real API server get the same random operations. Every result and every watch stream must be the
+same for all three, except for the ids, versions and times that they generate."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ SPEC = {"containers": [{"name": "main", "image": "busybox"}]}
 _runs = itertools.count()
 
 
-class World:
-    """One body, its own namespace in it, and symbols for what it names by itself."""
+class TestedStore:
+    """One driver with a namespace of its own, and symbols for the ids that it generates."""
 
     def __init__(self, driver: StoreDriver, namespace: str) -> None:
         self.driver = driver
@@ -56,11 +56,11 @@ class World:
         self.watchers: list[Watcher] = []
 
     def symbol(self, text: str) -> int:
-        """The same number for the same text: bodies agree when they are equal and different at the same places."""
+        """A number for each distinct text, so that generated ids of different drivers can be compared."""
         return self._symbols.setdefault(text, len(self._symbols))
 
     def plain(self, found: Document) -> Json:
-        """What must be the same everywhere."""
+        """The part of a document that must be the same for every driver."""
         metadata = {key: value for key, value in found.metadata.items() if key != "namespace"}
         for key in ("uid", "resourceVersion"):
             metadata[key] = self.symbol(metadata[key])
@@ -68,7 +68,7 @@ class World:
             if key in metadata:
                 metadata[key] = "a moment"
         if found.data["kind"] == "Pod":
-            # Kubernetes fills in much of a pod; we compare what we wrote and what the store decides.
+            # Kubernetes fills in defaults of pods, so only our fields and those that the store sets are compared.
             metadata.pop("generation", None)
             node = (found.data.get("spec") or {}).get("nodeName")
             return {"metadata": metadata, "node": node}
@@ -84,16 +84,16 @@ class Machine(RuleBasedStateMachine):
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._folder = tempfile.TemporaryDirectory()
-        # What was returned for a name so far, the newest last: one document a world.
+        # Documents returned so far by name, the newest last; one per driver.
         self._history: dict[tuple[str, str], list[list[Document]]] = {}
-        self.worlds: list[World] = []
+        self.stores: list[TestedStore] = []
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
 
     @initialize()
     def begin(self) -> None:
-        async def worlds() -> list[World]:
+        async def stores() -> list[TestedStore]:
             drivers: list[StoreDriver] = [
                 MemoryDriver(),
                 SqliteDriver(Path(self._folder.name) / "store.db"),
@@ -102,28 +102,28 @@ class Machine(RuleBasedStateMachine):
             namespace = f"m{os.getpid()}-{next(_runs)}"
             for driver in drivers:
                 await driver.create(NAMESPACE, document(NAMESPACE, namespace))
-            return [World(driver, namespace) for driver in drivers]
+            return [TestedStore(driver, namespace) for driver in drivers]
 
-        self.worlds = self.run(worlds())
+        self.stores = self.run(stores())
 
     # --- one operation, everywhere
 
     def everywhere(self, kind: AnyKind, name: str, calls: list[Coroutine[Any, Any, Any]]) -> None:
-        """Runs one call a world and compares the answers."""
+        """Runs one call per driver and compares the results."""
 
         async def together() -> list[Any]:
             return await asyncio.gather(*calls, return_exceptions=True)
 
         results = self.run(together())
-        answers = [self._answer(world, result) for world, result in zip(self.worlds, results, strict=True)]
+        answers = [self._answer(store, result) for store, result in zip(self.stores, results, strict=True)]
         assert answers[1:] == answers[:-1], "\n".join(map(repr, answers))
         if isinstance(results[0], Document):
             self._history.setdefault((kind.name, name), []).append(results)
 
-    def _answer(self, world: World, result: Any) -> Any:
+    def _answer(self, store: TestedStore, result: Any) -> Any:
         match result:
             case Document():
-                return world.plain(result)
+                return store.plain(result)
             case PlatformError():
                 return type(result).__name__
             case BaseException():
@@ -132,7 +132,7 @@ class Machine(RuleBasedStateMachine):
                 return result
 
     def _seen(self, kind: AnyKind, name: str, age: int) -> list[Document] | None:
-        """Documents as they were `age` answers ago."""
+        """The documents of `age` results ago."""
         history = self._history.get((kind.name, name))
         return history[max(0, len(history) - 1 - age)] if history else None
 
@@ -142,37 +142,37 @@ class Machine(RuleBasedStateMachine):
     def create(self, name: str, text: str, labels: dict[str, str], finalizers: list[str]) -> None:
         spec = {"description": text}
         calls = [
-            world.driver.create(
-                TEMPLATE, document(TEMPLATE, name, world.namespace, spec, labels=labels, finalizers=finalizers)
+            store.driver.create(
+                TEMPLATE, document(TEMPLATE, name, store.namespace, spec, labels=labels, finalizers=finalizers)
             )
-            for world in self.worlds
+            for store in self.stores
         ]
         self.everywhere(TEMPLATE, name, calls)
 
     @rule(name=NAMES)
     def get(self, name: str) -> None:
-        self.everywhere(TEMPLATE, name, [world.driver.get(TEMPLATE, name, world.namespace) for world in self.worlds])
+        self.everywhere(TEMPLATE, name, [store.driver.get(TEMPLATE, name, store.namespace) for store in self.stores])
 
     @rule(name=NAMES, text=TEXTS, labels=LABELS, age=st.integers(0, 2))
     def update(self, name: str, text: str, labels: dict[str, str], age: int) -> None:
         if seen := self._seen(TEMPLATE, name, age):
             wanted = [changed(found, spec={"description": text}, labels=labels) for found in seen]
-            pairs = zip(self.worlds, wanted, strict=True)
-            self.everywhere(TEMPLATE, name, [world.driver.update(TEMPLATE, found) for world, found in pairs])
+            pairs = zip(self.stores, wanted, strict=True)
+            self.everywhere(TEMPLATE, name, [store.driver.update(TEMPLATE, found) for store, found in pairs])
 
     @rule(name=NAMES, keep=FINALIZERS)
     def finalize(self, name: str, keep: list[str]) -> None:
         if seen := self._seen(TEMPLATE, name, 0):
             wanted = [changed(found, finalizers=keep or None) for found in seen]
-            pairs = zip(self.worlds, wanted, strict=True)
-            self.everywhere(TEMPLATE, name, [world.driver.update(TEMPLATE, found) for world, found in pairs])
+            pairs = zip(self.stores, wanted, strict=True)
+            self.everywhere(TEMPLATE, name, [store.driver.update(TEMPLATE, found) for store, found in pairs])
 
     @rule(name=NAMES, status=st.sampled_from(["True", "False"]), age=st.integers(0, 1))
     def update_status(self, name: str, status: str, age: int) -> None:
         if seen := self._seen(TEMPLATE, name, age):
             wanted = [changed(found, status={"conditions": [{"type": "Ready", "status": status}]}) for found in seen]
-            pairs = zip(self.worlds, wanted, strict=True)
-            self.everywhere(TEMPLATE, name, [world.driver.update_status(TEMPLATE, found) for world, found in pairs])
+            pairs = zip(self.stores, wanted, strict=True)
+            self.everywhere(TEMPLATE, name, [store.driver.update_status(TEMPLATE, found) for store, found in pairs])
 
     @rule(
         name=NAMES,
@@ -195,22 +195,22 @@ class Machine(RuleBasedStateMachine):
     )
     def patch(self, name: str, change: Json, tied: bool, age: int) -> None:
         seen = self._seen(TEMPLATE, name, age)
-        versions = [found.version for found in seen] if seen and tied else [""] * len(self.worlds)
+        versions = [found.version for found in seen] if seen and tied else [""] * len(self.stores)
         calls = [
-            world.driver.patch(TEMPLATE, name, world.namespace, change, version=version)
-            for world, version in zip(self.worlds, versions, strict=True)
+            store.driver.patch(TEMPLATE, name, store.namespace, change, version=version)
+            for store, version in zip(self.stores, versions, strict=True)
         ]
         self.everywhere(TEMPLATE, name, calls)
 
     @rule(name=NAMES, by=st.sampled_from(["name", "uid", "version"]), age=st.integers(0, 1))
     def delete(self, name: str, by: str, age: int) -> None:
         seen = self._seen(TEMPLATE, name, age)
-        options: list[dict[str, Any]] = [{} for _ in self.worlds]
+        options: list[dict[str, Any]] = [{} for _ in self.stores]
         if seen and by != "name":
             options = [{by: found.uid if by == "uid" else found.version} for found in seen]
         calls = [
-            world.driver.delete(TEMPLATE, name, world.namespace, **option)
-            for world, option in zip(self.worlds, options, strict=True)
+            store.driver.delete(TEMPLATE, name, store.namespace, **option)
+            for store, option in zip(self.stores, options, strict=True)
         ]
         self.everywhere(TEMPLATE, name, calls)
 
@@ -218,7 +218,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def create_pod(self, name: str) -> None:
-        calls = [world.driver.create(POD, document(POD, name, world.namespace, SPEC)) for world in self.worlds]
+        calls = [store.driver.create(POD, document(POD, name, store.namespace, SPEC)) for store in self.stores]
         self.everywhere(POD, name, calls)
 
     @rule(name=NAMES, node=st.sampled_from(["n1", "n2"]), age=st.integers(0, 1))
@@ -226,14 +226,14 @@ class Machine(RuleBasedStateMachine):
         if seen := self._seen(POD, name, age):
             change = {"spec": {"nodeName": node}, "metadata": {"annotations": {"aliquot.dev/devices": "[]"}}}
             calls = [
-                world.driver.patch(POD, name, world.namespace, change, version=found.version)
-                for world, found in zip(self.worlds, seen, strict=True)
+                store.driver.patch(POD, name, store.namespace, change, version=found.version)
+                for store, found in zip(self.stores, seen, strict=True)
             ]
             self.everywhere(POD, name, calls)
 
     @rule(name=NAMES, grace=st.sampled_from([None, 0, 5, 60]))
     def delete_pod(self, name: str, grace: int | None) -> None:
-        calls = [world.driver.delete(POD, name, world.namespace, grace_seconds=grace) for world in self.worlds]
+        calls = [store.driver.delete(POD, name, store.namespace, grace_seconds=grace) for store in self.stores]
         self.everywhere(POD, name, calls)
 
     # --- reading
@@ -241,32 +241,32 @@ class Machine(RuleBasedStateMachine):
     @rule(kind=st.sampled_from([TEMPLATE, POD]), selection=SELECTIONS)
     def list_everywhere(self, kind: AnyKind, selection: dict[str, str]) -> None:
         async def together() -> list[Any]:
-            return await asyncio.gather(*(w.driver.list(kind, w.namespace, **selection) for w in self.worlds))
+            return await asyncio.gather(*(w.driver.list(kind, w.namespace, **selection) for w in self.stores))
 
         found = self.run(together())
-        listed = [[w.plain(d) for d in listing.items] for w, listing in zip(self.worlds, found, strict=True)]
+        listed = [[w.plain(d) for d in listing.items] for w, listing in zip(self.stores, found, strict=True)]
         assert listed[1:] == listed[:-1], listed
 
-    @precondition(lambda self: self.worlds and len(self.worlds[0].watchers) < 4)
+    @precondition(lambda self: self.stores and len(self.stores[0].watchers) < 4)
     @rule(kind=st.sampled_from([TEMPLATE, POD]), selection=SELECTIONS)
     def watch(self, kind: AnyKind, selection: dict[str, str]) -> None:
         async def begin() -> None:
-            for world in self.worlds:
-                version = (await world.driver.list(kind, world.namespace)).version
-                world.watchers.append(Watcher(world.driver, kind, world.namespace, version, **selection))
+            for store in self.stores:
+                version = (await store.driver.list(kind, store.namespace)).version
+                store.watchers.append(Watcher(store.driver, kind, store.namespace, version, **selection))
 
         self.run(begin())
 
     @invariant()
     def lists_agree(self) -> None:
-        if self.worlds:
+        if self.stores:
             self.list_everywhere(TEMPLATE, {})
 
     # --- the end: every stream, up to a mark
 
     def teardown(self) -> None:
         try:
-            if self.worlds:
+            if self.stores:
                 streams = self.run(self._streams())
                 assert streams[1:] == streams[:-1], "\n".join(map(repr, streams))
         finally:
@@ -277,13 +277,13 @@ class Machine(RuleBasedStateMachine):
             self._folder.cleanup()
 
     async def _streams(self) -> list[list[list[Any]]]:
-        for world in self.worlds:
+        for store in self.stores:
             marks = {"team": "a", "env": "a"}
-            await world.driver.create(TEMPLATE, document(TEMPLATE, "end", world.namespace, {}, labels=marks))
-            await world.driver.create(POD, document(POD, "end", world.namespace, SPEC, labels=marks))
-        return [[await self._stream(world, watcher) for watcher in world.watchers] for world in self.worlds]
+            await store.driver.create(TEMPLATE, document(TEMPLATE, "end", store.namespace, {}, labels=marks))
+            await store.driver.create(POD, document(POD, "end", store.namespace, SPEC, labels=marks))
+        return [[await self._stream(store, watcher) for watcher in store.watchers] for store in self.stores]
 
-    async def _stream(self, world: World, watcher: Watcher) -> list[Any]:
+    async def _stream(self, store: TestedStore, watcher: Watcher) -> list[Any]:
         seen: list[Any] = []
         while True:
             change = await watcher.next()
@@ -292,21 +292,21 @@ class Machine(RuleBasedStateMachine):
                 return seen
             if change.document.data["kind"] == "Pod" and _goes_at_once(change):
                 continue
-            uid = world.symbol(change.document.uid)
+            uid = store.symbol(change.document.uid)
             if change.type == "DELETED":
                 seen.append(("DELETED", change.document.name, uid))
             else:
-                seen.append((change.type, world.plain(change.document)))
+                seen.append((change.type, store.plain(change.document)))
 
     async def _close(self) -> None:
-        for world in self.worlds:
-            for watcher in world.watchers:
+        for store in self.stores:
+            for watcher in store.watchers:
                 await watcher.close()
-            await world.driver.close()
+            await store.driver.close()
 
 
 def _goes_at_once(change: Change) -> bool:
-    """Kubernetes shows the mark of a pod before it removes it, the others need not."""
+    """Whether a change is the mark that Kubernetes shows before it removes a pod; other drivers need not show it."""
     assert change.document is not None
     return change.type == "MODIFIED" and change.document.metadata.get("deletionGracePeriodSeconds") == 0
 
@@ -324,7 +324,7 @@ def _settings(examples: int, steps: int) -> settings:
 @pytest.mark.kube
 @pytest.mark.xdist_group("kube")
 def test_three_bodies_agree(cluster_with_kinds: Cluster) -> None:
-    """Whatever is done to them, three bodies answer and stream the same."""
+    """Three drivers give the same results and watch streams for the same random operations."""
     Machine.cluster = cluster_with_kinds
     run_state_machine_as_test(Machine, settings=_settings(60, 40))
 

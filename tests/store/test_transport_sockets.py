@@ -1,4 +1,4 @@
-"""Streams and websockets through the transport: the same tokens, and the same words when they are refused."""
+"""Streams and websockets through the transport use the same tokens and report the same errors as requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def cut(request: web.Request) -> web.StreamResponse:
 
 
 class Tokens:
-    """Gives a new token after one was refused."""
+    """Returns a new token after one was refused."""
 
     def __init__(self) -> None:
         self.number = 1
@@ -47,7 +47,7 @@ class Tokens:
 
 
 async def test_messages() -> None:
-    """Bytes there and back; text counts as its bytes; the end is an end."""
+    """A websocket sends and receives bytes, treats text as bytes, and reports the end."""
     async with ScriptedServer(echo) as server:
         transport = Transport(Endpoint(server.url), Timeouts())
         line = await transport.socket("/x", [("a", "1"), ("a", "2")], PROTOCOL)
@@ -59,7 +59,7 @@ async def test_messages() -> None:
 
 
 async def test_a_refused_websocket() -> None:
-    """The server's own words arrive."""
+    """The server's error message arrives."""
     async with ScriptedServer((409, REFUSED)) as server:
         transport = Transport(Endpoint(server.url), Timeouts())
         with pytest.raises(Conflict, match=r"^not now$"):
@@ -68,7 +68,7 @@ async def test_a_refused_websocket() -> None:
 
 
 async def test_a_token_is_renewed() -> None:
-    """A websocket that is refused for its token is asked for once more with a fresh one."""
+    """A websocket that is refused for its token is opened again with a fresh one."""
     tokens = Tokens()
     async with ScriptedServer((401, {"message": "old"}), echo) as server:
         transport = Transport(Endpoint(server.url, tokens.current, tokens.refused), Timeouts())
@@ -86,7 +86,7 @@ async def test_a_token_that_stays_wrong() -> None:
 
 
 async def test_another_protocol() -> None:
-    """A server that opens a websocket without our protocol would not understand us."""
+    """A server that opens a websocket without our subprotocol is refused."""
     async with ScriptedServer(echo) as server:
         transport = Transport(Endpoint(server.url), Timeouts())
         with pytest.raises(Unavailable, match="does not speak v9"):
@@ -95,7 +95,7 @@ async def test_another_protocol() -> None:
 
 
 async def test_a_stream_that_is_cut() -> None:
-    """What came is there, and that more was to come shows."""
+    """A broken stream delivers what arrived and then raises an error."""
     async with ScriptedServer(cut) as server:
         transport = Transport(Endpoint(server.url), Timeouts())
         pieces = (await transport.stream("/x", {})).chunks()

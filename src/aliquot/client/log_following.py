@@ -94,7 +94,7 @@ class TimestampCursor:
 
     def __init__(self, *, timestamps: bool = False) -> None:
         self._timestamps = timestamps
-        # Times of the first and the newest line shown, as text. They compare, because all have the same number of digits.
+        # Times of the first and the newest line shown, as text. They compare, as all have the same number of digits.
         self._first = self._newest = ""
         # Complete lines shown, by time, for each of the last two seconds.
         self._seen: dict[str, Counter[str]] = {}

@@ -1,4 +1,4 @@
-"""An informer's picture equals the store, whatever happened on the way."""
+"""An informer's cache equals the store after any sequence of changes."""
 
 from __future__ import annotations
 
@@ -12,57 +12,57 @@ from support.waiting import eventually
 Seen = list[tuple[str, str]]
 
 
-def informer(place: StoreNamespace, seen: Seen) -> Informer[str]:
-    """Remembers descriptions, and what it was told in which order."""
-    found = Informer(
-        place.driver,
+def recording_informer(store: StoreNamespace, seen: Seen) -> Informer[str]:
+    """An informer that caches descriptions and records each notification."""
+    informer = Informer(
+        store.driver,
         TEMPLATE,
         lambda document: str(document.data["spec"].get("description")),
-        labels=f"ns={place.namespace}",
+        labels=f"ns={store.namespace}",
     )
 
     def listen(key: Key, old: str | None, new: str | None) -> None:
         seen.append((key[1], f"{old} -> {new}"))
 
-    found.listen(listen)
-    return found
+    informer.listen(listen)
+    return informer
 
 
-async def test_picture(place: StoreNamespace) -> None:
-    """It has what was there, what came, what changed, and not what went."""
-    mark = {"labels": {"ns": place.namespace}}
-    made = await place.create("a", description="1", **mark)
-    await place.create("b", description="1", **mark)
+async def test_cache(store: StoreNamespace) -> None:
+    """The cache has existing, new and changed objects, and no deleted ones."""
+    mark = {"labels": {"ns": store.namespace}}
+    created = await store.create("a", description="1", **mark)
+    await store.create("b", description="1", **mark)
     seen: Seen = []
-    picture = informer(place, seen)
-    task = asyncio.create_task(picture.run())
+    informer = recording_informer(store, seen)
+    task = asyncio.create_task(informer.run())
     try:
-        await asyncio.wait_for(picture.synced.wait(), 60)
-        assert sorted(picture) == ["1", "1"]
-        await place.describe(made, "2")
-        await place.create("c", description="3", **mark)
-        await place.delete("b")
-        await eventually(lambda: sorted(picture) == ["2", "3"])
-        assert picture.get("a", place.namespace) == "2"
-        assert picture.get("b", place.namespace) is None
-        assert len(picture) == 2
+        await asyncio.wait_for(informer.synced.wait(), 60)
+        assert sorted(informer) == ["1", "1"]
+        await store.describe(created, "2")
+        await store.create("c", description="3", **mark)
+        await store.delete("b")
+        await eventually(lambda: sorted(informer) == ["2", "3"])
+        assert informer.get("a", store.namespace) == "2"
+        assert informer.get("b", store.namespace) is None
+        assert len(informer) == 2
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_listeners_hear_each_difference(place: StoreNamespace) -> None:
-    """Who listens can keep a picture of its own from what it is told."""
-    mark = {"labels": {"ns": place.namespace}}
-    made = await place.create("a", description="1", **mark)
+async def test_listeners_get_each_difference(store: StoreNamespace) -> None:
+    """Notifications form an unbroken sequence, from which a listener can maintain its own cache."""
+    mark = {"labels": {"ns": store.namespace}}
+    created = await store.create("a", description="1", **mark)
     seen: Seen = []
-    picture = informer(place, seen)
-    task = asyncio.create_task(picture.run())
+    informer = recording_informer(store, seen)
+    task = asyncio.create_task(informer.run())
     try:
-        await asyncio.wait_for(picture.synced.wait(), 60)
-        await place.describe(made, "2")
-        await place.delete("a")
-        await eventually(lambda: len(picture) == 0)
+        await asyncio.wait_for(informer.synced.wait(), 60)
+        await store.describe(created, "2")
+        await store.delete("a")
+        await eventually(lambda: len(informer) == 0)
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""What watches promise: every change once, in order, from where the reader was."""
+"""The contract of `watch`, for every store driver: every change once, in order, from a given version."""
 
 from __future__ import annotations
 
@@ -12,52 +12,52 @@ from support.stores.namespace import DEPARTMENT, NAMESPACE, POD, TEMPLATE, Store
 CONDITION = {"type": "Ready", "status": "True"}
 
 
-async def test_create(place: StoreNamespace) -> None:
+async def test_create(store: StoreNamespace) -> None:
     """A create is seen as ADDED, with the object as created."""
-    watcher = await place.watch()
-    made = await place.create()
+    watcher = await store.watch()
+    created = await store.create()
     change = await watcher.next()
-    assert (change.type, change.document, change.version) == ("ADDED", made, made.version)
+    assert (change.type, change.document, change.version) == ("ADDED", created, created.version)
 
 
-async def test_update(place: StoreNamespace) -> None:
-    """A change is seen as MODIFIED, with the object as it then was."""
-    made = await place.create()
-    watcher = await place.watch()
-    after = await place.describe(made, "second")
+async def test_update(store: StoreNamespace) -> None:
+    """A change is seen as MODIFIED, with the object at that version."""
+    created = await store.create()
+    watcher = await store.watch()
+    after = await store.describe(created, "second")
     change = await watcher.next()
     assert (change.type, change.document, change.version) == ("MODIFIED", after, after.version)
 
 
-async def test_status(place: StoreNamespace) -> None:
-    """A new status is a change."""
-    made = await place.create()
-    watcher = await place.watch()
-    after = await place.driver.update_status(TEMPLATE, changed(made, status={"conditions": [CONDITION]}))
+async def test_status(store: StoreNamespace) -> None:
+    """A status update is seen as MODIFIED."""
+    created = await store.create()
+    watcher = await store.watch()
+    after = await store.driver.update_status(TEMPLATE, changed(created, status={"conditions": [CONDITION]}))
     change = await watcher.next()
     assert (change.type, change.document) == ("MODIFIED", after)
 
 
-async def test_delete(place: StoreNamespace) -> None:
-    """A removal is seen as DELETED, with the last state at a version of its own."""
-    made = await place.create()
-    watcher = await place.watch()
-    await place.delete()
+async def test_delete(store: StoreNamespace) -> None:
+    """A removal is seen as DELETED, with the last state and a new version."""
+    created = await store.create()
+    watcher = await store.watch()
+    await store.delete()
     change = await watcher.next()
     assert change.type == "DELETED"
     assert change.document is not None
-    assert (change.document.name, change.document.uid) == (made.name, made.uid)
-    assert change.document.data["spec"] == made.data["spec"]
-    assert change.version not in ("", made.version)
+    assert (change.document.name, change.document.uid) == (created.name, created.uid)
+    assert change.document.data["spec"] == created.data["spec"]
+    assert change.version not in ("", created.version)
 
 
-async def test_mark(place: StoreNamespace) -> None:
-    """A delete that has to wait is seen as a change, the end as DELETED, once."""
-    await place.create(finalizers=["aliquot.dev/hold"])
-    watcher = await place.watch()
-    await place.delete()
-    await place.driver.patch(TEMPLATE, "a", place.namespace, {"metadata": {"finalizers": None}})
-    await place.create("end")
+async def test_mark(store: StoreNamespace) -> None:
+    """A deletion mark is seen as MODIFIED, and the removal once as DELETED."""
+    await store.create(finalizers=["aliquot.dev/hold"])
+    watcher = await store.watch()
+    await store.delete()
+    await store.driver.patch(TEMPLATE, "a", store.namespace, {"metadata": {"finalizers": None}})
+    await store.create("end")
     first, second, third = await watcher.take(3)
     assert first.type == "MODIFIED"
     assert first.document is not None
@@ -67,249 +67,249 @@ async def test_mark(place: StoreNamespace) -> None:
     assert third.document.name == "end"
 
 
-async def test_nothing_for_no_change(place: StoreNamespace) -> None:
+async def test_nothing_for_no_change(store: StoreNamespace) -> None:
     """A write that changes nothing is not seen."""
-    made = await place.create()
-    watcher = await place.watch()
-    await place.driver.update(TEMPLATE, made)
-    await place.driver.patch(TEMPLATE, "a", place.namespace, {})
-    await place.create("end")
+    created = await store.create()
+    watcher = await store.watch()
+    await store.driver.update(TEMPLATE, created)
+    await store.driver.patch(TEMPLATE, "a", store.namespace, {})
+    await store.create("end")
     change = await watcher.next()
     assert change.document is not None
     assert change.document.name == "end"
 
 
-async def test_nothing_for_refused_writes(place: StoreNamespace) -> None:
+async def test_nothing_for_refused_writes(store: StoreNamespace) -> None:
     """A refused write is not seen."""
-    made = await place.create()
-    after = await place.describe(made, "second")
-    watcher = await place.watch()
-    for attempt in (place.describe(made, "third"), place.create(), place.delete(version=made.version)):
+    created = await store.create()
+    after = await store.describe(created, "second")
+    watcher = await store.watch()
+    for attempt in (store.describe(created, "third"), store.create(), store.delete(version=created.version)):
         with pytest.raises((Conflict, Exists)):
             await attempt
-    await place.describe(after, "last")
+    await store.describe(after, "last")
     change = await watcher.next()
     assert change.document is not None
     assert change.document.data["spec"] == {"description": "last"}
 
 
-async def test_order(place: StoreNamespace) -> None:
-    """Changes come in the order in which they happened."""
-    watcher = await place.watch()
-    made = await place.create("a")
-    made = await place.describe(made, "second")
-    await place.create("b")
-    await place.describe(made, "third")
-    await place.delete("b")
-    await place.delete("a")
+async def test_order(store: StoreNamespace) -> None:
+    """Changes are in the order in which they happened."""
+    watcher = await store.watch()
+    created = await store.create("a")
+    created = await store.describe(created, "second")
+    await store.create("b")
+    await store.describe(created, "third")
+    await store.delete("b")
+    await store.delete("a")
     seen = [(change.type, change.document.name if change.document else "") for change in await watcher.take(6)]
     assert seen == [
         ("ADDED", "a"), ("MODIFIED", "a"), ("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "b"), ("DELETED", "a"),
     ]  # fmt: skip
 
 
-async def test_every_intermediate_state(place: StoreNamespace) -> None:
-    """No state is skipped, however fast they follow."""
-    made = await place.create(description="0")
-    watcher = await place.watch()
+async def test_every_intermediate_state(store: StoreNamespace) -> None:
+    """No state is skipped, even in quick succession."""
+    created = await store.create(description="0")
+    watcher = await store.watch()
     for number in range(1, 26):
-        made = await place.describe(made, str(number))
+        created = await store.describe(created, str(number))
     seen = [change.document.data["spec"]["description"] for change in await watcher.take(25) if change.document]
     assert seen == [str(number) for number in range(1, 26)]
 
 
-async def test_from_a_past_version(place: StoreNamespace) -> None:
-    """A watch starts where its version says, not now."""
-    version = (await place.driver.list(TEMPLATE, place.namespace)).version
-    await place.create("a")
-    await place.create("b")
-    watcher = place.watch_from(version)
+async def test_from_a_past_version(store: StoreNamespace) -> None:
+    """A watch starts at its version."""
+    version = (await store.driver.list(TEMPLATE, store.namespace)).version
+    await store.create("a")
+    await store.create("b")
+    watcher = store.watch_from(version)
     assert [change.document.name for change in await watcher.take(2) if change.document] == ["a", "b"]
 
 
-async def test_list_and_watch_meet(place: StoreNamespace) -> None:
-    """What a list has its watch does not repeat, and what it lacks its watch brings."""
-    await place.create("before")
-    listing = await place.driver.list(TEMPLATE, place.namespace)
-    await place.create("after")
-    change = await place.watch_from(listing.version).next()
+async def test_list_and_watch_meet(store: StoreNamespace) -> None:
+    """A watch from a list's version has exactly the changes that the list lacks."""
+    await store.create("before")
+    listing = await store.driver.list(TEMPLATE, store.namespace)
+    await store.create("after")
+    change = await store.watch_from(listing.version).next()
     assert [item.name for item in listing.items] == ["before"]
     assert change.document is not None
     assert change.document.name == "after"
 
 
-async def test_from_an_objects_version(place: StoreNamespace) -> None:
-    """A watch may go on from any version that was seen."""
-    watcher = await place.watch()
-    await place.create("a")
+async def test_from_an_objects_version(store: StoreNamespace) -> None:
+    """A watch can start at any version that was seen."""
+    watcher = await store.watch()
+    await store.create("a")
     seen = await watcher.next()
-    await place.create("b")
-    change = await place.watch_from(seen.version).next()
+    await store.create("b")
+    change = await store.watch_from(seen.version).next()
     assert change.document is not None
     assert change.document.name == "b"
 
 
-async def test_resumes(place: StoreNamespace) -> None:
-    """A reader that was away misses nothing and sees nothing twice."""
-    watcher = await place.watch()
-    await place.create("a")
+async def test_resumes(store: StoreNamespace) -> None:
+    """A resumed watch misses nothing and repeats nothing."""
+    watcher = await store.watch()
+    await store.create("a")
     await watcher.next()
     await watcher.close()
-    await place.create("b")
-    await place.delete("a")
-    again = place.watch_from(watcher.version)
+    await store.create("b")
+    await store.delete("a")
+    again = store.watch_from(watcher.version)
     seen = [(change.type, change.document.name if change.document else "") for change in await again.take(2)]
     assert seen == [("ADDED", "b"), ("DELETED", "a")]
 
 
-async def test_one_namespace_only(place: StoreNamespace) -> None:
-    """A namespace's watch is quiet about others."""
-    other = f"{place.namespace}-other"
-    await place.driver.create(NAMESPACE, document(NAMESPACE, other))
-    watcher = await place.watch()
-    await place.driver.create(TEMPLATE, document(TEMPLATE, "theirs", other, {}))
-    await place.create("mine")
+async def test_one_namespace_only(store: StoreNamespace) -> None:
+    """The watch of a namespace has no changes of other namespaces."""
+    other = f"{store.namespace}-other"
+    await store.driver.create(NAMESPACE, document(NAMESPACE, other))
+    watcher = await store.watch()
+    await store.driver.create(TEMPLATE, document(TEMPLATE, "theirs", other, {}))
+    await store.create("mine")
     change = await watcher.next()
     assert change.document is not None
     assert change.document.name == "mine"
 
 
-async def test_one_kind_only(place: StoreNamespace) -> None:
-    """A kind's watch is quiet about others."""
-    watcher = await place.watch()
+async def test_one_kind_only(store: StoreNamespace) -> None:
+    """The watch of a kind has no changes of other kinds."""
+    watcher = await store.watch()
     spec = {"containers": [{"name": "main", "image": "busybox"}]}
-    await place.driver.create(POD, document(POD, "p", place.namespace, spec))
-    await place.create("mine")
+    await store.driver.create(POD, document(POD, "p", store.namespace, spec))
+    await store.create("mine")
     change = await watcher.next()
     assert change.document is not None
     assert change.document.data["kind"] == "Template"
 
 
-async def test_cluster_kind(place: StoreNamespace) -> None:
-    """Kinds that span the cluster can be watched."""
-    version = (await place.driver.list(DEPARTMENT)).version
-    made = await place.driver.create(DEPARTMENT, document(DEPARTMENT, place.unique(), spec={}))
-    watcher = place.watch_from(version, DEPARTMENT)
+async def test_cluster_kind(store: StoreNamespace) -> None:
+    """Cluster-scoped kinds can be watched."""
+    version = (await store.driver.list(DEPARTMENT)).version
+    created = await store.driver.create(DEPARTMENT, document(DEPARTMENT, store.unique(), spec={}))
+    watcher = store.watch_from(version, DEPARTMENT)
     watcher._namespace = None
     while True:
         change = await watcher.next()
-        if change.document is not None and change.document.name == made.name:
+        if change.document is not None and change.document.name == created.name:
             assert change.type == "ADDED"
             break
 
 
-async def test_many_watchers(place: StoreNamespace) -> None:
-    """All watchers see the same."""
-    watchers = [await place.watch() for _ in range(10)]
-    made = await place.create()
+async def test_many_watchers(store: StoreNamespace) -> None:
+    """All watches see the same changes."""
+    watchers = [await store.watch() for _ in range(10)]
+    created = await store.create()
     changes = await asyncio.gather(*(watcher.next() for watcher in watchers))
-    assert all(change.document == made for change in changes)
+    assert all(change.document == created for change in changes)
 
 
-async def test_slow_reader(place: StoreNamespace) -> None:
-    """A reader that takes its time holds up nobody and still gets everything."""
-    slow, fast = await place.watch(), await place.watch()
+async def test_slow_reader(store: StoreNamespace) -> None:
+    """A slow watch does not delay writes and still gets every change."""
+    slow, fast = await store.watch(), await store.watch()
     for start in range(0, 60, 20):
-        await asyncio.gather(*(place.create(f"t{index:02}") for index in range(start, start + 20)))
+        await asyncio.gather(*(store.create(f"t{index:02}") for index in range(start, start + 20)))
     assert len(await fast.take(60)) == 60
     names = [change.document.name for change in await slow.take(60) if change.document]
     assert sorted(names) == [f"t{index:02}" for index in range(60)]
 
 
 @pytest.mark.on_kubernetes  # the others reach back to the beginning here; test_sqlite and test_memory cover their end
-async def test_too_old(place: StoreNamespace) -> None:
-    """A version that is out of reach is refused, not served with a hole."""
+async def test_too_old(store: StoreNamespace) -> None:
+    """A version that is too old is refused; the watch never skips changes."""
     with pytest.raises(Expired):
-        await place.watch_from("1").next()
+        await store.watch_from("1").next()
 
 
-async def test_selected_by_label(place: StoreNamespace) -> None:
-    """A selective watch brings what is selected."""
-    watcher = await place.watch(labels="team=a")
-    await place.create("other", labels={"team": "b"})
-    await place.create("mine", labels={"team": "a"})
+async def test_selected_by_label(store: StoreNamespace) -> None:
+    """A watch with a label selector has only matching objects."""
+    watcher = await store.watch(labels="team=a")
+    await store.create("other", labels={"team": "b"})
+    await store.create("mine", labels={"team": "a"})
     change = await watcher.next()
     assert change.document is not None
     assert change.document.name == "mine"
 
 
-async def test_selected_by_field(place: StoreNamespace) -> None:
-    """A watch on one name brings only that one."""
-    watcher = await place.watch(fields="metadata.name=mine")
-    await place.create("other")
-    await place.create("mine")
+async def test_selected_by_field(store: StoreNamespace) -> None:
+    """A watch on one name has only that object."""
+    watcher = await store.watch(fields="metadata.name=mine")
+    await store.create("other")
+    await store.create("mine")
     change = await watcher.next()
     assert change.document is not None
     assert change.document.name == "mine"
 
 
-async def test_entering_the_selection(place: StoreNamespace) -> None:
+async def test_entering_the_selection(store: StoreNamespace) -> None:
     """An object that begins to match is seen as ADDED."""
-    made = await place.create(labels={"team": "b"})
-    watcher = await place.watch(labels="team=a")
-    after = await place.driver.update(TEMPLATE, changed(made, labels={"team": "a"}))
+    created = await store.create(labels={"team": "b"})
+    watcher = await store.watch(labels="team=a")
+    after = await store.driver.update(TEMPLATE, changed(created, labels={"team": "a"}))
     change = await watcher.next()
     assert (change.type, change.document) == ("ADDED", after)
 
 
-async def test_leaving_the_selection(place: StoreNamespace) -> None:
+async def test_leaving_the_selection(store: StoreNamespace) -> None:
     """An object that no longer matches is seen as DELETED, at the version of the change."""
-    made = await place.create(labels={"team": "a"})
-    watcher = await place.watch(labels="team=a")
-    after = await place.driver.update(TEMPLATE, changed(made, labels={"team": "b"}))
+    created = await store.create(labels={"team": "a"})
+    watcher = await store.watch(labels="team=a")
+    after = await store.driver.update(TEMPLATE, changed(created, labels={"team": "b"}))
     change = await watcher.next()
     assert (change.type, change.version) == ("DELETED", after.version)
     assert change.document is not None
     assert change.document.name == "a"
 
 
-async def test_staying_in_the_selection(place: StoreNamespace) -> None:
-    """An object that goes on matching is seen as MODIFIED."""
-    made = await place.create(labels={"team": "a"})
-    watcher = await place.watch(labels="team=a")
-    after = await place.describe(made, "second")
+async def test_staying_in_the_selection(store: StoreNamespace) -> None:
+    """An object that still matches is seen as MODIFIED."""
+    created = await store.create(labels={"team": "a"})
+    watcher = await store.watch(labels="team=a")
+    after = await store.describe(created, "second")
     change = await watcher.next()
     assert (change.type, change.document) == ("MODIFIED", after)
 
 
-async def test_outside_the_selection(place: StoreNamespace) -> None:
-    """What never matched is never seen, not even its end."""
-    made = await place.create("other", labels={"team": "b"})
-    watcher = await place.watch(labels="team=a")
-    await place.describe(made, "second")
-    await place.delete("other")
-    await place.create("end", labels={"team": "a"})
+async def test_outside_the_selection(store: StoreNamespace) -> None:
+    """An object that never matched is never seen, not even its deletion."""
+    created = await store.create("other", labels={"team": "b"})
+    watcher = await store.watch(labels="team=a")
+    await store.describe(created, "second")
+    await store.delete("other")
+    await store.create("end", labels={"team": "a"})
     change = await watcher.next()
     assert change.document is not None
     assert change.document.name == "end"
 
 
-async def test_deleted_from_the_selection(place: StoreNamespace) -> None:
-    """The end of a selected object is seen."""
-    await place.create(labels={"team": "a"})
-    watcher = await place.watch(labels="team=a")
-    await place.delete()
+async def test_deleted_from_the_selection(store: StoreNamespace) -> None:
+    """The deletion of a matching object is seen."""
+    await store.create(labels={"team": "a"})
+    watcher = await store.watch(labels="team=a")
+    await store.delete()
     assert (await watcher.next()).type == "DELETED"
 
 
-async def test_pods_of_a_node(place: StoreNamespace) -> None:
-    """A node sees a pod the moment it is bound to it."""
-    watcher = await place.watch(POD, fields="spec.nodeName=n1")
+async def test_pods_of_a_node(store: StoreNamespace) -> None:
+    """A watch on a node's pods sees a pod as soon as it is bound."""
+    watcher = await store.watch(POD, fields="spec.nodeName=n1")
     spec = {"containers": [{"name": "main", "image": "busybox"}]}
-    made = await place.driver.create(POD, document(POD, "p", place.namespace, spec))
-    await place.driver.patch(POD, "p", place.namespace, {"spec": {"nodeName": "n1"}}, version=made.version)
+    created = await store.driver.create(POD, document(POD, "p", store.namespace, spec))
+    await store.driver.patch(POD, "p", store.namespace, {"spec": {"nodeName": "n1"}}, version=created.version)
     change = await watcher.next()
     assert change.type == "ADDED"
     assert change.document is not None
     assert change.document.data["spec"]["nodeName"] == "n1"
 
 
-async def test_recreated_object(place: StoreNamespace) -> None:
+async def test_recreated_object(store: StoreNamespace) -> None:
     """Delete and create are seen as two objects, never as a change of one."""
-    first = await place.create()
-    watcher = await place.watch()
-    await place.delete()
-    second = await place.create()
+    first = await store.create()
+    watcher = await store.watch()
+    await store.delete()
+    second = await store.create()
     gone, new = await watcher.take(2)
     assert (gone.type, new.type) == ("DELETED", "ADDED")
     assert gone.document is not None

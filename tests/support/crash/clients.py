@@ -1,10 +1,10 @@
-"""Clients that write while the ground shakes, and remember exactly what they were told.
+"""Clients that write and watch while the server is killed, and that know what the store must contain.
 
-A client alone writes its objects. An answer settles a write; a write without one is settled by looking at the object
-afterwards, as every careful client does. So in the end it knows each object's whole history, and the store and all
-watchers must tell the same one.
+Each client is the only writer of its objects. A response settles a write. After a write without a response the client
+reads the object to learn whether it took effect. So each client knows the whole history of its objects, and the store
+and every watch must show the same history.
 
-Every state has a text of its own, written in two places: a state whose texts differ was half written.
+Every state has a unique text, written in two fields. A state whose texts differ was written partially.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from support.stores.namespace import NAMESPACE, TEMPLATE, changed, document
 T = TypeVar("T")
 SPACE = "fire"
 END = "end"
-SECONDS = 60.0  # for a killed server to be back, on a busy machine
+SECONDS = 60.0  # for a killed server to restart on a busy machine
 COPY = "aliquot.dev/copy"
 
 
-def text_of(found: Document) -> str:
-    """The state's text; both places must agree."""
-    text: str = found.data["spec"]["description"]
-    assert found.metadata["annotations"][COPY] == text, f"half a write: {found}"
+def text_of(document: Document) -> str:
+    """The text of a state; both fields must agree."""
+    text: str = document.data["spec"]["description"]
+    assert document.metadata["annotations"][COPY] == text, f"a partial write: {document}"
     return text
 
 
 @dataclass
-class Record:
-    """One object's history as its only writer knows it: (type of change, text), oldest first."""
+class ObjectHistory:
+    """The history of one object as its writer knows it: (type of change, text), oldest first."""
 
     history: list[tuple[str, str]] = field(default_factory=list)
     document: Document | None = None
-    attempt: str | None = None  # the text that a write under way may bring; "" when it is a delete
+    attempt: str | None = None  # the text of a write in progress; "" for a delete
 
     @property
     def text(self) -> str:
-        """The present state; empty when there is none."""
+        """The current text; empty when the object does not exist."""
         return "" if not self.history or self.history[-1][0] == "DELETED" else self.history[-1][1]
 
 
@@ -54,32 +54,32 @@ class Client:
         self._random = random.Random(name)
         self._number = 0
         self.name = name
-        self.records = {f"{name}-{number}": Record() for number in range(objects)}
+        self.records = {f"{name}-{number}": ObjectHistory() for number in range(objects)}
         self.acknowledged = 0
         self.unanswered = 0
         self.errors: list[Unavailable | OutOfSpace] = []
 
-    def move(self, driver: StoreDriver) -> None:
-        """Go on with another server that has the same objects."""
+    def reconnect(self, driver: StoreDriver) -> None:
+        """Continue with another server that has the same objects."""
         self._driver = driver
 
     async def step(self) -> None:
-        """One write, settled when it returns."""
+        """Makes one write; when it returns, the client knows whether it took effect."""
         name = self._random.choice(list(self.records))
         record = self.records[name]
         self._number += 1
         text = f"{name}.{self._number}"
         if record.document is None:
-            made = document(TEMPLATE, name, SPACE, {"description": text}, annotations={COPY: text})
-            await self._write(name, "ADDED", text, lambda: self._driver.create(TEMPLATE, made))
+            template = document(TEMPLATE, name, SPACE, {"description": text}, annotations={COPY: text})
+            await self._write(name, "ADDED", text, lambda: self._driver.create(TEMPLATE, template))
             return
-        seen = record.document
+        current = record.document
         choice = self._random.random()
         if choice < 0.2:
             await self._write(name, "DELETED", "", lambda: self._driver.delete(TEMPLATE, name, SPACE))
         elif choice < 0.6:
-            new = changed(seen, spec={"description": text}, annotations={COPY: text})
-            await self._write(name, "MODIFIED", text, lambda: self._driver.update(TEMPLATE, new))
+            update = changed(current, spec={"description": text}, annotations={COPY: text})
+            await self._write(name, "MODIFIED", text, lambda: self._driver.update(TEMPLATE, update))
         else:
             patch = {"spec": {"description": text}, "metadata": {"annotations": {COPY: text}}}
             await self._write(name, "MODIFIED", text, lambda: self._driver.patch(TEMPLATE, name, SPACE, patch))
@@ -94,32 +94,32 @@ class Client:
         except (Unavailable, OutOfSpace) as exc:
             self.unanswered += 1
             self.errors.append(exc)
-            await self._look_what_became(name, type_, text, changes=not isinstance(exc, OutOfSpace))
+            await self._check_effect(name, type_, text, may_change=not isinstance(exc, OutOfSpace))
         record.attempt = None
 
-    async def _look_what_became(self, name: str, type_: str, text: str, *, changes: bool) -> None:
-        record, found = self.records[name], await self._look(name)
-        now = "" if found is None else text_of(found)
+    async def _check_effect(self, name: str, type_: str, text: str, *, may_change: bool) -> None:
+        record, stored = self.records[name], await self._read(name)
+        now = "" if stored is None else text_of(stored)
         assert now in (record.text, text), f"{name} is {now!r}, neither {record.text!r} nor {text!r}"
         if now == text != record.text:
-            assert changes, "a full disk was to change nothing"
-            self._settle(record, type_, text, found)
+            assert may_change, "a write to a full disk changed something"
+            self._settle(record, type_, text, stored)
 
-    def _settle(self, record: Record, type_: str, text: str, found: Document | None) -> None:
-        assert (found is None) == (type_ == "DELETED")
-        # A removal shows the last state.
+    def _settle(self, record: ObjectHistory, type_: str, text: str, stored: Document | None) -> None:
+        assert (stored is None) == (type_ == "DELETED")
+        # A deletion event carries the last state.
         record.history.append((type_, text or record.text))
-        record.document = found
+        record.document = stored
 
-    async def _look(self, name: str) -> Document | None:
+    async def _read(self, name: str) -> Document | None:
         try:
-            return await patiently(lambda: self._driver.get(TEMPLATE, name, SPACE))
+            return await retry_while_unavailable(lambda: self._driver.get(TEMPLATE, name, SPACE))
         except NotFound:
             return None
 
 
-async def patiently(call: Callable[[], Awaitable[T]]) -> T:
-    """The answer to a read, however often the server goes away meanwhile."""
+async def retry_while_unavailable(call: Callable[[], Awaitable[T]]) -> T:
+    """The result of a read, repeated while the server is unavailable."""
     async with asyncio.timeout(SECONDS):
         while True:
             try:
@@ -128,8 +128,8 @@ async def patiently(call: Callable[[], Awaitable[T]]) -> T:
                 await asyncio.sleep(0.02)
 
 
-class Follower:
-    """Watches all objects from a version on, going on from the last one wherever the stream breaks."""
+class WatchRecorder:
+    """Watches all objects from a version on, and resumes from the last version when the stream breaks."""
 
     def __init__(self, driver: StoreDriver, version: str) -> None:
         self._driver = driver
@@ -138,47 +138,48 @@ class Follower:
         self.resumed = 0
 
     async def run(self) -> None:
-        """Until the last object appears."""
+        """Watches until the end marker appears."""
         while True:
             try:
                 async for change in self._driver.watch(TEMPLATE, SPACE, version=self.version):
                     self.version = change.version
-                    if self._take(change):
+                    if self._record(change):
                         return
             except Unavailable:
                 await asyncio.sleep(0.02)
             self.resumed += 1
 
-    def _take(self, change: Change) -> bool:
-        found = change.document
-        if found is None:
+    def _record(self, change: Change) -> bool:
+        """Whether the change is the end marker."""
+        document = change.document
+        if document is None:
             return False
-        if found.name == END:
+        if document.name == END:
             return True
-        self.seen.append((int(change.version), change.type, found.name, text_of(found)))
+        self.seen.append((int(change.version), change.type, document.name, text_of(document)))
         return False
 
 
 @dataclass
-class Crowd:
-    """Eight clients and two followers on one store, and what must hold about them."""
+class ClientGroup:
+    """Clients and watches on one store, and the checks on what they saw."""
 
     clients: list[Client]
-    followers: list[Follower]
+    watches: list[WatchRecorder]
     version: str  # of the store before the first write
     _drivers: list[StoreDriver]
-    _moved: asyncio.Condition = field(default_factory=asyncio.Condition)
-    _over: bool = False
+    _progress: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _stopped: bool = False
 
     @classmethod
-    async def on(cls, driver: Callable[[], StoreDriver], *, clients: int = 8, followers: int = 2) -> Crowd:
+    async def connect(cls, driver: Callable[[], StoreDriver], *, clients: int = 8, watches: int = 2) -> ClientGroup:
         first = driver()
         await first.create(NAMESPACE, document(NAMESPACE, SPACE))
         version = (await first.list(TEMPLATE, SPACE)).version
-        drivers = [first, *(driver() for _ in range(clients + followers - 1))]
+        drivers = [first, *(driver() for _ in range(clients + watches - 1))]
         return cls(
             [Client(each, f"c{number}") for number, each in enumerate(drivers[:clients])],
-            [Follower(each, version) for each in drivers[clients:]],
+            [WatchRecorder(each, version) for each in drivers[clients:]],
             version,
             drivers,
         )
@@ -192,75 +193,75 @@ class Crowd:
         return sum(client.unanswered for client in self.clients)
 
     @property
-    def records(self) -> dict[str, Record]:
+    def records(self) -> dict[str, ObjectHistory]:
         return {name: record for client in self.clients for name, record in client.records.items()}
 
-    async def write(self) -> None:
-        """All clients, until `enough`."""
-        self._over = False
+    async def run(self) -> None:
+        """Lets all clients write until `stop`."""
+        self._stopped = False
         async with asyncio.TaskGroup() as group:
             for client in self.clients:
                 group.create_task(self._write(client))
 
     async def _write(self, client: Client) -> None:
-        while not self._over:
+        while not self._stopped:
             await client.step()
-            async with self._moved:
-                self._moved.notify_all()
+            async with self._progress:
+                self._progress.notify_all()
 
-    def enough(self) -> None:
-        self._over = True
+    def stop(self) -> None:
+        self._stopped = True
 
-    async def moved(self, steps: int, *, acknowledged: bool = True) -> None:
-        """Until so many more writes were acknowledged, or tried."""
+    async def wait_for_writes(self, steps: int, *, acknowledged: bool = True) -> None:
+        """Waits until so many more writes were acknowledged, or attempted."""
 
         def count() -> int:
             return self.acknowledged + (0 if acknowledged else self.unanswered)
 
         goal = count() + steps
-        async with asyncio.timeout(SECONDS), self._moved:
-            await self._moved.wait_for(lambda: count() >= goal)
+        async with asyncio.timeout(SECONDS), self._progress:
+            await self._progress.wait_for(lambda: count() >= goal)
 
     async def check_now(self, driver: StoreDriver) -> None:
-        """While clients write: everything that was acknowledged is there, or something later."""
+        """While clients write: the store has every acknowledged state or a later one."""
         before = {name: len(record.history) for name, record in self.records.items()}
-        listing = await patiently(lambda: driver.list(TEMPLATE, SPACE))
-        found = {item.name: text_of(item) for item in listing.items}
+        listing = await retry_while_unavailable(lambda: driver.list(TEMPLATE, SPACE))
+        stored = {item.name: text_of(item) for item in listing.items}
         for name, record in self.records.items():
-            # What it was when we asked, or became until the answer, or may be becoming.
+            # The state before the list, any state up to its response, or that of a write in progress.
             states = record.history[max(0, before[name] - 1) :]
             allowed = {"" if type_ == "DELETED" else text for type_, text in states} or {""}
             if before[name] == 0:
                 allowed.add("")
             if record.attempt is not None:
                 allowed.add(record.attempt)
-            assert found.get(name, "") in allowed, name
+            assert stored.get(name, "") in allowed, name
 
     async def check_settled(self, driver: StoreDriver) -> None:
-        """While nobody writes: the store holds exactly what the clients know, and nothing else."""
-        listing = await patiently(lambda: driver.list(TEMPLATE, SPACE))
-        found = {item.name: text_of(item) for item in listing.items if item.name != END}
-        assert found == {name: record.text for name, record in self.records.items() if record.text}
+        """While no client writes: the store has exactly the objects that the clients know."""
+        listing = await retry_while_unavailable(lambda: driver.list(TEMPLATE, SPACE))
+        stored = {item.name: text_of(item) for item in listing.items if item.name != END}
+        assert stored == {name: record.text for name, record in self.records.items() if record.text}
         versions = [int(item.version) for item in listing.items]
         assert len(set(versions)) == len(versions)
 
-    async def end(self, driver: StoreDriver) -> None:
-        """The last object, by which followers know that they have seen everything."""
-        made = document(TEMPLATE, END, SPACE, {"description": END}, annotations={COPY: END})
-        await driver.create(TEMPLATE, made)
+    async def write_end_marker(self, driver: StoreDriver) -> None:
+        """Creates the last object; a watch that sees it has seen everything."""
+        marker = document(TEMPLATE, END, SPACE, {"description": END}, annotations={COPY: END})
+        await driver.create(TEMPLATE, marker)
 
-    def check_followers(self, *more: Follower) -> None:
-        """Every follower saw every state of every object once, in order."""
-        for follower in (*self.followers, *more):
-            versions = [version for version, _, _, _ in follower.seen]
-            assert versions == sorted(set(versions)), "versions come in order, each once"
-            told: dict[str, list[tuple[str, str]]] = defaultdict(list)
-            for _, type_, name, text in follower.seen:
-                told[name].append((type_, text))
-            assert dict(told) == {name: record.history for name, record in self.records.items() if record.history}
+    def check_watches(self, *more: WatchRecorder) -> None:
+        """Every watch saw each state of each object once, in order."""
+        for watch in (*self.watches, *more):
+            versions = [version for version, _, _, _ in watch.seen]
+            assert versions == sorted(set(versions)), "versions must be in order, each once"
+            seen: dict[str, list[tuple[str, str]]] = defaultdict(list)
+            for _, type_, name, text in watch.seen:
+                seen[name].append((type_, text))
+            assert dict(seen) == {name: record.history for name, record in self.records.items() if record.history}
 
     def check_errors(self) -> None:
-        """Whoever was told of a failure was told in one line, as 503 or 507."""
+        """Every error was one line with status 503 or 507."""
         for client in self.clients:
             for error in client.errors:
                 assert error.status in (503, 507)

@@ -1,4 +1,4 @@
-"""Disks that misbehave: a small one that fills, one that fails, one that loses its power."""
+"""Faulty disks: a small one that fills up, one whose calls fail, and one that loses power."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "native" / "failing_disk.c"
 
 
-def need(what: bool, words: str) -> None:
-    """Without it a test cannot run: a user may go without, CI may not."""
-    if not what and os.environ.get("CI") != "true":
-        pytest.skip(words)
+def need(available: bool, message: str) -> None:
+    """Skips the test if a requirement is missing. In CI the test runs and fails instead."""
+    if not available and os.environ.get("CI") != "true":
+        pytest.skip(message)
 
 
-def built_shim(into: Path) -> Path:
+def build_shim(into: Path) -> Path:
     need(shutil.which("cc") is not None, "install a C compiler to run the tests on failing disks")
     shim = into / "failing_disk.so"
     subprocess.run(
@@ -31,7 +31,7 @@ def built_shim(into: Path) -> Path:
 
 
 class Disk:
-    """The disk under one folder, as programs with `environment` see it."""
+    """A disk under one folder, for programs that run with `environment`."""
 
     def __init__(self, shim: Path, folder: Path, control: Path, *, seed: int = 1, shadow: bool = False) -> None:
         control.mkdir(parents=True)
@@ -40,7 +40,7 @@ class Disk:
         self._shadow.mkdir()
         self.environment = {
             "LD_PRELOAD": str(shim),
-            # As the kernel names it in /proc/self/fd.
+            # The path as it appears in /proc/self/fd.
             "DISK_FOLDER": str(folder.parent.resolve() / folder.name),
             "DISK_SWITCH": str(self._switch),
             "DISK_SEED": str(seed),
@@ -48,16 +48,16 @@ class Disk:
         }
 
     def fail(self, per_mille: int, error: str, calls: str) -> None:
-        """From now on; `error` is EIO, ENOSPC or both, `calls` is all or syncs."""
+        """Fail calls from now on; `error` is EIO, ENOSPC or both, `calls` is all or syncs."""
         draft = self._switch.with_suffix(".new")
         draft.write_text(f"{per_mille} {error} {calls}")
         draft.replace(self._switch)
 
-    def heal(self) -> None:
+    def repair(self) -> None:
         self._switch.unlink(missing_ok=True)
 
     def after_power_cut(self, into: Path) -> Path:
-        """What a machine would find on this disk when its power comes back."""
+        """Writes to a folder what the disk would hold after a power cut."""
         into.mkdir(mode=0o700, parents=True)
         names = self._shadow / "names"
         for line in names.read_text().splitlines() if names.exists() else ():
@@ -69,7 +69,7 @@ class Disk:
 
 @contextmanager
 def small_disk(folder: Path, kibibytes: int) -> Iterator[Path]:
-    """A disk of this size, in memory."""
+    """A tmpfs of this size."""
     need(os.geteuid() == 0, "run as root to test on a disk that fills (it mounts a tmpfs)")
     folder.mkdir(mode=0o700)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kibibytes}k,mode=700", "tmpfs", folder], check=True)

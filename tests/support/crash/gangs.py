@@ -1,4 +1,4 @@
-"""Somebody who starts gangs: pods that begin together or not at all."""
+"""A user that starts and ends gangs: groups of pods that start together or not at all."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from aliquot.api import KINDS, Pod
 from aliquot.errors import Conflict, NotFound, Unavailable
 from aliquot.store.driver import StoreDriver
 from aliquot.store.typed_store import Store
-from support.crash.clients import patiently
+from support.crash.clients import retry_while_unavailable
 from support.crash.jobs import COUNT
 from support.stores.namespace import document
 
 _POD = KINDS.named("Pod")
 
 
-class Gangs:
-    """One person's gangs, in a project of their own whose quota has room for all of them."""
+class GangUser:
+    """Starts and ends gangs in a project of its own, whose quota is enough for all of them."""
 
     def __init__(self, driver: StoreDriver, project: str, seed: int) -> None:
         self._driver, self._project = driver, project
         self._random = random.Random(seed)
         self._number = 0
-        self.size: dict[str, int] = {}  # the gangs that must be there, whole
+        self.size: dict[str, int] = {}  # pods by gang, for the gangs that must exist
         self.done: Counter[str] = Counter()
 
     @property
@@ -47,16 +47,16 @@ class Gangs:
         self.size[name] = size
         self.done["gangs"] += 1
 
-    async def _create(self, name: str, made: Any) -> None:
+    async def _create(self, name: str, pod: Any) -> None:
         while True:
             try:
-                await self._driver.create(_POD, made)
+                await self._driver.create(_POD, pod)
                 return
             except Conflict:
-                return  # an earlier try that nobody answered
+                return  # an earlier attempt without a response took effect
             except Unavailable:
                 try:
-                    await patiently(lambda: self._driver.get(_POD, name, self.namespace))
+                    await retry_while_unavailable(lambda: self._driver.get(_POD, name, self.namespace))
                     return
                 except NotFound:
                     continue
@@ -65,7 +65,7 @@ class Gangs:
         spec = {
             "schedulerName": labels.SCHEDULER_NAMES[0],
             "restartPolicy": "Never",
-            "priorityClassName": "build",  # else it might be moved, and nobody would make its pods again
+            "priorityClassName": "build",  # otherwise it might be moved, and nothing would recreate its pods
             "containers": [
                 {
                     "name": "main",
@@ -78,10 +78,10 @@ class Gangs:
                 }
             ],
         }
-        made = document(_POD, name, self.namespace, spec)
-        made.data["metadata"]["labels"] = {labels.WORKLOAD: gang}
-        made.data["metadata"]["annotations"] = {labels.MIN_AVAILABLE: str(size), labels.GPU_FRACTION: fraction}
-        return made
+        pod = document(_POD, name, self.namespace, spec)
+        pod.data["metadata"]["labels"] = {labels.WORKLOAD: gang}
+        pod.data["metadata"]["annotations"] = {labels.MIN_AVAILABLE: str(size), labels.GPU_FRACTION: fraction}
+        return pod
 
     async def _end(self, gang: str) -> None:
         for index in range(self.size.pop(gang)):
@@ -98,14 +98,14 @@ class Gangs:
         await self._driver.close()
 
     async def check(self) -> None:
-        """When all is quiet: every gang is there, and all of it runs or nothing of it has a place."""
-        pods = (await patiently(lambda: Store(self._driver).list(Pod, self.namespace))).items
-        found: dict[str, list[Pod]] = {}
+        """In steady state: every gang exists, and either all of its pods have a node or none."""
+        pods = (await retry_while_unavailable(lambda: Store(self._driver).list(Pod, self.namespace))).items
+        gangs: dict[str, list[Pod]] = {}
         for pod in pods:
-            found.setdefault(pod.metadata.labels[labels.WORKLOAD], []).append(pod)
-        there = {gang: len(members) for gang, members in found.items()}
-        assert there == self.size, f"{there}, not {self.size}"
-        for gang, members in found.items():
+            gangs.setdefault(pod.metadata.labels[labels.WORKLOAD], []).append(pod)
+        sizes = {gang: len(members) for gang, members in gangs.items()}
+        assert sizes == self.size, f"{sizes}, not {self.size}"
+        for gang, members in gangs.items():
             placed = {bool(pod.spec.node_name) for pod in members}
-            assert len(placed) == 1, f"a part of {gang} runs"
+            assert len(placed) == 1, f"only a part of {gang} has nodes"
             self.done["whole"] += placed == {True}

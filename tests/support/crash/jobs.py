@@ -1,9 +1,10 @@
-"""People who submit, list, follow and delete jobs while the platform is killed, and remember what they were told.
+"""Users that submit, list, follow and delete jobs while the platform is killed, and that know which jobs must exist.
 
-Each alone knows all of its jobs: an answer settles a request, and a request without one is settled by looking. Every
-job counts aloud from 0, so its log shows each gap, each repetition and each second start.
+Each user is the only writer of its jobs. A response settles a request; after a request without a response the user
+reads the object. Every job prints numbers from 0, so its log shows each gap, each repetition and each second start.
 
-A job may be stopped for another one: then its history says so, it waits, and its next pod counts from 0 again.
+A job may be evicted for another one. Then its status records the interruption, it waits, and its next pod counts from
+0 again.
 """
 
 from __future__ import annotations
@@ -25,14 +26,21 @@ from aliquot.store.driver import Document, StoreDriver
 from aliquot.store.typed_store import Store
 from aliquot.streams import LogOptions
 from aliquot.units import GPU
-from support.crash.clients import SECONDS, patiently
+from support.crash.clients import SECONDS, retry_while_unavailable
 from support.stores.namespace import document
 
 WORKLOAD = KINDS.named("Workload")
 PROJECTS = ("team-a", "team-b", "team-c", "team-d")
-GPUS = (0, 0.25, 0.5, 1, 2, 2)  # more than there are, in all, so that some must give back; one job each always fits
+GPUS = (
+    0,
+    0.25,
+    0.5,
+    1,
+    2,
+    2,
+)  # together more than the cluster has, so that jobs are evicted; one job of each user always fits
 Form = Literal["stays", "ends", "fails"]
-# Ten lines at once, then a pause: bytes in one read and many, without a fork for every line.
+# Ten lines at once, then a pause: one read gets part of a burst or several, and there is no fork per line.
 COUNT = "i=0; while [ $i -lt %d ]; do echo $i; i=$((i+1)); [ $((i %% 10)) -ne 0 ] || sleep 0.3; done; exit %d"
 _LINES = {"stays": 1 << 40, "ends": 40, "fails": 15}
 _FINAL = ("Completed", "Failed")
@@ -48,11 +56,11 @@ class Job:
     project: str
     form: Form
     spec: dict[str, Any]
-    fresh: bool = True  # nobody had its name before, so a pod of its name is its own
+    fresh: bool = True  # its name was not used before, so a pod of its name belongs to it
     uid: str = ""
-    deleting: bool = False  # asked for; from then on it may go at any moment
-    final: str = ""  # its last phase, once somebody saw it
-    stops: int = 0  # how often it was stopped for others
+    deleting: bool = False  # requested; from then on it may disappear at any moment
+    final: str = ""  # its final phase, once seen
+    stops: int = 0  # evictions for other jobs
 
     @property
     def namespace(self) -> str:
@@ -64,14 +72,14 @@ class Job:
 
     @property
     def attempts(self) -> int:
-        """How many pods it takes until it has failed for good."""
+        """The number of pods until the job has failed finally."""
         return int(self.spec["backoffLimit"]) + 1
 
-    def saw(self, found: Document) -> None:
-        assert found.uid == self.uid, f"{self.name} is another one now"
-        status = found.data.get("status", {})
+    def observe(self, document: Document) -> None:
+        assert document.uid == self.uid, f"{self.name} is another object now"
+        status = document.data.get("status", {})
         phase, stops = status.get("phase", ""), status.get("interruptionCount", 0)
-        assert stops >= self.stops, f"{self.name} has lost a part of its history"
+        assert stops >= self.stops, f"{self.name} lost interruptions"
         self.stops = stops
         assert not self.final or phase == self.final, f"{self.name} was {self.final} and is {phase}"
         self.final = phase if phase in _FINAL else ""
@@ -79,16 +87,16 @@ class Job:
 
 @dataclass
 class LogFollower:
-    """Reads a job's log from its beginning, going on from the last byte wherever the stream breaks."""
+    """Reads a job's log from its beginning, and resumes after the last byte when the stream breaks."""
 
     connection: Callable[[], Connection]
     job: Job
     current: Callable[[], Awaitable[str]]  # the uid of its pod; `NotFound` when it has none
-    stops: Callable[[], Awaitable[set[str]]]  # uids of pods that were stopped for others
+    stops: Callable[[], Awaitable[set[str]]]  # uids of evicted pods
     data: bytes = b""
     resumed: int = 0
     ended: bool = False
-    _pod: str = ""  # whose log it is
+    _pod: str = ""  # uid of the pod whose log it is
     _reading: bool = False
 
     async def run(self) -> None:
@@ -112,29 +120,29 @@ class LogFollower:
         async with here as server, server.logs(self.job.namespace, self.job.pod, options) as log:
             assert log.offset == len(self.data), f"{self.job.name}: at {log.offset}, not {len(self.data)}"
             self._reading = True
-            async for piece in log.chunks:
-                self.data += piece
-        # The server says that this was all. Of a job that counts for ever it may say so only once it is deleted, or
-        # stopped for another; of one that was stopped there will be more.
-        if not self.job.deleting and not self._is_whole and pod in await self.stops():
+            async for chunk in log.chunks:
+                self.data += chunk
+        # The server ended the log. For a job that counts for ever that is right only once it is deleted or evicted; an
+        # evicted job will have another pod.
+        if not self.job.deleting and not self._is_complete and pod in await self.stops():
             return
         assert self.job.form != "stays" or self.job.deleting, f"the log of {self.job.name} ended"
         self.ended = True
 
     @property
-    def _is_whole(self) -> bool:
+    def _is_complete(self) -> bool:
         return self.data.count(b"\n") == _LINES[self.job.form]
 
     async def _begin(self, pod: str) -> None:
-        """The next pod is followed from its beginning; the last one must have been stopped for another."""
-        if self.data:  # a pod that a node refused has no log
+        """Follow the next pod from its beginning; the last one must have been evicted."""
+        if self.data:  # a pod that the node refused has no log
             self.check()
             stopped = await self.stops()
             assert self.job.deleting or self._pod in stopped, f"{self.job.name} was started again without a reason"
         self._pod, self.data = pod, b""
 
     def check(self) -> int:
-        """How many lines there were, each once and in order; all of them where the job came to its end."""
+        """The number of lines; each must be there once and in order, and all of them if the job has ended."""
         text = self.data.decode()
         lines = text.count("\n")
         assert counted(lines + 1).startswith(text), f"{self.job.name}: {text[:500]!r}"
@@ -143,21 +151,21 @@ class LogFollower:
         return lines
 
 
-class Person:
+class JobUser:
     def __init__(
         self,
         driver: StoreDriver,
         connection: Callable[[], Connection],
         name: str,
         projects: Sequence[str] = PROJECTS,
-        roomy: str = "team-d",
+        nonpreemptible_project: str = "team-d",
     ) -> None:
-        """`roomy`: the project whose quota has room for all that cannot be preempted."""
+        """`nonpreemptible_project`: the project whose quota is enough for all nonpreemptible jobs."""
         self._driver, self._connection = driver, connection
-        self._projects, self._roomy = projects, roomy
+        self._projects, self._nonpreemptible_project = projects, nonpreemptible_project
         self._random = random.Random(name)
         self._number = 0
-        self._free_names: list[str] = []  # of deleted jobs; to be given again
+        self._free_names: list[str] = []  # of deleted jobs, for reuse
         self.name = name
         self.jobs: dict[str, Job] = {}
         self.followers: list[LogFollower] = []
@@ -165,7 +173,7 @@ class Person:
         self.done: Counter[str] = Counter()
 
     async def step(self) -> None:
-        """One request, settled when it returns."""
+        """Makes one request; when it returns, the user knows whether it took effect."""
         choice = self._random.random()
         if len(self.jobs) < 4 and choice < 0.5:
             await self._submit()
@@ -175,23 +183,23 @@ class Person:
             await self.list_jobs()
         for task in self._following:
             if task.done():
-                task.result()  # a follower that failed ends everything
+                task.result()  # raises the error of a failed follower
 
     async def _submit(self) -> None:
         job = self._new()
-        made = document(WORKLOAD, job.name, job.namespace, job.spec)
+        workload = document(WORKLOAD, job.name, job.namespace, job.spec)
         try:
-            job.uid = (await self._driver.create(WORKLOAD, made)).uid
+            job.uid = (await self._driver.create(WORKLOAD, workload)).uid
             self.done["submitted"] += 1
         except Conflict:
-            # The name is free when its workload is gone; this one was ours to delete, and we saw it go.
-            raise AssertionError(f"{job.name} was deleted and is there") from None
+            # A name is reused only after this user saw its workload deleted.
+            raise AssertionError(f"{job.name} was deleted and still exists") from None
         except Unavailable:
             self.done["broken off"] += 1
-            found = await self._look(job)
-            if found is None:
+            stored = await self._read(job)
+            if stored is None:
                 return
-            job.uid = found.uid
+            job.uid = stored.uid
         self.jobs[job.name] = job
         if job.fresh and job.attempts == 1 and self._random.random() < 0.5:
             self._follow(job)
@@ -199,8 +207,8 @@ class Person:
     def _new(self) -> Job:
         form: Form = self._random.choices(("stays", "ends", "fails"), (5, 3, 2))[0]
         interactive = form == "stays" and self._random.random() < 0.3
-        # What cannot be preempted stays within quota.
-        project = self._roomy if interactive else self._random.choice(self._projects)
+        # Nonpreemptible jobs must stay within quota.
+        project = self._nonpreemptible_project if interactive else self._random.choice(self._projects)
         gpu = self._random.choice(GPUS[1:4] if interactive else GPUS)
         spec = {
             "type": "interactive" if interactive else "training",
@@ -228,20 +236,20 @@ class Person:
                 self.done["deleted"] += 1
                 break
             except NotFound:
-                break  # an earlier try that nobody answered
+                break  # an earlier attempt without a response took effect
             except Unavailable:
                 self.done["broken off"] += 1
-                found = await self._look(job)
-                if found is None:
+                stored = await self._read(job)
+                if stored is None:
                     break
-                assert found.uid == job.uid, f"{job.name} is another one now"
+                assert stored.uid == job.uid, f"{job.name} is another object now"
         del self.jobs[job.name]
         if all(follower.job is not job for follower in self.followers):
             self._free_names.append(f"{job.name}/{job.project}")
 
-    async def _look(self, job: Job) -> Document | None:
+    async def _read(self, job: Job) -> Document | None:
         try:
-            return await patiently(lambda: self._driver.get(WORKLOAD, job.name, job.namespace))
+            return await retry_while_unavailable(lambda: self._driver.get(WORKLOAD, job.name, job.namespace))
         except NotFound:
             return None
 
@@ -249,11 +257,13 @@ class Person:
         return (await self._driver.get(KINDS.of(Pod), job.pod, job.namespace)).uid
 
     async def _stops(self, job: Job) -> set[str]:
-        found = await self._look(job)
-        return set() if found is None else {one.pod for one in decode(WorkloadObject, found.data).status.interruptions}
+        stored = await self._read(job)
+        if stored is None:
+            return set()
+        return {interruption.pod for interruption in decode(WorkloadObject, stored.data).status.interruptions}
 
     async def starts(self) -> dict[tuple[str, str], int]:
-        """How many pods each of its jobs can have had: one, and another for each that failed or was stopped."""
+        """The most pods that each job may have had: one, and another for each failure or eviction."""
         most = {}
         for job in self.jobs.values():
             if job.fresh:
@@ -263,37 +273,37 @@ class Person:
         return most
 
     async def list_jobs(self) -> None:
-        """Exactly what it was told is there."""
-        listing = await patiently(lambda: self._driver.list(WORKLOAD))
-        found = {item.name: item for item in listing.items if item.name.startswith(f"{self.name}-")}
-        assert found.keys() == self.jobs.keys(), f"{self.name}: {found.keys() ^ self.jobs.keys()}"
-        for name, item in found.items():
+        """Checks that exactly this user's jobs exist."""
+        listing = await retry_while_unavailable(lambda: self._driver.list(WORKLOAD))
+        stored = {item.name: item for item in listing.items if item.name.startswith(f"{self.name}-")}
+        assert stored.keys() == self.jobs.keys(), f"{self.name}: {stored.keys() ^ self.jobs.keys()}"
+        for name, item in stored.items():
             before = self.jobs[name].stops
-            self.jobs[name].saw(item)
+            self.jobs[name].observe(item)
             self.done["stopped"] += self.jobs[name].stops - before
         self.done["listed"] += 1
 
-    async def settle(self) -> None:
-        """Make room: of the jobs that count for ever only one stays, so that every other can come to its end."""
+    async def delete_endless_jobs(self) -> None:
+        """Deletes all but one of the jobs that run for ever, so that the others get GPUs and can end."""
         staying = [job for job in self.jobs.values() if job.form == "stays"]
         for job in staying[1:]:
             await self.delete(job)
 
     async def check_end(self) -> list[str]:
-        """What is not as it must become; nothing in the end."""
+        """The jobs that are not yet in their expected final state."""
         await self.list_jobs()
         wrong = []
         for job in self.jobs.values():
-            found = await patiently(lambda job=job: self._driver.get(WORKLOAD, job.name, job.namespace))  # type: ignore[misc]
+            found = await retry_while_unavailable(lambda job=job: self._driver.get(WORKLOAD, job.name, job.namespace))  # type: ignore[misc]
             status = decode(WorkloadObject, found.data).status
             wanted = {"stays": ("Running", 0), "ends": ("Completed", 0), "fails": ("Failed", job.attempts)}[job.form]
-            again = status.interruption_count + max(0, status.pods.failed - 1)
-            if (status.phase, status.pods.failed) != wanted or status.restarts > again:
+            most_restarts = status.interruption_count + max(0, status.pods.failed - 1)
+            if (status.phase, status.pods.failed) != wanted or status.restarts > most_restarts:
                 wrong.append(f"{job.name} ({job.form}, {job.attempts}): {status}")
         return wrong
 
     async def check_logs(self) -> int:
-        """The logs of all its jobs, and what its followers saw; how many lines that was."""
+        """Checks the logs of all jobs and of all followers; returns the number of lines."""
         lines = 0
         for job in self.jobs.values():
             reader = LogFollower(
@@ -304,8 +314,8 @@ class Person:
             )
             here = connect(self._connection())
             async with here as server, server.logs(job.namespace, job.pod, LogOptions(offset=0)) as log:
-                async for piece in log.chunks:
-                    reader.data += piece
+                async for chunk in log.chunks:
+                    reader.data += chunk
             reader.ended = job.form != "stays"
             lines += reader.check()
         for follower, task in zip(self.followers, self._following, strict=True):
@@ -323,69 +333,69 @@ class Person:
 
 
 @dataclass
-class Team:
-    """Eight people on one platform."""
+class JobUserGroup:
+    """Users that work on one platform at the same time."""
 
-    people: list[Person]
-    _over: asyncio.Event = field(default_factory=asyncio.Event)
+    users: list[JobUser]
+    _stopped: asyncio.Event = field(default_factory=asyncio.Event)
     _steps: int = 0
-    _moved: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _progress: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     @property
     def done(self) -> Counter[str]:
-        return sum((person.done for person in self.people), Counter())
+        return sum((user.done for user in self.users), Counter())
 
-    async def work(self) -> None:
-        """All of them, until `enough`."""
+    async def run(self) -> None:
+        """Lets all users work until `stop`."""
         async with asyncio.TaskGroup() as group:
-            for person in self.people:
-                group.create_task(self._work(person))
+            for user in self.users:
+                group.create_task(self._run(user))
 
-    async def _work(self, person: Person) -> None:
-        pace = random.Random(f"pace {person.name}")
-        while not self._over.is_set():
-            await person.step()
-            async with self._moved:
+    async def _run(self, user: JobUser) -> None:
+        pace = random.Random(f"pace {user.name}")
+        while not self._stopped.is_set():
+            await user.step()
+            async with self._progress:
                 self._steps += 1
-                self._moved.notify_all()
-            # People are not machines; and jobs should come to run between two kills.
+                self._progress.notify_all()
+            # A pause as of a person, which also lets jobs start between two kills.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._over.wait(), pace.uniform(0, 0.4))
+                await asyncio.wait_for(self._stopped.wait(), pace.uniform(0, 0.4))
 
-    def enough(self) -> None:
-        self._over.set()
+    def stop(self) -> None:
+        self._stopped.set()
 
-    async def moved(self, steps: int) -> None:
+    async def wait_for_steps(self, steps: int) -> None:
         goal = self._steps + steps
-        async with asyncio.timeout(SECONDS), self._moved:
-            await self._moved.wait_for(lambda: self._steps >= goal)
+        async with asyncio.timeout(SECONDS), self._progress:
+            await self._progress.wait_for(lambda: self._steps >= goal)
 
-    async def settled(self) -> None:
-        """Until everything has become what it must."""
-        wrong = ["not looked at yet"]
+    async def wait_until_settled(self) -> None:
+        """Waits until every job is in its expected final state."""
+        wrong = ["not checked yet"]
         try:
             async with asyncio.timeout(SECONDS):
-                for person in self.people:
-                    await person.settle()
+                for user in self.users:
+                    await user.delete_endless_jobs()
                 while wrong:
-                    wrong = [one for person in self.people for one in await person.check_end()]
+                    wrong = [problem for user in self.users for problem in await user.check_end()]
                     await asyncio.sleep(0.1)
         except TimeoutError:
             raise AssertionError("\n".join(wrong)) from None
 
     async def close(self) -> None:
-        for person in self.people:
-            await person.close()
+        for user in self.users:
+            await user.close()
 
 
 async def check_store(driver: StoreDriver) -> dict[str, Pod]:
-    """The pods by uid. No device is given out twice among those that hold something."""
-    pods = (await patiently(lambda: Store(driver).list(Pod))).items
-    given: Counter[tuple[str, int]] = Counter()
+    """The pods by uid. Fails when their shares exceed a device."""
+    pods = (await retry_while_unavailable(lambda: Store(driver).list(Pod))).items
+    allocated: Counter[tuple[str, int]] = Counter()
     for pod in pods:
         if pod.spec.node_name and pod.status.phase not in ("Succeeded", "Failed"):
             for share in shares_of(pod):
-                given[pod.spec.node_name, share.index] += share.milli
-    over = {device: milli for device, milli in given.items() if milli > GPU}
-    assert not over, f"the store gives out more than a whole device: {over}"
+                allocated[pod.spec.node_name, share.index] += share.milli
+    over = {device: milli for device, milli in allocated.items() if milli > GPU}
+    assert not over, f"the store has more than a whole device allocated: {over}"
     return {pod.metadata.uid: pod for pod in pods}

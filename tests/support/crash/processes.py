@@ -15,11 +15,11 @@ from aliquot.backends.local.runtimes import syscalls
 from aliquot.backends.local.runtimes.pod_folder import PodFolder, folders
 from aliquot.units import GPU
 
-_SUPERVISOR = b"aliquot-pod"  # how a pod's first process calls itself
+_SUPERVISOR = b"aliquot-pod"  # the name of a pod's first process
 
 
 @dataclass(frozen=True, slots=True)
-class Main:
+class PodProcess:
     """The first process of a pod."""
 
     uid: str
@@ -33,43 +33,43 @@ class Main:
 
 
 @dataclass
-class Watchman:
-    """Looks at the pods of one data folder, and remembers who was who."""
+class PodProcessMonitor:
+    """Checks the processes of the pods of one data folder, and remembers every process it has seen."""
 
     data: Path
-    mains: dict[str, Main] = field(default_factory=dict)  # every pod that was ever seen alive
-    collectors: dict[int, str] = field(default_factory=dict)  # who wrote their logs: pid, start time
-    looks: int = 0
-    fullest: int = 0  # most pods alive together
-    shared: int = 0  # looks that found a device with more than one pod
+    processes: dict[str, PodProcess] = field(default_factory=dict)  # by pod uid: every pod ever seen alive
+    collectors: dict[int, str] = field(default_factory=dict)  # log writers: start time by pid
+    checks: int = 0
+    most_alive: int = 0  # most pods alive at the same time
+    shared: int = 0  # checks that found a device with more than one pod
 
-    def look(self) -> dict[str, Main]:
-        """The pods that are alive together now. Fails when one runs twice, or a device is given out twice."""
-        alive = {main.uid: main for main in self._once() if main.alive}
-        self.looks += 1
-        self.fullest = max(self.fullest, len(alive))
+    def check(self) -> dict[str, PodProcess]:
+        """The pods that are alive now. Fails when one runs twice, or a device is overcommitted."""
+        alive = {main.uid: main for main in self._scan() if main.alive}
+        self.checks += 1
+        self.most_alive = max(self.most_alive, len(alive))
         jobs = Counter(main.job for main in alive.values())
         assert not [job for job, count in jobs.items() if count > 1], f"two pods of one job: {jobs}"
         for uid, main in alive.items():
-            assert self.mains.setdefault(uid, main) == main, f"pod {uid} was started again"
+            assert self.processes.setdefault(uid, main) == main, f"pod {uid} was started again"
         self._check_shares(alive)
         return alive
 
-    def _once(self) -> list[Main]:
-        """One pass over /proc, then one over the folders."""
-        found: dict[str, list[Main]] = defaultdict(list)
+    def _scan(self) -> list[PodProcess]:
+        """The first process of each pod, from one pass over /proc."""
+        found: dict[str, list[PodProcess]] = defaultdict(list)
         for pid in syscalls.pids():
             main = _main(pid)
-            if main is not None and (main.uid in self.mains or (self.data / "pods" / main.uid).is_dir()):
+            if main is not None and (main.uid in self.processes or (self.data / "pods" / main.uid).is_dir()):
                 found[main.uid].append(main)
-        for mains in found.values():
-            still = [main for main in mains if main.alive]
+        for processes in found.values():
+            still = [main for main in processes if main.alive]
             assert len(still) <= 1, f"a pod runs twice: {still}"
-        return [mains[0] for mains in found.values() if len(mains) == 1]
+        return [processes[0] for processes in found.values() if len(processes) == 1]
 
-    def _check_shares(self, alive: dict[str, Main]) -> None:
-        """Of those that are alive, by what the agent wrote down beside them."""
-        given: Counter[tuple[str, int]] = Counter()
+    def _check_shares(self, alive: dict[str, PodProcess]) -> None:
+        """Checks the shares of the pods that are alive, from the agent's files in their folders."""
+        allocated: Counter[tuple[str, int]] = Counter()
         pods: Counter[tuple[str, int]] = Counter()
         for folder in folders(self.data / "pods"):
             assignment, process = folder.assignment(), folder.process()
@@ -77,29 +77,31 @@ class Watchman:
             if main is None or assignment is None or process is None:
                 continue
             self.collectors[process.collector] = process.collector_start
-            assert (process.pid, process.start_time) == (main.pid, main.start_time), "another one was written down"
+            assert (process.pid, process.start_time) == (main.pid, main.start_time), (
+                "the agent recorded another process"
+            )
             assert process.attempt == 0, f"pod {assignment.name} was restarted"
             for share in assignment.shares:
-                given[assignment.node, share.index] += share.milli
+                allocated[assignment.node, share.index] += share.milli
                 pods[assignment.node, share.index] += 1
-        over = {device: milli for device, milli in given.items() if milli > GPU}
-        assert not over, f"more than a whole device is given out: {over}"
+        over = {device: milli for device, milli in allocated.items() if milli > GPU}
+        assert not over, f"more than a whole device is allocated: {over}"
         self.shared += any(count > 1 for count in pods.values())
 
-    def left_behind(self) -> list[str]:
-        """What is alive of all pods that were ever seen, and whoever works in their folder."""
-        pods = [f"pod {main.uid} ({'/'.join(main.job)})" for main in self.mains.values() if main.alive]
+    def surviving_processes(self) -> list[str]:
+        """The processes alive of all pods ever seen, and processes whose command names the data folder."""
+        pods = [f"pod {main.uid} ({'/'.join(main.job)})" for main in self.processes.values() if main.alive]
         logs = [
             f"log writer {pid}" for pid, start in self.collectors.items() if start and syscalls.start_time(pid) == start
         ]
-        place = os.fsencode(self.data)
-        return pods + logs + [f"process {pid}" for pid in syscalls.pids() if place in _read(pid, "cmdline")]
+        folder = os.fsencode(self.data)
+        return pods + logs + [f"process {pid}" for pid in syscalls.pids() if folder in _read(pid, "cmdline")]
 
     def folder(self, uid: str) -> PodFolder:
         return PodFolder(self.data / "pods" / uid)
 
 
-def _main(pid: int) -> Main | None:
+def _main(pid: int) -> PodProcess | None:
     env = _environment(pid)
     uid = env.get("ALIQUOT_POD", "")
     if not uid or _SUPERVISOR not in _read(pid, "cmdline").split(b"\0"):
@@ -107,7 +109,7 @@ def _main(pid: int) -> Main | None:
     if _environment(_parent(pid)).get("ALIQUOT_POD") == uid:
         return None  # a child that is about to become the command
     start = syscalls.start_time(pid)
-    return Main(uid, (env.get("RUNAI_PROJECT", ""), env.get("RUNAI_JOB_NAME", "")), pid, start) if start else None
+    return PodProcess(uid, (env.get("RUNAI_PROJECT", ""), env.get("RUNAI_JOB_NAME", "")), pid, start) if start else None
 
 
 def _environment(pid: int) -> dict[str, str]:

@@ -1,20 +1,20 @@
-"""Pages that are true: the console blocks of a Markdown page, run for real and compared with what the page shows.
+"""Runs the console blocks of a Markdown page and compares the output with the page.
 
-What a page may use:
+A page may contain:
 
     ```console      `$ command`, then what it prints, as a terminal shows it (both streams); `> ` continues a command
     ```yaml         with a first line `# name.yaml`: the file of that name in the folder where the commands run
-    make up         runs beside the rest from then on, as do `aliquot up` and `aliquot serve`; where no cluster is named
-                    on the demo cluster, so that a machine with GPUs shows the same
-    ^C              as the last line: the command goes on while the next block runs, and is then interrupted
-    logs -f ... ^C  the same, interrupted at once when as much was printed as the page shows
-    you@pod:/x#     a prompt: the command has a terminal, and what stands after the prompt is typed there
+    make up         runs beside the rest from then on, as do `aliquot up` and `aliquot serve`; without a cluster it uses
+                    the demo cluster, so that a machine with GPUs prints the same
+    ^C              as the last line: the command runs while the next block runs, and is then interrupted
+    logs -f ... ^C  the same, interrupted as soon as it has printed as many lines as the page shows
+    you@pod:/x#     a prompt: the command has a terminal, and the text after the prompt is typed there
     /home/you       the reader's home folder
-    127.0.0.1:7520  the server, wherever the test put it
+    127.0.0.1:7520  the server, whichever port the test uses
 
-A command that only looks (LOOKS) is repeated for a while until it shows what the page shows: jobs take a moment to
-start. A command must fail exactly when the page shows an error (FAILURE). What differs from run to run is replaced
-on both sides before they are compared: see VARYING.
+A command that only reads (READS) is repeated for a while until its output equals the page, because jobs take a moment
+to start. A command must fail exactly when the page shows an error (FAILURE). Text that differs from run to run is
+replaced on both sides before the comparison: see VARYING.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 SECONDS = 120  # for one command on a busy machine; usually it takes one
-PATIENCE = 60  # seconds until what a page shows must have come about
+RETRY_SECONDS = 60  # seconds until the output must equal the page
 INTERRUPT = "^C"
-LOOKS = re.compile(r"(runai|aliquot) (list|get|describe|logs|status|top|project list)\b|kubectl get\b")
+READS = re.compile(r"(runai|aliquot) (list|get|describe|logs|status|top|project list)\b|kubectl get\b")
 
-# How our programs and kubectl begin to say what went wrong.
+# How the errors of our programs and of kubectl begin.
 FAILURE = re.compile(r'error: |The \w+ "\S+" is invalid:')
-# What a shell in a pod asks with: root@build1-0-0:/workload# as root, and with another name and sign otherwise.
+# The prompt of a shell in a pod: root@build1-0-0:/workload# as root, another name and sign otherwise.
 PROMPT = re.compile(r"^[\w.-]+@[\w-]+:\S*[#$] ?", re.M)
-# What a server says in no particular order while it starts, and what only some machines say: that they have no GPU.
-UNORDERED, SOMETIMES = re.compile(r"\] (node registered|leading|webhook serves) "), "no GPU of NVIDIA here"
-# (what, by what), in this order: all that two runs of the same page may differ in.
+# Start-up lines without a fixed order, and a line that only machines without a GPU print.
+UNORDERED, OPTIONAL = re.compile(r"\] (node registered|leading|webhook serves) "), "no GPU of NVIDIA here"
+# (pattern, replacement), in this order: everything in which two runs of the same page may differ.
 VARYING = tuple(
     (re.compile(pattern), name)
     for pattern, name in (
@@ -53,7 +53,7 @@ VARYING = tuple(
         (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| [A-Z]{2,5}\b| [+-]\d\d\b)?", "<time>"),
         (r"\d+(us|ms|s)/step", "<pace>"),
         (r"(?<=loss: )\d+\.\d+|(?<=accuracy: )\d\.\d+|(?<=Wait seconds: )\d+\.\d+", "<figure>"),
-        # With the spaces that fill its column: 9s and 10s are to look the same.
+        # With the padding of its column, so that 9s and 10s give the same text.
         (r"(?<![\w.-])\d+(s|m|h|d)\b(?!-)( {2,})?", "<age>"),
         (r"^[\w.-]+@([\w-]+:\S*)[#$]", r"<user>@\1#"),
         (r"(?<=127\.0\.0\.1:)\d+", "<port>"),
@@ -68,7 +68,7 @@ VARYING = tuple(
 
 @dataclass(frozen=True)
 class Step:
-    """One command of a page and what it is said to print."""
+    """One command of a page and the output that the page shows."""
 
     command: str
     output: list[str]
@@ -88,8 +88,8 @@ class Step:
 
     @property
     def typed(self) -> list[str]:
-        """What is typed at the prompts that the page shows."""
-        return [line[found.end() :] for line in self.output if (found := PROMPT.match(line))]
+        """The input at the prompts of the page."""
+        return [line[prompt.end() :] for line in self.output if (prompt := PROMPT.match(line))]
 
     @property
     def fails(self) -> bool:
@@ -104,28 +104,28 @@ class Page:
 
 
 def read(path: Path) -> Page:
-    page, fence, driver, start = Page(path), "", [], 0
+    page, fence, block, start = Page(path), "", [], 0
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if not line.startswith("```"):
-            driver.append(line)
+            block.append(line)
         elif fence:
-            _close(page, fence, driver, start)
+            _close(page, fence, block, start)
             fence = ""
         else:
-            fence, driver, start = line[3:].strip() or "text", [], number
+            fence, block, start = line[3:].strip() or "text", [], number
     return page
 
 
-def _close(page: Page, fence: str, driver: list[str], start: int) -> None:
+def _close(page: Page, fence: str, block: list[str], start: int) -> None:
     if fence == "console":
-        page.blocks.append(_steps(driver, start))
-    elif fence in ("yaml", "csv") and driver and (name := re.fullmatch(rf"# (\S+\.{fence})", driver[0])):
-        page.files[name[1]] = "\n".join(driver) + "\n"
+        page.blocks.append(_steps(block, start))
+    elif fence in ("yaml", "csv") and block and (name := re.fullmatch(rf"# (\S+\.{fence})", block[0])):
+        page.files[name[1]] = "\n".join(block) + "\n"
 
 
-def _steps(driver: list[str], start: int) -> list[Step]:
+def _steps(block: list[str], start: int) -> list[Step]:
     steps: list[Step] = []
-    for number, line in enumerate(driver, start + 1):
+    for number, line in enumerate(block, start + 1):
         if line.startswith("$ "):
             steps.append(Step(line[2:], [], number))
         elif line.startswith("> ") and not steps[-1].output:
@@ -136,12 +136,12 @@ def _steps(driver: list[str], start: int) -> list[Step]:
 
 
 class Background:
-    """A command that runs beside the others; its output is read as it comes."""
+    """A command that runs in the background; a thread reads its output."""
 
     def __init__(self, step: Step, command: str, folder: Path, environment: Mapping[str, str]) -> None:
         self.step = step
         self.lines: list[str] = []
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self.process = subprocess.Popen(
             # `exec`, so that the signal reaches the command and not only its shell.
             ["bash", "-c", f"exec {command}"],
@@ -158,16 +158,16 @@ class Background:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            with self._news:
+            with self._changed:
                 self.lines.append(line.rstrip())
-                self._news.notify_all()
-        with self._news:
-            self._news.notify_all()
+                self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
 
     def wait_for_lines(self, count: int) -> None:
-        """Until it has printed so many lines, or has ended."""
-        with self._news:
-            self._news.wait_for(lambda: len(self.lines) >= count or self.process.poll() is not None, SECONDS)
+        """Waits until it has printed this many lines, or has ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self.lines) >= count or self.process.poll() is not None, SECONDS)
 
     def end(self, how: signal.Signals) -> int:
         if self.process.poll() is None:
@@ -180,7 +180,7 @@ class Background:
 
 
 class Terminal:
-    """A command with a terminal of its own, and somebody who waits for each prompt before typing."""
+    """A command with a terminal of its own; input is typed after each prompt."""
 
     def __init__(self, command: str, folder: Path, environment: Mapping[str, str]) -> None:
         self._master, slave = pty.openpty()
@@ -197,11 +197,11 @@ class Terminal:
         self._seen = b""
 
     def converse(self, typed: list[str]) -> list[str]:
-        """What is on the screen at the end."""
+        """Types the input and returns the final screen."""
         try:
-            for place, words in enumerate(typed, 1):
-                self._read(lambda place=place: len(PROMPT.findall(self.screen)) >= place)  # type: ignore[misc]
-                os.write(self._master, words.encode() + b"\r")
+            for count, line in enumerate(typed, 1):
+                self._read(lambda count=count: len(PROMPT.findall(self.screen)) >= count)  # type: ignore[misc]
+                os.write(self._master, line.encode() + b"\r")
             self._read(lambda: False)
             status = self._process.wait(SECONDS)
         finally:
@@ -216,15 +216,15 @@ class Terminal:
         return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\r", "", self._seen.decode())
 
     def _read(self, enough: Callable[[], bool]) -> None:
-        """Until it is enough, or nobody has the other end of the terminal any more."""
+        """Reads until `enough`, or until the other end of the terminal is closed."""
         deadline = time.monotonic() + SECONDS
         while not enough():
             left = deadline - time.monotonic()
-            came = select.select([self._master], [], [], max(0, left))[0]
-            assert came, f"nothing more came: {self.screen}"
+            ready = select.select([self._master], [], [], max(0, left))[0]
+            assert ready, f"no more output: {self.screen}"
             try:
                 data = os.read(self._master, 4096)
-            except OSError:  # what Linux says when the last program has closed it
+            except OSError:  # Linux raises this when the last program has closed it
                 return
             if not data:
                 return
@@ -232,7 +232,7 @@ class Terminal:
 
 
 class Tour:
-    """Runs a page in a home folder of its own and gives back what really happened."""
+    """Runs a page in a home folder of its own and returns the actual output."""
 
     def __init__(self, page: Page, home: Path, first_on_path: Path | None = None) -> None:
         self.page = page
@@ -244,7 +244,7 @@ class Tour:
         folders = [str(Path(sys.executable).parent), os.environ["PATH"]]
         if first_on_path is not None:
             folders.insert(0, str(first_on_path))
-        # Only what is named here: a setting of whoever runs the tests must not change what the page shows.
+        # Only these variables, so that settings of the person who runs the tests do not change the output.
         self._environment = {
             "PATH": os.pathsep.join(folders),
             "HOME": str(home),
@@ -258,28 +258,30 @@ class Tour:
         self._url = ""
 
     def run(self) -> list[tuple[str, list[str]]]:
-        """Every command with what it printed, in the form that `expected` has."""
+        """Every command with its output, in the form of `expected`."""
         seen: list[tuple[str, list[str]]] = []
         try:
             for block in self.page.blocks:
                 waiting = self._open
-                seen += [(step.command, self._normal(self._do(step))) for step in block]
+                seen += [(step.command, self._normalized(self._do(step))) for step in block]
                 if waiting is not None:
-                    place = [command for command, _ in seen].index(waiting.step.command)
-                    seen[place] = (waiting.step.command, self._normal(self._interrupt(waiting)))
+                    index = [command for command, _ in seen].index(waiting.step.command)
+                    seen[index] = (waiting.step.command, self._normalized(self._interrupt(waiting)))
         finally:
             if self._open is not None:
                 self._open.end(signal.SIGTERM)
             if self._server is not None:
                 if self._server.process.poll() is None:
-                    # With its jobs: a page that broke off half way leaves nothing behind.
+                    # With its jobs, so that a page that fails half-way leaves nothing behind.
                     subprocess.run(["aliquot", "down"], env=self._environment, capture_output=True, check=True)
                 self._server.end(signal.SIGTERM)
         return seen
 
     def expected(self) -> list[tuple[str, list[str]]]:
         steps = [step for block in self.page.blocks for step in block]
-        return [(step.command, self._normal(_in_order(step.output) if step.serves else step.output)) for step in steps]
+        return [
+            (step.command, self._normalized(_in_order(step.output) if step.serves else step.output)) for step in steps
+        ]
 
     def _do(self, step: Step) -> list[str]:
         if step.serves:
@@ -291,12 +293,16 @@ class Tour:
             return self._follow(Background(step, command, self.folder, self._environment))
         if step.interrupted:
             self._open = Background(step, command, self.folder, self._environment)
-            # What is there is printed first; whatever changes after that is news to the watch.
+            # The watch prints the existing objects first, and later changes after them.
             self._open.wait_for_lines(1)
             return []
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + RETRY_SECONDS
         lines = self._run(step, command)
-        while LOOKS.match(command) and self._normal(lines) != self._normal(step.output) and time.monotonic() < deadline:
+        while (
+            READS.match(command)
+            and self._normalized(lines) != self._normalized(step.output)
+            and time.monotonic() < deadline
+        ):
             time.sleep(0.2)
             lines = self._run(step, command)
         return lines
@@ -319,12 +325,12 @@ class Tour:
         return lines
 
     def _serve(self, step: Step) -> list[str]:
-        # `make up` is `aliquot up` (test_docs_links checks that); any port will do here.
+        # `make up` is `aliquot up` (test_docs_links checks that); any port is fine here.
         command = step.command.replace("make up", "aliquot up")
         if "--simulate" not in command and "--kubeconfig" not in command:
             command += " --simulate demo"
         if self._server is not None:
-            self._server.end(signal.SIGTERM)  # has ended; the page starts it again
+            self._server.end(signal.SIGTERM)  # it has ended; the page starts it again
         self._server = Background(step, f"{command} --port 0", self.folder, self._environment)
         self._server.wait_for_lines(len(_in_order(step.output)))
         lines = _in_order(self._server.lines)
@@ -343,22 +349,22 @@ class Tour:
         waiting.wait_for_lines(len(waiting.step.output) - 1)
         status = waiting.end(signal.SIGINT)
         self._open = None
-        # The command ends the line that a terminal has begun with ^C.
+        # The command ends the line that ^C began on a terminal.
         lines = waiting.lines[:-1] if waiting.lines[-1:] == [""] else waiting.lines
         return [*lines, INTERRUPT if status == 130 else f"(exit status {status})"]
 
-    def _normal(self, lines: list[str]) -> list[str]:
-        text = "\n".join(normal(line.replace(str(self.home), "/home/you")) for line in lines)
+    def _normalized(self, lines: list[str]) -> list[str]:
+        text = "\n".join(normalized(line.replace(str(self.home), "/home/you")) for line in lines)
         return text.rstrip().splitlines()
 
 
 def _in_order(lines: list[str]) -> list[str]:
-    """What a server says while it starts, comparable."""
-    said = [line for line in lines if SOMETIMES not in line]
-    return sorted(said, key=lambda line: (True, normal(line)) if UNORDERED.search(line) else (False, ""))
+    """The start-up lines of a server in a comparable order."""
+    kept = [line for line in lines if OPTIONAL not in line]
+    return sorted(kept, key=lambda line: (True, normalized(line)) if UNORDERED.search(line) else (False, ""))
 
 
-def normal(line: str) -> str:
+def normalized(line: str) -> str:
     for pattern, name in VARYING:
         line = pattern.sub(name, line)
     return line

@@ -1,11 +1,11 @@
-"""Pages about the scheduler that are true: every `aliquot simulate` in them is run and compared with what they show.
+"""Runs every `aliquot simulate` and `aliquot replay` of the documentation and compares the output with the page.
 
 The blocks are those of console.py, without a server: yaml blocks that begin with `# name.yaml` are files, and a command
-is `aliquot simulate`, perhaps with a pipe behind it. After a change of what the program says,
+is one of these two, optionally with a pipe. After a change of the output,
 
     PYTHONPATH=tests python -m support.docs.scenarios docs/scheduler.md
 
-writes what it says now into the page. Read the difference: each one is a changed decision or a changed sentence.
+writes the new output into the page. Read the diff: each difference is a changed decision or a changed sentence.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from support.docs.console import Page, read
 
 
 def printed(page: Page, folder: Path) -> dict[int, list[str]]:
-    """What each command of a page prints, by its line."""
+    """The output of each command of a page, by line number."""
     for name, text in page.files.items():
         (folder / name).write_text(text)
     with chdir(folder):
@@ -34,28 +34,28 @@ def printed(page: Page, folder: Path) -> dict[int, list[str]]:
 
 def _print(command: str) -> list[str]:
     call, _, pipe = command.partition(" | ")
-    program, *words = shlex.split(call)
+    program, *arguments = shlex.split(call)
     assert program == "aliquot", command
-    result = CliRunner().invoke(aliquot, words)
+    result = CliRunner().invoke(aliquot, arguments)
     text = result.output
     if pipe:
-        told = subprocess.run(["sh", "-c", pipe], input=text, capture_output=True, text=True, check=True)
-        text = told.stdout
+        filtered = subprocess.run(["sh", "-c", pipe], input=text, capture_output=True, text=True, check=True)
+        text = filtered.stdout
     return [line.rstrip() for line in text.splitlines()]
 
 
 def _rewrite(path: Path) -> None:
     with TemporaryDirectory() as folder:
-        found = printed(read(path), Path(folder))
+        outputs = printed(read(path), Path(folder))
     lines: list[str] = []
-    console = told = False
+    console = replaced = False
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if line.startswith("```"):
-            console, told = line == "```console", False
-        if number in found:
-            lines += [line, *found[number]]
-            told = True
-        elif not (console and told):
+            console, replaced = line == "```console", False
+        if number in outputs:
+            lines += [line, *outputs[number]]
+            replaced = True
+        elif not (console and replaced):
             lines.append(line)
     path.write_text("\n".join(lines) + "\n")
 

@@ -1,4 +1,4 @@
-"""Every body behind one fixture: a test that takes `place` runs on all of them."""
+"""Every store driver behind one fixture: a test that takes `store` runs on each of them."""
 
 from __future__ import annotations
 
@@ -22,45 +22,45 @@ from aliquot.store.http import kubeconfig
 from support.kubernetes.cluster import Cluster
 from support.kubernetes.fixtures import available_programs, install_kinds, run_in_thread
 from support.stores.namespace import NAMESPACE, StoreNamespace, document
-from support.stores.patient import PatientBody
 from support.stores.process import ServerProcess
+from support.stores.retrying_driver import RetryingDriver
 
-CALM = ("memory", "sqlite", "remote", "kubernetes")
-# The same promises while the process behind the body is killed and started again at random.
-UNDER_FIRE = ("remote-under-fire", "kubernetes-under-fire")
+STABLE_DRIVERS = ("memory", "sqlite", "remote", "kubernetes")
+# The same drivers while the server process is killed and restarted at random.
+RESTARTED_DRIVERS = ("remote-restarted", "kubernetes-restarted")
 _numbers = itertools.count()
 
 
-class Fire:
-    """Kills and restarts something at random, as long as a test stands in it."""
+class RandomRestarts:
+    """Kills and restarts a process at random times while a test is inside `active`."""
 
-    def __init__(self, strike: Callable[[], None], pause: tuple[float, float]) -> None:
-        self._strike = strike
+    def __init__(self, restart: Callable[[], None], pause: tuple[float, float]) -> None:
+        self._restart = restart
         self._pause = pause
-        self._burning = threading.Event()
-        self._over = threading.Event()
+        self._active = threading.Event()
+        self._stopped = threading.Event()
         self.kills = 0
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     @contextmanager
-    def burning(self) -> Iterator[None]:
-        self._burning.set()
+    def active(self) -> Iterator[None]:
+        self._active.set()
         try:
             yield
         finally:
-            self._burning.clear()
+            self._active.clear()
 
     def _run(self) -> None:
-        chance = random.Random(7)
-        while not self._over.is_set():
-            self._burning.wait(1)
-            if self._burning.is_set() and not self._over.wait(chance.uniform(*self._pause)):
-                self._strike()
+        rng = random.Random(7)
+        while not self._stopped.is_set():
+            self._active.wait(1)
+            if self._active.is_set() and not self._stopped.wait(rng.uniform(*self._pause)):
+                self._restart()
                 self.kills += 1
 
-    def put_out(self) -> None:
-        self._over.set()
+    def stop(self) -> None:
+        self._stopped.set()
         self._thread.join(60)
 
 
@@ -72,55 +72,55 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture(scope="session")
-def burning_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, Fire]]:
-    running = ServerProcess(tmp_path_factory.mktemp("burning") / "data", "--api-only").start()
+def restarted_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, RandomRestarts]]:
+    running = ServerProcess(tmp_path_factory.mktemp("restarted") / "data", "--api-only").start()
 
-    def strike() -> None:
+    def restart() -> None:
         running.kill()
         running.start()
 
-    fire = Fire(strike, (0.2, 2.0))
-    yield running, fire
-    fire.put_out()
+    restarts = RandomRestarts(restart, (0.2, 2.0))
+    yield running, restarts
+    restarts.stop()
     running.stop()
-    print(f"\nserver killed {fire.kills} times under the conformance suite")
+    print(f"\nserver killed {restarts.kills} times during the conformance suite")
 
 
 @pytest.fixture(scope="session")
-def burning_cluster() -> Iterator[tuple[Cluster, Fire]]:
-    # Without its cache the server can serve a watch from before its own start, so that no change may be missing here.
-    # With it the answer would be "too old", which test_kubernetes_watch covers.
+def restarted_cluster() -> Iterator[tuple[Cluster, RandomRestarts]]:
+    # Without its watch cache the server can serve a watch from before its own start, so no change may be missing here.
+    # With the cache the response would be "too old", which test_kubernetes_watch covers.
     running = Cluster(available_programs(), "--watch-cache=false").start()
     run_in_thread(install_kinds(running))
 
-    def strike() -> None:
+    def restart() -> None:
         running.kill_apiserver()
         running.start_apiserver()
 
-    fire = Fire(strike, (0.2, 3.0))
-    yield running, fire
-    fire.put_out()
+    restarts = RandomRestarts(restart, (0.2, 3.0))
+    yield running, restarts
+    restarts.stop()
     running.stop()
-    print(f"\nkube-apiserver killed {fire.kills} times under the conformance suite")
+    print(f"\nkube-apiserver killed {restarts.kills} times during the conformance suite")
 
 
-@pytest_asyncio.fixture(params=CALM + UNDER_FIRE)
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreNamespace]:
+@pytest_asyncio.fixture(params=STABLE_DRIVERS + RESTARTED_DRIVERS)
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreNamespace]:
     async with asyncio.timeout(300):
-        async for found in _place(request, tmp_path):
-            yield found
+        async for namespace in _open_namespace(request, tmp_path):
+            yield namespace
 
 
 @pytest_asyncio.fixture(params=("memory", "sqlite"))
 async def embedded(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreNamespace]:
-    """The bodies that live in our own process."""
-    async for found in _place(request, tmp_path):
-        yield found
+    """The drivers that run in the test process."""
+    async for namespace in _open_namespace(request, tmp_path):
+        yield namespace
 
 
-async def _place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreNamespace]:
+async def _open_namespace(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreNamespace]:
     flavour = request.param
-    fire: Fire | None = None
+    restarts: RandomRestarts | None = None
     driver: StoreDriver
     match flavour:
         case "memory":
@@ -132,36 +132,36 @@ async def _place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         case "kubernetes":
             cluster = request.getfixturevalue("cluster_with_kinds")
             driver = KubernetesDriver(kubeconfig.load([cluster.kubeconfig]))
-        case "remote-under-fire":
-            server, fire = request.getfixturevalue("burning_server")
-            driver = PatientBody(server.driver())
-        case "kubernetes-under-fire":
-            cluster, fire = request.getfixturevalue("burning_cluster")
-            driver = PatientBody(KubernetesDriver(kubeconfig.load([cluster.kubeconfig])))
+        case "remote-restarted":
+            server, restarts = request.getfixturevalue("restarted_server")
+            driver = RetryingDriver(server.driver())
+        case "kubernetes-restarted":
+            cluster, restarts = request.getfixturevalue("restarted_cluster")
+            driver = RetryingDriver(KubernetesDriver(kubeconfig.load([cluster.kubeconfig])))
         case _:
             raise AssertionError(flavour)
-    found = StoreNamespace(driver, f"t{os.getpid()}-{next(_numbers)}", flavour)
+    namespace = StoreNamespace(driver, f"t{os.getpid()}-{next(_numbers)}", flavour)
     try:
-        await driver.create(NAMESPACE, document(NAMESPACE, found.namespace))
-        if fire is None:
-            yield found
+        await driver.create(NAMESPACE, document(NAMESPACE, namespace.namespace))
+        if restarts is None:
+            yield namespace
         else:
-            with fire.burning():
-                yield found
+            with restarts.active():
+                yield namespace
     finally:
-        await found.close()
+        await namespace.close()
         await driver.close()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A behaviour that a body cannot show is not run on it, instead of passing there without having looked."""
-    out = [item for item in items if not _applies(item)]
-    if out:
-        config.hook.pytest_deselected(items=out)
+    """Deselects tests on drivers that cannot show the behaviour, instead of letting them pass without a check."""
+    deselected = [item for item in items if not _applies(item)]
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
         items[:] = [item for item in items if _applies(item)]
 
 
 def _applies(item: pytest.Item) -> bool:
-    if item.get_closest_marker("calm") and "under-fire" in item.name:
+    if item.get_closest_marker("stable_server") and "-restarted" in item.name:
         return False
     return not item.get_closest_marker("on_kubernetes") or "[kubernetes]" in item.name

@@ -1,4 +1,4 @@
-"""What a test of the store stands on: a body, a namespace of its own in it, and short words for common steps."""
+"""What a store test works with: a driver, a namespace of its own, and short calls for common operations."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ TEMPLATE = KINDS.named("Template")
 DEPARTMENT = KINDS.named("Department")
 POD = KINDS.named("Pod")
 NAMESPACE = KINDS.named("Namespace")
-SECONDS = 60.0  # for a change to arrive while servers are killed; normally it takes milliseconds
+SECONDS = 60.0  # for a change to arrive while servers are killed; usually it takes milliseconds
 
 
 def document(kind: AnyKind, name: str, namespace: str = "", spec: Json | None = None, **metadata: Any) -> Document:
-    place = {"name": name, **({"namespace": namespace} if namespace else {})}
-    data = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {**place, **metadata}}
+    identity = {"name": name, **({"namespace": namespace} if namespace else {})}
+    data = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {**identity, **metadata}}
     return Document({**data, **({"spec": spec} if spec is not None else {})})
 
 
-def changed(seen: Document, **parts: Any) -> Document:
+def changed(current: Document, **parts: Any) -> Document:
     """The document with parts replaced: `spec={...}`, `status={...}`, or any field of the metadata."""
-    data = {**seen.data, "metadata": {**seen.metadata}}
+    data = {**current.data, "metadata": {**current.metadata}}
     for key, value in parts.items():
         target = data if key in ("spec", "status") else data["metadata"]
         if value is None:
@@ -36,7 +36,7 @@ def changed(seen: Document, **parts: Any) -> Document:
 
 
 class Watcher:
-    """Reads a watch as every reader must: where it broke off it goes on from the last version."""
+    """Reads a watch, and resumes from the last version when the stream breaks."""
 
     def __init__(
         self, driver: StoreDriver, kind: AnyKind, namespace: str | None, version: str, **selection: str
@@ -91,12 +91,12 @@ class StoreNamespace:
     async def get(self, name: str = "a") -> Document:
         return await self.driver.get(TEMPLATE, name, self.namespace)
 
-    async def describe(self, seen: Document, text: str) -> Document:
-        """A change of the spec."""
-        return await self.driver.update(TEMPLATE, changed(seen, spec={"description": text}))
+    async def describe(self, current: Document, text: str) -> Document:
+        """Changes the spec."""
+        return await self.driver.update(TEMPLATE, changed(current, spec={"description": text}))
 
     async def names(self, **selection: str) -> list[str]:
-        return [found.name for found in (await self.driver.list(TEMPLATE, self.namespace, **selection)).items]
+        return [item.name for item in (await self.driver.list(TEMPLATE, self.namespace, **selection)).items]
 
     async def delete(self, name: str = "a", **options: Any) -> bool:
         return await self.driver.delete(TEMPLATE, name, self.namespace, **options)
@@ -111,9 +111,9 @@ class StoreNamespace:
         self._watchers.append(watcher)
         return watcher
 
-    def unique(self, word: str = "d") -> str:
-        """A name that no other test uses, for kinds that span the cluster."""
-        return f"{word}-{self.namespace}"
+    def unique(self, prefix: str = "d") -> str:
+        """A name that no other test uses, for cluster-scoped kinds."""
+        return f"{prefix}-{self.namespace}"
 
     async def close(self) -> None:
         for watcher in self._watchers:

@@ -1,4 +1,4 @@
-"""A real server in a process of its own, that tests may kill at any moment."""
+"""A server in a process of its own, which tests may kill at any moment."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pathlib import Path
 from aliquot.store.drivers.rest import RestDriver
 from aliquot.store.http.transport import Endpoint, Timeouts
 
-START_SECONDS = 180  # on a very busy machine; about one on a quiet one
+START_SECONDS = 180  # on a very busy machine; about one on an idle one
 
 
 class ServerProcess:
-    """`aliquot up`, or another verb that serves, on a folder, always on the same port once it has one."""
+    """`aliquot up`, or another serving command, on a data folder. Restarts keep the port."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ServerProcess:
 
     @property
     def fell(self) -> bool:
-        """Whether it ended by itself, and not well."""
+        """Whether the process ended by itself with an error."""
         return self._process is not None and self._process.poll() not in (None, 0, -signal.SIGKILL)
 
     @property
@@ -90,12 +90,12 @@ class ServerProcess:
 
     def _announced(self) -> bool:
         try:
-            facts = json.loads((self.folder / "server.json").read_text())
+            server = json.loads((self.folder / "server.json").read_text())
         except (OSError, ValueError):
             return False
-        if facts["pid"] != self.pid:
+        if server["pid"] != self.pid:
             return False
-        self.port = int(facts["url"].rpartition(":")[2])
+        self.port = int(server["url"].rpartition(":")[2])
         return True
 
     def ready(self) -> bool:
@@ -106,21 +106,21 @@ class ServerProcess:
             return False
 
     def kill(self) -> None:
-        """As the kernel does it: no last words."""
+        """Sends SIGKILL."""
         self.end(signal.SIGKILL)
 
     def stop(self) -> int:
         return self.end(signal.SIGTERM)
 
     def end(self, how: signal.Signals) -> int:
-        """Send a signal and wait for the end; the exit status."""
+        """Sends a signal and returns the exit status."""
         if self._process is None:
             return 0
         self._process.send_signal(how)
         return self._process.wait(30)
 
     def down(self) -> int:
-        """`aliquot down`, also after a kill, so that no job is left behind; its exit status."""
+        """Runs `aliquot down`, also after a kill, so that no job is left; returns its exit status."""
         if not self.ready():
             self.kill()
             self.start()
@@ -132,7 +132,7 @@ class ServerProcess:
     def driver(self, timeouts: Timeouts | None = None) -> RestDriver:
         token = self.token
 
-        async def given() -> str:
+        async def read_token() -> str:
             return token
 
-        return RestDriver(Endpoint(self.url, token=given), timeouts=timeouts)
+        return RestDriver(Endpoint(self.url, token=read_token), timeouts=timeouts)

@@ -9,8 +9,8 @@ from typing import Any
 
 
 @asynccontextmanager
-async def running(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(one) for one in work]
+async def running(*loops: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(loop) for loop in loops]
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Logs and commands over a real connection: the client's side."""
+"""Logs and exec over a real connection, from the client's side."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from support.cli.pod_server import TOKEN, PodServer
 
 @pytest.fixture
 def server() -> Iterator[PodServer]:
-    made = PodServer(MemoryDriver())
-    with made.serving():
-        yield made
+    server = PodServer(MemoryDriver())
+    with server.serving():
+        yield server
 
 
 def _client(server: PodServer, token: str = TOKEN) -> RemoteServer:
@@ -29,7 +29,7 @@ def _client(server: PodServer, token: str = TOKEN) -> RemoteServer:
 
 async def _log(server: PodServer, options: LogOptions | None = None) -> bytes:
     async with _client(server) as here, here.logs("runai-team-a", "x-0-0", options or LogOptions()) as log:
-        return b"".join([piece async for piece in log.chunks])
+        return b"".join([chunk async for chunk in log.chunks])
 
 
 async def test_a_log(server: PodServer) -> None:
@@ -38,19 +38,19 @@ async def test_a_log(server: PodServer) -> None:
     assert server.queries == [{"follow": "true", "tailLines": "5"}]
 
 
-def test_what_is_asked_for() -> None:
+def test_log_query() -> None:
     options = LogOptions(True, 0, 90.5, True, True, 9, 7, pod_uid="u1")
     assert log_query(options, 100.0) == {
         "follow": "true", "timestamps": "true", "previous": "true",
         "tailLines": "0", "sinceSeconds": "10", "limitBytes": "9", "offset": "7", "uid": "u1",
     }  # fmt: skip
     assert log_query(LogOptions(since=200.0), 100.0) == {"sinceSeconds": "1"}
-    again = LogOptions(since=90.5, line_times=True, resume=86400.0)
-    assert log_query(again, 100.0) == {"marks": "true", "sinceTime": "1970-01-02T00:00:00Z"}
+    resumed = LogOptions(since=90.5, line_times=True, resume=86400.0)
+    assert log_query(resumed, 100.0) == {"marks": "true", "sinceTime": "1970-01-02T00:00:00Z"}
 
 
-async def test_where_a_log_begins(server: PodServer) -> None:
-    """The server says it, or does not."""
+async def test_log_offset(server: PodServer) -> None:
+    """The log's offset is that of the server, or None if the server does not report it."""
     server.logs = [[b"abc"], [b"c"]]
     async with _client(server) as here, here.logs("n", "p", LogOptions()) as log:
         assert log.offset is None
@@ -59,15 +59,15 @@ async def test_where_a_log_begins(server: PodServer) -> None:
         assert log.offset == 2
 
 
-async def test_a_log_that_breaks(server: PodServer) -> None:
-    """A connection that is cut is no end of the log."""
+async def test_broken_log(server: PodServer) -> None:
+    """A broken connection is an error, not the end of the log."""
     server.logs = [[b"one\n", None]]
     with pytest.raises(Unavailable):
         await _log(server)
 
 
-async def test_a_log_that_is_refused(server: PodServer) -> None:
-    """The server's own words arrive."""
+async def test_refused_log(server: PodServer) -> None:
+    """The server's error message arrives."""
     server.refusal = Conflict("the pod has not started")
     with pytest.raises(Conflict, match="the pod has not started"):
         await _log(server)
@@ -76,7 +76,7 @@ async def test_a_log_that_is_refused(server: PodServer) -> None:
             pass
 
 
-async def test_nobody_is_there() -> None:
+async def test_no_server_listens() -> None:
     client = open_server(Connection("http://127.0.0.1:9", TOKEN), 0.0)
     with pytest.raises(Unavailable) as raised:
         async with client as here, here.logs("n", "p", LogOptions()):
@@ -97,7 +97,7 @@ async def _run(server: PodServer, *command: str, typed: bytes = b"") -> tuple[in
 
 
 async def test_a_command(server: PodServer) -> None:
-    """Output, errors and the exit status come back; the words go there as they are."""
+    """Output, errors and the exit status are returned, and arguments are passed unchanged."""
     assert await _run(server, "sh", "-c", "echo out; echo err >&2; exit 7") == (7, b"out\n", b"err\n")
     assert await _run(server, "printf", "%s", "a b  c&d=é") == (0, "a b  c&d=é".encode(), b"")
 
@@ -111,15 +111,15 @@ async def test_much_output(server: PodServer) -> None:
     assert (status, len(out)) == (0, 5_000_000)
 
 
-async def test_a_command_that_is_refused(server: PodServer) -> None:
-    """The server's own words arrive here too."""
+async def test_refused_command(server: PodServer) -> None:
+    """The server's error message arrives for exec too."""
     server.refusal = Denied("not in this pod")
     with pytest.raises(Denied, match="not in this pod"):
         await _run(server, "ls")
 
 
-def test_how_a_command_ended() -> None:
-    """An exit status, or an error of the platform in its own words."""
+def test_exit_status() -> None:
+    """An exec ends with an exit status, or with an error of the platform."""
     assert exit_status(b'{"status": "Success"}') == 0
     with pytest.raises(Conflict, match="it has ended"):
         exit_status(b'{"status": "Failure", "code": 409, "message": "it has ended"}')

@@ -1,4 +1,4 @@
-"""How a program finds its server, and that tokens stay where they belong."""
+"""How a program finds its server, and which server gets which token."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ NONE = Settings()
 def serving(folder: Path, **changes: object) -> Path:
     """A data folder as `aliquot up` leaves it, with this process as the server."""
     folder.mkdir(exist_ok=True)
-    said = {"url": "http://127.0.0.1:7520", "pid": os.getpid(), "startTime": start_time(os.getpid()), **changes}
-    (folder / "server.json").write_text(json.dumps(said))
+    contents = {"url": "http://127.0.0.1:7520", "pid": os.getpid(), "startTime": start_time(os.getpid()), **changes}
+    (folder / "server.json").write_text(json.dumps(contents))
     (folder / "admin.token").write_text("alq_admin_secret\n")
     return folder
 
 
 def test_arguments_win(tmp_path: Path) -> None:
-    """What is typed beats the environment, which beats the settings, which beat the data folder."""
+    """The order of precedence is options, environment, settings, data folder."""
     (tmp_path / "t").write_text("typed")
     serving(tmp_path / "data")
     env = {"ALIQUOT_URL": "http://env:1", "ALIQUOT_TOKEN": "env", "ALIQUOT_DATA_DIR": str(tmp_path / "data")}
@@ -40,12 +40,12 @@ def test_arguments_win(tmp_path: Path) -> None:
     assert find_server(ServerOptions(), NONE, env) == Connection("http://127.0.0.1:7520", "alq_admin_secret")
 
 
-def test_a_data_folder_that_is_typed_beats_the_environment(tmp_path: Path) -> None:
-    """--data-dir means the server of that folder, with its own token."""
+def test_data_dir_option_comes_before_the_environment(tmp_path: Path) -> None:
+    """--data-dir selects the server of that folder, with its own token."""
     folder = serving(tmp_path / "data")
     env = {"ALIQUOT_URL": "http://env:1", "ALIQUOT_TOKEN": "env"}
-    found = find_server(ServerOptions(data_dir=str(folder)), Settings(url="http://set:1"), env)
-    assert found == Connection("http://127.0.0.1:7520", "alq_admin_secret")
+    connection = find_server(ServerOptions(data_dir=str(folder)), Settings(url="http://set:1"), env)
+    assert connection == Connection("http://127.0.0.1:7520", "alq_admin_secret")
 
 
 def test_token_from_a_file_in_the_environment(tmp_path: Path) -> None:
@@ -56,43 +56,43 @@ def test_token_from_a_file_in_the_environment(tmp_path: Path) -> None:
 
 
 def test_no_server_says_how_to_start_one(tmp_path: Path) -> None:
-    """One line, with the next step."""
+    """The error is one line with a hint."""
     with pytest.raises(Unavailable, match="no server is running") as caught:
         find_server(ServerOptions(data_dir=str(tmp_path)), NONE, {})
     assert "aliquot up" in caught.value.hint
 
 
 @pytest.mark.parametrize("changes", [{"startTime": "1"}, {"pid": 2**22 + 1}])
-def test_a_leftover_file_is_no_server(tmp_path: Path, changes: dict[str, object]) -> None:
-    """A process that ended, or another one with its number, is not the server."""
+def test_stale_server_file(tmp_path: Path, changes: dict[str, object]) -> None:
+    """A process that has ended, or another one with the same pid, is not the server."""
     folder = serving(tmp_path / "data", **changes)
     with pytest.raises(Unavailable):
         find_server(ServerOptions(data_dir=str(folder)), NONE, {})
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"url": 1}', '{"url": "x", "pid": "many"}'])
-def test_a_broken_server_file_is_no_server(tmp_path: Path, text: str) -> None:
-    """Half a file, or another one, is taken for none."""
+def test_invalid_server_file(tmp_path: Path, text: str) -> None:
+    """An invalid server.json counts as missing."""
     (tmp_path / "server.json").write_text(text)
     assert running_server(tmp_path) is None
 
 
-def test_the_administrators_token_goes_to_no_other_server(tmp_path: Path) -> None:
-    """A server that was only named gets the local token only if it is the local server."""
+def test_administrators_token_is_only_for_the_local_server(tmp_path: Path) -> None:
+    """A server named by URL gets the local token only if it is the local server."""
     env = {"ALIQUOT_DATA_DIR": str(serving(tmp_path / "data"))}
     assert find_server(ServerOptions(url="http://127.0.0.1:7520"), NONE, env).token == "alq_admin_secret"
     assert find_server(ServerOptions(url="http://evil:7520"), NONE, env).token == ""
 
 
 def test_a_token_is_not_printed() -> None:
-    """Neither by accident nor in a traceback."""
+    """A token is not in the repr of a connection or of settings."""
     assert "secret" not in repr(Connection("http://x:1", "secret"))
     assert "secret" not in repr(Settings(token="secret"))
 
 
 @pytest.mark.parametrize("content", [b"two words", b"\xff", b"tab\there"])
 def test_a_file_without_a_token(tmp_path: Path, content: bytes) -> None:
-    """A wrong file is named; what is in it is not."""
+    """The error names the file, and not its content."""
     (tmp_path / "t").write_bytes(content)
     with pytest.raises(Unauthenticated) as caught:
         find_server(ServerOptions(url="http://x:1", token_file=str(tmp_path / "t")), NONE, {})
@@ -105,13 +105,13 @@ def test_a_missing_token_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["localhost:7520", "ftp://x", "http://"])
-def test_an_address_must_be_one(url: str) -> None:
+def test_invalid_address(url: str) -> None:
     with pytest.raises(Invalid, match="no server address"):
         find_server(ServerOptions(url=url), NONE, {})
 
 
-def test_where_data_and_settings_are() -> None:
-    """The usual folders, and the ones that are named instead."""
+def test_data_folder_and_settings_file() -> None:
+    """Default folders, and those from options and the environment."""
     assert data_folder("", {"XDG_DATA_HOME": "/x"}) == Path("/x/aliquot")
     assert data_folder("", {"ALIQUOT_DATA_DIR": "/y", "XDG_DATA_HOME": "/x"}) == Path("/y")
     assert data_folder("/z", {"ALIQUOT_DATA_DIR": "/y"}) == Path("/z")
@@ -121,8 +121,8 @@ def test_where_data_and_settings_are() -> None:
     assert settings_file("/d", "other.json", env) == Path("/d/other.json")
 
 
-def test_settings_are_private_and_keep_what_they_do_not_know(tmp_path: Path) -> None:
-    """Nobody else reads the file, and a newer program's fields survive."""
+def test_settings_are_private_and_keep_unknown_fields(tmp_path: Path) -> None:
+    """Only the owner can read the file, and unknown fields are kept."""
     path = tmp_path / "folder" / "config.json"
     save_settings(path, project="team-a")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -1,4 +1,4 @@
-"""What is wrong with a file is told whole, each fault with its path and what must hold."""
+"""An invalid scenario file is reported with every fault, its path and the condition."""
 
 from __future__ import annotations
 
@@ -114,19 +114,19 @@ def good() -> Any:
 
 
 def also(text: str) -> Any:
-    """A sound file with some of its fields replaced; times stay text, as the program reads them."""
+    """A valid file with some fields replaced; times stay text, as the program reads them."""
     return {**good(), **yaml.safe_load(text.replace("2026-01-01T00:00:00Z", "'2026-01-01T00:00:00Z'"))}
 
 
 @pytest.mark.parametrize("text, wanted", BAD, ids=[wanted for _, wanted in BAD])
 def test_fault(text: str, wanted: str) -> None:
-    """One thing wrong is one fault, and it says where."""
+    """Each mistake gives a fault with its path."""
     found = faults(also(text))
     assert any(wanted in fault for fault in found), found
 
 
 def test_all_faults_at_once() -> None:
-    """Wrong values, unknown fields and names that lead nowhere are told together."""
+    """Invalid values, unknown fields and unknown names are reported together."""
     data = {
         "rounds": 0,
         "nodes": [{"name": "n1", "gpu": 8}],
@@ -143,7 +143,7 @@ def test_all_faults_at_once() -> None:
 
 
 def test_paths_in_a_list_of_scenarios() -> None:
-    """In a file with several scenarios, paths begin with which one."""
+    """In a file with several scenarios, paths begin with the scenario's index."""
     assert faults([good(), {"projects": [{"name": "a"}, {"name": "b", "quota": {"gpu": -1}}]}]) == [
         "[1].projects[1].quota.gpu: must be >= 0"
     ]
@@ -151,12 +151,12 @@ def test_paths_in_a_list_of_scenarios() -> None:
 
 @pytest.mark.parametrize("data", [None, 7, "text", [None], [[]], True])
 def test_not_a_scenario(data: Any) -> None:
-    """Something else altogether is refused in a line."""
+    """Data that is not an object is refused with one line."""
     assert "must be an object" in faults(data)[0]
 
 
 def test_one_mistake_is_told_once() -> None:
-    """What refers to a thing with a fault of its own is not at fault."""
+    """A reference to an entry that has a fault is not another fault."""
     data = {**good(), "projects": [{"name": "a", "quota": 1}], "workloads": [{"name": "w", "project": "a"}]}
     assert faults(data) == ["projects[0].quota: must be an object, not 1"]
 

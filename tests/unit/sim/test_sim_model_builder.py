@@ -1,4 +1,4 @@
-"""What a file means: defaults, units, times, and the devices of what already runs."""
+"""How a scenario becomes the planner's model: defaults, units, times, and the devices of running tasks."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ def held(*tasks: dict[str, Any], **fields: Any) -> dict[str, list[int]]:
     "kind, priority, preemptible", [("training", 50, True), ("interactive", 100, False), ("inference", 125, False)]
 )
 def test_type_sets_priority(kind: str, priority: int, preemptible: bool) -> None:
-    """A type says how important a workload is and whether it may be stopped."""
+    """The type sets priority and preemptibility."""
     made = loaded_job(type=kind)
     assert (made.priority, made.preemptible) == (priority, preemptible)
 
 
 def test_given_wins_over_type() -> None:
-    """What is given is not what the type would say."""
+    """Given priority and preemptibility override those of the type."""
     made = loaded_job(type="interactive", priority=75, preemptible=True)
     assert (made.priority, made.preemptible) == (75, True)
 
 
 @pytest.mark.parametrize("priority, preemptible", [(99, True), (100, False)])
 def test_priority_without_a_type(priority: int, preemptible: bool) -> None:
-    """Without a type, priority 100 and more is not stopped."""
+    """Without a type, a workload is nonpreemptible from priority 100."""
     assert loaded_job(priority=priority).preemptible is preemptible
 
 
 def test_replicas() -> None:
-    """The short form: so many pending tasks, called as the pods of the platform are."""
+    """`replicas` gives pending tasks with the names of the platform's pods."""
     made = loaded_job(replicas=2, request={"gpu": 1})
     assert [task.name for task in made.tasks] == ["w-0-0", "w-1-0"]
     assert {task.state for task in made.tasks} == {TaskState.PENDING}
@@ -80,7 +80,7 @@ def test_replicas() -> None:
     ],
 )
 def test_request(request_: dict[str, Any], wanted: Request) -> None:
-    """Amounts become base units, exactly."""
+    """Amounts are converted exactly to base units."""
     assert loaded_job(request=request_).tasks[0].request == wanted
 
 
@@ -91,13 +91,13 @@ def test_task_request_replaces() -> None:
 
 
 def test_task_selector_adds() -> None:
-    """A task's selector comes on top of the workload's."""
+    """A task's selector extends the workload's."""
     made = loaded_job(nodeSelector={"a": "1", "b": "1"}, tasks=[{"nodeSelector": {"b": "2"}}])
     assert made.tasks[0].selector == {"a": "1", "b": "2"}
 
 
 def test_file_order_is_age() -> None:
-    """Workloads without a time of creation are as old as the order of the file says."""
+    """Workloads without a creation time are created in the order of the file."""
     made = world(workloads=[{"name": name, "project": "a"} for name in ("z", "y", "x")])
     ages = [made.jobs[name].created for name in ("z", "y", "x")]
     assert ages == sorted(ages)
@@ -106,14 +106,14 @@ def test_file_order_is_age() -> None:
 
 
 def test_times() -> None:
-    """Times are seconds from now, written so or absolutely."""
+    """Times become seconds relative to now, from relative and absolute values."""
     fields = {"name": "w", "project": "a", "created": "2026-01-01T00:00:30Z", "started": -10}
     made = world(now="2026-01-01T00:01:00Z", workloads=[fields]).jobs["w"]
     assert (made.created, made.started) == (-30, -10)
 
 
 def test_quota() -> None:
-    """Absent is no GPU and any CPU and memory; null is unlimited."""
+    """A missing quota is no GPU and unlimited CPU and memory; null is unlimited."""
     assert terms() == PoolQuota(quota=(0, None, None))
     assert terms(quota={"gpu": 0.5, "cpu": 2, "memory": "1Ki"}).quota == (500, 2000, 1024)
     assert terms(quota={"gpu": None}).quota == (None, None, None)
@@ -121,19 +121,19 @@ def test_quota() -> None:
 
 
 def test_weight() -> None:
-    """A number is the weight of all three resources."""
+    """A single number is the weight of all three resources."""
     assert terms(overQuotaWeight=2).weight == (2, 2, 2)
     assert terms(overQuotaWeight={"gpu": 0}).weight == (0, 1, 1)
 
 
 def test_pools_have_their_own_terms() -> None:
-    """The bare fields are those of pool default."""
+    """Fields outside `pools` belong to pool default."""
     queue = world(projects=[{"name": "a", "quota": {"gpu": 1}, "pools": {"h": {"quota": {"gpu": 2}}}}]).queues["a"]
     assert (queue.pool_quota("default").quota[0], queue.pool_quota("h").quota[0]) == (1000, 2000)
 
 
 def test_tree() -> None:
-    """Departments and projects are one tree of any depth."""
+    """Departments and projects form one tree of any depth."""
     made = world(
         departments=[{"name": "d"}],
         projects=[{"name": "a", "department": "d"}, {"name": "b", "parent": "a"}, {"name": "c"}],
@@ -142,7 +142,7 @@ def test_tree() -> None:
 
 
 def test_node_types_by_type_of_workload() -> None:
-    """A project holds its training, and only that, to the types it names."""
+    """A project's node types apply to workloads of the named type only."""
     made = world(
         projects=[{"name": "a", "nodeTypes": {"training": ["dgx"]}}],
         workloads=[{"name": "t", "project": "a"}, {"name": "i", "project": "a", "type": "interactive"}],
@@ -151,14 +151,14 @@ def test_node_types_by_type_of_workload() -> None:
 
 
 def test_cards() -> None:
-    """GPUs are a number, or a list with what each has."""
+    """`gpus` is a number or a list."""
     assert [device.memory_mib for device in loaded_node(gpus=2, gpuMemoryMiB=7).devices] == [7, 7]
     cards = [{"index": 3, "memoryMiB": 5, "model": "V100", "mig": None}, {"index": 4}]
     assert [(one.index, one.memory_mib) for one in loaded_node(gpus=cards, gpuMemoryMiB=7).devices] == [(3, 5), (4, 7)]
 
 
 def test_mixed_slices() -> None:
-    """Slices of a mixed node are rows of their own, instead of the cards they were cut from."""
+    """MIG slices of a mixed node are devices, and replace the partitioned GPUs."""
     made = loaded_node(gpus=1, migStrategy="mixed", mig={"1g.5gb": 2, "2g.10gb": 1})
     assert [(one.profile, one.memory_mib) for one in made.devices] == [
         ("1g.5gb", 5120), ("1g.5gb", 5120), ("2g.10gb", 10240),
@@ -167,39 +167,39 @@ def test_mixed_slices() -> None:
 
 
 def test_single_slices() -> None:
-    """With one profile for all, slices look like whole GPUs."""
+    """With strategy single, slices are whole GPUs."""
     made = loaded_node(migStrategy="single", mig={"1g.5gb": 3})
     assert [one.profile for one in made.devices] == ["", "", ""]
 
 
 def test_node_that_does_not_say() -> None:
-    """A node without CPU and memory has more than enough, on any number of nodes."""
+    """A node without CPU and memory has enough for any task, without overflow over many nodes."""
     made = loaded_node()
     assert made.cpu >= 10**6
     assert made.memory * 100_000 < 2**63
 
 
 def test_whole_gpus_take_the_first_free() -> None:
-    """Running tasks that do not say where get the first free devices, after those that say."""
+    """Running tasks without device indices get the first free devices, after tasks with indices."""
     one, two = {"request": {"gpu": 1}}, {"request": {"gpu": 1}, "devices": [0]}
     assert held(one, two) == {"w-0-0": [1], "w-1-0": [0]}
 
 
 def test_fraction_of_its_own() -> None:
-    """A running fraction that says nothing has a GPU of its own."""
+    """A running fraction without devices or group has a GPU of its own."""
     part = {"request": {"gpuFraction": 0.5}}
     assert held(part, part) == {"w-0-0": [0], "w-1-0": [1]}
 
 
 def test_share_group() -> None:
-    """Fractions of one group are on one device."""
+    """Fractions of one share group use one device."""
     part = {"request": {"gpuFraction": 0.5}, "shareGroup": "x"}
     other = {"request": {"gpuFraction": 0.3}, "devices": [0]}
     assert held(part, other, part) == {"w-0-0": [1], "w-1-0": [0], "w-2-0": [1]}
 
 
 def test_mig_slices_are_held() -> None:
-    """A running task with slices holds rows of its profile."""
+    """A running task with a MIG request holds devices of its profile."""
     nodes = [{"name": "n1", "migStrategy": "mixed", "mig": {"1g.5gb": 2, "2g.10gb": 1}}]
     assert held({"request": {"mig": {"2g.10gb": 1}}}, {"request": {"mig": {"1g.5gb": 2}}}, nodes=nodes) == {
         "w-0-0": [2],
@@ -208,13 +208,13 @@ def test_mig_slices_are_held() -> None:
 
 
 def test_memory_is_held() -> None:
-    """A running amount of memory holds its MiB and the part of the device that goes with it."""
+    """A running memory request holds its MiB and the matching share of the device."""
     task = {"state": "running", "node": "n1", "request": {"gpuMemoryMiB": 250}}
     assert loaded_job(tasks=[task]).tasks[0].shares == (DeviceShare(0, 250, 250),)
 
 
 def test_reserved_lies_on_what_is_left() -> None:
-    """A reservation without devices is on what somebody is leaving, not on what is kept."""
+    """A reserved task without devices uses devices that are being released, not those of running tasks."""
     tasks = [
         {"state": "running", "node": "n1", "request": {"gpu": 1}, "devices": [0]},
         {"state": "terminating", "node": "n1", "request": {"gpu": 1}, "devices": [1]},
@@ -234,14 +234,14 @@ def test_reserved_lies_on_what_is_left() -> None:
     ],
 )
 def test_more_than_there_is(tasks: list[dict[str, Any]], wanted: str) -> None:
-    """A picture in which a node gives more than it has is refused, with the task that is too much."""
+    """A file in which a node holds more than it has is refused, with the task that exceeds it."""
     with pytest.raises(Invalid, match="workloads") as caught:
         held(*tasks)
     assert wanted in str(caught.value.faults[0])
 
 
 def test_share_group_of_one_node() -> None:
-    """A group belongs to one node."""
+    """A share group belongs to one node."""
     part = {"state": "running", "request": {"gpuFraction": 0.5}, "shareGroup": "x"}
     tasks = [{**part, "node": "n1"}, {**part, "node": "n2"}]
     with pytest.raises(Invalid, match=r"tasks\[1\].shareGroup: belongs to GPU 0 of node n1"):
@@ -252,7 +252,7 @@ def test_share_group_of_one_node() -> None:
 
 
 def test_policy() -> None:
-    """Every word of a policy arrives."""
+    """Every field of a policy is read."""
     policy = world(
         policy={
             "steps": ["reclaim", "allocate"], "spare": "weight", "placement": {"gpu": "spread", "device": "spread"},
@@ -267,14 +267,14 @@ def test_policy() -> None:
 
 
 def test_claims_and_topologies() -> None:
-    """Claims are those listed; one topology is called default."""
+    """Volume claims are those listed; a single topology is named default."""
     made = world(volumeClaims=["data"], topology=["zone", "rack"]).snapshot()
     assert (made.claims, made.topologies) == (frozenset({"data"}), {"default": ("zone", "rack")})
     assert world().snapshot().claims == frozenset()
 
 
 def test_many_workloads_load_in_line() -> None:
-    """Loading takes steps in proportion to the workloads: ten times as many must not take a hundred times as many."""
+    """Loading is linear in the number of workloads."""
 
     def steps(count: int) -> int:
         nodes = [{"name": f"n{index}", "gpus": 8} for index in range(count // 8)]

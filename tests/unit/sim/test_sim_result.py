@@ -1,4 +1,4 @@
-"""The shape of a result, round by round and step by step, played with the real scheduler."""
+"""The format of a result, by round and by step, from the real planner."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def simulate(data: Any, **options: Any) -> Any:
 
 
 def test_shape_of_a_round() -> None:
-    """A result without steps has its rounds and what is left at the end, in one shape."""
+    """A result without steps has rounds and a final state of the same format."""
     told = simulate(BORROWED)
     assert list(told) == ["name", "stable", "rounds", "final"]
     assert (told["name"], len(told["rounds"])) == ("two teams", 1)
@@ -44,7 +44,7 @@ def test_shape_of_a_round() -> None:
 
 
 def test_reclaim_over_rounds() -> None:
-    """Evicted and reserved, then bound and pending, then running; and then nothing more."""
+    """A reclaim takes three rounds, and the fourth changes nothing."""
     told = simulate(BORROWED, rounds=4)
     states = [[each["tasks"][name]["state"] for name in ("b2-0-0", "a1-0-0")] for each in told["rounds"]]
     assert states == [["evicted", "reserved"], ["pending", "bound"], ["pending", "running"], ["pending", "running"]]
@@ -57,7 +57,7 @@ def test_last_round_with_a_change_is_not_stable() -> None:
 
 
 def test_evicted_task() -> None:
-    """An evicted task has no node, and says where it was and for whom it went."""
+    """An evicted task has no node, its last node and the reason."""
     task = simulate(BORROWED)["rounds"][0]["tasks"]["b2-0-0"]
     assert (task["state"], task["node"], task["devices"]) == ("evicted", None, [])
     assert (task["from"], task["because"]) == ("n1", "reclaimed by a/a1")
@@ -65,7 +65,7 @@ def test_evicted_task() -> None:
 
 
 def test_running_task() -> None:
-    """A running task says on which devices it is, and how much of them it has."""
+    """A running task has its devices and its share of each."""
     task = simulate(BORROWED)["rounds"][0]["tasks"]["b1-0-0"]
     assert task == {
         "state": "running",
@@ -77,7 +77,7 @@ def test_running_task() -> None:
 
 
 def test_final_is_after_the_last_round() -> None:
-    """What was evicted in the last round is pending at the end, and knows why."""
+    """A task evicted in the last round is pending in the final state, with the reason."""
     told = simulate(BORROWED)["final"]
     task = told["tasks"]["b2-0-0"]
     assert (task["state"], task["refusal"]["code"]) == ("pending", "evicted")
@@ -86,7 +86,7 @@ def test_final_is_after_the_last_round() -> None:
 
 
 def test_moved_task() -> None:
-    """A moved task is at its new place, says where it was, and whether the new place is still taken."""
+    """A moved task has its new node, its last node, and whether the new node is only reserved."""
     (world,) = load_clusters(BORROWED)
     moved = Eviction(
         "b1",
@@ -104,7 +104,7 @@ def test_moved_task() -> None:
 
 
 def test_reserved_is_not_allocated() -> None:
-    """What a workload will have is not yet what it has."""
+    """Reserved devices do not count as allocated."""
     (world,) = load_clusters(BORROWED)
     plan = Plan(nominations=(Nomination("a1", "a1-0-0", "n1", (DeviceShare(0, 1000, 0),)),))
     workload = results.round_result(world, plan)["workloads"]["a1"]
@@ -115,13 +115,13 @@ def test_reserved_is_not_allocated() -> None:
     "request_, gpus", [({"gpu": 2}, 2), ({"gpuFraction": 0.5}, 0.5), ({"gpuMemoryMiB": 333}, 0.333), ({}, 0)]
 )
 def test_allocated(request_: dict[str, Any], gpus: float) -> None:
-    """What a workload holds, in GPUs."""
+    """The allocated GPUs of a workload."""
     told = simulate({**TWO, "workloads": [{"name": "w", "project": "a", "request": request_, "tasks": [RUNNING]}]})
     assert told["final"]["workloads"]["w"]["allocated"] == {"gpu": gpus}
 
 
 def test_terminating_is_listed_once() -> None:
-    """A terminating task is listed while it goes, and gone from the next round."""
+    """A terminating task is listed for one round."""
     tasks = [{"state": "terminating", "node": "n1"}]
     told = simulate(
         {**TWO, "workloads": [{"name": "w", "project": "a", "request": {"gpu": 1}, "tasks": tasks}]}, rounds=2
@@ -131,7 +131,7 @@ def test_terminating_is_listed_once() -> None:
 
 
 def test_who_waits_is_told_why() -> None:
-    """Every task that waits has a refusal, also one that is gated or in a project without nodes."""
+    """Every pending task has a refusal, also a gated one or one in a cluster without nodes."""
     told = simulate(
         {
             "projects": [{"name": "a"}],
@@ -149,7 +149,7 @@ def test_who_waits_is_told_why() -> None:
 
 
 def test_who_was_on_its_way_out_is_told_so() -> None:
-    """A task that a file shows being stopped waits at the end, before any plan could look at it."""
+    """A task that the file lists as evicted is pending in the final state, with a refusal of its own."""
     tasks = [{"state": "evicted", "node": "n1"}]
     told = simulate({**TWO, "workloads": [{"name": "w", "project": "a", "request": {"gpu": 1}, "tasks": tasks}]})
     assert told["rounds"][0]["tasks"]["w-0-0"]["state"] == "evicted"
@@ -168,7 +168,7 @@ STEPS = {
 
 
 def test_shape_of_steps() -> None:
-    """With steps there is one settled picture for each, with the rounds it took and what was stopped on the way."""
+    """Each step has its settled state, its number of rounds and its evictions."""
     told = simulate(STEPS)
     assert list(told) == ["name", "stable", "steps", "final"]
     assert len(told["steps"]) == 3
@@ -185,25 +185,25 @@ def test_shape_of_steps() -> None:
 
 
 def test_steps_that_do_not_settle_are_not_stable() -> None:
-    """The rounds of a file bound each step."""
+    """`rounds` of the file limits each step."""
     told = simulate({**STEPS, "rounds": 1, "steps": STEPS["steps"][:1]})
     assert (told["steps"][0]["rounds"], told["stable"]) == (1, False)
 
 
 def test_same_file_same_bytes() -> None:
-    """A result is the same, byte for byte, each time."""
+    """The same file gives the same result, byte for byte."""
     assert results.to_json(simulate(STEPS)) == results.to_json(simulate(STEPS))
 
 
 def test_text_is_the_result() -> None:
-    """The text is JSON of the very result, for one scenario and for a list."""
+    """The text is the result as JSON, for one scenario and for a list."""
     told = simulate(STEPS)
     assert json.loads(results.to_json(told)) == told
     assert json.loads(results.to_json([told, simulate(BORROWED)])) == [told, simulate(BORROWED)]
 
 
 def test_pools_have_their_own_shares() -> None:
-    """Fair shares of other pools stand beside those of pool default."""
+    """Fair shares of other pools are listed with those of pool default."""
     told = simulate(
         {
             "nodes": [{"name": "n1", "gpus": 2, "pool": "h100"}],

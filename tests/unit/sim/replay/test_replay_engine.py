@@ -1,4 +1,4 @@
-"""A trace in virtual time: runs, stops, restarts and checkpoints, and what must always hold."""
+"""A replay in virtual time: starts, evictions, restarts and checkpoints, and its invariants."""
 
 from __future__ import annotations
 

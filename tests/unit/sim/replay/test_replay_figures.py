@@ -34,14 +34,14 @@ def test_series_has_all_the_time() -> None:
 
 
 def test_wait_and_completion() -> None:
-    """Waiting is all the time without GPUs; completion is from submission to end."""
+    """Wait is all time without GPUs; completion is from submission to end."""
     told = figures(played(TraceJob("x", 0, 100, 2000, "a"), TraceJob("y", 40, 10, 2000, "a"), quotas={"a": 2}))
     assert told["waitSeconds"] == {"mean": 30, "p50": 60, "p99": 60, "max": 60}
     assert told["jctSeconds"] == {"mean": 85, "p50": 100, "p99": 100, "max": 100}
 
 
 def test_spread_of_nothing() -> None:
-    """No job ended: no number is made up."""
+    """Without an ended job there are no numbers."""
     assert spread([]) == {"mean": None, "p50": None, "p99": None, "max": None}
 
 
@@ -57,7 +57,7 @@ def test_fair_projects() -> None:
 
 
 def test_borrowing_is_not_unfair() -> None:
-    """A project without quota that uses what nobody wants does not make the others look poor."""
+    """A project that borrows idle GPUs does not lower the fairness index."""
     borrower = TraceJob("x", 0, 100, 2000, "b")
     replay = played(borrower, TraceJob("y", 40, 100, 2000, "a"), quotas={"a": 2, "b": 0})
     assert figures(replay)["fairness"]["jain"] == 1

@@ -1,4 +1,4 @@
-"""Published traces, all the way: a small part of each always, the whole of them in `make soak`."""
+"""Replays of published traces: a small part of each always, the complete traces in `make soak`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def played(path: str, limit: int | None = None, policy: str = "binpack") -> dict
     "path, limit", [("muri/trace3.csv.gz", 150), ("philly/philly_jobs.csv.gz", 1000), (SHOCKWAVE, 120)]
 )
 def test_a_part(path: str, limit: int) -> None:
-    """The first jobs of each format end, and whoever started at once waited for nobody."""
+    """The first jobs of each published trace end, and the figures are consistent."""
     told = played(path, limit)
     assert told["jobs"]["finished"] == limit
     assert 0 < told["allocation"]["mean"] <= 1
@@ -38,7 +38,7 @@ def test_a_part(path: str, limit: int) -> None:
 
 
 def test_a_part_of_openb() -> None:
-    """Pods that fit stay, whoever does not is dropped, and cores and models of GPUs count."""
+    """Pods that fit stay, others are dropped, and cores and GPU models count."""
     replay = Replay(
         load_trace(read_file(str(DATA / "openb/openb_pod_list_default.csv.gz")), limit=300), named_policy("binpack", ())
     )
@@ -59,7 +59,7 @@ def test_oldest_first_is_known() -> None:
 
 
 def _by_hand(jobs: Any) -> float:
-    """Eight nodes as eight numbers: whoever is oldest and fits takes the fullest node that it fits on."""
+    """Mean completion time of a simple simulation: the oldest job that fits takes the fullest node that fits."""
     free, waiting, total, coming = [8] * 8, [], 0.0, list(jobs)
     running: list[tuple[float, int, int]] = []  # when it ends, its node, its GPUs
     while coming or running:
@@ -89,7 +89,7 @@ def published(trace: str, policy: str) -> float:
 @pytest.mark.soak
 @pytest.mark.parametrize("trace", MURI)
 def test_muri(trace: str) -> None:
-    """Every trace to its end, and not slower in all than the slowest published makespan by more than a tenth."""
+    """Every trace ends, with a makespan at most a tenth longer than the slowest published one."""
     told = played(f"muri/{trace}.csv.gz")
     with (DATA / "muri/reference.csv").open() as opened:
         slowest = max(float(row["makespan_s"]) for row in csv.DictReader(opened) if row["trace"] == trace)
@@ -98,7 +98,7 @@ def test_muri(trace: str) -> None:
 
 @pytest.mark.soak
 def test_ladder() -> None:
-    """Least attained service as a ladder of priorities is at least as good as its published relatives."""
+    """The ladder policy (least attained service) is at least as good as published similar policies."""
     told = played("muri/trace3.csv.gz", policy="ladder")
     assert told["jctSeconds"]["mean"] < published("trace3", "Themis")
 

@@ -1,4 +1,4 @@
-"""Traces as others publish them, and our own format: read right, or refused with file, line, column and fix."""
+"""Published trace formats and our own: read correctly, or refused with file, line, column and condition."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_published_traces(path: str, form: str, jobs: int, gpus: int, projects: 
 
 
 def test_openb() -> None:
-    """Pods come one by one in the order of a seed, stay, and may use the GPU models they name."""
+    """Pods arrive one by one in the order of a seed, stay, and may use the GPU models they name."""
     text = read_file(str(DATA / "openb/openb_pod_list_gpuspec33.csv.gz"))
     first, again, other = (load_trace(text, limit=50, seed=seed) for seed in (42, 42, 43))
     assert (first.format, len(first.custom_nodes), first.gpus) == ("openb", 1213, 6212)
@@ -62,14 +62,14 @@ def test_openb() -> None:
 
 
 def test_muri_duration() -> None:
-    """Iterations times the time of one, and 1.5 % more."""
+    """The duration is iterations times iteration time, plus 1.5 %."""
     trace = csv("job_id,num_gpu,submit_time,iterations,iteration_time\n7,2,5000,1000,200\n")
     duration: Any = pytest.approx(203)
     assert trace.jobs == (TraceJob("job-7", 0, duration, 2000),)
 
 
 def test_own_format() -> None:
-    """The three columns that are needed; what is absent or empty has a default."""
+    """Three columns are required; a missing or empty optional value has a default."""
     trace = csv("submit,duration,gpus,project,type\n10,60,0.5,,\n0,30,2,vision,interactive\n")
     assert trace.jobs == (
         TraceJob("job-1", 0, 30, 2000, "vision", priority=100, preemptible=False),
@@ -78,7 +78,7 @@ def test_own_format() -> None:
 
 
 def test_comments() -> None:
-    """Lines that begin with # are for people, and are counted."""
+    """Lines that begin with # are comments, and count as lines."""
     shown = "# ours\nsubmit,duration,gpus\n# first week\n0,1,1\n"
     assert len(csv(shown).jobs) == 1
     assert "line 5, column gpus: 'x' is not a number" in fault(shown + "0,1,x\n")
@@ -91,7 +91,7 @@ def test_times_of_day() -> None:
 
 
 def test_limit() -> None:
-    """The first of them by submission, not by line."""
+    """`limit` keeps the first jobs by submission, not by line."""
     trace = load_trace(text("submit,duration,gpus,name\n9,1,1,c\n0,1,1,a\n5,1,1,b\n"), limit=2)
     assert [job.name for job in trace.jobs] == ["a", "b"]
 
@@ -118,27 +118,27 @@ def test_limit() -> None:
     ],
 )  # fmt: skip
 def test_faults(shown: str, told: str) -> None:
-    """One line: file, line, column, and what must hold there."""
+    """A fault is one line: file, line, column and condition."""
     message = fault(shown)
     assert told in message
     assert "\n" not in message
 
 
 def test_format_that_does_not_fit() -> None:
-    """With --format the columns of that format must be there."""
+    """With --format the columns of that format are required."""
     assert "line 1: column num_gpus is missing" in fault("timestamp,duration,cluster\n0,1,x\n", "philly")
 
 
 @pytest.mark.parametrize("form", sorted(FORMATS))
 def test_no_file_is_a_traceback(form: str) -> None:
-    """Whatever is in a file, it is read or refused."""
+    """Any file is read or refused with `Invalid`."""
     for shown in ("", "\n\n", '"', "x\ty\n" * 3, "submit,duration,gpus\n" + "9" * 400 + ",1,1\n", "\x00,\x00\n"):
         with pytest.raises(Invalid):
             load_trace(text(shown), form)
 
 
 def test_damaged_files(tmp_path: Path) -> None:
-    """A file that is missing, packed and cut off, or no text is one line."""
+    """A missing, truncated or binary file gives one line."""
     cut = tmp_path / "cut.csv.gz"
     cut.write_bytes(gzip.compress(b"submit,duration,gpus\n0,1,1\n" * 50)[:-20])
     binary = tmp_path / "binary.csv"
@@ -157,7 +157,7 @@ def test_quota_files() -> None:
 
 
 def test_tasks_of_a_job() -> None:
-    """Full nodes and one with the rest, unless the trace says how many tasks there are."""
+    """A job takes full nodes and one with the rest, unless the trace has a number of tasks."""
     sizes = [[one.devices for one in TraceJob("x", 0, 1, 20_000, tasks=tasks).requests(8)] for tasks in (None, 5)]
     assert sizes == [[8, 8, 4], [4, 4, 4, 4, 4]]
     assert TraceJob("x", 0, 1, 250).requests(8) == [Request(1, 250)]

@@ -1,7 +1,7 @@
-"""A body for tests whose server is killed under them.
+"""A store driver for tests whose server is killed during calls.
 
-A call that breaks off may or may not have happened. This wrapper finds out, as a careful client does: it looks at the
-object and repeats the call only if it had no effect. It is exact because each test alone writes its objects.
+An interrupted call may or may not have taken effect. This wrapper reads the object and repeats the call only if it had
+no effect. That is exact, because each test is the only writer of its objects.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from aliquot.store.driver import AnyKind, Change, Document, Listing, StoreDriver
 T = TypeVar("T")
 
 
-class PatientBody:
+class RetryingDriver:
     def __init__(self, driver: StoreDriver) -> None:
         self._driver = driver
         self.collects_orphans = driver.collects_orphans
-        # Versions this client has been told of: an object at another one was changed by the call that broke off.
-        self._told: set[str] = set()
-        self._last: dict[tuple[str, str], Document] = {}
+        # Versions that this client has seen: an object with another version was changed by the interrupted call.
+        self._known_versions: set[str] = set()
+        self._last_seen: dict[tuple[str, str], Document] = {}
 
     async def _retry(self, call: Callable[[], Awaitable[T]]) -> T:
         async with asyncio.timeout(120):
@@ -33,23 +33,23 @@ class PatientBody:
                 except Unavailable:
                     await asyncio.sleep(0.05)
 
-    def _tell(self, document: Document) -> Document:
-        self._told.add(document.version)
-        self._last[document.namespace, document.name] = document
+    def _remember(self, document: Document) -> Document:
+        self._known_versions.add(document.version)
+        self._last_seen[document.namespace, document.name] = document
         return document
 
     async def get(self, kind: AnyKind, name: str, namespace: str = "") -> Document:
-        return self._tell(await self._retry(lambda: self._driver.get(kind, name, namespace)))
+        return self._remember(await self._retry(lambda: self._driver.get(kind, name, namespace)))
 
     async def list(self, kind: AnyKind, namespace: str | None = None, *, labels: str = "", fields: str = "") -> Listing:
         listing = await self._retry(lambda: self._driver.list(kind, namespace, labels=labels, fields=fields))
-        self._told.update(item.version for item in listing.items)
+        self._known_versions.update(item.version for item in listing.items)
         return listing
 
     async def count(self, kind: AnyKind) -> int:
         return await self._retry(lambda: self._driver.count(kind))
 
-    async def _look(self, kind: AnyKind, name: str, namespace: str) -> Document | None:
+    async def _read(self, kind: AnyKind, name: str, namespace: str) -> Document | None:
         try:
             return await self._retry(lambda: self._driver.get(kind, name, namespace))
         except NotFound:
@@ -79,19 +79,19 @@ class PatientBody:
     async def _write(
         self, kind: AnyKind, name: str, namespace: str, call: Callable[[], Awaitable[Document]]
     ) -> Document:
-        broken = False
+        interrupted = False
         while True:
             try:
-                return self._tell(await call())
+                return self._remember(await call())
             except Unavailable:
-                broken = True
-                found = await self._look(kind, name, namespace)
-                if found is not None and found.version not in self._told:
-                    return self._tell(found)
+                interrupted = True
+                stored = await self._read(kind, name, namespace)
+                if stored is not None and stored.version not in self._known_versions:
+                    return self._remember(stored)
             except NotFound:
-                if not broken or (namespace, name) not in self._last:
+                if not interrupted or (namespace, name) not in self._last_seen:
                     raise
-                return self._last[namespace, name]  # the call that broke off let go of the last finalizer
+                return self._last_seen[namespace, name]  # the interrupted call removed the last finalizer
 
     async def delete(
         self,
@@ -103,23 +103,25 @@ class PatientBody:
         uid: str = "",
         grace_seconds: int | None = None,
     ) -> bool:
-        broken = False
+        interrupted = False
         while True:
             try:
-                gone = await self._driver.delete(
+                removed = await self._driver.delete(
                     kind, name, namespace, version=version, uid=uid, grace_seconds=grace_seconds
                 )
-                if not gone and (marked := await self._look(kind, name, namespace)) is not None:
-                    self._told.add(marked.version)  # or a later call that breaks off would take the mark for its own
-                return gone
+                if not removed and (marked := await self._read(kind, name, namespace)) is not None:
+                    self._known_versions.add(
+                        marked.version
+                    )  # otherwise a later interrupted call would take the mark for its own
+                return removed
             except Unavailable:
-                broken = True
-                found = await self._look(kind, name, namespace)
-                if found is not None and found.version not in self._told:
-                    self._told.add(found.version)
+                interrupted = True
+                stored = await self._read(kind, name, namespace)
+                if stored is not None and stored.version not in self._known_versions:
+                    self._known_versions.add(stored.version)
                     return False
             except NotFound:
-                if not broken:
+                if not interrupted:
                     raise
                 return True
 

@@ -1,4 +1,7 @@
-"""A program that creates objects in a store of its own, says so, and dies: scribe.py FILE SYNCHRONOUS COUNT."""
+"""A program that creates objects in its own SQLite store, prints their names, and kills itself.
+
+Usage: sqlite_writer.py FILE SYNCHRONOUS COUNT
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ DEPARTMENT = KINDS.named("Department")
 async def main(path: str, synchronous: str, count: str) -> None:
     driver = SqliteDriver(Path(path), synchronous=synchronous)
     for number in range(int(count)):
-        made = await driver.create(DEPARTMENT, Document({"metadata": {"name": f"d{number}"}, "spec": {}}))
-        print(made.name, flush=True)
+        created = await driver.create(DEPARTMENT, Document({"metadata": {"name": f"d{number}"}, "spec": {}}))
+        print(created.name, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

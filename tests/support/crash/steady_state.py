@@ -1,4 +1,7 @@
-"""A cluster at rest, and what must hold then: nothing given twice, quotas kept, nobody kept waiting for nothing."""
+"""Waits until a cluster is in steady state, and checks what must hold then.
+
+No device is overcommitted, quotas hold, gangs are complete, and no job waits for capacity that it could have.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +18,20 @@ from aliquot.scheduler.pod_groups import group_of
 from aliquot.scheduler.snapshot import concerns_scheduler, job_of, node_of, queues_of
 from aliquot.store.driver import StoreDriver
 from aliquot.store.typed_store import Store
-from support.crash.clients import SECONDS, patiently
+from support.crash.clients import SECONDS, retry_while_unavailable
 
 _FINAL = ("Completed", "Failed")
 
 
-async def at_rest(driver: StoreDriver, now: float, passing: Container[str] = ()) -> Snapshot:
-    """The cluster, once nothing moves in it: all that has a place runs, nobody of those who end by themselves does, and
-    a plan would change nothing."""
+async def wait_for_steady_state(driver: StoreDriver, now: float, passing: Container[str] = ()) -> Snapshot:
+    """The cluster in steady state: every pod with a node runs, the jobs that end by themselves (`passing`) have ended,
+    and a plan would change nothing."""
     seen: object = None
-    wrong = "not looked at yet"
+    wrong = "not checked yet"
     try:
         async with asyncio.timeout(2 * SECONDS):
             while True:
-                snapshot, moving, versions = await _look(driver)
+                snapshot, moving, versions = await _read(driver)
                 decided = plan(snapshot, now=now)
                 running = [job.name for job in snapshot.jobs if any(task.node for task in job.tasks)]
                 ending = [name for name in running if name.partition("/")[2] in passing]
@@ -38,36 +41,38 @@ async def at_rest(driver: StoreDriver, now: float, passing: Container[str] = ())
                 seen = versions
                 await asyncio.sleep(0.3)
     except TimeoutError:
-        raise AssertionError(f"it does not come to rest: {wrong}") from None
+        raise AssertionError(f"the cluster reaches no steady state: {wrong}") from None
 
 
 def _changes(decided: Plan) -> str:
     if not (decided.binds or decided.evictions or decided.nominations):
         return ""
-    return f"binds {decided.binds[:3]}, evictions {decided.evictions[:3]}, promises {decided.nominations[:3]}"
+    return f"binds {decided.binds[:3]}, evictions {decided.evictions[:3]}, nominations {decided.nominations[:3]}"
 
 
-async def _look(driver: StoreDriver) -> tuple[Snapshot, str, object]:
+async def _read(driver: StoreDriver) -> tuple[Snapshot, str, object]:
     store = Store(driver)
-    workloads = (await patiently(lambda: store.list(Workload))).items
-    pods = (await patiently(lambda: store.list(Pod))).items
-    nodes = (await patiently(lambda: store.list(NodeObject))).items
-    projects = (await patiently(lambda: store.list(Project))).items
-    departments = (await patiently(lambda: store.list(Department))).items
-    namespaces = {one.metadata.name: one for one in (await patiently(lambda: store.list(Namespace))).items}
+    workloads = (await retry_while_unavailable(lambda: store.list(Workload))).items
+    pods = (await retry_while_unavailable(lambda: store.list(Pod))).items
+    nodes = (await retry_while_unavailable(lambda: store.list(NodeObject))).items
+    projects = (await retry_while_unavailable(lambda: store.list(Project))).items
+    departments = (await retry_while_unavailable(lambda: store.list(Department))).items
+    namespaces = {
+        one.metadata.name: one for one in (await retry_while_unavailable(lambda: store.list(Namespace))).items
+    }
     groups: dict[tuple[str, str], list[Pod]] = {}
     for pod in pods:
         if concerns_scheduler(pod):
             groups.setdefault((pod.metadata.namespace, group_of(pod)), []).append(pod)
-    owners = {(one.metadata.namespace, one.metadata.name): one for one in workloads}
-    by_name = {one.metadata.name: one for one in projects}
+    workload_of = {(workload.metadata.namespace, workload.metadata.name): workload for workload in workloads}
+    project_of = {project.metadata.name: project for project in projects}
     jobs = tuple(
         job_of(
             key,
             members,
             namespaces.get(key[0]),
-            by_name.get(key[0].removeprefix("runai-")),
-            owners.get(key),
+            project_of.get(key[0].removeprefix("runai-")),
+            workload_of.get(key),
             {},
         )
         for key, members in groups.items()
@@ -81,16 +86,16 @@ async def _look(driver: StoreDriver) -> tuple[Snapshot, str, object]:
         or (pod.spec.node_name and pod.status.phase not in ("Running", "Succeeded", "Failed"))
     ]
     moving += [
-        f"workload {key[1]} is {one.status.phase} and has no pod"
-        for key, one in owners.items()
-        if key not in groups and one.status.phase not in _FINAL
+        f"workload {key[1]} is {workload.status.phase} and has no pod"
+        for key, workload in workload_of.items()
+        if key not in groups and workload.status.phase not in _FINAL
     ]
     versions = sorted((pod.metadata.uid, pod.metadata.version) for pod in pods)
     return snapshot, "; ".join(moving[:3]), versions
 
 
-class Ledger:
-    """Who holds what in a snapshot, counted here and not by the scheduler."""
+class AllocationCheck:
+    """Checks the allocations of a snapshot, counted independently of the scheduler."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -99,45 +104,45 @@ class Ledger:
         self.device: Counter[tuple[str, int]] = Counter()
         self.holders: dict[tuple[str, int], list[Job]] = {}
         self.held: Counter[str] = Counter()
-        self.fixed: Counter[str] = Counter()
+        self.nonpreemptible: Counter[str] = Counter()
         for job in snapshot.jobs:
             for task in job.tasks:
                 if task.state is TaskState.RUNNING:
                     for share in task.shares:
                         self.device[task.node, share.index] += share.milli
                         self.holders.setdefault((task.node, share.index), []).append(job)
-                    for queue in self._path(job.queue):
+                    for queue in self._ancestors(job.queue):
                         amount = sum(share.milli for share in task.shares)
                         self.held[queue] += amount
-                        self.fixed[queue] += 0 if job.preemptible else amount
+                        self.nonpreemptible[queue] += 0 if job.preemptible else amount
 
-    def _path(self, queue: str) -> Iterator[str]:
+    def _ancestors(self, queue: str) -> Iterator[str]:
         while queue:
             yield queue
             queue = self.parent.get(queue, "")
 
     def check(self) -> None:
-        self.nothing_given_twice()
-        self.fixed_work_within_quota()
-        self.gangs_are_whole()
-        self.nothing_idle_that_fits()
-        self.nothing_borrowed_that_is_owed()
+        self.check_devices()
+        self.check_quota()
+        self.check_gangs()
+        self.check_idle_devices()
+        self.check_reclaimable_devices()
 
-    def nothing_given_twice(self) -> None:
+    def check_devices(self) -> None:
         over = {device: milli for device, milli in self.device.items() if milli > GPU}
-        assert not over, f"more than a whole device is given out: {over}"
+        assert not over, f"more than a whole device is allocated: {over}"
 
-    def fixed_work_within_quota(self) -> None:
-        over = {name: milli for name, milli in self.fixed.items() if milli > self.quota[name]}
-        assert not over, f"what cannot be preempted goes beyond quota: {over} of {self.quota}"
+    def check_quota(self) -> None:
+        over = {name: milli for name, milli in self.nonpreemptible.items() if milli > self.quota[name]}
+        assert not over, f"nonpreemptible jobs exceed their quota: {over} of {self.quota}"
 
-    def gangs_are_whole(self) -> None:
+    def check_gangs(self) -> None:
         for job in self.snapshot.jobs:
             running = sum(task.state is TaskState.RUNNING for task in job.tasks)
             assert running in (0, len(job.tasks)), f"{job.name}: {running} of {len(job.tasks)} run"
 
     def _waiting(self) -> Iterator[tuple[Job, int, int]]:
-        """Jobs of one task that wait: how many devices, and how much of each."""
+        """Waiting jobs of one task, with their number of devices and the share of each."""
         for job in self.snapshot.jobs:
             if len(job.tasks) == 1 and job.tasks[0].state is TaskState.PENDING:
                 request = job.tasks[0].request
@@ -146,13 +151,13 @@ class Ledger:
     def _allowed(self, job: Job, amount: int) -> bool:
         if job.preemptible:
             return True
-        return all(self.fixed[queue] + amount <= self.quota[queue] for queue in self._path(job.queue))
+        return all(self.nonpreemptible[queue] + amount <= self.quota[queue] for queue in self._ancestors(job.queue))
 
     def _free(self, node: Node, milli: int) -> int:
-        """How many devices of a node could give so much."""
-        return sum(GPU - self.device[node.name, one.index] >= milli for one in node.devices if one.healthy)
+        """The number of healthy devices of a node with this much free."""
+        return sum(GPU - self.device[node.name, device.index] >= milli for device in node.devices if device.healthy)
 
-    def nothing_idle_that_fits(self) -> None:
+    def check_idle_devices(self) -> None:
         for job, devices, milli in self._waiting():
             if not self._allowed(job, devices * milli):
                 continue
@@ -160,34 +165,39 @@ class Ledger:
                 fits = node.ready and self._free(node, milli) >= devices
                 assert not fits, f"{job.name} waits for {devices} x {milli}, and {node.name} has it"
 
-    def nothing_borrowed_that_is_owed(self) -> None:
-        """Whole devices, as the simplest way to see it: a project within its quota waits, and on one node enough of
-        them are idle or held by others beyond theirs alone."""
+    def check_reclaimable_devices(self) -> None:
+        """No project within its quota waits while one node has enough devices that are idle or held only by queues
+        beyond their quota. Checked for whole devices only, which is simple."""
         for job, devices, milli in self._waiting():
             amount = devices * milli
             if milli != GPU or not self._allowed(job, amount):
                 continue
-            if any(self.held[queue] + amount > self.quota[queue] for queue in self._path(job.queue)):
+            if any(self.held[queue] + amount > self.quota[queue] for queue in self._ancestors(job.queue)):
                 continue
             for node in self.snapshot.nodes:
-                spare = Counter({queue: self.held[queue] - self.quota[queue] for queue in self.held})
-                got = 0
-                for one in node.devices:
-                    holders = self.holders.get((node.name, one.index), [])
-                    if all(self._may_go(holder, job, spare) for holder in holders):
-                        got += 1
-                assert got < devices, f"{job.name} is owed {devices} GPUs, and {node.name} has {got} that others borrow"
+                over_quota = Counter({queue: self.held[queue] - self.quota[queue] for queue in self.held})
+                available = 0
+                for device in node.devices:
+                    holders = self.holders.get((node.name, device.index), [])
+                    if all(self._reclaimable(holder, job, over_quota) for holder in holders):
+                        available += 1
+                assert available < devices, f"{job.name} may reclaim {devices} GPUs, and {node.name} has {available}"
 
-    def _may_go(self, holder: Job, job: Job, spare: Counter[str]) -> bool:
-        """Whether it runs on one whole device that its side has beyond its quota. Taken once, it is less."""
+    def _reclaimable(self, holder: Job, job: Job, over_quota: Counter[str]) -> bool:
+        """Whether the holder has one whole device beyond the quota of its queues; subtracts it from `over_quota`."""
         if not holder.preemptible or len(holder.tasks) != 1 or holder.queue == job.queue:
             return False
-        mine, theirs = list(self._path(job.queue)), list(self._path(holder.queue))
-        differ = next((queue for queue in reversed(theirs) if queue not in mine), "")
+        own, other = list(self._ancestors(job.queue)), list(self._ancestors(holder.queue))
+        differ = next((queue for queue in reversed(other) if queue not in own), "")
         amount = sum(share.milli for share in holder.tasks[0].shares)
-        if not differ or len(holder.tasks[0].shares) != 1 or amount > spare[differ] or amount > spare[holder.queue]:
+        if (
+            not differ
+            or len(holder.tasks[0].shares) != 1
+            or amount > over_quota[differ]
+            or amount > over_quota[holder.queue]
+        ):
             return False
-        spare[differ] -= amount
+        over_quota[differ] -= amount
         if differ != holder.queue:
-            spare[holder.queue] -= amount
+            over_quota[holder.queue] -= amount
         return True
