@@ -93,8 +93,7 @@ class Restore:
         made = json.loads(self._cluster.cluster.kubectl("create", "-f", "-", "-o", "json", stdin=manifest))
         self._uids[uid] = made["metadata"]["uid"]
         if wanted["kind"] == "CustomResourceDefinition":
-            name = metadata["name"]
-            self._cluster.kubectl("wait", f"crd/{name}", "--for=condition=Established", "--timeout=60s")
+            wait_until(lambda: self._is_established(metadata["name"]), f"{metadata['name']} is established")
         elif wanted["kind"] == "Namespace":
             account = ("serviceaccount/default", "-n", metadata["name"])  # needed by its pods; a controller creates it
             self._cluster.kubectl("wait", *account, "--for=create", "--timeout=60s")
@@ -105,6 +104,11 @@ class Restore:
                 "patch", _resource(wanted), metadata["name"], *namespace,
                 "--subresource=status", "--type=merge", "-p", patch,
             )  # fmt: skip
+
+    def _is_established(self, name: str) -> bool:
+        """`kubectl wait` fails as long as the definition has no conditions at all."""
+        conditions = self._cluster.get("crd", name).get("status", {}).get("conditions") or ()
+        return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)
 
 
 def _resource(wanted: Any) -> str:
