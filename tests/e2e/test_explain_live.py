@@ -21,7 +21,7 @@ SLEEP = {"type": "training", "image": "ubuntu", "command": ["sleep"], "args": ["
 
 
 @pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def full_platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """Two nodes of eight GPUs: `large` holds one of them, `whole` the other, and `third` waits."""
     folder = tmp_path_factory.mktemp("explain") / "data"
     server = ServerProcess(folder, "--simulate", "demo").start()
@@ -65,40 +65,40 @@ def explanation_of(server: ServerProcess, name: str) -> Any:
     return json.loads(output_of(server, "explain", name, "-p", "team-d", "--json"))
 
 
-def test_why_it_waits(platform: ServerProcess) -> None:
+def test_why_it_waits(full_platform: ServerProcess) -> None:
     """The refusals, the queue position, and the job whose end would let it run."""
-    text = output_of(platform, "explain", "third", "-p", "team-d")
+    text = output_of(full_platform, "explain", "third", "-p", "team-d")
     assert text.startswith("third of project team-d waits, for ")
     assert "\nWhy it waits:\n  allocate: no node has room for 8 GPUs now: 2 nodes with no GPU free.\n" in text
     assert "\nIt is number 1 of 1 that wait in project team-d.\n" in text
     assert "\n  If team-d/large ended it would run.\n" in text
 
 
-def test_same_refusals_as_the_status(platform: ServerProcess) -> None:
+def test_same_refusals_as_the_status(full_platform: ServerProcess) -> None:
     """The explanation has the refusals of the workload's status."""
-    api = Api(platform.url, platform.token)
+    api = Api(full_platform.url, full_platform.token)
     status = api.get("namespaces/runai-team-d/workloads/third").ok()["status"]
     api.close()
-    explained = explanation_of(platform, "third")["refusals"]
+    explained = explanation_of(full_platform, "third")["refusals"]
     shown = status["refusals"]
     assert [(refusal["step"], refusal["text"]) for refusal in explained] == [
         (refusal["step"], refusal["text"]) for refusal in shown
     ]
 
 
-def test_running_job(platform: ServerProcess) -> None:
+def test_running_job(full_platform: ServerProcess) -> None:
     """Where it runs, and that its project is over quota."""
-    explained = explanation_of(platform, "large")
+    explained = explanation_of(full_platform, "large")
     assert (explained["state"], explained["overQuota"]) == ("running", True)
     assert [len(pod["devices"]) for pod in explained["pods"]] == [8]
 
 
-def test_exported_scenario(platform: ServerProcess, tmp_path: Path) -> None:
+def test_exported_scenario(full_platform: ServerProcess, tmp_path: Path) -> None:
     """The exported scenario gives the waiting job the same refusals as the platform."""
     path = tmp_path / "now.yaml"
-    output_of(platform, "simulate", "--from-cluster", str(path))
-    result = json.loads(output_of(platform, "simulate", str(path)))
-    live = explanation_of(platform, "third")["refusals"]
+    output_of(full_platform, "simulate", "--from-cluster", str(path))
+    result = json.loads(output_of(full_platform, "simulate", str(path)))
+    live = explanation_of(full_platform, "third")["refusals"]
     simulated = result["rounds"][0]["refusals"]["runai-team-d/third"]
     assert [refusal["text"] for refusal in simulated] == [refusal["text"] for refusal in live]
     assert result["stable"] is True

@@ -32,7 +32,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def platform(cluster: Cluster, tmp_path: Path) -> Iterator[Platform]:
+def kwok_platform(cluster: Cluster, tmp_path: Path) -> Iterator[Platform]:
     running = Platform(Path(sys.executable).parent, tmp_path / "platform", "--kubeconfig", str(cluster.kubeconfig)).up()
     for team, quota in QUOTAS.items():
         done = running.sh(f"aliquot project create {team} --gpu {quota:g}")
@@ -83,25 +83,25 @@ def check_assigned(cluster: Cluster) -> None:
     assert requested == {"dgx1-1": 8, "dgx1-2": 8}
 
 
-def test_sections_on_a_cluster(cluster: Cluster, platform: Platform) -> None:
+def test_sections_on_a_cluster(cluster: Cluster, kwok_platform: Platform) -> None:
     """Borrowed GPUs are reclaimed without affecting other jobs; freed GPUs are shared by quota."""
-    result = run_fairness_steps(platform, lambda: None, lambda: lives(cluster))
+    result = run_fairness_steps(kwok_platform, lambda: None, lambda: lives(cluster))
     assert result.instances == lives(cluster)
     check_assigned(cluster)
     listed = cluster.kubectl("get", "workloads", "-A")
     assert [line.split()[3] for line in listed.splitlines()[1:]].count("Pending") == 2
-    assert "Traceback" not in platform.server.log
+    assert "Traceback" not in kwok_platform.server.log
 
 
-def test_sections_on_a_cluster_with_kills(cluster: Cluster, platform: Platform) -> None:
+def test_sections_on_a_cluster_with_kills(cluster: Cluster, kwok_platform: Platform) -> None:
     """The same if the platform is killed after every third command, before it can have acted on it."""
-    run_with_kills(cluster, platform, 3)
+    run_with_kills(cluster, kwok_platform, 3)
 
 
 @pytest.mark.soak
-def test_sections_on_a_cluster_with_many_kills(cluster: Cluster, platform: Platform) -> None:
+def test_sections_on_a_cluster_with_many_kills(cluster: Cluster, kwok_platform: Platform) -> None:
     """The same, with a kill after each command."""
-    run_with_kills(cluster, platform, 1)
+    run_with_kills(cluster, kwok_platform, 1)
 
 
 def run_with_kills(cluster: Cluster, platform: Platform, every: int) -> None:

@@ -40,7 +40,7 @@ def bed(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture
-def platform(bed: FaultTestbed, request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
+def faulty_platform(bed: FaultTestbed, request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
     """The whole platform in one process behind the proxy, without jobs."""
     bed.delete_leases()
     running = bed.process(f"platform-{len(bed.processes)}", faulty=getattr(request, "param", True)).start()
@@ -130,16 +130,16 @@ def killed_between_writes(
     assert platform.starts > len(chosen) / 2
 
 
-def test_killed_between_writes(bed: FaultTestbed, platform: ServerProcess) -> None:
+def test_killed_between_writes(bed: FaultTestbed, faulty_platform: ServerProcess) -> None:
     """Whichever write of a plan was the last before a kill, the next process finishes the plan."""
-    killed_between_writes(bed, platform, 8)
+    killed_between_writes(bed, faulty_platform, 8)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("fractions", [False, True], ids=["whole", "fractions"])
-def test_killed_between_any_two_writes(bed: FaultTestbed, platform: ServerProcess, fractions: bool) -> None:
+def test_killed_between_any_two_writes(bed: FaultTestbed, faulty_platform: ServerProcess, fractions: bool) -> None:
     """The same after each of its writes, also with GPU fractions."""
-    killed_between_writes(bed, platform, None, fractions=fractions)
+    killed_between_writes(bed, faulty_platform, None, fractions=fractions)
 
 
 # ---------------------------------------------------------------- the API server is down
@@ -176,17 +176,17 @@ def api_server_down(bed: FaultTestbed, platform: ServerProcess, seconds: float) 
     bed.check()
 
 
-@pytest.mark.parametrize("platform", [False], indirect=True, ids=["direct"])
-def test_api_server_down(bed: FaultTestbed, platform: ServerProcess) -> None:
+@pytest.mark.parametrize("faulty_platform", [False], indirect=True, ids=["direct"])
+def test_api_server_down(bed: FaultTestbed, faulty_platform: ServerProcess) -> None:
     """While it is down the platform is not ready and running jobs continue; afterwards the backlog is scheduled."""
-    api_server_down(bed, platform, 5)
+    api_server_down(bed, faulty_platform, 5)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("platform", [False], indirect=True, ids=["direct"])
-def test_api_server_down_for_a_minute(bed: FaultTestbed, platform: ServerProcess) -> None:
+@pytest.mark.parametrize("faulty_platform", [False], indirect=True, ids=["direct"])
+def test_api_server_down_for_a_minute(bed: FaultTestbed, faulty_platform: ServerProcess) -> None:
     """The same for 60 seconds."""
-    api_server_down(bed, platform, 60)
+    api_server_down(bed, faulty_platform, 60)
 
 
 # ---------------------------------------------------------------- wrong, late and lost responses
@@ -246,19 +246,19 @@ def run_with_faults(bed: FaultTestbed, rules: Sequence[Rule], steps: int, seed: 
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_faults(bed: FaultTestbed, platform: ServerProcess, fault: str) -> None:
+def test_faults(bed: FaultTestbed, faulty_platform: ServerProcess, fault: str) -> None:
     """Jobs are submitted, end and are deleted while the API server is faulty; all reach the right phase meanwhile."""
     run_with_faults(bed, FAULTS[fault], 16, fault)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("fault", FAULTS)
-def test_faults_for_long(bed: FaultTestbed, platform: ServerProcess, fault: str) -> None:
+def test_faults_for_long(bed: FaultTestbed, faulty_platform: ServerProcess, fault: str) -> None:
     """The same with hundreds of jobs."""
     run_with_faults(bed, FAULTS[fault], 200, f"long {fault}")
 
 
-def test_refused_for_a_while(bed: FaultTestbed, platform: ServerProcess) -> None:
+def test_refused_for_a_while(bed: FaultTestbed, faulty_platform: ServerProcess) -> None:
     """Every request is refused in the middle of a plan; afterwards the plan is finished."""
     plan, refused = Plan(bed, 0), threading.Event()
 
@@ -271,7 +271,7 @@ def test_refused_for_a_while(bed: FaultTestbed, platform: ServerProcess) -> None
     bed.proxy.crash_after(9, refuse)
     plan.begin()
     bed.wait_until(refused.is_set, "every request is refused")
-    bed.wait_until(lambda: probe(platform, "/readyz") == 503, "not ready")
+    bed.wait_until(lambda: probe(faulty_platform, "/readyz") == 503, "not ready")
     bed.proxy.clear()
     bed.wait_until(plan.is_done, "the plan is finished")
     bed.check()

@@ -30,7 +30,7 @@ FILLING = {
 
 
 @pytest.fixture
-def platform(real_nodes: NodeCluster, tmp_path: Path) -> Iterator[Platform]:
+def real_node_platform(real_nodes: NodeCluster, tmp_path: Path) -> Iterator[Platform]:
     running = Platform(
         Path(sys.executable).parent, tmp_path / "platform",
         "--kubeconfig", str(real_nodes.cluster.kubeconfig), "--node-loss", "2", "--no-node-files", verb="serve",
@@ -78,43 +78,43 @@ def assigned_gpus(cluster: Cluster) -> Counter[str]:
     return assigned
 
 
-def test_reclaim(real_nodes: NodeCluster, platform: Platform) -> None:
+def test_reclaim(real_nodes: NodeCluster, real_node_platform: Platform) -> None:
     """Jobs over quota are evicted, wait, and start again when GPUs are free; no other job is affected."""
     cluster = real_nodes.cluster
     for job, (team, gpus) in FILLING.items():
-        submit(platform, job, team, gpus)
-        platform.wait_for_phase(job, team, "Running")
+        submit(real_node_platform, job, team, gpus)
+        real_node_platform.wait_for_phase(job, team, "Running")
     assert assigned_gpus(cluster) == {"node-1": 8, "node-2": 8}
     before = running_containers(cluster)
 
-    submit(platform, "d-2-gg", "real-d", 2)
-    platform.wait_for_phase("d-2-gg", "real-d", "Running")
-    submit(platform, "d-3-gg", "real-d", 2)
-    platform.wait_for_phase("d-3-gg", "real-d", "Running")
+    submit(real_node_platform, "d-2-gg", "real-d", 2)
+    real_node_platform.wait_for_phase("d-2-gg", "real-d", "Running")
+    submit(real_node_platform, "d-3-gg", "real-d", 2)
+    real_node_platform.wait_for_phase("d-3-gg", "real-d", "Running")
     for job, team in (("b-2-gg", "real-b"), ("c-2-gg", "real-c")):
-        platform.wait_for_phase(job, team, "Pending")
+        real_node_platform.wait_for_phase(job, team, "Pending")
     kept = {job: container for job, container in before.items() if not job.endswith("-gg")}
     assert {job: container for job, container in running_containers(cluster).items() if job in kept} == kept
     assert assigned_gpus(cluster) == {"node-1": 8, "node-2": 8}
 
-    assert platform.sh("runai delete d-1 -p real-d").status == 0
+    assert real_node_platform.sh("runai delete d-1 -p real-d").status == 0
     for job, team in (("b-2-gg", "real-b"), ("c-2-gg", "real-c")):
-        platform.wait_for_phase(job, team, "Running")
-        status = platform.job(job, team)["status"]
+        real_node_platform.wait_for_phase(job, team, "Running")
+        status = real_node_platform.job(job, team)["status"]
         assert (status["interruptionCount"], status["restarts"]) == (1, 1)
         assert running_containers(cluster)[job] != before[job]
-        wait_until(lambda job=job, team=team: "step 1" in platform.sh(f"runai logs {job} -p {team}").out, job)  # type: ignore[misc]
+        wait_until(lambda job=job, team=team: "step 1" in real_node_platform.sh(f"runai logs {job} -p {team}").out, job)  # type: ignore[misc]
     assert {job: container for job, container in running_containers(cluster).items() if job in kept} == {
         job: container for job, container in kept.items() if job != "d-1"
     }
 
 
-def test_node_lost(real_nodes: NodeCluster, platform: Platform) -> None:
+def test_node_lost(real_nodes: NodeCluster, real_node_platform: Platform) -> None:
     """Its jobs are restarted elsewhere once the cluster has noticed; jobs of other nodes keep running."""
     cluster, (_, dying) = real_nodes.cluster, real_nodes.nodes
     for job in ("one", "two", "three", "four"):
-        submit(platform, job, "real-a", 3)
-        platform.wait_for_phase(job, "real-a", "Running")
+        submit(real_node_platform, job, "real-a", 3)
+        real_node_platform.wait_for_phase(job, "real-a", "Running")
     before = running_containers(cluster)
     on_node = {job for job, pod in pods(cluster).items() if pod["spec"]["nodeName"] == dying.name}
     assert on_node
@@ -123,14 +123,14 @@ def test_node_lost(real_nodes: NodeCluster, platform: Platform) -> None:
     try:
         # The other node has two free GPUs, too few for a job of three, so the jobs of the lost node are pending.
         for job in on_node:
-            platform.wait_for_phase(job, "real-a", "Pending")
+            real_node_platform.wait_for_phase(job, "real-a", "Pending")
         (_, *others) = sorted(before.keys() - on_node)
         now = running_containers(cluster)
         assert {job: now.get(job) for job in others} == {job: before[job] for job in others}
-        platform.sh(f"runai delete {min(before.keys() - on_node)} -p real-a")
-        recovered = min(on_node, key=lambda job: platform.job(job, "real-a")["metadata"]["creationTimestamp"])
-        platform.wait_for_phase(recovered, "real-a", "Running")
-        (stop,) = platform.job(recovered, "real-a")["status"]["interruptions"]
+        real_node_platform.sh(f"runai delete {min(before.keys() - on_node)} -p real-a")
+        recovered = min(on_node, key=lambda job: real_node_platform.job(job, "real-a")["metadata"]["creationTimestamp"])
+        real_node_platform.wait_for_phase(recovered, "real-a", "Running")
+        (stop,) = real_node_platform.job(recovered, "real-a")["status"]["interruptions"]
         assert (stop["reason"], stop["message"]) == ("node-lost", f"node {dying.name} does not answer")
     finally:
         real_nodes.start_node(dying)

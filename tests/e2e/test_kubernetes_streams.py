@@ -26,7 +26,7 @@ SERVER_SCRIPT = "mkdir -p /www && echo hello >/www/index.html && httpd -p 8080 -
 
 
 @pytest.fixture(scope="module")
-def platform(real_nodes: NodeCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+def real_node_platform(real_nodes: NodeCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     folder, kubeconfig = tmp_path_factory.mktemp("streams"), real_nodes.cluster.kubeconfig
     running = Platform(Path(sys.executable).parent, folder / "platform", "--kubeconfig", str(kubeconfig)).up()
     for command in (f"aliquot project create {PROJECT} --gpu 2", f"runai config project {PROJECT}"):
@@ -38,9 +38,9 @@ def platform(real_nodes: NodeCluster, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture(scope="module")
-def box(platform: Platform) -> str:
+def box(real_node_platform: Platform) -> str:
     """A job with a web server on port 8080 and an echo server on 9001."""
-    submit(platform, "box", SERVER_SCRIPT, "--interactive")
+    submit(real_node_platform, "box", SERVER_SCRIPT, "--interactive")
     return "box"
 
 
@@ -90,70 +90,82 @@ def running(platform: Platform, folder: Path, command: str) -> Iterator[Backgrou
 # --- logs
 
 
-def test_log_to_the_end(platform: Platform) -> None:
+def test_log_to_the_end(real_node_platform: Platform) -> None:
     """A followed log has every line, and ends with the job."""
-    submit(platform, "count", "for i in $(seq 1 20); do echo line $i; sleep 0.1; done")
-    done = platform.sh("runai logs -f count")
+    submit(real_node_platform, "count", "for i in $(seq 1 20); do echo line $i; sleep 0.1; done")
+    done = real_node_platform.sh("runai logs -f count")
     assert (done.status, done.out, done.err) == (0, "".join(f"line {n}\n" for n in range(1, 21)), "")
 
 
-def test_log_options(platform: Platform) -> None:
+def test_log_options(real_node_platform: Platform) -> None:
     """Tail, timestamps, byte limit and start time, for a job that has ended."""
-    submit(platform, "ended", "seq 1 100")
-    platform.wait_for_phase("ended", PROJECT, "Completed")
-    assert platform.sh("runai logs ended --tail 2").out == "99\n100\n"
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z 100\n", platform.sh("runai logs ended -t 1 --timestamps").out)
-    assert platform.sh("runai logs ended --limit-bytes 4").out == "1\n2\n"
-    assert platform.sh("runai logs ended --since-time 2099-01-01T00:00:00Z").out in ("", "100\n")
-    assert "was not started before" in platform.sh("runai logs ended --previous").err
+    submit(real_node_platform, "ended", "seq 1 100")
+    real_node_platform.wait_for_phase("ended", PROJECT, "Completed")
+    assert real_node_platform.sh("runai logs ended --tail 2").out == "99\n100\n"
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\dT[\d:.]+Z 100\n", real_node_platform.sh("runai logs ended -t 1 --timestamps").out
+    )
+    assert real_node_platform.sh("runai logs ended --limit-bytes 4").out == "1\n2\n"
+    assert real_node_platform.sh("runai logs ended --since-time 2099-01-01T00:00:00Z").out in ("", "100\n")
+    assert "was not started before" in real_node_platform.sh("runai logs ended --previous").err
 
 
-def test_log_survives_a_killed_server(platform: Platform, tmp_path: Path) -> None:
+def test_log_survives_a_killed_server(real_node_platform: Platform, tmp_path: Path) -> None:
     """After a kill and restart of the server a followed log continues, with no line lost or repeated."""
-    submit(platform, "long", "i=0; until [ -e /stop ]; do i=$((i+1)); echo line $i; sleep 0.02; done; echo done")
-    with running(platform, tmp_path, "runai logs -f long") as following:
+    submit(
+        real_node_platform, "long", "i=0; until [ -e /stop ]; do i=$((i+1)); echo line $i; sleep 0.02; done; echo done"
+    )
+    with running(real_node_platform, tmp_path, "runai logs -f long") as following:
         following.prints("line 20\n")
-        platform.kill()
+        real_node_platform.kill()
         seen = following.out.count("\n")
         wait_until(lambda: following.out.count("\n") > seen + 20, "lines after the kill")
-        assert platform.sh("runai exec long touch /stop").status == 0
+        assert real_node_platform.sh("runai exec long touch /stop").status == 0
         assert following.ends() == 0, following.err
         lines = following.out.splitlines()
     assert lines == [*(f"line {n}" for n in range(1, len(lines))), "done"]
     assert "connection lost" in following.err
 
 
-def test_log_survives_a_killed_api_server(platform: Platform, real_nodes: NodeCluster, tmp_path: Path) -> None:
+def test_log_survives_a_killed_api_server(
+    real_node_platform: Platform, real_nodes: NodeCluster, tmp_path: Path
+) -> None:
     """The same if the cluster's API server is down for a while."""
-    submit(platform, "longer", "i=0; until [ -e /stop ]; do i=$((i+1)); echo line $i; sleep 0.02; done; echo done")
-    with running(platform, tmp_path, "runai logs -f longer") as following:
+    submit(
+        real_node_platform,
+        "longer",
+        "i=0; until [ -e /stop ]; do i=$((i+1)); echo line $i; sleep 0.02; done; echo done",
+    )
+    with running(real_node_platform, tmp_path, "runai logs -f longer") as following:
         following.prints("line 20\n")
         real_nodes.cluster.kill_apiserver()
         wait_until(lambda: "connection lost" in following.err, "a message about it")
         seen = following.out.count("\n")
         real_nodes.cluster.start_apiserver()
         wait_until(lambda: following.out.count("\n") > seen + 20, "lines after the kill")
-        wait_until(lambda: platform.sh("runai exec longer touch /stop").status == 0, "a command in the job")
+        wait_until(lambda: real_node_platform.sh("runai exec longer touch /stop").status == 0, "a command in the job")
         assert following.ends() == 0, following.err
         lines = following.out.splitlines()
     assert lines == [*(f"line {n}" for n in range(1, len(lines))), "done"]
 
 
-def test_log_goes_on_after_a_restart(platform: Platform, tmp_path: Path) -> None:
+def test_log_goes_on_after_a_restart(real_node_platform: Platform, tmp_path: Path) -> None:
     """A followed log continues after a container was restarted in its pod."""
-    submit(platform, "again", "echo begins; until [ -e /stop ]; do sleep 0.05; done; echo ends", "--interactive")
-    with running(platform, tmp_path, "runai logs -f again") as following:
+    submit(
+        real_node_platform, "again", "echo begins; until [ -e /stop ]; do sleep 0.05; done; echo ends", "--interactive"
+    )
+    with running(real_node_platform, tmp_path, "runai logs -f again") as following:
         following.prints("begins\n")
-        assert platform.sh("runai exec again touch /stop").status == 0
+        assert real_node_platform.sh("runai exec again touch /stop").status == 0
         following.prints("begins\nends\nbegins\n")
 
 
-def test_no_log(platform: Platform) -> None:
+def test_no_log(real_node_platform: Platform) -> None:
     """For a job whose image cannot be pulled the error has the cluster's reason."""
-    done = platform.sh("runai submit nothing -i acme/nothing:1")
+    done = real_node_platform.sh("runai submit nothing -i acme/nothing:1")
     assert done.status == 0, done
-    wait_until(lambda: "ImagePull" in platform.sh("runai logs nothing").err, "the reason")
-    done = platform.sh("runai logs nothing")
+    wait_until(lambda: "ImagePull" in real_node_platform.sh("runai logs nothing").err, "the reason")
+    done = real_node_platform.sh("runai logs nothing")
     assert (done.status, done.out) == (1, "")
     assert "acme/nothing:1" in done.err
 
@@ -161,30 +173,30 @@ def test_no_log(platform: Platform) -> None:
 # --- commands
 
 
-def test_exit_status(platform: Platform, box: str) -> None:
+def test_exit_status(real_node_platform: Platform, box: str) -> None:
     """Output, errors and exit status are those of the command; a signal gives 128 plus its number."""
-    done = platform.sh(f"runai exec {box} sh -c 'echo out; echo err >&2; exit 7'")
+    done = real_node_platform.sh(f"runai exec {box} sh -c 'echo out; echo err >&2; exit 7'")
     assert (done.status, done.out, done.err) == (7, "out\n", "err\n")
-    assert platform.sh(f"runai exec {box} sh -c 'kill -9 $$'").status == 128 + signal.SIGKILL
-    assert platform.sh(f"runai exec {box} true").status == 0
+    assert real_node_platform.sh(f"runai exec {box} sh -c 'kill -9 $$'").status == 128 + signal.SIGKILL
+    assert real_node_platform.sh(f"runai exec {box} true").status == 0
 
 
-def test_command_not_found(platform: Platform, box: str) -> None:
-    done = platform.sh(f"runai exec {box} no-such-program")
+def test_command_not_found(real_node_platform: Platform, box: str) -> None:
+    done = real_node_platform.sh(f"runai exec {box} no-such-program")
     assert (done.status, done.err) == (1, "error: command not found: no-such-program\n")
 
 
-def test_input(platform: Platform, box: str) -> None:
+def test_input(real_node_platform: Platform, box: str) -> None:
     """Piped input reaches the command completely, with its end; without -i there is no input."""
-    assert platform.sh(f"head -c 3000000 /dev/zero | runai exec -i {box} wc -c").out.strip() == "3000000"
-    assert platform.sh(f"runai exec {box} cat").out == ""
+    assert real_node_platform.sh(f"head -c 3000000 /dev/zero | runai exec -i {box} wc -c").out.strip() == "3000000"
+    assert real_node_platform.sh(f"runai exec {box} cat").out == ""
 
 
 @pytest.fixture
-def shell(platform: Platform, box: str) -> Iterator[Screen]:
+def shell(real_node_platform: Platform, box: str) -> Iterator[Screen]:
     """A terminal that runs `runai bash`."""
     needs_tmux()
-    screen = Screen(platform.environment, platform.home)
+    screen = Screen(real_node_platform.environment, real_node_platform.home)
     try:
         screen.shows(PROMPT.rstrip())
         screen.type(f"runai bash {box}; echo status=$?")
@@ -222,9 +234,11 @@ def _forwarded(forward: BackgroundCommand, remote: int) -> int:
     return int(forward.prints(rf"Forwarding from 127\.0\.0\.1:(\d+) -> {remote}\n")[1])
 
 
-def test_port_forward(platform: Platform, box: str, tmp_path: Path) -> None:
+def test_port_forward(real_node_platform: Platform, box: str, tmp_path: Path) -> None:
     """Many connections at once to several ports; a failed one does not end the others; Ctrl-C ends the command."""
-    with running(platform, tmp_path, f"runai port-forward {box} --port :8080 --port :9001 --port :9") as forward:
+    with running(
+        real_node_platform, tmp_path, f"runai port-forward {box} --port :8080 --port :9001 --port :9"
+    ) as forward:
         web, echo, unused = (_forwarded(forward, port) for port in (8080, 9001, 9))
         with socket.create_connection(("127.0.0.1", echo), SECONDS) as line:
             line.sendall(b"one")
@@ -243,10 +257,10 @@ def test_port_forward(platform: Platform, box: str, tmp_path: Path) -> None:
         assert forward.ends() == 130
 
 
-def test_much_data(platform: Platform, box: str, tmp_path: Path) -> None:
+def test_much_data(real_node_platform: Platform, box: str, tmp_path: Path) -> None:
     """Every byte arrives, in both directions at once."""
     sent = bytes(range(256)) * 20_000
-    with running(platform, tmp_path, f"runai port-forward {box} --port :9001") as forward:
+    with running(real_node_platform, tmp_path, f"runai port-forward {box} --port :9001") as forward:
         port = _forwarded(forward, 9001)
         with socket.create_connection(("127.0.0.1", port), SECONDS) as line, ThreadPoolExecutor(1) as pool:
             sending, received = pool.submit(line.sendall, sent), b""
@@ -256,20 +270,20 @@ def test_much_data(platform: Platform, box: str, tmp_path: Path) -> None:
     assert received == sent
 
 
-def test_port_forward_survives_a_killed_server(platform: Platform, box: str, tmp_path: Path) -> None:
+def test_port_forward_survives_a_killed_server(real_node_platform: Platform, box: str, tmp_path: Path) -> None:
     """After a kill and restart of the server the port still reaches the job."""
-    with running(platform, tmp_path, f"runai port-forward {box} --port :8080") as forward:
+    with running(real_node_platform, tmp_path, f"runai port-forward {box} --port :8080") as forward:
         web = _forwarded(forward, 8080)
         assert _get(web) == b"hello\n"
-        platform.kill()
+        real_node_platform.kill()
         assert _get(web) == b"hello\n"
         assert forward.process.poll() is None
 
 
-def test_port_forward_ends_with_the_job(platform: Platform, tmp_path: Path) -> None:
-    submit(platform, "short", "until [ -e /stop ]; do sleep 0.05; done")
-    with running(platform, tmp_path, "runai port-forward short --port :8080") as forward:
+def test_port_forward_ends_with_the_job(real_node_platform: Platform, tmp_path: Path) -> None:
+    submit(real_node_platform, "short", "until [ -e /stop ]; do sleep 0.05; done")
+    with running(real_node_platform, tmp_path, "runai port-forward short --port :8080") as forward:
         _forwarded(forward, 8080)
-        assert platform.sh("runai exec short touch /stop").status == 0
+        assert real_node_platform.sh("runai exec short touch /stop").status == 0
         assert forward.ends() == 0
         assert "Pod short-0-0 has ended (Succeeded).\n" in forward.err

@@ -25,14 +25,14 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwokTestbed]:
 
 
 @pytest.fixture(scope="module")
-def platform(testbed: KwokTestbed) -> Iterator[Platform]:
+def kwok_platform(testbed: KwokTestbed) -> Iterator[Platform]:
     running = testbed.platform("platform").up()
     yield running
     assert "Traceback" not in running.server.log
 
 
 @pytest.fixture
-def new_project(testbed: KwokTestbed, platform: Platform) -> Iterator[NewProject]:
+def new_project(testbed: KwokTestbed, kwok_platform: Platform) -> Iterator[NewProject]:
     """Creates a project with a quota and returns its namespace; everything in it is deleted after the test."""
     namespaces = []
 
@@ -66,17 +66,17 @@ def nodes(testbed: KwokTestbed) -> Iterator[None]:
 # --- placement
 
 
-def test_node_types(testbed: KwokTestbed, platform: Platform, new_project: NewProject) -> None:
+def test_node_types(testbed: KwokTestbed, kwok_platform: Platform, new_project: NewProject) -> None:
     """A job that asks for a node type runs on a node with that label; if there is none it waits, with the reason."""
     space = new_project(4)
     team = space.removeprefix("runai-")
     testbed.kubectl("label", "node", "dgx1-2", "run.ai/type=dgx-2", "--overwrite")
     for name, kind in (("here", "dgx-2"), ("nowhere", "dgx-9")):
-        done = platform.sh(f"runai submit {name} -p {team} -i job -g 1 --node-type {kind}")
+        done = kwok_platform.sh(f"runai submit {name} -p {team} -i job -g 1 --node-type {kind}")
         assert done.status == 0, done
     testbed.wait_until_running("here-0-0", space, "dgx1-2")
     testbed.wait_for_refusal("nowhere", space, "3 nodes without the labels it needs")
-    assert "without the labels it needs" in platform.sh(f"runai describe job nowhere -p {team}").out
+    assert "without the labels it needs" in kwok_platform.sh(f"runai describe job nowhere -p {team}").out
 
 
 def test_cordoned(testbed: KwokTestbed, new_project: NewProject, nodes: None) -> None:
@@ -132,7 +132,7 @@ def test_plain_pods(testbed: KwokTestbed, new_project: NewProject) -> None:
     assert "placed on dgx1-" in testbed.kubectl("describe", "pod", "fits", "-n", space)
 
 
-def test_pods_of_other_schedulers(testbed: KwokTestbed, platform: Platform, new_project: NewProject) -> None:
+def test_pods_of_other_schedulers(testbed: KwokTestbed, kwok_platform: Platform, new_project: NewProject) -> None:
     """They keep their GPUs, and are never evicted for pending jobs."""
     space = new_project(3 * GPUS)
     testbed.apply(pod("theirs", "default", GPUS, "default-scheduler"))
@@ -146,7 +146,7 @@ def test_pods_of_other_schedulers(testbed: KwokTestbed, platform: Platform, new_
         after = testbed.get("pod", "theirs", "default")
         assert after["metadata"]["uid"] == before["metadata"]["uid"]
         assert "deletionTimestamp" not in after["metadata"]
-        assert "8/8" in platform.sh("runai list nodes dgx1-1").out
+        assert "8/8" in kwok_platform.sh("runai list nodes dgx1-1").out
     finally:
         testbed.kubectl("delete", "pod", "theirs", "--ignore-not-found")
 
@@ -154,11 +154,11 @@ def test_pods_of_other_schedulers(testbed: KwokTestbed, platform: Platform, new_
 # --- Services and volumes
 
 
-def test_service(testbed: KwokTestbed, platform: Platform, new_project: NewProject) -> None:
+def test_service(testbed: KwokTestbed, kwok_platform: Platform, new_project: NewProject) -> None:
     """A job with ports has a Service of its name, which is deleted with the job."""
     space = new_project(1)
     command = f"runai submit web -p {space.removeprefix('runai-')} -i job -g 1 --interactive"
-    done = platform.sh(f"{command} --service-type nodeport --port 30123:8080")
+    done = kwok_platform.sh(f"{command} --service-type nodeport --port 30123:8080")
     assert done.status == 0, done
     testbed.wait_until_running("web-0-0", space)
     spec = testbed.get("service", "web", space)["spec"]
@@ -170,15 +170,15 @@ def test_service(testbed: KwokTestbed, platform: Platform, new_project: NewProje
     wait_until(lambda: testbed.get("service", "web", space) is None, "its service is gone")
 
 
-def test_missing_claim(testbed: KwokTestbed, platform: Platform, new_project: NewProject, volumes: str) -> None:
+def test_missing_claim(testbed: KwokTestbed, kwok_platform: Platform, new_project: NewProject, volumes: str) -> None:
     """A job that mounts a missing claim waits, with the reason; once the claim exists the job runs."""
     space = new_project(1)
     team = space.removeprefix("runai-")
-    done = platform.sh(f"runai submit pvc-test -p {team} --pvc test:/tmp/pvc1mount -i job -g 1")
+    done = kwok_platform.sh(f"runai submit pvc-test -p {team} --pvc test:/tmp/pvc1mount -i job -g 1")
     assert done.status == 0, done
     testbed.wait_for_refusal("pvc-test", space, "volume claim test does not exist; create it and this starts")
     testbed.wait_for_events(space, "workload/pvc-test", "Unschedulable")
-    assert "volume claim test does not exist" in platform.sh(f"runai describe job pvc-test -p {team}").out
+    assert "volume claim test does not exist" in kwok_platform.sh(f"runai describe job pvc-test -p {team}").out
     assert "volume claim test does not exist" in testbed.kubectl("describe", "workload", "pvc-test", "-n", space)
     testbed.apply(claim("test", space, volumes))
     running = testbed.wait_until_running("pvc-test-0-0", space)
@@ -187,20 +187,20 @@ def test_missing_claim(testbed: KwokTestbed, platform: Platform, new_project: Ne
     assert testbed.get("pvc", "test", space)["status"]["phase"] == "Bound"
 
 
-def test_new_claims(testbed: KwokTestbed, platform: Platform, new_project: NewProject, volumes: str) -> None:
+def test_new_claims(testbed: KwokTestbed, kwok_platform: Platform, new_project: NewProject, volumes: str) -> None:
     """A new claim is created and deleted with its job; an ephemeral one is deleted at each stop and created again."""
     space = new_project(1)
     team = space.removeprefix("runai-")
     new = f"--new-pvc storageclass={volumes},size=1Gi,path"
-    done = platform.sh(f"runai submit data -p {team} -i job -g 1 {new}=/data {new}=/scratch,ephemeral")
+    done = kwok_platform.sh(f"runai submit data -p {team} -i job -g 1 {new}=/data {new}=/scratch,ephemeral")
     assert done.status == 0, done
     testbed.wait_until_running("data-0-0", space)
     data, scratch = (testbed.get("pvc", f"data-pvc-{index}", space)["metadata"]["uid"] for index in range(2))
 
-    assert platform.sh(f"runai suspend data -p {team}").status == 0
+    assert kwok_platform.sh(f"runai suspend data -p {team}").status == 0
     wait_until(lambda: testbed.get("pvc", "data-pvc-1", space) is None, "the ephemeral one is gone")
     assert testbed.get("pvc", "data-pvc-0", space)["metadata"]["uid"] == data
-    assert platform.sh(f"runai resume data -p {team}").status == 0
+    assert kwok_platform.sh(f"runai resume data -p {team}").status == 0
     testbed.wait_until_running("data-0-0", space)
     assert testbed.get("pvc", "data-pvc-0", space)["metadata"]["uid"] == data
     assert testbed.get("pvc", "data-pvc-1", space)["metadata"]["uid"] != scratch

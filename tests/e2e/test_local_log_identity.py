@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-
-import pytest
+from collections.abc import AsyncIterator
 
 from aliquot.backends.local.image_catalogue import Catalogue
 from aliquot.backends.local.runner import Agent
@@ -101,13 +97,6 @@ async def test_logs_of_attempts_are_separate(harness: AgentHarness) -> None:
         assert await harness.log(seen) == "b\n"
         assert await harness.log(seen, tail_lines=5) == "b\n"
         assert await harness.log(seen, previous=True) == "a"
-
-
-@pytest.fixture
-def platform(tmp_path: Path) -> Iterator[Platform]:
-    made = Platform(Path(sys.executable).parent, tmp_path / "platform").up()
-    yield made
-    made.down()
 
 
 def test_same_name_another_pod(platform: Platform) -> None:

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from support.seeds.platform import PREFIX, Platform
 from support.waiting import wait_until
@@ -15,13 +10,6 @@ from support.waiting import wait_until
 POD = f"{PREFIX}/namespaces/runai-team-a/pods/t-0-0"
 # As the image does it, only faster.
 FAST = "-i gcr.io/run-ai-demo/quickstart -g 1 --args --step-seconds=0.001 --args --cpu-share=1"
-
-
-@pytest.fixture
-def platform(tmp_path: Path) -> Iterator[Platform]:
-    made = Platform(Path(sys.executable).parent, tmp_path / "platform").up()
-    yield made
-    made.down()
 
 
 class Training:

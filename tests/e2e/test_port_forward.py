@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,12 +15,9 @@ from support.waiting import wait_until
 SERVES = "echo hello >index.html; exec python3 -u -m http.server --bind 127.0.0.1 0"
 
 
-@pytest.fixture
-def platform(tmp_path: Path) -> Iterator[Platform]:
-    platform = Platform(Path(sys.executable).parent, tmp_path / "platform").up()
+@pytest.fixture(autouse=True)
+def project_team_a(platform: Platform) -> None:
     assert platform.sh("runai config project team-a").status == 0
-    yield platform
-    platform.down()
 
 
 def test_a_web_server(platform: Platform) -> None:

@@ -7,9 +7,6 @@ extra `notebook`.
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -19,13 +16,6 @@ from support.seeds.platform import Platform
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.xdist_group("seeds")
-
-
-@pytest.fixture
-def platform(tmp_path: Path) -> Iterator[Platform]:
-    platform = Platform(Path(sys.executable).parent, tmp_path / "platform").up()
-    yield platform
-    platform.down()
 
 
 def check_resumed(platform: Platform) -> None:

@@ -36,6 +36,14 @@ def _run(*command: str) -> str:
 
 
 @pytest.fixture
+def platform(tmp_path: Path) -> Iterator[Platform]:
+    """A platform of its own for one test, run by the environment of the tests instead of the wheel."""
+    own = Platform(Path(sys.executable).parent, tmp_path / "platform").up()
+    yield own
+    own.down()
+
+
+@pytest.fixture
 def fresh(programs: Path, tmp_path: Path) -> Iterator[Platform]:
     """A new platform."""
     platform = Platform(programs, tmp_path / "platform").up()
