@@ -58,7 +58,7 @@ async def test_waits_for_the_stopping_pod(server: ServerProcess) -> None:
         await eventually(lambda: _exists(driver))
         await _submit(driver, "old", _STUBBORN)
         await eventually(lambda: _phase(driver, "old", "Running"))
-        old = await _pod(driver, "old")
+        old = await _get_pod(driver, "old")
         await eventually(lambda: _ignores_term(monitor, old))
         await _submit(driver, "new", "sleep infinity")
         await eventually(lambda: _waits(driver, "new"))
@@ -77,7 +77,7 @@ async def test_waits_for_the_stopping_pod(server: ServerProcess) -> None:
         (monitor.folder(old.metadata.uid).path / "work" / "go").touch()
         await eventually(lambda: _phase(driver, "new", "Running"))
         assert (await _status(driver, "new")).status.pods.failed == 0
-        assert list(monitor.check()) == [(await _pod(driver, "new")).metadata.uid]
+        assert list(monitor.check()) == [(await _get_pod(driver, "new")).metadata.uid]
         assert not monitor.processes[old.metadata.uid].alive
     finally:
         await driver.close()
@@ -107,19 +107,19 @@ async def _phase(driver: RestDriver, name: str, phase: str) -> bool:
     return (await _status(driver, name)).status.phase == phase
 
 
-async def _pod(driver: RestDriver, name: str) -> Pod:
+async def _get_pod(driver: RestDriver, name: str) -> Pod:
     return await retry_while_unavailable(lambda: Store(driver).get(Pod, f"{name}-0-0", SPACE))
 
 
 async def _waits(driver: RestDriver, name: str) -> bool:
     try:
-        return bool((await _status(driver, name)).status.refusals) and not (await _pod(driver, name)).spec.node_name
+        return bool((await _status(driver, name)).status.refusals) and not (await _get_pod(driver, name)).spec.node_name
     except NotFound:
         return False
 
 
 async def _stops(driver: RestDriver, name: str) -> bool:
-    return (await _pod(driver, name)).metadata.deleted is not None
+    return (await _get_pod(driver, name)).metadata.deleted is not None
 
 
 async def _ignores_term(monitor: PodProcessMonitor, pod: Pod) -> bool:

@@ -18,7 +18,7 @@ import aliquot
 from aliquot.labels import INSTALLED_VERSION
 from support.kubernetes.kwok_testbed import KwokTestbed
 from support.kubernetes.load_balancer import LoadBalancer
-from support.kubernetes.manifests import workload
+from support.kubernetes.manifests import workload_manifest
 from support.seeds.platform import PREFIX, Platform
 from support.stores.process import ServerProcess
 from support.waiting import wait_until
@@ -143,7 +143,7 @@ def test_two_behind_a_load_balancer(testbed: KwokTestbed, processes: Processes, 
     """All commands work, whichever replica answers, and both give the same answers."""
     first, second = processes.pair()
     testbed.create_project(space.removeprefix("runai-"), 4)
-    testbed.apply(workload("big", space, 9))
+    testbed.apply(workload_manifest("big", space, 9))
     testbed.wait_for_refusal("big", space, "no node has 9 GPUs")
     with LoadBalancer([first.server.port, second.server.port]) as balancer:
         team = space.removeprefix("runai-")
@@ -189,7 +189,7 @@ def test_leader_stops(testbed: KwokTestbed, processes: Processes, space: str) ->
     assert not processes.holders() & leading
     assert watch.end() == ""
     testbed.create_project(space.removeprefix("runai-"), 4)
-    testbed.apply(workload("after", space, 1))
+    testbed.apply(workload_manifest("after", space, 1))
     testbed.wait_until_running("after-0-0", space)
     wait_until(lambda: processes.holders() == identities(second.server), "the other leads")
 
@@ -216,7 +216,7 @@ def test_upgrade(testbed: KwokTestbed, processes: Processes, space: str) -> None
     """A start updates what an older version installed, and jobs keep running."""
     before = processes.start()
     testbed.create_project(space.removeprefix("runai-"), 4)
-    testbed.apply(workload("job", space, 1))
+    testbed.apply(workload_manifest("job", space, 1))
     uid = testbed.wait_until_running("job-0-0", space)["metadata"]["uid"]
     before.wait_for_phase("job", space.removeprefix("runai-"), "Running")
     assert before.server.stop() == 0
@@ -232,7 +232,7 @@ def test_upgrade(testbed: KwokTestbed, processes: Processes, space: str) -> None
     pod = testbed.get("pod", "job-0-0", space)
     assert (pod["metadata"]["uid"], pod["status"]["phase"]) == (uid, "Running")
     assert after.phase("job", space.removeprefix("runai-")) == "Running"
-    testbed.apply(workload("next", space, 1, preemptionLimit=3))
+    testbed.apply(workload_manifest("next", space, 1, preemptionLimit=3))
     testbed.wait_until_running("next-0-0", space)
     assert testbed.get("workload", "next", space)["spec"]["preemptionLimit"] == 3
     assert testbed.get("pod", "job-0-0", space)["metadata"]["uid"] == uid

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from support.kubernetes.kwok_testbed import GPUS, NODES, KwokTestbed, table_rows
-from support.kubernetes.manifests import claim, pod, storage_class, training, volume, workload
+from support.kubernetes.manifests import claim, pod_manifest, storage_class, training, volume, workload_manifest
 from support.seeds.platform import Platform
 from support.waiting import wait_until
 
@@ -82,10 +82,10 @@ def test_node_types(testbed: KwokTestbed, kwok_platform: Platform, new_project: 
 def test_cordoned(testbed: KwokTestbed, new_project: NewProject, nodes: None) -> None:
     """A cordoned node gets no new jobs, and its running jobs stay."""
     space = new_project(3 * GPUS)
-    testbed.apply(workload("before", space, 1))
+    testbed.apply(workload_manifest("before", space, 1))
     before = testbed.wait_until_running("before-0-0", space)
     testbed.kubectl("cordon", before["spec"]["nodeName"])
-    testbed.apply(*(workload(f"after-{number}", space, GPUS - 1) for number in range(3)))
+    testbed.apply(*(workload_manifest(f"after-{number}", space, GPUS - 1) for number in range(3)))
     wait_until(lambda: set(testbed.nodes_of_pods(space).values()) == {*NODES, ""}, "the others are full")
     waiting = next(name for name, node in testbed.nodes_of_pods(space).items() if not node)
     testbed.wait_for_refusal(waiting.removesuffix("-0-0"), space, "1 node tainted node.kubernetes.io/unschedulable")
@@ -95,7 +95,7 @@ def test_cordoned(testbed: KwokTestbed, new_project: NewProject, nodes: None) ->
 def test_drained(testbed: KwokTestbed, new_project: NewProject, nodes: None) -> None:
     """After `kubectl taint nodes NODE runai=drain:NoExecute` training continues elsewhere, and its history says why."""
     space = new_project(GPUS)
-    testbed.apply(workload("train", space, 2))
+    testbed.apply(workload_manifest("train", space, 2))
     first = testbed.wait_until_running("train-0-0", space)
     node = first["spec"]["nodeName"]
     testbed.kubectl("taint", "nodes", node, "runai=drain:NoExecute")
@@ -116,7 +116,7 @@ def test_drained(testbed: KwokTestbed, new_project: NewProject, nodes: None) -> 
 def test_plain_pods(testbed: KwokTestbed, new_project: NewProject) -> None:
     """Any pod that names the scheduler is bound, counts against its project, and has a condition if it cannot run."""
     space = new_project(4)
-    testbed.apply(pod("fits", space, 2), pod("too-big", space, GPUS + 1))
+    testbed.apply(pod_manifest("fits", space, 2), pod_manifest("too-big", space, GPUS + 1))
     testbed.wait_until_running("fits", space)
 
     def charged() -> bool:
@@ -135,11 +135,11 @@ def test_plain_pods(testbed: KwokTestbed, new_project: NewProject) -> None:
 def test_pods_of_other_schedulers(testbed: KwokTestbed, kwok_platform: Platform, new_project: NewProject) -> None:
     """They keep their GPUs, and are never evicted for pending jobs."""
     space = new_project(3 * GPUS)
-    testbed.apply(pod("theirs", "default", GPUS, "default-scheduler"))
+    testbed.apply(pod_manifest("theirs", "default", GPUS, "default-scheduler"))
     try:
         testbed.bind("theirs", "default", "dgx1-1")
         before = testbed.wait_until_running("theirs", "default", "dgx1-1")
-        testbed.apply(*(workload(f"job-{number}", space, GPUS) for number in range(3)))
+        testbed.apply(*(workload_manifest(f"job-{number}", space, GPUS) for number in range(3)))
         wait_until(lambda: set(testbed.nodes_of_pods(space).values()) == {"dgx1-2", "dgx1-3", ""}, "two are bound")
         waiting = next(name for name, node in testbed.nodes_of_pods(space).items() if not node)
         testbed.wait_for_refusal(waiting.removesuffix("-0-0"), space, "no node has room for 8 GPUs now")
@@ -214,7 +214,7 @@ def test_reasons_of_pods(testbed: KwokTestbed, new_project: NewProject) -> None:
     space = new_project(GPUS)
     testbed.kubectl("cordon", *NODES)
     try:
-        testbed.apply(workload("waits", space, 1))
+        testbed.apply(workload_manifest("waits", space, 1))
         wait_until(lambda: _scheduled(testbed, space).get("status") == "False", "its pod has the condition")
         condition = _scheduled(testbed, space)
         assert condition["reason"] == "Unschedulable"
@@ -236,7 +236,7 @@ def _scheduled(testbed: KwokTestbed, space: str) -> dict[str, str]:
 def test_manifests(testbed: KwokTestbed, new_project: NewProject) -> None:
     """Our kinds and those of Run:ai can be applied, listed and deleted like any other."""
     space = new_project(4)
-    testbed.apply(workload("ours", space, 1), training("theirs", space, 2))
+    testbed.apply(workload_manifest("ours", space, 1), training("theirs", space, 2))
     for name in ("ours", "theirs"):
         testbed.wait_until_running(f"{name}-0-0", space)
 
@@ -265,7 +265,7 @@ def test_manifests(testbed: KwokTestbed, new_project: NewProject) -> None:
     assert not testbed.kubectl("get", "workloads", "-n", space, "-o", "name")
 
 
-@pytest.mark.parametrize("make", [workload, pod], ids=["workloads", "plain pods"])
+@pytest.mark.parametrize("make", [workload_manifest, pod_manifest], ids=["workloads", "plain pods"])
 def test_events(
     testbed: KwokTestbed, new_project: NewProject, make: Callable[[str, str, int], dict[str, object]]
 ) -> None:
@@ -274,11 +274,11 @@ def test_events(
     names = [f"job-{number}" for number in range(3)]
     testbed.apply(*(make(name, borrower, GPUS) for name in names))
     wait_until(lambda: set(testbed.nodes_of_pods(borrower).values()) == set(NODES), "all GPUs are borrowed")
-    testbed.apply(workload("due", lender, GPUS), workload("greedy", lender, GPUS + 1))
+    testbed.apply(workload_manifest("due", lender, GPUS), workload_manifest("greedy", lender, GPUS + 1))
     testbed.wait_until_running("due-0-0", lender)
     testbed.wait_for_events(lender, "pod/due-0-0", "Scheduled", "Started")
     testbed.wait_for_events(lender, "workload/greedy", "Unschedulable")
-    kind, suffix = ("pod", "") if make is pod else ("workload", "-0-0")
+    kind, suffix = ("pod", "") if make is pod_manifest else ("workload", "-0-0")
     (stopped,) = [name for name in names if (f"{kind}/{name}", "Evicted") in _events_with(testbed, borrower, "Evicted")]
     testbed.wait_for_events(borrower, f"pod/{stopped}{suffix}", "Scheduled")
     if kind == "workload":

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.kubernetes.cluster import Cluster
-from support.kubernetes.manifests import claim, storage_class, volume, workload
+from support.kubernetes.manifests import claim, storage_class, volume, workload_manifest
 from support.kubernetes.nodes import NodeCluster
 from support.seeds.platform import Platform
 from support.waiting import wait_until
@@ -88,7 +88,7 @@ def test_missing_files(real_node_platform: Platform) -> None:
 def test_service(real_nodes: NodeCluster, real_node_platform: Platform) -> None:
     """Other pods reach a job through its Service once its readiness probe succeeds."""
     probes = {"readiness": {"httpGet": {"port": 8080, "path": "/"}, "periodSeconds": 1}}
-    server = workload(
+    server = workload_manifest(
         "web", SPACE, 0, image="ubuntu", command=["sh", "-c", SERVER_SCRIPT], probes=probes, ports=[{"container": 8080}]
     )
     apply(real_nodes.cluster, server)

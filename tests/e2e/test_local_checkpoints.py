@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.pods.agent_harness import AgentHarness, code, needs_root, pod, shell
+from support.pods.agent_harness import AgentHarness, code, command_pod, needs_root, shell
 from support.waiting import eventually
 
 NOTE = "$ALIQUOT_CHECKPOINT_DIR/note"
@@ -131,7 +131,7 @@ async def test_a_link_in_the_folder_is_not_followed(isolated_harness: AgentHarne
         outside.mkdir()
         (outside / "file").touch()
         done, _ = await isolated_harness.finish(
-            pod("w-0-0", "ln", "-s", str(outside), "/checkpoints/link", workload=workload)
+            command_pod("w-0-0", "ln", "-s", str(outside), "/checkpoints/link", workload=workload)
         )
         await isolated_harness.store.delete(workload)
         await isolated_harness.delete(done, grace=0)

@@ -12,7 +12,7 @@ import time
 from aliquot.api.pod import ContainerState
 from aliquot.backends.local.runtimes import syscalls
 from aliquot.backends.local.state_machine import Backoff
-from support.pods.agent_harness import AgentHarness, code, pod, shell
+from support.pods.agent_harness import AgentHarness, code, command_pod, shell
 from support.waiting import eventually
 
 
@@ -23,7 +23,7 @@ async def test_running_pods_are_recovered(harness: AgentHarness) -> None:
         await harness.printed(seen, "start")
     before = (harness.data / "pods" / seen.metadata.uid / "state.json").read_text()
     async with harness.agent():
-        other = await harness.run(pod("q-0-0", "sleep", "infinity"))
+        other = await harness.run(command_pod("q-0-0", "sleep", "infinity"))
         assert (await harness.see(seen)).status.phase == "Running"
         assert (harness.data / "pods" / seen.metadata.uid / "state.json").read_text() == before
         assert (await harness.log(seen)).count("start") == 1
@@ -53,7 +53,7 @@ async def _over(pid: int) -> bool:
 async def test_supervisor_killed(harness: AgentHarness) -> None:
     """A pod whose supervisor was killed from outside has failed, and nothing of it is left."""
     async with harness.agent():
-        seen = await harness.run(pod("p-0-0", "sleep", "1000"))
+        seen = await harness.run(command_pod("p-0-0", "sleep", "1000"))
         state = json.loads((harness.data / "pods" / seen.metadata.uid / "state.json").read_text())
         import os
 
@@ -66,7 +66,7 @@ async def test_supervisor_killed(harness: AgentHarness) -> None:
 async def test_deleted_while_the_platform_was_down(harness: AgentHarness) -> None:
     """A pod that was deleted by force while no platform ran is killed at the next start."""
     async with harness.agent():
-        seen = await harness.run(pod("p-0-0", "sleep", "infinity"))
+        seen = await harness.run(command_pod("p-0-0", "sleep", "infinity"))
     await harness.delete(seen, grace=0)
     async with harness.agent():
         await harness.gone(seen)
@@ -79,8 +79,8 @@ async def test_running_pods_keep_their_devices(harness: AgentHarness) -> None:
 
     share = [DeviceShare(index=0, milli=1000)]
     async with harness.agent():
-        old = await harness.run(pod("z-0-0", "sleep", "infinity", shares=share))
-    new = await harness.create(pod("a-0-0", "true", shares=share))
+        old = await harness.run(command_pod("z-0-0", "sleep", "infinity", shares=share))
+    new = await harness.create(command_pod("a-0-0", "true", shares=share))
     async with harness.agent():
         refused = await harness.phase(new, "Failed", "Succeeded")
         assert (await harness.see(old)).status.phase == "Running"
@@ -102,7 +102,9 @@ async def test_killed_launchers_never_start_twice(harness: AgentHarness) -> None
 async def test_no_gap_in_the_log(harness: AgentHarness) -> None:
     """A job that prints while platforms come and go has every line in its log, once and in order."""
     count = 20_000
-    seen = await harness.create(pod("p-0-0", sys.executable, "-c", f"for i in range({count}): print(i, flush=True)"))
+    seen = await harness.create(
+        command_pod("p-0-0", sys.executable, "-c", f"for i in range({count}): print(i, flush=True)")
+    )
     for _ in range(5):
         async with harness.agent():
             await asyncio.sleep(0.05)  # as above

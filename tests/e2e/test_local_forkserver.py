@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.backends.local.runtimes import process, syscalls
-from support.pods.agent_harness import AgentHarness, pod, shell
+from support.pods.agent_harness import AgentHarness, command_pod, shell
 from support.stores.process import ServerProcess
 from support.waiting import eventually
 
@@ -28,7 +28,7 @@ def forkservers(parent: int) -> list[int]:
 async def test_a_killed_forkserver_is_replaced(harness: AgentHarness) -> None:
     """The next pod starts all the same, and running pods go on."""
     async with harness.agent():
-        before = await harness.run(pod("p-0-0", "sleep", "1000"))
+        before = await harness.run(command_pod("p-0-0", "sleep", "1000"))
         (forkserver,) = forkservers(os.getpid())
         os.kill(forkserver, signal.SIGKILL)
         _, log = await harness.finish(shell("q-0-0", "echo fine"))
@@ -48,7 +48,7 @@ async def test_a_request_that_a_killed_forkserver_accepted(
 ) -> None:
     """A request that a killed forkserver accepted and did not read is sent to the next one."""
     async with harness.agent():
-        await harness.run(pod("p-0-0", "sleep", "1000"))
+        await harness.run(command_pod("p-0-0", "sleep", "1000"))
         (forkserver,) = forkservers(os.getpid())
         stop(forkserver)
         send = socket.send_fds
@@ -72,14 +72,14 @@ async def test_a_launcher_that_always_dies(harness: AgentHarness, monkeypatch: p
     monkeypatch.setattr(process, "_RETRY_SECONDS", (0.0, 0.0))
     monkeypatch.setattr(process, "_LAUNCHER", ["/bin/false"])
     async with harness.agent():
-        seen = await harness.run(pod("p-0-0", "true"))
+        seen = await harness.run(command_pod("p-0-0", "true"))
         assert (seen.status.phase, seen.status.message) == ("Failed", "the launcher did not finish")
 
 
 async def test_a_request_after_its_timeout(harness: AgentHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod whose start was reported as failed does not run when the forkserver reads the request after all."""
     async with harness.agent():
-        await harness.run(pod("p-0-0", "sleep", "1000"))
+        await harness.run(command_pod("p-0-0", "sleep", "1000"))
         (forkserver,) = forkservers(os.getpid())
         stop(forkserver)
         with monkeypatch.context() as patch:

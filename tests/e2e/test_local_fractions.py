@@ -71,20 +71,20 @@ class Pod:
 
 
 @pytest.fixture
-def pod(isolated_harness: AgentHarness, native_build: Path, library: Path, tmp_path: Path) -> Pod:
+def half_gpu_pod(isolated_harness: AgentHarness, native_build: Path, library: Path, tmp_path: Path) -> Pod:
     return Pod(isolated_harness, native_build, library, tmp_path)
 
 
-async def test_a_greedy_program_gets_its_fraction(pod: Pod) -> None:
+async def test_a_greedy_program_gets_its_fraction(half_gpu_pod: Pod) -> None:
     """F2, F6: a greedy program gets its fraction less its context, to the last block, then the driver's own error."""
-    assert await pod.runs(FILL) == [str(8192 - CONTEXT), "2", "8192"]
+    assert await half_gpu_pod.runs(FILL) == [str(8192 - CONTEXT), "2", "8192"]
 
 
-async def test_every_view_shows_the_fraction(pod: Pod) -> None:
+async def test_every_view_shows_the_fraction(half_gpu_pod: Pod) -> None:
     """CUDA and NVML agree on total, used and free, inside the pod's own namespaces."""
     used = CONTEXT + 64
 
-    assert await pod.runs(VIEWS) == ["8192", "8192", str(used), str(8192 - used), str(8192 - used)]
+    assert await half_gpu_pod.runs(VIEWS) == ["8192", "8192", str(used), str(8192 - used), str(8192 - used)]
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,14 @@ async def test_every_view_shows_the_fraction(pod: Pod) -> None:
         "unshare -Urpf",
     ],
 )
-async def test_no_way_to_a_larger_fraction(pod: Pod, before: str) -> None:
+async def test_no_way_to_a_larger_fraction(half_gpu_pod: Pod, before: str) -> None:
     """Variables, a preload of its own, another session or namespaces of its own do not change the limit."""
-    *_, got, code, total = await pod.runs(FILL, before)
+    *_, got, code, total = await half_gpu_pod.runs(FILL, before)
 
     assert (int(got) <= 8192 - CONTEXT, code, total) == (True, "2", "8192")
 
 
-async def test_children_share_the_fraction(pod: Pod) -> None:
+async def test_children_share_the_fraction(half_gpu_pod: Pod) -> None:
     """Four processes that race for the last byte get one fraction together, less a context each."""
     race = """
 import os
@@ -123,4 +123,4 @@ for _ in range(4):
     children.append(reading)
 print(sum(int(os.read(reading, 99)) for reading in children))
 """
-    assert await pod.runs("import sys\n" + race) == [str(8192 - 4 * CONTEXT)]
+    assert await half_gpu_pod.runs("import sys\n" + race) == [str(8192 - 4 * CONTEXT)]

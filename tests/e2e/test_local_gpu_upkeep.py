@@ -23,7 +23,7 @@ from aliquot.store.drivers.memory import MemoryDriver
 from aliquot.store.typed_store import Store
 from aliquot.streams import TerminalSize
 from support.gpus import NODE, FakeDriver, node_of, r615
-from support.pods.agent_harness import AgentHarness, needs_root, pod
+from support.pods.agent_harness import AgentHarness, command_pod, needs_root
 from support.pods.single_pod import UID, pod_output
 from support.stores.running import running
 from support.waiting import eventually
@@ -102,7 +102,7 @@ async def test_resources_are_released_at_the_end(harness: AgentHarness, tmp_path
     await store.create(Namespace(metadata=Metadata(name="runai-team-a")))
     part = DeviceShare(index=0, milli=500)
     async with running(runtime.run(), agent.run()):
-        made = await store.create(pod("p-0-0", "true", shares=[part], node=NODE))
+        made = await store.create(command_pod("p-0-0", "true", shares=[part], node=NODE))
 
         async def ended() -> bool:
             phase = (await store.get(Pod, "p-0-0", "runai-team-a")).status.phase

@@ -12,7 +12,7 @@ from aliquot.backends.local.runtime import Launch, PodAssignment
 from aliquot.backends.local.runtimes import syscalls
 from aliquot.backends.local.runtimes.process import ProcessRuntime
 from aliquot.streams import TerminalSize
-from support.pods.agent_harness import AgentHarness, code, needs_root, pod, shell
+from support.pods.agent_harness import AgentHarness, code, command_pod, needs_root, shell
 from support.waiting import eventually
 
 pytestmark = needs_root
@@ -189,7 +189,7 @@ async def test_memory_limit(isolated_harness: AgentHarness) -> None:
             pytest.skip("needs control groups that may be written")
         hog = "x = bytearray(300 << 20); print(len(x))"
         ended, _ = await isolated_harness.finish(
-            pod("p-0-0", "python3", "-c", hog, image="python", limits={"memory": "64Mi"})
+            command_pod("p-0-0", "python3", "-c", hog, image="python", limits={"memory": "64Mi"})
         )
     terminated = ended.status.container_statuses[0].state.terminated
     assert terminated is not None
@@ -200,7 +200,7 @@ async def test_exec_is_isolated_too(isolated_harness: AgentHarness) -> None:
     """A command that `exec` runs has the pod's root, processes and rights, and no more."""
     secrets(isolated_harness)
     async with isolated_harness.agent() as runtime:
-        seen = await isolated_harness.run(pod("p-0-0", "sleep", "1000"))
+        seen = await isolated_harness.run(command_pod("p-0-0", "sleep", "1000"))
         script = (
             f"id -u; hostname; pwd; cat {isolated_harness.data}/admin.token; ls -d /proc/[0-9]* | wc -l; touch /usr/x"
         )

@@ -11,7 +11,7 @@ import pytest
 from aliquot.api import Pod
 from aliquot.backends.local.runtimes.process import ProcessRuntime
 from aliquot.errors import Conflict
-from support.pods.agent_harness import AgentHarness, pod
+from support.pods.agent_harness import AgentHarness, command_pod
 
 # Listens on any free port of an address, says which, and sends back what it hears until the other side is done.
 ECHO = """
@@ -30,7 +30,7 @@ server.serve_forever()
 
 async def echo(harness: AgentHarness, name: str, address: str = "127.0.0.1") -> tuple[Pod, int]:
     """A pod that listens, and its port."""
-    seen = await harness.run(pod(name, sys.executable, "-c", ECHO, address))
+    seen = await harness.run(command_pod(name, sys.executable, "-c", ECHO, address))
     return seen, int(await harness.printed(seen, "\n"))
 
 
@@ -72,7 +72,7 @@ async def test_a_port_of_a_child_process(harness: AgentHarness) -> None:
     """A server that the pod's command started belongs to the pod."""
     async with harness.agent() as runtime:
         script = f'{sys.executable} -c "$ECHO" 127.0.0.1 & wait'
-        seen = await harness.run(pod("p-0-0", "sh", "-c", script, env={"ECHO": ECHO}))
+        seen = await harness.run(command_pod("p-0-0", "sh", "-c", script, env={"ECHO": ECHO}))
         port = int(await harness.printed(seen, "\n"))
         assert await answer(runtime, seen, port, b"hello") == b"hello"
 
@@ -98,6 +98,6 @@ async def test_a_port_of_the_machine(harness: AgentHarness) -> None:
 
 async def test_a_finished_pod(harness: AgentHarness) -> None:
     async with harness.agent() as runtime:
-        ended, _ = await harness.finish(pod("p-0-0", "true"))
+        ended, _ = await harness.finish(command_pod("p-0-0", "true"))
         with pytest.raises(Conflict, match="does not run: it has ended"):
             await runtime.connect(ended, 80)

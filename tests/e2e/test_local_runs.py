@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from aliquot.api import DeviceShare, Node, devices_of
-from support.pods.agent_harness import NODE, AgentHarness, code, pod, shell
+from support.pods.agent_harness import NODE, AgentHarness, code, command_pod, shell
 from support.waiting import eventually
 
 
@@ -41,7 +41,7 @@ async def test_killed_command(harness: AgentHarness) -> None:
 async def test_running_status(harness: AgentHarness) -> None:
     """A running pod is Ready, has a start time and an address."""
     async with harness.agent():
-        seen = await harness.run(pod("p-0-0", "sleep", "infinity"))
+        seen = await harness.run(command_pod("p-0-0", "sleep", "infinity"))
     status = seen.status
     assert status.phase == "Running"
     assert {(c.type, c.status) for c in status.conditions} >= {("Ready", "True"), ("PodScheduled", "True")}
@@ -55,14 +55,14 @@ async def test_arguments_are_not_shell(harness: AgentHarness) -> None:
     """Arguments reach the program unchanged, whatever a shell would make of them."""
     words = ["$HOME", "a b", "`id`", "*", "", "'", '"', "; exit 9"]
     async with harness.agent():
-        _, log = await harness.finish(pod("p-0-0", "printf", "[%s]", *words))
+        _, log = await harness.finish(command_pod("p-0-0", "printf", "[%s]", *words))
     assert log == "".join(f"[{word}]" for word in words)
 
 
 async def test_builtin_names_are_programs(harness: AgentHarness) -> None:
     """A command with the name of a shell built-in runs the program of that name."""
     async with harness.agent():
-        ended = await harness.phase(await harness.create(pod("p-0-0", "exit", "0")), "Failed", "Succeeded")
+        ended = await harness.phase(await harness.create(command_pod("p-0-0", "exit", "0")), "Failed", "Succeeded")
     assert (ended.status.reason, ended.status.message) == ("ContainerCannotRun", "command not found: exit")
 
 
@@ -82,7 +82,7 @@ async def test_signals_are_not_blocked(harness: AgentHarness) -> None:
     """A job starts with every signal in its default state, so that Python jobs can be interrupted."""
     script = "import signal; print([s.name for s in signal.valid_signals() if signal.getsignal(s) is signal.SIG_IGN])"
     async with harness.agent():
-        _, log = await harness.finish(pod("p-0-0", sys.executable, "-c", script))
+        _, log = await harness.finish(command_pod("p-0-0", sys.executable, "-c", script))
     assert log == "['SIGPIPE', 'SIGXFSZ']\n"  # Python's own habit
 
 
@@ -96,7 +96,9 @@ async def test_standard_streams_can_be_reopened(harness: AgentHarness) -> None:
 async def test_command_not_found(harness: AgentHarness) -> None:
     """A command that does not exist fails its pod with a shell's message and exit status."""
     async with harness.agent():
-        ended = await harness.phase(await harness.create(pod("p-0-0", "no-such-command")), "Failed", "Succeeded")
+        ended = await harness.phase(
+            await harness.create(command_pod("p-0-0", "no-such-command")), "Failed", "Succeeded"
+        )
     assert (ended.status.phase, ended.status.reason) == ("Failed", "ContainerCannotRun")
     assert ended.status.message == "command not found: no-such-command"
     assert code(ended) == 127
@@ -105,14 +107,16 @@ async def test_command_not_found(harness: AgentHarness) -> None:
 async def test_command_not_executable(harness: AgentHarness) -> None:
     """A file that is not executable fails its pod with a shell's message."""
     async with harness.agent():
-        ended = await harness.phase(await harness.create(pod("p-0-0", "/etc/passwd")), "Failed", "Succeeded")
+        ended = await harness.phase(await harness.create(command_pod("p-0-0", "/etc/passwd")), "Failed", "Succeeded")
     assert (ended.status.message, code(ended)) == ("permission denied: /etc/passwd", 126)
 
 
 async def test_unknown_image(harness: AgentHarness) -> None:
     """An image that is not in the catalogue and has no command fails, and the message says what to do."""
     async with harness.agent():
-        ended = await harness.phase(await harness.create(pod("p-0-0", image="acme/train")), "Failed", "Succeeded")
+        ended = await harness.phase(
+            await harness.create(command_pod("p-0-0", image="acme/train")), "Failed", "Succeeded"
+        )
     assert ended.status.reason == "ErrImagePull"
     assert "not in the catalogue" in ended.status.message
 
@@ -133,8 +137,10 @@ async def test_taken_devices_are_refused(harness: AgentHarness) -> None:
     """A pod whose device another pod holds is refused, with the holder's name; the holder goes on."""
     share = [DeviceShare(index=0, milli=600, memory_mib=19506)]
     async with harness.agent():
-        first = await harness.run(pod("a-0-0", "sleep", "infinity", shares=share))
-        second = await harness.phase(await harness.create(pod("b-0-0", "true", shares=share)), "Failed", "Succeeded")
+        first = await harness.run(command_pod("a-0-0", "sleep", "infinity", shares=share))
+        second = await harness.phase(
+            await harness.create(command_pod("b-0-0", "true", shares=share)), "Failed", "Succeeded"
+        )
         assert (await harness.see(first)).status.phase == "Running"
     assert (second.status.phase, second.status.reason) == ("Failed", "UnexpectedAdmissionError")
     assert "runai-team-a/a-0-0" in second.status.message

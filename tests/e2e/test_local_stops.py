@@ -6,7 +6,7 @@ import time
 
 from aliquot.backends.local.runtimes import syscalls
 from aliquot.streams import LogOptions
-from support.pods.agent_harness import AgentHarness, pod, shell
+from support.pods.agent_harness import AgentHarness, command_pod, shell
 
 
 async def test_term_first(harness: AgentHarness) -> None:
@@ -24,7 +24,7 @@ async def test_term_first(harness: AgentHarness) -> None:
 async def test_term_is_obeyed_at_once(harness: AgentHarness) -> None:
     """A pod that ends at TERM does not use up its grace period."""
     async with harness.agent():
-        seen = await harness.run(pod("p-0-0", "sleep", "infinity", grace=30))
+        seen = await harness.run(command_pod("p-0-0", "sleep", "infinity", grace=30))
         began = time.monotonic()
         await harness.delete(seen)
         await harness.gone(seen)
@@ -83,6 +83,6 @@ async def test_deletion_while_starting(harness: AgentHarness) -> None:
     """A pod that is deleted while it starts is removed too."""
     async with harness.agent():
         for number in range(5):
-            seen = await harness.create(pod(f"p{number}-0-0", "sleep", "infinity"))
+            seen = await harness.create(command_pod(f"p{number}-0-0", "sleep", "infinity"))
             await harness.delete(seen)
             await harness.gone(seen)

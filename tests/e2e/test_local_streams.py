@@ -14,7 +14,7 @@ from aliquot.backends.local.runtimes.exec_process import ExecProcess
 from aliquot.backends.local.runtimes.process import LogLimits
 from aliquot.errors import Conflict
 from aliquot.streams import LogOptions, TerminalSize
-from support.pods.agent_harness import AgentHarness, pod, shell
+from support.pods.agent_harness import AgentHarness, command_pod, shell
 from support.waiting import eventually
 
 SIZE = TerminalSize(rows=30, columns=100)
@@ -39,7 +39,7 @@ async def all_of(session: ExecProcess) -> tuple[bytes, bytes]:
 async def test_output_and_status(harness: AgentHarness) -> None:
     """A command's output, errors and exit status come back separately."""
     async with harness.agent() as runtime:
-        seen = await harness.run(pod("p-0-0", "sleep", "infinity"))
+        seen = await harness.run(command_pod("p-0-0", "sleep", "infinity"))
         session = await runtime.exec(seen, ["sh", "-c", "echo out; echo err >&2; exit 4"], tty=False, size=SIZE)
         assert await all_of(session) == (b"out\n", b"err\n")
         assert await session.wait() == 4
@@ -49,7 +49,7 @@ async def test_output_and_status(harness: AgentHarness) -> None:
 async def test_input(harness: AgentHarness) -> None:
     """Input reaches the command, and closing it ends the command's input."""
     async with harness.agent() as runtime:
-        seen = await harness.run(pod("p-0-0", "sleep", "infinity"))
+        seen = await harness.run(command_pod("p-0-0", "sleep", "infinity"))
         session = await runtime.exec(seen, ["wc", "-c"], tty=False, size=SIZE)
         writing = asyncio.create_task(session.write(b"x" * 1_000_000))
         await writing
@@ -61,7 +61,7 @@ async def test_input(harness: AgentHarness) -> None:
 async def test_a_command_that_does_not_exist(harness: AgentHarness) -> None:
     """A command that does not exist is refused at once."""
     async with harness.agent() as runtime:
-        seen = await harness.run(pod("p-0-0", "sleep", "infinity"))
+        seen = await harness.run(command_pod("p-0-0", "sleep", "infinity"))
         with pytest.raises(Conflict, match="command not found: nope"):
             await runtime.exec(seen, ["nope"], tty=False, size=SIZE)
 
@@ -77,7 +77,7 @@ async def test_exec_in_a_finished_pod(harness: AgentHarness) -> None:
 async def test_shell_prompt(harness: AgentHarness) -> None:
     """An interactive shell shows the pod's name and folder, and behaves as on any terminal."""
     async with harness.agent() as runtime:
-        seen = await harness.run(pod("frac03-3-0-0", "sleep", "infinity"))
+        seen = await harness.run(command_pod("frac03-3-0-0", "sleep", "infinity"))
         session = await runtime.exec(seen, ["bash"], tty=True, size=SIZE)
         output = session.output()
         await expect(output, b"@frac03-3-0-0:/workload")
@@ -93,7 +93,7 @@ async def test_shell_prompt(harness: AgentHarness) -> None:
 async def test_terminal_size(harness: AgentHarness) -> None:
     """A terminal has the size it was opened with, and is told of a new one."""
     async with harness.agent() as runtime:
-        seen = await harness.run(pod("p-0-0", "sleep", "infinity"))
+        seen = await harness.run(command_pod("p-0-0", "sleep", "infinity"))
         script = "trap 'stty size; exit 0' WINCH; stty size; while :; do sleep 0.02; done"
         session = await runtime.exec(seen, ["bash", "-c", script], tty=True, size=SIZE)
         output = session.output()
@@ -106,7 +106,7 @@ async def test_terminal_size(harness: AgentHarness) -> None:
 async def test_interrupt(harness: AgentHarness) -> None:
     """Ctrl-C on a terminal interrupts the command."""
     async with harness.agent() as runtime:
-        seen = await harness.run(pod("p-0-0", "sleep", "infinity"))
+        seen = await harness.run(command_pod("p-0-0", "sleep", "infinity"))
         session = await runtime.exec(seen, ["sh", "-c", "echo up; exec sleep 1000"], tty=True, size=SIZE)
         output = session.output()
         await expect(output, b"up")
@@ -120,7 +120,7 @@ async def test_interrupt(harness: AgentHarness) -> None:
 async def test_hang_up(harness: AgentHarness) -> None:
     """When the reader disconnects, the command loses its terminal and ends."""
     async with harness.agent() as runtime:
-        seen = await harness.run(pod("p-0-0", "sleep", "infinity"))
+        seen = await harness.run(command_pod("p-0-0", "sleep", "infinity"))
         session = await runtime.exec(seen, ["sh", "-c", "echo up; exec sleep 1000"], tty=True, size=SIZE)
         await expect(session.output(), b"up")
         await session.close()
@@ -131,7 +131,7 @@ async def test_hang_up(harness: AgentHarness) -> None:
 async def test_never_started(harness: AgentHarness) -> None:
     """The log of a pod that never ran is refused with the reason."""
     async with harness.agent():
-        ended = await harness.phase(await harness.create(pod("p-0-0", image="acme/x")), "Failed")
+        ended = await harness.phase(await harness.create(command_pod("p-0-0", image="acme/x")), "Failed")
         with pytest.raises(Conflict, match="not in the catalogue"):
             await harness.log(ended)
 
@@ -184,7 +184,7 @@ async def test_a_flood_does_not_fill_the_disk(harness: AgentHarness) -> None:
     count = 1_200_000 if os.environ.get("ALIQUOT_SOAK") else 400_000
     script = f"for i in range({count}): print(f'{{i:0100}}')"
     async with harness.agent():
-        ended, log = await harness.finish(pod("p-0-0", sys.executable, "-c", script))
+        ended, log = await harness.finish(command_pod("p-0-0", sys.executable, "-c", script))
         path = harness.data / "pods" / ended.metadata.uid / "log"
         assert path.stat().st_size == count * 101
         assert path.stat().st_blocks * 512 < 3 << 20

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from support.kubernetes.kwok_testbed import KwokTestbed
-from support.kubernetes.manifests import workload
+from support.kubernetes.manifests import workload_manifest
 from support.seeds.platform import PREFIX, Platform
 from support.waiting import wait_until
 
@@ -130,7 +130,7 @@ def test_a_cluster_of_an_earlier_version_is_served(cluster: KwokTestbed) -> None
 
     platform = cluster.platform("upgraded").up()
 
-    cluster.apply(workload("later", "runai-team-b", 1))
+    cluster.apply(workload_manifest("later", "runai-team-b", 1))
     cluster.wait_until_running("later-0-0", "runai-team-b")
     for (namespace, name), item in recorded.items():
         pod = cluster.get("pod", name, namespace)

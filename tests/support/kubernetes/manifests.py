@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def pod(name: str, namespace: str, gpus: int, scheduler: str = "runai-scheduler") -> dict[str, Any]:
+def pod_manifest(name: str, namespace: str, gpus: int, scheduler: str = "runai-scheduler") -> dict[str, Any]:
     """A pod that no controller owns."""
     container = {"name": "main", "image": "job", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
     return {
@@ -16,7 +16,7 @@ def pod(name: str, namespace: str, gpus: int, scheduler: str = "runai-scheduler"
     }
 
 
-def workload(name: str, namespace: str, gpus: float, **spec: Any) -> dict[str, Any]:
+def workload_manifest(name: str, namespace: str, gpus: float, **spec: Any) -> dict[str, Any]:
     return {
         "apiVersion": "aliquot.dev/v1",
         "kind": "Workload",

@@ -45,7 +45,7 @@ needs_root = pytest.mark.skipif(
 )
 
 
-def pod(
+def command_pod(
     name: str,
     *argv: str,
     namespace: str = "runai-team-a",
@@ -60,6 +60,7 @@ def pod(
     node: str = NODE,
     workload: Workload | None = None,
 ) -> Pod:
+    """A pod that runs a command."""
     container = Container(
         name="main",
         image=image,
@@ -87,7 +88,7 @@ def owned_by(workload: Workload) -> Owner:
 
 
 def shell(name: str, script: str, **more: object) -> Pod:
-    return pod(name, "sh", "-c", script, **more)  # type: ignore[arg-type]
+    return command_pod(name, "sh", "-c", script, **more)  # type: ignore[arg-type]
 
 
 @dataclass
