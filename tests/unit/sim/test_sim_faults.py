@@ -17,7 +17,7 @@ projects: [{name: a, department: dept}]
 """
 
 BAD = [
-    # where, what the file says more, the fault
+    # fields that replace those of the valid file, and the fault
     ("projects: [{name: a}, {name: b, quota: {gpu: -1}}]", "projects[1].quota.gpu: must be >= 0"),
     ("projects: [{name: a, quota: {gpu: x}}]", "projects[0].quota.gpu: must be a number"),
     ("projects: [{name: a, quota: {gpu: 0.0001}}]", "projects[0].quota.gpu: must have at most three decimals"),
@@ -113,7 +113,7 @@ def good() -> Any:
     return yaml.safe_load(GOOD)
 
 
-def also(text: str) -> Any:
+def with_fields(text: str) -> Any:
     """A valid file with some fields replaced; times stay text, as the program reads them."""
     return {**good(), **yaml.safe_load(text.replace("2026-01-01T00:00:00Z", "'2026-01-01T00:00:00Z'"))}
 
@@ -121,8 +121,8 @@ def also(text: str) -> Any:
 @pytest.mark.parametrize("text, wanted", BAD, ids=[wanted for _, wanted in BAD])
 def test_fault(text: str, wanted: str) -> None:
     """Each mistake gives a fault with its path."""
-    found = faults(also(text))
-    assert any(wanted in fault for fault in found), found
+    reported = faults(with_fields(text))
+    assert any(wanted in fault for fault in reported), reported
 
 
 def test_all_faults_at_once() -> None:
@@ -155,13 +155,13 @@ def test_not_a_scenario(data: Any) -> None:
     assert "must be an object" in faults(data)[0]
 
 
-def test_one_mistake_is_told_once() -> None:
+def test_one_mistake_is_reported_once() -> None:
     """A reference to an entry that has a fault is not another fault."""
     data = {**good(), "projects": [{"name": "a", "quota": 1}], "workloads": [{"name": "w", "project": "a"}]}
     assert faults(data) == ["projects[0].quota: must be an object, not 1"]
 
 
-def test_a_name_may_come_back() -> None:
+def test_name_of_a_deleted_workload_can_be_reused() -> None:
     """A workload that was deleted can be submitted again."""
     step = {"submit": [{"name": "w", "project": "a"}]}
     (scenario,) = read_scenarios({**good(), "steps": [step, {"delete": ["w"]}, step]})

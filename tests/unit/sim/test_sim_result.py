@@ -29,26 +29,26 @@ BORROWED = {
 
 
 def simulate(data: Any, **options: Any) -> Any:
-    (world,) = load_clusters(data)
-    return Simulation(world, **options).run()
+    (cluster,) = load_clusters(data)
+    return Simulation(cluster, **options).run()
 
 
 def test_shape_of_a_round() -> None:
     """A result without steps has rounds and a final state of the same format."""
-    told = simulate(BORROWED)
-    assert list(told) == ["name", "stable", "rounds", "final"]
-    assert (told["name"], len(told["rounds"])) == ("two teams", 1)
-    for picture in (told["rounds"][0], told["final"]):
-        assert list(picture) == ["fairShare", "workloads", "tasks", "refusals"]
-    assert told["rounds"][0]["fairShare"] == {"a": {"gpu": 1.0}, "b": {"gpu": 1.0}}
+    result = simulate(BORROWED)
+    assert list(result) == ["name", "stable", "rounds", "final"]
+    assert (result["name"], len(result["rounds"])) == ("two teams", 1)
+    for report in (result["rounds"][0], result["final"]):
+        assert list(report) == ["fairShare", "workloads", "tasks", "refusals"]
+    assert result["rounds"][0]["fairShare"] == {"a": {"gpu": 1.0}, "b": {"gpu": 1.0}}
 
 
 def test_reclaim_over_rounds() -> None:
     """A reclaim takes three rounds, and the fourth changes nothing."""
-    told = simulate(BORROWED, rounds=4)
-    states = [[each["tasks"][name]["state"] for name in ("b2-0-0", "a1-0-0")] for each in told["rounds"]]
+    result = simulate(BORROWED, rounds=4)
+    states = [[each["tasks"][name]["state"] for name in ("b2-0-0", "a1-0-0")] for each in result["rounds"]]
     assert states == [["evicted", "reserved"], ["pending", "bound"], ["pending", "running"], ["pending", "running"]]
-    assert told["stable"]
+    assert result["stable"]
 
 
 def test_last_round_with_a_change_is_not_stable() -> None:
@@ -78,16 +78,16 @@ def test_running_task() -> None:
 
 def test_final_is_after_the_last_round() -> None:
     """A task evicted in the last round is pending in the final state, with the reason."""
-    told = simulate(BORROWED)["final"]
-    task = told["tasks"]["b2-0-0"]
+    result = simulate(BORROWED)["final"]
+    task = result["tasks"]["b2-0-0"]
     assert (task["state"], task["refusal"]["code"]) == ("pending", "evicted")
-    assert told["refusals"]["b2"][0]["text"] == "reclaimed by a/a1"
-    assert told["tasks"]["a1-0-0"]["state"] == "reserved"
+    assert result["refusals"]["b2"][0]["text"] == "reclaimed by a/a1"
+    assert result["tasks"]["a1-0-0"]["state"] == "reserved"
 
 
 def test_moved_task() -> None:
     """A moved task has its new node, its last node, and whether the new node is only reserved."""
-    (world,) = load_clusters(BORROWED)
+    (cluster,) = load_clusters(BORROWED)
     moved = Eviction(
         "b1",
         "b1-0-0",
@@ -98,16 +98,16 @@ def test_moved_task() -> None:
         Placement("n2", (DeviceShare(3, 1000, 7),)),
         nominated=True,
     )
-    task = results.round_result(world, Plan(evictions=(moved,)))["tasks"]["b1-0-0"]
+    task = results.round_result(cluster, Plan(evictions=(moved,)))["tasks"]["b1-0-0"]
     assert (task["state"], task["node"], task["from"], task["reserved"]) == ("moved", "n2", "n1", True)
     assert task["devices"] == [{"index": 3, "milli": 1000, "memoryMiB": 7}]
 
 
 def test_reserved_is_not_allocated() -> None:
     """Reserved devices do not count as allocated."""
-    (world,) = load_clusters(BORROWED)
+    (cluster,) = load_clusters(BORROWED)
     plan = Plan(nominations=(Nomination("a1", "a1-0-0", "n1", (DeviceShare(0, 1000, 0),)),))
-    workload = results.round_result(world, plan)["workloads"]["a1"]
+    workload = results.round_result(cluster, plan)["workloads"]["a1"]
     assert workload == {"state": "reserved", "allocated": {"gpu": 0}}
 
 
@@ -116,23 +116,23 @@ def test_reserved_is_not_allocated() -> None:
 )
 def test_allocated(request_: dict[str, Any], gpus: float) -> None:
     """The allocated GPUs of a workload."""
-    told = simulate({**TWO, "workloads": [{"name": "w", "project": "a", "request": request_, "tasks": [RUNNING]}]})
-    assert told["final"]["workloads"]["w"]["allocated"] == {"gpu": gpus}
+    result = simulate({**TWO, "workloads": [{"name": "w", "project": "a", "request": request_, "tasks": [RUNNING]}]})
+    assert result["final"]["workloads"]["w"]["allocated"] == {"gpu": gpus}
 
 
 def test_terminating_is_listed_once() -> None:
     """A terminating task is listed for one round."""
     tasks = [{"state": "terminating", "node": "n1"}]
-    told = simulate(
+    result = simulate(
         {**TWO, "workloads": [{"name": "w", "project": "a", "request": {"gpu": 1}, "tasks": tasks}]}, rounds=2
     )
-    assert told["rounds"][0]["tasks"]["w-0-0"]["state"] == "terminating"
-    assert [told["rounds"][1][word] for word in ("tasks", "workloads")] == [{}, {}]
+    assert result["rounds"][0]["tasks"]["w-0-0"]["state"] == "terminating"
+    assert [result["rounds"][1][word] for word in ("tasks", "workloads")] == [{}, {}]
 
 
-def test_who_waits_is_told_why() -> None:
+def test_every_pending_task_has_a_refusal() -> None:
     """Every pending task has a refusal, also a gated one or one in a cluster without nodes."""
-    told = simulate(
+    result = simulate(
         {
             "projects": [{"name": "a"}],
             "workloads": [
@@ -141,19 +141,19 @@ def test_who_waits_is_told_why() -> None:
             ],
         }
     )
-    for picture in (told["rounds"][0], told["final"]):
-        assert all(task["refusal"]["text"] for task in picture["tasks"].values())
-        assert {task["state"] for task in picture["tasks"].values()} == {"pending"}
-        assert set(picture["refusals"]) == {"w", "g"}
-    assert told["final"]["tasks"]["g-0-0"]["refusal"]["code"] == "gated"
+    for report in (result["rounds"][0], result["final"]):
+        assert all(task["refusal"]["text"] for task in report["tasks"].values())
+        assert {task["state"] for task in report["tasks"].values()} == {"pending"}
+        assert set(report["refusals"]) == {"w", "g"}
+    assert result["final"]["tasks"]["g-0-0"]["refusal"]["code"] == "gated"
 
 
-def test_who_was_on_its_way_out_is_told_so() -> None:
+def test_evicted_at_the_start() -> None:
     """A task that the file lists as evicted is pending in the final state, with a refusal of its own."""
     tasks = [{"state": "evicted", "node": "n1"}]
-    told = simulate({**TWO, "workloads": [{"name": "w", "project": "a", "request": {"gpu": 1}, "tasks": tasks}]})
-    assert told["rounds"][0]["tasks"]["w-0-0"]["state"] == "evicted"
-    assert told["final"]["tasks"]["w-0-0"]["refusal"]["code"] == "evicted"
+    result = simulate({**TWO, "workloads": [{"name": "w", "project": "a", "request": {"gpu": 1}, "tasks": tasks}]})
+    assert result["rounds"][0]["tasks"]["w-0-0"]["state"] == "evicted"
+    assert result["final"]["tasks"]["w-0-0"]["refusal"]["code"] == "evicted"
 
 
 STEPS = {
@@ -169,10 +169,10 @@ STEPS = {
 
 def test_shape_of_steps() -> None:
     """Each step has its settled state, its number of rounds and its evictions."""
-    told = simulate(STEPS)
-    assert list(told) == ["name", "stable", "steps", "final"]
-    assert len(told["steps"]) == 3
-    first, second, third = told["steps"]
+    result = simulate(STEPS)
+    assert list(result) == ["name", "stable", "steps", "final"]
+    assert len(result["steps"]) == 3
+    first, second, third = result["steps"]
     assert list(first) == ["fairShare", "workloads", "tasks", "refusals", "rounds", "evictions"]
     assert first["workloads"]["a1"] == {"state": "running", "allocated": {"gpu": 1}}
     (gone,) = first["evictions"]
@@ -181,13 +181,13 @@ def test_shape_of_steps() -> None:
     assert "a1" not in second["workloads"]
     assert second["workloads"]["b1"]["allocated"] == {"gpu": 2}
     assert (third["rounds"], third["evictions"]) == (1, [])
-    assert told["stable"]
+    assert result["stable"]
 
 
 def test_steps_that_do_not_settle_are_not_stable() -> None:
     """`rounds` of the file limits each step."""
-    told = simulate({**STEPS, "rounds": 1, "steps": STEPS["steps"][:1]})
-    assert (told["steps"][0]["rounds"], told["stable"]) == (1, False)
+    result = simulate({**STEPS, "rounds": 1, "steps": STEPS["steps"][:1]})
+    assert (result["steps"][0]["rounds"], result["stable"]) == (1, False)
 
 
 def test_same_file_same_bytes() -> None:
@@ -197,29 +197,29 @@ def test_same_file_same_bytes() -> None:
 
 def test_text_is_the_result() -> None:
     """The text is the result as JSON, for one scenario and for a list."""
-    told = simulate(STEPS)
-    assert json.loads(results.to_json(told)) == told
-    assert json.loads(results.to_json([told, simulate(BORROWED)])) == [told, simulate(BORROWED)]
+    result = simulate(STEPS)
+    assert json.loads(results.to_json(result)) == result
+    assert json.loads(results.to_json([result, simulate(BORROWED)])) == [result, simulate(BORROWED)]
 
 
 def test_pools_have_their_own_shares() -> None:
     """Fair shares of other pools are listed with those of pool default."""
-    told = simulate(
+    result = simulate(
         {
             "nodes": [{"name": "n1", "gpus": 2, "pool": "h100"}],
             "projects": [{"name": "a", "pools": {"h100": {"quota": {"gpu": 1}}}}],
             "workloads": [{"name": "w", "project": "a", "request": {"gpu": 1}, "nodePools": ["h100"]}],
         }
     )
-    assert told["final"]["fairShare"] == {"a": {"gpu": 0.0, "pools": {"h100": {"gpu": 1.0}}}}
+    assert result["final"]["fairShare"] == {"a": {"gpu": 0.0, "pools": {"h100": {"gpu": 1.0}}}}
 
 
 def test_timing() -> None:
     """Timing is added when asked for, to every round and step, and changes nothing else."""
     timed = simulate(BORROWED, rounds=2, timing=True)
-    for picture in timed["rounds"]:
-        timing = picture.pop("timing")
+    for report in timed["rounds"]:
+        timing = report.pop("timing")
         assert list(timing) == ["loadMs", "planMs", "peakMiB"]
         assert all(value > 0 for value in timing.values())
     assert timed == simulate(BORROWED, rounds=2)
-    assert all("timing" in picture for picture in simulate(STEPS, timing=True)["steps"])
+    assert all("timing" in report for report in simulate(STEPS, timing=True)["steps"])

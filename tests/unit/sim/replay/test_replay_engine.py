@@ -33,32 +33,32 @@ def trace(
     return Trace("test", "csv", ordered, nodes, gpus, quotas, restart_cost, checkpoint_every)
 
 
-def played(one: Trace, policy: Policy | None = None, grace: float = 0, ladder: tuple[float, ...] = ()) -> Replay:
+def replayed(one: Trace, policy: Policy | None = None, grace: float = 0, ladder: tuple[float, ...] = ()) -> Replay:
     replay = Replay(one, ReplayPolicy("test", policy or Policy(), ladder), grace)
     replay.run()
     return replay
 
 
 def ends(replay: Replay) -> dict[str, float | None]:
-    return {work.job.name: work.finished for work in replay.jobs}
+    return {job.job.name: job.finished for job in replay.jobs}
 
 
-def test_runs_when_there_is_room() -> None:
-    """A job starts when it comes, ends when its work is done, and the next one takes its place."""
-    replay = played(trace(trace_job("x", 0, 100, 2), trace_job("y", 10, 50, 1), trace_job("z", 20, 50, 1)))
+def test_job_starts_when_gpus_are_free() -> None:
+    """A job starts when GPUs are free, ends after its duration, and the next one takes its GPUs."""
+    replay = replayed(trace(trace_job("x", 0, 100, 2), trace_job("y", 10, 50, 1), trace_job("z", 20, 50, 1)))
     assert ends(replay) == {"x": 100, "y": 150, "z": 150}
-    assert [work.first for work in replay.jobs] == [0, 100, 100]
+    assert [job.first for job in replay.jobs] == [0, 100, 100]
 
 
 def test_gang_waits_for_all_its_nodes() -> None:
     """A job of more GPUs than a node has starts on several nodes together, or not at all."""
-    replay = played(trace(trace_job("small", 0, 100, 1), trace_job("gang", 10, 50, 4), nodes=2, quotas={"a": 4}))
+    replay = replayed(trace(trace_job("small", 0, 100, 1), trace_job("gang", 10, 50, 4), nodes=2, quotas={"a": 4}))
     assert ends(replay) == {"small": 100, "gang": 150}
 
 
 def test_fractions_share_a_gpu() -> None:
     """Two halves run on one GPU at the same time."""
-    replay = played(trace(trace_job("x", 0, 100, 0.5), trace_job("y", 0, 100, 0.5), gpus=1))
+    replay = replayed(trace(trace_job("x", 0, 100, 0.5), trace_job("y", 0, 100, 0.5), gpus=1))
     assert ends(replay) == {"x": 100, "y": 100}
     assert replay.meter.mean_allocation() == 1
 
@@ -67,18 +67,18 @@ def reclaimed(*, restart_cost: float = 0.0, checkpoint_every: float = 0.0) -> Re
     """`b` borrows both GPUs and gives them back to `a` after 100 seconds, for 50 seconds."""
     jobs = (trace_job("borrower", 0, 1000, 2, "b"), trace_job("owner", 100, 50, 2, "a"))
     quotas = {"a": 2, "b": 0}
-    return played(trace(*jobs, quotas=quotas, restart_cost=restart_cost, checkpoint_every=checkpoint_every))
+    return replayed(trace(*jobs, quotas=quotas, restart_cost=restart_cost, checkpoint_every=checkpoint_every))
 
 
-def test_stopped_job_goes_on_where_it_was() -> None:
-    """Who saves when it is told to stop loses nothing but the time of the other."""
+def test_evicted_job_resumes() -> None:
+    """A job that saves when it is evicted loses only the time of the other job."""
     replay = reclaimed()
     assert ends(replay) == {"borrower": 1050, "owner": 150}
     assert replay.evictions == {"reclaim": 1}
 
 
 def test_work_since_the_last_checkpoint_is_lost() -> None:
-    """With a checkpoint every 30 seconds, 10 of 100 seconds are done again."""
+    """With a checkpoint every 30 seconds, 10 of 100 seconds are repeated."""
     replay = reclaimed(checkpoint_every=30)
     assert ends(replay)["borrower"] == 1060
     assert figures(replay)["disruption"]["gpuHoursLost"] == round(20 / 3600, 1)
@@ -86,32 +86,32 @@ def test_work_since_the_last_checkpoint_is_lost() -> None:
 
 
 def test_restart_costs_time() -> None:
-    """A job that was stopped makes no progress in the first seconds after it starts again; the first start is free."""
+    """An evicted job makes no progress in the first seconds after its restart; the first start costs nothing."""
     replay = reclaimed(restart_cost=20)
     assert ends(replay) == {"borrower": 1070, "owner": 150}
 
 
-def test_grace_holds_the_place() -> None:
-    """While a stopped job takes its time to leave, the one it was stopped for has a promise and waits."""
+def test_job_is_nominated_during_grace() -> None:
+    """While an evicted job terminates, the job that replaces it is nominated and waits."""
     jobs = (
         trace_job("borrower", 0, 1000, 2, "b"),
         trace_job("owner", 100, 50, 2, "a"),
         trace_job("late", 105, 10, 1, "b"),
     )
-    replay = played(trace(*jobs, quotas={"a": 2, "b": 0}), grace=30)
+    replay = replayed(trace(*jobs, quotas={"a": 2, "b": 0}), grace=30)
     assert (replay.jobs[1].first, ends(replay)["owner"]) == (130, 180)
-    assert replay.jobs[2].first == 1080  # nor could it slip in: who is older goes first
+    assert replay.jobs[2].first == 1080  # nor could it start earlier: the older job goes first
 
 
-def test_stopped_job_keeps_its_age() -> None:
-    """After a stop it starts before what was submitted after it."""
+def test_evicted_job_keeps_its_age() -> None:
+    """An evicted job starts again before jobs that were submitted after it."""
     jobs = (trace_job("old", 0, 1000, 2, "b"), trace_job("owner", 100, 50, 2, "a"), trace_job("new", 110, 10, 2, "b"))
-    replay = played(trace(*jobs, quotas={"a": 2, "b": 0}))
+    replay = replayed(trace(*jobs, quotas={"a": 2, "b": 0}))
     assert ends(replay)["new"] == 1060
 
 
 def test_consolidation_is_a_move() -> None:
-    """Scattered work is moved together for a job that needs a whole node; that is told apart from a stop."""
+    """Jobs are moved together for a job that needs a whole node, and that counts as a move, not as an eviction."""
     jobs = (
         trace_job("x", 0, 1000),
         trace_job("y", 0, 1000),
@@ -119,64 +119,64 @@ def test_consolidation_is_a_move() -> None:
         trace_job("end2", 0, 10),
         trace_job("pair", 20, 10, 2),
     )
-    replay = played(trace(*jobs, nodes=2, quotas={"a": 4}), Policy(gpu="spread"))
-    told = figures(replay)["disruption"]
-    assert (told["moves"], told["evictions"]) == (1, 0)
+    replay = replayed(trace(*jobs, nodes=2, quotas={"a": 4}), Policy(gpu="spread"))
+    result = figures(replay)["disruption"]
+    assert (result["moves"], result["evictions"]) == (1, 0)
     finished = [end for end in ends(replay).values() if end is not None]
     assert len(finished) == len(jobs)
-    assert sorted(finished)[-2:] == [1000, 1000]  # its new place was its own: it went on at once
+    assert sorted(finished)[-2:] == [1000, 1000]  # its new GPUs were free, so it resumed at once
 
 
 def test_ladder_lets_short_jobs_pass() -> None:
-    """With a ladder a job that has had its GPU-time makes way for one that has had none."""
+    """With a ladder a job that has used its GPU-time is preempted by one that has used none."""
     jobs = trace(trace_job("long", 0, 1000, 2), trace_job("short", 50, 10, 2))
-    assert ends(played(jobs))["short"] == 1010
-    assert ends(played(jobs, ladder=(200,)))["short"] == 110
+    assert ends(replayed(jobs))["short"] == 1010
+    assert ends(replayed(jobs, ladder=(200,)))["short"] == 110
 
 
-def test_impatient_job_is_dropped() -> None:
-    """A job that may not wait is gone when it does not start at once; the others go on."""
+def test_job_that_may_not_wait_is_dropped() -> None:
+    """A job that may not wait is dropped when it does not start at once; the others continue."""
     jobs = (
         trace_job("x", 0, 100, 2),
         trace_job("y", 0, 100, 1, may_wait=False),
         trace_job("z", 200, 10, 1, may_wait=False),
     )
-    replay = played(trace(*jobs))
-    assert [work.job.name for work in replay.dropped] == ["y"]
+    replay = replayed(trace(*jobs))
+    assert [job.job.name for job in replay.dropped] == ["y"]
     assert ends(replay) == {"x": 100, "y": None, "z": 210}
 
 
 def test_nodes_may_differ() -> None:
-    """A trace may bring its own machines; a job goes where it fits."""
+    """A trace may have its own nodes; a job runs where it fits."""
     one = replace(trace(trace_job("pair", 0, 10, 2)), custom_nodes=(uniform_node("small", 1), uniform_node("large", 2)))
-    replay = played(one)
+    replay = replayed(one)
     assert {task.node for task in replay.jobs[0].job.tasks} == {"large"}
     assert one.gpus == 3
 
 
 def test_time_alone_may_help() -> None:
-    """Room that is kept for a large job is given up after a while, and the small ones start although nothing ends."""
+    """Capacity reserved for a large job is released after a while, and small jobs start although no job ends."""
     jobs = (trace_job("first", 0, 1e6), trace_job("large", 0, 10, 2), trace_job("small", 700, 10, 1))
-    replay = played(trace(*jobs), Policy(hold_after=600))
+    replay = replayed(trace(*jobs), Policy(hold_after=600))
     assert replay.jobs[2].first == pytest.approx(750)
-    assert played(trace(*jobs), Policy(hold_after=None)).jobs[2].first == 700
+    assert replayed(trace(*jobs), Policy(hold_after=None)).jobs[2].first == 700
 
 
-def test_too_large_is_left_over() -> None:
-    """A job that fits on no cluster like this is told apart from those that ended, with its reason."""
-    replay = played(trace(trace_job("x", 0, 10), trace_job("huge", 0, 10, 8)))
-    assert [work.job.name for work in replay.never_started] == ["huge"]
+def test_job_that_fits_nowhere() -> None:
+    """A job that does not fit on the cluster never starts, and has a refusal."""
+    replay = replayed(trace(trace_job("x", 0, 10), trace_job("huge", 0, 10, 8)))
+    assert [job.job.name for job in replay.never_started] == ["huge"]
     assert replay.last_plan.refusals["huge"]
 
 
-def test_time_does_not_pass_for_void_events() -> None:
-    """What was expected of a run that was cut short does not lengthen the replay."""
-    replay = played(trace(trace_job("x", 0, 100, 2)), ladder=(10_000,))
+def test_outdated_events_do_not_advance_time() -> None:
+    """Events of a run that was interrupted do not lengthen the replay."""
+    replay = replayed(trace(trace_job("x", 0, 100, 2)), ladder=(10_000,))
     assert replay.meter.now == 100
 
 
-def crowd(seed: int) -> Trace:
-    """A busy little cluster: gangs, fractions, three projects, priorities, work that cannot be stopped."""
+def busy_trace(seed: int) -> Trace:
+    """A small busy cluster: gangs, fractions, three projects, priorities and nonpreemptible jobs."""
     dice = random.Random(seed)
     jobs = [
         TraceJob(
@@ -197,54 +197,56 @@ def crowd(seed: int) -> Trace:
 @pytest.mark.parametrize("victims", ["least-disruption", "newest"])
 @pytest.mark.parametrize("seed", range(4))
 def test_every_job_is_accounted_for(seed: int, victims: str) -> None:
-    """Whatever happens: no GPU twice, nobody waits untold (checked while it runs), and work adds up in the end."""
-    replay = played(crowd(seed), Policy(victims=victims), grace=seed % 2 * 5)
-    for work in replay.jobs:
-        if work.finished is not None:
-            assert work.trace_job.duration is not None
-            assert work.ran == pytest.approx(work.trace_job.duration + work.lost)
-            assert work.finished - work.trace_job.submit >= work.ran
-    assert not any(work.trace_job.preemptible for work in replay.never_started)  # the others may not go beyond quota
+    """No GPU is given out twice, no job waits without a refusal (both asserted by the engine), and the times add up."""
+    replay = replayed(busy_trace(seed), Policy(victims=victims), grace=seed % 2 * 5)
+    for job in replay.jobs:
+        if job.finished is not None:
+            assert job.trace_job.duration is not None
+            assert job.ran == pytest.approx(job.trace_job.duration + job.lost)
+            assert job.finished - job.trace_job.submit >= job.ran
+    assert not any(
+        job.trace_job.preemptible for job in replay.never_started
+    )  # nonpreemptible jobs may not exceed the quota
     assert replay.meter.in_use == 0
     assert not replay.unsettled
 
 
 def test_same_trace_same_figures() -> None:
-    """A replay depends on nothing but the trace and the policy."""
-    first, second = (figures(played(crowd(1))) for _ in range(2))
+    """A replay depends only on the trace and the policy."""
+    first, second = (figures(replayed(busy_trace(1))) for _ in range(2))
     assert first.pop("planning") is not second.pop("planning")
     assert first == second
 
 
-def test_plans_are_those_made_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Going on from plan to plan decides as the scheduler would with the whole cluster in front of it."""
+def test_incremental_plans_equal_full_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The incremental planner decides as a plan of the whole cluster does."""
     seen = []
-    go_on = IncrementalPlanner.plan
+    plan_incrementally = IncrementalPlanner.plan
 
     def both(self: IncrementalPlanner, snapshot: Snapshot, policy: Policy, now: float, **more: object) -> object:
-        decided = go_on(self, snapshot, policy, now, **more)  # type: ignore[arg-type]  # passed through
-        assert go_on(IncrementalPlanner(), snapshot, policy, now) == decided
+        decided = plan_incrementally(self, snapshot, policy, now, **more)  # type: ignore[arg-type]  # passed through
+        assert plan_incrementally(IncrementalPlanner(), snapshot, policy, now) == decided
         seen.append(now)
         return decided
 
     monkeypatch.setattr(IncrementalPlanner, "plan", both)
-    played(crowd(2))
+    replayed(busy_trace(2))
     assert len(seen) > 40
 
 
-def test_checkpoints_are_known_when_somebody_stops() -> None:
-    """Of two that could stop, the one that has just saved goes."""
+def test_checkpoints_decide_the_victim() -> None:
+    """Of two possible victims, the one with the latest checkpoint is evicted."""
     jobs = (trace_job("x", 0, 1e5, 1, "b"), trace_job("y", 4000, 1e5, 1, "b"), trace_job("owner", 10500, 50, 1, "a"))
     one = trace(*jobs, quotas={"a": 1, "b": 0}, checkpoint_every=5000)
-    stopped = {work.job.name: work.stops for work in played(one).jobs}
+    stopped = {job.job.name: job.stops for job in replayed(one).jobs}
     assert stopped == {"x": 1, "y": 0, "owner": 0}
-    assert played(replace(one, checkpoint_every=1e5)).jobs[1].stops == 1
+    assert replayed(replace(one, checkpoint_every=1e5)).jobs[1].stops == 1
 
 
-def test_a_checkpoint_is_news_once() -> None:
-    """The scheduler hears of a checkpoint when there is a new one."""
+def test_each_checkpoint_is_reported_once() -> None:
+    """`save` reports each new checkpoint once."""
     one = trace_job("x", 0, 1000)
-    work = JobProgress(one, trace(one, checkpoint_every=30))
-    work.start(0, {"x-0": ("n", ())})
-    assert [work.save(now) for now in (10, 35, 40, 61)] == [False, True, False, True]
-    assert work.job.saved == 60
+    job = JobProgress(one, trace(one, checkpoint_every=30))
+    job.start(0, {"x-0": ("n", ())})
+    assert [job.save(now) for now in (10, 35, 40, 61)] == [False, True, False, True]
+    assert job.job.saved == 60

@@ -1,4 +1,4 @@
-"""What a replay tells: sums over time, distributions, fairness."""
+"""The figures of a replay: sums over time, distributions, fairness."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from aliquot.sim.replay.usage_meter import jain
 from aliquot.sim.traces import Trace, TraceJob
 
 
-def played(*jobs: TraceJob, gpus: int = 2, quotas: dict[str, int]) -> Replay:
+def replayed(*jobs: TraceJob, gpus: int = 2, quotas: dict[str, int]) -> Replay:
     replay = Replay(Trace("test", "csv", jobs, 1, gpus, quotas, 0, 0), ReplayPolicy("test", Policy()))
     replay.run()
     return replay
 
 
 def test_allocation_over_time() -> None:
-    """Two GPUs for 100 seconds and one for 300: 62.5 % in the mean, and half of them most of the time."""
-    told = figures(played(TraceJob("x", 0, 100, 1000, "a"), TraceJob("y", 0, 400, 1000, "a"), quotas={"a": 2}))
-    assert told["allocation"] == {"mean": 0.625, "p50": 0.5, "end": 0}
-    assert told["makespanSeconds"] == 400
+    """Two GPUs for 100 seconds and one for 300: the mean is 62.5 % and the median 50 %."""
+    result = figures(replayed(TraceJob("x", 0, 100, 1000, "a"), TraceJob("y", 0, 400, 1000, "a"), quotas={"a": 2}))
+    assert result["allocation"] == {"mean": 0.625, "p50": 0.5, "end": 0}
+    assert result["makespanSeconds"] == 400
 
 
-def test_series_has_all_the_time() -> None:
-    """The chart's points add up to what was used."""
-    series = figures(played(TraceJob("x", 0, 100, 1000, "a"), TraceJob("y", 0, 333, 1000, "a"), quotas={"a": 2}))[
+def test_series_covers_all_time() -> None:
+    """The mean of the chart's points is the mean allocation."""
+    series = figures(replayed(TraceJob("x", 0, 100, 1000, "a"), TraceJob("y", 0, 333, 1000, "a"), quotas={"a": 2}))[
         "series"
     ]
     assert sum(series["allocation"]) / len(series["allocation"]) == pytest.approx(433 / 666, abs=1e-3)
@@ -35,9 +35,9 @@ def test_series_has_all_the_time() -> None:
 
 def test_wait_and_completion() -> None:
     """Wait is all time without GPUs; completion is from submission to end."""
-    told = figures(played(TraceJob("x", 0, 100, 2000, "a"), TraceJob("y", 40, 10, 2000, "a"), quotas={"a": 2}))
-    assert told["waitSeconds"] == {"mean": 30, "p50": 60, "p99": 60, "max": 60}
-    assert told["jctSeconds"] == {"mean": 85, "p50": 100, "p99": 100, "max": 100}
+    result = figures(replayed(TraceJob("x", 0, 100, 2000, "a"), TraceJob("y", 40, 10, 2000, "a"), quotas={"a": 2}))
+    assert result["waitSeconds"] == {"mean": 30, "p50": 60, "p99": 60, "max": 60}
+    assert result["jctSeconds"] == {"mean": 85, "p50": 100, "p99": 100, "max": 100}
 
 
 def test_spread_of_nothing() -> None:
@@ -46,11 +46,11 @@ def test_spread_of_nothing() -> None:
 
 
 def test_fair_projects() -> None:
-    """Who waits for what it is due makes the index fall; who gets all that it wants keeps it at 1."""
-    even = played(TraceJob("x", 0, 100, 1000, "a"), TraceJob("y", 0, 100, 1000, "b"), quotas={"a": 1, "b": 1})
+    """The index is 1 when every project gets its fair share, and lower when one waits for it."""
+    even = replayed(TraceJob("x", 0, 100, 1000, "a"), TraceJob("y", 0, 100, 1000, "b"), quotas={"a": 1, "b": 1})
     assert figures(even)["fairness"]["jain"] == 1
     fixed = TraceJob("x", 0, 100, 2000, "a", preemptible=False)
-    uneven = played(fixed, TraceJob("y", 0, 100, 2000, "b"), quotas={"a": 2, "b": 2})
+    uneven = replayed(fixed, TraceJob("y", 0, 100, 2000, "b"), quotas={"a": 2, "b": 2})
     assert figures(uneven)["fairness"]["jain"] < 1
     hours = figures(uneven)["fairness"]["projects"]
     assert hours["a"]["receivedGpuHours"] == hours["b"]["receivedGpuHours"]
@@ -59,7 +59,7 @@ def test_fair_projects() -> None:
 def test_borrowing_is_not_unfair() -> None:
     """A project that borrows idle GPUs does not lower the fairness index."""
     borrower = TraceJob("x", 0, 100, 2000, "b")
-    replay = played(borrower, TraceJob("y", 40, 100, 2000, "a"), quotas={"a": 2, "b": 0})
+    replay = replayed(borrower, TraceJob("y", 40, 100, 2000, "a"), quotas={"a": 2, "b": 0})
     assert figures(replay)["fairness"]["jain"] == 1
 
 
@@ -71,7 +71,7 @@ def test_jain() -> None:
 
 
 def test_finish_time_fairness() -> None:
-    """Four jobs on two GPUs: each is due half of one, so twice its time is fair, and four times is not."""
+    """Four jobs on two GPUs: each deserves half of one, so twice its duration is fair, and four times is not."""
     jobs = [TraceJob(f"j{index}", 0, 100, 2000, "a") for index in range(4)]
-    rho = figures(played(*jobs, quotas={"a": 2}))["fairness"]["rho"]
+    rho = figures(replayed(*jobs, quotas={"a": 2}))["fairness"]["rho"]
     assert rho == {"worst": 2.0, "mean": 1.25, "unfairPercent": 50.0}

@@ -16,22 +16,22 @@ from aliquot.sim.traces.csv_rows import TraceFile
 DATA = Path(__file__).parents[3] / "data"
 
 
-def text(shown: str) -> TraceFile:
-    return TraceFile.of("t.csv", shown)
+def text(content: str) -> TraceFile:
+    return TraceFile.of("t.csv", content)
 
 
-def csv(shown: str, form: str | None = None) -> Trace:
-    return load_trace(text(shown), form)
+def csv(content: str, trace_format: str | None = None) -> Trace:
+    return load_trace(text(content), trace_format)
 
 
-def fault(shown: str, form: str | None = None) -> str:
+def fault(content: str, trace_format: str | None = None) -> str:
     with pytest.raises(Invalid) as caught:
-        load_trace(text(shown), form)
+        load_trace(text(content), trace_format)
     return str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "path, form, jobs, gpus, projects, hours",
+    "path, trace_format, jobs, gpus, projects, hours",
     [
         ("muri/trace3.csv.gz", "muri", 992, 64, 1, 118_440),
         ("muri/trace3_pr.csv.gz", "muri", 992, 64, 1, 118_440),
@@ -39,11 +39,11 @@ def fault(shown: str, form: str | None = None) -> str:
         ("shockwave/120_0.2_5_100_40_25.trace.gz", "shockwave", 120, 32, 1, 198),
     ],
 )
-def test_published_traces(path: str, form: str, jobs: int, gpus: int, projects: int, hours: int) -> None:
+def test_published_traces(path: str, trace_format: str, jobs: int, gpus: int, projects: int, hours: int) -> None:
     """Each is known by its content, with its cluster and all its work; jobs are in the order of their submission, the
     first at 0."""
     trace = load_trace(read_file(str(DATA / path)))
-    assert (trace.format, len(trace.jobs), trace.nodes * trace.gpus_per_node) == (form, jobs, gpus)
+    assert (trace.format, len(trace.jobs), trace.nodes * trace.gpus_per_node) == (trace_format, jobs, gpus)
     assert len(trace.projects) == projects
     assert trace.jobs[0].submit == 0
     assert all(one.submit <= two.submit for one, two in zip(trace.jobs, trace.jobs[1:], strict=False))
@@ -79,9 +79,9 @@ def test_own_format() -> None:
 
 def test_comments() -> None:
     """Lines that begin with # are comments, and count as lines."""
-    shown = "# ours\nsubmit,duration,gpus\n# first week\n0,1,1\n"
-    assert len(csv(shown).jobs) == 1
-    assert "line 5, column gpus: 'x' is not a number" in fault(shown + "0,1,x\n")
+    content = "# ours\nsubmit,duration,gpus\n# first week\n0,1,1\n"
+    assert len(csv(content).jobs) == 1
+    assert "line 5, column gpus: 'x' is not a number" in fault(content + "0,1,x\n")
 
 
 def test_times_of_day() -> None:
@@ -97,7 +97,7 @@ def test_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    "shown, told",
+    "content, message_part",
     [
         ("submit,duration,gpus\n0,x,1\n", "t.csv: line 2, column duration: 'x' is not a number"),
         ("submit,duration,gpus\n0,1,1\n\n0,-1,1\n", "line 4, column duration: -1 must be a number of at least 0"),
@@ -117,10 +117,10 @@ def test_limit() -> None:
         ("", "line 1: not a trace that we know"),
     ],
 )  # fmt: skip
-def test_faults(shown: str, told: str) -> None:
+def test_faults(content: str, message_part: str) -> None:
     """A fault is one line: file, line, column and condition."""
-    message = fault(shown)
-    assert told in message
+    message = fault(content)
+    assert message_part in message
     assert "\n" not in message
 
 
@@ -129,12 +129,12 @@ def test_format_that_does_not_fit() -> None:
     assert "line 1: column num_gpus is missing" in fault("timestamp,duration,cluster\n0,1,x\n", "philly")
 
 
-@pytest.mark.parametrize("form", sorted(FORMATS))
-def test_no_file_is_a_traceback(form: str) -> None:
+@pytest.mark.parametrize("trace_format", sorted(FORMATS))
+def test_no_file_is_a_traceback(trace_format: str) -> None:
     """Any file is read or refused with `Invalid`."""
-    for shown in ("", "\n\n", '"', "x\ty\n" * 3, "submit,duration,gpus\n" + "9" * 400 + ",1,1\n", "\x00,\x00\n"):
+    for content in ("", "\n\n", '"', "x\ty\n" * 3, "submit,duration,gpus\n" + "9" * 400 + ",1,1\n", "\x00,\x00\n"):
         with pytest.raises(Invalid):
-            load_trace(text(shown), form)
+            load_trace(text(content), trace_format)
 
 
 def test_damaged_files(tmp_path: Path) -> None:
@@ -143,8 +143,12 @@ def test_damaged_files(tmp_path: Path) -> None:
     cut.write_bytes(gzip.compress(b"submit,duration,gpus\n0,1,1\n" * 50)[:-20])
     binary = tmp_path / "binary.csv"
     binary.write_bytes(b"submit\xff\xfe")
-    for path, told in ((cut, "a damaged gzip file"), (binary, "not UTF-8 text (byte 6)"), (tmp_path / "no", "No such")):
-        with pytest.raises(Invalid, match=told.replace("(", r"\(").replace(")", r"\)")):
+    for path, message_part in (
+        (cut, "a damaged gzip file"),
+        (binary, "not UTF-8 text (byte 6)"),
+        (tmp_path / "no", "No such"),
+    ):
+        with pytest.raises(Invalid, match=message_part.replace("(", r"\(").replace(")", r"\)")):
             read_file(str(path))
 
 
