@@ -46,7 +46,7 @@ SPEC = {"containers": [{"name": "main", "image": "busybox"}]}
 _runs = itertools.count()
 
 
-class TestedStore:
+class StoreUnderTest:
     """One driver with a namespace of its own, and symbols for the ids that it generates."""
 
     def __init__(self, driver: StoreDriver, namespace: str) -> None:
@@ -86,14 +86,14 @@ class Machine(RuleBasedStateMachine):
         self._folder = tempfile.TemporaryDirectory()
         # Documents returned so far by name, the newest last; one per driver.
         self._history: dict[tuple[str, str], list[list[Document]]] = {}
-        self.stores: list[TestedStore] = []
+        self.stores: list[StoreUnderTest] = []
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
 
     @initialize()
     def begin(self) -> None:
-        async def stores() -> list[TestedStore]:
+        async def stores() -> list[StoreUnderTest]:
             drivers: list[StoreDriver] = [
                 MemoryDriver(),
                 SqliteDriver(Path(self._folder.name) / "store.db"),
@@ -102,7 +102,7 @@ class Machine(RuleBasedStateMachine):
             namespace = f"m{os.getpid()}-{next(_runs)}"
             for driver in drivers:
                 await driver.create(NAMESPACE, document(NAMESPACE, namespace))
-            return [TestedStore(driver, namespace) for driver in drivers]
+            return [StoreUnderTest(driver, namespace) for driver in drivers]
 
         self.stores = self.run(stores())
 
@@ -120,7 +120,7 @@ class Machine(RuleBasedStateMachine):
         if isinstance(results[0], Document):
             self._history.setdefault((kind.name, name), []).append(results)
 
-    def _answer(self, store: TestedStore, result: Any) -> Any:
+    def _answer(self, store: StoreUnderTest, result: Any) -> Any:
         match result:
             case Document():
                 return store.plain(result)
@@ -283,7 +283,7 @@ class Machine(RuleBasedStateMachine):
             await store.driver.create(POD, document(POD, "end", store.namespace, SPEC, labels=marks))
         return [[await self._stream(store, watcher) for watcher in store.watchers] for store in self.stores]
 
-    async def _stream(self, store: TestedStore, watcher: Watcher) -> list[Any]:
+    async def _stream(self, store: StoreUnderTest, watcher: Watcher) -> list[Any]:
         seen: list[Any] = []
         while True:
             change = await watcher.next()
