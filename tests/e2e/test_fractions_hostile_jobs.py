@@ -19,7 +19,7 @@ BLOCK = 2  # the next step, which may be under way when the ledger is damaged
 TOLERANCE = 81  # what the audit does not take for more: one hundredth
 GREEDY = """
 found = cuda()
-say("got", fill(found)[0])
+print_line("got", fill(found)[0])
 hold()
 """
 # An environment with only what the fake driver needs; a real driver needs none of it.
@@ -47,7 +47,7 @@ LINKED = (
     INSTEAD
     + f"""
 found = c.CDLL("libtaker.so", handle=dlmopen(c.c_long(-1), b"{DRIVER_PATH}/libtaker.so", 2))
-say("got", 12000 if found.take(1, c.c_size_t(12000 * MIB)) == 0 else 0)
+print_line("got", 12000 if found.take(1, c.c_size_t(12000 * MIB)) == 0 else 0)
 hold()
 """
 )
@@ -72,11 +72,11 @@ try:
     damage(sys.argv[1])
 except OSError as refused:
     print(refused, file=sys.stderr)
-say("got", first + fill(found)[0])
+print_line("got", first + fill(found)[0])
 hold()
 """
 WRITING = """
-say("writes")
+print_line("writes")
 with open("/run/gpushare/ledger", "r+b", buffering=0) as file:
     while True:
         os.pwrite(file.fileno(), bytes(512), 192)
@@ -91,7 +91,7 @@ def race():
 threads = [threading.Thread(target=race) for _ in range(8)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
-say("got", sum(counts))
+print_line("got", sum(counts))
 hold()
 """
 CHILDREN = """
@@ -103,7 +103,7 @@ for _ in range(4):
         hold()
         os._exit(0)
     pipes.append(reading)
-say("got", sum(int(os.read(pipe, 99)) for pipe in pipes))
+print_line("got", sum(int(os.read(pipe, 99)) for pipe in pipes))
 hold()
 """
 

@@ -17,12 +17,12 @@ from support.waiting import wait_until
 pytestmark = [needs_root, pytest.mark.xdist_group("fake-driver")]
 HALF, QUARTER = CARD_MIB // 2, CARD_MIB // 4
 FILL = """
-say(*fill(cuda()))
+print_line(*fill(cuda()))
 hold()
 """
 # As a job's own command, whose input is nobody's.
 FOR_GOOD = """
-say(*fill(cuda()))
+print_line(*fill(cuda()))
 time.sleep(100000)
 """
 
@@ -38,7 +38,7 @@ def test_memory_of_a_killed_process_is_free(node: Node) -> None:
 
     assert first.killed()
     assert node.held("dies") == {}
-    assert node.runs("dies", "say(*fill(cuda()))") == [str(HALF - CONTEXT), "2"]
+    assert node.runs("dies", "print_line(*fill(cuda()))") == [str(HALF - CONTEXT), "2"]
 
 
 def test_the_platform_is_killed(node: Node) -> None:

@@ -26,7 +26,7 @@ real = c.CDLL
 c.CDLL = lambda name: real("/tmp/libmine.so" if name == "libcuda.so.1" else name)
 found = cuda()
 found.alloc(12000 * MIB)
-say("got 12000")
+print_line("got 12000")
 time.sleep(100000)
 """
 

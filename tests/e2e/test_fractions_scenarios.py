@@ -16,18 +16,18 @@ pytestmark = [needs_root, pytest.mark.xdist_group("fake-driver")]
 FILL = """
 found = cuda()
 got, code = fill(found)
-say(got, code, found.total() // MIB)
+print_line(got, code, found.total() // MIB)
 hold()
 """
 # A neighbour that works: takes and gives back a part of what it has, as often as it is asked to.
 WORK = """
 found = cuda()
 kept = found.alloc(1024 * MIB)
-say("works")
+print_line("works")
 for line in sys.stdin:
     piece = found.alloc(1024 * MIB)
     piece()
-    say("worked")
+    print_line("worked")
 """
 
 
@@ -49,7 +49,7 @@ def test_a_program_that_ends_when_it_is_refused(node: Node) -> None:
     """The event has what the job held at the refusal, also when its process has ended before the next check."""
     node.begin("frac05", "-g 0.5")
 
-    assert node.runs("frac05", "say(*fill(cuda()))") == [str(CARD_MIB // 2 - CONTEXT), "2"]
+    assert node.runs("frac05", "print_line(*fill(cuda()))") == [str(CARD_MIB // 2 - CONTEXT), "2"]
 
     node.tells("frac05", r"\[GPUMemoryLimit\] GPU memory limit 8192 MiB reached \(used 8192, asked 2\)")
 
@@ -100,7 +100,7 @@ def test_a_borrower_returns_memory(node: Node) -> None:
     )
     assert node.phase("borrower", PROJECT) == "Running"
     assert node.limit("borrower") == CARD_MIB // 4
-    assert node.runs("borrower", "say(*fill(cuda()))") == [str(CARD_MIB // 4 - CONTEXT), "2"]
+    assert node.runs("borrower", "print_line(*fill(cuda()))") == [str(CARD_MIB // 4 - CONTEXT), "2"]
     assert owner.end() == 0
 
 

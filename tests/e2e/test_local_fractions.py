@@ -22,7 +22,7 @@ from support.pods.single_pod import UID, pod_output
 
 pytestmark = needs_root
 # The first card of the fake driver, as CUDA counts them.
-CARD = card(0, "GPU-01a0a0a0-a0a0-a0a0-a0a0-a0a0a0a0a0a0", "Stand-in 16GB", 16384)
+CARD = card(0, "GPU-01a0a0a0-a0a0-a0a0-a0a0-a0a0a0a0a0a0", "Fake 16GB", 16384)
 DRIVER_PATH = "/run/fake-driver"
 FILL = """
 cuda = Cuda()

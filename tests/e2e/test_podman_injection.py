@@ -140,8 +140,8 @@ def containers(native_build: Path, tmp_path: Path) -> Iterator[Containers]:
     need(library is not None, "build the sharing library (make native)")
     # A device file that only this test has: to programs it is /dev/zero.
     subprocess.run(["mknod", "-m", "666", str(tmp_path / "nvidia7"), "c", "1", "5"], check=True, timeout=60)
-    first = replace(card(0, UUIDS[0], "Stand-in 16GB", CARD_MIB), device_file=str(tmp_path / "nvidia7"))
-    other = replace(card(1, UUIDS[1], "Stand-in 16GB", CARD_MIB), device_file=str(tmp_path / "nvidia8"))
+    first = replace(card(0, UUIDS[0], "Fake 16GB", CARD_MIB), device_file=str(tmp_path / "nvidia7"))
+    other = replace(card(1, UUIDS[1], "Fake 16GB", CARD_MIB), device_file=str(tmp_path / "nvidia8"))
     share_dirs, contexts = ShareDirs(tmp_path / "share_dirs"), ContextSizes(tmp_path / "contexts.json")
     devices = RealDevices(NODE, FakeDriver((first, other)), share_dirs, contexts, library)
     with tempfile.TemporaryDirectory(prefix="aliquot-") as short:

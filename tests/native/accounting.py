@@ -1,5 +1,8 @@
-"""What the driver holds after each kind of request, as JSON: run once on a real card (committed as data), and in every
-test run on the fake driver, which must count alike. Without the sharing library in the process."""
+"""Prints the memory that the driver holds after each kind of allocation, as JSON.
+
+Run once on a real GPU (h200.json) and in every test run on the fake driver, which must give the same figures. The
+sharing library is not loaded.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def main() -> None:
         held[name] = [during - before, nvml.self_bytes(device) - before]
 
     def many(take: Callable[[int], Callable[[], None]], n: int, count: int) -> Callable[[], Callable[[], None]]:
-        def all_of_them() -> Callable[[], None]:
+        def take_all() -> Callable[[], None]:
             frees = [take(n) for _ in range(count)]
 
             def free_all() -> None:
@@ -36,7 +39,7 @@ def main() -> None:
 
             return free_all
 
-        return all_of_them
+        return take_all
 
     for n in (1, 512, 65536, MIB, MIB + 1, 2 * MIB, 2 * MIB + 1, 20 * MIB + 1, 64 * MIB):
         record(f"alloc {n}", many(cuda.alloc, n, 1))
@@ -60,12 +63,12 @@ def main() -> None:
     record("heap 1 GiB unused", many(cuda.heap, 1024 * MIB, 1))
 
     def streams() -> Callable[[], None]:
-        made = [c.c_void_p() for _ in range(64)]
-        for s in made:
+        created = [c.c_void_p() for _ in range(64)]
+        for s in created:
             cuda.call("cuStreamCreate", c.byref(s), 1)
 
         def destroy() -> None:
-            for s in made:
+            for s in created:
                 cuda.call("cuStreamDestroy_v2", s)
 
         return destroy

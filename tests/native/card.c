@@ -1,4 +1,4 @@
-/* See card.h. Linked into both stand-in libraries, which meet in the file. */
+/* See card.h. Linked into both libraries of the fake driver; they share state through the file. */
 #define _GNU_SOURCE
 #include "card.h"
 
@@ -24,7 +24,7 @@ static int byte_lock(int command, short type, off_t at) {
 
 static void enter(void) {
     pthread_mutex_lock(&threads);
-    if (owner != getpid()) { /* a child keeps the parent's descriptor open, and opens its own */
+    if (owner != getpid()) { /* a forked child keeps the parent's descriptor open and opens its own */
         owner = getpid(), me = -1;
         const char *path = getenv("FAKE_CARD");
         fd = open(path ? path : "/tmp/fake-card", O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -40,7 +40,7 @@ static void leave(void) {
     pthread_mutex_unlock(&threads);
 }
 
-/* The kernel's part: what the dead held is free. */
+/* Frees the memory of dead processes, as the kernel module does. */
 static void bury(void) {
     for (int i = 0; i < CLIENTS; i++)
         if (card->client[i].used && i != me && byte_lock(F_OFD_GETLK, F_WRLCK, (1 << 29) + i) == 0)
@@ -76,7 +76,7 @@ bool card_take(int c, uint64_t bytes) {
 void card_give(int c, uint64_t bytes) {
     enter();
     struct client *s = self();
-    if (s->bytes[c] < bytes) fprintf(stderr, "stand-in: gave back more than it had\n"), abort();
+    if (s->bytes[c] < bytes) fprintf(stderr, "fake driver: freed more than was allocated\n"), abort();
     s->bytes[c] -= bytes;
     leave();
 }
@@ -111,7 +111,7 @@ static void sleep_until(uint64_t end) {
     }
 }
 
-/* Like the driver, takes no more than so many launches of a process before it lets the next one wait. */
+/* Like the driver, queues at most this many launches of a process; the next launch blocks. */
 enum { DEPTH = 1024 };
 
 void card_work(int c, uint64_t nanoseconds) {

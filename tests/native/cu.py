@@ -1,7 +1,7 @@
-"""The driver API from Python, as a plain program would use it: loaded by name, every symbol asked for by `dlsym`.
+"""The CUDA driver API and NVML from Python, used as an ordinary program does: loaded by name, symbols found by `dlsym`.
 
-Runs unchanged on the fake driver and on a real card, so both are held to the same rules. Needs nothing but the standard
-library: it is also run by a bare interpreter on machines that have no package of ours.
+Runs unchanged on the fake driver and on a real GPU. Needs only the standard library: it also runs on machines where
+Aliquot is not installed.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class MemoryV2(c.Structure):
 
 
 class Cuda:
-    """One device with its primary context, through whatever `libcuda.so.1` the loader finds."""
+    """One device with its primary context, through the `libcuda.so.1` that the loader finds."""
 
     def __init__(self, device: int = 0, context: bool = True) -> None:
         self.lib = c.CDLL("libcuda.so.1")
@@ -114,7 +114,7 @@ class Cuda:
     def sync(self) -> None:
         self.call("cuCtxSynchronize")
 
-    # --- each way to take memory gives a way to give it back
+    # --- allocators: each returns the function that frees the memory
 
     def alloc(self, n: int) -> Callable[[], None]:
         p = u64()
@@ -182,7 +182,7 @@ class Cuda:
         return address.value
 
     def mapped(self, n: int) -> Callable[[], None]:
-        """Created, mapped, and the handle released: only the map keeps it."""
+        """Creates and maps memory and releases the handle: only the mapping keeps the memory."""
         handle = self.physical(n)
         at = self.reserve(n)
         self.call("cuMemMap", u64(at), size_t(n), size_t(0), handle, u64(0))
@@ -247,7 +247,7 @@ class Cuda:
         self.call("cuCtxSetLimit", 2, size_t(before.value + n))
         return lambda: self.call("cuCtxSetLimit", 2, before)
 
-    def ways(self) -> dict[str, Callable[[int], Callable[[], None]]]:
+    def allocators(self) -> dict[str, Callable[[int], Callable[[], None]]]:
         return {
             "alloc": self.alloc, "pitch": self.pitch, "async": self.asynchronous, "from-pool": self.from_pool,
             "create": self.create, "mapped": self.mapped, "array": self.array, "array3d": self.array3d,
@@ -255,7 +255,7 @@ class Cuda:
         }  # fmt: skip
 
     def fill(self, take: Callable[[int], Callable[[], None]], step: int) -> tuple[list[Callable[[], None]], int]:
-        """Takes steps until refused; the frees, and the code of the refusal."""
+        """Allocates `step` bytes at a time until it is refused. Returns the free functions and the error code."""
         frees: list[Callable[[], None]] = []
         while len(frees) < 200000:
             try:
@@ -266,7 +266,7 @@ class Cuda:
 
 
 class Nvml:
-    """NVML, asked for by name like everything else."""
+    """NVML, loaded by name."""
 
     def __init__(self) -> None:
         self.lib = c.CDLL("libnvidia-ml.so.1")
@@ -293,17 +293,16 @@ class Nvml:
         return m
 
     def processes(self, device: ptr) -> dict[int, int]:
-        room, found = 256, (Process * 256)()
-        count = c.c_uint(room)
-        self.check("nvmlDeviceGetComputeRunningProcesses_v3", device, c.byref(count), found)
-        return {p.pid: p.bytes for p in found[: count.value]}
+        processes, count = (Process * 256)(), c.c_uint(256)
+        self.check("nvmlDeviceGetComputeRunningProcesses_v3", device, c.byref(count), processes)
+        return {p.pid: p.bytes for p in processes[: count.value]}
 
     def self_bytes(self, device: ptr) -> int:
         return self.processes(device).get(os.getpid(), 0)
 
 
 class Ledger:
-    """The ledger as README.md describes it, read from outside."""
+    """Reads a ledger file; native/gpushare/README.md documents the layout."""
 
     def __init__(self, path: str) -> None:
         with open(path, "rb") as f:
@@ -319,18 +318,18 @@ class Ledger:
         return self.at("4Q", 96)
 
     def slots(self, device: int = 0) -> dict[int, tuple[int, ...]]:
-        found = {}
+        slots = {}
         for s in range(256):
             base = 4096 + 448 * s
             state, pid = self.at("Ii", base)
             if state:
-                found[pid] = self.at("3Q", base + 64 + 24 * device)
-        return found
+                slots[pid] = self.at("3Q", base + 64 + 24 * device)
+        return slots
 
     def sum(self, device: int = 0) -> int:
         return sum(charged + overhead for charged, overhead, _ in self.slots(device).values())
 
 
-def say(*words: object) -> None:
+def print_line(*words: object) -> None:
     sys.stdout.write(" ".join(str(w) for w in words) + "\n")
     sys.stdout.flush()

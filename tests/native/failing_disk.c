@@ -1,12 +1,12 @@
-/* A disk that fails, or that loses its power: put under a program with LD_PRELOAD.
+/* Simulates a failing disk or a power cut; loaded into a program with LD_PRELOAD.
  *
- * Only files in the folder DISK_FOLDER are concerned.
+ * Only files in the folder DISK_FOLDER are affected.
  *
- *   DISK_SWITCH  while this file exists, writes and syncs fail. It holds three words:
- *                the chance in a thousand, "EIO" or "ENOSPC" or "both", and "syncs" or "all".
- *   DISK_SEED    start of the random numbers.
- *   DISK_SHADOW  a folder that gets what the disk would hold after a power cut: a file's content as of its last
- *                sync, under its inode number, and in "names" the folder's entries as of the folder's last sync.
+ *   DISK_SWITCH  while this file exists, writes and syncs may fail. It contains three words: the probability in
+ *                thousandths; "EIO", "ENOSPC" or "both"; "syncs" or "all".
+ *   DISK_SEED    seed of the random numbers.
+ *   DISK_SHADOW  a folder that receives what the disk would contain after a power cut: each file's content at its last
+ *                sync, named by its inode number, and in "names" the folder's entries at the folder's last sync.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -28,7 +28,7 @@ static int seeded;
 
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
-/* 0: not ours; 1: a file in the folder; 2: the folder itself. */
+/* 0: elsewhere; 1: a file in the folder; 2: the folder itself. */
 static int ours(int fd)
 {
     const char *folder = getenv("DISK_FOLDER");
@@ -46,7 +46,7 @@ static int ours(int fd)
     return path[size] == 0 ? 2 : path[size] == '/' ? 1 : 0;
 }
 
-/* An errno when this call is to fail, else 0. */
+/* The errno with which this call fails, or 0. */
 static int failure(int fd, int syncing)
 {
     const char *control = getenv("DISK_SWITCH");
@@ -77,7 +77,7 @@ static int failure(int fd, int syncing)
     return result;
 }
 
-/* Writes a file whole or not at all: the program may be killed in the middle. */
+/* Opens a draft, to be renamed when complete: the program may be killed while it writes. */
 static int begin(const char *shadow, char *draft)
 {
     snprintf(draft, PATH_MAX, "%s/draft-%d", shadow, (int)getpid());
@@ -90,9 +90,9 @@ static void keep_content(int fd, const char *shadow)
     struct stat facts;
     ssize_t got;
     int out = begin(shadow, draft);
-    /* Opened anew: the program's own handle may be for writing only. */
+    /* A write-only descriptor cannot be read, so such a file is opened again. */
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    /* Its position locks of SQLite are per process, and closing any handle of the file would drop them. */
+    /* Not for SQLite's files: its POSIX locks are per process, and closing any descriptor of the file drops them. */
     int in = fcntl(fd, F_GETFL) & O_RDWR ? fd : open(link, O_RDONLY | O_CLOEXEC);
     off_t at = 0;
     if (fstat(fd, &facts) != 0 || in < 0 || out < 0)

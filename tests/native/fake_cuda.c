@@ -1,9 +1,10 @@
-/* A stand-in for libcuda.so.1: the entry points the library and its tests touch, counting as the driver does.
+/* A fake libcuda.so.1: the entry points that the library and its tests use, with the memory accounting of the real driver.
  *
- * FAKE_NEW_ABI=name   cuGetProcAddress answers that name with a function that is exported nowhere, as a newer driver may
- * FAKE_FAIL=name:n    the n-th call of it fails with error 999
- * FAKE_DIE=name:n     the process is killed in the n-th call of it
- * The simulated image "bytes N" takes N bytes when loaded as a module. A function handle is its run time in microseconds. */
+ * FAKE_NEW_ABI=name   cuGetProcAddress returns for that name a function that is not exported, as a newer driver may
+ * FAKE_FAIL=name:n    the n-th call of that function fails with error 999
+ * FAKE_DIE=name:n     the process is killed in the n-th call of that function
+ * Loading the image "bytes N" as a module takes N bytes. The value of a function handle is the kernel's run time in
+ * microseconds. */
 #define _GNU_SOURCE
 #include "fake.h"
 
@@ -55,7 +56,7 @@ struct piece *keep(uint64_t key, uint64_t bytes, int card, int kind) {
 
 void drop(struct piece *p) { *p = pieces[--piece_count]; }
 
-/* --- start, devices, contexts --------------------------------------------------------------------------------------- */
+/* --- initialization, devices, contexts --------------------------------------------------------------------------------------- */
 
 EXPORT CUresult cuInit(unsigned flags) { return flags ? CUDA_ERROR_INVALID_VALUE : 0; }
 EXPORT CUresult cuDriverGetVersion(int *v) { *v = 13000; return 0; }
@@ -73,7 +74,7 @@ EXPORT CUresult cuDeviceTotalMem(unsigned *n, CUdevice d) { (void)d; *n = UINT32
 EXPORT CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
     if (!current) return 201;
     uint64_t used = card_used(current->card);
-    *free = CARD_TOTAL - used, *total = CARD_TOTAL; /* like the real one, does not forgive NULL */
+    *free = CARD_TOTAL - used, *total = CARD_TOTAL; /* like the real driver, crashes on NULL */
     return 0;
 }
 EXPORT CUresult cuMemGetInfo(unsigned *free, unsigned *total) { if (!current) return 201; *free = *total = UINT32_MAX; return 0; }
@@ -143,7 +144,7 @@ EXPORT CUresult cuCtxSetLimit(int l, size_t v) {
         if (will > was) NEED(card_take(current->card, will - was), 2);
         else card_give(current->card, was - will);
         current->stack = v;
-    } else if (l == CU_LIMIT_MALLOC_HEAP_SIZE) current->heap = v; /* taken by the first kernel that uses it */
+    } else if (l == CU_LIMIT_MALLOC_HEAP_SIZE) current->heap = v; /* allocated by the first kernel that uses it */
     LEAVE(0);
 }
 EXPORT CUresult cuModuleLoadData(CUmodule *m, const void *image) {
@@ -155,7 +156,7 @@ EXPORT CUresult cuModuleLoadData(CUmodule *m, const void *image) {
     LEAVE(0);
 }
 
-/* --- asking for functions ------------------------------------------------------------------------------------------------------------ */
+/* --- function lookup --------------------------------------------------------------------------------------------------- */
 
 static CUresult newer_abi(void) { return 0; }
 

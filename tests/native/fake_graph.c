@@ -1,5 +1,6 @@
-/* Graphs, streams and work of the stand-in driver. A graph's nodes run in the order they were added. Like the real one it
- * gives an allocation the addresses of one that was freed before it in the same graph, and keeps what a launch took. */
+/* Graphs, streams and kernels of the fake driver. A graph's nodes run in the order in which they were added. Like the
+ * real driver, it reuses the addresses of allocations that were freed earlier in the same graph, and keeps the memory
+ * of a launch reserved. */
 #include "fake.h"
 
 enum { NODES = 16, ALLOC = CU_GRAPH_NODE_TYPE_MEM_ALLOC, FREE = 11, AUTO_FREE = 1 };
@@ -7,7 +8,7 @@ struct CUnode_st { int type, freed, reused; uint64_t bytes; CUdeviceptr pointer;
 struct CUgraph_st { int count, card; struct CUnode_st node[NODES]; };
 struct CUexec_st { struct CUgraph_st graph; uint64_t flags; };
 static uint64_t reserved[CARDS], used[CARDS];
-static __thread CUgraph capture; /* what the stream of this thread is captured into */
+static __thread CUgraph capture; /* the graph into which this thread's stream is captured */
 
 static CUdeviceptr address(CUgraph g, uint64_t bytes) {
     for (int i = 0; i < g->count; i++) {
@@ -86,7 +87,8 @@ EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *e, CUgraph g, uint64_t 
     return 0;
 }
 
-/* Work left over from the last launch: freed now, or an error, as the graph was instantiated. */
+/* Memory left from the previous launch is freed if the graph was instantiated with automatic free; otherwise it is an
+ * error. */
 static CUresult again(CUgraphExec e) {
     for (int i = 0; i < e->graph.count; i++) {
         struct piece *left = e->graph.node[i].type == ALLOC ? find(e->graph.node[i].pointer, GRAPHED) : NULL;
@@ -125,14 +127,14 @@ EXPORT CUresult cuDeviceGraphMemTrim(CUdevice d) {
 }
 EXPORT CUresult cuDeviceGetGraphMemAttribute(CUdevice d, int a, void *v) { uint64_t n = a == CU_GRAPH_MEM_RESERVED ? reserved[d] : used[d]; memcpy(v, &n, 8); return 0; }
 
-/* --- streams and work ---------------------------------------------------------------------------------------------------- */
+/* --- streams and kernels ---------------------------------------------------------------------------------------------------- */
 
 static int streams_made;
 EXPORT CUresult cuStreamCreate(CUstream *s, unsigned f) {
     (void)f;
     ENTER();
     NEED(current, 201);
-    if (streams_made++ == 0) NEED(card_take(current->card, 34 * MIB), 2); /* what 64 of them take; never given back */
+    if (streams_made++ == 0) NEED(card_take(current->card, 34 * MIB), 2); /* the size of 64 streams; never freed */
     *s = (CUstream)(uintptr_t)fresh(1);
     LEAVE(0);
 }

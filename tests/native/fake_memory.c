@@ -1,4 +1,4 @@
-/* Memory of the stand-in driver: plain, in pools, physical with maps, arrays. */
+/* Memory of the fake driver: plain allocations, pools, physical memory with mappings, arrays. */
 #include "fake.h"
 
 struct CUpool_st { int card; uint64_t reserved, used, threshold; };
@@ -31,7 +31,7 @@ static void unpack(struct piece *p) {
 void context_ended(CUcontext c) {
     for (int i = piece_count - 1; i >= 0; i--) {
         struct piece *p = &pieces[i];
-        if (p->context != c || p->kind > ARRAY) continue; /* the rest belongs to the device */
+        if (p->context != c || p->kind > ARRAY) continue; /* the other kinds belong to the device */
         if (p->kind == PACKED) unpack(p);
         else if (p->kind != MANAGED) card_give(p->card, p->bytes);
         drop(p);
@@ -154,9 +154,9 @@ EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool p, int a, void *v) {
 }
 EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool p, int a, void *v) { if (a == CU_POOL_RELEASE_THRESHOLD) memcpy(&p->threshold, v, 8); return 0; }
 
-/* --- physical memory and maps --------------------------------------------------------------------------------------------- */
+/* --- physical memory and mappings --------------------------------------------------------------------------------------------- */
 
-static void unused(struct piece *p) { /* owner: handles << 32 | maps */
+static void unused(struct piece *p) { /* owner: handles << 32 | mappings */
     if (p->owner) return;
     if (p->card >= 0) card_give(p->card, p->bytes);
     drop(p);

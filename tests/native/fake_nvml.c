@@ -1,6 +1,6 @@
-/* A stand-in for libnvidia-ml.so.1, over the same cards as fake_cuda.c but numbered the other way round, as NVML and
- * CUDA may do. FAKE_NVML=silent: it does not know what processes hold. With FAKE_R615 built in, it also has the memory
- * limits of driver r615. */
+/* A fake libnvidia-ml.so.1 with the same GPUs as fake_cuda.c but in reverse order: NVML and CUDA may number GPUs
+ * differently. FAKE_NVML=silent: it does not report the memory of processes. Compiled with FAKE_R615, it also has the
+ * memory limits of driver r615. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *d)
     return 6;
 }
 EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t d, char *uuid, unsigned n) { name(card_of(d), uuid, n); return 0; }
-EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t d, char *text, unsigned n) { (void)d; snprintf(text, n, "Stand-in 16GB"); return 0; }
+EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t d, char *text, unsigned n) { (void)d; snprintf(text, n, "Fake 16GB"); return 0; }
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t d, nvmlMemory *m) {
     uint64_t used = card_used(card_of(d)) + CARD_RESERVED;
     *m = (nvmlMemory){CARD_TOTAL + CARD_RESERVED, CARD_TOTAL + CARD_RESERVED - used, used};

@@ -12,7 +12,7 @@ from native.rig import SOURCE, Rig, build, compile_library
 @pytest.fixture(scope="session")
 def native_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.getbasetemp()
-    # with several workers each has a folder below the run's own
+    # with pytest-xdist each worker has a folder inside the run's folder: share one build
     return build((base.parent if base.name.startswith("popen-") else base) / "native-build")
 
 

@@ -1,4 +1,4 @@
-"""The two implementations of the lease rules behind one interface: the model, and the library's lease.c by ctypes."""
+"""The two implementations of the lease rules behind one interface: the Python model, and lease.c through ctypes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Tenant(c.Structure):
 
 
 class Gate(c.Structure):
-    """The file that tenants share."""
+    """The gate file that tenants share (gate.h)."""
 
     _fields_ = [
         ("head", c.c_uint8 * 80), ("holder", c.c_uint32), ("unused", c.c_uint32), ("start", c.c_uint64),
@@ -38,7 +38,7 @@ class Gate(c.Structure):
 
 
 class LeaseRules(Protocol):
-    def step(self, event: m.Event, now: int) -> list[m.Action]: ...
+    def step(self, event: m.Event, now: int) -> list[m.Result]: ...
 
     def state(self) -> m.State: ...
 
@@ -49,7 +49,7 @@ class Model:
     def __init__(self) -> None:
         self._state = m.State()
 
-    def step(self, event: m.Event, now: int) -> list[m.Action]:
+    def step(self, event: m.Event, now: int) -> list[m.Result]:
         self._state, actions = m.step(self._state, event, now)
         return actions
 
@@ -73,29 +73,29 @@ class Library:
         lib.lease_launched.argtypes = lib.lease_emptied.argtypes = [c.c_void_p, c.c_void_p]
         self._gate = Gate()
 
-    def _tenant(self, who: int) -> c._Pointer[Tenant]:
-        return c.pointer(self._gate.tenant[who])
+    def _tenant(self, index: int) -> c._Pointer[Tenant]:
+        return c.pointer(self._gate.tenant[index])
 
-    def step(self, event: m.Event, now: int) -> list[m.Action]:
+    def step(self, event: m.Event, now: int) -> list[m.Result]:
         gate = c.byref(self._gate)
         match event:
             case m.Join(name, weight, strict):
-                who = self._lib.lease_join(gate, name.encode(), weight, strict, now)
-                return [m.Place(who if who >= 0 else None)]
+                slot = self._lib.lease_join(gate, name.encode(), weight, strict, now)
+                return [m.Joined(slot if slot >= 0 else None)]
             case m.Ask(me):
                 until = c.c_uint64()
-                turn = self._lib.lease_ask(gate, me, now, c.byref(until))
-                return [m.Turn(("go", "drain", "wait", "sleep")[turn], until.value)]
+                action = self._lib.lease_ask(gate, me, now, c.byref(until))
+                return [m.Decision(("go", "drain", "wait", "sleep")[action], until.value)]
             case m.Drained(me):
-                return [m.Passed(self._lib.lease_drained(gate, me, now))]
+                return [m.HandedOver(self._lib.lease_drained(gate, me, now))]
             case m.Launched(me, counted):
-                note = c.c_uint32(counted)
-                self._lib.lease_launched(self._tenant(me), c.byref(note))
-                return [m.Counted(note.value)]
+                lease = c.c_uint32(counted)
+                self._lib.lease_launched(self._tenant(me), c.byref(lease))
+                return [m.Counted(lease.value)]
             case m.Emptied(me, counted):
-                note = c.c_uint32(counted)
-                self._lib.lease_emptied(self._tenant(me), c.byref(note))
-                return [m.Counted(note.value)]
+                lease = c.c_uint32(counted)
+                self._lib.lease_emptied(self._tenant(me), c.byref(lease))
+                return [m.Counted(lease.value)]
             case m.WaitBegins(me):
                 self._lib.lease_wait_begins(self._tenant(me))
             case m.WaitEnds(me):

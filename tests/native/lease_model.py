@@ -1,9 +1,10 @@
-"""The rules by which tenants take turns on a GPU, as one pure function: an event goes in, the new state and what to do
-come out. `native/gpushare/lease.c` follows it line by line, and a test drives both with the same events.
+"""The rules that lease a GPU to tenants, as a pure function: `step` takes an event, returns the new state and results.
 
-Times are nanoseconds of one clock. A tenant's virtual time is what it was billed, divided by its weight: who has the
-least goes next. All processes of a tenant share its turn; `counted` on an event is the process's own note of the lease
-under which it was last counted among those with work on the card.
+`native/gpushare/lease.c` implements the same rules line by line; a test drives both with the same events.
+
+Times are nanoseconds of one clock. A tenant's virtual time is its billed time divided by its weight; the tenant with
+the least virtual time gets the next lease. All processes of a tenant share its lease. `counted` in an event is the
+lease under which the process was last counted as having work on the GPU.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ TENANTS = 32
 
 @dataclass(frozen=True)
 class Tenant:
-    name: str = ""  # empty: nobody has this place
+    name: str = ""  # empty: the slot is free
     weight: int = 0  # milli-GPU
     strict: bool = False
     vtime: int = 0
     held: int = 0
     active: int = 0  # last launch or end of a wait
-    period: int = 0  # strict: when the current one began, and what was used of its budget
+    period: int = 0  # strict: start of the current period, and the budget spent in it
     spent: int = 0
-    asked: int = 0  # last time it asked in vain; 0: nobody of it waits
-    handing: int = 0  # since when it wants to hand over; 0: it does not
-    waits_for_work: int = 0  # threads in a synchronise call
-    leases: int = 0  # given so far
-    queued: int = 0  # processes that launched under this lease and have not waited for it since
+    asked: int = 0  # when it last had to wait; 0: none of its processes waits
+    handing: int = 0  # since when it is handing the lease over; 0: it is not
+    waits_for_work: int = 0  # threads in a synchronize call
+    leases: int = 0  # number of leases granted
+    queued: int = 0  # processes that launched under this lease and have not synchronized since
 
     def waits(self, now: int) -> bool:
         return self.asked > 0 and now < self.asked + STUCK
@@ -49,8 +50,8 @@ class Tenant:
             self, held=self.held + used, spent=self.spent + used, vtime=self.vtime + used * 1000 // self.weight
         )
 
-    def turned(self, now: int) -> Tenant:
-        """Strict: into the period of now; what was used beyond a budget is owed in the next."""
+    def in_current_period(self, now: int) -> Tenant:
+        """Strict: starts the period that contains `now`; time used beyond the budget counts against the next period."""
         periods = (now - self.period) // PERIOD
         if periods < 1:
             return self
@@ -61,27 +62,27 @@ class Tenant:
 class State:
     tenants: tuple[Tenant, ...] = (Tenant(),) * TENANTS
     holder: int | None = None
-    start: int = 0  # of the holder's lease; billing begins here
+    start: int = 0  # of the holder's lease; billed from here
     end: int = 0
 
-    def put(self, who: int, tenant: Tenant) -> State:
-        return replace(self, tenants=(*self.tenants[:who], tenant, *self.tenants[who + 1 :]))
+    def with_tenant(self, index: int, tenant: Tenant) -> State:
+        return replace(self, tenants=(*self.tenants[:index], tenant, *self.tenants[index + 1 :]))
 
-    def contended(self, me: int, now: int) -> bool:
+    def others_wait(self, me: int, now: int) -> bool:
         return any(t.waits(now) for i, t in enumerate(self.tenants) if i != me)
 
     def crowded(self, me: int, now: int) -> bool:
-        """Rule 5: somebody else is or was just here, so queues are kept short."""
+        """Rule 5: another tenant is active or was recently, so queues are kept short."""
         return any(t.waits(now) or t.active + CROWDED > now for i, t in enumerate(self.tenants) if i != me)
 
-    def heir(self, me: int | None, now: int) -> int | None:
-        """The waiting tenant, or `me`, with the least virtual time; `me` where they are equal."""
+    def next_holder(self, me: int | None, now: int) -> int | None:
+        """The tenant with the least virtual time among those that wait and `me`; `me` when equal."""
         waiting = [i for i, t in enumerate(self.tenants) if i != me and t.waits(now)]
         candidates = waiting if me is None else [me, *waiting]
         return min(candidates, key=lambda i: self.tenants[i].vtime, default=None)
 
 
-# --- what happens, and what to do about it
+# --- events and results
 
 
 @dataclass(frozen=True)
@@ -95,14 +96,14 @@ class Join:
 
 @dataclass(frozen=True)
 class Ask:
-    """A process wants to launch and its tenant has no lease that still runs."""
+    """A process wants to launch and its tenant has no valid lease."""
 
     me: int
 
 
 @dataclass(frozen=True)
 class Drained:
-    """A process that was asked to drain has done so."""
+    """A process has drained its queue as requested."""
 
     me: int
 
@@ -115,7 +116,7 @@ class Launched:
 
 @dataclass(frozen=True)
 class Emptied:
-    """A process waited for all it had launched."""
+    """A process has synchronized: everything it launched has run."""
 
     me: int
     counted: int
@@ -135,23 +136,23 @@ Event = Join | Ask | Drained | Launched | Emptied | WaitBegins | WaitEnds
 
 
 @dataclass(frozen=True)
-class Place:
+class Joined:
     """The slot of a tenant that joined; None: the gate is full."""
 
-    who: int | None
+    slot: int | None
 
 
 @dataclass(frozen=True)
-class Turn:
-    """The answer to `Ask`. `until`: for how long to sleep."""
+class Decision:
+    """The answer to `Ask`. `until`: when a sleep ends."""
 
-    turn: Literal["go", "drain", "wait", "sleep"]
+    action: Literal["go", "drain", "wait", "sleep"]
     until: int = 0
 
 
 @dataclass(frozen=True)
-class Passed:
-    """Whether the lease was passed on, or processes of the tenant still have work on the card."""
+class HandedOver:
+    """The answer to `Drained`: False while other processes of the tenant have work on the GPU."""
 
     done: bool
 
@@ -163,10 +164,10 @@ class Counted:
     lease: int
 
 
-Action = Place | Turn | Passed | Counted
+Result = Joined | Decision | HandedOver | Counted
 
 
-def step(state: State, event: Event, now: int) -> tuple[State, list[Action]]:
+def step(state: State, event: Event, now: int) -> tuple[State, list[Result]]:
     match event:
         case Join(name, weight, strict):
             return _join(state, name, weight, strict, now)
@@ -178,84 +179,86 @@ def step(state: State, event: Event, now: int) -> tuple[State, list[Action]]:
             t = state.tenants[me]
             if counted == t.leases:
                 return state, [Counted(counted)]
-            return state.put(me, replace(t, queued=t.queued + 1)), [Counted(t.leases)]
+            return state.with_tenant(me, replace(t, queued=t.queued + 1)), [Counted(t.leases)]
         case Emptied(me, counted):
             t = state.tenants[me]
             if counted and counted == t.leases:
-                state = state.put(me, replace(t, queued=max(0, t.queued - 1)))
+                state = state.with_tenant(me, replace(t, queued=max(0, t.queued - 1)))
             return state, [Counted(0)]
         case WaitBegins(me):
             t = state.tenants[me]
-            return state.put(me, replace(t, waits_for_work=t.waits_for_work + 1)), []
+            return state.with_tenant(me, replace(t, waits_for_work=t.waits_for_work + 1)), []
         case WaitEnds(me):
             t = state.tenants[me]
-            return state.put(me, replace(t, active=now, waits_for_work=max(0, t.waits_for_work - 1))), []
+            return state.with_tenant(me, replace(t, active=now, waits_for_work=max(0, t.waits_for_work - 1))), []
 
 
-def _join(state: State, name: str, weight: int, strict: bool, now: int) -> tuple[State, list[Action]]:
-    found = next((i for i, t in enumerate(state.tenants) if t.name == name), None)
-    if found is None:
+def _join(state: State, name: str, weight: int, strict: bool, now: int) -> tuple[State, list[Result]]:
+    slot = next((i for i, t in enumerate(state.tenants) if t.name == name), None)
+    if slot is None:
         others = [i for i in range(TENANTS) if i != state.holder]
-        found = min(others, key=lambda i: state.tenants[i].active)  # a place nobody had, else whoever was away longest
-        if state.tenants[found].is_active(now):
-            return state, [Place(None)]
-        state = _arrived(state.put(found, Tenant(name, weight, period=now)), found, now)
-    return state.put(found, replace(state.tenants[found], weight=max(1, weight), strict=strict)), [Place(found)]
+        slot = min(others, key=lambda i: state.tenants[i].active)  # a free slot, or the longest inactive
+        if state.tenants[slot].is_active(now):
+            return state, [Joined(None)]
+        state = _activated(state.with_tenant(slot, Tenant(name, weight, period=now)), slot, now)
+    return state.with_tenant(slot, replace(state.tenants[slot], weight=max(1, weight), strict=strict)), [Joined(slot)]
 
 
-def _ask(state: State, me: int, now: int) -> tuple[State, list[Action]]:
-    state, turn = _answer(_arrived(_revoked(state, now), me, now), me, now)
-    asked = now if turn.turn == "wait" else 0
-    return state.put(me, replace(state.tenants[me], asked=asked)), [turn]
+def _ask(state: State, me: int, now: int) -> tuple[State, list[Result]]:
+    state, decision = _answer(_activated(_revoke_if_idle(state, now), me, now), me, now)
+    asked = now if decision.action == "wait" else 0
+    return state.with_tenant(me, replace(state.tenants[me], asked=asked)), [decision]
 
 
-def _answer(state: State, me: int, now: int) -> tuple[State, Turn]:
+def _answer(state: State, me: int, now: int) -> tuple[State, Decision]:
     if state.tenants[me].strict:
-        t = state.tenants[me].turned(now)
-        state = state.put(me, t)
+        t = state.tenants[me].in_current_period(now)
+        state = state.with_tenant(me, t)
         if state.holder != me and t.spent >= t.budget:
-            return state, Turn("sleep", t.period + PERIOD)
-    if state.holder is None and state.heir(me, now) == me:
-        state = _given(state, me, now)
+            return state, Decision("sleep", t.period + PERIOD)
+    if state.holder is None and state.next_holder(me, now) == me:
+        state = _granted(state, me, now)
     if state.holder != me:
-        return state, Turn("wait")
+        return state, Decision("wait")
     t = replace(state.tenants[me], active=now)
-    state = state.put(me, t)
+    state = state.with_tenant(me, t)
     if now < state.end:
-        return state, Turn("go")  # rule 1
-    if t.strict or state.contended(me, now):
-        return state, Turn("drain")
-    state = state.put(me, replace(t, handing=0))
-    return replace(state, start=now, end=now + QUANTUM), Turn("go")  # rule 2: nobody waits, so it costs nothing
+        return state, Decision("go")  # rule 1
+    if t.strict or state.others_wait(me, now):
+        return state, Decision("drain")
+    state = state.with_tenant(me, replace(t, handing=0))
+    return replace(state, start=now, end=now + QUANTUM), Decision(
+        "go"
+    )  # rule 2: no other tenant waits, so the time is not billed
 
 
-def _drained(state: State, me: int, now: int) -> tuple[State, list[Action]]:
-    """Rule 2: bill the real time and pass the lease on; but the last process of the tenant to drain does (rule 6)."""
+def _drained(state: State, me: int, now: int) -> tuple[State, list[Result]]:
+    """Rule 2: bills the time used and hands the lease over. Rule 6: the last process of the tenant to drain does it."""
     if state.holder != me:
-        return state, [Passed(True)]
+        return state, [HandedOver(True)]
     t = state.tenants[me]
     t = replace(t, active=now, handing=t.handing or now)
     if t.queued and now < t.handing + (STUCK if t.waits_for_work else HAND_OVER):
-        return state.put(me, t), [Passed(False)]
-    t = replace(t.billed(state.start, now).turned(now), handing=0)
-    state = replace(state.put(me, t), start=now)
+        return state.with_tenant(me, t), [HandedOver(False)]
+    t = replace(t.billed(state.start, now).in_current_period(now), handing=0)
+    state = replace(state.with_tenant(me, t), start=now)
     over = t.strict and t.spent >= t.budget
-    heir = state.heir(None if over else me, now)
-    state = replace(state, holder=None) if heir is None else _given(state, heir, now)
-    return state, [Passed(True)]
+    next_holder = state.next_holder(None if over else me, now)
+    state = replace(state, holder=None) if next_holder is None else _granted(state, next_holder, now)
+    return state, [HandedOver(True)]
 
 
-def _arrived(state: State, me: int, now: int) -> State:
-    """Rule 3: a tenant that was away starts level with the least of the active ones, without credit or debt."""
+def _activated(state: State, me: int, now: int) -> State:
+    """Rule 3: an inactive tenant starts with the least virtual time of the active ones, without credit or debt."""
     t = state.tenants[me]
     if t.is_active(now) and t.active:
         return state
-    here = [o.vtime for i, o in enumerate(state.tenants) if i != me and o.is_active(now)]
-    return state.put(me, replace(t, vtime=min(here, default=t.vtime), active=now))
+    active = [o.vtime for i, o in enumerate(state.tenants) if i != me and o.is_active(now)]
+    return state.with_tenant(me, replace(t, vtime=min(active, default=t.vtime), active=now))
 
 
-def _revoked(state: State, now: int) -> State:
-    """Rule 4: a holder that does nothing, or is gone, loses the lease."""
+def _revoke_if_idle(state: State, now: int) -> State:
+    """Rule 4: a holder that is idle, dead or hung loses the lease."""
     if state.holder is None:
         return state
     t = state.tenants[state.holder]
@@ -266,14 +269,14 @@ def _revoked(state: State, now: int) -> State:
         return state
     t = t.billed(state.start, last if idle else now)
     t = replace(t, handing=0, waits_for_work=0 if stuck else t.waits_for_work)
-    return replace(state.put(state.holder, t), holder=None)
+    return replace(state.with_tenant(state.holder, t), holder=None)
 
 
-def _given(state: State, who: int, now: int) -> State:
-    t = state.tenants[who]
+def _granted(state: State, index: int, now: int) -> State:
+    t = state.tenants[index]
     quantum = QUANTUM
     if t.strict:
-        t = t.turned(now)
+        t = t.in_current_period(now)
         quantum = min(quantum, max(0, t.budget - t.spent))
     t = replace(t, active=now, handing=0, queued=0, leases=t.leases + 1)
-    return replace(state.put(who, t), holder=who, start=now, end=now + quantum)
+    return replace(state.with_tenant(index, t), holder=index, start=now, end=now + quantum)

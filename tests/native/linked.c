@@ -1,4 +1,5 @@
-/* A program linked to libcuda, as Triton's launchers are: takes 64 MiB steps until refused, prints how many and why. */
+/* A program linked to libcuda, like Triton's launchers: allocates 64 MiB at a time until it is refused, then prints the
+ * number of allocations and the error code. */
 #include <stdio.h>
 #include <stdint.h>
 

@@ -1,11 +1,15 @@
-"""Processes that take and free GPU memory as they are told: one order per line, `who what ...`, one answer each.
+"""Runs processes that allocate and free GPU memory on command: one command per line on stdin, one answer per line.
 
-  0 take alloc 4096 7   takes so many bytes in that way and remembers them as 7; answers the driver's code
-  0 free 7              0 context / 0 end      another context, and its end with all that is in it
-  0 fault between:1     dies the next time it passes that place in the library
-  0 kill                0 exit                 - look: a program that only reads, as nvidia-smi does
+  0 take alloc 4096 7   process 0 allocates 4096 bytes with the allocator `alloc` and names them 7
+  0 free 7              frees them
+  0 context             creates another context
+  0 end                 destroys the newest context with everything in it
+  0 fault between:1     dies when it next passes that fault point of the library
+  0 kill                is killed
+  0 exit                exits
+  - query               starts a program that only reads, like nvidia-smi
 
-A process begins with its first order. Before each answer stands its pid; `dead` is the answer of one that died.
+A process is started by its first command. An answer is the pid and the driver's error code, or `dead`.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import signal
 import sys
 from collections.abc import Callable
 
-from cu import Cuda, CudaError, Nvml, c, ptr, say
+from cu import Cuda, CudaError, Nvml, c, print_line, ptr
 
 
 class Worker:
@@ -23,53 +27,53 @@ class Worker:
         self.cuda: Cuda | None = None
         self.held: dict[str, Callable[[], None]] = {}
         self.contexts: list[ptr] = []
-        self.within: dict[str, int] = {}  # what is in which context, for its end
+        self.context_of: dict[str, int] = {}  # by allocation: the number of its context
 
-    def begun(self) -> Cuda:
+    def driver(self) -> Cuda:
         if self.cuda is None:
             self.cuda = Cuda()
         return self.cuda
 
-    def take(self, way: str, size: str, name: str) -> None:
-        self.held[name] = self.begun().ways()[way](int(size))
-        if way in ("alloc", "pitch", "managed", "array", "array3d", "mipmap"):
-            self.within[name] = len(self.contexts)
+    def take(self, allocator: str, size: str, name: str) -> None:
+        self.held[name] = self.driver().allocators()[allocator](int(size))
+        if allocator in ("alloc", "pitch", "managed", "array", "array3d", "mipmap"):
+            self.context_of[name] = len(self.contexts)
 
     def free(self, name: str) -> None:
         self.held.pop(name)()
-        self.within.pop(name, None)
+        self.context_of.pop(name, None)
 
     def context(self) -> None:
         made = ptr()
-        self.begun().call("cuCtxCreate_v2", c.byref(made), 0, 0)
+        self.driver().call("cuCtxCreate_v2", c.byref(made), 0, 0)
         self.contexts.append(made)
 
     def end(self) -> None:
-        cuda = self.begun()
+        cuda = self.driver()
         depth = len(self.contexts)
         cuda.call("cuCtxDestroy_v2", self.contexts.pop())
         cuda.call("cuCtxSetCurrent", self.contexts[-1] if self.contexts else cuda.context)
-        for name in [n for n, d in self.within.items() if d == depth]:
+        for name in [n for n, d in self.context_of.items() if d == depth]:
             self.held.pop(name)
-            self.within.pop(name)
+            self.context_of.pop(name)
 
-    def fault(self, place: str) -> None:
-        os.environ["GPUSHARE_FAULT"] = place
+    def fault(self, point: str) -> None:
+        os.environ["GPUSHARE_FAULT"] = point
 
-    def obey(self, words: list[str]) -> int:
+    def run(self, words: list[str]) -> int:
         code = 0
         try:
             getattr(self, words[0])(*words[1:])
         except CudaError as e:
             code = e.code
         if self.cuda and words[0] != "fault":
-            self.cuda.info()  # a pool shrinks at a synchronisation, which the library learns at the next query
+            self.cuda.info()  # pools shrink at synchronization; the library notices at the next query
         return code
 
 
-def work(orders: int, answers: int) -> None:
+def work(commands: int, answers: int) -> None:
     worker = Worker()
-    with os.fdopen(orders) as lines:
+    with os.fdopen(commands) as lines:
         for line in lines:
             if line.strip() == "exit":
                 os._exit(0)
@@ -77,24 +81,24 @@ def work(orders: int, answers: int) -> None:
     os._exit(0)
 
 
-def look() -> None:
+def query() -> None:
     nvml = Nvml()
     nvml.memory(nvml.device(Cuda(context=False).uuid()))
 
 
 class Child:
     def __init__(self) -> None:
-        orders, self.write = os.pipe()
+        commands, self.write = os.pipe()
         self.read, answers = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self.write)
             os.close(self.read)
-            work(orders, answers)
-        os.close(orders)
+            work(commands, answers)
+        os.close(commands)
         os.close(answers)
 
-    def order(self, words: str) -> str:
+    def send(self, words: str) -> str:
         if words == "kill":
             os.kill(self.pid, signal.SIGKILL)
         else:
@@ -112,18 +116,20 @@ def main() -> None:
     children: dict[str, Child] = {}
     for line in sys.stdin:
         who, _, words = line.strip().partition(" ")
-        if words == "look":
+        if words == "query":
             child = os.fork()
             if child == 0:
-                look()
+                query()
                 os._exit(0)
-            say("- " + str(os.waitpid(child, 0)[1]))
+            print_line("- " + str(os.waitpid(child, 0)[1]))
             continue
-        child_of = children.setdefault(who, Child()) if who not in children else children[who]
-        answer = child_of.order(words)
+        if who not in children:
+            children[who] = Child()
+        process = children[who]
+        answer = process.send(words)
         if answer == "dead":
             del children[who]
-        say(child_of.pid, answer)
+        print_line(process.pid, answer)
 
 
 main()

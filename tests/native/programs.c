@@ -1,5 +1,7 @@
-/* A program that comes by the driver's functions in one of several ways, takes 64 MiB steps until refused, and prints how
- * many and why:  programs procaddr|dlsym|default|next [threads]. With threads it takes 2 MiB steps in all of them. */
+/* programs procaddr|dlsym|default|next [threads]
+ *
+ * Looks up the driver's functions in the given way, allocates 64 MiB at a time until it is refused, and prints the number
+ * of allocations and the error code. With threads, each of them allocates 2 MiB at a time. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

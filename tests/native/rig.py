@@ -1,7 +1,7 @@
-"""Builds the sharing library and the fake driver once per test run, and starts programs between the two.
+"""Builds the sharing library and the fake driver once per test run, and runs programs with both.
 
-`Rig.python` runs a few lines of Python in a fresh interpreter that has `cu` at hand, the library preloaded as a
-container would have it, and the fake driver where the real one would be.
+`Rig.python` runs a few lines of Python in a new interpreter: `cu` is imported, the library is preloaded as in a
+container, and the fake driver takes the place of the real one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from support.crash.disk import need
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "native" / "gpushare"
 MIB = 1 << 20
-CONTEXT = 518  # MiB, as recorded
+CONTEXT = 518  # MiB, as measured on an H200
 FLAGS = ["-std=gnu11", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror", "-pthread"]
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]
 
@@ -31,7 +31,7 @@ def compile_library(out: Path, sources: list[Path], *flags: str) -> None:
 
 
 def build(into: Path) -> Path:
-    """All libraries, once for all test processes; they wait for the first."""
+    """Builds all libraries once; the other test processes wait for the first."""
     need(shutil.which("cc") is not None, "install a C compiler to run the tests of the sharing library")
     into.mkdir(parents=True, exist_ok=True)
     with (into / "lock").open("w") as lock:
@@ -52,10 +52,10 @@ def build(into: Path) -> Path:
 
 
 def sanitizer() -> str:
-    found = [
+    paths = [
         subprocess.check_output(["cc", f"-print-file-name=lib{n}.so"], text=True).strip() for n in ("asan", "ubsan")
     ]
-    return " ".join(str(Path(f).resolve()) for f in found)
+    return " ".join(str(Path(f).resolve()) for f in paths)
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Result:
 
 @dataclass
 class Rig:
-    """One container on the fake driver's cards: its folder holds the card's state, the ledger and the gates."""
+    """One container on the fake driver's GPUs. The folder holds the GPUs' state, the ledger and the gates."""
 
     built: Path
     folder: Path
@@ -97,7 +97,7 @@ class Rig:
         text = "from cu import *\n" + textwrap.dedent(program)
         return subprocess.Popen(
             [sys.executable, "-c", text, *map(str, args)],
-            env=self.environment(**environment),  # type: ignore[arg-type]  # passed on as they came
+            env=self.environment(**environment),  # type: ignore[arg-type]  # passed on unchanged
             text=True,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -110,18 +110,18 @@ class Rig:
         return Result(out, err, process.returncode)
 
     def python(self, program: str, *args: object, **environment: object) -> list[str]:
-        """Its output, in words; fails with what it wrote on stderr."""
+        """Runs a program; returns the words of its output. Fails with its stderr."""
         result = self.try_python(program, *args, **environment)
         assert result.code == 0, result.err
         return result.out.split()
 
     def held(self, card: int = 0) -> int:
-        """MiB in use on a card, by anybody, as the fake driver's NVML tells a program without the library."""
+        """MiB in use on a GPU by all processes, as the fake NVML reports to a program without the library."""
         text = "print(Nvml().memory_v2(Nvml().device(Cuda(int(sys.argv[1]), context=False).uuid())).used // MIB)"
         return int(self.python("import sys\n" + text, card, limit=None, preload=False)[0])
 
 
 def line(process: subprocess.Popen[str]) -> str:
-    """The next line a started program writes."""
+    """The next line of a started program's output."""
     assert process.stdout is not None
     return process.stdout.readline().strip()

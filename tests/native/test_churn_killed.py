@@ -1,4 +1,4 @@
-"""Many processes, random requests, kills at random moments: the ledger is right throughout and empty at the end."""
+"""Many processes with random allocations and random kills: the ledger is correct throughout and empty at the end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def churn(rig: Rig, processes: int, seconds: float, seed: int) -> None:
     assert operations > 50
     assert killed > 2
     assert rig.held() == 0
-    rig.python("Cuda().info()", limit=15000)  # whoever comes next reaps the dead
+    rig.python("Cuda().info()", limit=15000)  # the next process reaps the dead ones
     rig.python("nvml = Nvml(); nvml.memory(nvml.device(Cuda(context=False).uuid()))", limit=15000)
     ledger = Ledger(str(rig.ledger))
     assert ledger.slots() == {}
@@ -30,12 +30,12 @@ def churn(rig: Rig, processes: int, seconds: float, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_churn_of_many(rig: Rig, seed: int) -> None:
-    """32 processes in every allocation path, killed at random: never above the limit, nothing left at the end."""
+    """32 processes use every allocator and are killed at random: never above the limit, nothing left at the end."""
     churn(rig, 32, 4, seed)
 
 
 def test_churn_under_sanitizers(rig: Rig) -> None:
-    """The same, with the library watched by AddressSanitizer and UndefinedBehaviorSanitizer."""
+    """The same with a library built with AddressSanitizer and UndefinedBehaviorSanitizer."""
     rig.sanitized = True
     churn(rig, 32, 6, 3)
 

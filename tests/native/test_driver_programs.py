@@ -1,4 +1,4 @@
-"""Programs of every kind are limited: compiled, linked, wrapped, forked, many threads at once."""
+"""Programs of every kind are limited: compiled, linked, wrapped by a profiler, forked, multithreaded."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def program(into: Path, source: str, *flags: object) -> Path:
     return into / "program"
 
 
-@pytest.mark.parametrize("way", ["procaddr", "dlsym", "default", "next"])
-def test_compiled_programs(rig: Rig, tmp_path: Path, way: str) -> None:
-    """A C program that opens the driver is limited, whether it asks the driver, its handle, or the whole process."""
-    assert run(rig, program(tmp_path, "programs.c"), way) == [STEPS, "2"]
+@pytest.mark.parametrize("lookup", ["procaddr", "dlsym", "default", "next"])
+def test_compiled_programs(rig: Rig, tmp_path: Path, lookup: str) -> None:
+    """A C program is limited, whether it uses cuGetProcAddress, dlsym on a handle, RTLD_DEFAULT or RTLD_NEXT."""
+    assert run(rig, program(tmp_path, "programs.c"), lookup) == [STEPS, "2"]
 
 
 def test_linked_programs(rig: Rig, tmp_path: Path) -> None:
@@ -44,22 +44,22 @@ def test_linked_programs(rig: Rig, tmp_path: Path) -> None:
     assert run(rig, program(tmp_path, "linked.c", rig.built / "libcuda.so.1")) == [STEPS, "2"]
 
 
-@pytest.mark.parametrize("first,seen", [(True, int(STEPS) + 1), (False, 0)])
-def test_a_second_library_that_wraps(rig: Rig, tmp_path: Path, first: bool, seen: int) -> None:
-    """A profiler preloaded before ours sees every call and passes it on to us; one after ours sees none."""
+@pytest.mark.parametrize("first,calls", [(True, int(STEPS) + 1), (False, 0)])
+def test_a_second_library_that_wraps(rig: Rig, tmp_path: Path, first: bool, calls: int) -> None:
+    """A profiler preloaded before the library sees every call and forwards it; one preloaded after it sees none."""
     compile_library(tmp_path / "libprofiler.so", [HERE / "wrapper.c"])
     both = [str(tmp_path / "libprofiler.so"), rig.environment()["LD_PRELOAD"]]
     linked = program(tmp_path, "linked.c", rig.built / "libcuda.so.1")
-    told = run(rig, linked, LD_PRELOAD=" ".join(both if first else reversed(both)))
-    assert told == [STEPS, "2", "wrapped", str(seen)]
+    output = run(rig, linked, LD_PRELOAD=" ".join(both if first else reversed(both)))
+    assert output == [STEPS, "2", "wrapped", str(calls)]
 
 
-def test_a_foreign_library_of_our_name(rig: Rig, tmp_path: Path) -> None:
-    """A library that is called like ours, but is not, keeps its own functions and changes nothing for the program."""
+def test_another_library_with_our_file_name(rig: Rig, tmp_path: Path) -> None:
+    """Another library with the file name libgpushare.so keeps its own functions and does not affect the limit."""
     source = tmp_path / "foreign.c"
     source.write_text('__attribute__((visibility("default"))) int cuMemAlloc_v2(void) { return 77; }')
     compile_library(tmp_path / "libgpushare.so", [source])
-    told = rig.python(
+    output = rig.python(
         """
         foreign, cuda = c.CDLL(sys.argv[1]), Cuda()
         frees, code = cuda.fill(cuda.alloc, 64 * MIB)
@@ -68,12 +68,12 @@ def test_a_foreign_library_of_our_name(rig: Rig, tmp_path: Path) -> None:
         tmp_path / "libgpushare.so",
         limit=2048,
     )
-    assert told == ["77", STEPS, "2"]
+    assert output == ["77", STEPS, "2"]
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_multiprocessing(rig: Rig, tmp_path: Path, method: str) -> None:
-    """Workers of Python's multiprocessing share their container's limit, however they are started."""
+    """Workers of Python's multiprocessing share the limit of their container with every start method."""
     file = tmp_path / "work.py"
     file.write_text(
         """
@@ -97,14 +97,14 @@ if __name__ == "__main__":
     print(sum(n for n, _ in got), *(code for _, code in got), *(w.exitcode for w in workers))
 """
     )
-    told = run(rig, sys.executable, file, method)
-    assert told == [str(2048 - 2 * CONTEXT), "2", "2", "0", "0"]
+    output = run(rig, sys.executable, file, method)
+    assert output == [str(2048 - 2 * CONTEXT), "2", "2", "0", "0"]
 
 
 def test_threads_race_under_the_thread_sanitizer(rig: Rig, tmp_path: Path) -> None:
-    """Eight threads racing for the last block end at the limit, and ThreadSanitizer sees no race in the library."""
-    watch = "-fsanitize=thread"
+    """Eight threads that race for the last block stop at the limit; ThreadSanitizer finds no data race."""
+    sanitize = "-fsanitize=thread"
     library = tmp_path / "libgpushare.so"
-    compile_library(library, sorted(SOURCE.glob("*.c")), "-O1", watch, "-DGPUSHARE_TEST", "-Wl,-Bsymbolic")
-    told = run(rig, program(tmp_path, "programs.c", watch), "dlsym", 8, LD_PRELOAD=str(library))
-    assert told == [str((2048 - CONTEXT) // 2), "2"]
+    compile_library(library, sorted(SOURCE.glob("*.c")), "-O1", sanitize, "-DGPUSHARE_TEST", "-Wl,-Bsymbolic")
+    output = run(rig, program(tmp_path, "programs.c", sanitize), "dlsym", 8, LD_PRELOAD=str(library))
+    assert output == [str((2048 - CONTEXT) // 2), "2"]

@@ -1,4 +1,4 @@
-"""However a program looks up a driver function, it gets the library's; all others stay the driver's."""
+"""Every way to look up a replaced driver function returns the library's; all other functions are the driver's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from native.rig import HERE, SOURCE, Rig, compile_library
 
-# prints in which file a function lies
+# `where` returns the file that contains a function; `proc` does so for cuGetProcAddress
 WHERE = """
 class Info(c.Structure):
     _fields_ = [("file", c.c_char_p), ("base", ptr), ("name", c.c_char_p), ("address", ptr)]
@@ -29,38 +29,38 @@ OURS = "libgpushare.so"
 def entries(group: str) -> list[str]:
     """The names of a list of entries.h."""
     text = (SOURCE / "entries.h").read_text()
-    body = text.split(f"#define {group}(X)")[1].split("\n\n")[0]
-    return [part.split(")")[0] for part in body.split("X(")[1:]]
+    definition = text.split(f"#define {group}(X)")[1].split("\n\n")[0]
+    return [part.split(")")[0] for part in definition.split("X(")[1:]]
 
 
 @pytest.mark.parametrize("version", [11030, 12000, 13000])
 @pytest.mark.parametrize("flags", [0, 2])
 def test_proc_address_is_replaced(rig: Rig, version: int, flags: int) -> None:
-    """Whatever version and stream mode is requested, a function that takes memory is the library's."""
-    told = rig.python(
+    """For every version and stream mode, functions that allocate memory are the library's."""
+    output = rig.python(
         WHERE + "cuda = Cuda()\nprint(*(proc(cuda, n, int(sys.argv[1]), int(sys.argv[2])) for n in sys.argv[3:]))",
         *(version, flags, "cuMemAlloc", "cuMemAllocAsync", "cuMemCreate"),
         *("cuMemGetInfo", "cuArrayCreate", "cuGetProcAddress"),
     )
-    assert set(told) == {OURS}
+    assert set(output) == {OURS}
 
 
 def test_timesharing_leaves_launches_alone(rig: Rig) -> None:
-    """With only memory limited, a program launches kernels through the driver's own pointer."""
-    told = rig.python(
+    """In timesharing mode a program launches kernels through the driver's own function."""
+    output = rig.python(
         WHERE + "cuda = Cuda()\nprint(proc(cuda, 'cuLaunchKernel'), where(c.cast(cuda.lib.cuLaunchKernel, ptr).value))"
     )
-    assert told == ["libcuda.so.1", "libcuda.so.1"]
+    assert output == ["libcuda.so.1", "libcuda.so.1"]
 
 
 def test_fair_gates_launches(rig: Rig) -> None:
-    """With time shared by lease, launches go through the gate."""
-    told = rig.python(WHERE + "print(proc(Cuda(), 'cuLaunchKernel'))", GPUSHARE_MODE="fair")
-    assert told == [OURS]
+    """In fair mode launches go through the lease gate."""
+    output = rig.python(WHERE + "print(proc(Cuda(), 'cuLaunchKernel'))", GPUSHARE_MODE="fair")
+    assert output == [OURS]
 
 
 def test_unknown_functions_of_the_driver_are_refused(rig: Rig) -> None:
-    """A newer driver's version of an allocating function is refused, and the ledger has its name."""
+    """An unknown version of an allocating function is refused, and its name is recorded in the ledger."""
     result = rig.try_python(WHERE + "print(proc(Cuda(), 'cuMemAlloc'))", FAKE_NEW_ABI="cuMemAlloc")
     assert result.out.split() == ["500"]
     assert "gpushare: this driver's cuMemAlloc is unknown; update aliquot" in result.err
@@ -68,42 +68,42 @@ def test_unknown_functions_of_the_driver_are_refused(rig: Rig) -> None:
 
 
 def test_unknown_functions_that_take_no_memory_pass(rig: Rig) -> None:
-    """A driver function that cannot take memory is passed through, known or not."""
-    told = rig.python(WHERE + "print(proc(Cuda(), 'cuDeviceGetName'))", FAKE_NEW_ABI="cuDeviceGetName")
-    assert told == ["libcuda.so.1"]
+    """A driver function that cannot allocate memory is not replaced, known or unknown."""
+    output = rig.python(WHERE + "print(proc(Cuda(), 'cuDeviceGetName'))", FAKE_NEW_ABI="cuDeviceGetName")
+    assert output == ["libcuda.so.1"]
 
 
 @pytest.mark.parametrize(
     "name,owner", [("libcudart.so.13", OURS), ("libcublasLt.so.13", OURS), ("libnvidia-ptxjit.so.1", "libcuda.so.1")]
 )
-def test_the_caller_matters(rig: Rig, tmp_path: Path, name: str, owner: str) -> None:
-    """The runtime library gets our functions, though its name begins like the driver's; the driver's parts do not."""
+def test_lookups_by_the_driver_are_not_replaced(rig: Rig, tmp_path: Path, name: str, owner: str) -> None:
+    """CUDA's runtime libraries get the library's functions; parts of the driver get the driver's."""
     compile_library(tmp_path / name, [HERE / "caller.c"])
-    told = rig.python(
+    output = rig.python(
         WHERE + "cuda, lib = Cuda(), c.CDLL(sys.argv[1])\n"
         "lib.ask.restype, lib.ask.argtypes = ptr, [ptr, c.c_char_p]\n"
         "print(where(lib.ask(cuda.lib._handle, b'cuMemAlloc_v2')))",
         tmp_path / name,
     )
-    assert told == [owner]
+    assert output == [owner]
 
 
-def test_next_keeps_its_meaning(rig: Rig, tmp_path: Path) -> None:
-    """RTLD_NEXT in another preloaded library finds what comes after it, as without our library."""
+def test_rtld_next_keeps_its_meaning(rig: Rig, tmp_path: Path) -> None:
+    """RTLD_NEXT in another preloaded library finds the next definition, as it does without libgpushare."""
     compile_library(tmp_path / "libprofiler.so", [HERE / "caller.c"])
     preload = rig.environment()["LD_PRELOAD"]
-    told = rig.python(
+    output = rig.python(
         WHERE + "lib = c.CDLL(sys.argv[1])\nlib.ask_next.restype, lib.ask_next.argtypes = ptr, [c.c_char_p]\n"
         "print(where(lib.ask_next(b'malloc')).startswith('libc.'), lib.ask_next(b'only_here'))\n"
         "print(where(lib.ask_next(b'cuMemAlloc_v2')))",
         tmp_path / "libprofiler.so",
         LD_PRELOAD=f"{tmp_path / 'libprofiler.so'} {preload}",
     )
-    assert told == ["True", "None", OURS]
+    assert output == ["True", "None", OURS]
 
 
-def test_other_libraries_names_are_left_alone(rig: Rig, tmp_path: Path) -> None:
-    """A library that is not the driver but has a function of that name keeps its own."""
+def test_functions_of_other_libraries_are_not_replaced(rig: Rig, tmp_path: Path) -> None:
+    """A library other than the driver keeps its own function of the same name."""
     source = tmp_path / "other.c"
     source.write_text('__attribute__((visibility("default"))) int cuMemAlloc_v2(void) { return 77; }')
     compile_library(tmp_path / "libstub.so", [source])
@@ -111,8 +111,8 @@ def test_other_libraries_names_are_left_alone(rig: Rig, tmp_path: Path) -> None:
 
 
 def test_second_link_namespace_is_limited(rig: Rig) -> None:
-    """A driver that is loaded again in a namespace of its own still gives the library's functions."""
-    told = rig.python(
+    """Lookups in a driver that is loaded into another link namespace return the library's functions."""
+    output = rig.python(
         WHERE
         + """
         libc = c.CDLL(None)
@@ -122,7 +122,7 @@ def test_second_link_namespace_is_limited(rig: Rig) -> None:
         print(where(libc.dlsym(handle, b"cuMemAlloc_v2")))
         """.replace("\n        ", "\n"),
     )
-    assert told == [OURS]
+    assert output == [OURS]
 
 
 def with_modes(names: str, suffix: str = "_ptsz") -> set[str]:
@@ -130,7 +130,7 @@ def with_modes(names: str, suffix: str = "_ptsz") -> set[str]:
     return {n + s for n in names.split() for s in ("", suffix)}
 
 
-# section 5 of the design, symbol by symbol
+# the functions that the design lists
 NAMES = """
 cuGetProcAddress cuGetProcAddress_v2
 cuMemAlloc_v2 cuMemAllocPitch_v2 cuMemFree_v2 cuMemAlloc cuMemAllocPitch cuMemFree cuMemGetInfo cuDeviceTotalMem

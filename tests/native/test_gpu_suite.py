@@ -15,11 +15,11 @@ from support.crash.disk import need
 SUITE = HERE.parent / "gpu"
 
 
-def suite(driver: Path, *words: object, library: Path | None = None) -> subprocess.CompletedProcess[str]:
-    need(os.geteuid() == 0, "run as root: the suite mounts the library as a container has it")
+def run_suite(driver: Path, *args: object, library: Path | None = None) -> subprocess.CompletedProcess[str]:
+    need(os.geteuid() == 0, "run as root: the suite mounts the library as in a container")
     need(Path("/dev/shm").is_dir(), "mount /dev/shm: the suite keeps its files there")
     library = library or driver / "plain" / "libgpushare.so"
-    command = [sys.executable, str(SUITE), *map(str, words), "--library", str(library)]
+    command = [sys.executable, str(SUITE), *map(str, args), "--library", str(library)]
     env = os.environ | {"GPU_SUITE_DRIVER": str(driver)}
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
 
@@ -28,7 +28,7 @@ def suite(driver: Path, *words: object, library: Path | None = None) -> subproce
 def test_items_pass_on_the_fake_driver(native_build: Path, tmp_path: Path, item: str) -> None:
     """Every item that needs no real GPU passes on the fake driver, and the report says so."""
     report = tmp_path / "report.md"
-    done = suite(native_build, item, "--report", report)
+    done = run_suite(native_build, item, "--report", report)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"\n{item}: ok" in report.read_text()
     assert "NOT A REAL CARD" in report.read_text()
@@ -39,15 +39,15 @@ def test_a_library_that_does_nothing_fails(native_build: Path, tmp_path: Path) -
     source = tmp_path / "empty.c"
     source.write_text("int nothing;")
     compile_library(tmp_path / "libgpushare.so", [source])
-    done = suite(native_build, "exact", library=tmp_path / "libgpushare.so")
+    done = run_suite(native_build, "exact", library=tmp_path / "libgpushare.so")
     assert done.returncode == 1
     assert "exact: " in done.stdout
     assert "FAILED" in done.stdout
 
 
-def test_what_was_not_tested_fails(native_build: Path) -> None:
+def test_missing_frameworks_fail(native_build: Path) -> None:
     """A missing framework fails the item, unless it was excluded by name."""
-    done = suite(native_build, "frameworks", "--without", "torch", "--without", "jax")
+    done = run_suite(native_build, "frameworks", "--without", "torch", "--without", "jax")
     assert done.returncode == 1
     assert "not tested: no cupy here" in done.stdout
     assert "no torch here" not in done.stdout
@@ -55,6 +55,6 @@ def test_what_was_not_tested_fails(native_build: Path) -> None:
 
 def test_unknown_items_are_named(native_build: Path) -> None:
     """The error for an unknown item lists the known ones."""
-    done = suite(native_build, "exakt")
+    done = run_suite(native_build, "exakt")
     assert done.returncode == 2
     assert "there is no item exakt; choose from procaddr, exact" in done.stderr

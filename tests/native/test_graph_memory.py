@@ -1,4 +1,4 @@
-"""Graphs that allocate count with exactly what the driver reserves for them, however often they run."""
+"""Graphs that allocate are charged exactly the memory that the driver reserves, however often they run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from native.rig import CONTEXT, Rig
 
-# builds graphs from steps: a size in MiB allocates, a negative number frees what that step allocated
+# builds graphs from steps: a positive number allocates that many MiB, -n frees the n-th allocation
 GRAPH = """
 cuda, ledger, nvml = Cuda(), Ledger(os.environ["GPUSHARE_LEDGER"]), Nvml()
 device = nvml.device(cuda.uuid())
@@ -27,7 +27,7 @@ class Graph:
     def launch(self):
         return cuda.status("cuGraphLaunch", self.run, None)
 def held():
-    "what the ledger says beyond the context, and whether the driver says the same"
+    "MiB in the ledger without the context; asserts that the driver has the same total"
     total = ledger.total()
     assert total == nvml.self_bytes(device), (total, nvml.self_bytes(device))
     return total // MIB - 518
@@ -35,8 +35,8 @@ def held():
 
 
 def test_several_nodes_add_up(rig: Rig) -> None:
-    """A graph with three allocations that live together counts with all three, and is refused where they do not fit."""
-    told = rig.python(
+    """A graph with three simultaneous allocations is charged for all three and refused when they do not fit."""
+    output = rig.python(
         GRAPH
         + """
 print(Graph(100, 200, 300).launch(), held())
@@ -44,18 +44,18 @@ print(Graph(400, 400, 400).launch(), held())
 """,
         limit=CONTEXT + 1500,
     )
-    assert told == ["0", "608", "2", "608"]
+    assert output == ["0", "608", "2", "608"]
 
 
-def test_nodes_that_follow_each_other_share(rig: Rig) -> None:
-    """Memory that is freed inside a graph is used again by the next node: two of 600 MiB fit into 800."""
-    told = rig.python(GRAPH + "print(Graph(600, -1, 600, -2).launch(), held())", limit=CONTEXT + 800)
-    assert told == ["0", "608"]
+def test_memory_freed_in_a_graph_is_reused(rig: Rig) -> None:
+    """Memory freed inside a graph is reused by the next node: two times 600 MiB fit into 800."""
+    output = rig.python(GRAPH + "print(Graph(600, -1, 600, -2).launch(), held())", limit=CONTEXT + 800)
+    assert output == ["0", "608"]
 
 
-def test_launched_twice_counts_once(rig: Rig) -> None:
-    """A graph that frees what it took needs no more at its second launch; after a trim nothing is left."""
-    told = rig.python(
+def test_a_second_launch_is_not_charged_again(rig: Rig) -> None:
+    """A graph that frees its memory needs no more at its second launch; after a trim nothing is charged."""
+    output = rig.python(
         GRAPH
         + """
 graph = Graph(600, -1)
@@ -65,30 +65,30 @@ print(held())
 """,
         limit=CONTEXT + 800,
     )
-    assert told == ["0", "0", "608", "0"]
+    assert output == ["0", "0", "608", "0"]
 
 
-def test_graphs_use_each_others_memory(rig: Rig) -> None:
-    """Memory that one graph has freed inside itself is used by another."""
-    told = rig.python(
+def test_graphs_share_freed_memory(rig: Rig) -> None:
+    """Memory that one graph has freed is reused by another graph."""
+    output = rig.python(
         GRAPH + "print(Graph(600, -1).launch(), Graph(500, -1).launch(), held())",
         limit=CONTEXT + 800,
     )
-    assert told == ["0", "0", "608"]
+    assert output == ["0", "0", "608"]
 
 
-def test_freed_at_the_next_launch(rig: Rig) -> None:
-    """A graph that frees at its launch what the last one left is launched again and again without growing."""
-    told = rig.python(
+def test_automatic_free_at_the_next_launch(rig: Rig) -> None:
+    """A graph that frees the memory of its previous launch can be launched repeatedly without growing."""
+    output = rig.python(
         GRAPH + "graph = Graph(600, flags=1)\nprint(*(graph.launch() for _ in range(3)), held())",
         limit=CONTEXT + 800,
     )
-    assert told == ["0", "0", "0", "608"]
+    assert output == ["0", "0", "0", "608"]
 
 
 def test_a_graph_does_not_trim_its_own_reserve(rig: Rig) -> None:
     """Trimming a graph's own reserve does not free memory for that graph: its launch is refused."""
-    told = rig.python(
+    output = rig.python(
         GRAPH
         + """
 small, large = Graph(600, -1), Graph(620, -1)
@@ -98,13 +98,13 @@ print(held(), large.launch(), held())
 """,
         limit=CONTEXT + 990,
     )
-    assert told == ["988", "2", "380"]
+    assert output == ["988", "2", "380"]
 
 
 @pytest.mark.parametrize("limit,code,after", [(1300, "0", "1216"), (1100, "2", "0")])
 def test_captured_allocations_count(rig: Rig, limit: int, code: str, after: str) -> None:
-    """Allocations recorded from a stream count like nodes added by hand."""
-    told = rig.python(
+    """Allocations captured from a stream are charged like nodes added explicitly."""
+    output = rig.python(
         GRAPH
         + """
 cuda.call("cuStreamBeginCapture_v2", None, 0)
@@ -117,4 +117,4 @@ print(held(), cuda.status("cuGraphLaunch", run, None), held())
 """,
         limit=CONTEXT + limit,
     )
-    assert told == ["0", code, after]
+    assert output == ["0", code, after]

@@ -1,4 +1,4 @@
-"""The library's lease.c against the model of the rules: the same events, and the whole state compared after each."""
+"""lease.c against the Python model of the rules: the same events, and the whole state compared after each."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from native.lease_implementations import LeaseRules, Library, Model
 
 MS = m.MS
 PROCESSES = 3  # of each tenant
-whos = st.integers(0, 3)
+tenants = st.integers(0, 3)
 event_kinds = st.one_of(
-    st.tuples(st.just("ask"), whos, st.integers(0, PROCESSES - 1)),
-    st.tuples(st.just("ask"), whos, st.integers(0, PROCESSES - 1)),
+    st.tuples(st.just("ask"), tenants, st.integers(0, PROCESSES - 1)),
+    st.tuples(st.just("ask"), tenants, st.integers(0, PROCESSES - 1)),
     st.tuples(
-        st.sampled_from(["drained", "emptied", "launched", "begins", "ends"]), whos, st.integers(0, PROCESSES - 1)
+        st.sampled_from(["drained", "emptied", "launched", "begins", "ends"]), tenants, st.integers(0, PROCESSES - 1)
     ),
     st.tuples(st.just("join"), st.integers(0, 40), st.sampled_from([1, 100, 250, 700, 1000])),
 )
@@ -27,8 +27,10 @@ pauses = st.one_of(
 )
 
 
-def same_after(library: Path, weights: list[tuple[int, bool]], events: list[tuple[tuple[str, int, int], int]]) -> None:
-    """Drives the model and lease.c with the same events and compares everything after each."""
+def check_same_state(
+    library: Path, weights: list[tuple[int, bool]], events: list[tuple[tuple[str, int, int], int]]
+) -> None:
+    """Drives the model and lease.c with the same events and compares results and state after each."""
     model, lease = Model(), Library(library)
     implementations: list[LeaseRules] = [model, lease]
     now = 10_000 * MS
@@ -38,7 +40,7 @@ def same_after(library: Path, weights: list[tuple[int, bool]], events: list[tupl
             rules.step(m.Join(f"t{i}", weight, strict), now)
     for (kind, who, detail), pause in events:
         now += pause
-        me, note = who % len(weights), counted.get((who % len(weights), detail), 0)
+        me, lease = who % len(weights), counted.get((who % len(weights), detail), 0)
         event: m.Event
         match kind:
             case "ask":
@@ -46,20 +48,20 @@ def same_after(library: Path, weights: list[tuple[int, bool]], events: list[tupl
             case "drained":
                 event = m.Drained(me)
             case "emptied":
-                event = m.Emptied(me, note)
+                event = m.Emptied(me, lease)
             case "launched":
-                event = m.Launched(me, note)
+                event = m.Launched(me, lease)
             case "begins":
                 event = m.WaitBegins(me)
             case "ends":
                 event = m.WaitEnds(me)
             case _:
                 event = m.Join(f"t{who}", detail, detail == 250)
-        told, did = (rules.step(event, now) for rules in implementations)
-        assert told == did, event
+        expected, actual = (rules.step(event, now) for rules in implementations)
+        assert expected == actual, event
         assert model.state() == lease.state(), event
         assert model.crowded(me, now) == lease.crowded(me, now)
-        for action in told:
+        for action in expected:
             if isinstance(action, m.Counted):
                 counted[me, detail] = action.lease
 
@@ -73,8 +75,8 @@ histories = st.lists(st.tuples(event_kinds, pauses), max_size=80)
 def test_the_library_follows_the_model(
     lease_library: Path, weights: list[tuple[int, bool]], events: list[tuple[tuple[str, int, int], int]]
 ) -> None:
-    """After any events the gate of lease.c equals the state of the model, field by field, and so do the answers."""
-    same_after(lease_library, weights, events)
+    """After any events, the state and the results of lease.c equal those of the model."""
+    check_same_state(lease_library, weights, events)
 
 
 @pytest.mark.soak
@@ -84,4 +86,4 @@ def test_the_library_follows_the_model_for_long(
     lease_library: Path, weights: list[tuple[int, bool]], events: list[tuple[tuple[str, int, int], int]]
 ) -> None:
     """The same with thousands of histories."""
-    same_after(lease_library, weights, events)
+    check_same_state(lease_library, weights, events)

@@ -1,4 +1,4 @@
-"""The shipped libraries: both architectures, old enough for any image, exporting only what they replace."""
+"""The shipped libraries: both architectures, compatible with old images, exporting only what they replace."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def shipped() -> dict[str, Path]:
     newest = max(p.stat().st_mtime for p in SOURCE.glob("*.[ch]"))
     with (Path(tempfile.gettempdir()) / "aliquot-native.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may find them missing
-        found = {m: package.library(m) for m in package.MACHINES}
-        if not all(p and p.stat().st_mtime >= newest for p in found.values()):
+        built = {m: package.library(m) for m in package.MACHINES}
+        if not all(p and p.stat().st_mtime >= newest for p in built.values()):
             subprocess.run([SOURCE / "build.sh", sys.executable, folder], check=True, timeout=300)
-            found = {m: package.library(m) for m in package.MACHINES}
-    return {m: p for m, p in found.items() if p}
+            built = {m: package.library(m) for m in package.MACHINES}
+    return {m: p for m, p in built.items() if p}
 
 
 def readelf(*words: object) -> str:
@@ -47,7 +47,7 @@ def test_loads_on_old_systems(shipped: dict[str, Path], machine: str) -> None:
 
 @pytest.mark.parametrize("machine", package.MACHINES)
 def test_exports_only_what_it_replaces(shipped: dict[str, Path], machine: str) -> None:
-    """The names it adds to every process of a container are those of the driver's functions, dlsym and its own mark."""
+    """It exports the names of the driver's functions, dlsym and gpushare_loaded, and nothing else."""
     rows = [line.split() for line in readelf("--dyn-syms", shipped[machine]).splitlines()]
     exported = {r[7].split("@")[0] for r in rows if len(r) == 8 and r[6].isdigit() and r[4] in ("GLOBAL", "WEAK")}
     names = {n for group in ("MEMORY_ENTRIES", "COMPUTE_ENTRIES", "NVML_ENTRIES") for n in entries(group)}
@@ -56,14 +56,14 @@ def test_exports_only_what_it_replaces(shipped: dict[str, Path], machine: str) -
 
 @pytest.mark.parametrize("machine", package.MACHINES)
 def test_needs_no_driver(shipped: dict[str, Path], machine: str) -> None:
-    """It is not linked to the driver, so it loads where there is none."""
+    """It is not linked to the driver, so it also loads on machines without one."""
     needed = set(re.findall(r"Shared library: \[(.*?)\]", readelf("-d", shipped[machine])))
     assert needed <= {"libc.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 
 
 @pytest.mark.parametrize("machine", package.MACHINES)
 def test_no_test_hooks(shipped: dict[str, Path], machine: str) -> None:
-    """The shipped library has none of the switches that tests use to move its files or kill it."""
+    """The shipped library does not have the environment variables that tests use to move its files or kill it."""
     raw = shipped[machine].read_bytes()
     assert b"GPUSHARE_FOLDER" not in raw
     assert b"GPUSHARE_FAULT" not in raw

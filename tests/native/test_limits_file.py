@@ -1,4 +1,4 @@
-"""The limits file decides, not the environment; and the agent changes a limit by rewriting it."""
+"""The limits file takes precedence over the environment, and the agent changes a limit by rewriting it."""
 
 from __future__ import annotations
 
@@ -32,33 +32,33 @@ def write(path: Path, text: str) -> None:
         f.truncate()
 
 
-def test_environment_does_not_lift_it(container: Rig) -> None:
-    """Variables of a process change nothing where there is a limits file."""
+def test_environment_does_not_raise_the_limit(container: Rig) -> None:
+    """Environment variables have no effect when there is a limits file."""
     assert container.python("print(Cuda().info()[1] // MIB)", limit=16000) == ["2048"]
 
 
 def test_devices_are_matched_by_uuid(container: Rig) -> None:
-    """The limit belongs to the card it names, wherever CUDA or NVML count it."""
+    """A limit applies to the GPU with that UUID, whatever its index in CUDA or NVML."""
     write(container.folder / "limits", limits(CARD1, 1024))
-    told = container.python(
+    output = container.python(
         """
         cuda, nvml = Cuda(1), Nvml()
         print(cuda.info()[1] // MIB, nvml.memory(nvml.device(cuda.uuid())).total // MIB)
         """
     )
-    assert told == ["1024", "1024"]
+    assert output == ["1024", "1024"]
 
 
-def test_other_cards_are_closed(container: Rig) -> None:
-    """A card without a line may not be used."""
+def test_other_gpus_are_refused(container: Rig) -> None:
+    """A GPU that is not in the file cannot be used."""
     result = container.try_python("Cuda(1)")
     assert "cuDevicePrimaryCtxRetain answered 2" in result.err
     assert f"{CARD1} is not among this container's GPUs" in result.err
 
 
 @pytest.mark.parametrize("mib,expected", [(1024, "2 0 1024"), (4096, "0 2560 4096")])
-def test_limit_moves_while_a_program_runs(container: Rig, mib: int, expected: str) -> None:
-    """A lowered limit takes nothing away but gives no more; a raised one gives at once."""
+def test_limit_changes_while_a_program_runs(container: Rig, mib: int, expected: str) -> None:
+    """A lowered limit frees nothing and refuses new memory; a raised limit takes effect at once."""
     program = """
     import time
     cuda = Cuda()
@@ -77,7 +77,7 @@ def test_limit_moves_while_a_program_runs(container: Rig, mib: int, expected: st
 
 
 def test_half_written_file_changes_nothing(container: Rig) -> None:
-    """While the agent is writing, the last complete file counts."""
+    """While the agent writes the file, the last complete version applies."""
     process = container.start(
         """
         import time
@@ -108,7 +108,7 @@ def test_half_written_file_changes_nothing(container: Rig) -> None:
     ],
 )
 def test_bad_files_fail_closed(container: Rig, text: str) -> None:
-    """A file that cannot be parsed grants nothing, whatever the environment says."""
+    """With an invalid file all GPU memory is refused, whatever the environment contains."""
     write(container.folder / "limits", text)
     result = container.try_python("Cuda()", limit=16000)
     assert "cuDevicePrimaryCtxRetain answered 2" in result.err
@@ -116,7 +116,7 @@ def test_bad_files_fail_closed(container: Rig, text: str) -> None:
 
 
 def test_only_the_agent_creates_the_ledger(container: Rig) -> None:
-    """Where there is a limits file, a process does not create a missing ledger."""
+    """With a limits file, a process does not create a missing ledger."""
     container.ledger.unlink()
     assert "cannot be opened" in container.try_python("Cuda()").err
     assert not container.ledger.exists()

@@ -1,4 +1,4 @@
-"""What programs see of the card: the container's limit and the container's use."""
+"""Programs see the container's limit and usage instead of the GPU's."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from native.rig import CONTEXT, Rig, line
 
 
 def test_cuda_reports_the_limit(rig: Rig) -> None:
-    """The driver API reports the limit as the card's size and what is left of it as free."""
-    told = rig.python("cuda = Cuda(); print(cuda.total() // MIB, *(n // MIB for n in cuda.info()))", limit=4096)
-    assert told == ["4096", str(4096 - CONTEXT), "4096"]
+    """The driver API reports the limit as the GPU's size and the rest of it as free."""
+    output = rig.python("cuda = Cuda(); print(cuda.total() // MIB, *(n // MIB for n in cuda.info()))", limit=4096)
+    assert output == ["4096", str(4096 - CONTEXT), "4096"]
 
 
-def test_free_is_never_more_than_the_card_has(rig: Rig) -> None:
-    """A container on a card that others have filled sees what is really free."""
+def test_free_is_at_most_what_the_gpu_has(rig: Rig) -> None:
+    """On a GPU that others have filled, a container sees the memory that is really free."""
     neighbour = rig.start("Cuda().alloc(15000 * MIB); print('full'); input()", limit=None, preload=False)
     assert line(neighbour) == "full"
-    told = rig.python("print(Cuda().info()[0] // MIB)", limit=4096)
+    output = rig.python("print(Cuda().info()[0] // MIB)", limit=4096)
     neighbour.communicate("\n")
-    assert told == [str(16384 - 15000 - 2 * CONTEXT)]
+    assert output == [str(16384 - 15000 - 2 * CONTEXT)]
 
 
 def test_nvml_reports_the_limit(rig: Rig) -> None:
-    """NVML's total is the limit, used is the container's use, free the rest, and nothing is reserved."""
-    told = rig.python(
+    """NVML reports the limit as total, the container's usage as used, the rest as free, and nothing reserved."""
+    output = rig.python(
         """
         cuda, nvml = Cuda(), Nvml()
         cuda.alloc(100 * MIB)
@@ -31,30 +31,30 @@ def test_nvml_reports_the_limit(rig: Rig) -> None:
         """,
         limit=4096,
     )
-    one = ["4096", str(CONTEXT + 100), str(4096 - CONTEXT - 100)]
-    assert told == [*one, *one, "0"]
+    figures = ["4096", str(CONTEXT + 100), str(4096 - CONTEXT - 100)]
+    assert output == [*figures, *figures, "0"]
 
 
-def test_process_list_is_the_containers(rig: Rig) -> None:
-    """Processes of other containers on the card are not listed."""
+def test_only_the_containers_processes_are_listed(rig: Rig) -> None:
+    """Processes of other containers on the GPU are not listed."""
     stranger = rig.start("Cuda(); print('there'); input()", limit=None, preload=False)
     assert line(stranger) == "there"
-    told = rig.python(
+    output = rig.python(
         """
         cuda, nvml = Cuda(), Nvml()
         print(*nvml.processes(nvml.device(cuda.uuid())), os.getpid())
         """,
     )
     stranger.communicate("\n")
-    assert len(told) == 2
-    assert told[0] == told[1]
+    assert len(output) == 2
+    assert output[0] == output[1]
 
 
 def test_readers_take_no_slot(rig: Rig) -> None:
-    """A program that only reads, like nvidia-smi, sees the others' use and takes no slot."""
+    """A program that only reads, like nvidia-smi, sees the container's usage and takes no slot."""
     worker = rig.start("Cuda().alloc(100 * MIB); print('there'); input()")
     assert line(worker) == "there"
-    told = rig.python(
+    output = rig.python(
         """
         nvml = Nvml()
         uuid = Cuda(context=False).uuid()
@@ -63,12 +63,12 @@ def test_readers_take_no_slot(rig: Rig) -> None:
         rig.ledger,
     )
     worker.communicate("\n")
-    assert told == [str(CONTEXT + 100), "1"]
+    assert output == [str(CONTEXT + 100), "1"]
 
 
 def test_missing_out_parameters(rig: Rig) -> None:
-    """A program that asks only for the total, or for nothing, gets an answer and no crash."""
-    told = rig.python(
+    """A query with NULL for one or both results does not crash."""
+    output = rig.python(
         """
         cuda, total = Cuda(), size_t()
         print(cuda.status("cuMemGetInfo_v2", None, c.byref(total)), total.value // MIB)
@@ -76,4 +76,4 @@ def test_missing_out_parameters(rig: Rig) -> None:
         """,
         limit=4096,
     )
-    assert told == ["0", "4096", "0"]
+    assert output == ["0", "4096", "0"]

@@ -1,4 +1,4 @@
-/* A second preloaded library that wraps an allocation, as profilers do: counts the calls and passes them on. */
+/* A second preloaded library that wraps an allocation function, as profilers do: counts the calls and forwards them. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>

@@ -1,9 +1,10 @@
-/* What NVIDIA's Python binding asks for beyond what the sharing library does: added to the stand-in for tests of the
- * agent. The cards' device files are numbered the other way round, as they may be on a real machine.
+/* NVML functions that NVIDIA's Python binding needs and the sharing library does not: added to the fake driver for tests
+ * of the agent. The device files are numbered in reverse order, as they may be on a real machine.
  *
- * Built with R615 it is a driver that limits control groups: a limit is a file in the group, so a group that does not
- * exist has none, and one that goes takes it along. FAKE_LIMITS=ignored: it says yes and does nothing; =refused: it says
- * no. Nothing is limited by it. */
+ * Compiled with R615, it is a driver with memory limits for control groups. A limit is stored as a file in the group's
+ * folder: a group that does not exist has no limit, and a limit is removed with its group. With FAKE_LIMITS=ignored,
+ * setting a limit returns success and does nothing; with FAKE_LIMITS=refused it returns an error. The limits are stored,
+ * not enforced. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@ enum { NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6 };
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device);
 
 EXPORT int nvmlInitWithFlags(unsigned flags) { (void)flags; return 0; }
-EXPORT const char *nvmlErrorString(int code) { (void)code; return "not in the stand-in"; }
+EXPORT const char *nvmlErrorString(int code) { (void)code; return "not in the fake driver"; }
 #ifdef R615
 #define RELEASE "615.10.00"
 #else

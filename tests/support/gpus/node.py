@@ -221,7 +221,7 @@ class Node(Platform):
 
     def process_memory(self) -> dict[int, int]:
         """MiB of every process of the machine, by the driver's count."""
-        ask = "n = Nvml(); say(*(w for u in sys.argv[1:] for p in n.processes(n.device(u)).items() for w in p))"
+        ask = "n = Nvml(); print_line(*(w for u in sys.argv[1:] for p in n.processes(n.device(u)).items() for w in p))"
         command = [PYTHON, "-c", f"from cu import *; {ask}", *UUIDS]
         environment = {**os.environ, **self.machine.environment(str(self.machine.folder))}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)

@@ -1,6 +1,7 @@
-/* A program that speaks to the card by itself, linked statically: no library of ours can be in it.
+/* raw MIB: a statically linked program that accesses the GPU directly, so libgpushare cannot be loaded into it.
  *
- * raw MIB: takes so much of the card that NVIDIA_VISIBLE_DEVICES names, says so, and keeps it until its input ends. */
+ * Allocates MIB on the GPU named by NVIDIA_VISIBLE_DEVICES, prints "got MIB", and holds the memory until its standard
+ * input ends. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

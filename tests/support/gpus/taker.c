@@ -1,4 +1,4 @@
-/* A library that is linked to the driver's, to be loaded into a namespace of its own: what it calls is found there. */
+/* A library linked to libcuda. Tests load it into its own link namespace, where its calls are resolved. */
 #include <stddef.h>
 #include <stdint.h>
 

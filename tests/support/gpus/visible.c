@@ -1,9 +1,9 @@
-/* Whose memory a program sees, as the real driver has it: the processes of its own PID namespace and of those below,
- * by the numbers that it knows them by. Linked before the stand-in's own list, which knows no namespaces:
+/* PID namespaces for the fake driver. As with the real driver, a program sees the processes of its own PID namespace and
+ * of the namespaces below it, with the pids of its own namespace. Replaces card_clients, which ignores namespaces:
  * -Wl,--wrap=card_clients.
  *
- * The kernel knows who holds what: a client of the card has locked its byte of the file, and /proc shows for each open
- * file which locks it has. */
+ * The kernel knows the holders: a client of the GPU holds a lock on its byte of the file, and /proc lists the locks of
+ * each open file. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -28,7 +28,7 @@ static void read_locks(const char *path, int pid, int *holder) {
         long first;
         if (strncmp(line, "lock:", 5) || sscanf(line, "lock: %*s OFDLCK %*s %*s %*s %*s %ld", &first) != 1) continue;
         long client = first - (1 << 29);
-        /* a child has its parent's files as well: the first that is found is the parent, as long as it lives */
+        /* a child inherits its parent's files: the first process found is the parent, as long as it is alive */
         if (client >= 0 && client < CLIENTS && !holder[client]) holder[client] = pid;
     }
     fclose(f);
@@ -48,7 +48,7 @@ static void read_process(int pid, const struct stat *card, int *holder) {
     closedir(files);
 }
 
-/* By client: the process of /proc that holds it, or 0. */
+/* Fills in, for each client, the pid in /proc that holds it, or 0. */
 static void find_holders(const struct stat *card, int *holder) {
     struct dirent **found;
     int n = scandir("/proc", &found, NULL, versionsort); /* parents mostly come before their children */
@@ -60,7 +60,7 @@ static void find_holders(const struct stat *card, int *holder) {
     if (n >= 0) free(found);
 }
 
-/* What this process is called in /proc, which may be that of a namespace above its own. */
+/* This process's pid in /proc, which may belong to a namespace above its own. */
 static int own_name(void) {
     char text[32] = "";
     return readlink("/proc/self", text, sizeof text - 1) > 0 ? atoi(text) : 0;
@@ -72,7 +72,7 @@ static int list(const struct card *card, const int *holder, int c, int32_t *pids
         if (!holder[i] || !card->client[i].bytes[c]) continue;
         int32_t pid = holder[i] == own ? getpid() : holder[i];
         int at = 0;
-        while (at < n && pids[at] != pid) at++; /* a process with two copies of the driver's library is one */
+        while (at < n && pids[at] != pid) at++; /* a process with two copies of the driver library is listed once */
         if (at == most) break;
         if (at == n) pids[n] = pid, bytes[n++] = 0;
         bytes[at] += card->client[i].bytes[c];

@@ -120,7 +120,7 @@ def test_gpus_as_the_driver_lists_them(machine: FakeDriverMachine) -> None:
     assert [gpu[0] for gpu in found["gpus"]] == [0, 1]
     assert all(gpu[2:4] == [16384, 16384 << 20] for gpu in found["gpus"])
     assert [gpu[4] for gpu in found["gpus"]] == ["/dev/nvidia1", "/dev/nvidia0"]
-    assert (found["model"], found["version"]) == ("Stand-in 16GB", "580.00.00")
+    assert (found["model"], found["version"]) == ("Fake 16GB", "580.00.00")
 
 
 def test_a_context_is_measured(machine: FakeDriverMachine) -> None:

@@ -1,4 +1,4 @@
-"""One ledger for all processes of a container: shared, and repaired after any of them was killed at any point."""
+"""The ledger: shared by all processes of a container, and repaired after any of them was killed at any point."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOLD = "Cuda().alloc(int(sys.argv[1]) * MIB); print('there', flush=True); input(
 
 
 def test_processes_share_the_limit(rig: Rig) -> None:
-    """Two processes filling up at once get the limit together, and the card holds exactly that."""
+    """Two processes that allocate at once get the limit together, and the driver holds exactly that."""
     both = [rig.start(FILL, limit=4096) for _ in range(2)]
     assert [line(p) for p in both] == ["", ""]
     for p in both:
@@ -50,44 +50,44 @@ def test_memory_of_a_killed_process_is_free(rig: Rig) -> None:
     assert Ledger(str(rig.ledger)).counters()[0] == 1
 
 
-def places() -> list[str]:
-    """Every point between two writes of the ledger, as the source marks them."""
+def fault_points() -> list[str]:
+    """The fault points in the source: every point between two writes to the ledger."""
     text = "".join(path.read_text() for path in SOURCE.glob("ledger*.c"))
     return sorted(set(re.findall(r'FAULT\("(.*?)"\)', text)))
 
 
 @pytest.mark.parametrize("passed", [1, 2])
-@pytest.mark.parametrize("place", [p for p in places() if not p.startswith("header")])
-def test_killed_inside_the_lock(rig: Rig, place: str, passed: int) -> None:
+@pytest.mark.parametrize("point", [p for p in fault_points() if not p.startswith("header")])
+def test_killed_inside_the_lock(rig: Rig, point: str, passed: int) -> None:
     """A process that was killed between any two writes leaves a ledger that the next one repairs."""
     held = [rig.start(HOLD, mib, limit=4096) for mib in (100, 50, 50)]
     assert [line(p) for p in held] == ["there"] * 3
-    stays, *gone = held
-    for process in gone:  # there are dead slots to give back
+    survivor, *gone = held
+    for process in gone:  # leaves slots to reap
         process.kill()
         process.communicate()
     program = "cuda = Cuda(int(sys.argv[1]))\ncuda.info()\nwhile True: cuda.alloc(20 * MIB)"
-    card = int(place == "device-entered")  # the first card is entered already
-    died = rig.try_python(program, card, limit=4096, GPUSHARE_FAULT=f"{place}:{passed}")
-    told = rig.python("print(Cuda().info()[0] // MIB)", limit=4096)
+    card = int(point == "device-entered")  # the first GPU is in the ledger already
+    died = rig.try_python(program, card, limit=4096, GPUSHARE_FAULT=f"{point}:{passed}")
+    output = rig.python("print(Cuda().info()[0] // MIB)", limit=4096)
     ledger = Ledger(str(rig.ledger))
     total, parts = ledger.total(), ledger.sum()
-    stays.communicate("\n")
-    if passed == 1 or place not in ("slot-taken", "slot-used", "device-entered"):  # those are passed once
+    survivor.communicate("\n")
+    if passed == 1 or point not in ("slot-taken", "slot-used", "device-entered"):  # these points are passed once only
         assert died.code == -signal.SIGKILL
-    assert told == [str(4096 - 2 * CONTEXT - 100)]
+    assert output == [str(4096 - 2 * CONTEXT - 100)]
     assert total == parts
 
 
-@pytest.mark.parametrize("place", [p for p in places() if p.startswith("header")])
-def test_killed_over_the_header(rig: Rig, place: str) -> None:
-    """A process that was killed while it initialises a new ledger leaves it to the next, not damaged."""
-    assert rig.try_python("Cuda()", GPUSHARE_FAULT=f"{place}:1").code == -signal.SIGKILL
+@pytest.mark.parametrize("point", [p for p in fault_points() if p.startswith("header")])
+def test_killed_while_writing_the_header(rig: Rig, point: str) -> None:
+    """When a process is killed while it initializes a ledger, the next process initializes it."""
+    assert rig.try_python("Cuda()", GPUSHARE_FAULT=f"{point}:1").code == -signal.SIGKILL
     assert rig.python("print(Cuda().info()[0] // MIB)", limit=4096) == [str(4096 - CONTEXT)]
 
 
 def test_child_keeps_its_parents_memory(rig: Rig) -> None:
-    """Memory of a killed parent counts until its forked child is gone, as it stays on the card that long."""
+    """Memory of a killed parent is charged until its forked child exits, because the driver keeps it that long."""
     program = """
     cuda = Cuda()
     cuda.alloc(1000 * MIB)
@@ -110,7 +110,7 @@ def test_child_keeps_its_parents_memory(rig: Rig) -> None:
     process.stdout.read()
     process.stdout.close()
     process.stderr.close()
-    for _ in range(200):  # the child is nobody's to wait for
+    for _ in range(200):  # the orphaned child cannot be waited for
         if rig.held() == 0:
             break
         time.sleep(0.01)
@@ -121,7 +121,7 @@ def test_child_keeps_its_parents_memory(rig: Rig) -> None:
 
 def test_child_takes_its_own_slot(rig: Rig) -> None:
     """A forked child that uses the GPU itself has a slot of its own."""
-    told = rig.python(
+    output = rig.python(
         """
         cuda, ledger = Cuda(), Ledger(sys.argv[1])
         child = os.fork()
@@ -134,12 +134,12 @@ def test_child_takes_its_own_slot(rig: Rig) -> None:
         """,
         rig.ledger,
     )
-    assert told == ["2", "64"]
+    assert output == ["2", "64"]
 
 
 def test_closed_descriptors_are_opened_again(rig: Rig) -> None:
-    """A program that closes every descriptor it did not open is still counted, once."""
-    told = rig.python(
+    """A program that closes all descriptors that it did not open is still charged, exactly once."""
+    output = rig.python(
         """
         cuda, ledger = Cuda(), Ledger(sys.argv[1])
         cuda.alloc(100 * MIB)
@@ -153,12 +153,12 @@ def test_closed_descriptors_are_opened_again(rig: Rig) -> None:
         """,
         rig.ledger,
     )
-    assert told == ["1", str(CONTEXT + 200)]
+    assert output == ["1", str(CONTEXT + 200)]
 
 
 def test_overwriting_the_ledger_does_not_help(rig: Rig) -> None:
-    """A program that writes zeros over its slot and the total counts as before at its next request."""
-    told = rig.python(
+    """A program that overwrites its slot and the total with zeros is charged as before at its next allocation."""
+    output = rig.python(
         """
         import mmap
         cuda = Cuda()
@@ -173,7 +173,7 @@ def test_overwriting_the_ledger_does_not_help(rig: Rig) -> None:
         rig.ledger,
         limit=2048,
     )
-    assert told == [str(2048 - CONTEXT - 1000), "2"]
+    assert output == [str(2048 - CONTEXT - 1000), "2"]
 
 
 def refusal(rig: Rig, **environment: str) -> str:
@@ -184,7 +184,7 @@ def refusal(rig: Rig, **environment: str) -> str:
     return lines[0]
 
 
-def test_foreign_ledger(rig: Rig) -> None:
+def test_ledger_of_another_tenant(rig: Rig) -> None:
     """A ledger of another tenant is not used: everything is refused, with one line of explanation."""
     rig.python("Cuda()", GPUSHARE_TENANT="one")
     assert "belongs to another tenant; GPU memory is refused" in refusal(rig, GPUSHARE_TENANT="two")
@@ -194,7 +194,7 @@ def test_foreign_ledger(rig: Rig) -> None:
     "start,size,words", [(b"", 1000, "wrong size"), (b"x" * 16, 131072, "damaged or of another version")]
 )
 def test_damaged_ledger(rig: Rig, start: bytes, size: int, words: str) -> None:
-    """A ledger that is short or not a ledger is neither used nor repaired."""
+    """A ledger that is truncated or damaged is neither used nor repaired."""
     rig.python("Cuda()")
     rig.ledger.write_bytes((start + rig.ledger.read_bytes()[len(start) :])[:size])
     assert words in refusal(rig)
@@ -214,8 +214,8 @@ def test_unreachable_ledger(rig: Rig, tmp_path: Path) -> None:
     assert "cannot be opened" in refusal(rig, GPUSHARE_LEDGER=str(tmp_path / "none" / "ledger"))
 
 
-def test_no_limits_grant_nothing(rig: Rig) -> None:
-    """Loaded without any limits at all, the library refuses."""
+def test_without_limits_memory_is_refused(rig: Rig) -> None:
+    """Without any limits, the library refuses all GPU memory."""
     result = rig.try_python("Cuda()", limit=None)
     assert "cuDevicePrimaryCtxRetain answered 2" in result.err
     assert "there is no" in result.err

@@ -1,4 +1,4 @@
-"""Compute time by lease, with real processes on the fake driver. The rules themselves are in test_lease_rules.py."""
+"""Leases of compute time with real processes on the fake driver. test_lease_rules.py tests the rules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ print(done)
 
 
 def shares(rig: Rig, seconds: float, tenants: list[tuple[str, int]], mode: str = "fair") -> list[float]:
-    """Fractions of the card's time that programs of these tenants got, all starting together."""
+    """Runs one program per tenant at the same time; returns the fraction of GPU time that each got."""
     running = []
     for i, (tenant, weight) in enumerate(tenants):
         environment = {"GPUSHARE_TENANT": tenant, "GPUSHARE_WEIGHT": str(weight), "GPUSHARE_MODE": mode}
@@ -38,31 +38,31 @@ def shares(rig: Rig, seconds: float, tenants: list[tuple[str, int]], mode: str =
 
 
 def test_real_processes_share_by_weight(rig: Rig) -> None:
-    """Two programs of a quarter and three quarters get about that of the card between them, and little is lost."""
+    """Two programs with weights 250 and 750 share the time in that ratio, with little overhead."""
     small, large = shares(rig, 4, [("a", 250), ("b", 750)])
     assert small / (small + large) == pytest.approx(0.25, abs=0.06)
     assert small + large > 0.7
 
 
-def test_more_processes_are_not_more_share(rig: Rig) -> None:
-    """Three processes of one tenant hold the lease together as long as one process of the other, and so the card."""
+def test_more_processes_do_not_get_more_time(rig: Rig) -> None:
+    """Three processes of one tenant together get as much time as the one process of another tenant."""
     *many, _ = shares(rig, 4, [("many", 500), ("many", 500), ("many", 500), ("one", 500)])
-    assert sum(many) < 0.56  # 0.7 when only the process that hands over waits for its work
+    assert sum(many) < 0.56  # it would be 0.7 if only the process that hands over synchronized
     (path,) = rig.folder.glob("GPU-*")
     gate = Gate.from_buffer_copy(path.read_bytes())
     held = {t.name: t.held for t in gate.tenant}
     assert held[b"many"] / (held[b"many"] + held[b"one"]) == pytest.approx(0.5, abs=0.06)
 
 
-def test_strict_process_is_held_back(rig: Rig) -> None:
-    """A strict program alone on the card gets its quarter and no more."""
+def test_strict_process_gets_only_its_budget(rig: Rig) -> None:
+    """A strict program that is alone on the GPU gets its quarter of the time and no more."""
     (got,) = shares(rig, 3, [("s", 250)], mode="strict")
     assert 0.1 < got < 0.29
 
 
 def test_capture_is_not_gated(rig: Rig) -> None:
-    """While a stream is captured no launch waits, for a drain would break the capture."""
-    told = rig.python(
+    """Launches do not wait during stream capture: a drain would invalidate the capture."""
+    output = rig.python(
         """
         cuda = Cuda()
         cuda.call("cuStreamBeginCapture_v2", None, 0)
@@ -74,4 +74,4 @@ def test_capture_is_not_gated(rig: Rig) -> None:
         GPUSHARE_MODE="strict",
         GPUSHARE_WEIGHT="1",
     )
-    assert told == ["captured"]
+    assert output == ["captured"]
